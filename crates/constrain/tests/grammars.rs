@@ -230,9 +230,10 @@ fn a_grammar_that_costs_too_much_on_the_way_ends_with_an_error_or_the_answer() {
 fn demanded(model: &Model, template: &str, schema: &Value, seed: u64) -> Value {
     let format = ReplyFormat::detect(template);
     let tools = [json!({"type": "function", "function": {"name": "act", "parameters": schema}})];
-    let lark = format.call_grammar(&model.tokenizer, "", &tools, false, None);
+    let prompt = if template.starts_with(">>>") { ">>>" } else { "" };
+    let lark = format.call_grammar(&model.tokenizer, prompt, &tools, false, None);
     let text = model.text(&model.answer(&Grammar::Lark(lark), seed));
-    let mut parser = ReplyParser::new(&format, "", &tools).held(Held::Calls);
+    let mut parser = ReplyParser::new(&format, prompt, &tools).held(Held::Calls);
     let mut parts = parser.push(&text);
     parts.extend(parser.finish());
     match &parts[..] {
@@ -313,6 +314,47 @@ fn tagged_calls_are_held_to_the_whole_schema() {
                 for seed in 0..10 {
                     let found = demanded(&model, template, schema, seed);
                     assert!(check(&found), "{template} {schema} {found}");
+                }
+            }
+        }
+    }
+}
+
+/// In each form, a call of whatever schema has its arguments as an object that fits.
+#[test]
+fn calls_have_arguments_in_every_form() {
+    let limited = json!({"type": "integer", "minimum": 0, "maximum": 9});
+    let cases = [
+        json!({"additionalProperties": false}),
+        json!({"type": ["object", "null"], "required": ["weird key!"],
+            "properties": {"weird key!": limited}}),
+        json!({"type": ["array", "object"], "additionalProperties": false}),
+        json!({"required": ["a", "b"],
+            "properties": {"a": {"$ref": "#/properties/b"}, "b": limited}}),
+        json!({"properties": {"a": {"$ref": "#"}, "b": limited}, "required": ["b"]}),
+        json!({"properties": {"a": {"type": "string", "enum": ["x", 1]}}, "required": ["a"]}),
+        json!({"properties": {"a": {"not": {}}, "b": {"type": "number"}}, "required": ["b"]}),
+    ];
+    let templates = [
+        "<tool_call></tool_call>",
+        "<tool_call>\n<function=",
+        "<tool_call>{{ name }}<arg_key>",
+        "<minimax:tool_call>",
+        "<seed:tool_call><function=",
+        "<|tool_call_start|>",
+        "[TOOL_CALLS][ARGS]",
+        "]<]minimax[>[",
+        ">>>all\n",
+    ];
+    for model in Model::all() {
+        for template in templates {
+            for schema in &cases {
+                for seed in 0..4 {
+                    let found = demanded(&model, template, schema, seed);
+                    let required = schema["required"].as_array().into_iter().flatten();
+                    let has = |name: &Value| found.get(name.as_str().unwrap()).is_some();
+                    assert!(found.is_object() && required.clone().all(has), "{schema} {found}");
+                    assert!(found["a"] != json!(1) || found["b"].is_i64(), "{schema} {found}");
                 }
             }
         }

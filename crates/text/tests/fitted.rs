@@ -253,6 +253,68 @@ fn calls_of_a_turn_are_told_one_by_one() {
 }
 
 #[test]
+fn what_is_no_object_is_shown_all_the_same() {
+    let half = json!("{\"at\": \"A");
+    let messages = [said("user", "hi"), calls("", vec![call("x", "look", half)])];
+    assert_eq!(turns(SINGLE, &messages)[1], "[call]look arguments={\"at\": \"A");
+}
+
+/// Shows a system's text before the last message alone, if that is a user's; refuses empty answers
+/// and tools whose fields have no type of their own; shows a call's text behind its result.
+const LATE: &str = "\
+{%- for tool in tools or [] -%}{% for name, one in tool.function.parameters.properties.items() -%}
+|{{ tool.function.name + ' ' + name + ':' + one.type + ' ' + one.description }}
+{% endfor -%}{% endfor -%}
+{%- set ns = namespace(system='', said='') -%}
+{%- for message in messages -%}
+{%- if message.role == 'system' -%}{% set ns.system = message.content %}
+{%- elif message.tool_calls -%}
+{% set ns.said = message.content -%}
+[call]{{ message.tool_calls[0].function.name }}
+{% elif message.role == 'assistant' and not message.content -%}{{ raise_exception('empty') }}
+{%- else -%}
+[{{ message.role }}]{{ ns.system if loop.last and message.role == 'user' }}{{ message.content }}
+{% if message.role == 'tool' and ns.said -%}
+[said]{{ ns.said }}{% set ns.said = '' %}
+{% endif -%}
+{%- endif -%}
+{%- endfor -%}";
+
+#[test]
+fn nothing_is_hidden_or_late() {
+    let turn = [
+        said("system", "Be brief."),
+        said("user", "hi"),
+        said("assistant", ""),
+        calls("Let me look.", vec![call("x", "look", at("A"))]),
+        result("x", "", "a"),
+    ];
+    let shown = |messages: &[Message]| {
+        let rendered = try_render(LATE, messages, &tools()).unwrap();
+        let lines = rendered.lines().filter(|line| !line.is_empty() && !line.starts_with('|'));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let expected = ["[user]Be brief.", "hi", "[assistant]Let me look.", "[call]look", "[tool]a"];
+    let lines: Vec<String> = shown(&turn);
+    assert_eq!(lines, expected);
+    let ended = [&turn[..], &[said("assistant", "done"), said("user", "more")]].concat();
+    assert_eq!(shown(&ended)[0], "[user]hi");
+    assert_eq!(shown(&ended).last().unwrap(), "[user]Be brief.more");
+}
+
+#[test]
+fn tools_come_in_the_form_that_a_template_takes() {
+    let parameters = json!({"type": "object", "properties": {
+        "a": {"type": ["null", "integer"]}, "b": {"$ref": "#/$defs/B"}, "c": true,
+    }, "$defs": {"B": {"type": "boolean", "description": "yes?"}}});
+    let odd = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+    let bare =
+        json!({"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}});
+    let rendered = try_render(LATE, &[said("user", "hi")], &[odd, bare]).unwrap();
+    assert!(rendered.starts_with("|f a:integer \n|f b:boolean yes?\n|f c:string \n"), "{rendered}");
+}
+
+#[test]
 fn what_no_form_can_be_found_for_is_refused_in_the_templates_words() {
     let never = "{{ raise_exception('never: ' + messages[0].content) }}";
     match try_render(never, &[said("user", "hi")], &[]) {
@@ -269,6 +331,8 @@ fn an_answer_goes_on_where_it_stopped() {
     let echo = "{% for m in messages %}[{{ m.role }}]{{ m.content }}[end of answer]{% endfor %}";
     let users = "{% for m in messages if m.role == 'user' %}[user]{{ m.content }}{% endfor %}\
                  {% if add_generation_prompt %}[assistant]{% endif %}";
+    let thinks = "{% for m in messages if m.role == 'user' %}[user]{{ m.content }}{% endfor %}\
+                  {% if add_generation_prompt %}[assistant]<think>\n{% endif %}";
     let cases = [
         (plain, "Once upon ", "[user]hi</s>[assistant]Once upon "),
         (plain, "</s>", "[user]hi</s>[assistant]</s>"),
@@ -277,6 +341,7 @@ fn an_answer_goes_on_where_it_stopped() {
         (echo, "an", "[user]hi[end of answer][assistant]an"),
         (echo, "answer", "[user]hi[end of answer][assistant]answer"),
         (users, "Once ", "[user]hi[assistant]Once "),
+        (thinks, "Once ", "[user]hi[assistant]<think></think>Once "),
     ];
     for (template, text, expected) in cases {
         let template = ChatTemplate::new(template, "", "").unwrap();

@@ -2,7 +2,9 @@
 
 use protocol::Grammar;
 use serde_json::{Value, json};
-use text::{Held, ReplyFormat, Tokenizer, lark_json, lark_regex, schema_fault, tight_schema};
+use text::{
+    Held, ReplyFormat, Tokenizer, json_text, lark_json, lark_regex, schema_fault, tight_schema,
+};
 
 use super::{Chat, CompletionError, CompletionRequest, Format, Prompt, ToolChoice};
 
@@ -98,8 +100,8 @@ fn text(chat: &Chat, format: &Format, target: &Target) -> Option<Grammar> {
 fn plain(format: &Format) -> Option<Grammar> {
     Some(match format {
         Format::Text => return None,
-        Format::JsonObject => Grammar::JsonSchema(tight_schema(&any_object()).to_string()),
-        Format::JsonSchema(schema) => Grammar::JsonSchema(tight_schema(schema).to_string()),
+        Format::JsonObject => Grammar::JsonSchema(json_text(&tight_schema(&any_object()))),
+        Format::JsonSchema(schema) => Grammar::JsonSchema(json_text(&tight_schema(schema))),
         Format::Regex(regex) => Grammar::Regex(regex.clone()),
         Format::Lark(lark) => Grammar::Lark(lark.clone()),
     })

@@ -16,6 +16,9 @@ pub(super) const BLOCK_BYTES_MAX: usize = 4 << 20;
 /// Bytes of a tool's name or of a call's id.
 pub(super) const NAME_BYTES_MAX: usize = 256;
 
+/// What an object that says a call has beside the call's arguments.
+const OF_CALL: &[&str] = &["name", "tool_name", "function", "id", "tool_call_id", "type"];
+
 /// What calls are read with.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer<'a> {
@@ -46,7 +49,8 @@ impl Offer<'_> {
         for body in form.bodies {
             let mut reader = start;
             match self.items(form, body, close, &mut reader) {
-                Ok((calls, is_closed)) => {
+                Ok((mut calls, is_closed)) => {
+                    calls.iter_mut().for_each(|call| self.rename(call));
                     let is_whole = is_marked && is_closed;
                     let block = Block { calls, bytes: reader.at(), is_whole };
                     return if self.accepts(&block, close) { Ok(block) } else { Err(Stop::Broken) };
@@ -58,33 +62,11 @@ impl Offer<'_> {
         Err(Stop::Broken)
     }
 
-    /// A text that is nothing but calls of offered tools, though it has no mark.
-    pub(super) fn bare(&self, text: &str) -> Read<Block> {
-        let (text, is_too_long) = limited(text);
-        let mut reader = Reader::new(text, if is_too_long { End::Cut } else { self.end });
-        let is_fenced = reader.take("```")?;
-        if is_fenced {
-            let language = reader.word(char::is_alphanumeric)?;
-            if !["", "json", "tool_call", "python"].contains(&language) {
-                return Err(Stop::Broken);
-            }
-        }
-        reader.skip_space();
-        let mut calls = Vec::new();
-        loop {
-            calls.extend(self.bare_item(&mut reader)?);
-            reader.skip(|ch| ch.is_whitespace() || ";,".contains(ch));
-            if reader.is_at_end() || (is_fenced && reader.take("```")?) {
-                break;
-            }
-        }
-        reader.skip_space();
-        match reader.is_at_end() {
-            true if calls.iter().all(|call| self.has(&call.name)) && !calls.is_empty() => {
-                Ok(Block { calls, bytes: reader.at(), is_whole: false })
-            }
-            false if reader.rest().is_empty() => Err(Stop::More),
-            _ => Err(Stop::Broken),
+    /// Takes `functions.` away before the name of an offered tool.
+    fn rename(&self, call: &mut ToolCall) {
+        let name = call.name.strip_prefix("functions.").filter(|name| self.has(name));
+        if let Some(name) = name.filter(|_| !self.has(&call.name)) {
+            call.name = name.to_owned();
         }
     }
 
@@ -155,8 +137,14 @@ impl Offer<'_> {
         }
     }
 
-    /// An object, or a list of them.
-    fn json(&self, reader: &mut Reader, close: &str) -> Read<Vec<ToolCall>> {
+    /// An object, or a list of them, which may stand in a fence.
+    pub(super) fn json(&self, reader: &mut Reader, close: &str) -> Read<Vec<ToolCall>> {
+        let is_fenced = reader.peek()? == '`';
+        if is_fenced {
+            reader.expect("```")?;
+            reader.word(char::is_alphanumeric)?;
+            reader.skip_space();
+        }
         if !matches!(reader.peek()?, '{' | '[') {
             return Err(Stop::Broken);
         }
@@ -164,6 +152,10 @@ impl Offer<'_> {
             Value::Array(items) => items.iter().map(|item| self.json_call(item)).collect(),
             value => self.json_call(&value).map(|call| vec![call]),
         };
+        if is_fenced {
+            reader.skip_space();
+            reader.take("```")?;
+        }
         calls.ok_or(Stop::Broken)
     }
 
@@ -174,8 +166,15 @@ impl Offer<'_> {
         let Some(name) = field(&["name", "tool_name", "function"]).and_then(Value::as_str) else {
             return self.by_name(function);
         };
-        let arguments = match field(&["arguments", "parameters"]) {
-            None | Some(Value::Null) => Value::Object(Map::new()),
+        let other = || field(&["args", "input"]).filter(|value| value.is_object());
+        let arguments = match field(&["arguments", "parameters"]).or_else(other) {
+            // Some write the arguments beside the name.
+            None => {
+                let is_argument = |(key, _): &(&String, &Value)| !OF_CALL.contains(&key.as_str());
+                let fields = function.iter().filter(is_argument);
+                fields.map(|(key, value)| (key.clone(), value.clone())).collect()
+            }
+            Some(Value::Null) => Value::Object(Map::new()),
             Some(Value::String(text)) if text.trim().is_empty() => Value::Object(Map::new()),
             Some(Value::String(text)) => whole_value(text)?,
             Some(other) => other.clone(),
@@ -193,7 +192,7 @@ impl Offer<'_> {
 
     /// A name, marks, and arguments as JSON, which DeepSeek used to put into a fence.
     fn named(&self, named: &Named, close: &str, reader: &mut Reader) -> Read<ToolCall> {
-        reader.expect(named.open)?;
+        let is_opened = reader.take(named.open)?;
         reader.skip_space();
         let mut name = reader.word(is_name)?;
         reader.skip_space();
@@ -203,7 +202,8 @@ impl Offer<'_> {
         }
         let is_marked = reader.take(named.arguments)?;
         reader.skip_space();
-        if is_marked && !named.in_id && is_name(reader.peek()?) {
+        let is_ended = reader.is_at_end() && !reader.is_cut();
+        if is_marked && !named.in_id && !is_ended && is_name(reader.peek()?) {
             name = reader.word(is_name)?;
             reader.skip_space();
         }
@@ -211,7 +211,8 @@ impl Offer<'_> {
             name = name.rsplit_once(':').map_or(name, |(name, _)| name);
             name = name.strip_prefix("functions.").unwrap_or(name);
         }
-        if name.is_empty() || !is_marked && !self.has(name) {
+        let is_meant = is_marked || is_opened && self.has(name);
+        if name.is_empty() || !is_meant {
             return Err(Stop::Broken);
         }
         let is_fenced = reader.take("```")?;
@@ -219,7 +220,8 @@ impl Offer<'_> {
             reader.word(char::is_alphanumeric)?;
             reader.skip_space();
         }
-        let is_empty = is_marked && !named.close.is_empty() && reader.sees(named.close)?;
+        let is_empty =
+            is_marked && (is_ended || !named.close.is_empty() && reader.sees(named.close)?);
         let arguments = match is_empty {
             true => Value::Object(Map::new()),
             false if reader.peek()? != '{' => return Err(Stop::Broken),
@@ -237,7 +239,7 @@ impl Offer<'_> {
     }
 
     /// One call, or a list of them in brackets.
-    fn python(&self, reader: &mut Reader) -> Read<Vec<ToolCall>> {
+    pub(super) fn python(&self, reader: &mut Reader) -> Read<Vec<ToolCall>> {
         if !reader.take("[")? {
             return self.python_call(reader).map(|call| vec![call]);
         }
@@ -263,79 +265,44 @@ impl Offer<'_> {
         }
         reader.advance(1);
         let properties = parameters(self.tools, name).and_then(|schema| schema.get("properties"));
-        let mut keys = properties.and_then(Value::as_object).into_iter().flat_map(Map::keys);
+        let properties = properties.and_then(Value::as_object);
+        let mut keys = properties.into_iter().flat_map(Map::keys);
         let mut arguments = Map::new();
         loop {
             reader.skip(|ch| ch.is_whitespace() || ch == ',');
             if reader.take(")")? {
                 return Ok(call("", name, Value::Object(arguments)));
             }
-            let mut ahead = *reader;
-            let key = ahead.word(|ch| ch.is_alphanumeric() || ch == '_')?;
-            ahead.skip_space();
-            let key = if !key.is_empty() && ahead.take("=")? {
-                ahead.skip_space();
-                *reader = ahead;
-                key
-            } else {
-                keys.next().ok_or(Stop::Broken)?
+            let key = match keyword(properties, reader)? {
+                Some(key) => key,
+                None => keys.next().ok_or(Stop::Broken)?.clone(),
             };
-            arguments.insert(key.to_owned(), reader.value("")?);
-        }
-    }
-
-    /// A call without a mark. Whether it is one shows early, so that other text is not held back.
-    fn bare_item(&self, reader: &mut Reader) -> Read<Vec<ToolCall>> {
-        let mut ahead = *reader;
-        if ahead.take("[")? {
-            ahead.skip_space();
-        }
-        if ahead.peek()? != '{' {
-            let name = ahead.word(is_name)?;
-            let is_call = self.has(name) || self.has(name.strip_suffix(".call").unwrap_or(name));
-            return if is_call { self.python(reader) } else { Err(Stop::Broken) };
-        }
-        self.object_of_call(&mut ahead)?;
-        self.json(reader, "")
-    }
-
-    /// Steps over an object that says a call of an offered tool and nothing else.
-    fn object_of_call(&self, ahead: &mut Reader) -> Read<()> {
-        ahead.advance(1);
-        let mut is_first = true;
-        loop {
-            ahead.skip_space();
-            if ahead.take("}")? {
-                return if is_first { Err(Stop::Broken) } else { Ok(()) };
-            }
-            if ahead.peek()? != '"' {
-                return Err(Stop::Broken);
-            }
-            let key = ahead.string()?;
-            ahead.skip_space();
-            ahead.expect(":")?;
-            ahead.skip_space();
-            let is_text = ahead.peek()? == '"';
-            let fits = match key.as_str() {
-                "name" | "tool_name" => is_text && self.has(&ahead.string()?),
-                "type" => is_text && ahead.string()? == "function",
-                "function" if is_text => self.has(&ahead.string()?),
-                "id" | "tool_call_id" | "function" | "arguments" | "parameters" => {
-                    ahead.value("").map(|_| true)?
-                }
-                name => is_first && self.has(name) && ahead.value("").map(|_| true)?,
-            };
-            ahead.skip_space();
-            if !fits || !ahead.take(",")? && !ahead.sees("}")? {
-                return Err(Stop::Broken);
-            }
-            is_first = false;
+            arguments.insert(key, reader.value("")?);
         }
     }
 }
 
+/// Steps over `KEY=`. A grammar writes any of a tool's fields so, whatever its name is made of.
+fn keyword(properties: Option<&Map<String, Value>>, reader: &mut Reader) -> Read<Option<String>> {
+    for key in properties.into_iter().flat_map(Map::keys) {
+        if reader.take(&format!("{key}="))? {
+            reader.skip_space();
+            return Ok(Some(key.clone()));
+        }
+    }
+    let mut ahead = *reader;
+    let key = ahead.word(|ch| ch.is_alphanumeric() || ch == '_')?;
+    ahead.skip_space();
+    if key.is_empty() || !ahead.take("=")? {
+        return Ok(None);
+    }
+    ahead.skip_space();
+    *reader = ahead;
+    Ok(Some(key.to_owned()))
+}
+
 /// As much of a text as a block can have, and whether there is more.
-fn limited(text: &str) -> (&str, bool) {
+pub(super) fn limited(text: &str) -> (&str, bool) {
     if text.len() <= BLOCK_BYTES_MAX {
         return (text, false);
     }
@@ -348,6 +315,10 @@ fn limited(text: &str) -> (&str, bool) {
 
 /// Steps over the mark that ends a block; in front of it JSON may have a brace too many.
 fn closes(form: &Form, body: &Body, reader: &mut Reader) -> Read<bool> {
+    // MiniMax-M3's mark begins with a bracket.
+    if reader.take(form.close)? {
+        return Ok(true);
+    }
     let mut ahead = *reader;
     if matches!(body, Body::Json) {
         ahead.skip(|ch| ch.is_whitespace() || "]}".contains(ch));

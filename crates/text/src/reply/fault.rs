@@ -4,12 +4,14 @@ use regex_syntax::hir::Look;
 use serde_json::{Map, Value};
 
 use super::refs::resolve;
-use super::schema::places;
+use super::schema::{BOUNDS, COUNTS, leave_out, places};
+use super::typed::type_of;
 
 /// Words of JSON Schema that no answer can be held to while it is written.
 const UNKNOWN: &[&str] = &[
     "$dynamicRef",
     "contains",
+    "dependencies",
     "dependentRequired",
     "dependentSchemas",
     "else",
@@ -31,6 +33,9 @@ const PAIRS: &[(&str, &str)] = &[
     ("minLength", "maxLength"),
     ("minProperties", "maxProperties"),
     ("minimum", "maximum"),
+    ("minimum", "exclusiveMaximum"),
+    ("exclusiveMinimum", "maximum"),
+    ("exclusiveMinimum", "exclusiveMaximum"),
 ];
 
 /// The first thing in a schema that no answer can be held to.
@@ -40,6 +45,8 @@ pub struct SchemaFault {
     pub path: String,
     pub why: String,
 }
+
+const WRONG_FORM: &str = "has not the form that JSON Schema gives it";
 
 /// Bytes of a schema: no longer grammar is taken.
 const BYTES_MAX: usize = 256 * 1024;
@@ -51,7 +58,9 @@ pub fn schema_fault(schema: &Value) -> Option<SchemaFault> {
         let why = format!("has {bytes} bytes; {BYTES_MAX} are the most");
         return Some(SchemaFault { path: "the schema".to_owned(), why });
     }
-    find(schema, schema, "")
+    let mut held = schema.clone();
+    leave_out(&mut held);
+    find(&held, &held, "")
 }
 
 fn find(root: &Value, schema: &Value, path: &str) -> Option<SchemaFault> {
@@ -88,26 +97,62 @@ fn why_not(root: &Value, schema: &Value, key: &str, value: &Value) -> Option<Str
         "pattern" => return pattern(value),
         "type" => return types(value),
         "$defs" | "definitions" | "properties" | "patternProperties" => !value.is_object(),
-        "enum" => value.as_array().is_none_or(Vec::is_empty),
-        "allOf" | "anyOf" | "oneOf" | "prefixItems" => !value.is_array(),
-        "required" => !is_names(value),
-        "minItems" | "maxItems" | "minLength" | "maxLength" => {
-            !value.as_f64().is_some_and(|count| count >= 0.0 && count.fract() == 0.0)
+        "enum" | "const" => {
+            let values = if key == "enum" { value.as_array() } else { None };
+            let one = std::slice::from_ref(value);
+            let values = values.map_or(if key == "const" { one } else { &[] }, Vec::as_slice);
+            let fits = |value: &Value| schema.as_object().is_none_or(|all| fits_type(all, value));
+            if !values.is_empty() && !values.iter().any(fits) {
+                return Some("has no value of its type".to_owned());
+            }
+            values.is_empty()
         }
+        "anyOf" | "oneOf" => value.as_array().is_none_or(Vec::is_empty),
+        "allOf" | "prefixItems" => !value.is_array(),
+        "required" => {
+            return match value.as_array().filter(|names| names.iter().all(Value::is_string)) {
+                Some(names) => never(schema, names),
+                None => Some(WRONG_FORM.to_owned()),
+            };
+        }
+        _ if COUNTS.contains(&key) => !value.is_u64(),
+        _ if BOUNDS.contains(&key) => !value.is_number(),
         _ if UNKNOWN.contains(&key) => {
             return Some("is a word that no answer can be held to".to_owned());
         }
         _ => false,
     };
-    is_wrong.then(|| "has not the form that JSON Schema gives it".to_owned())
+    is_wrong.then(|| WRONG_FORM.to_owned())
 }
 
-fn is_names(value: &Value) -> bool {
-    value.as_array().is_some_and(|names| names.iter().all(Value::is_string))
+/// A name among those that are required whose schema nothing fits.
+fn never(schema: &Value, names: &[Value]) -> Option<String> {
+    let is_never =
+        |name: &&str| schema.get("properties")?.get(*name).map(|one| *one == Value::Bool(false));
+    let name = names.iter().filter_map(Value::as_str).find(|name| is_never(name) == Some(true))?;
+    Some(format!("has {name}, which nothing fits"))
+}
+
+/// Whether a value is of the type that a schema has, if it has one.
+pub(super) fn fits_type(fields: &Map<String, Value>, value: &Value) -> bool {
+    let fits = |kind: &Value| match (kind.as_str(), value) {
+        (Some("integer"), Value::Number(number)) => {
+            number.as_f64().is_some_and(|number| number.fract() == 0.0)
+        }
+        (Some(kind), value) => kind == type_of(value),
+        (None, _) => true,
+    };
+    match fields.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(fits),
+        kind => kind.is_none_or(fits),
+    }
 }
 
 fn types(value: &Value) -> Option<String> {
     let names = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    if names.is_empty() {
+        return Some("names no type".to_owned());
+    }
     let odd = names.iter().find(|name| !name.as_str().is_some_and(|name| TYPES.contains(&name)));
     odd.map(|odd| format!("is {odd}; there are {}", TYPES.join(", ")))
 }
@@ -130,8 +175,12 @@ fn pattern(value: &Value) -> Option<String> {
 /// Bounds that nothing lies between.
 fn crossed(fields: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
     let number = |key: &str| fields.get(key).and_then(Value::as_f64);
-    let is_crossed = |(low, high): &&(&str, &str)| number(low) > number(high);
-    PAIRS.iter().filter(|(_, high)| number(high).is_some()).find(is_crossed).copied()
+    let is_crossed = |(low, high): &&(&str, &str)| {
+        let touches = low.starts_with("exclusive") || high.starts_with("exclusive");
+        let bounds = number(low).zip(number(high));
+        bounds.is_some_and(|(low, high)| low > high || touches && low == high)
+    };
+    PAIRS.iter().find(is_crossed).copied()
 }
 
 #[cfg(test)]
@@ -150,7 +199,15 @@ mod tests {
             (json!({"pattern": 7}), "pattern", "string"),
             (json!({"type": "str"}), "type", "\"str\""),
             (json!({"type": ["string", 7]}), "type", "7"),
-            (json!({"not": {}}), "not", "no answer"),
+            (json!({"not": {"type": "null"}}), "not", "no answer"),
+            (json!({"dependencies": {}}), "dependencies", "no answer"),
+            (json!({"type": []}), "type", "no type"),
+            (json!({"anyOf": []}), "anyOf", "form"),
+            (json!({"minimum": "0"}), "minimum", "form"),
+            (json!({"exclusiveMinimum": 0, "maximum": 0}), "exclusiveMinimum", "maximum"),
+            (json!({"const": 1, "type": "string"}), "const", "its type"),
+            (json!({"type": ["string", "null"], "enum": [1, 2]}), "enum", "its type"),
+            (json!({"properties": {"x": {"not": {}}}, "required": ["x"]}), "required", "has x"),
             (json!({"$ref": "#/$defs/none"}), "$ref", "leads"),
             (json!({"$ref": "http://x/y"}), "$ref", "leads"),
             (json!({"enum": []}), "enum", "form"),
@@ -168,7 +225,8 @@ mod tests {
         assert!(schema_fault(&long).unwrap().why.contains("are the most"));
         let sound = inner(json!({
             "anyOf": [{"$ref": "#"}, {"pattern": "^a$"}, {"type": ["string", "null"]}, true],
-            "minLength": 2, "maxLength": 2, "x-own": {"not": 1}, "default": {"not": 1},
+            "minLength": 2, "maxLength": 2.0, "enum": null,
+            "x-own": {"not": 1}, "default": {"not": 1},
         }));
         assert_eq!(schema_fault(&sound), None);
     }

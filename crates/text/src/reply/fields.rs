@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::lark::{ANY, Lark, lark_json, lark_regex, quote};
 use super::object::Shape;
+use super::refs::with_definitions;
 use super::texts::{Text, texts};
 
 /// The name of a field that no schema lists.
@@ -124,15 +125,4 @@ fn named(root: &Value, shape: &Shape) -> String {
         (0..others.len()).map(|first| format!("{} {}", others[first], rest(&others[first + 1..])));
     let choices: Vec<String> = choices.collect();
     if choices.is_empty() { String::new() } else { format!("({})?", choices.join(" | ")) }
-}
-
-/// A part of a schema, with what it may refer to.
-fn with_definitions(schema: &Value, property: &Value) -> Value {
-    let Some(mut part) = property.as_object().cloned() else { return property.clone() };
-    for key in ["$defs", "definitions"] {
-        if let Some(definitions) = schema.get(key) {
-            part.insert(key.to_owned(), definitions.clone());
-        }
-    }
-    Value::Object(part)
 }

@@ -11,13 +11,18 @@ const THINKING: &[(&str, &str)] = &[
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<mm:think>", "</mm:think>"),
     ("<|channel>thought", "<channel|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
     ("<think:opensource>", "</think:opensource>"),
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 ];
 
-/// Marks around an answer's text that say nothing more of it (Kimi K3).
-const AROUND: &[&str] =
-    &["<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"];
+/// Marks around an answer's text that say nothing more of it, by the first of them: those of Kimi
+/// K3 and of functionary 3.2.
+const AROUND: &[&[&str]] = &[
+    &["<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"],
+    &[">>>all\n"],
+];
 
 /// Marks that templates put together (Hunyuan 3, Kimi K3), and the piece of one that shows each.
 const COMPOSED: &[(&str, &str)] = &[
@@ -26,6 +31,7 @@ const COMPOSED: &[(&str, &str)] = &[
     ("<|open|>think<|sep|>", "open_tag('think'"),
     ("<|open|>response<|sep|>", "open_tag('response')"),
     ("<|open|>tools<|sep|>", "open_tag('tools')"),
+    (">>>all\n", "'>>>all\\n'"),
 ];
 
 /// The control tokens among the marks that are longer than a token.
@@ -109,7 +115,7 @@ impl ReplyFormat {
             forms.push(&HERMES);
         }
         let recipients = !harmony && RECIPIENTS.iter().all(|piece| template.contains(piece));
-        let around = if shows(&AROUND[0]) { AROUND } else { &[] };
+        let around = AROUND.iter().find(|marks| shows(&marks[0])).copied().unwrap_or_default();
         let thinking = thinking.copied().collect();
         Self { thinking, forms, around, harmony, recipients, style }
     }
@@ -117,6 +123,13 @@ impl ReplyFormat {
     /// Whether replies can hold thoughts.
     pub fn thinks(&self) -> bool {
         self.harmony || self.recipients || !self.thinking.is_empty()
+    }
+
+    /// What ends the thoughts that a prompt leaves open.
+    pub(crate) fn open_thought(&self, prompt: &str) -> Option<&'static str> {
+        let prompt = prompt.trim_end();
+        let open = self.thinking.iter().find(|(open, _)| prompt.ends_with(open));
+        open.map(|(_, close)| *close)
     }
 
     /// Whether replies are messages on channels (gpt-oss).
@@ -156,6 +169,13 @@ impl ReplyFormat {
     pub fn end_ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let inner = if self.recipients { tokenizer.find_tokens([MESSAGE_END]) } else { Vec::new() };
         tokenizer.end_ids().iter().copied().filter(|id| !inner.contains(id)).collect()
+    }
+
+    /// The mark of a call with which a prompt ends (functionary 3.2): the reply goes on behind it.
+    pub(super) fn begun(&self, prompt: &str) -> &'static str {
+        let begun = self.forms.first().map_or("", |form| form.open);
+        let is_around = || self.around.iter().any(|mark| mark.starts_with(begun));
+        if !begun.is_empty() && prompt.ends_with(begun) && is_around() { begun } else { "" }
     }
 
     /// The marks around the calls of the style that is demanded.

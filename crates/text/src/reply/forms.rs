@@ -90,7 +90,8 @@ pub(super) enum CallStyle {
     Json,
     /// `{"name": ..., "parameters": ...}` as the whole reply (Llama 3).
     Bare,
-    /// A list of objects in a block (Mistral), or `NAME[ARGS]{...}` since Small 3.2.
+    /// A list of objects in a block (Mistral), or `NAME[ARGS]{...}` since Small 3.2 (and
+    /// functionary 3.2, with other marks).
     List,
     MistralArgs,
     DeepSeek,
@@ -121,6 +122,9 @@ const FUNCTION: Tags = Tags {
     attributes: "",
     breaks: Breaks::Each,
 };
+
+/// The same with its values next to their marks (Seed-OSS).
+const SEED: Tags = Tags { exact_close: "</parameter>\n", breaks: Breaks::Pair, ..FUNCTION };
 
 const INVOKE: Tags = Tags {
     open: "<invoke name=\"",
@@ -227,6 +231,8 @@ const KIMI: Named = Named {
 const MISTRAL: Named =
     Named { open: "", id: "[CALL_ID]", arguments: "[ARGS]", close: "", in_id: false };
 
+const FUNCTIONARY: Named = Named { open: "", id: "", arguments: "\n", close: "", in_id: false };
+
 const fn form(open: &'static str, close: &'static str, style: CallStyle) -> Form {
     Form { signs: &[], open, close, lead: "", bodies: &[Body::Json], style }
 }
@@ -235,7 +241,7 @@ const fn form(open: &'static str, close: &'static str, style: CallStyle) -> Form
 pub(super) const HERMES: Form = Form {
     signs: &["<tool_call>"],
     lead: "<function=",
-    bodies: &[Body::Json, Body::Tagged(&FUNCTION), Body::Tagged(&GLM)],
+    bodies: &[Body::Json, Body::Tagged(&FUNCTION), Body::Tagged(&GLM), Body::Python],
     ..form("<tool_call>", "</tool_call>", CallStyle::Json)
 };
 
@@ -260,8 +266,8 @@ pub(super) const FORMS: &[Form] = &[
     Form {
         signs: &["<seed:tool_call>"],
         lead: "<function=",
-        bodies: &[Body::Tagged(&FUNCTION)],
-        ..form("<seed:tool_call>", "</seed:tool_call>", CallStyle::Tagged)
+        bodies: &[Body::Tagged(&SEED)],
+        ..form("<seed:tool_call>", "</seed:tool_call>", CallStyle::Invoke)
     },
     Form {
         signs: &["<｜tool▁calls▁begin｜>"],
@@ -282,7 +288,8 @@ pub(super) const FORMS: &[Form] = &[
     },
     Form {
         signs: &["<|python_tag|>"],
-        bodies: &[Body::Json, Body::Python],
+        lead: "<function=",
+        bodies: &[Body::Json, Body::Python, Body::Tagged(&FUNCTION)],
         ..form("<|python_tag|>", "", CallStyle::Bare)
     },
     // LFM2's template shows the tools alone, and that of LFM2.5 no mark at all.
@@ -346,6 +353,12 @@ pub(super) const FORMS: &[Form] = &[
         bodies: &[Body::Tagged(&KIMI_3), Body::Json],
         ..form("<|open|>tools<|sep|>", "<|close|>tools<|sep|>", CallStyle::Json)
     },
+    // functionary 3.2, whose messages begin with whom they are for.
+    Form {
+        signs: &[">>>all"],
+        bodies: &[Body::Named(&FUNCTIONARY)],
+        ..form(">>>", "", CallStyle::MistralArgs)
+    },
     // firefunction 2.
     Form { signs: &["functools["], ..form("functools", "", CallStyle::List) },
     // GigaChat 3.1.
@@ -375,6 +388,14 @@ impl Form {
     pub(super) fn tags(&self) -> Option<&'static Tags> {
         self.bodies.iter().find_map(|body| match body {
             Body::Tagged(tags) => Some(*tags),
+            _ => None,
+        })
+    }
+
+    /// The marks of calls whose arguments alone are JSON.
+    pub(super) fn named(&self) -> Option<&'static Named> {
+        self.bodies.iter().find_map(|body| match body {
+            Body::Named(named) => Some(*named),
             _ => None,
         })
     }

@@ -21,8 +21,10 @@ use super::{Held, ReplyFormat, ReplyPart, held_back};
 use crate::ToolCall;
 
 const MESSAGE: &str = "<|message|>";
+/// Ends a message that is a call.
+const CALL: &str = "<|call|>";
 /// What ends a message of gpt-oss's, and of Muse Glimmer's.
-const ENDS: &[&str] = &["<|end|>", "<|call|>", "<|return|>", "<|start|>"];
+const ENDS: &[&str] = &["<|end|>", CALL, "<|return|>", "<|start|>"];
 const ADDRESSED_ENDS: &[&str] = &["<|eom|>", "<|eot|>", "<|start|>"];
 /// Bytes of a header; a longer one is none.
 const HEADER_BYTES_MAX: usize = 1024;
@@ -259,9 +261,17 @@ fn arguments(ends: &[&str], reader: &mut Reader) -> Read<(Value, bool)> {
     if reader.is_at_end() && !reader.is_cut() {
         return Ok((empty(), false));
     }
-    let is_empty = end_mark(ends, reader)?;
-    let value = if is_empty { empty() } else { reader.value("")? };
-    let is_ended = is_empty || end_mark(ends, reader)?;
+    if end_mark(ends, reader)? {
+        return Ok((empty(), true));
+    }
+    let value = reader.value(CALL)?;
+    // Models write a brace too many.
+    let mut ahead = *reader;
+    ahead.skip(|ch| ch.is_whitespace() || "]}".contains(ch));
+    let is_ended = end_mark(ends, &mut ahead)?;
+    if is_ended || ahead.is_at_end() {
+        *reader = ahead;
+    }
     Ok((value, is_ended))
 }
 

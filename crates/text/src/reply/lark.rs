@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::ReplyFormat;
 use super::forms::CallStyle;
-use super::schema::tight_schema;
+use super::schema::{leave_out, tight_schema};
 use super::typed::name_of;
-use crate::Tokenizer;
+use crate::{Tokenizer, json_text};
 
 /// Any text at all.
 pub(super) const ANY: &str = "/(?s:.*)/";
@@ -51,7 +51,7 @@ impl ReplyFormat {
 
 /// A JSON schema as a part of a grammar.
 pub fn lark_json(schema: &Value) -> String {
-    format!("%json {}", tight_schema(schema))
+    format!("%json {}", json_text(&tight_schema(schema)))
 }
 
 /// A regex as a part of a grammar.
@@ -138,7 +138,12 @@ impl<'a> Lark<'a> {
             return format!("\" to=user\" {} {body}", self.mark("<|message|>"));
         }
         if !self.format.harmony {
-            return body.to_owned();
+            let begun = self.format.begun(self.prompt);
+            let head = self.format.around.iter().find_map(|mark| mark.strip_prefix(begun));
+            return match head.filter(|_| !begun.is_empty()) {
+                Some(head) => format!("{} {body}", quote(head)),
+                None => body.to_owned(),
+            };
         }
         let [channel, message] = ["<|channel|>", "<|message|>"].map(|mark| self.mark(mark));
         format!("{channel} \"final\" {message} {body}")
@@ -151,7 +156,7 @@ impl<'a> Lark<'a> {
             let Some(name) = name_of(tool) else { continue };
             let function = tool.get("function").unwrap_or(tool);
             let schema = function.get("parameters").filter(|schema| schema.is_object());
-            let schema = schema.cloned().unwrap_or_else(|| json!({"type": "object"}));
+            let schema = arguments(schema);
             let mut call = self.call(style, name, &schema);
             if self.format.recipients {
                 let to = quote(&format!(" to={name}"));
@@ -190,7 +195,11 @@ impl<'a> Lark<'a> {
                 (open + " \"\\n\"", String::new(), close)
             }
             CallStyle::Bare => (String::new(), quote("; "), String::new()),
-            CallStyle::MistralArgs | CallStyle::Harmony => Default::default(),
+            CallStyle::MistralArgs => {
+                let first = if self.format.begun(self.prompt).is_empty() { open } else { "" };
+                (self.mark(first), self.mark(open), String::new())
+            }
+            CallStyle::Harmony => Default::default(),
             _ => (String::new(), quote("\n"), String::new()),
         }
     }
@@ -208,7 +217,9 @@ impl<'a> Lark<'a> {
             CallStyle::Bare => object("parameters"),
             CallStyle::List => object("arguments"),
             CallStyle::MistralArgs => {
-                format!("{open} {} {} {json}", quote(name), self.mark("[ARGS]"))
+                let named = self.format.forms.iter().find_map(|form| form.named());
+                let arguments = named.map_or("", |named| named.arguments);
+                format!("{} {} {json}", quote(name), self.mark(arguments))
             }
             CallStyle::DeepSeek | CallStyle::DeepSeekFenced => {
                 let marks = ["<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"];
@@ -287,6 +298,25 @@ impl<'a> Lark<'a> {
         let id = self.tokenizer.find_token(text).filter(|_| !text.is_empty())?;
         self.tokenizer.is_special(id).then_some(id)
     }
+}
+
+/// The schema of a call's arguments, which are an object in any case.
+fn arguments(schema: Option<&Value>) -> Value {
+    let mut schema = schema.cloned().unwrap_or_else(|| json!({}));
+    leave_out(&mut schema);
+    let says = ["$ref", "enum", "const", "allOf", "anyOf", "oneOf"];
+    let Some(fields) = schema.as_object_mut() else { return json!({"type": "object"}) };
+    let may_be_object = match fields.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        kind => kind.is_none_or(|kind| kind == "object"),
+    };
+    if !may_be_object {
+        return json!({"type": "object"});
+    }
+    if fields.contains_key("type") || !says.iter().any(|key| fields.contains_key(*key)) {
+        fields.insert("type".to_owned(), "object".into());
+    }
+    schema
 }
 
 /// Strings are written as in JSON.

@@ -13,6 +13,8 @@ pub(super) struct Marked {
     format: ReplyFormat,
     held: Held,
     state: State,
+    /// The mark that the prompt began and that the reply may go on with.
+    begun: &'static str,
     /// The last character that was given out.
     last: Option<char>,
     waiting: Waiting,
@@ -42,13 +44,13 @@ enum State {
 impl Marked {
     pub(super) fn new(format: &ReplyFormat, prompt: &str, has_tools: bool) -> Self {
         let mut format = format.clone();
+        let begun = format.begun(prompt);
         if !has_tools {
             format.forms.clear();
         }
         let prompt = prompt.trim_end();
-        let open = format.thinking.iter().find(|(open, _)| prompt.ends_with(open)).copied();
-        let state = match open {
-            Some((_, close)) => State::ThoughtStart { close },
+        let state = match format.open_thought(prompt) {
+            Some(close) => State::ThoughtStart { close },
             None => State::Start { whole: has_tools, trim: false, late: "" },
         };
         // A prompt that ends with a closed thought has switched thinking off.
@@ -56,7 +58,7 @@ impl Marked {
             format.thinking.clear();
         }
         let waiting = Waiting::default();
-        Self { format, held: Held::Free, state, last: None, waiting }
+        Self { format, held: Held::Free, state, begun, last: None, waiting }
     }
 
     pub(super) fn hold(&mut self, held: Held) {
@@ -163,14 +165,25 @@ impl Run<'_> {
         for mark in self.marked.format.around {
             if text.starts_with(mark) {
                 pending.drain(..spaces + mark.len());
+                self.marked.begun = "";
                 return Some(State::Start { whole, trim: false, late });
             }
             if self.is_open() && mark.starts_with(text) {
                 return None;
             }
         }
+        if text.starts_with(self.marked.begun) && !self.marked.begun.is_empty() {
+            match self.block(text, false) {
+                Ok(block) => return Some(self.take(pending, spaces, block, "")),
+                Err(Stop::More) => return None,
+                Err(Stop::Broken) => {}
+            }
+            pending.drain(..spaces + self.marked.begun.len());
+            self.marked.begun = "";
+            return Some(State::Start { whole, trim, late });
+        }
         if whole && self.may_be_bare(text) {
-            match self.offer.bare(text) {
+            match self.offer.bare(&self.marked.format.forms, text) {
                 Ok(block) => return Some(self.take(pending, spaces, block, "")),
                 Err(Stop::More) => {
                     self.wait(pending, "");
@@ -194,7 +207,7 @@ impl Run<'_> {
     fn may_be_bare(&self, text: &str) -> bool {
         let format = &self.marked.format;
         let is_free = self.marked.held == Held::Free || format.style == CallStyle::Bare;
-        is_free && !format.forms.is_empty() && text.starts_with(['{', '[', '`'])
+        is_free && !format.forms.is_empty() && text.starts_with(['{', '[', '`', '<'])
     }
 
     fn may_be_block(&self, text: &str) -> Read<bool> {
@@ -265,7 +278,16 @@ impl Run<'_> {
             }
             let is_close = close == Some(mark);
             match self.is_quoted(pending, at, mark, is_close) {
-                Ok(true) => {}
+                Ok(true) if is_close => {}
+                // A call that is quoted is so with all its marks.
+                Ok(true) => match self.block(&pending[at..], false) {
+                    Ok(block) => {
+                        from = at + block.bytes;
+                        continue;
+                    }
+                    Err(Stop::More) => return Found::Begin(at),
+                    Err(Stop::Broken) => {}
+                },
                 Ok(false) if is_close => return Found::Close(at),
                 Ok(false) => match self.block(&pending[at..], close.is_some()) {
                     Ok(block) => return Found::Block(at, block),

@@ -5,6 +5,7 @@
 //! given out whole. What looks like a call but cannot be parsed is text: nothing that a model
 //! wrote is ever lost. The parts do not depend on the pieces in which a reply comes.
 
+mod bare;
 mod calls;
 mod elements;
 mod fault;
@@ -36,6 +37,7 @@ use harmony::Harmony;
 pub use lark::{lark_json, lark_regex};
 use marked::Marked;
 use read::End;
+pub(crate) use refs::resolve;
 pub use schema::tight_schema;
 
 /// A part of a reply. Consecutive parts of a kind belong together.
@@ -86,11 +88,14 @@ impl ReplyParser {
             true => Grammar::Harmony(Harmony::new(format, prompt)),
             false => Grammar::Marked(Marked::new(format, prompt, !tools.is_empty())),
         };
-        Self { tools: tools.to_vec(), grammar, pending: String::new() }
+        Self { tools: tools.to_vec(), grammar, pending: format.begun(prompt).to_owned() }
     }
 
     /// The same for a reply that a grammar holds.
     pub fn held(mut self, held: Held) -> Self {
+        if held == Held::Whole {
+            self.pending.clear();
+        }
         match &mut self.grammar {
             Grammar::Marked(marked) => marked.hold(held),
             Grammar::Harmony(harmony) => harmony.hold(held),

@@ -67,8 +67,10 @@ impl Shape {
             }
             (None, None) => More::Unsaid,
         };
+        let can_be = |(_, schema): &(&String, &Value)| **schema != json!(false);
+        let properties_there = properties.into_iter().flatten().filter(can_be);
         Self {
-            properties: properties.cloned().unwrap_or_default(),
+            properties: properties_there.map(|(key, one)| (key.clone(), one.clone())).collect(),
             required: names.map(str::to_owned).collect(),
             is_listed: properties.is_some(),
             more,
@@ -205,6 +207,7 @@ mod tests {
                 vec!["a ..."],
             ),
             (json!({"required": ["x"], "properties": {}}), vec!["x!"]),
+            (json!({"properties": {"a": {}, "never": false}}), vec!["a"]),
             (json!({"$ref": "#"}), vec!["..."]),
             (json!(true), vec!["..."]),
         ];

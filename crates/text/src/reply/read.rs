@@ -52,6 +52,10 @@ impl<'t> Reader<'t> {
         &self.text[start..self.at]
     }
 
+    pub(super) fn between(&self, start: usize, end: usize) -> &'t str {
+        &self.text[start..end]
+    }
+
     pub(super) fn advance(&mut self, bytes: usize) {
         self.at += bytes;
     }

@@ -14,7 +14,7 @@ pub(super) const VISITS_MAX: usize = 1000;
 const RESPELLED_MAX: usize = 256;
 
 /// The schema that a reference within `root` leads to, or the one that has none.
-pub(super) fn resolve<'s>(root: &'s Value, mut schema: &'s Value) -> Option<&'s Value> {
+pub(crate) fn resolve<'s>(root: &'s Value, mut schema: &'s Value) -> Option<&'s Value> {
     for _ in 0..DEPTH_MAX {
         let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
             return Some(schema);
@@ -53,15 +53,37 @@ fn decoded(text: &str) -> String {
 /// Points references whose segments are written in another way than the keys that they mean at
 /// definitions of their own: llguidance looks segments up as they are written.
 pub(super) fn respell(schema: &mut Value) {
-    let mut definitions = Map::new();
     let root = schema.clone();
+    define(schema, &root, &|reference| reference.contains(['~', '%']));
+}
+
+/// A part of a schema, with what it refers to.
+pub(super) fn with_definitions(root: &Value, part: &Value) -> Value {
+    let mut part = part.clone();
+    let Some(fields) = part.as_object_mut() else { return part };
+    let places = ["$defs", "definitions"];
+    for place in places {
+        fields.extend(root.get(place).map(|definitions| (place.to_owned(), definitions.clone())));
+    }
+    // The other places of the whole schema are not there in a part of it.
+    let is_there = |reference: &str| {
+        let place = reference.strip_prefix("#/").and_then(|path| path.split_once('/'));
+        place.is_some_and(|(place, _)| places.contains(&place))
+    };
+    define(&mut part, root, &|reference| reference.contains(['~', '%']) || !is_there(reference));
+    part
+}
+
+/// Points those references at definitions of what they lead to in `root`.
+fn define(schema: &mut Value, root: &Value, is_meant: &dyn Fn(&str) -> bool) {
+    let mut definitions = Map::new();
     let mut names: Vec<String> = Vec::new();
-    respell_in(schema, &root, &mut names);
+    rename(schema, root, is_meant, &mut names);
     // What a definition refers to may be written so as well.
     let mut at = 0;
     while let Some(reference) = names.get(at).cloned() {
-        let Some(mut found) = target(&root, &reference).cloned() else { return };
-        respell_in(&mut found, &root, &mut names);
+        let Some(mut found) = target(root, &reference).cloned() else { return };
+        rename(&mut found, root, is_meant, &mut names);
         definitions.insert(name(at), found);
         at += 1;
     }
@@ -73,10 +95,15 @@ pub(super) fn respell(schema: &mut Value) {
     }
 }
 
-fn respell_in(schema: &mut Value, root: &Value, names: &mut Vec<String>) {
+fn rename(
+    schema: &mut Value,
+    root: &Value,
+    is_meant: &dyn Fn(&str) -> bool,
+    names: &mut Vec<String>,
+) {
     let Some(fields) = schema.as_object_mut() else { return };
     if let Some(Value::String(reference)) = fields.get_mut("$ref")
-        && reference.contains(['~', '%'])
+        && is_meant(reference)
         && names.len() < RESPELLED_MAX
         && target(root, reference).is_some()
     {
@@ -87,7 +114,7 @@ fn respell_in(schema: &mut Value, root: &Value, names: &mut Vec<String>) {
         }
         *reference = format!("#/$defs/{}", name(at));
     }
-    each_schema(fields, &mut |inner| respell_in(inner, root, names));
+    each_schema(fields, &mut |inner| rename(inner, root, is_meant, names));
 }
 
 fn name(number: usize) -> String {
@@ -133,5 +160,20 @@ mod tests {
         assert_eq!(schema["properties"]["b"]["$ref"], "#/$defs/plain");
         let own = json!({"items": {"$ref": "#/$defs/respelled-0"}});
         assert_eq!(schema["$defs"]["respelled-0"], own);
+    }
+
+    #[test]
+    fn a_part_has_what_it_refers_to() {
+        let root = json!({
+            "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#/properties/c"}, "c": {"const": 1}},
+            "$defs": {"d": {}},
+        });
+        let part = with_definitions(&root, &root["properties"]["b"]);
+        assert_eq!(part["$ref"], "#/$defs/respelled-0");
+        assert_eq!(part["$defs"], json!({"d": {}, "respelled-0": {"const": 1}}));
+        let part = with_definitions(&root, &root["properties"]["a"]);
+        let whole = &part["$defs"]["respelled-0"];
+        assert_eq!(whole["properties"]["a"]["$ref"], "#/$defs/respelled-0");
+        assert_eq!(whole["properties"]["b"]["$ref"], "#/$defs/respelled-1");
     }
 }

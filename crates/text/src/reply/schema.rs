@@ -24,10 +24,14 @@ const OPEN: &[&str] = &[
 ];
 
 /// Bounds of numbers, and from where on they say nothing: no answer comes near them.
-const BOUNDS: &[&str] = &["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum"];
-const BOUND_MAX: f64 = 1e15;
+pub(super) const BOUNDS: &[&str] = &["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum"];
+const BOUND_MAX: f64 = ((1u64 << 53) - 1) as f64;
 /// A bound as small is zero.
 const BOUND_MIN: f64 = 1e-15;
+
+/// Numbers of things. Some write them as 5.0.
+pub(super) const COUNTS: &[&str] =
+    &["maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"];
 
 /// What an answer cannot be held to while it is written, and is not refused for: whether items are
 /// all different is for the client to see.
@@ -68,14 +72,24 @@ pub fn tight_schema(schema: &Value) -> Value {
     schema
 }
 
-/// Takes out what no answer is held to.
-fn leave_out(schema: &mut Value) {
+/// Takes out what no answer is held to, and what says nothing; a schema that nothing fits is false.
+pub(super) fn leave_out(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     let is_known = |name: &Value| name.as_str().is_none_or(|name| format(name).is_some());
+    let any = [json!({}), json!(true)];
+    if fields.get("not").is_some_and(|not| any.contains(not)) {
+        *schema = json!(false);
+        return;
+    }
     fields.retain(|name, value| match name.as_str() {
+        "const" | "default" => true,
+        _ if value.is_null() => false,
+        // The names of fields are strings.
+        "propertyNames" => !any.contains(value) && *value != json!({"type": "string"}),
+        "unevaluatedItems" | "unevaluatedProperties" => !any.contains(value),
         "format" => is_known(value),
         "multipleOf" => value.as_f64().is_none_or(|step| (1e-9..1e12).contains(&step.abs())),
-        name if BOUNDS.contains(&name) => value.as_f64().is_none_or(|at| at.abs() < BOUND_MAX),
+        name if BOUNDS.contains(&name) => value.as_f64().is_none_or(|at| at.abs() <= BOUND_MAX),
         name => !LEFT_OUT.contains(&name),
     });
     for name in BOUNDS {
@@ -84,6 +98,19 @@ fn leave_out(schema: &mut Value) {
         {
             *bound = json!(0);
         }
+    }
+    for name in COUNTS {
+        if let Some(count) = fields.get_mut(*name)
+            && let Some(whole) =
+                count.as_f64().filter(|count| count.fract() == 0.0 && *count >= 0.0)
+        {
+            *count = json!(whole as u64);
+        }
+    }
+    let is_alone = !["$ref", "allOf", "anyOf", "oneOf"].iter().any(|key| fields.contains_key(*key));
+    if is_alone && fields.get("unevaluatedProperties") == Some(&json!(false)) {
+        fields.remove("unevaluatedProperties");
+        fields.entry("additionalProperties").or_insert(json!(false));
     }
     each_schema(fields, &mut leave_out);
 }
@@ -229,6 +256,23 @@ mod tests {
             "exclusiveMinimum": 5e-324, "exclusiveMaximum": 7, "multipleOf": 1e300});
         let want = json!({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 7});
         assert_eq!(tight(schema), want);
+    }
+
+    #[test]
+    fn what_says_nothing_is_left_out() {
+        let cases = [
+            (
+                json!({"enum": null, "const": null, "maxLength": 5.0}),
+                json!({"const": null, "maxLength": 5}),
+            ),
+            (json!({"propertyNames": {"type": "string"}}), json!({})),
+            (json!({"unevaluatedProperties": true, "unevaluatedItems": {}}), json!({})),
+            (json!({"unevaluatedProperties": false}), json!({"additionalProperties": false})),
+            (json!({"additionalProperties": {"not": {}}}), json!({"additionalProperties": false})),
+        ];
+        for (schema, want) in cases {
+            assert_eq!(tight(schema.clone()), want, "{schema}");
+        }
     }
 
     #[test]

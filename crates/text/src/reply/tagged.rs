@@ -2,13 +2,15 @@
 //!
 //! A value can hold any text, marks included. It ends at its end mark followed by what can come
 //! after a field: the next field, or the call's end. Examples of calls inside a value are stepped
-//! over as long as their marks come in pairs.
+//! over as long as their marks come in pairs. A value whose end mark is missing ends before the
+//! next field that the tool has, or before the call's end.
 
 use serde_json::Value;
 
 use super::calls::{NAME_BYTES_MAX, Offer, call, is_name};
 use super::forms::{Breaks, Tags};
 use super::read::{Read, Reader, Stop};
+use super::refs::resolve;
 use super::typed::{parameters, typed};
 use crate::ToolCall;
 
@@ -20,6 +22,8 @@ pub(super) fn call_of(
     reader: &mut Reader,
 ) -> Read<ToolCall> {
     let name = head(tags, reader)?;
+    let schema = parameters(offer.tools, name);
+    let mut marks = Marks { tags, close, schema, given: Vec::new() };
     // functionary writes the arguments as JSON.
     if !tags.close.is_empty() {
         reader.skip_space();
@@ -33,11 +37,11 @@ pub(super) fn call_of(
     let mut fields = Vec::new();
     loop {
         reader.skip_space();
-        if ends(tags, close, reader)? {
+        if marks.end_call(reader)? {
             break;
         }
         reader.expect(tags.field)?;
-        let key = reader.line_until(tags.key_end, NAME_BYTES_MAX)?.trim();
+        let key = reader.line_until(tags.key_end, NAME_BYTES_MAX)?.trim().trim_matches('"');
         let attributes = match tags.attributes {
             "" => "",
             end => reader.line_until(end, NAME_BYTES_MAX)?,
@@ -46,9 +50,10 @@ pub(super) fn call_of(
             reader.skip_space();
             reader.expect(tags.value)?;
         }
+        marks.given.push(key.to_owned());
         let says = |what| attributes.contains(what);
         let is_string = says("string=\"true\"") || says("type=\"string\"");
-        fields.push((key, is_string, value(offer, tags, close, reader)?));
+        fields.push((key, is_string, marks.value(offer.exact, reader)?));
     }
     // Where a template has no line breaks next to its marks, a model that writes them does so for
     // every value.
@@ -57,7 +62,6 @@ pub(super) fn call_of(
         Breaks::Pair if offer.exact || !fields.iter().all(|(.., text)| pair(text)) => Breaks::None,
         breaks => breaks,
     };
-    let schema = parameters(offer.tools, name);
     let arguments = fields.into_iter().map(|(key, is_string, text)| {
         let key = if tags.name_attributes.is_empty() { key.to_owned() } else { unquoted(key) };
         let text = if breaks == Breaks::None { text } else { without_breaks(text) };
@@ -85,71 +89,13 @@ fn head<'t>(tags: &Tags, reader: &mut Reader<'t>) -> Read<&'t str> {
     reader.expect(tags.open)?;
     let name = match tags.name_end {
         "" => reader.word(is_name)?,
-        end => reader.line_until(end, NAME_BYTES_MAX)?.trim(),
+        end => reader.line_until(end, NAME_BYTES_MAX)?.trim().trim_matches('"'),
     };
     if !tags.name_attributes.is_empty() {
         reader.line_until(tags.name_attributes, NAME_BYTES_MAX)?;
     }
     let is_name = !name.is_empty() && name.chars().all(is_name);
     if is_name { Ok(name) } else { Err(Stop::Broken) }
-}
-
-/// Whether the call ends here; steps over its own mark. Where that is missing, the end of the block
-/// or of the reply ends the call too.
-fn ends(tags: &Tags, close: &str, reader: &mut Reader) -> Read<bool> {
-    if !tags.close.is_empty() && reader.take(tags.close)? {
-        return Ok(true);
-    }
-    if reader.is_at_end() && !reader.is_cut() {
-        return Ok(true);
-    }
-    if close.is_empty() { Ok(false) } else { reader.sees(close) }
-}
-
-/// The value up to its end mark, which is stepped over.
-fn value<'t>(offer: &Offer, tags: &Tags, close: &str, reader: &mut Reader<'t>) -> Read<&'t str> {
-    let rest = reader.rest();
-    let (end, mark) = match offer.exact {
-        true => {
-            // The grammar's mark begins with the line break at the end of the value.
-            let line = usize::from(tags.exact_close.starts_with('\n'));
-            (rest.find(tags.exact_close).ok_or(reader.stop())? + line, tags.field_close)
-        }
-        false => end_of_value(tags, close, *reader)?,
-    };
-    reader.advance(end + mark.len());
-    Ok(&rest[..end])
-}
-
-/// Where a value ends, and the mark that ends it.
-fn end_of_value<'m>(tags: &'m Tags, close: &str, reader: Reader) -> Read<(usize, &'m str)> {
-    let start = reader.at();
-    let mut ahead = reader;
-    let (mut first, mut first_likely) = (None, None);
-    // Fields that were opened inside the value.
-    let mut depth = 0usize;
-    loop {
-        let rest = ahead.rest();
-        let Some(found) = rest.find(tags.field_close) else { break };
-        depth += rest[..found].matches(tags.field).count();
-        ahead.advance(found);
-        let end = ahead.at() - start;
-        ahead.advance(tags.field_close.len());
-        match what_follows(tags, close, ahead)? {
-            Follows::Call if depth == 0 => return Ok((end, tags.field_close)),
-            Follows::Call => first_likely = first_likely.or(Some(end)),
-            Follows::HalfOfCall => first = first.or(Some(end)),
-            Follows::Text => {}
-        }
-        depth = depth.saturating_sub(1);
-    }
-    match first_likely.or(first) {
-        _ if reader.stop() == Stop::More => Err(Stop::More),
-        // The value speaks of the marks without closing what it opens.
-        Some(end) => Ok((end, tags.field_close)),
-        None if reader.is_cut() => Err(Stop::Broken),
-        None => Ok((reader.rest().len(), "")),
-    }
 }
 
 /// What stands behind a value's end mark.
@@ -162,27 +108,143 @@ enum Follows {
     Text,
 }
 
-fn what_follows(tags: &Tags, close: &str, mut after: Reader) -> Read<Follows> {
-    after.skip_space();
-    if after.rest().is_empty() {
-        return if after.is_at_end() { Ok(Follows::Call) } else { Err(Stop::More) };
+/// The marks of one call, and the schema of its fields.
+struct Marks<'a> {
+    tags: &'a Tags,
+    /// Ends the block of calls.
+    close: &'a str,
+    schema: Option<&'a Value>,
+    /// The names of the fields so far.
+    given: Vec<String>,
+}
+
+impl Marks<'_> {
+    /// Whether the call ends here; steps over its own mark. Where that is missing, the end of the
+    /// block or of the reply ends the call too.
+    fn end_call(&self, reader: &mut Reader) -> Read<bool> {
+        if !self.tags.close.is_empty() && reader.take(self.tags.close)? {
+            return Ok(true);
+        }
+        if reader.is_at_end() && !reader.is_cut() {
+            return Ok(true);
+        }
+        if self.close.is_empty() { Ok(false) } else { reader.sees(self.close) }
     }
-    if after.sees(tags.field)? {
-        return Ok(Follows::Call);
+
+    /// The value up to its end mark, which is stepped over.
+    fn value<'t>(&self, exact: bool, reader: &mut Reader<'t>) -> Read<&'t str> {
+        let (rest, tags) = (reader.rest(), self.tags);
+        let (end, mark) = match exact {
+            true => {
+                // The grammar's mark begins with the line break at the end of the value.
+                let line = usize::from(tags.exact_close.starts_with('\n'));
+                (rest.find(tags.exact_close).ok_or(reader.stop())? + line, tags.field_close)
+            }
+            false => self.end_of_value(*reader)?,
+        };
+        reader.advance(end + mark.len());
+        Ok(&rest[..end])
     }
-    let is_closed = tags.close.is_empty() || after.take(tags.close)?;
-    if is_closed && close.is_empty() {
-        return Ok(Follows::Call);
+
+    /// Where a value ends, and the mark that ends it.
+    fn end_of_value(&self, reader: Reader) -> Read<(usize, &str)> {
+        let start = reader.at();
+        let mut ahead = reader;
+        let (mut first, mut first_likely) = (None, None);
+        // Fields that were opened inside the value.
+        let mut depth = 0usize;
+        loop {
+            let rest = ahead.rest();
+            let Some(found) = rest.find(self.tags.field_close) else { break };
+            depth += rest[..found].matches(self.tags.field).count();
+            ahead.advance(found);
+            let end = ahead.at() - start;
+            ahead.advance(self.tags.field_close.len());
+            match self.what_follows(ahead)? {
+                Follows::Call if depth == 0 => return Ok((end, self.tags.field_close)),
+                Follows::Call => first_likely = first_likely.or(Some(end)),
+                Follows::HalfOfCall => first = first.or(Some(end)),
+                Follows::Text => {}
+            }
+            depth = depth.saturating_sub(1);
+        }
+        if reader.stop() == Stop::More {
+            return Err(Stop::More);
+        }
+        // The value speaks of the marks without closing what it opens, or lacks its own.
+        let end = first_likely.or(first);
+        let text = &reader.rest()[..end.unwrap_or(reader.rest().len())];
+        match (self.unmarked_end(text), end) {
+            (Some(at), _) => Ok((at, "")),
+            (None, Some(end)) => Ok((end, self.tags.field_close)),
+            (None, None) if reader.is_cut() => Err(Stop::Broken),
+            (None, None) => Ok((text.len(), "")),
+        }
     }
-    after.skip_space();
-    if after.rest().is_empty() && !after.is_at_end() {
-        return Err(Stop::More);
+
+    /// Where a value without an end mark ends: before a field of the tool that begins a line and
+    /// was not there yet, or before the end of the call and its block.
+    fn unmarked_end(&self, text: &str) -> Option<usize> {
+        let known = self.schema.and_then(|schema| resolve(schema, schema)?.get("properties"));
+        let is_field = |at: &usize| {
+            let key = text[at + self.tags.field.len()..].split_once(self.tags.key_end);
+            let begins_line = text[..*at].trim_end_matches(' ').ends_with('\n');
+            let is_there = |key: &str| known.is_some_and(|all| all.get(key).is_some());
+            let is_given = |key: &str| self.given.iter().any(|given| given == key);
+            begins_line && key.is_some_and(|(key, _)| is_there(key) && !is_given(key))
+        };
+        let places = |mark: &str| text.match_indices(mark).map(|(at, _)| at).collect::<Vec<_>>();
+        let field = places(self.tags.field).into_iter().find(is_field);
+        let is_end = |at: &usize| {
+            let after = text[at + self.tags.close.len()..].trim_start();
+            after.starts_with(self.close)
+        };
+        let mark = if self.tags.close.is_empty() { self.close } else { self.tags.close };
+        let end = match self.close.is_empty() && self.tags.close.is_empty() {
+            true => None,
+            false => places(mark).into_iter().find(is_end),
+        };
+        field.into_iter().chain(end).min()
     }
-    let begins = is_closed && !tags.open.is_empty() && after.sees(tags.open)?;
-    let ends = after.is_at_end() || (!close.is_empty() && after.sees(close)?);
-    Ok(match is_closed {
-        _ if begins || ends => Follows::Call,
-        true if !tags.close.is_empty() => Follows::HalfOfCall,
-        _ => Follows::Text,
-    })
+
+    fn what_follows(&self, mut after: Reader) -> Read<Follows> {
+        let tags = self.tags;
+        after.skip_space();
+        if after.rest().is_empty() {
+            return if after.is_at_end() { Ok(Follows::Call) } else { Err(Stop::More) };
+        }
+        if after.sees(tags.field)? {
+            let begins = begins_field(tags, after)?;
+            return Ok(if begins { Follows::Call } else { Follows::Text });
+        }
+        let is_closed = tags.close.is_empty() || after.take(tags.close)?;
+        if is_closed && self.close.is_empty() {
+            return Ok(Follows::Call);
+        }
+        after.skip_space();
+        if after.rest().is_empty() && !after.is_at_end() {
+            return Err(Stop::More);
+        }
+        let begins = is_closed && !tags.open.is_empty() && after.sees(tags.open)?;
+        let ends = after.is_at_end() || (!self.close.is_empty() && after.sees(self.close)?);
+        Ok(match is_closed {
+            _ if begins || ends => Follows::Call,
+            true if !tags.close.is_empty() => Follows::HalfOfCall,
+            _ => Follows::Text,
+        })
+    }
+}
+
+/// Whether a field begins here, with the mark before its value.
+fn begins_field(tags: &Tags, mut reader: Reader) -> Read<bool> {
+    reader.expect(tags.field)?;
+    match reader.line_until(tags.key_end, NAME_BYTES_MAX) {
+        Err(Stop::Broken) => Ok(false),
+        Err(Stop::More) => Err(Stop::More),
+        Ok(_) if tags.value.is_empty() => Ok(true),
+        Ok(_) => {
+            reader.skip_space();
+            reader.sees(tags.value)
+        }
+    }
 }

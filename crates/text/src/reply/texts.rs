@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::fault::fits_type;
 use super::formats::format;
 use super::refs::{DEPTH_MAX, VISITS_MAX, resolve};
 
@@ -37,7 +38,8 @@ fn add(root: &Value, schema: &Value, depth: usize, visits: &mut usize, found: &m
     let list = |key: &str| fields.get(key).and_then(Value::as_array);
     let one = fields.get("const").map(std::slice::from_ref);
     if let Some(values) = list("enum").map(Vec::as_slice).or(one) {
-        found.extend(values.iter().map(|value| match value {
+        let fitting = values.iter().filter(|value| fits_type(fields, value));
+        found.extend(fitting.map(|value| match value {
             Value::String(text) => Text::Literal(text.clone()),
             other => Text::Json(json!({ "const": other })),
         }));
@@ -194,6 +196,7 @@ mod tests {
             (json!({"anyOf": [integer, {"$ref": "#/$defs/Name"}]}), vec![Text::Free]),
             (json!({"type": ["string", "null"]}), vec![Text::Free]),
             (json!({"enum": ["a", 1]}), vec![literal("a"), Text::Json(json!({"const": 1}))]),
+            (json!({"type": "string", "enum": ["a", 1]}), vec![literal("a")]),
             (json!({"const": "a"}), vec![literal("a")]),
             (
                 json!({"allOf": [{"$ref": "#/$defs/Name"}, {"maxLength": 3}]}),

@@ -111,7 +111,7 @@ fn list<'s>(fields: &'s Map<String, Value>, key: &str) -> Option<&'s Vec<Value>>
     fields.get(key).and_then(Value::as_array)
 }
 
-fn type_of(value: &Value) -> &'static str {
+pub(super) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",

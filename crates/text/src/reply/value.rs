@@ -97,10 +97,26 @@ impl Reader<'_> {
 
     fn gemma_string(&mut self) -> Read<String> {
         self.expect(GEMMA_QUOTE)?;
-        let end = self.rest().find(GEMMA_QUOTE).ok_or(self.stop())?;
-        let text = self.rest()[..end].to_owned();
-        self.advance(end + GEMMA_QUOTE.len());
-        Ok(text)
+        let start = self.at();
+        loop {
+            let end = self.rest().find(GEMMA_QUOTE).ok_or(self.stop())?;
+            self.advance(end);
+            let at = self.at();
+            self.advance(GEMMA_QUOTE.len());
+            if self.ends_gemma_string()? {
+                return Ok(self.between(start, at).to_owned());
+            }
+        }
+    }
+
+    /// Whether what can follow a value comes next: else the quotation mark is a part of the text.
+    fn ends_gemma_string(&self) -> Read<bool> {
+        let mut after = *self;
+        after.skip_space();
+        if after.is_at_end() {
+            return Ok(true);
+        }
+        Ok(",:]}<".contains(after.peek()?) && !after.sees(GEMMA_QUOTE)?)
     }
 
     /// A string between single or double quotes; between three of them as Python has it.
@@ -201,10 +217,21 @@ impl Reader<'_> {
             "null" | "None" => Ok(Value::Null),
             number => match long_number(number) {
                 Some(long) => Ok(long),
-                None => number.parse::<Number>().map(Value::Number).map_err(|_| Stop::Broken),
+                None => match number.parse::<Number>() {
+                    Ok(number) => Ok(Value::Number(number)),
+                    Err(_) => endless(number).ok_or(Stop::Broken),
+                },
             },
         }
     }
+}
+
+/// The last number there is, for one that is beyond it.
+fn endless(number: &str) -> Option<Value> {
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    let float: f64 = number.parse().ok().filter(|float: &f64| float.is_infinite())?;
+    let is_number = digits.starts_with(|ch: char| ch.is_ascii_digit());
+    is_number.then(|| Value::from(f64::MAX.copysign(float)))
 }
 
 #[cfg(test)]
@@ -224,7 +251,9 @@ mod tests {
             ("\"\"", json!("")),
             ("['it's', 'b']", json!(["it's", "b"])),
             ("{a:<|\"|>it's \"x\"<|\"|>,b:[1,2]}", json!({"a": "it's \"x\"", "b": [1, 2]})),
+            ("{a:<|\"|>a <|\"|> b<|\"|>}", json!({"a": "a <|\"|> b"})),
             (r#"{"a": {"b": 1}</end>"#, json!({"a": {"b": 1}})),
+            ("[1e400, -2E999]", json!([f64::MAX, -f64::MAX])),
         ];
         for (text, expected) in cases {
             let mut reader = Reader::new(text, End::Finished);
@@ -234,7 +263,8 @@ mod tests {
                 assert_eq!(start, Err(Stop::More), "{}", &text[..cut]);
             }
         }
-        for broken in ["{oops}", "{\"a\" 1}", "[1 2]", "tru", "<b>", "&"] {
+        for broken in ["{oops}", "{\"a\" 1}", "[1 2]", "tru", "inf", "-Infinity", "nan", "<b>", "&"]
+        {
             let mut reader = Reader::new(broken, End::Finished);
             assert_eq!(reader.value(""), Err(Stop::Broken), "{broken}");
         }

@@ -25,7 +25,10 @@ impl Shows {
             let list: Vec<String> = tools.iter().map(|tool| guard(&tool.to_string())).collect();
             tell(&mut messages, &format.tool_text(&list.join("\n")));
         }
-        let messages = self.systems(messages);
+        let mut messages = self.systems(messages);
+        if !self.empty_said {
+            messages.retain(|message| !is_said(message) || !message.content.is_empty());
+        }
         let mut messages = self.text_apart(messages);
         if !self.text_and_thought {
             messages.iter_mut().for_each(think_aloud);
@@ -55,7 +58,8 @@ impl Shows {
             }
         }
         let is_lone = rest.is_empty() && !self.lone_system;
-        if !self.system || is_lone {
+        let is_before_results = rest.last().is_some_and(|last| last.role == "tool");
+        if !self.system || is_lone || is_before_results && !self.system_before_results {
             messages.iter_mut().for_each(|system| system.role = "user".into());
             if let (Some(user), Some(system)) = (rest.first_mut(), messages.first())
                 && is_user(user)

@@ -209,6 +209,11 @@ impl ChatTemplate {
         let begun = Render { add_generation_prompt: true, continue_last: false, ..render.clone() };
         let begun = self.render_fitting(guard, before, &begun);
         let content = guard.map_or_else(|| open.content.clone(), |g| g.guard(&open.content));
+        let begun = begun.map(|begun| match self.written_format.open_thought(&begun) {
+            // The answer stands behind the thoughts that the template began.
+            Some(close) => begun.trim_end().to_owned() + close,
+            None => begun,
+        });
         begun.map(|begun| begun + &content).or(rendered)
     }
 

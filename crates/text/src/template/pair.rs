@@ -35,18 +35,20 @@ pub(super) fn pair(mut messages: Vec<Message>, ids: CallIds) -> Vec<Message> {
     messages
 }
 
-/// Arguments as an object, if they are one; nothing is an empty object.
+/// Arguments as an object; nothing is an empty one. Anything else, such as a text that a limit cut,
+/// becomes the one field of an object: many templates write an object's fields and nothing else.
 fn object(arguments: Value) -> Value {
-    match arguments {
-        Value::Null => Value::Object(Map::new()),
-        Value::String(text) if text.trim().is_empty() => Value::Object(Map::new()),
-        Value::String(text) => match serde_json::from_str(&text) {
-            // Read again by who keeps long numbers' digits.
-            Ok(object @ Value::Object(_)) => whole_value(&text).unwrap_or(object),
-            Ok(Value::Null) => Value::Object(Map::new()),
-            _ => Value::String(text),
-        },
+    let value = match arguments {
+        Value::String(text) if text.trim().is_empty() => Value::Null,
+        Value::String(text) => whole_value(&text)
+            .or_else(|| serde_json::from_str(&text).ok())
+            .unwrap_or(Value::String(text)),
         other => other,
+    };
+    match value {
+        Value::Null => Value::Object(Map::new()),
+        Value::Object(_) => value,
+        other => Value::Object(Map::from_iter([("arguments".to_owned(), other)])),
     }
 }
 
@@ -212,8 +214,10 @@ mod tests {
             (json!("null"), json!({})),
             (json!("{\"a\": 1}"), json!({"a": 1})),
             (json!({"a": 1}), json!({"a": 1})),
-            (json!("half {"), json!("half {")),
-            (json!([1]), json!([1])),
+            (json!("{\"a\": \"raw\nbreak\"}"), json!({"a": "raw\nbreak"})),
+            (json!("{\"a\": \"ha"), json!({"arguments": "{\"a\": \"ha"})),
+            (json!("just text"), json!({"arguments": "just text"})),
+            (json!([1]), json!({"arguments": [1]})),
         ];
         for (given, wanted) in cases {
             let paired = pair(vec![calls(vec![call("c", "f", given.clone())])], CallIds::Any);

@@ -17,6 +17,8 @@ pub(super) struct Shows {
     pub(super) system: bool,
     /// A system's message without any other.
     pub(super) lone_system: bool,
+    /// A system's message before calls and results that no user's text follows.
+    pub(super) system_before_results: bool,
     /// Several system's messages at the beginning, and some further on.
     pub(super) more_systems: bool,
     pub(super) late_systems: bool,
@@ -24,6 +26,8 @@ pub(super) struct Shows {
     pub(super) late_user: bool,
     /// Two messages of a side that follow each other.
     pub(super) repeats: bool,
+    /// An assistant's message that is empty.
+    pub(super) empty_said: bool,
     pub(super) tools: bool,
     pub(super) calls: bool,
     /// Calls, where the text beside them is none and not only empty.
@@ -44,10 +48,12 @@ impl Shows {
     pub(super) const ALL: Self = Self {
         system: true,
         lone_system: true,
+        system_before_results: true,
         more_systems: true,
         late_systems: true,
         late_user: true,
         repeats: true,
+        empty_said: true,
         tools: true,
         calls: true,
         calls_without_text: false,
@@ -67,6 +73,7 @@ impl Shows {
         late_systems: false,
         late_user: false,
         repeats: false,
+        empty_said: false,
         calls: false,
         results: false,
         several_calls: false,
@@ -116,6 +123,8 @@ impl Shows {
         let more = || Message::new("assistant", "probe_more");
         let all = &["probe_said", "probe_user", "probe_more", "probe_again"];
         self.late_user = plain(*self, &[said(), user()], &all[..2]);
+        let empty = || Message::new("assistant", "");
+        self.empty_said = plain(*self, &[user(), empty(), again()], &[all[1], all[3]]);
         self.repeats = plain(*self, &[user(), again()], &[all[1], all[3]])
             && plain(*self, &[user(), said(), more(), again()], all);
     }
@@ -142,12 +151,24 @@ impl Shows {
         self.several_calls = self.all(ask, &turn, &wanted);
         let turn = [user(), calls("", 1), result(1), again()];
         self.free_turns = self.all(ask, &turn, &["probe_one", "probe_result1", "probe_again"]);
+        let turn = [calls("", 1), result(1), again()];
+        self.late_user &= self.all(ask, &turn, &["probe_one", "probe_result1", "probe_again"]);
+        let turn = [Message::new("system", "probe_system"), user(), calls("", 1), result(1)];
+        self.system_before_results = self.all(ask, &turn, &["probe_system"]);
         let wanted = ["probe_said", "probe_one", "probe_result1"];
+        // What was said before a call must not stand behind its result.
+        let shown = |turn: &[Message]| {
+            let text = ask(*self, turn, &[probe_tool()]).unwrap_or_default();
+            let [said, call, result] = wanted.map(|one| text.find(one));
+            call.is_some() && said.is_some() && said < result
+        };
         let turn = [user(), calls("probe_said", 1), result(1)];
-        self.text_beside_calls = self.all(ask, &turn, &wanted);
+        let text_beside_calls = shown(&turn);
         let old = [user(), calls("probe_said", 1), result(1), Message::new("assistant", "done")];
         let old = [&old[..], &[again()]].concat();
-        self.text_beside_old_calls = self.all(ask, &old, &wanted);
+        let text_beside_old_calls = shown(&old);
+        (self.text_beside_calls, self.text_beside_old_calls) =
+            (text_beside_calls, text_beside_old_calls);
         let thought = Some("probe_thought".to_owned());
         let thinking = Message { reasoning: thought, ..calls("probe_said", 1) };
         self.text_and_thought = self.all(ask, &[user(), thinking, result(1)], &wanted);

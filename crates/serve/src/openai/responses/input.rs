@@ -137,6 +137,12 @@ impl Turns {
         if thought.is_empty() {
             return;
         }
+        // Several items of thoughts before an answer belong together.
+        let open = self.open().filter(|open| open.content.is_empty());
+        if let Some(before) = open.and_then(|open| open.reasoning.as_mut()) {
+            *before += &format!("\n{thought}");
+            return;
+        }
         let reasoning = Some(thought);
         self.0.push(text::Message { reasoning, ..text::Message::new("assistant", "") });
     }
@@ -181,6 +187,8 @@ mod tests {
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
             {"type": "reasoning", "id": "rs_1", "summary": null, "content": null,
                 "encrypted_content": super::super::output::encrypted("Hm.")},
+            {"type": "reasoning", "id": "rs_2",
+                "summary": [{"type": "summary_text", "text": "So."}]},
             {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed",
                 "content": [{"type": "output_text", "text": "Let me see.", "annotations": []}]},
             {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
@@ -195,7 +203,7 @@ mod tests {
         let roles: Vec<&str> = found.iter().map(|one| one.role.as_str()).collect();
         assert_eq!(roles, ["system", "user", "assistant", "tool", "tool", "assistant"]);
         assert_eq!(found[0].content, "Be brief.\n\nBe kind.");
-        assert_eq!(found[2].reasoning.as_deref(), Some("Hm."));
+        assert_eq!(found[2].reasoning.as_deref(), Some("Hm.\nSo."));
         assert_eq!((found[2].content.as_str(), found[2].tool_calls.len()), ("Let me see.", 2));
         assert_eq!(
             (found[4].content.as_str(), found[4].tool_call_id.as_deref()),

@@ -1,0 +1,141 @@
+//! Calls without the marks of their form: an answer that is nothing else is one all the same.
+//!
+//! Small models write a call as an object, in a fence, or between tags of their own.
+
+use super::calls::{Block, Offer, is_name, limited};
+use super::forms::Form;
+use super::read::{End, Read, Reader, Stop};
+use crate::ToolCall;
+
+/// What models put around a call.
+const WRAPS: &[(&str, &str)] = &[
+    (FENCE, FENCE),
+    ("<tools>", "</tools>"),
+    ("<tool>", "</tool>"),
+    ("<function_call>", "</function_call>"),
+    ("<response>", "</response>"),
+    ("<json>", "</json>"),
+    ("<xml>", "</xml>"),
+];
+const FENCE: &str = "```";
+/// What a fence can say of a call in it.
+const LANGUAGES: &[&str] = &["", "json", "tool_call", "python", "xml"];
+
+impl Offer<'_> {
+    /// A text that is nothing but calls of offered tools, though it lacks a mark.
+    pub(super) fn bare(&self, forms: &[&Form], text: &str) -> Read<Block> {
+        let (text, is_too_long) = limited(text);
+        let mut reader = Reader::new(text, if is_too_long { End::Cut } else { self.end });
+        let mut calls = Vec::new();
+        loop {
+            calls.extend(self.wrapped(forms, &mut reader)?);
+            step_over(forms, &mut reader)?;
+            if reader.is_at_end() {
+                break;
+            }
+        }
+        let all_offered = calls.iter().all(|call| self.has(&call.name));
+        let block = Block { calls, bytes: reader.at(), is_whole: false };
+        if all_offered && !block.calls.is_empty() { Ok(block) } else { Err(Stop::Broken) }
+    }
+
+    /// A call, or those between the marks that a model put around them.
+    fn wrapped(&self, forms: &[&Form], reader: &mut Reader) -> Read<Vec<ToolCall>> {
+        let mut close = "";
+        for (open, end) in WRAPS {
+            if close.is_empty() && reader.take(open)? {
+                close = end;
+            }
+        }
+        if close.is_empty() {
+            return self.bare_item(reader);
+        }
+        if close == FENCE
+            && !LANGUAGES.contains(&reader.word(|ch| ch.is_alphanumeric() || ch == '_')?)
+        {
+            return Err(Stop::Broken);
+        }
+        let mut calls = Vec::new();
+        loop {
+            reader.skip_space();
+            calls.extend(self.marked_item(forms, reader)?);
+            reader.skip(|ch| ch.is_whitespace() || ";,".contains(ch));
+            if reader.is_at_end() || reader.take(close)? {
+                return Ok(calls);
+            }
+        }
+    }
+
+    /// A call within such marks, where it may have those of its form as well.
+    fn marked_item(&self, forms: &[&Form], reader: &mut Reader) -> Read<Vec<ToolCall>> {
+        for form in forms.iter().filter(|form| !form.open.is_empty()) {
+            if reader.sees(form.open)? {
+                let block = self.block(form, reader.rest())?;
+                reader.advance(block.bytes);
+                return Ok(block.calls);
+            }
+        }
+        self.bare_item(reader)
+    }
+
+    /// A call without a mark. Whether it is one shows early, so that other text is not held back.
+    fn bare_item(&self, reader: &mut Reader) -> Read<Vec<ToolCall>> {
+        let mut ahead = *reader;
+        if ahead.take("[")? {
+            ahead.skip_space();
+        }
+        if ahead.peek()? != '{' {
+            let name = ahead.word(is_name)?;
+            let is_call = self.has(name) || self.has(name.strip_suffix(".call").unwrap_or(name));
+            return if is_call { self.python(reader) } else { Err(Stop::Broken) };
+        }
+        self.object_of_call(&mut ahead)?;
+        self.json(reader, "")
+    }
+
+    /// Steps over an object that says a call of an offered tool and nothing else.
+    fn object_of_call(&self, ahead: &mut Reader) -> Read<()> {
+        ahead.advance(1);
+        let mut is_first = true;
+        loop {
+            ahead.skip_space();
+            if ahead.take("}")? {
+                return if is_first { Err(Stop::Broken) } else { Ok(()) };
+            }
+            if ahead.peek()? != '"' {
+                return Err(Stop::Broken);
+            }
+            let key = ahead.string()?;
+            ahead.skip_space();
+            ahead.expect(":")?;
+            ahead.skip_space();
+            let is_text = ahead.peek()? == '"';
+            let fits = match key.as_str() {
+                "name" | "tool_name" => is_text && self.has(&ahead.string()?),
+                "type" => is_text && ahead.string()? == "function",
+                "function" if is_text => self.has(&ahead.string()?),
+                "id" | "tool_call_id" | "function" | "arguments" | "parameters" => {
+                    ahead.value("").map(|_| true)?
+                }
+                name => is_first && self.has(name) && ahead.value("").map(|_| true)?,
+            };
+            ahead.skip_space();
+            if !fits || !ahead.take(",")? && !ahead.sees("}")? {
+                return Err(Stop::Broken);
+            }
+            is_first = false;
+        }
+    }
+}
+
+/// Steps over what stands between calls, and over a mark of a form that nothing opened.
+fn step_over(forms: &[&Form], reader: &mut Reader) -> Read<()> {
+    let skip = |reader: &mut Reader| reader.skip(|ch| ch.is_whitespace() || ";,".contains(ch));
+    skip(reader);
+    for form in forms.iter().filter(|form| !form.close.is_empty()) {
+        if !reader.rest().is_empty() && reader.take(form.close)? {
+            skip(reader);
+        }
+    }
+    if reader.rest().is_empty() && !reader.is_at_end() { Err(Stop::More) } else { Ok(()) }
+}
