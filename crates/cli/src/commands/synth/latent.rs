@@ -44,6 +44,7 @@ pub const DEEPSEEK_V3: Shape = Shape {
         rope_dim: 64,
         index_heads: 0,
     }),
+    compressed: None,
     delta: None,
     vocab: 129_280,
     tied: false,

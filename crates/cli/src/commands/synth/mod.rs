@@ -6,6 +6,7 @@
 //! not grow with the model.
 
 mod blocks;
+mod compressed;
 mod delta;
 mod latent;
 mod mix;
@@ -44,10 +45,14 @@ pub fn synth(args: &DevSynthArgs) -> Result<(), CliError> {
     let mut random = Random::new(args.seed);
     let mut written = 0;
     let mut next = tensors.iter();
+    let experts = shape.experts.map_or(0, |experts| experts.count);
     let write = writer.write(&mut out, |_, ty, bytes, out| {
         written += bytes;
         let tensor = next.next().expect("each tensor is written once, in the order declared");
-        fill(tensor, ty, bytes, &mut random, out)
+        match tensor.role {
+            Role::ByToken => by_token(bytes, experts, out),
+            _ => fill(tensor, ty, bytes, &mut random, out),
+        }
     });
     write.and_then(|()| out.flush()).doing(format!("cannot write {path}"))?;
     say!("{path}: {} of tensors", table::bytes(written));
@@ -99,11 +104,17 @@ fn find<T>(
 fn type_of(tensor: &Tensor, shape: &Shape, mix: &Mix, pure: bool) -> TensorType {
     match tensor.role {
         Role::Norm | Role::Router | Role::Decay => TensorType::F32,
+        Role::ByToken => TensorType::I32,
         _ if mix.names[0] == EXPERTS_ONLY && tensor.name.contains("_exps.") => mix.ty,
         _ if mix.names[0] == EXPERTS_ONLY => TensorType::BF16,
         _ if pure => mix.ty,
         role => mix.type_of(role, tensor.layer, shape),
     }
+}
+
+/// Writes the experts of each token: neighbours, so no token has one twice.
+fn by_token(bytes: u64, experts: u64, out: &mut impl Write) -> io::Result<()> {
+    (0..bytes / 4).try_for_each(|at| out.write_all(&((at % experts) as i32).to_le_bytes()))
 }
 
 /// Writes one tensor: norms are 1, decays -0.5, matrices random with a standard deviation that

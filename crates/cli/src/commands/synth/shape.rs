@@ -2,6 +2,7 @@
 
 use gguf::{Value, Writer};
 
+use super::compressed::{BY_TOKEN, Compressed, DEEPSEEK_V4_FEW, DEEPSEEK_V4_FLASH};
 use super::delta::{self, Delta, QWEN35_2B, QWEN35_150M, QWEN35_MOE, QWEN36_27B, QWEN36_35B};
 use super::latent::{DEEPSEEK_V3, GLM_5, GLM_5_FEW, Latent};
 
@@ -25,6 +26,7 @@ pub struct Shape {
     pub feed_forward: u64,
     pub experts: Option<Experts>,
     pub latent: Option<Latent>,
+    pub compressed: Option<Compressed>,
     /// Layers that carry a state, between those that attend.
     pub delta: Option<Delta>,
     pub vocab: u64,
@@ -64,6 +66,8 @@ pub enum Role {
     Down,
     /// How fast a state fades: a negative number for each head.
     Decay,
+    /// Experts of each token, by their numbers.
+    ByToken,
 }
 
 /// One tensor of a file.
@@ -87,6 +91,7 @@ pub const LLAMA_1B: Shape = Shape {
     feed_forward: 8192,
     experts: None,
     latent: None,
+    compressed: None,
     delta: None,
     vocab: 128_256,
     tied: true,
@@ -153,6 +158,7 @@ pub const SHAPES: &[Shape] = &[
         feed_forward: 6144,
         experts: Some(Experts { count: 32, used: 4, hidden: 768, ..PLAIN_EXPERTS }),
         latent: None,
+        compressed: None,
         delta: None,
         vocab: 151_936,
         tied: false,
@@ -218,6 +224,7 @@ pub const SHAPES: &[Shape] = &[
         feed_forward: 12_288,
         experts: Some(Experts { count: 128, used: 8, hidden: 1536, ..PLAIN_EXPERTS }),
         latent: None,
+        compressed: None,
         delta: None,
         vocab: 151_936,
         tied: false,
@@ -227,6 +234,8 @@ pub const SHAPES: &[Shape] = &[
     DEEPSEEK_V3,
     GLM_5,
     GLM_5_FEW,
+    DEEPSEEK_V4_FLASH,
+    DEEPSEEK_V4_FEW,
     Shape {
         names: &["kimi-k2"],
         heads: 64,
@@ -274,6 +283,9 @@ impl Shape {
                 .set(&key("rope.dimension_count"), number(self.rotated())),
             Some(latent) => latent.describe(self, writer),
         };
+        if let Some(compressed) = &self.compressed {
+            compressed.describe(self, writer);
+        }
         if self.arch == GPT_OSS {
             writer.set(&key("attention.sliding_window"), Value::U32(GPT_OSS_WINDOW));
         }
@@ -293,7 +305,7 @@ impl Shape {
                     .set(&key("leading_dense_block_count"), number(dense_layers))
                     .set(&key("expert_weights_scale"), Value::F32(2.5))
                     .set(&key("expert_weights_norm"), Value::Bool(true))
-                    .set(&key("expert_gating_func"), number(2));
+                    .set(&key("expert_gating_func"), number(self.gating()));
             }
             if groups > 1 {
                 writer
@@ -303,9 +315,17 @@ impl Shape {
         }
     }
 
+    /// How router logits become scores: sigmoids, or roots of softplus.
+    fn gating(&self) -> u64 {
+        if self.compressed.is_some() { 4 } else { 2 }
+    }
+
     /// Numbers of a head that are rotated.
     fn rotated(&self) -> u64 {
-        self.delta.map_or(self.head_dim, |_| delta::ROTATED)
+        match &self.compressed {
+            Some(compressed) => compressed.rope_dim,
+            None => self.delta.map_or(self.head_dim, |_| delta::ROTATED),
+        }
     }
 
     /// All tensors, in the order of the file.
@@ -331,7 +351,7 @@ impl Shape {
             };
             let mixer = match self.delta.filter(|_| Delta::is_in(layer)) {
                 Some(delta) => delta.tensors(self.width),
-                None => self.attention(),
+                None => self.attention(layer),
             };
             tensors.extend(mixer.into_iter().map(of_layer));
             tensors.extend(self.feed_forward(layer).into_iter().map(of_layer));
@@ -340,13 +360,18 @@ impl Shape {
         if !self.tied {
             tensors.push(whole("output", &[self.width, self.vocab], Role::Output));
         }
+        let of_streams = self.compressed.iter().flat_map(|compressed| compressed.head(self));
+        tensors.extend(of_streams.map(|(name, dims, role)| whole(name, &dims, role)));
         tensors
     }
 
-    fn attention(&self) -> Vec<(&'static str, Vec<u64>, Role)> {
+    fn attention(&self, layer: u64) -> Vec<(&'static str, Vec<u64>, Role)> {
         let width = self.width;
         if let Some(latent) = self.latent {
             return latent.tensors(self);
+        }
+        if let Some(compressed) = &self.compressed {
+            return compressed.tensors(self, layer);
         }
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let mut tensors = vec![
@@ -385,6 +410,10 @@ impl Shape {
                 ("ffn_up_shexp", vec![width, shared], Role::Hidden),
                 ("ffn_down_shexp", vec![shared, width], Role::Down),
                 match self.delta {
+                    None if self.compressed.is_some() && layer < BY_TOKEN => {
+                        let used = experts.map_or(0, |experts| experts.used);
+                        ("ffn_gate_tid2eid", vec![used, self.vocab], Role::ByToken)
+                    }
                     Some(_) => ("ffn_gate_inp_shexp", vec![width], Role::Router),
                     None => {
                         (CHOICE_BIAS, vec![experts.map_or(0, |experts| experts.count)], Role::Norm)
