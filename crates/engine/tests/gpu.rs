@@ -149,8 +149,12 @@ const SPARSE: &[&str] = &[
 ];
 
 /// Half-precision weights are multiplied with half-precision activations, and keys and values are
-/// half-precision too: so ten bits, over some layers.
-const FLOAT: Limit = Limit::OfSpread(1e-2);
+/// half-precision too: so ten bits, over some layers. Other devices round more often (largest seen:
+/// 1.4 % for Gemma 4, whose attention divides no score, on a Vulkan driver in software).
+fn float() -> Limit {
+    Limit::OfSpread(if device::name() == "CPU" { 1e-2 } else { 2e-2 })
+}
+
 /// Both round activations to eight bits; what they round to is chance. llama.cpp's error is that of
 /// its CPU engine, and CUDA rounds others (largest seen on an H200: 1.8 times).
 fn rounded() -> Limit {
@@ -166,14 +170,14 @@ fn check_all(names: &[&str], shares: &[u32], cache: CacheType, limit: &Limit) {
 
 #[test]
 fn float_models_agree_with_the_reference() {
-    check_all(DENSE, &[1], CacheType::Auto, &FLOAT);
-    check_all(SPARSE, &[1], CacheType::Auto, &FLOAT);
+    check_all(DENSE, &[1], CacheType::Auto, &float());
+    check_all(SPARSE, &[1], CacheType::Auto, &float());
 }
 
 #[test]
 fn experts_that_nearly_tie_are_chosen_as_by_the_reference() {
-    check_all(&["models/kimi-k2"], &[1], CacheType::Auto, &FLOAT);
-    check_all(&["models/kimi-k2"], &[1, 1], CacheType::Auto, &FLOAT);
+    check_all(&["models/kimi-k2"], &[1], CacheType::Auto, &float());
+    check_all(&["models/kimi-k2"], &[1, 1], CacheType::Auto, &float());
     // Of the scores of this one two differ by 7e-6: which of them is larger differs by device.
     if device::name() == "CPU" {
         check_all(&["models/deepseek-v2-lite"], &[1], CacheType::Auto, &rounded());
@@ -257,11 +261,11 @@ fn a_cache_of_eight_bits_is_near_the_reference_or_refused() {
 #[test]
 fn several_ranks_agree_with_the_reference() {
     let names = ["models/llama-untied", "models/qwen3", "models/llama-odd", "models/gemma3"];
-    check_all(&names, &[1, 1], CacheType::Auto, &FLOAT);
-    check_all(SPARSE, &[1, 1], CacheType::Auto, &FLOAT);
+    check_all(&names, &[1, 1], CacheType::Auto, &float());
+    check_all(SPARSE, &[1, 1], CacheType::Auto, &float());
     let uneven = ["models/llama-odd", "models/qwen3", "models/glm4moe", "models/deepseek-v3"];
-    check_all(&uneven, &[2, 1], CacheType::Auto, &FLOAT);
-    check_all(&uneven, &[3, 1, 2], CacheType::Auto, &FLOAT);
+    check_all(&uneven, &[2, 1], CacheType::Auto, &float());
+    check_all(&uneven, &[3, 1, 2], CacheType::Auto, &float());
     check_all(&["quant/llama-q256.Q4_K_M"], &[1, 1], CacheType::Auto, &rounded());
 }
 
@@ -275,7 +279,7 @@ fn ranks_with_some_experts_whole_agree_with_the_reference() {
         let mut asked = options(1, CONTEXT_TOKENS, &[1, 1], CacheType::Auto);
         asked.split.whole_experts = true;
         let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
-        expect_none(&compare(name, &mut device::start(name, Arc::new(file), &asked), &FLOAT));
+        expect_none(&compare(name, &mut device::start(name, Arc::new(file), &asked), &float()));
     }
 }
 
