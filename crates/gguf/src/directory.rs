@@ -66,6 +66,9 @@ impl Directory {
             return Err(Error::Magic { found });
         }
         let version = reader.u32("the version")?;
+        if (1..=3).contains(&version.swap_bytes()) {
+            return Err(Error::BigEndian);
+        }
         if !(2..=3).contains(&version) {
             return Err(Error::Version { found: version });
         }
@@ -115,34 +118,35 @@ impl Directory {
         self.find_tensor(name).ok_or_else(|| Error::MissingTensor { name: name.to_owned() })
     }
 
-    /// An integer value that must be there.
+    /// An integer value that must be there; an array of equal ones is that one, as for floats and
+    /// bools.
     pub fn u64(&self, key: &str) -> Result<u64, Error> {
-        self.need(key, "an unsigned integer", Value::as_u64)
+        needed(key, self.find_u64(key)?)
     }
 
     /// An integer value, or `None` if the key is absent.
     pub fn find_u64(&self, key: &str) -> Result<Option<u64>, Error> {
-        self.find(key, "an unsigned integer", Value::as_u64)
+        self.find_one(key, "an unsigned integer", Value::as_u64)
     }
 
     /// A float value that must be there.
     pub fn f32(&self, key: &str) -> Result<f32, Error> {
-        self.need(key, "a float", Value::as_f32)
+        needed(key, self.find_f32(key)?)
     }
 
     /// A float value, or `None` if the key is absent.
     pub fn find_f32(&self, key: &str) -> Result<Option<f32>, Error> {
-        self.find(key, "a float", Value::as_f32)
+        self.find_one(key, "a float", Value::as_f32)
     }
 
     /// A bool value, or `None` if the key is absent.
     pub fn find_bool(&self, key: &str) -> Result<Option<bool>, Error> {
-        self.find(key, "a bool", Value::as_bool)
+        self.find_one(key, "a bool", Value::as_bool)
     }
 
     /// A string value that must be there.
     pub fn str(&self, key: &str) -> Result<&str, Error> {
-        self.need(key, "a string", Value::as_str)
+        needed(key, self.find_str(key)?)
     }
 
     /// A string value, or `None` if the key is absent.
@@ -155,13 +159,15 @@ impl Directory {
         self.find(key, "an array", Value::as_array)
     }
 
-    fn need<'a, T>(
-        &'a self,
+    /// Some converters write an array with an entry for each layer where one value is meant.
+    fn find_one<T>(
+        &self,
         key: &str,
         wanted: &'static str,
-        read: impl Fn(&'a Value) -> Option<T>,
-    ) -> Result<T, Error> {
-        self.find(key, wanted, read)?.ok_or_else(|| Error::MissingKey { key: key.to_owned() })
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let of_all = |value: &Value| read(&value.as_array()?.same_value()?);
+        self.find(key, wanted, |value| read(value).or_else(|| of_all(value)))
     }
 
     fn find<'a, T>(
@@ -176,6 +182,10 @@ impl Directory {
         let wrong = || Error::WrongType { key: key.to_owned(), found: value.kind(), wanted };
         read(value).map(Some).ok_or_else(wrong)
     }
+}
+
+fn needed<T>(key: &str, found: Option<T>) -> Result<T, Error> {
+    found.ok_or_else(|| Error::MissingKey { key: key.to_owned() })
 }
 
 /// No real file counts more tensors, keys or entries of a list: a count up to this that does not
@@ -203,7 +213,7 @@ fn read_metadata(reader: &mut Reader<'_>, n_keys: u64) -> Result<Metadata, Error
     let mut metadata = Vec::new();
     let mut keys = HashMap::new();
     for at in 0..n_keys as usize {
-        let key = reader.string("a metadata key")?.to_owned();
+        let key = reader.text("a metadata key")?;
         let ty = ValueType::read(reader)?;
         let value = Value::read(reader, ty)?;
         if keys.insert(key.clone(), at).is_some() {
@@ -242,7 +252,7 @@ fn read_tensors(reader: &mut Reader<'_>, n_tensors: u64) -> Result<Tensors, Erro
 }
 
 fn read_tensor(reader: &mut Reader<'_>) -> Result<TensorInfo, Error> {
-    let name = reader.string("a tensor name")?.to_owned();
+    let name = reader.text("a tensor name")?;
     let offset = reader.pos();
     let n_dims = reader.u32("a tensor's number of dimensions")?;
     if !(1..=DIMS_MAX).contains(&n_dims) {

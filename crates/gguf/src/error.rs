@@ -15,6 +15,10 @@ pub enum Error {
     )]
     Version { found: u32 },
     #[error(
+        "the file is written in big-endian byte order, which is not supported. Serve the model's little-endian file, or convert it with gguf_convert_endian.py FILE little"
+    )]
+    BigEndian,
+    #[error(
         "the file ends inside {what}: {needed} bytes are needed at offset {offset}, {left} are left. The download is probably incomplete; fetch it again"
     )]
     Truncated { what: &'static str, offset: usize, needed: u64, left: usize },
@@ -26,8 +30,6 @@ pub enum Error {
     HeaderTooLong { limit: u64 },
     #[error("metadata value type {found} at offset {offset} is unknown")]
     ValueType { found: u32, offset: usize },
-    #[error("{what} at offset {offset} is not UTF-8")]
-    Utf8 { what: &'static str, offset: usize },
     #[error("a bool at offset {offset} is {found} instead of 0 or 1")]
     Bool { found: u8, offset: usize },
     #[error("{what} \"{name}\" appears twice")]

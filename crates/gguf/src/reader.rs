@@ -44,11 +44,14 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    /// A string: its length as u64, then UTF-8.
-    pub fn string(&mut self, what: &'static str) -> Result<&'a str, Error> {
+    /// A string: its length as u64, then bytes that should be UTF-8.
+    pub fn string(&mut self, what: &'static str) -> Result<&'a [u8], Error> {
         let len = self.u64(what)?;
-        let offset = self.pos;
-        let bytes = self.take(len, what)?;
-        std::str::from_utf8(bytes).map_err(|_| Error::Utf8 { what, offset })
+        self.take(len, what)
+    }
+
+    /// A string whose bytes that are no UTF-8 become U+FFFD.
+    pub fn text(&mut self, what: &'static str) -> Result<String, Error> {
+        Ok(String::from_utf8_lossy(self.string(what)?).into_owned())
     }
 }

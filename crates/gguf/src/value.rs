@@ -85,7 +85,7 @@ impl Value {
             ValueType::F32 => Value::F32(f32::from_le_bytes(reader.array(WHAT)?)),
             ValueType::F64 => Value::F64(f64::from_le_bytes(reader.array(WHAT)?)),
             ValueType::Bool => Value::Bool(read_bool(reader)?),
-            ValueType::String => Value::String(reader.string(WHAT)?.to_owned()),
+            ValueType::String => Value::String(reader.text(WHAT)?),
             ValueType::Array => Value::Array(Array::read(reader)?),
         })
     }
@@ -195,8 +195,16 @@ impl Array {
         self.len == 0
     }
 
-    /// The strings, or `None` if it holds something else.
-    pub fn strings(&self) -> Option<impl Iterator<Item = &str>> {
+    /// The one number or bool that all entries are.
+    pub(crate) fn same_value(&self) -> Option<Value> {
+        let mut entries = self.bytes.chunks_exact(self.ty.fixed_bytes()?);
+        let first = entries.next()?;
+        let is_same = entries.all(|entry| entry == first);
+        is_same.then(|| Value::read(&mut Reader::new(first), self.ty).ok())?
+    }
+
+    /// The strings, which should be UTF-8, or `None` if it holds something else.
+    pub fn strings(&self) -> Option<impl Iterator<Item = &[u8]>> {
         let strings = (self.ty == ValueType::String).then(|| Reader::new(&self.bytes));
         strings.map(|mut reader| {
             (0..self.len).map(move |_| reader.string("").expect("checked when it was read"))
@@ -249,7 +257,7 @@ fn read_bool(reader: &mut Reader<'_>) -> Result<bool, Error> {
     }
 }
 
-/// The bytes of `len` strings, each checked to be UTF-8 and inside the input.
+/// The bytes of `len` strings, each checked to be inside the input.
 fn take_strings<'a>(reader: &mut Reader<'a>, len: u64) -> Result<&'a [u8], Error> {
     const STRING_BYTES_MIN: u64 = 8;
     let (offset, left) = (reader.pos(), reader.left());

@@ -50,7 +50,10 @@ fn what_was_written_is_read() {
     assert_eq!(directory.f32("a.f64").unwrap(), -0.25);
     assert_eq!(directory.find_bool("a.bool").unwrap(), Some(true));
     let strings = directory.find_array("a.strings").unwrap().unwrap();
-    assert_eq!(strings.strings().unwrap().collect::<Vec<_>>(), ["one", "", "drei ☃"]);
+    assert_eq!(
+        strings.strings().unwrap().collect::<Vec<_>>(),
+        ["one", "", "drei ☃"].map(str::as_bytes)
+    );
     assert!(strings.integers().is_none() && strings.floats().is_none());
     let numbers = directory.find_array("a.numbers").unwrap().unwrap();
     assert_eq!(numbers.integers().unwrap().collect::<Vec<_>>(), [3, -4]);
@@ -64,6 +67,33 @@ fn what_was_written_is_read() {
     assert!(matches!(directory.tensor("z"), Err(Error::MissingTensor { .. })));
     assert!(matches!(directory.u64("nothing"), Err(Error::MissingKey { .. })));
     assert!(matches!(directory.u64("a.f32"), Err(Error::WrongType { .. })));
+}
+
+#[test]
+fn bytes_that_are_no_utf_8_are_kept() {
+    let odd = parse(&patch(&valid(), b"llama", b"ll\xffma")).unwrap();
+    assert_eq!(odd.str("general.architecture").unwrap(), "ll\u{fffd}ma");
+    let odd = parse(&patch(&valid(), b"one", b"\xe2\x98e")).unwrap();
+    let strings = odd.find_array("a.strings").unwrap().unwrap();
+    assert_eq!(strings.strings().unwrap().next(), Some(&b"\xe2\x98e"[..]));
+}
+
+#[test]
+fn an_array_of_equal_entries_is_one() {
+    let mut writer = Writer::new();
+    writer
+        .set_i32s("same", &[4, 4, 4])
+        .set_i32s("other", &[4, 4, 5])
+        .set_i32s("none", &[])
+        .set_f32s("floats", &[0.5, 0.5]);
+    let mut bytes = Vec::new();
+    writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
+    let directory = parse(&bytes).unwrap();
+    assert_eq!(directory.u64("same").unwrap(), 4);
+    assert_eq!(directory.find_f32("floats").unwrap(), Some(0.5));
+    for key in ["other", "none", "floats"] {
+        assert!(matches!(directory.u64(key), Err(Error::WrongType { .. })), "{key}");
+    }
 }
 
 #[test]
@@ -186,10 +216,12 @@ fn wrong_magic_version_types_and_text() {
         other[4] = version;
         assert!(matches!(parse(&other), Err(Error::Version { .. })), "version {version}");
     }
+    let mut turned = bytes.clone();
+    turned[4..8].reverse();
+    assert!(matches!(parse(&turned), Err(Error::BigEndian)));
     let nested = [&9u32.to_le_bytes()[..], &8u32.to_le_bytes()].concat();
     let arrays = [&9u32.to_le_bytes()[..], &9u32.to_le_bytes()].concat();
     assert!(matches!(parse(&patch(&bytes, &nested, &arrays)), Err(Error::ValueType { .. })));
-    assert!(matches!(parse(&patch(&bytes, b"llama", b"ll\xffma")), Err(Error::Utf8 { .. })));
     let truth = [&7u32.to_le_bytes()[..], &[1]].concat();
     let lie = [&7u32.to_le_bytes()[..], &[2]].concat();
     assert!(matches!(parse(&patch(&bytes, &truth, &lie)), Err(Error::Bool { found: 2, .. })));

@@ -168,7 +168,10 @@ fn head_sizes(
         let (k_dim, v_dim, latent) = latent_sizes(metadata)?;
         return Ok((k_dim, v_dim, Some(latent)));
     }
-    let size_or = |name, default| metadata.size_or(name, WIDTH_MAX, default);
+    let size_or = |name, default: usize| {
+        let found = metadata.find_size(name, WIDTH_MAX)?.unwrap_or(default) as u64;
+        in_range(&metadata.key(name), found, WIDTH_MAX)
+    };
     let mut k_dim = size_or("attention.key_length", default)?;
     let mut v_dim = size_or("attention.value_length", k_dim)?;
     if has_window {

@@ -138,14 +138,14 @@ impl Config {
             choosers: indexer::choosers(&metadata, &attends)?,
             windows,
             attending,
-            embedding_scale: metadata.positive_or("embedding_scale", embedding_scale)?,
+            embedding_scale: metadata.factor_or("embedding_scale", embedding_scale)?,
             by_layer: metadata.find_size("embedding_length_per_layer_input", WIDTH_MAX)?,
             clamps: clamps(&metadata, layers)?,
             situ: Situ::read(&metadata)?,
-            residual_scale: metadata.positive_or("residual_scale", 1.0)?,
+            residual_scale: metadata.factor_or("residual_scale", 1.0)?,
             logit_scale: match arch.logit_scale {
-                LogitScale::Divides => 1.0 / metadata.positive_or("logit_scale", 1.0)?,
-                LogitScale::Multiplies => metadata.positive_or("logit_scale", 1.0)?,
+                LogitScale::Divides => 1.0 / metadata.factor_or("logit_scale", 1.0)?,
+                LogitScale::Multiplies => metadata.factor_or("logit_scale", 1.0)?,
             },
             logit_cap: cap("final_logit_softcapping")?,
         };
@@ -403,7 +403,7 @@ fn attention_scales(
             AttentionScale::InverseRoot => 1.0 / (dim as f32).sqrt(),
             AttentionScale::One => 1.0,
         };
-        Ok(metadata.positive_or("attention.scale", default)? * rope.score_scale)
+        Ok(metadata.factor_or("attention.scale", default)? * rope.score_scale)
     };
     heads.iter().map(of).collect()
 }
@@ -466,7 +466,9 @@ fn pattern(metadata: &Metadata<'_>, layers: usize, every: usize) -> Result<Vec<b
         }
         return Ok(flags[..layers].to_vec());
     }
-    let every = metadata.size_or(KEY, LAYERS_MAX, every)?;
+    // A period of 0 would mean that all layers have a window, which is not the usual one.
+    let is_given = metadata.get(KEY).is_some();
+    let every = if is_given { metadata.size(KEY, LAYERS_MAX)? } else { every };
     Ok((0..layers).map(|layer| !(layer + 1_usize).is_multiple_of(every)).collect())
 }
 

@@ -55,8 +55,9 @@ impl Experts {
         };
         let count = metadata.size("expert_count", EXPERTS_MAX)?;
         let used = metadata.size("expert_used_count", count as u64)?;
-        let groups = metadata.size_or("expert_group_count", count as u64, 1)?;
-        let groups_used = metadata.size_or("expert_group_used_count", groups as u64, groups)?;
+        let groups = metadata.find_size("expert_group_count", count as u64)?.unwrap_or(1);
+        let groups_used = metadata.find_size("expert_group_used_count", groups as u64)?;
+        let groups_used = groups_used.unwrap_or(groups);
         if !count.is_multiple_of(groups) || used > count / groups * groups_used {
             let what = format!("{used} of {count} experts in {groups_used} of {groups} groups");
             return Err(Error::Impossible { what });

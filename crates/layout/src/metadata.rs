@@ -57,6 +57,14 @@ impl Metadata<'_> {
         }
     }
 
+    /// A factor above 0, or `default` if the key is absent or 0, which converters write for none.
+    pub fn factor_or(&self, name: &str, default: f32) -> Result<f32, Error> {
+        match self.find_f32(name)? {
+            Some(0.0) => Ok(default),
+            _ => self.positive_or(name, default),
+        }
+    }
+
     /// A number above 0, or `default` if the key is absent.
     pub fn positive_or(&self, name: &str, default: f32) -> Result<f32, Error> {
         let found = self.find_f32(name)?.unwrap_or(default);

@@ -39,6 +39,20 @@ pub const BY_LAYER: &str = "per_layer_token_embd.weight";
 pub const BY_LAYER_PROJECTION: &str = "per_layer_model_proj.weight";
 pub const BY_LAYER_NORM: &str = "per_layer_proj_norm.weight";
 
+/// What the names of tensors begin with, within a layer, that only MTP blocks have.
+pub const MTP: &str = "nextn.";
+
+/// Tensors of the whole model that no layer and no head reads.
+pub const APART: [&str; 7] = [
+    EMBEDDING,
+    ROPE_FACTORS,
+    ROPE_FACTORS_SHORT,
+    ROPE_FACTORS_LONG,
+    BY_LAYER,
+    BY_LAYER_PROJECTION,
+    BY_LAYER_NORM,
+];
+
 pub fn layer(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.weight")
 }
@@ -68,7 +82,7 @@ pub(crate) fn is_plain_layer(directory: &Directory, at: usize) -> bool {
     let beginning = bare(at, "");
     let names = directory.tensors().iter().map(|tensor| tensor.name.as_str());
     let own: Vec<&str> = names.filter_map(|name| name.strip_prefix(&beginning)).collect();
-    !own.is_empty() && !own.iter().any(|name| name.starts_with("nextn."))
+    !own.is_empty() && !own.iter().any(|name| name.starts_with(MTP))
 }
 
 /// Whether a layer has anything of an indexer.

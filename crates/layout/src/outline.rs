@@ -48,7 +48,6 @@ impl Outline {
         let config = Config::read(directory)?;
         let layers = (0..config.layers).map(|layer| Layer::read(directory, &config, layer));
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
-        check_all_known(directory, &config, &layers)?;
         if let Some(own) = config.by_layer {
             checked(directory, names::BY_LAYER, [own * config.layers, config.vocab])?;
         }
@@ -73,6 +72,7 @@ impl Outline {
         let head = head.tensors;
         let all = layers.iter().flatten().chain(&head);
         let read: HashSet<&str> = all.map(|tensor| tensor.name.as_str()).collect();
+        check_all_known(directory, &config, &read)?;
         let mut outline = Self {
             not_read: unread::summary(directory, config.layers, &read),
             kinds: kinds(&config, &layers),
@@ -203,23 +203,26 @@ fn kinds(config: &Config, layers: &[Vec<Tensor>]) -> Vec<usize> {
     kinds
 }
 
-/// A layer's tensor that nothing reads would have changed the results: the file is of a kind that
-/// this version does not know.
+/// A tensor that nothing reads would have changed the results: the file is of a kind that this
+/// version does not know. Towers and MTP blocks are another matter: the model runs without them.
 fn check_all_known(
     directory: &Directory,
     config: &Config,
-    layers: &[Vec<Tensor>],
+    read: &HashSet<&str>,
 ) -> Result<(), Error> {
-    let known: HashSet<&str> = layers.iter().flatten().map(|t| t.name.as_str()).collect();
-    let of_layers = |name: &str| {
-        // Layers that follow another's choice may have an indexer all the same.
-        let follows = config.arch.indexer.is_some() && name.contains(".indexer.");
-        let redundant = names::REDUNDANT.iter().any(|redundant| name.ends_with(redundant));
-        let redundant = redundant || follows;
-        !redundant && names::layer_of(name).is_some_and(|at| at < layers.len())
+    let names = || directory.tensors().iter().map(|tensor| tensor.name.as_str());
+    let of_mtp = names().filter(|name| name.contains(names::MTP)).filter_map(names::layer_of);
+    let of_mtp: HashSet<usize> = of_mtp.collect();
+    let may_be_left = |name: &str| match names::layer_of(name) {
+        Some(at) if at >= config.layers => of_mtp.contains(&at),
+        Some(_) => {
+            // Layers that follow another's choice may have an indexer all the same.
+            let follows = config.arch.indexer.is_some() && name.contains(".indexer.");
+            follows || names::REDUNDANT.iter().any(|redundant| name.ends_with(redundant))
+        }
+        None => names::APART.contains(&name) || unread::is_apart(name),
     };
-    let mut names = directory.tensors().iter().map(|tensor| tensor.name.as_str());
-    match names.find(|name| of_layers(name) && !known.contains(name)) {
+    match names().find(|name| !read.contains(name) && !may_be_left(name)) {
         None => Ok(()),
         Some(name) => {
             let (name, arch) = (name.to_owned(), config.arch.name.to_owned());

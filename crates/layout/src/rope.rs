@@ -6,6 +6,7 @@ use crate::Error;
 use crate::arch::{LocalRope, RopeStyle, Rotation};
 use crate::config::WIDTH_MAX;
 use crate::metadata::Metadata;
+use crate::names;
 
 const CONTEXT_MAX: u64 = 1 << 30;
 
@@ -25,6 +26,9 @@ pub struct Rope {
     pub local: Option<LocalRotation>,
     /// Positions that the model was trained for before its context was stretched.
     pub original_context: usize,
+    /// Longrope: the longest context for which the file's short factors are meant. Longer ones have
+    /// others, for all their positions.
+    pub short_context: Option<usize>,
 }
 
 /// How layers with a window rotate; their frequencies are not stretched.
@@ -66,8 +70,8 @@ impl Rope {
             _ => plain_base,
         };
         // Older files have the factor alone, under either name: positions are then divided by it.
-        let factor = metadata.positive_or("rope.scale_linear", 1.0)?;
-        let factor = metadata.positive_or("rope.scaling.factor", factor)?;
+        let factor = metadata.factor_or("rope.scale_linear", 1.0)?;
+        let factor = metadata.factor_or("rope.scaling.factor", factor)?;
         let scaling = match metadata.find_str("rope.scaling.type")?.unwrap_or("linear") {
             // "longrope" brings its factors as tensors.
             "none" | "longrope" => Scaling::None,
@@ -110,6 +114,8 @@ impl Rope {
         }
         // Files whose rotation has sections, for images, have halves as pairs (GLM-4.1V).
         let has_sections = metadata.get("rope.dimension_sections").is_some();
+        let original_context = metadata.find_size(original, CONTEXT_MAX)?.unwrap_or(context);
+        let has_long = metadata.directory.find_tensor(names::ROPE_FACTORS_LONG).is_some();
         let style = if has_sections { RopeStyle::Neox } else { metadata.arch.rope_style };
         Ok(Self {
             style,
@@ -119,7 +125,8 @@ impl Rope {
             magnitude,
             score_scale,
             local,
-            original_context: metadata.size_or(original, CONTEXT_MAX, context)?,
+            original_context,
+            short_context: (has_long && original_context < context).then_some(original_context),
         })
     }
 
@@ -174,7 +181,7 @@ impl Rope {
 /// as it is.
 fn magnitudes(metadata: &Metadata<'_>, scaling: Scaling) -> Result<(f32, f32), Error> {
     const YARN_MULTIPLIER: f32 = 0.1;
-    let attention_factor = metadata.positive_or("rope.scaling.attn_factor", 1.0)?;
+    let attention_factor = metadata.factor_or("rope.scaling.attn_factor", 1.0)?;
     let Scaling::Yarn { factor, .. } = scaling else {
         return Ok((attention_factor, 1.0));
     };
@@ -188,7 +195,7 @@ fn magnitudes(metadata: &Metadata<'_>, scaling: Scaling) -> Result<(f32, f32), E
             (sharper(1.0) / sharper(multiplier), 1.0)
         }
     };
-    let at_rotation = metadata.positive_or("rope.scaling.yarn_attn_factor", at_rotation)?;
+    let at_rotation = metadata.factor_or("rope.scaling.yarn_attn_factor", at_rotation)?;
     Ok((attention_factor * at_rotation, at_scores * at_scores))
 }
 
@@ -205,6 +212,7 @@ mod tests {
         score_scale: 1.0,
         local: None,
         original_context: 4096,
+        short_context: None,
     };
 
     #[test]

@@ -9,7 +9,7 @@ use crate::names;
 /// Parts of tensor names, and what such tensors belong to.
 const KINDS: &[(&str, Belongs)] = &[
     (".lora_", Belongs::ADAPTER),
-    ("nextn.", Belongs::MTP),
+    (names::MTP, Belongs::MTP),
     ("indexer", Belongs("an indexer, which picks the positions that attention sees")),
     ("hc_", Belongs("hyper-connections, which are several residual streams")),
     ("ssm_", Belongs("layers that carry a state")),
@@ -35,6 +35,11 @@ impl Belongs {
 fn belongs(name: &str) -> Option<Belongs> {
     let by_prefix = PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix));
     by_prefix.or(KINDS.iter().find(|(part, _)| name.contains(part))).map(|(_, belongs)| *belongs)
+}
+
+/// Whether tensor `name` belongs to a tower beside the model, which runs without it.
+pub(crate) fn is_apart(name: &str) -> bool {
+    PREFIXES.iter().any(|(prefix, _)| name.starts_with(prefix))
 }
 
 /// A remark for error messages on what tensor `name` probably belongs to; empty if unknown.

@@ -36,6 +36,7 @@ mod tests {
             score_scale: 1.0,
             local: Some(LocalRotation { base: 100.0, dims: 8 }),
             original_context: 4096,
+            short_context: None,
         };
         let tables = tables(&rope, None);
         assert_eq!(tables.len(), 2);

@@ -227,7 +227,7 @@ fn impossible_metadata_is_refused() {
         ("gemma3", f32s("gemma3.rope.freq_base_swa", &[0.0, f32::NAN])),
         ("gemma3", f32s("gemma3.final_logit_softcapping", &[f32::NAN, f32::INFINITY])),
         ("gpt-oss", u32s("gpt-oss.attention.sliding_window", &[huge])),
-        ("gpt-oss", f32s("gpt-oss.rope.scaling.factor", &[0.0, -1.0, f32::INFINITY])),
+        ("gpt-oss", f32s("gpt-oss.rope.scaling.factor", &[-1.0, f32::INFINITY])),
         ("qwen3moe", u32s("qwen3moe.expert_count", &[0, 7, huge])),
         ("qwen3moe", u32s("qwen3moe.expert_used_count", &[0, 9, huge])),
         ("qwen3moe", u32s("qwen3moe.expert_feed_forward_length", &[1, 65, huge])),
@@ -271,7 +271,7 @@ fn impossible_metadata_is_refused() {
         ("kimi-k3", u32s("kimi-k3.attention.head_count_kv", &[0, 1])),
         ("gemma2", f32s("gemma2.attn_logit_softcapping", &[f32::NAN, f32::INFINITY])),
         ("mistral3", f32s("mistral3.attention.temperature_scale", &[f32::NAN, f32::INFINITY])),
-        ("cohere2", f32s("cohere2.logit_scale", &[0.0, -1.0, f32::NAN])),
+        ("cohere2", f32s("cohere2.logit_scale", &[-1.0, f32::NAN])),
         ("llama4", u32s("llama4.attention.sliding_window", &[huge])),
         ("llama4", u32s("llama4.interleave_moe_layer_step", &[0, 1, 3, huge])),
         ("deepseek32", u32s("deepseek32.attention.indexer.head_count", &[0, 3, huge])),
@@ -380,6 +380,22 @@ fn what_older_files_leave_unsaid_is_understood() {
     assert_eq!(gating.experts.unwrap().gating, Gating::Softmax);
     let windows = config("gemma3", Lie::Drop("gemma3.attention.sliding_window")).windows;
     assert_eq!(windows, [None; 7]);
+    // A factor of 0 is none.
+    let none = config("gpt-oss", Lie::Set("gpt-oss.rope.scaling.factor", Value::F32(0.0)));
+    assert!(matches!(none.rope.scaling, Scaling::Yarn { factor: 1.0, .. }));
+    let none = config("cohere2", Lie::Set("cohere2.logit_scale", Value::F32(0.0)));
+    assert_eq!(none.logit_scale, 1.0);
+}
+
+#[test]
+fn factors_for_long_texts_are_for_contexts_that_have_them() {
+    let short = |name: &str, lie: Option<Lie>| {
+        Config::read(copy(name, lie.as_ref()).directory()).unwrap().rope.short_context
+    };
+    let original = "phi3.rope.scaling.original_context_length";
+    assert_eq!(short("phi3", None), Some(1024));
+    assert_eq!(short("phi3", Some(Lie::Set(original, Value::U32(8192)))), None);
+    assert_eq!(short("qwen3", None), None);
 }
 
 #[test]
@@ -388,6 +404,9 @@ fn a_tensor_that_nothing_reads_is_refused_by_name() {
         ("llama3-tied", "blk.2.attn_q_norm.weight"),
         ("deepseek-v3", "blk.1.attn_q_a.bias"),
         ("qwen3moe", "blk.0.ffn_gate_up_exps.weight"),
+        ("qwen3", "blk.3.attn_q.weight"),
+        ("qwen3", "token_embd_norm.weight"),
+        ("qwen3", "output.scale"),
     ] {
         let error = load(copy(model, Some(&Lie::Add(name))), 2).err();
         let error = error.unwrap_or_else(|| panic!("{model} with {name} was loaded"));
@@ -420,7 +439,6 @@ fn what_a_tensor_that_nothing_reads_probably_is_is_told() {
         ("v.blk.0.attn_q.weight", Some("1 tensor of a vision tower")),
         ("mm.0.weight", Some("1 tensor of a vision tower")),
         ("blk.3.nextn.enorm.weight", Some("1 tensor of an MTP block")),
-        ("blk.3.attn_q.weight", Some("1 tensor of an MTP block")),
         ("rope_freqs.weight", None),
     ] {
         let memory = copy("qwen3", Some(&Lie::Add(name)));

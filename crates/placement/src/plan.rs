@@ -371,7 +371,7 @@ fn context(model: &Outline, options: &Options<'_>) -> Result<usize, Error> {
     match options.spec.context_tokens {
         Some(asked) if asked == 0 || asked > max => Err(Error::Context { asked, max }),
         Some(asked) => Ok(asked),
-        None => Ok(CONTEXT_TOKENS_DEFAULT.min(max)),
+        None => Ok(CONTEXT_TOKENS_DEFAULT.min(model.config.rope.short_context.unwrap_or(max))),
     }
 }
 
@@ -436,6 +436,19 @@ fn explain(
     let tokens = plan.split.cache_tokens;
     let kept = if model.config.recurrence.is_some() { "cache and states" } else { "cache" };
     why.push(format!("{weights} of weights and {cache} of {kept}, for {tokens} tokens"));
+    why.extend(model.config.rope.short_context.map(|short| {
+        let (now, max) = (plan.split.context_tokens, model.config.context_max);
+        match now <= short {
+            true => format!(
+                "texts of at most {now} tokens, read as the model was trained; a --ctx of over \
+                 {short}, up to {max}, stretches its rotation, for short texts as well"
+            ),
+            false => format!(
+                "the model's rotation is stretched for texts of over {short} tokens; without \
+                 --ctx, short ones are read as it was trained"
+            ),
+        }
+    }));
     let whole = plan.split.whole_experts;
     let experts = model.config.experts.map(|experts| experts.count);
     why.extend(experts.zip(model.expert_parts()).map(|(experts, parts)| match whole {

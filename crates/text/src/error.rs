@@ -20,10 +20,6 @@ pub enum TextError {
     ArrayLength { key: &'static str, found: usize, wanted: usize },
     #[error("metadata key \"{key}\" must be an array of {wanted}")]
     ArrayType { key: &'static str, wanted: &'static str },
-    #[error("metadata key \"{key}\" is token {id}, but the vocabulary ends at {len}")]
-    IdOutOfRange { key: String, id: u64, len: usize },
-    #[error("the file asks for a {name} token around every prompt but does not say which it is")]
-    MissingSpecial { name: &'static str },
 
     #[error("the chat template has {found} bytes; the most that is accepted is {limit}")]
     TemplateTooLong { found: usize, limit: usize },

@@ -41,6 +41,47 @@ fn a_byte_level_token_outside_the_alphabet_is_never_made() {
 }
 
 #[test]
+fn a_special_token_outside_the_vocabulary_is_absent() {
+    let mut writer = Writer::new();
+    writer
+        .set("tokenizer.ggml.model", Value::String("llama".into()))
+        .set_strings("tokenizer.ggml.tokens", &["<unk>", "<s>", "</s>", "x"])
+        .set_i32s("tokenizer.ggml.token_type", &[2, 3, 3, 1])
+        .set("tokenizer.ggml.add_space_prefix", Value::Bool(false))
+        .set("tokenizer.ggml.unknown_token_id", Value::U32(0))
+        .set("tokenizer.ggml.bos_token_id", Value::U32(4))
+        .set("tokenizer.ggml.eos_token_id", Value::I32(-1))
+        .set("tokenizer.ggml.add_bos_token", Value::Bool(true));
+    let tokenizer = load(&writer);
+    assert_eq!(tokenizer.encode("x", Special::Plain, true), [3]);
+    for about in ["bos_token_id\" is token 4 of 4", "eos_token_id", "beginning-of-sequence"] {
+        let warned = tokenizer.warnings().iter().filter(|warning| warning.contains(about));
+        assert_eq!(warned.count(), 1, "{about}: {:?}", tokenizer.warnings());
+    }
+}
+
+#[test]
+fn bytes_of_tokens_that_are_no_utf_8_are_kept() {
+    let mut writer = Writer::new();
+    writer
+        .set("tokenizer.ggml.model", Value::String("llama".into()))
+        .set_strings("tokenizer.ggml.tokens", &["<unk>", "a", "b#", "\u{2581}##"])
+        .set_i32s("tokenizer.ggml.token_type", &[2, 1, 1, 1])
+        .set_f32s("tokenizer.ggml.scores", &[0.0, -1.0, -2.0, -3.0]);
+    let mut bytes = Vec::new();
+    writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
+    // The first half of an umlaut, and bytes that are in no text.
+    for (written, odd) in [(b"b#", b"b\xc3"), (b"##", b"\xff\xfe")] {
+        let at = bytes.windows(written.len()).position(|part| part == written).unwrap();
+        bytes[at..at + odd.len()].copy_from_slice(odd);
+    }
+    let directory = Directory::parse(&bytes, bytes.len() as u64).unwrap();
+    let tokenizer = Tokenizer::from_gguf(&directory).unwrap();
+    assert_eq!(tokenizer.token_bytes(2), b"b\xc3");
+    assert_eq!(tokenizer.token_bytes(3), b" \xff\xfe");
+}
+
+#[test]
 fn tokens_to_fill_in_the_middle_are_not_what_a_user_writes() {
     let mut writer = Writer::new();
     writer

@@ -211,7 +211,7 @@ fn rope_tables<B: Backend>(
     config: &Config,
     context_tokens: usize,
 ) -> Result<Vec<RopeTable>, ModelError> {
-    let long = context_tokens > config.rope.original_context;
+    let long = config.rope.short_context.is_some_and(|short| context_tokens > short);
     let longrope = if long { names::ROPE_FACTORS_LONG } else { names::ROPE_FACTORS_SHORT };
     let directory = loader.source.directory();
     let name = [names::ROPE_FACTORS, longrope]

@@ -138,7 +138,9 @@ fn read_merges(
     let mut broken = 0;
     for (merge, rank) in array.strings().ok_or(wrong)?.zip(0u32..) {
         let mut find = |bytes: &[u8]| index.find(&vocab.pieces, bytes);
-        match parse_merge(merge, writing, &alphabet, &mut bytes, &mut find) {
+        let merge = std::str::from_utf8(merge).ok();
+        let mut parse = |merge| parse_merge(merge, writing, &alphabet, &mut bytes, &mut find);
+        match merge.and_then(&mut parse) {
             Some((left, right, id)) => {
                 merges.entry((left, right)).or_insert((rank, id));
             }

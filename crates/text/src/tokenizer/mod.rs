@@ -62,7 +62,7 @@ impl Tokenizer {
     /// line in [`Self::warnings`].
     ///
     /// # Errors
-    /// No vocabulary, one past the limits, ids outside it, or a tokenizer that is not known.
+    /// No vocabulary, one past the limits, or a tokenizer that is not known.
     pub fn from_gguf(gguf: &Directory) -> Result<Self, TextError> {
         let model = gguf.str("tokenizer.ggml.model")?;
         let mut warnings = Vec::new();
@@ -70,18 +70,18 @@ impl Tokenizer {
             "gpt2" | "gemma4" => {
                 let scheme = Pretokenizer::find(pretokenizer_name(gguf, model, &mut warnings)?)?;
                 let pretokenizer = Pretokenizer::new(scheme);
-                let vocab = Vocab::from_gguf(gguf, pretokenizer.writing())?;
+                let vocab = Vocab::from_gguf(gguf, pretokenizer.writing(), &mut warnings)?;
                 let bpe = Bpe::from_gguf(gguf, &vocab, pretokenizer, &mut warnings)?;
                 (vocab, Algorithm::Bpe(bpe), scheme.add_bos)
             }
             "llama" => {
-                let vocab = Vocab::from_gguf(gguf, Writing::SentencePiece)?;
+                let vocab = Vocab::from_gguf(gguf, Writing::SentencePiece, &mut warnings)?;
                 let spm = Spm::from_gguf(gguf, &vocab, &mut warnings)?;
                 (vocab, Algorithm::Spm(spm), true)
             }
             found => return Err(TextError::Model { found: found.to_owned() }),
         };
-        let (add_bos, ending) = text_bounds(gguf, &vocab, add_bos)?;
+        let (add_bos, ending) = text_bounds(gguf, &vocab, add_bos, &mut warnings)?;
         // Phi-3's tokenizer drops white space after special tokens; GGUF has no key for that.
         let name = gguf.find_str("general.name")?.unwrap_or("").to_ascii_lowercase();
         let strip_after = name.contains("phi-3") || name.contains("phi3");
@@ -241,15 +241,18 @@ fn text_bounds(
     gguf: &Directory,
     vocab: &Vocab,
     add_bos_default: bool,
+    warnings: &mut Vec<String>,
 ) -> Result<(bool, Option<u32>), TextError> {
     let flag = |name: &str| gguf.find_bool(&format!("tokenizer.ggml.add_{name}_token"));
     let add_bos = flag("bos")?.unwrap_or(add_bos_default && vocab.bos.is_some());
     let add_eos = flag("eos")?.unwrap_or(false);
-    if add_bos && vocab.bos.is_none() {
-        return Err(TextError::MissingSpecial { name: "beginning-of-sequence" });
-    }
-    if add_eos && vocab.eos.is_none() {
-        return Err(TextError::MissingSpecial { name: "end-of-sequence" });
+    for (is_wanted, id, name) in [
+        (add_bos, vocab.bos, "beginning-of-sequence token before"),
+        (add_eos, vocab.eos, "end-of-sequence token after"),
+    ] {
+        if is_wanted && id.is_none() {
+            warnings.push(format!("the file asks for a {name} every text, and names none"));
+        }
     }
     Ok((add_bos, vocab.eos.filter(|_| add_eos)))
 }

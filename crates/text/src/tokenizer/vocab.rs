@@ -85,13 +85,17 @@ pub(super) struct Vocab {
 }
 
 impl Vocab {
-    pub(super) fn from_gguf(gguf: &Directory, writing: Writing) -> Result<Self, TextError> {
+    pub(super) fn from_gguf(
+        gguf: &Directory,
+        writing: Writing,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, TextError> {
         let mut kinds = read_kinds(gguf)?;
         let pieces = read_pieces(gguf, writing, &mut kinds)?;
         let scores = read_scores(gguf, pieces.len())?;
-        let id = |name: &str| read_id(gguf, &format!("tokenizer.ggml.{name}_token_id"), &pieces);
-        let (bos, eos, unknown) = (id("bos")?, id("eos")?, id("unknown")?);
-        let named = [eos, id("eot")?, id("eom")?];
+        let mut id = |name: &str| read_id(gguf, name, &pieces, warnings);
+        let (bos, eos, unknown) = (id("bos"), id("eos"), id("unknown"));
+        let named = [eos, id("eot"), id("eom")];
         let ends = end_ids(&pieces, &mut kinds, named);
         hide_fill_tokens(&pieces, &mut kinds);
         Ok(Self { pieces, kinds, scores, bos, eos, unknown, ends })
@@ -155,30 +159,35 @@ fn read_pieces(
     Ok(pieces)
 }
 
+/// Bytes that are no UTF-8 stay as they are.
 fn push_piece(
     bytes: &mut Vec<u8>,
-    text: &str,
+    written: &[u8],
     kind: &mut Kind,
     writing: Writing,
     alphabet: &Alphabet,
 ) {
+    let text = std::str::from_utf8(written).ok();
     match (writing, *kind) {
         (Writing::ByteLevel, Kind::Normal) => {
-            if !alphabet.decode(text, bytes) {
+            if !text.is_some_and(|text| alphabet.decode(text, bytes)) {
                 *kind = Kind::Foreign;
-                bytes.extend(text.as_bytes());
+                bytes.extend(written);
             }
         }
         (Writing::SentencePiece, Kind::Byte | Kind::Normal)
-            if let Some(byte) = parse_byte(text) =>
+            if let Some(byte) = text.and_then(parse_byte) =>
         {
             *kind = Kind::Byte;
             bytes.push(byte);
         }
         (Writing::SentencePiece, Kind::Normal | Kind::UserDefined | Kind::Unused) => {
-            bytes.extend(text.replace(META_SPACE, " ").as_bytes());
+            for chunk in written.utf8_chunks() {
+                bytes.extend(chunk.valid().replace(META_SPACE, " ").as_bytes());
+                bytes.extend(chunk.invalid());
+            }
         }
-        _ => bytes.extend(text.as_bytes()),
+        _ => bytes.extend(written),
     }
 }
 
@@ -202,12 +211,23 @@ fn read_scores(gguf: &Directory, tokens: usize) -> Result<Vec<f32>, TextError> {
     Ok(scores)
 }
 
-fn read_id(gguf: &Directory, key: &str, pieces: &Pieces) -> Result<Option<u32>, TextError> {
-    let Some(id) = gguf.find_u64(key)? else { return Ok(None) };
-    match u32::try_from(id) {
-        Ok(found) if (found as usize) < pieces.len() => Ok(Some(found)),
-        _ => Err(TextError::IdOutOfRange { key: key.to_owned(), id, len: pieces.len() }),
-    }
+/// A token with a meaning. What is no token of the vocabulary counts as absent, with a warning.
+fn read_id(
+    gguf: &Directory,
+    name: &str,
+    pieces: &Pieces,
+    warnings: &mut Vec<String>,
+) -> Option<u32> {
+    let key = format!("tokenizer.ggml.{name}_token_id");
+    let len = pieces.len();
+    let odd = match gguf.find_u64(&key) {
+        Ok(Some(id)) if id < len as u64 => return Some(id as u32),
+        Ok(None) => return None,
+        Ok(Some(id)) => format!("metadata key \"{key}\" is token {id} of {len}"),
+        Err(error) => error.to_string(),
+    };
+    warnings.push(format!("{odd}; it counts as absent"));
+    None
 }
 
 /// Texts by which models end a turn, a message or a file; files name one or two of them at most.
