@@ -32,7 +32,7 @@ pub struct InstanceSpec {
     #[serde(flatten)]
     #[cfg_attr(feature = "clap", command(flatten))]
     pub options: SplitOptions,
-    /// Most tokens of one conversation [default: 8192 or the model's own limit]
+    /// Most tokens of one conversation [default: 8192, or as many as the model was trained to read]
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long = "ctx", value_name = "TOKENS"))]
     pub context_tokens: Option<usize>,

@@ -53,6 +53,23 @@ fn shares_follow_threads_and_memory_adds_up() {
 }
 
 #[test]
+fn a_context_keeps_to_the_rotation_that_the_model_was_trained_with() {
+    let mut model = large();
+    model.config.rope.short_context = Some(4096);
+    let plan = |asked| {
+        let spec = InstanceSpec { context_tokens: asked, ..spec() };
+        let plan = plan(&model, &unknown(&[64]), &spec).unwrap();
+        (plan.split.context_tokens, plan.why.join("\n"))
+    };
+    let (tokens, why) = plan(None);
+    assert_eq!(tokens, 4096);
+    assert!(why.contains("a --ctx of over 4096, up to 131072, stretches its rotation"), "{why}");
+    let (tokens, why) = plan(Some(4097));
+    assert_eq!(tokens, 4097);
+    assert!(why.contains("stretched for texts of over 4096 tokens; without --ctx"), "{why}");
+}
+
+#[test]
 fn what_cannot_be_had_is_refused_with_numbers() {
     type Case = (Vec<u64>, InstanceSpec, &'static str);
     let cases: Vec<Case> = vec![
