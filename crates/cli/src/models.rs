@@ -40,6 +40,15 @@ pub fn store(data_dir: &DataDir) -> Result<Store, CliError> {
     Ok(Store::open_with(data_dir.path(), places(&[]))?)
 }
 
+/// Whether a model's words can be read and written, by its file's header: why not, or what is odd
+/// about them.
+pub fn check_text(header: &gguf::Directory) -> Result<Vec<String>, String> {
+    let tokenizer = text::Tokenizer::from_gguf(header).map_err(|error| error.to_string())?;
+    let template = text::ChatTemplate::from_gguf(header, &tokenizer);
+    let template = template.fault().map(|why| format!("the model takes no chats: {why}"));
+    Ok(tokenizer.warnings().iter().cloned().chain(template).collect())
+}
+
 /// What a node is to read: a file by its whole path, since a node has another working directory,
 /// and everything else by the name that it was given.
 pub fn for_node(model: &str) -> String {

@@ -99,6 +99,7 @@ fn node_config(
         device: device.clone(),
         threads: threads(args.threads, cpus.len(), (machine::threads() / parts.of_threads).max(1))?,
         measure: crate::speed::measure_node,
+        check_text: crate::models::check_text,
         cpus,
         places: crate::models::places(&args.models),
         hub: crate::models::hub_settings(args.offline),

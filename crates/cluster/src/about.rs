@@ -5,6 +5,8 @@ use std::path::Path;
 use gguf::Directory;
 use serde::{Deserialize, Serialize};
 
+use crate::CheckText;
+
 /// What a model is, from its header.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ModelAbout {
@@ -34,6 +36,9 @@ pub struct ModelAbout {
     /// Which of its tensors nothing reads, where their names tell what they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_read: Option<String>,
+    /// What is odd about its words, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
     pub needs_about_bytes: u64,
     /// Whether the machine that has the file can hold the model alone.
     pub fits_this_machine: bool,
@@ -45,7 +50,12 @@ impl ModelAbout {
     ///
     /// # Errors
     /// It is no model, or cannot be read.
-    pub fn read(name: &str, path: &Path, room_bytes: u64) -> Result<Self, gguf::Error> {
+    pub fn read(
+        name: &str,
+        path: &Path,
+        room_bytes: u64,
+        check_text: CheckText,
+    ) -> Result<Self, gguf::Error> {
         let file = gguf::File::open(path)?;
         let header: &Directory = gguf::Source::directory(&file);
         let text = |key: &str| header.find_str(key).ok().flatten().unwrap_or_default().to_owned();
@@ -58,6 +68,7 @@ impl ModelAbout {
         let needs_about_bytes = hub::need_bytes(bytes);
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let outline = layout::Outline::read(header).map_err(|error| error.to_string());
+        let checked = outline.as_ref().map_err(String::clone).and_then(|_| check_text(header));
         let tokens = header.find_array("tokenizer.ggml.tokens").ok().flatten();
         Ok(Self {
             name: name.to_owned(),
@@ -77,7 +88,8 @@ impl ModelAbout {
             vocabulary: tokens.map(gguf::Array::len),
             licence: text("general.license"),
             not_read: outline.as_ref().ok().and_then(|outline| outline.not_read.clone()),
-            cannot_run: outline.err(),
+            remarks: checked.clone().unwrap_or_default(),
+            cannot_run: checked.err(),
             needs_about_bytes,
             fits_this_machine: needs_about_bytes <= room_bytes,
             template: text("tokenizer.chat_template"),

@@ -18,6 +18,10 @@ use crate::{
     DeviceConfig, Edge, FleetKey, Machine, NodeDevice, NodeId, PullStatus, Sensors, parse_address,
 };
 
+/// Whether a model's words can be read and written, by its file's header: why not, or what is odd
+/// about them, a sentence each.
+pub type CheckText = fn(&gguf::Directory) -> std::result::Result<Vec<String>, String>;
+
 /// How to start a node.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
@@ -51,6 +55,8 @@ pub struct NodeConfig {
     /// Measures what so many threads of this machine do, or that device, in a second or so: by
     /// this, splits are planned. Called once, on a thread of its own.
     pub measure: fn(usize, Option<&WorkerDevice>) -> Option<placement::Speed>,
+    /// Called on threads for work that may take a while.
+    pub check_text: CheckText,
     /// Where other programs keep models on this machine.
     pub places: Places,
     /// From where models are fetched that are not on this machine.

@@ -13,8 +13,7 @@ use crate::daemon::{Call, Event, Prepared, draft_bytes};
 use crate::desired::Document;
 use crate::kept::Saver;
 use crate::lookup::{self, Asked};
-use crate::model_file::ServedFile;
-use crate::{ClusterStatus, Error, InstanceSpec, NodeId, NodeState, NodeStatus, Result};
+use crate::{CheckText, ClusterStatus, Error, InstanceSpec, NodeId, NodeState, NodeStatus, Result};
 
 /// Measuring a node takes some tenths of a second, and a probe less on any link worth splitting
 /// over.
@@ -66,6 +65,7 @@ pub(crate) struct Desk {
     pub inputs: mpsc::WeakSender<Event>,
     pub status: watch::Receiver<Arc<ClusterStatus>>,
     pub burner: Burner,
+    pub check_text: CheckText,
 }
 
 impl Desk {
@@ -151,8 +151,8 @@ impl Desk {
 
     /// Reads from disk what serving a model takes; slow the first time that a file is seen.
     async fn prepare(&self, spec: InstanceSpec, asked: Asked) -> Result<Box<Prepared>> {
-        let store = self.store.clone();
-        let prepare = tokio::task::spawn_blocking(move || prepare(&store, spec, asked));
+        let (store, check) = (self.store.clone(), self.check_text);
+        let prepare = tokio::task::spawn_blocking(move || prepare(&store, spec, asked, check));
         prepare.await.map_err(|_| Error::ShutDown)?.map(Box::new)
     }
 
@@ -164,13 +164,10 @@ impl Desk {
     }
 }
 
-fn prepare(store: &Store, spec: InstanceSpec, asked: Asked) -> Result<Prepared> {
-    let unusable = |error: &dyn std::fmt::Display| Error::Unusable(error.to_string());
+fn prepare(store: &Store, spec: InstanceSpec, asked: Asked, check: CheckText) -> Result<Prepared> {
     let found = lookup::find(store, &spec.model, asked, &|_| {}).map_err(lookup::refuse)?;
-    let file = ServedFile::open(&found.path).map_err(|error| unusable(&error))?;
-    let model = layout::Outline::read(file.directory()).map_err(|error| unusable(&error))?;
     let draft_bytes = draft_bytes(&spec).map_err(Error::Unusable)?;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     let created_unix_s = since_1970.map_or(0, |since| since.as_secs());
-    Ok(Prepared { spec, found, file: Arc::new(file), model, draft_bytes, created_unix_s })
+    Prepared::read(spec, found, draft_bytes, created_unix_s, check).map_err(Error::Unusable)
 }

@@ -59,9 +59,9 @@ mod worker;
 
 pub use about::ModelAbout;
 pub use api::{
-    ClusterStatus, GenerateDone, GenerateEvent, Held, Identified, InstanceState, InstanceStatus,
-    Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState, NodeStatus, PairAsking,
-    PairRequest, PairState, PairWith, Paired, Pairing, Parted, RankStatus,
+    CheckText, ClusterStatus, GenerateDone, GenerateEvent, Held, Identified, InstanceState,
+    InstanceStatus, Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState,
+    NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted, RankStatus,
 };
 pub use burn::{BURN_SECS, BurnReport, BurnSpec, LinkBurn, Loaded, NodeBurn};
 pub use device::{DeviceConfig, NodeDevice};

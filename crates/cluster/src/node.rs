@@ -121,6 +121,7 @@ impl Node {
             inputs: inputs.downgrade(),
             status: status.clone(),
             burner: Burner::new(&config.worker_command),
+            check_text: config.check_text,
         };
         let (admission, closing) = (system.admission(), system.closing());
         let listening =
@@ -258,10 +259,10 @@ impl Node {
     /// No node has it, or its file cannot be read.
     pub async fn describe(&self, model: &str) -> Result<ModelAbout> {
         let (store, asked) = (self.shared.store.clone(), model.to_owned());
-        let room = self.shared.desk.room_bytes();
+        let (room, check) = (self.shared.desk.room_bytes(), self.shared.desk.check_text);
         let read = tokio::task::spawn_blocking(move || {
             let (_, path) = lookup::locate(&store, &asked).map_err(lookup::refuse)?;
-            let read = ModelAbout::read(&asked, &path, room);
+            let read = ModelAbout::read(&asked, &path, room, check);
             read.map_err(|error| Error::Unusable(error.to_string()))
         });
         let missing = match read.await.map_err(|_| Error::ShutDown)? {

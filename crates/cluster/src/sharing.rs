@@ -172,10 +172,10 @@ pub(crate) async fn answer(
                 frames::write(&mut connection.stream, &found).await?;
             }
             Ask::Describe { model } => {
-                let room = desk.room_bytes();
+                let (room, check) = (desk.room_bytes(), desk.check_text);
                 let about = on_disk(&pulls, move |store| {
                     let path = lookup::named(store, &model)?.model.path;
-                    ModelAbout::read(&model, &path, room).ok()
+                    ModelAbout::read(&model, &path, room, check).ok()
                 });
                 frames::write(&mut connection.stream, &about.await?).await?;
             }

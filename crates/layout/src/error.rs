@@ -19,6 +19,10 @@ pub enum Error {
     )]
     UnknownTensor { name: String, probably: String, arch: String },
     #[error(
+        "tensor \"{name}\" has type {ty}, which nothing here multiplies with. Types that run: {known}. Serve another quantisation of the model, such as Q4_K_M"
+    )]
+    WeightType { name: String, ty: gguf::TensorType, known: String },
+    #[error(
         "tensor \"{name}\" is {found_cols} x {found_rows}, but the model's sizes ask for {cols} x {rows}"
     )]
     Shape { name: String, found_cols: usize, found_rows: usize, cols: usize, rows: usize },

@@ -67,4 +67,4 @@ pub use shard::{
 };
 pub use streams::Streams;
 pub use temperature::Temperature;
-pub use tensors::{Slice, Slices, Tensor};
+pub use tensors::{Slice, Slices, Tensor, WEIGHT_TYPES};

@@ -53,6 +53,14 @@ pub const APART: [&str; 7] = [
     BY_LAYER_NORM,
 ];
 
+/// The experts of each token, where layers do not choose them.
+pub const EXPERTS_BY_TOKEN: &str = "ffn_gate_tid2eid";
+
+/// Whether a layer's tensor holds integers instead of weights.
+pub(crate) fn is_of_integers(name: &str) -> bool {
+    name.split('.').any(|part| part == EXPERTS_BY_TOKEN)
+}
+
 pub fn layer(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.weight")
 }

@@ -14,7 +14,7 @@ use protocol::ExpertSplit;
 use crate::arch::NormKind;
 use crate::recurrence::LayerHalves;
 use crate::shard::{Cuts, Hidden, RecurrentCut};
-use crate::tensors::{Part, Tensor};
+use crate::tensors::{Part, Tensor, check_types};
 use crate::{Config, Error, names, unread};
 
 /// A model that can be run, without its weights.
@@ -73,6 +73,7 @@ impl Outline {
         let all = layers.iter().flatten().chain(&head);
         let read: HashSet<&str> = all.map(|tensor| tensor.name.as_str()).collect();
         check_all_known(directory, &config, &read)?;
+        check_types(directory, &read)?;
         let mut outline = Self {
             not_read: unread::summary(directory, config.layers, &read),
             kinds: kinds(&config, &layers),

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
-use gguf::TensorType;
+use std::collections::HashSet;
 
-use crate::{Device, Shard};
+use gguf::{Directory, TensorType};
+
+use crate::{Device, Error, Shard, names};
 
 /// A tensor of a layer or of the output head: some equal matrices, one below the other (experts,
 /// heads, or only one). A vector is a matrix of one column.
@@ -24,6 +26,42 @@ pub struct Tensor {
     pub(crate) apart: bool,
     /// Whether it is numbers to add or to scale by, and not a matrix to multiply with.
     pub is_vector: bool,
+}
+
+/// Types of weights that devices multiply with.
+pub const WEIGHT_TYPES: [TensorType; 16] = [
+    TensorType::F32,
+    TensorType::F16,
+    TensorType::BF16,
+    TensorType::Q8_0,
+    TensorType::Q4_0,
+    TensorType::Q4_1,
+    TensorType::Q5_0,
+    TensorType::Q5_1,
+    TensorType::IQ4_NL,
+    TensorType::MXFP4,
+    TensorType::Q2_K,
+    TensorType::Q3_K,
+    TensorType::Q4_K,
+    TensorType::Q5_K,
+    TensorType::Q6_K,
+    TensorType::IQ4_XS,
+];
+
+/// Refuses types of which there are no products, among the tensors that are read.
+pub(crate) fn check_types(directory: &Directory, read: &HashSet<&str>) -> Result<(), Error> {
+    let is_read = |name: &str| read.contains(name) || names::APART.contains(&name);
+    let is_known = |tensor: &gguf::TensorInfo| {
+        WEIGHT_TYPES.contains(&tensor.ty) || names::is_of_integers(&tensor.name)
+    };
+    let mut read = directory.tensors().iter().filter(|tensor| is_read(&tensor.name));
+    match read.find(|tensor| !is_known(tensor)) {
+        None => Ok(()),
+        Some(found) => {
+            let known = WEIGHT_TYPES.map(|ty| ty.to_string()).join(", ");
+            Err(Error::WeightType { name: found.name.clone(), ty: found.ty, known })
+        }
+    }
 }
 
 /// Which part of a dimension a rank holds.

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gguf::{Directory, File, ReadError, Source, Strided, Value, Writer};
+use backend::Backend as _;
+use gguf::{Directory, File, ReadError, Source, Strided, TensorType, Value, Writer};
 use layout::{Capacity, Config, Gating, Layout, Outline, Scaling};
 use model::{Model, ModelError};
 use protocol::CacheType;
@@ -37,6 +38,8 @@ enum Lie {
     Grow(&'static str),
     /// There is one tensor more, a vector.
     Add(&'static str),
+    /// The tensor has another type.
+    Type(&'static str, TensorType),
 }
 
 fn fixture(name: &str) -> File {
@@ -64,10 +67,14 @@ fn copy(name: &str, lie: Option<&Lie>) -> Memory {
             Some(Lie::Grow(name)) if tensor.name == *name => *dims.last_mut().unwrap() += 1,
             _ => {}
         }
-        writer.declare(&tensor.name, &dims, tensor.ty);
+        let ty = match lie {
+            Some(Lie::Type(name, ty)) if tensor.name == *name => *ty,
+            _ => tensor.ty,
+        };
+        writer.declare(&tensor.name, &dims, ty);
     }
     if let Some(Lie::Add(name)) = lie {
-        writer.declare(name, &[8], gguf::TensorType::F32);
+        writer.declare(name, &[8], TensorType::F32);
     }
     written(&mut writer)
 }
@@ -422,6 +429,20 @@ fn a_tensor_that_nothing_reads_is_refused_by_name() {
         ["v.blk.0.attn_q.weight", "blk.3.nextn.enorm.weight", "blk.1.attn_rot_embd.weight"];
     for name in harmless {
         load(copy("llama3-tied", Some(&Lie::Add(name))), 2).unwrap();
+    }
+}
+
+#[test]
+fn types_without_products_are_refused_by_the_header() {
+    let mut cpu = backend::Cpu::new(1, &[]).unwrap();
+    for ty in (0..64).filter_map(TensorType::from_u32) {
+        let multiplies = cpu.start_matrices(ty, 1, 1, 256).is_ok();
+        assert_eq!(layout::WEIGHT_TYPES.contains(&ty), multiplies, "{ty}");
+    }
+    for name in ["token_embd.weight", "blk.1.ffn_down.weight"] {
+        let memory = copy("llama3-tied", Some(&Lie::Type(name, TensorType::I16)));
+        let error = Outline::read(memory.directory()).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("has type I16"), "{error}");
     }
 }
 

@@ -25,6 +25,11 @@ pub enum TextError {
     TemplateTooLong { found: usize, limit: usize },
     #[error("the chat template is not valid Jinja: {detail}")]
     TemplateSyntax { detail: String },
+    #[error(
+        "the model takes no chats, for {why}. Ask it for completions of a text, or serve a file \
+         whose template is whole"
+    )]
+    TemplateUnusable { why: String },
     #[error("the chat template refuses these messages: {message}")]
     TemplateRaised { message: String },
     #[error("the chat template failed on these messages: {detail}")]

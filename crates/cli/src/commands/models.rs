@@ -288,7 +288,7 @@ fn describe(data_dir: &DataDir, model: &str) -> Result<ModelAbout, CliError> {
         Some(path) => path,
         None => store.path_of(&models::for_node(model))?,
     };
-    Ok(ModelAbout::read(model, &path, models::memory_bytes())?)
+    Ok(ModelAbout::read(model, &path, models::memory_bytes(), models::check_text)?)
 }
 
 fn print_shown(shown: &ModelAbout) -> Result<(), CliError> {
@@ -325,6 +325,7 @@ fn print_shown(shown: &ModelAbout) -> Result<(), CliError> {
     if let Some(what) = &shown.not_read {
         rows.push(("not read", what.clone()));
     }
+    rows.extend(shown.remarks.iter().map(|remark| ("note", remark.clone())));
     if let Some(why) = &shown.cannot_run {
         rows.push(("cannot be run", why.clone()));
     }

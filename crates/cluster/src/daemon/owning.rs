@@ -27,7 +27,10 @@ impl Daemon {
     pub(super) fn plan(&self, prepared: &Prepared) -> Result<Plan> {
         let all = self.candidates(None, prepared.spec.options.transport);
         let candidates = named(all, &prepared.spec).map_err(Error::Unusable)?;
-        plan(prepared, &candidates, &prepared.spec, false).map_err(Error::Unusable)
+        let found = plan(prepared, &candidates, &prepared.spec, false);
+        let mut found = found.map_err(Error::Unusable)?;
+        found.why.extend(prepared.remarks.iter().cloned());
+        Ok(found)
     }
 
     /// Places a model and starts its workers.

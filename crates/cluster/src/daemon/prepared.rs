@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use store::ModelFile;
 
-use crate::InstanceSpec;
 use crate::model_file::ServedFile;
+use crate::{CheckText, InstanceSpec};
 
 /// A serve request with everything that had to be read from disk for it.
 #[derive(Clone)]
@@ -18,6 +18,26 @@ pub(crate) struct Prepared {
     pub draft_bytes: u64,
     /// When it was asked for, seconds since 1970.
     pub created_unix_s: u64,
+    /// What is odd about its words, a sentence each.
+    pub remarks: Vec<String>,
+}
+
+impl Prepared {
+    /// # Errors
+    /// The file cannot be read, or is no model that can run and whose words are known.
+    pub fn read(
+        spec: InstanceSpec,
+        found: ModelFile,
+        draft_bytes: u64,
+        created_unix_s: u64,
+        check_text: CheckText,
+    ) -> std::result::Result<Self, String> {
+        let file = ServedFile::open(&found.path).map_err(|error| error.to_string())?;
+        let model = layout::Outline::read(file.directory()).map_err(|error| error.to_string())?;
+        let remarks = check_text(file.directory())?;
+        let file = Arc::new(file);
+        Ok(Self { spec, found, file, model, draft_bytes, created_unix_s, remarks })
+    }
 }
 
 /// What an instance's draft model takes on the node that leads, if there is one.

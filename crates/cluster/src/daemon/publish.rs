@@ -137,6 +137,7 @@ impl Daemon {
                 let mut status = owned.told();
                 let pace = prediction.and_then(|found| owned.machine.pace_warning(&found));
                 status.notes.extend(pace.into_iter().chain(self.link_notes(owned)));
+                status.notes.extend(owned.prepared.remarks.iter().cloned());
                 InstanceStatus { placement, prediction, ..status }
             }
             None => self.status_of(entry, wanted),

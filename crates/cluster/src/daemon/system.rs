@@ -37,8 +37,8 @@ use crate::tls::Pin as Key;
 use crate::ways::{Depth, Found};
 use crate::wire::{Message, Purpose, Verdict, Versions};
 use crate::{
-    Error, FleetKey, GenerateEvent, InstanceSpec, Joined, LINK_ADDRESSES_MAX, NodeConfig, NodeId,
-    PullStatus, probe,
+    CheckText, Error, FleetKey, GenerateEvent, InstanceSpec, Joined, LINK_ADDRESSES_MAX,
+    NodeConfig, NodeId, PullStatus, probe,
 };
 
 /// A header has a few megabytes; a slow network needs seconds for them.
@@ -258,8 +258,9 @@ impl Outside for System {
 
     fn open(&mut self, wanted: Wanted) {
         let (store, id) = (self.store.clone(), wanted.id.clone());
+        let check = self.config.check_text;
         self.report(async move {
-            let open = tokio::task::spawn_blocking(move || open(&store, &wanted));
+            let open = tokio::task::spawn_blocking(move || open(&store, &wanted, check));
             let opened = open.await.unwrap_or_else(|error| Err(error.to_string()));
             Some(Event::Opened { id, opened: opened.map(Box::new) })
         });
@@ -394,17 +395,15 @@ fn locate(store: &Store, wanted: &Wanted) -> Option<ModelFile> {
 }
 
 /// Everything that serving again takes from the disk.
-fn open(store: &Store, wanted: &Wanted) -> Result<Prepared, String> {
+fn open(store: &Store, wanted: &Wanted, check: CheckText) -> Result<Prepared, String> {
     let found = locate(store, wanted).ok_or_else(|| {
         let (model, bytes) = (&wanted.spec.model, wanted.bytes);
         format!("the file of {model} ({bytes} bytes) is not on this node any more")
     })?;
-    let file = ServedFile::open(&found.path).map_err(|error| error.to_string())?;
-    let model = layout::Outline::read(file.directory()).map_err(|error| error.to_string())?;
     // This node may have no draft: then the model goes without.
     let draft_bytes = draft_bytes(&wanted.spec).unwrap_or(0);
     let (spec, created_unix_s) = (InstanceSpec::clone(&wanted.spec), wanted.created_unix_s);
-    Ok(Prepared { spec, found, file: file.into(), model, draft_bytes, created_unix_s })
+    Prepared::read(spec, found, draft_bytes, created_unix_s, check)
 }
 
 /// Calls a peer at one address and measures the way there.

@@ -51,6 +51,7 @@ pub fn config(data_dir: &Path, name: &str, listen: SocketAddr) -> NodeConfig {
         cpus: Vec::new(),
         device: Default::default(),
         measure: slow,
+        check_text: |_| Ok(Vec::new()),
         places: Default::default(),
         hub: Default::default(),
     }

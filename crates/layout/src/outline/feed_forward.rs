@@ -78,8 +78,8 @@ impl Layer<'_> {
         self.matrix("ffn_gate_inp", [width, count], Part::Of(0..count), all.clone())?;
         self.find_bias("ffn_gate_inp.bias", "ffn_gate_inp", count, Part::Of(0..count))?;
         if self.layer < experts.by_token {
-            let name = names::layer(self.layer, "ffn_gate_tid2eid");
-            self.table("ffn_gate_tid2eid", &name, [experts.used, config.vocab])?;
+            let name = names::layer(self.layer, names::EXPERTS_BY_TOKEN);
+            self.table(names::EXPERTS_BY_TOKEN, &name, [experts.used, config.vocab])?;
         }
         if let Some(name) = names::choice_bias(self.directory, self.layer) {
             self.add_vector(names::CHOICE_BIAS, &name, 1, count)?;

@@ -33,7 +33,7 @@ impl TextModel {
         for warning in tokenizer.warnings() {
             tracing::warn!(warning, "odd vocabulary");
         }
-        let template = text::ChatTemplate::from_gguf(header, &tokenizer)?;
+        let template = text::ChatTemplate::from_gguf(header, &tokenizer);
         let sampling = sampling::defaults(header);
         let architecture = header.find_str("general.architecture").ok().flatten();
         let pooling = architecture.and_then(|architecture| {

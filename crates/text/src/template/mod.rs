@@ -43,6 +43,8 @@ const TOOL_USE: &str = "tokenizer.chat_template.tool_use";
 #[derive(Debug)]
 pub struct ChatTemplate {
     chat: String,
+    /// Why there are no prompts by it.
+    fault: Option<String>,
     /// The variant for requests with tools.
     tool_use: Option<String>,
     bos: String,
@@ -82,39 +84,45 @@ pub struct Prompt {
 }
 
 impl ChatTemplate {
-    /// The template of a GGUF file, or one that fits the vocabulary if the file has none.
-    ///
-    /// # Errors
-    /// A template that is too long or no valid Jinja.
-    pub fn from_gguf(gguf: &Directory, tokenizer: &Tokenizer) -> Result<Self, TextError> {
-        let found = gguf.find_str("tokenizer.chat_template")?.filter(|text| !text.is_empty());
+    /// The template of a GGUF file, or one that fits the vocabulary if the file has none. One that
+    /// is too long or no valid Jinja has a [`fault`](Self::fault).
+    pub fn from_gguf(gguf: &Directory, tokenizer: &Tokenizer) -> Self {
+        let text = |key| gguf.find_str(key).ok().flatten().filter(|text| !text.is_empty());
+        let found = text("tokenizer.chat_template");
         let source = found.unwrap_or_else(|| fallback::template(tokenizer));
-        let tool_use = gguf.find_str(TOOL_USE)?;
+        let tool_use = text(TOOL_USE);
+        let both = || Ok((prepare(source)?, tool_use.map(prepare).transpose()?));
+        let (chat, tool_use_prepared, fault) = match both() {
+            Ok((chat, tool_use)) => (chat, tool_use, None),
+            Err::<_, TextError>(error) => (String::new(), None, Some(error.to_string())),
+        };
         let written_format = ReplyFormat::detect(tool_use.unwrap_or(source));
         let text = |id: Option<u32>| {
             let bytes = id.map_or(&[][..], |id| tokenizer.token_bytes(id));
             String::from_utf8_lossy(bytes).into_owned()
         };
-        Ok(Self {
-            chat: prepare(source)?,
-            tool_use: tool_use.map(prepare).transpose()?,
+        Self {
+            chat,
+            fault,
+            tool_use: tool_use_prepared,
             bos: text(tokenizer.bos()),
             eos: text(tokenizer.eos()),
             is_fallback: found.is_none(),
             written_format,
             shows: OnceLock::new(),
             reply_format: OnceLock::new(),
-        })
+        }
     }
 
     /// A template from its source, with the texts of the model's special tokens.
     ///
     /// # Errors
-    /// As for [`Self::from_gguf`].
+    /// A template that is too long or no valid Jinja.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TextError> {
         let (bos, eos) = (bos.to_owned(), eos.to_owned());
         Ok(Self {
             chat: prepare(source)?,
+            fault: None,
             tool_use: None,
             bos,
             eos,
@@ -123,6 +131,11 @@ impl ChatTemplate {
             shows: OnceLock::new(),
             reply_format: OnceLock::new(),
         })
+    }
+
+    /// Why there are no prompts by it, if its source cannot be used.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
     }
 
     /// Whether the file had no template of its own, so that the prompt is a guess.
@@ -186,6 +199,9 @@ impl ChatTemplate {
         messages: &[Message],
         render: &Render,
     ) -> Result<String, TextError> {
+        if let Some(why) = &self.fault {
+            return Err(TextError::TemplateUnusable { why: why.clone() });
+        }
         let found = render.extra.map_or(0, Map::len);
         if found > EXTRAS_MAX {
             let what = "extra template variables";

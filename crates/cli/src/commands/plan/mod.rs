@@ -4,7 +4,7 @@
 mod cluster_file;
 mod scale;
 
-use gguf::{File, Source, read_header};
+use gguf::{Directory, File, Source, read_header};
 use layout::Outline;
 use placement::{Options, Plan, PlannedRank, Prediction};
 use protocol::Nodes;
@@ -15,7 +15,7 @@ use crate::commands::query::print_json;
 use crate::commands::{serve, synth};
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
-use crate::table;
+use crate::{models, table};
 use cluster_file::ClusterFile;
 
 pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
@@ -49,13 +49,24 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
 /// Of a file, or of a shape and a type.
 fn outline(model: &str) -> Result<Outline, CliError> {
     if std::path::Path::new(model).is_file() {
-        return Ok(match File::open(model) {
+        return match File::open(model) {
             // Nothing but the header is needed.
-            Err(gguf::Error::NoWeights { .. }) => Outline::read(&read_header(model.as_ref())?)?,
-            opened => Outline::read(opened?.directory())?,
-        });
+            Err(gguf::Error::NoWeights { .. }) => checked(&read_header(model.as_ref())?),
+            opened => checked(opened?.directory()),
+        };
     }
     Ok(Outline::read(&synth::header(model)?)?)
+}
+
+/// # Errors
+/// Its words could not be read or written.
+fn checked(header: &Directory) -> Result<Outline, CliError> {
+    let outline = Outline::read(header)?;
+    // A header that is planned with need not have a vocabulary.
+    if header.get("tokenizer.ggml.model").is_some() {
+        models::check_text(header).map_err(CliError::Usage)?;
+    }
+    Ok(outline)
 }
 
 fn print(plan: &Plan) {

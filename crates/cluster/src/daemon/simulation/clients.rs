@@ -52,7 +52,15 @@ pub(super) fn model() -> Prepared {
         sequences_max: Some(2),
         ..InstanceSpec::default()
     };
-    Prepared { spec, found, file: Arc::new(file), model, draft_bytes: 0, created_unix_s: 0 }
+    Prepared {
+        spec,
+        found,
+        file: Arc::new(file),
+        model,
+        draft_bytes: 0,
+        created_unix_s: 0,
+        remarks: Vec::new(),
+    }
 }
 
 impl World {

@@ -242,6 +242,7 @@ impl World {
             cpus: Vec::new(),
             device: Default::default(),
             measure: |_, _| Some(slow()),
+            check_text: |_| Ok(Vec::new()),
             places: Default::default(),
             hub: Default::default(),
         };
