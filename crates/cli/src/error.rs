@@ -18,6 +18,10 @@ pub enum CliError {
     )]
     Frozen { api: String, pid: u32, secs: u64 },
     #[error(
+        "the node was told to stop {secs} s ago and has not ended yet; look at what it does with: sinew logs"
+    )]
+    NotEnded { secs: u64 },
+    #[error(
         "there is no place for the node's data: HOME is not set, or not absolute. Name a directory with --data-dir \
          DIR, or in SINEW_DATA_DIR"
     )]

@@ -176,9 +176,14 @@ fn nodes_and_workers_end_with_their_parent() {
 }
 
 #[test]
-fn stop_node_ends_a_node() {
+fn stop_node_ends_a_node_and_frees_its_ports() {
     let mut a = Node::start("a");
+    a.run(&["serve", &demo_model()]);
+    let ports = [a.listen_addr(), a.api.replace("http://", "")];
     a.run(&["stop", "--node"]);
+    for port in ports {
+        std::net::TcpListener::bind(port).unwrap();
+    }
     wait_for("the node to end", || a.has_ended().then_some(()));
     assert!(a.refused(&["nodes"]).contains("sinew up"));
 }

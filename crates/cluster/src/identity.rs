@@ -97,6 +97,12 @@ pub(crate) fn open_data_dir(data_dir: &Path) -> Result<File> {
     }
 }
 
+/// Whether a daemon runs with this directory.
+pub fn is_in_use(data_dir: &Path) -> bool {
+    let lock = File::open(data_dir.join(LOCK_FILE));
+    lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
+}
+
 /// Writes a file so that a crash leaves either the old content or the new one.
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let partial = path.with_extension("partial");

@@ -68,7 +68,7 @@ pub use device::{DeviceConfig, NodeDevice};
 pub use error::{Error, Result};
 pub use fleet::FleetKey;
 pub use id::{NodeId, NodeIdError};
-pub use identity::id_in;
+pub use identity::{id_in, is_in_use};
 pub use invite::CodeError;
 pub use journal::{ClusterEvent, EventKind, History, Tone};
 pub use leave::leave;

@@ -1,7 +1,7 @@
 //! The short commands: ask the node, print a table or JSON.
 
 use std::io::IsTerminal;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cluster::{ClusterStatus, InstanceState, InstanceStatus, RankStatus};
 use serde::Serialize;
@@ -134,6 +134,7 @@ pub fn stop(args: &StopArgs) -> Result<(), CliError> {
     let client = client(&args.query)?;
     let what = if args.node {
         client.shutdown()?;
+        wait_for_end(&DataDir::find(&args.query.data_dir)?)?;
         "this machine's node".to_owned()
     } else {
         let model = match &args.model {
@@ -147,6 +148,19 @@ pub fn stop(args: &StopArgs) -> Result<(), CliError> {
         return print_json(&serde_json::json!({ "stopped": what }));
     }
     say!("stopped {what}");
+    Ok(())
+}
+
+/// Waits until the node has given its ports back, so that another can start in its place.
+fn wait_for_end(data_dir: &DataDir) -> Result<(), CliError> {
+    const LONGEST: Duration = Duration::from_secs(30);
+    let since = Instant::now();
+    while cluster::is_in_use(data_dir.path()) {
+        if since.elapsed() > LONGEST {
+            return Err(CliError::NotEnded { secs: LONGEST.as_secs() });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
     Ok(())
 }
 
