@@ -29,6 +29,7 @@ impl Source for Memory {
 #[derive(Debug, Clone)]
 pub enum Lie {
     Set(&'static str, Value),
+    List(&'static str, Vec<i32>),
     Drop(&'static str),
     /// The tensor has one row more.
     Grow(&'static str),
@@ -49,12 +50,15 @@ pub fn copy(name: &str, lie: Option<&Lie>) -> Memory {
     let mut writer = Writer::new();
     for (key, value) in file.directory().metadata() {
         match lie {
-            Some(Lie::Drop(dropped) | Lie::Set(dropped, _)) if key == *dropped => {}
+            Some(Lie::Drop(dropped) | Lie::Set(dropped, _) | Lie::List(dropped, _))
+                if key == *dropped => {}
             _ => drop(writer.set(key, value.clone())),
         }
     }
-    if let Some(Lie::Set(key, value)) = lie {
-        writer.set(key, value.clone());
+    match lie {
+        Some(Lie::Set(key, value)) => drop(writer.set(key, value.clone())),
+        Some(Lie::List(key, list)) => drop(writer.set_i32s(key, list)),
+        _ => {}
     }
     for tensor in file.directory().tensors() {
         let mut dims = tensor.dims.clone();

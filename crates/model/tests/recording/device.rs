@@ -409,6 +409,16 @@ impl Backend for Recording {
         });
     }
 
+    fn gate_ngrams(&mut self, [keys, queries]: [&Rows; 2], value: &Rows, out: &mut Rows) {
+        let (operands, to) = (Operands::of([keys, queries, value]), out.memory.clone());
+        self.record("gate_ngrams", &[keys, queries, value, out], move |cpu| {
+            let mut out = to.lock().unwrap();
+            operands.read(|[keys, queries, value]| {
+                cpu.gate_ngrams([keys, queries], value, &mut out);
+            });
+        });
+    }
+
     fn group_norm(
         &mut self,
         x: &mut Rows,
