@@ -23,10 +23,11 @@ pub use cpu::Cpu;
 pub use group_norm::GroupNorm;
 pub use kernels::{
     Activation, AttentionRange, Begin, CacheKind, Choice, Compression, EntryShape, Indexer,
-    PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, Rule, Segment,
-    StateSegment, StreamMix, Temperature, isa,
+    MatrixMix, PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, Rule,
+    Segment, StateSegment, StreamMix, Temperature, isa,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
+use operands::refused;
 pub use operands::{
     AttentionShape, BackendError, Half, IndexKeys, KvShape, RecurrentInputs, RoutingVectors, Seen,
     SegmentKey, SharedExpert, StateRoom,
@@ -37,11 +38,6 @@ use routing::{Route, Routes};
 use std::ops::Range;
 
 use gguf::TensorType;
-
-/// Devices without an operation refuse models that need it before they are loaded.
-fn refused(check: &str) -> ! {
-    unreachable!("{check} refuses models with such layers")
-}
 
 /// A device that can run a decoder. All activations are f32, row-major `[rows, width]`.
 pub trait Backend {
@@ -366,7 +362,8 @@ pub trait Backend {
         refused("check_indexer")
     }
 
-    /// `out` = what half a layer reads of the streams `x`.
+    /// `out` = what half a layer reads of the streams `x`, which gates have multiplied, if they mix
+    /// them.
     fn read_streams(
         &mut self,
         mix: &StreamMix,
@@ -436,6 +433,18 @@ pub trait Backend {
         out: &mut Self::Rows,
     ) {
         let _ = (x, norm, parts, out);
+        refused("check_recurrence")
+    }
+
+    /// `out` = what each residual stream takes in of a `value` of n-grams, by the product of its
+    /// key and its query, `[rows, streams * width]`.
+    fn gate_ngrams(
+        &mut self,
+        keys_and_queries: [&Self::Rows; 2],
+        value: &Self::Rows,
+        out: &mut Self::Rows,
+    ) {
+        let _ = (keys_and_queries, value, out);
         refused("check_recurrence")
     }
 

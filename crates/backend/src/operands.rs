@@ -131,3 +131,8 @@ impl<B: Backend + ?Sized> Seen<'_, B> {
     /// All positions of the layer's range.
     pub const ALL: Self = Self { chosen: None, entries: None };
 }
+
+/// Devices without an operation refuse models that need it before they are loaded.
+pub(crate) fn refused(check: &str) -> ! {
+    unreachable!("{check} refuses models with such layers")
+}

@@ -14,6 +14,7 @@ use protocol::{GenerateRequest, RequestId, Token};
 
 use crate::EngineError;
 use crate::comm::Alone;
+use crate::history::tokens_before;
 use crate::logits::Logits;
 use crate::ring::Ring;
 use crate::sampler::{Draw, Sampler};
@@ -36,6 +37,8 @@ pub(crate) struct Draft<B: Backend> {
     positions: Vec<u32>,
     states: Vec<StateSegment>,
     tokens: Vec<Token>,
+    /// Those before each, if the model needs them.
+    before: Vec<Token>,
     input: Vec<f32>,
 }
 
@@ -141,6 +144,7 @@ impl<B: Backend> Draft<B> {
             positions: Vec::new(),
             states: Vec::new(),
             tokens: Vec::new(),
+            before: Vec::new(),
             input: Vec::new(),
         })
     }
@@ -175,6 +179,7 @@ impl<B: Backend> Draft<B> {
             self.positions.clear();
             self.states.clear();
             self.tokens.clear();
+            self.before.clear();
             let mut drawing = Vec::with_capacity(jobs.len());
             for (at, (job, slot)) in jobs.iter().zip(&places).enumerate() {
                 let known = job.text.len() + guesses[at].len();
@@ -193,6 +198,9 @@ impl<B: Backend> Draft<B> {
                 }
                 place.text.extend_from_slice(&self.tokens[self.positions.len()..]);
                 self.positions.extend(first_pos as u32..(first_pos + rows) as u32);
+                let (count, text) = (self.embedding.before(), &place.text);
+                let before = |at| tokens_before(count, at, |at| text[at]);
+                self.before.extend((first_pos..first_pos + rows).flat_map(before));
                 self.segments.push(Segment { table: place.table.clone(), first_pos, rows });
                 self.windows.push(Segment { table: place.window.clone(), first_pos, rows });
                 if self.model.config().recurrence.is_some() {
@@ -218,7 +226,7 @@ impl<B: Backend> Draft<B> {
         drawing: &[(usize, bool)],
         guesses: &mut [Vec<Token>],
     ) -> Result<(), EngineError> {
-        self.embedding.look_up(backend, &self.tokens, &mut self.input)?;
+        self.embedding.look_up(backend, &self.tokens, &self.before, &mut self.input)?;
         let (mut rows, mut end) = (Vec::new(), 0);
         for (segment, (_, draws)) in self.segments.iter().zip(drawing) {
             end += segment.rows;

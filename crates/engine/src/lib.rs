@@ -13,6 +13,7 @@ mod error;
 #[cfg(test)]
 mod footprint;
 mod grammars;
+mod history;
 mod leader;
 mod loading;
 mod local;

@@ -16,6 +16,7 @@ use protocol::{RankStats, Speculation, Split, SplitOptions, Token};
 use crate::EngineError;
 use crate::comm::Comm;
 use crate::draft::{Draft, DraftJob};
+use crate::history::History;
 use crate::logits::{Candidate, Wanted, pick};
 use crate::meter::{Meter, TELL_INTERVAL};
 use crate::results::OutputPart;
@@ -31,6 +32,8 @@ pub struct Rank<B: Backend> {
     model: Model<B>,
     /// Rank 0 looks embeddings up for all.
     embedding: Option<Embedding>,
+    /// The tokens that it needs besides a step's.
+    history: History,
     draft: Option<Draft<B>>,
     notes: Vec<String>,
     limits: Limits,
@@ -122,6 +125,7 @@ impl<B: Backend> Rank<B> {
             0 => Some(Embedding::open(source.clone(), config)?),
             _ => None,
         };
+        let before = embedding.as_ref().map_or(0, Embedding::before);
         let wanted = match options.options.speculation {
             Speculation::Prompt if rank == 0 => options.options.draft.as_ref(),
             _ => None,
@@ -161,6 +165,7 @@ impl<B: Backend> Rank<B> {
             source,
             model,
             embedding,
+            history: History::new(before, capacity.pages()),
             draft,
             notes,
             limits,
@@ -271,11 +276,13 @@ impl<B: Backend> Rank<B> {
     /// # Errors
     /// Another rank is late or lost, or an embedding cannot be read.
     pub(crate) fn run(&mut self, comm: &mut Comm, step: &Step) -> Result<(), EngineError> {
+        self.learn(step)?;
         let Some(embedding) = &mut self.embedding else {
             return Err(EngineError::Protocol("only rank 0 leads".to_owned()));
         };
         let Buffers { message, input, .. } = &mut self.buffers;
-        embedding.look_up(&mut self.backend, &step.tokens, input)?;
+        let before = self.history.take_in(step, &self.tables);
+        embedding.look_up(&mut self.backend, &step.tokens, before, input)?;
         if comm.group.ranks() > 1 {
             step.encode(input, message);
             comm.group.broadcast(0, message)?;
@@ -319,6 +326,7 @@ impl<B: Backend> Rank<B> {
     fn follow_step(&mut self, comm: &mut Comm, step: &mut Step) -> Result<(), EngineError> {
         let Buffers { message, input, .. } = &mut self.buffers;
         step.decode(message, &self.limits, input)?;
+        self.learn(step)?;
         self.forward(comm, step)?;
         match self.route.stages {
             _ if !self.route.last_stage.contains(&self.route.rank) => Ok(()),
@@ -327,17 +335,24 @@ impl<B: Backend> Rank<B> {
         }
     }
 
-    /// Runs a step on `buffers.input`, and sends the residual stream to the next stage.
+    /// Takes a step into the tables, of which nobody then has the old ones in hand.
+    fn learn(&mut self, step: &Step) -> Result<(), EngineError> {
+        let b = &mut self.buffers;
+        for segments in
+            [&mut b.segments, &mut b.windows, &mut b.output_segments, &mut b.output_windows]
+        {
+            segments.clear();
+        }
+        Ok(self.tables.update(step)?)
+    }
+
+    /// Runs a step, which the tables know, on `buffers.input`, and sends the residual stream to the
+    /// next stage.
     fn forward(&mut self, comm: &mut Comm, step: &Step) -> Result<(), EngineError> {
         let b = &mut self.buffers;
-        b.segments.clear();
-        b.windows.clear();
         b.positions.clear();
         b.states.clear();
         b.outputs.clear();
-        b.output_segments.clear();
-        b.output_windows.clear();
-        self.tables.update(step)?;
         for segment in &step.segments {
             let StepSegment { slot, first_position: first_pos, rows, outputs, .. } = *segment;
             let (first_rotation, state) = (segment.first_rotation, segment.state);

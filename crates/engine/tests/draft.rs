@@ -74,6 +74,7 @@ fn a_draft_guesses_and_every_answer_stays_the_same() {
     for (name, drafts) in [
         ("llama-biases", &[("llama-biases", true), ("olmo3", false), ("qwen35-odd", false)][..]),
         ("qwen35-odd", &[("qwen35-odd", true), ("lfm2-odd", false), ("olmo3", false)]),
+        ("qwen4exp", &[("qwen4exp", true), ("lfm2", false)]),
     ] {
         let (expected, _) = answers(&mut start(name, (&[1], &[]), None).unwrap());
         for split in [(&[1][..], &[][..]), (&[2, 1], &[]), (&[1, 1], &[1, 1])] {

@@ -200,6 +200,7 @@ fn what_devices_do_not_have_is_refused_by_name() {
         ("models/qwen35", "layers that carry a state"),
         ("models/glm5-next", "layers that carry a state"),
         ("models/kimi-k3", "layers that carry a state"),
+        ("models/qwen4exp", "layers that carry a state"),
         ("models/deepseek32", "layers that choose the positions they see"),
         ("models/deepseek4", "layers that choose the positions they see"),
         ("models/phimoe", "SparseMixer's choice of experts"),

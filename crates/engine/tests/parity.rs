@@ -28,12 +28,13 @@ const CONTEXT_TOKENS: usize = 320;
 const SEQUENCES_MAX: usize = 16;
 
 /// One of each kind of layer that carries a state.
-const RECURRENT_MODELS: [&str; 5] = [
+const RECURRENT_MODELS: [&str; 6] = [
     "models/qwen35",
     "models/nemotron_h",
     "models/lfm2moe",
     "models/kimi-linear",
     "models/kimi-k3",
+    "models/qwen4exp",
 ];
 
 /// `stages`: ranks of each, which get equal runs of layers.
@@ -264,6 +265,7 @@ fn whole_experts_agree_with_columns_and_give_the_same_bits_on_every_split() {
         "ernie4_5-moe",
         "llama4",
         "kimi-k3",
+        "qwen4exp",
     ]);
     for name in experts.map(|name| format!("models/{name}")) {
         let prompts = prompts(&name);

@@ -13,7 +13,7 @@ use protocol::{
 const CONTEXT_TOKENS: usize = 448;
 
 /// Windows, sinks, latent attention, experts; layers that carry a state, of each kind.
-const MODELS: [&str; 18] = [
+const MODELS: [&str; 19] = [
     "llama3-tied",
     "gemma3",
     "gpt-oss",
@@ -32,9 +32,10 @@ const MODELS: [&str; 18] = [
     "minimax-m3",
     "deepseek4",
     "glm5-next",
+    "qwen4exp",
 ];
 /// Models in which some layers carry a state or see a window, and do not keep all positions.
-const FORGETFUL: [&str; 12] = [
+const FORGETFUL: [&str; 13] = [
     "gemma3",
     "gpt-oss",
     "qwen35",
@@ -47,6 +48,7 @@ const FORGETFUL: [&str; 12] = [
     "gemma4-e",
     "deepseek4",
     "glm5-next",
+    "qwen4exp",
 ];
 /// In so small a cache that layers with a window would not keep less, they keep all of it.
 const ROOM_FOR_WINDOWS: usize = 12 * CONTEXT_TOKENS;

@@ -32,6 +32,7 @@ mod isa;
 mod math;
 mod matrix;
 mod memory;
+mod ngrams;
 mod norm;
 mod pool;
 mod product;
@@ -56,6 +57,7 @@ pub use error::Error;
 pub use input::{Forms, Input};
 pub use isa::{check_isa, isa};
 pub use matrix::{Dequantizer, Matrix, Packer};
+pub use ngrams::gate_ngrams;
 pub use norm::{
     add, add_bias, add_row, add_scaled, layer_norm, rms_norm, rms_norm_in_place, scale,
     sum_of_squares,
@@ -69,5 +71,5 @@ pub use recurrent::{
 pub use rope::{RopeAngles, RopeStyle, RopeTable, rope};
 pub use routing::{root_softplus_in_place, sigmoid_in_place, softmax, top_k};
 pub use rows::{for_each_row, keep_rows};
-pub use streams::StreamMix;
+pub use streams::{MatrixMix, StreamMix};
 pub use temperature::{Temperature, scale_by_temperature};

@@ -1,9 +1,8 @@
-//! Several residual streams, and how a half of a layer mixes them (manifold-constrained
-//! hyper-connections, arXiv 2512.24880).
+//! Several residual streams, and how a half of a layer mixes them (hyper-connections).
 //!
-//! A half reads a weighted sum of the streams. What it gives is added to each, times a weight, and
-//! each becomes a sum of all, by a matrix whose rows and columns add up to nearly one. All sums run
-//! over the streams in their order, in plain multiplications and additions.
+//! A half reads a weighted sum of the streams, or the mean of what gates leave of them. What it
+//! gives is added to each, times a weight. With a matrix, each becomes a sum of all too. All sums
+//! run over the streams in their order, in plain multiplications and additions.
 
 use crate::pool::Pool;
 use crate::routing::{sigmoid_in_place, softmax};
@@ -12,7 +11,94 @@ use crate::shared::SharedMut;
 
 /// How a half mixes the streams, besides what it learns from each row.
 #[derive(Debug, Clone)]
-pub struct StreamMix {
+pub enum StreamMix {
+    /// By weights, and a matrix whose rows and columns add up to nearly one (manifold-constrained
+    /// hyper-connections, arXiv 2512.24880).
+    Matrix(MatrixMix),
+    /// By gates, of so many streams, which have multiplied them already (Qwen3.8-Flash-Next).
+    Gates { count: usize },
+}
+
+impl StreamMix {
+    /// Turns each row's numbers into weights, in place. With a matrix these are `[rows, count]` of
+    /// what is read, or `[rows, (2 + count) * count]`: after those as many of what is given, then
+    /// the matrix, from streams (rows) to streams (columns). With gates these are `[rows, count]`
+    /// of what is given, `2 * sigmoid(number / count)`.
+    ///
+    /// # Panics
+    /// If `numbers` is not whole rows.
+    pub fn weigh(&self, numbers: &mut [f32]) {
+        match self {
+            Self::Matrix(mix) => mix.weigh(numbers),
+            Self::Gates { count } => {
+                numbers.iter_mut().for_each(|number| *number /= *count as f32);
+                sigmoid_in_place(numbers);
+                numbers.iter_mut().for_each(|weight| *weight *= 2.0);
+            }
+        }
+    }
+
+    /// What the half reads: `out`, `[rows, width]`, of `x`, `[rows, count, width]`. With a matrix
+    /// that is a sum by the first `count` of each row's `weights`, with gates a mean.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    pub fn read(&self, pool: &Pool, x: &[f32], weights: &[f32], out: &mut [f32]) {
+        match self {
+            Self::Matrix(mix) => mix.read(pool, x, weights, out),
+            Self::Gates { count } => mean(pool, x, (*count, weights.len() / count), out),
+        }
+    }
+
+    /// What the streams become: `x`, `[rows, count, width]`, with what the half gave, `[rows,
+    /// width]`.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    pub fn give(&self, pool: &Pool, x: &mut [f32], given: &[f32], weights: &[f32]) {
+        match self {
+            Self::Matrix(mix) => mix.give(pool, x, given, weights),
+            Self::Gates { count } => give_each(pool, x, given, (*count, weights)),
+        }
+    }
+}
+
+/// The mean of `count` streams of so many rows.
+fn mean(pool: &Pool, x: &[f32], (count, rows): (usize, usize), out: &mut [f32]) {
+    let width = out.len() / rows.max(1);
+    assert_eq!(x.len(), out.len() * count, "there are {count} streams");
+    assert_eq!(out.len(), rows * width, "rows of {width} numbers");
+    let (target, part) = (SharedMut::new(out.as_mut_ptr()), 1.0 / count as f32);
+    for_each_run(pool, rows, count * width, |row| {
+        // SAFETY: the row lies inside `out`, and no other task has it.
+        let out = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * width), width) };
+        let mut streams = x[row * count * width..][..count * width].chunks_exact(width);
+        out.copy_from_slice(streams.next().expect("there is one"));
+        streams.for_each(|x| out.iter_mut().zip(x).for_each(|(out, x)| *out += x));
+        out.iter_mut().for_each(|out| *out *= part);
+    });
+}
+
+/// Adds what was given to each stream, times its weight, `[rows, count]`.
+fn give_each(pool: &Pool, x: &mut [f32], given: &[f32], (count, weights): (usize, &[f32])) {
+    let rows = weights.len() / count;
+    let width = given.len() / rows.max(1);
+    assert_eq!(x.len(), given.len() * count, "there are {count} streams");
+    assert_eq!(given.len(), rows * width, "rows of {width} numbers");
+    let target = SharedMut::new(x.as_mut_ptr());
+    for_each_run(pool, rows, count * width, |row| {
+        let (all, given) = (count * width, &given[row * width..][..width]);
+        // SAFETY: the row lies inside `x`, and no other task has it.
+        let x = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * all), all) };
+        for (x, weight) in x.chunks_exact_mut(width).zip(&weights[row * count..]) {
+            x.iter_mut().zip(given).for_each(|(x, given)| *x += given * weight);
+        }
+    });
+}
+
+/// How a half mixes the streams by a matrix.
+#[derive(Debug, Clone)]
+pub struct MatrixMix {
     /// Residual streams.
     pub count: usize,
     /// How often rows and columns of the matrix are normalised.
@@ -26,14 +112,8 @@ pub struct StreamMix {
     pub base: Vec<f32>,
 }
 
-impl StreamMix {
-    /// Turns each row's numbers into weights, in place: `[rows, count]` of what is read, or `[rows,
-    /// (2 + count) * count]`: after those as many of what is given, then the matrix, from streams
-    /// (rows) to streams (columns).
-    ///
-    /// # Panics
-    /// If `numbers` is not whole rows.
-    pub fn weigh(&self, numbers: &mut [f32]) {
+impl MatrixMix {
+    fn weigh(&self, numbers: &mut [f32]) {
         let (count, width) = (self.count, self.base.len());
         assert!(numbers.len().is_multiple_of(width), "rows must be {width} long");
         for row in numbers.chunks_exact_mut(width) {
@@ -75,12 +155,7 @@ impl StreamMix {
         }
     }
 
-    /// What the half reads: `out`, `[rows, width]`, of `x`, `[rows, count, width]`, by the first
-    /// `count` of each row's `weights`.
-    ///
-    /// # Panics
-    /// If the shapes do not fit.
-    pub fn read(&self, pool: &Pool, x: &[f32], weights: &[f32], out: &mut [f32]) {
+    fn read(&self, pool: &Pool, x: &[f32], weights: &[f32], out: &mut [f32]) {
         let (count, of_row) = (self.count, self.base.len());
         let rows = weights.len() / of_row;
         assert_eq!(x.len(), out.len() * count, "there are {count} streams");
@@ -100,12 +175,7 @@ impl StreamMix {
         });
     }
 
-    /// What the streams become: `x`, `[rows, count, width]`, with what the half gave, `[rows,
-    /// width]`.
-    ///
-    /// # Panics
-    /// If the shapes do not fit.
-    pub fn give(&self, pool: &Pool, x: &mut [f32], given: &[f32], weights: &[f32]) {
+    fn give(&self, pool: &Pool, x: &mut [f32], given: &[f32], weights: &[f32]) {
         let (count, of_row) = (self.count, self.base.len());
         let rows = weights.len() / of_row;
         assert_eq!(of_row, (2 + count) * count, "these weights are of what is read alone");
@@ -157,7 +227,8 @@ mod tests {
     fn a_matrix_keeps_what_the_streams_add_up_to() {
         let (count, width) = (4, 3);
         let base = vec![0.1; (2 + count) * count];
-        let mix = StreamMix { count, rounds: 20, eps: 1e-6, scale: [1.0, 0.5, 2.0], base };
+        let scale = [1.0, 0.5, 2.0];
+        let mix = StreamMix::Matrix(MatrixMix { count, rounds: 20, eps: 1e-6, scale, base });
         let pool = Pool::new(2).unwrap();
         let mut weights: Vec<f32> = (0..2 * 24).map(|i| (i as f32 * 0.7).sin()).collect();
         mix.weigh(&mut weights);
@@ -180,5 +251,22 @@ mod tests {
         let expected: f32 =
             (0..count).map(|stream| before[stream * width + 1] * weights[stream]).sum();
         assert!((read[1] - expected).abs() < 1e-6, "{} {expected}", read[1]);
+    }
+
+    #[test]
+    fn gates_leave_a_mean_and_what_is_given_is_weighed() {
+        let (pool, mix) = (Pool::new(2).unwrap(), StreamMix::Gates { count: 2 });
+        let mut weights = [0.0, 2.0, -2.0, 0.0];
+        mix.weigh(&mut weights);
+        let half = 2.0 / (1.0 + (-1.0_f32).exp());
+        for (found, due) in weights.iter().zip([1.0, half, 2.0 - half, 1.0]) {
+            assert!((found - due).abs() < 1e-6, "{found} {due}");
+        }
+        let mut x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let mut read = [0.0; 4];
+        mix.read(&pool, &x, &weights, &mut read);
+        assert_eq!(read, [2.0, 3.0, 6.0, 7.0]);
+        mix.give(&pool, &mut x, &[1.0, 0.0, 0.0, 1.0], &[1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(x, [2.0, 2.0, 5.0, 4.0, 5.0, 9.0, 7.0, 12.0]);
     }
 }

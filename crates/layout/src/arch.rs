@@ -43,19 +43,23 @@ pub struct Arch {
     pub indexer: Option<IndexerKind>,
     /// What the layers do that carry a state instead of attending.
     pub recurrence: Option<RecurrenceKind>,
+    /// Gates on what comes out of a gated delta net are sigmoids (Qwen3.8-Flash-Next).
+    pub sigmoid_gates: bool,
     /// Each block is one half of a layer, with `attn_norm` before it (Nemotron-H).
     pub single_halves: bool,
     /// Feed-forward blocks multiply by a gate.
     pub gated_feed_forward: bool,
-    /// The norm before the output matrix.
-    pub output_norm: &'static str,
+    /// The norm before the output matrix, if there is one.
+    pub output_norm: Option<&'static str>,
     /// Embeddings are multiplied by the square root of their width (Gemma).
     pub embedding_times_sqrt_width: bool,
     /// Embeddings pass an RMS norm without a gain (Muse Glimmer).
     pub embedding_norm: bool,
+    /// A layer may take in embeddings of the last few tokens (Qwen3.8-Flash-Next).
+    pub ngrams: bool,
     pub logit_scale: LogitScale,
-    /// There are several residual streams (DeepSeek V4).
-    pub streams: bool,
+    /// There are several residual streams.
+    pub streams: Option<StreamKind>,
     /// Residual streams are banked every so many layers, and all later ones attend to them (Kimi
     /// K3).
     pub banks: bool,
@@ -81,6 +85,8 @@ const BOTH_NORMS: Norms = Norms {
     after_feed_forward: Some("post_ffw_norm"),
     ..PRE_NORMS
 };
+
+const NO_NORMS: Norms = Norms { attention: None, feed_forward: None, ..PRE_NORMS };
 
 const POST_NORMS: Norms = Norms { attention: None, feed_forward: None, ..BOTH_NORMS };
 
@@ -117,13 +123,15 @@ const LLAMA: Arch = Arch {
     gated_attention: GatedAttention::Never,
     indexer: None,
     recurrence: None,
+    sigmoid_gates: false,
     single_halves: false,
     gated_feed_forward: true,
-    output_norm: names::OUTPUT_NORM,
+    output_norm: Some(names::OUTPUT_NORM),
     embedding_times_sqrt_width: false,
     embedding_norm: false,
+    ngrams: false,
     logit_scale: LogitScale::Divides,
-    streams: false,
+    streams: None,
     banks: false,
     experts: ExpertKind::IfPresent(SOFTMAX),
     dense_beside_experts: false,
@@ -181,7 +189,7 @@ const LFM2: Arch = Arch {
     name: "lfm2",
     qk_norm: QkNorm::Heads,
     recurrence: Some(RecurrenceKind::ShortConvolution),
-    output_norm: names::EMBEDDING_NORM,
+    output_norm: Some(names::EMBEDDING_NORM),
     ..QWEN2
 };
 
@@ -288,7 +296,7 @@ const ARCHS: &[Arch] = &[
         activation: Activation::LimitedFirst,
         local_rope: LocalRope::Uncompressed,
         indexer: Some(IndexerKind::Compressed),
-        streams: true,
+        streams: Some(StreamKind::Matrix),
         experts: ExpertKind::Always(ExpertDefaults { gating: Gating::SqrtSoftplus, ..SOFTMAX }),
         ..LLAMA
     },
@@ -299,7 +307,7 @@ const ARCHS: &[Arch] = &[
         rotation: Rotation::Never,
         recurrence: Some(RecurrenceKind::KimiDelta),
         indexer: Some(IndexerKind::Pools),
-        streams: true,
+        streams: Some(StreamKind::Matrix),
         experts: ExpertKind::Always(SIGMOID),
         ..LLAMA
     },
@@ -314,6 +322,17 @@ const ARCHS: &[Arch] = &[
     QWEN35,
     Arch {
         name: "qwen35moe",
+        experts: ExpertKind::Always(ExpertDefaults { shared_gate: true, ..SOFTMAX }),
+        ..QWEN35
+    },
+    Arch {
+        name: "qwen4exp",
+        norms: NO_NORMS,
+        indexer: Some(IndexerKind::Means),
+        sigmoid_gates: true,
+        output_norm: None,
+        ngrams: true,
+        streams: Some(StreamKind::Gates),
         experts: ExpertKind::Always(ExpertDefaults { shared_gate: true, ..SOFTMAX }),
         ..QWEN35
     },

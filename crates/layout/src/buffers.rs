@@ -22,6 +22,8 @@ pub struct Buffers {
     /// What a dense block gives beside experts, in models that have both in one layer.
     pub beside: Option<usize>,
     pub by_layer: Option<LayerEmbeddingBuffers>,
+    /// What the layer reads and writes that takes in n-gram embeddings.
+    pub ngrams: Option<NgramBuffers>,
     pub indexer: Option<IndexerBuffers>,
     /// What compression and several residual streams need.
     pub compressed: Option<CompressedBuffers>,
@@ -84,6 +86,25 @@ pub struct LayerEmbeddingBuffers {
     pub all: usize,
 }
 
+/// What a layer reads and writes that takes in n-gram embeddings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NgramBuffers {
+    /// The embeddings of all heads, and the value that is made of them.
+    pub own: usize,
+    pub value: usize,
+    /// All residual streams, and how many there are.
+    pub all: usize,
+    pub count: usize,
+}
+
+impl NgramBuffers {
+    /// Keys, queries, what gates leave of the value, and ones; then nothing.
+    fn widths(&self) -> [usize; 8] {
+        let Self { own, value, all, count } = *self;
+        [own, value, all, all, all, all, count, 0]
+    }
+}
+
 /// What latent attention needs in addition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatentBuffers {
@@ -126,12 +147,17 @@ pub struct StreamBuffers {
     /// How a half mixes them, and how the head does.
     pub weights: usize,
     pub head: usize,
+    /// What gates are made of, where they mix the streams, and how many streams there are.
+    pub gates: Option<[usize; 2]>,
 }
 
 impl StreamBuffers {
-    /// The streams, once more normalised, their weights, and what is read of them.
-    fn widths(&self, width: usize) -> [usize; 5] {
-        [self.all, self.all, self.weights, self.head, width]
+    /// The streams, once more normalised, their weights, and what is read of them; gates, what they
+    /// are made of, and the streams' squares.
+    fn widths(&self, width: usize) -> Vec<usize> {
+        let gates = self.gates.iter().flat_map(|[rank, count]| [self.all, *rank, *count]);
+        let all = [self.all, self.all, self.weights, self.head, width];
+        all.into_iter().chain(gates).collect()
     }
 }
 
@@ -190,6 +216,12 @@ impl Holding<'_> {
                 shared: config.width,
                 all: own * (config.layers - self.layers.start),
             }),
+            ngrams: config.ngrams_from(self.layers.start).map(|ngrams| NgramBuffers {
+                own: ngrams.width(),
+                value: config.width,
+                all: config.stream_width(),
+                count: config.streams.map_or(1, |streams| streams.count),
+            }),
             indexer: config.indexer.map(|indexer| {
                 let keys = shard.attention[0].keys.len();
                 IndexerBuffers {
@@ -222,6 +254,7 @@ impl Holding<'_> {
                 all: config.stream_width(),
                 weights: streams.weights(),
                 head: streams.count,
+                gates: streams.rank().map(|rank| [rank, streams.count]),
             }),
             banks: config
                 .banks
@@ -279,15 +312,16 @@ impl Buffers {
         let squares = self.recurrent.map(|r| r.squares).filter(|squares| *squares > 0);
         let of_heads = self.heads.iter().flat_map(HeadBuffers::widths);
         let by_layer = self.by_layer.iter().flat_map(|e| [e.shared, e.all, e.own, e.own]);
+        let ngrams = self.ngrams.iter().flat_map(NgramBuffers::widths);
         let hidden = self.hidden.iter().flat_map(|hidden| [*hidden; 2]);
         let compressed = self.compressed.iter().flat_map(CompressedBuffers::widths);
         let (streams, x) = match &self.streams {
-            Some(streams) => (streams.widths(width).to_vec(), None),
+            Some(streams) => (streams.widths(width), None),
             None => (Vec::new(), Some(width)),
         };
         let of_rows = x.into_iter().chain([width]).chain(of_heads).chain(hidden);
         let banks = self.banks.iter().flat_map(|banks| [banks.all, banks.mixed]);
-        let of_rows = of_rows.chain(compressed).chain(streams).chain(banks);
+        let of_rows = of_rows.chain(compressed).chain(streams).chain(banks).chain(ngrams);
         let of_rows =
             of_rows.chain(self.beside).chain(by_layer).chain(latent).chain(router).chain(recurrent);
         let of_rows = of_rows.chain(self.expert_width.iter().flat_map(|width| [*width; 2]));

@@ -8,7 +8,9 @@ use crate::experts::sparse;
 use crate::limits::{Situ, clamps};
 use crate::metadata::{Metadata, in_range};
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
-use crate::{Banks, Compressed, Error, Experts, Indexer, Rope, Streams, Temperature, indexer};
+use crate::{
+    Banks, Compressed, Error, Experts, Indexer, Ngrams, Rope, Streams, Temperature, indexer,
+};
 
 /// No published model comes near these; a file that does is broken or hostile.
 pub(crate) const LAYERS_MAX: u64 = 1024;
@@ -64,6 +66,8 @@ pub struct Config {
     pub embedding_scale: f32,
     /// Numbers of the embeddings that each layer has of its own, besides those that all share.
     pub by_layer: Option<usize>,
+    /// Embeddings of the last few tokens, where a layer takes them in.
+    pub ngrams: Option<Ngrams>,
     clamps: Vec<[Option<f32>; 2]>,
     /// The limits of [`Activation::Situ`](crate::Activation::Situ), where that is the activation.
     pub situ: Option<Situ>,
@@ -104,6 +108,7 @@ impl Config {
         let attending = Attending::read(&metadata, compressed.as_ref(), width, &attends, &windows)?;
         let latent = attending.latent;
         let recurrence = Recurrence::read(&metadata, &halves, width)?;
+        let ngrams = Ngrams::read(&metadata, &halves)?;
         let experts = Experts::read(&metadata, layers)?;
         let rope = Rope::read(&metadata, rotated_dims(&attending, &attends, &windows))?;
         let (feed_forward, feed_forward_kinds) = feed_forward(&metadata, layers, experts.as_ref())?;
@@ -134,12 +139,16 @@ impl Config {
             value_scale: metadata.positive_or("attention.value_scale", 1.0)?,
             rope,
             rotation: rotation(&metadata)?,
-            indexer: Indexer::read(&metadata)?,
+            indexer: Indexer::read(&metadata, layers)?,
             choosers: indexer::choosers(&metadata, &attends)?,
             windows,
             attending,
             embedding_scale: metadata.factor_or("embedding_scale", embedding_scale)?,
-            by_layer: metadata.find_size("embedding_length_per_layer_input", WIDTH_MAX)?,
+            by_layer: match arch.ngrams {
+                true => None,
+                false => metadata.find_size("embedding_length_per_layer_input", WIDTH_MAX)?,
+            },
+            ngrams,
             clamps: clamps(&metadata, layers)?,
             situ: Situ::read(&metadata)?,
             residual_scale: metadata.factor_or("residual_scale", 1.0)?,
@@ -266,14 +275,20 @@ impl Config {
         self.experts.is_some_and(|experts| layer < experts.by_token)
     }
 
+    /// The n-gram embeddings that layer `layer` or one after it takes in.
+    pub fn ngrams_from(&self, layer: usize) -> Option<&Ngrams> {
+        self.ngrams.as_ref().filter(|ngrams| layer <= ngrams.layer)
+    }
+
     /// Numbers of a row on its way to the first layer of a stage: the residual streams, those that
-    /// earlier layers banked, and what layers from `layer` on read of embeddings by layer, or of
-    /// the token itself.
+    /// earlier layers banked, and what layers from `layer` on read of embeddings by layer or of
+    /// n-grams, or of the token itself.
     pub fn input_width(&self, layer: usize) -> usize {
         // At first all residual streams are the embedding.
         let streams = if layer > 0 { self.stream_width() } else { self.width };
         let banked = self.banks.map_or(0, |banks| banks.before(layer) * self.width);
-        let streams = streams + banked + usize::from(self.needs_tokens(layer));
+        let ngrams = self.ngrams_from(layer).map_or(0, Ngrams::width);
+        let streams = streams + banked + ngrams + usize::from(self.needs_tokens(layer));
         let Some(by_layer) = self.by_layer else { return streams };
         let embedding = if layer > 0 { self.width } else { 0 };
         streams + embedding + by_layer * (self.layers - layer)
@@ -301,7 +316,8 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let needs_states = self.banks.is_some() || self.situ.is_some();
+        let has_gates = self.streams.is_some_and(|streams| streams.rank().is_some());
+        let needs_states = self.banks.is_some() || self.situ.is_some() || has_gates;
         if needs_states && self.recurrence.is_none() {
             let what = format!("a {} without layers that carry a state", self.arch.name);
             return Err(Error::Unsupported { what });

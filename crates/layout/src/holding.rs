@@ -155,13 +155,26 @@ impl<'a> Holding<'a> {
     pub fn states(&self, capacity: &Capacity) -> Option<States> {
         let sizes = self.outline.config.recurrence?;
         let widths = self.recurrent_widths()?;
-        Some(States {
+        Some(Self::states_of(sizes, widths, capacity))
+    }
+
+    /// Those of the convolution over n-gram embeddings, in the layer that takes them in.
+    pub fn ngram_states(&self, layer: usize, capacity: &Capacity) -> Option<States> {
+        let config = &self.outline.config;
+        let ngrams = config.ngrams.as_ref().filter(|ngrams| ngrams.layer == layer)?;
+        let channels = config.stream_width();
+        let sizes = Recurrence::convolution(channels, ngrams.reach());
+        Some(Self::states_of(sizes, sizes.widths(channels, channels), capacity))
+    }
+
+    fn states_of(sizes: Recurrence, widths: RecurrentWidths, capacity: &Capacity) -> States {
+        States {
             slots: capacity.sequences_max,
             checkpoints: capacity.checkpoints,
             kept_rows: GUESSES_MAX,
             numbers: sizes.state_numbers(&widths),
             kept_numbers: Recurrence::kept_numbers(&widths, GUESSES_MAX),
-        })
+        }
     }
 
     pub(crate) fn recurrent_widths(&self) -> Option<RecurrentWidths> {
@@ -181,7 +194,10 @@ impl<'a> Holding<'a> {
                 let more = entries.iter().map(EntryCache::bytes).fold(index, u64::saturating_add);
                 self.cache(layer, capacity).bytes(device).saturating_add(more)
             }
-            Some(Mixer::Recurrence) => self.states(capacity).map_or(0, |states| states.bytes()),
+            Some(Mixer::Recurrence) => {
+                let all = [self.states(capacity), self.ngram_states(layer, capacity)];
+                all.iter().flatten().map(States::bytes).fold(0, u64::saturating_add)
+            }
         }
     }
 

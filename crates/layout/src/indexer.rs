@@ -24,7 +24,7 @@ pub struct Indexer {
 
 impl Indexer {
     /// `None` for models whose layers see all positions.
-    pub(crate) fn read(metadata: &Metadata<'_>) -> Result<Option<Self>, Error> {
+    pub(crate) fn read(metadata: &Metadata<'_>, layers: usize) -> Result<Option<Self>, Error> {
         if metadata.arch.indexer.is_none() {
             return Ok(None);
         }
@@ -32,6 +32,7 @@ impl Indexer {
         let mut count = size("attention.indexer.top_k", CONTEXT_MAX)?;
         let pool = match metadata.arch.indexer {
             Some(IndexerKind::Pools) => Some(pool(metadata)?),
+            Some(IndexerKind::Means) => Some(mean(metadata, layers)?),
             _ => None,
         };
         if let Some(pool) = pool {
@@ -74,14 +75,33 @@ impl Indexer {
 fn pool(metadata: &Metadata<'_>) -> Result<usize, Error> {
     const TAIL: &str = "attention.indexer.kpool_select_tail";
     let pool = metadata.size("attention.indexer.kpool", PAGE_POSITIONS as u64)?;
-    let unsupported = |what: String| Err(Error::Unsupported { what });
     if metadata.find_bool(TAIL)? != Some(true) {
-        return unsupported("an indexer that does not see what is after its last pool".to_owned());
+        let what = "an indexer that does not see what is after its last pool".to_owned();
+        return Err(Error::Unsupported { what });
     }
-    match PAGE_POSITIONS.is_multiple_of(pool) {
-        true => Ok(pool),
-        false => unsupported(format!("pools of {pool} keys in pages of {PAGE_POSITIONS}")),
+    in_pages(pool)
+}
+
+/// The same of keys that have a mean.
+fn mean(metadata: &Metadata<'_>, layers: usize) -> Result<usize, Error> {
+    const KEY: &str = "attention.compress_ratios";
+    let ratios = metadata.of_layers(KEY, layers)?;
+    let has_indexer = |layer: &usize| names::has_indexer(metadata.directory, *layer);
+    let mut found = (0..layers).filter(has_indexer).map(|layer| ratios[layer].unwrap_or(0));
+    let first = found.next().unwrap_or(0);
+    if found.any(|ratio| ratio != first) {
+        let what = "indexers over means of different numbers of keys".to_owned();
+        return Err(Error::Unsupported { what });
     }
+    in_pages(in_range(&metadata.key(KEY), first, PAGE_POSITIONS as u64)?)
+}
+
+fn in_pages(pool: usize) -> Result<usize, Error> {
+    if PAGE_POSITIONS.is_multiple_of(pool) {
+        return Ok(pool);
+    }
+    let what = format!("pools of {pool} keys in pages of {PAGE_POSITIONS}");
+    Err(Error::Unsupported { what })
 }
 
 /// The layer whose choice each layer follows: its own, one before it, or none. `attends`: which

@@ -26,6 +26,7 @@ mod limits;
 mod load;
 mod metadata;
 pub mod names;
+mod ngrams;
 mod outline;
 mod recurrence;
 mod rope;
@@ -37,13 +38,13 @@ mod unread;
 
 pub use arch::{
     Activation, Arch, Gating, HeadOrder, IndexerKind, NormKind, QkNorm, RecurrenceKind, RopeStyle,
-    Values,
+    StreamKind, Values,
 };
 pub use attention::Heads;
 pub use banks::Banks;
 pub use buffers::{
     BankBuffers, Buffers, CompressedBuffers, HeadBuffers, IndexerBuffers, LatentBuffers,
-    LayerEmbeddingBuffers, StreamBuffers,
+    LayerEmbeddingBuffers, NgramBuffers, StreamBuffers,
 };
 pub use capacity::{
     Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, Window, full_cache_tokens, rows_max,
@@ -59,12 +60,13 @@ pub use layout::{Layout, Stage};
 pub use leaves::Leaves;
 pub use limits::Situ;
 pub use load::{LayerLoad, PositionLoad, WeightClass};
+pub use ngrams::Ngrams;
 pub use outline::{Outline, checked, checked_vector};
 pub use recurrence::{LayerHalves, Mixer, Recurrence, RecurrentWidths};
 pub use rope::{LocalRotation, Rope, Scaling};
 pub use shard::{
     HeadShard, RANKS_MAX, RecurrentCut, RecurrentHeads, STAGE_RANKS_MAX, Shard, Split, SplitError,
 };
-pub use streams::Streams;
+pub use streams::{Mixing, Streams};
 pub use temperature::Temperature;
 pub use tensors::{Slice, Slices, Tensor, WEIGHT_TYPES};

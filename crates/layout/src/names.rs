@@ -18,6 +18,10 @@ pub const OUTPUT_STREAMS: &str = "output_hc_fn.weight";
 pub const OUTPUT_STREAMS_BASE: &str = "output_hc_base.weight";
 pub const OUTPUT_STREAMS_SCALE: &str = "output_hc_scale.weight";
 
+/// What makes the gates by which the head reads residual streams, and their norm.
+pub const OUTPUT_GATES: [&str; 3] =
+    ["output_hc_norm.weight", "output_hc_down.weight", "output_hc_up.weight"];
+
 /// By which the head scores the residual streams that layers banked (Kimi K3).
 pub const OUTPUT_BANKS: &str = "output_res_score.weight";
 

@@ -52,7 +52,9 @@ impl Outline {
             checked(directory, names::BY_LAYER, [own * config.layers, config.vocab])?;
         }
         let mut head = Layer::new(directory, 0);
-        head.add_vector("norm", config.arch.output_norm, 1, config.width)?;
+        if let Some(norm) = config.arch.output_norm {
+            head.add_vector("norm", norm, 1, config.width)?;
+        }
         for (role, name, len, part) in [
             ("norm.bias", names::OUTPUT_NORM_BIAS, config.width, Part::Of(0..config.width)),
             ("output.bias", names::OUTPUT_BIAS, config.vocab, Part::Vocab),
@@ -69,8 +71,7 @@ impl Outline {
         let output = if tied { names::EMBEDDING } else { names::OUTPUT };
         let rows = Part::Vocab;
         head.add("output", output, [config.width, config.vocab], rows, Part::Of(0..config.width))?;
-        let head = head.tensors;
-        let all = layers.iter().flatten().chain(&head);
+        let all = layers.iter().flatten().chain(&head.tensors);
         let read: HashSet<&str> = all.map(|tensor| tensor.name.as_str()).collect();
         check_all_known(directory, &config, &read)?;
         check_types(directory, &read)?;
@@ -79,7 +80,7 @@ impl Outline {
             kinds: kinds(&config, &layers),
             cuts: [false, true].map(|whole| cuts(&config, &layers, whole)),
             layers,
-            head,
+            head: head.tensors,
             file_bytes: 0,
             layer_bytes: vec![0; config.layers],
             head_bytes: 0,
@@ -271,8 +272,7 @@ impl<'a> Layer<'a> {
             }
             let (heads, kind) = (config.heads_of(layer), config.heads_kind(layer));
             let (columns, own) = (heads.columns(), Part::Attention { kind });
-            let compresses = config.compressed.is_some();
-            let name = if compresses { "attn_output_b" } else { "attn_output" };
+            let name = config.compressed.as_ref().map_or("attn_output", |_| "attn_output_b");
             let name = names::layer(layer, name);
             found.add("attn_output", &name, [columns, width], all.clone(), own)?;
             found.find_bias("attn_output.bias", "attn_output", width, all.clone())?;
@@ -291,6 +291,7 @@ impl<'a> Layer<'a> {
             found.find_bias("ffn_down.bias", "ffn_down", width, all)?;
         }
         found.by_layer(config)?;
+        found.ngrams(config)?;
         if let Some(streams) = &config.streams {
             found.streams(width, streams)?;
         }

@@ -6,8 +6,8 @@ use crate::config::{LAYERS_MAX, WIDTH_MAX};
 use crate::metadata::Metadata;
 use crate::{Arch, Error};
 
-/// Published models have 3 or 4; the kernels take no more than this.
-const TAPS_MAX: u64 = 8;
+/// Published models have 3 or 4, or 10 over n-gram embeddings; the kernels take no more than this.
+pub(crate) const TAPS_MAX: u64 = 16;
 
 /// Columns of a state that lie side by side in memory.
 const STATE_LANES: usize = 16;
@@ -104,15 +104,9 @@ impl Recurrence {
                     decay_bound: metadata.find_f32("kda.gate_lower_bound")?,
                 }
             }
-            RecurrenceKind::ShortConvolution => Self {
-                kind,
-                k_heads: width,
-                v_heads: width,
-                k_dim: 1,
-                v_dim: 1,
-                taps: taps("shortconv.l_cache")?,
-                decay_bound: None,
-            },
+            RecurrenceKind::ShortConvolution => {
+                Self::convolution(width, taps("shortconv.l_cache")?)
+            }
         };
         found.check()?;
         Ok(Some(found))
@@ -191,6 +185,19 @@ impl Recurrence {
         let heads = (widths.v / self.v_dim) as u64;
         let state = heads * (self.k_dim * self.v_dim.next_multiple_of(STATE_LANES)) as u64;
         state + whole(history * (2 * widths.k + widths.v) as u64)
+    }
+
+    /// Of a short convolution over so many channels.
+    pub(crate) fn convolution(channels: usize, taps: usize) -> Self {
+        Self {
+            kind: RecurrenceKind::ShortConvolution,
+            k_heads: channels,
+            v_heads: channels,
+            k_dim: 1,
+            v_dim: 1,
+            taps,
+            decay_bound: None,
+        }
     }
 
     /// f32 numbers of so many rows that a state keeps while they are guesses.

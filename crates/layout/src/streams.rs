@@ -1,7 +1,8 @@
-//! Several residual streams, which each half of a layer mixes (manifold-constrained
-//! hyper-connections, arXiv 2512.24880).
+//! Several residual streams, which each half of a layer mixes (hyper-connections).
 
 use crate::Error;
+use crate::arch::StreamKind;
+use crate::config::WIDTH_MAX;
 use crate::metadata::Metadata;
 
 const STREAMS_MAX: u64 = 16;
@@ -11,28 +12,52 @@ const ROUNDS_MAX: u64 = 1000;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Streams {
     pub count: usize,
-    /// How often the rows and columns of a mixing matrix are normalised (Sinkhorn).
-    pub rounds: usize,
-    /// Added to what they are divided by, and to the weights of what a half reads.
-    pub eps: f32,
+    pub mixing: Mixing,
+}
+
+/// How halves mix them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mixing {
+    /// By a matrix whose rows and columns are normalised so often (Sinkhorn). `eps` is added to
+    /// what they are divided by, and to the weights of what a half reads.
+    Matrix { rounds: usize, eps: f32 },
+    /// A half reads the mean of what gates leave of each stream. The gates come from a vector of so
+    /// many numbers.
+    Gates { rank: usize },
 }
 
 impl Streams {
     /// `None` for models with one.
     pub(crate) fn read(metadata: &Metadata<'_>) -> Result<Option<Self>, Error> {
-        if !metadata.arch.streams {
-            return Ok(None);
-        }
+        let Some(kind) = metadata.arch.streams else { return Ok(None) };
         Ok(Some(Self {
             count: metadata.size("hyper_connection.count", STREAMS_MAX)?,
-            rounds: metadata.size("hyper_connection.sinkhorn_iterations", ROUNDS_MAX)?,
-            eps: metadata.positive_or("hyper_connection.epsilon", 1e-6)?,
+            mixing: match kind {
+                StreamKind::Matrix => Mixing::Matrix {
+                    rounds: metadata.size("hyper_connection.sinkhorn_iterations", ROUNDS_MAX)?,
+                    eps: metadata.positive_or("hyper_connection.epsilon", 1e-6)?,
+                },
+                StreamKind::Gates => {
+                    Mixing::Gates { rank: metadata.size("hyper_connection.low_rank", WIDTH_MAX)? }
+                }
+            },
         }))
     }
 
-    /// Numbers that a half's mixture is made of: a weight of each stream for what the half reads,
-    /// one for what it gives, and a matrix from streams to streams.
+    /// Numbers of a row that a half keeps until it gives: weights for what it gives to each stream,
+    /// and with a matrix those of what it reads, and the matrix from streams to streams.
     pub fn weights(&self) -> usize {
-        (2 + self.count) * self.count
+        match self.mixing {
+            Mixing::Matrix { .. } => (2 + self.count) * self.count,
+            Mixing::Gates { .. } => self.count,
+        }
+    }
+
+    /// Numbers that gates are made of.
+    pub fn rank(&self) -> Option<usize> {
+        match self.mixing {
+            Mixing::Matrix { .. } => None,
+            Mixing::Gates { rank } => Some(rank),
+        }
     }
 }

@@ -11,6 +11,7 @@ const KINDS: &[(&str, Belongs)] = &[
     (".lora_", Belongs::ADAPTER),
     (names::MTP, Belongs::MTP),
     ("indexer", Belongs("an indexer, which picks the positions that attention sees")),
+    ("ple_", Belongs("n-gram embeddings")),
     ("hc_", Belongs("hyper-connections, which are several residual streams")),
     ("ssm_", Belongs("layers that carry a state")),
     ("shortconv.", Belongs("layers that carry a state")),

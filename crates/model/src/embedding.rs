@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use backend::Backend;
 use gguf::{Source, Strided, TensorInfo};
-use layout::{Config, names};
+use layout::{Config, Ngrams, names};
 
 use crate::ModelError;
 
@@ -21,11 +21,14 @@ pub struct Embedding {
     tables: Vec<Table>,
     /// Whether a row ends with its token, for layers in which it decides about experts.
     has_tokens: bool,
+    /// That of n-grams, in models that have one, and the rows of it that a look-up needs.
+    ngrams: Option<(Ngrams, Table)>,
+    places: Vec<u32>,
     /// What one of them gives.
     found: Vec<f32>,
 }
 
-/// One row for each token.
+/// One row for each token, or n-gram.
 struct Table {
     name: &'static str,
     tensor: TensorInfo,
@@ -82,24 +85,39 @@ impl Embedding {
     /// # Errors
     /// A tensor is missing or has another shape than the model's sizes ask for.
     pub fn open(source: Arc<dyn Source>, config: &Config) -> Result<Self, ModelError> {
-        let table = |name, width, scale, norm_eps| {
-            let tensor = layout::checked(source.directory(), name, [width, config.vocab])?.clone();
+        let table = |name, [width, rows]: [usize; 2], scale, norm_eps| {
+            let tensor = layout::checked(source.directory(), name, [width, rows])?.clone();
             let kept = Kept::new(tensor.row_bytes());
             Ok::<_, ModelError>(Table { name, tensor, scale, norm_eps, kept, bytes: Vec::new() })
         };
         let norm_eps = config.arch.embedding_norm.then_some(config.rms_eps);
-        let (width, scale) = (config.width, config.embedding_scale);
-        let mut tables = vec![table(names::EMBEDDING, width, scale, norm_eps)?];
+        let (width, vocab, scale) = (config.width, config.vocab, config.embedding_scale);
+        let mut tables = vec![table(names::EMBEDDING, [width, vocab], scale, norm_eps)?];
         if let Some(own) = config.by_layer {
             let scale = (own as f32).sqrt();
-            tables.push(table(names::BY_LAYER, own * config.layers, scale, None)?);
+            tables.push(table(names::BY_LAYER, [own * config.layers, vocab], scale, None)?);
         }
+        let ngrams = match &config.ngrams {
+            Some(ngrams) => {
+                let rows = source.directory().tensor(names::BY_LAYER);
+                let rows = rows.map_err(layout::Error::from)?.rows();
+                let own = table(names::BY_LAYER, [ngrams.dim, rows], 1.0, None)?;
+                Some((ngrams.clone(), own))
+            }
+            None => None,
+        };
         let has_tokens = config.needs_tokens(0);
-        Ok(Self { source, tables, has_tokens, found: Vec::new() })
+        Ok(Self { source, tables, has_tokens, ngrams, places: Vec::new(), found: Vec::new() })
+    }
+
+    /// How many tokens before a row a look-up needs.
+    pub fn before(&self) -> usize {
+        self.ngrams.as_ref().map_or(0, |(ngrams, _)| ngrams.before())
     }
 
     /// The scaled, or normalised, embeddings of `tokens`: `[tokens, input_width]` f32, row-major,
-    /// replacing what `out` held.
+    /// replacing what `out` held. `before`: the tokens before each, the nearest first, or
+    /// [`Ngrams::NONE`], `[tokens, self.before()]`.
     ///
     /// # Errors
     /// A token is not in the vocabulary, or the bytes cannot be read.
@@ -107,11 +125,13 @@ impl Embedding {
         &mut self,
         backend: &mut B,
         tokens: &[u32],
+        before: &[u32],
         out: &mut Vec<f32>,
     ) -> Result<(), ModelError> {
-        let Self { source, tables, has_tokens, found } = self;
+        let Self { source, tables, has_tokens, ngrams, places, found } = self;
         let line: usize = tables.iter().map(|table| table.tensor.columns()).sum();
         let line = line + usize::from(*has_tokens);
+        let line = line + ngrams.as_ref().map_or(0, |(ngrams, _)| ngrams.width());
         out.resize(tokens.len() * line, 0.0);
         let mut first = 0;
         for table in tables {
@@ -120,6 +140,15 @@ impl Embedding {
             let rows = out.chunks_exact_mut(line).zip(found.chunks_exact(width));
             rows.for_each(|(out, row)| out[first..first + width].copy_from_slice(row));
             first += width;
+        }
+        if let Some((ngrams, table)) = ngrams {
+            places.clear();
+            for (token, before) in tokens.iter().zip(before.chunks_exact(ngrams.before())) {
+                places.extend(ngrams.rows(*token, before));
+            }
+            table.look_up(source.as_ref(), backend, places, found)?;
+            let rows = out.chunks_exact_mut(line).zip(found.chunks_exact(ngrams.width()));
+            rows.for_each(|(out, row)| out[first..].copy_from_slice(row));
         }
         if *has_tokens {
             // There are fewer than f32 counts exactly.

@@ -7,8 +7,8 @@ use gguf::TensorType;
 use kernels::{
     AttendShape, Chosen, EntryCache, Forms, Keys, KvCache, Matrix, Product, RecurrentLayer,
     RecurrentRows, RopeAngles, States, activate, add, add_bias, attend, attend_compressed, bank,
-    choose, gated, keep_rows, layer_norm, matmul_parts, multiply, read_banks, recur, rms_norm,
-    rms_norm_in_place, rope, scale, scale_by_temperature, sigmoid_in_place, soft_cap,
+    choose, gate_ngrams, gated, keep_rows, layer_norm, matmul_parts, multiply, read_banks, recur,
+    rms_norm, rms_norm_in_place, rope, scale, scale_by_temperature, sigmoid_in_place, soft_cap,
 };
 
 use super::loading::Loading;
@@ -418,6 +418,12 @@ impl Backend for Cpu {
 
     fn group_squares(&mut self, x: &Rows, norm: &GroupNorm, parts: usize, out: &mut Rows) {
         groups::squares(x, norm, parts, out);
+    }
+
+    fn gate_ngrams(&mut self, [keys, queries]: [&Rows; 2], value: &Rows, out: &mut Rows) {
+        out.set_rows(value.rows);
+        let (keys, value) = ([keys.values(), queries.values()], (value.values(), value.width));
+        gate_ngrams(&self.pool, keys, value, out.values_mut());
     }
 
     fn group_norm(

@@ -60,8 +60,9 @@ pub struct Compression {
     pub by_place: Vec<f32>,
     /// The gain of the norm of an entry, `[dim]`, and its epsilon.
     pub norm: Option<(Vec<f32>, f32)>,
-    /// How an entry's last numbers are rotated.
+    /// How an entry's last numbers are rotated, or its first ones.
     pub rope: Option<(RopeTable, RopeStyle)>,
+    pub rotates_first: bool,
 }
 
 impl EntryShape {
@@ -315,7 +316,8 @@ impl Compression {
             run(isa, NormaliseInPlace { x: out, gain, eps: *eps });
         }
         if let Some((rope, style)) = &self.rope {
-            let first = dim - 2 * rope.inverse_frequencies().len();
+            let rotated = 2 * rope.inverse_frequencies().len();
+            let first = if self.rotates_first { 0 } else { dim - rotated };
             rope.rotate(&mut out[first..], own as u32, *style);
         }
     }

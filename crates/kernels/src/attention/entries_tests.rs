@@ -42,6 +42,7 @@ impl Rows {
             keys: floats(rng, POSITIONS * width),
             weights: floats(rng, POSITIONS * width),
             compression: Compression {
+                rotates_first: false,
                 by_place: floats(rng, shape.positions * width),
                 norm: None,
                 rope: None,

@@ -2,8 +2,8 @@
 
 use crate::simd::LANES;
 
-/// Positions that a convolution sees at most; models have 3 or 4.
-pub const TAPS_MAX: usize = 8;
+/// Positions that a convolution sees at most; models have 3 or 4, or 10 over n-gram embeddings.
+pub const TAPS_MAX: usize = 16;
 
 /// How the heads of a rank recur in one layer.
 #[derive(Debug, Clone)]

@@ -88,9 +88,22 @@ pub enum IndexerKind {
     /// As `Latent`, not rotated, over pools of neighbouring keys, and what is after the last pool
     /// is seen too (GLM-5.3-Flash).
     Pools,
+    /// From the residual stream, over the means of neighbouring keys, which are normalised and
+    /// rotated then; what is after the last of them is seen too (Qwen3.8-Flash-Next).
+    Means,
     /// From the compressed query, over entries that are compressed as the layer's own are: layers
     /// see a window and blocks before it (DeepSeek V4).
     Compressed,
+}
+
+/// How halves of layers mix several residual streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamKind {
+    /// By weights and a matrix of streams (manifold-constrained hyper-connections, arXiv
+    /// 2512.24880; DeepSeek V4).
+    Matrix,
+    /// By gates on their numbers, which take the place of a half's norm (Qwen3.8-Flash-Next).
+    Gates,
 }
 
 /// How layers with a state compute.

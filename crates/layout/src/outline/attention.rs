@@ -54,7 +54,10 @@ impl Layer<'_> {
         self.head_gate(config)?;
         if let Some(indexer) = config.indexer_of(self.layer) {
             let (dim, all) = (indexer.dim, Part::Of(0..width));
-            let rows = Part::Keys { kind, first: 0, dim };
+            let rows = match indexer.blocks {
+                Some(_) => Part::Keys { kind, first: 0, dim },
+                None => Part::Of(0..indexer.heads * dim),
+            };
             self.matrix("indexer.q_proj", [width, indexer.heads * dim], rows, all.clone())?;
             self.matrix("indexer.k_proj", [width, dim], Part::Of(0..dim), all)?;
             self.vector("indexer.q_norm", "indexer.q_norm", dim)?;

@@ -68,6 +68,9 @@ impl Layer<'_> {
 
     /// How a layer's halves mix the residual streams.
     pub(super) fn streams(&mut self, width: usize, streams: &Streams) -> Result<(), Error> {
+        if let Some(rank) = streams.rank() {
+            return self.gated_streams(width * streams.count, streams.count, rank);
+        }
         let (all, weights) = (width * streams.count, streams.weights());
         for [matrix, base, scale] in [
             ["hc_attn_fn", "hc_attn_base", "hc_attn_scale"],
@@ -80,8 +83,54 @@ impl Layer<'_> {
         Ok(())
     }
 
+    /// The same by gates, for `all` numbers of `count` streams.
+    fn gated_streams(&mut self, all: usize, count: usize, rank: usize) -> Result<(), Error> {
+        for (roles, inject) in [
+            (["hc_attn_norm", "hc_attn_down", "hc_attn_up"], "hc_attn_inject"),
+            (["hc_ffn_norm", "hc_ffn_down", "hc_ffn_up"], "hc_ffn_inject"),
+        ] {
+            let names = roles.map(|role| names::layer(self.layer, role));
+            self.gates(roles, names, all, rank)?;
+            self.matrix(inject, [all, count], Part::Of(0..count), Part::Of(0..all))?;
+        }
+        Ok(())
+    }
+
+    /// A norm of all streams, and the two matrices that make gates of what it gives.
+    fn gates(
+        &mut self,
+        [norm, down, up]: [&'static str; 3],
+        names: [String; 3],
+        all: usize,
+        rank: usize,
+    ) -> Result<(), Error> {
+        self.add_vector(norm, &names[0], 1, all)?;
+        let (narrow, wide) = (Part::Of(0..rank), Part::Of(0..all));
+        self.add(down, &names[1], [all, rank], narrow.clone(), wide.clone())?;
+        self.add(up, &names[2], [rank, all], wide, narrow).map(drop)
+    }
+
+    /// What takes in n-gram embeddings, in the layer that does.
+    pub(super) fn ngrams(&mut self, config: &Config) -> Result<(), Error> {
+        let found = config.ngrams.as_ref().filter(|ngrams| ngrams.layer == self.layer);
+        let Some(ngrams) = found else { return Ok(()) };
+        let (width, all, own) = (config.width, config.stream_width(), ngrams.width());
+        self.matrix("ple_key", [own, all], Part::Of(0..all), Part::Of(0..own))?;
+        self.matrix("ple_value", [own, width], Part::Of(0..width), Part::Of(0..own))?;
+        for role in ["ple_norm_key", "ple_norm_query", "ple_norm_conv"] {
+            self.vector(role, role, all)?;
+        }
+        let name = names::layer(self.layer, "ple_conv1d");
+        self.table("ple_conv1d", &name, [ngrams.taps, all])
+    }
+
     /// How the head reads them: their mean, where the file does not say.
     pub(super) fn head_streams(&mut self, width: usize, streams: &Streams) -> Result<(), Error> {
+        if let Some(rank) = streams.rank() {
+            let names = names::OUTPUT_GATES.map(str::to_owned);
+            let roles = ["streams_norm", "streams_down", "streams_up"];
+            return self.gates(roles, names, width * streams.count, rank);
+        }
         let names =
             [names::OUTPUT_STREAMS, names::OUTPUT_STREAMS_BASE, names::OUTPUT_STREAMS_SCALE];
         if !names.iter().any(|name| self.has(name)) {

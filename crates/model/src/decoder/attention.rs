@@ -143,7 +143,7 @@ impl<B: Backend> HeadAttention<B> {
         }
         if let (Some(indexer), Some(i)) = (&self.indexer, &mut s.indexer) {
             let keys = (c.kept.index_keys(), c.segments);
-            indexer.choose(*backend, config, keys, (&s.h, &s.h), i);
+            indexer.choose(*backend, config, keys, (&s.h, &s.h, c.rows), i);
         }
         let chosen = s.indexer.as_ref().filter(|_| self.indexer.is_some()).map(|i| &i.chosen);
         let (kv, segments) = (c.kept.keys_and_values(), c.segments);

@@ -172,6 +172,7 @@ impl<B: Backend> Compressor<B> {
             gate: loader.matrix(&slice("gate"))?,
             overlap: blocks.overlap,
             compression: Compression {
+                rotates_first: false,
                 by_place: loader.table(&slice("ape"))?,
                 norm: Some((loader.numbers(&slice("norm"))?, config.rms_eps)),
                 rope: Some((

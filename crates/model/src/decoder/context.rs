@@ -38,7 +38,8 @@ pub(super) enum Kept<B: Backend> {
     KeysAndValues(B::Kv, Option<IndexKept<B>>),
     /// Keys that are values too, and entries for heads and for an indexer, if there are such.
     Compressed(B::Kv, Vec<B::Entries>),
-    States(B::States),
+    /// And those of the convolution over n-gram embeddings, in the layer that takes them in.
+    States(B::States, Option<B::States>),
 }
 
 /// What an indexer looks at.
@@ -75,8 +76,15 @@ impl<B: Backend> Kept<B> {
 
     pub fn states(&mut self) -> &mut B::States {
         match self {
-            Self::States(states) => states,
+            Self::States(states, _) => states,
             _ => panic!("a layer that carries a state keeps states"),
+        }
+    }
+
+    pub fn ngram_states(&mut self) -> &mut B::States {
+        match self {
+            Self::States(_, Some(states)) => states,
+            _ => panic!("a layer with n-gram embeddings keeps their states"),
         }
     }
 }

@@ -3,14 +3,16 @@
 //! Every rank has all of its keys, and chooses from the same bits what the others choose; where
 //! each key/value head has a choice of its own, a rank makes those of its heads.
 
+use std::convert::Infallible;
+
 use backend::{Backend, Choice, Compression, IndexKeys, RopeStyle};
 use layout::{Config, IndexerKind, Shard, Slices};
 
 use super::context::{Context, IndexKept, Kept};
 use super::scratch::IndexerScratch;
-use crate::ModelError;
 use crate::loader::Loader;
 use crate::operations::style;
+use crate::{ModelError, rope};
 
 /// Added to the variance in the norm of a key, whatever a model's epsilon elsewhere.
 const NORM_EPS: f32 = 1e-6;
@@ -22,11 +24,12 @@ pub(super) struct Indexer<B: Backend> {
     /// What the heads' products count, where all choose together.
     weights: Option<B::Matrix>,
     q_norm: Option<B::Vector>,
-    k_norm: B::Vector,
+    /// Of keys; those that have a mean are normalised after it.
+    k_norm: Option<B::Vector>,
     /// Of a layer norm.
     k_bias: Option<B::Vector>,
-    /// By what the keys of a pool are weighed, where it looks at pools.
-    pools: Option<(B::Matrix, Compression)>,
+    /// Where it looks at pools, how they are made, and by what keys are weighed, if they are.
+    pools: Option<(Option<B::Matrix>, Compression)>,
     rope: Option<RopeStyle>,
 }
 
@@ -50,7 +53,10 @@ impl<B: Backend> Indexer<B> {
             (None, None) => Choice::Positions { count },
         };
         let sizes = backend::Indexer { heads: found.own_heads(keys), dim: found.dim, choice };
-        let k_norm = loader.vector(&slices.get("indexer.k_norm"))?;
+        let k_norm = match kind {
+            IndexerKind::Means => None,
+            _ => Some(loader.vector(&slices.get("indexer.k_norm"))?),
+        };
         Ok(Some(match kind {
             // Chooses entries, by another.
             IndexerKind::Compressed => return Ok(None),
@@ -63,7 +69,7 @@ impl<B: Backend> Indexer<B> {
                 k_norm,
                 k_bias: loader.find_vector(slices.find("indexer.k_norm.bias"))?,
                 pools: match slices.find("indexer_compressor_gate") {
-                    Some(gate) => Some((loader.matrix(&gate)?, pools(loader, slices)?)),
+                    Some(gate) => Some((Some(loader.matrix(&gate)?), pools(loader, slices)?)),
                     None => None,
                 },
                 rope: match kind {
@@ -71,7 +77,7 @@ impl<B: Backend> Indexer<B> {
                     _ => None,
                 },
             },
-            IndexerKind::Blocks => Self {
+            IndexerKind::Blocks | IndexerKind::Means => Self {
                 sizes,
                 q: loader.matrix(&slices.get("indexer.q_proj"))?,
                 k: loader.matrix(&slices.get("indexer.k_proj"))?,
@@ -79,7 +85,10 @@ impl<B: Backend> Indexer<B> {
                 q_norm: Some(loader.vector(&slices.get("indexer.q_norm"))?),
                 k_norm,
                 k_bias: None,
-                pools: None,
+                pools: match found.pool {
+                    Some(pool) => Some((None, means(loader, config, slices, pool)?)),
+                    None => None,
+                },
                 rope: Some(style(config.rope.style)),
             },
         }))
@@ -87,17 +96,18 @@ impl<B: Backend> Indexer<B> {
 
     /// Caches the keys of `h`.
     pub fn cache(&self, c: &mut Context<'_, B>) {
-        let Context { backend, config, scratch: s, .. } = c;
+        let Context { backend, config, scratch: s, rows, .. } = c;
         let i = s.indexer.as_mut().expect("made for models with indexers");
         backend.linear(&s.h, &mut [(&self.k, &mut i.product)]);
-        match &self.k_bias {
-            Some(bias) => {
-                backend.layer_norm(&i.product, &self.k_norm, NORM_EPS, &mut i.k);
+        match (&self.k_norm, &self.k_bias) {
+            (Some(norm), Some(bias)) => {
+                backend.layer_norm(&i.product, norm, NORM_EPS, &mut i.k);
                 backend.add_bias(&mut i.k, bias);
             }
-            None => backend.rms_norm(&i.product, &self.k_norm, config.rms_eps, &mut i.k),
+            (Some(norm), None) => backend.rms_norm(&i.product, norm, config.rms_eps, &mut i.k),
+            (None, _) => backend.columns(&i.product, 0..self.sizes.dim, &mut i.k),
         }
-        if let Some(rope) = self.rope {
+        if let Some(rope) = self.rope.filter(|_| self.pools.is_none()) {
             backend.rope(&mut i.k, self.sizes.dim, rope, 0);
         }
         match (&mut *c.kept, &self.pools) {
@@ -105,7 +115,10 @@ impl<B: Backend> Indexer<B> {
                 backend.store(keys, c.segments, &i.k, &i.none);
             }
             (Kept::KeysAndValues(_, Some(IndexKept::Entries(entries))), Some((gate, pools))) => {
-                backend.linear(&s.h, &mut [(gate, &mut i.product)]);
+                match gate {
+                    Some(gate) => backend.linear(&s.h, &mut [(gate, &mut i.product)]),
+                    None => fill(*backend, &mut i.product, *rows, 0.0),
+                }
                 let rows = [&i.k, &i.product];
                 backend.compress(entries, pools, rows, c.segments, c.segments);
             }
@@ -119,7 +132,7 @@ impl<B: Backend> Indexer<B> {
         backend: &mut B,
         config: &Config,
         batch: (IndexKeys<'_, B>, &[backend::Segment]),
-        (q_in, h): (&B::Rows, &B::Rows),
+        (q_in, h, rows): (&B::Rows, &B::Rows, usize),
         i: &mut IndexerScratch<B>,
     ) {
         backend.linear(q_in, &mut [(&self.q, &mut i.q)]);
@@ -129,12 +142,39 @@ impl<B: Backend> Indexer<B> {
         if let Some(rope) = self.rope {
             backend.rope(&mut i.q, self.sizes.dim, rope, 0);
         }
-        if let Some(weights) = &self.weights {
-            backend.linear(h, &mut [(weights, &mut i.weights)]);
+        match &self.weights {
+            Some(weights) => backend.linear(h, &mut [(weights, &mut i.weights)]),
+            // All heads count alike where they choose together.
+            None if self.pools.is_some() => fill(backend, &mut i.weights, rows, 1.0),
+            None => {}
         }
         let (keys, segments) = batch;
         backend.choose(keys, &self.sizes, segments, &i.q, &i.weights, &mut i.chosen);
     }
+}
+
+fn fill<B: Backend>(backend: &mut B, x: &mut B::Rows, rows: usize, number: f32) {
+    let Ok(()) = backend.write(x, rows, |x| {
+        x.fill(number);
+        Ok::<_, Infallible>(())
+    });
+}
+
+/// How means of `pool` keys are made: weighed alike, then normalised and rotated.
+fn means<B: Backend>(
+    loader: &mut Loader<'_, B>,
+    config: &Config,
+    slices: &Slices<'_>,
+    pool: usize,
+) -> Result<Compression, ModelError> {
+    let gain = loader.numbers(&slices.get("indexer.k_norm"))?;
+    let table = rope::tables(&config.rope, None).swap_remove(0);
+    Ok(Compression {
+        by_place: vec![0.0; pool * gain.len()],
+        norm: Some((gain, config.rms_eps)),
+        rope: Some((table, style(config.rope.style))),
+        rotates_first: true,
+    })
 }
 
 /// How pools are made: of keys alone, neither normalised nor rotated.
@@ -143,5 +183,5 @@ fn pools<B: Backend>(
     slices: &Slices<'_>,
 ) -> Result<Compression, ModelError> {
     let by_place = loader.table(&slices.get("indexer_compressor_ape"))?;
-    Ok(Compression { by_place, norm: None, rope: None })
+    Ok(Compression { by_place, norm: None, rope: None, rotates_first: false })
 }

@@ -121,7 +121,7 @@ impl<B: Backend> LatentAttention<B> {
         self.queries(backend, &s.h, l);
         if let (Some(indexer), Some(i)) = (&self.indexer, &mut s.indexer) {
             let (keys, q_in) = (c.kept.index_keys(), l.q_down.as_ref().unwrap_or(&s.h));
-            indexer.choose(*backend, config, (keys, c.segments), (q_in, &s.h), i);
+            indexer.choose(*backend, config, (keys, c.segments), (q_in, &s.h, c.rows), i);
         }
         let chosen = s.indexer.as_ref().filter(|_| self.chooses).map(|indexer| &indexer.chosen);
         if self.rotates {

@@ -10,6 +10,7 @@ use super::compressed::CompressedAttention;
 use super::context::Context;
 use super::feed_forward::FeedForward;
 use super::latent::LatentAttention;
+use super::ngrams::NgramLayer;
 use super::norm::Norm;
 use super::recurrence::Recurrence;
 use super::residual::Residual;
@@ -20,6 +21,8 @@ use crate::loader::Loader;
 pub(super) struct Layer<B: Backend> {
     /// In the model.
     pub index: usize,
+    /// What it takes in before its halves.
+    ngrams: Option<NgramLayer<B>>,
     mixer: Option<MixerHalf<B>>,
     feed_forward: Option<FeedForwardHalf<B>>,
     by_layer: Option<LayerEmbedding<B>>,
@@ -60,6 +63,7 @@ impl<B: Backend> Layer<B> {
         slices: &Slices<'_>,
         (layer, first): (usize, usize),
     ) -> Result<Self, ModelError> {
+        let ngrams = NgramLayer::load(loader, config, slices, layer)?;
         let mixer = Mixer::load(loader, config, shard, slices, layer)?;
         let mixer = match mixer {
             Some(mixer) => Some(MixerHalf::load(loader, config, slices, mixer, layer)?),
@@ -71,8 +75,7 @@ impl<B: Backend> Layer<B> {
                 parallel: config.arch.parallel,
                 residual: {
                     let roles = ["ffn_down.bias", "after_feed_forward_norm"];
-                    let streams = ["hc_ffn_fn", "hc_ffn_base", "hc_ffn_scale"];
-                    let residual = Residual::load(loader, config, slices, roles, streams)?;
+                    let residual = Residual::load(loader, config, slices, roles, "ffn")?;
                     let banks = (slices, layer, Reader::FeedForward);
                     Residual {
                         beside: Residual::beside(loader, slices)?,
@@ -88,7 +91,7 @@ impl<B: Backend> Layer<B> {
         let scale = slices.find("output_scale").map(|slice| loader.numbers(&slice)).transpose()?;
         let scale = scale.map(|numbers| numbers[0]);
         let head = BankHalf::load(loader, config, (slices, layer, Reader::Head))?;
-        Ok(Self { index: layer, mixer, feed_forward, by_layer, scale, head })
+        Ok(Self { index: layer, ngrams, mixer, feed_forward, by_layer, scale, head })
     }
 
     /// Takes the rows of `h` into what the layer keeps of positions.
@@ -108,6 +111,9 @@ impl<B: Backend> Layer<B> {
         c: &mut Context<'_, B>,
         reduce: &mut R,
     ) -> Result<(), R::Error> {
+        if let Some(ngrams) = &self.ngrams {
+            ngrams.add(c);
+        }
         if let Some(MixerHalf { norm, mixer, residual }) = &self.mixer {
             c.norm(norm.as_ref(), Some(residual));
             mixer.take_in(c);
@@ -159,8 +165,7 @@ impl<B: Backend> MixerHalf<B> {
             mixer,
             residual: {
                 let roles = ["attn_output.bias", "after_attention_norm"];
-                let streams = ["hc_attn_fn", "hc_attn_base", "hc_attn_scale"];
-                let residual = Residual::load(loader, config, slices, roles, streams)?;
+                let residual = Residual::load(loader, config, slices, roles, "attn")?;
                 let banks = BankHalf::load(loader, config, (slices, layer, Reader::Mixer))?;
                 Residual { banks, ..residual }
             },
@@ -177,7 +182,7 @@ impl<B: Backend> Mixer<B> {
         layer: usize,
     ) -> Result<Option<Self>, ModelError> {
         if let Some(sizes) = config.recurrence_of(layer) {
-            let own = Recurrence::load(loader, sizes, shard, slices)?;
+            let own = Recurrence::load(loader, (config, sizes), shard, slices)?;
             return Ok(Some(Self::Recurrence(Box::new(own))));
         }
         Ok(match (&config.latent, &config.compressed) {

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use backend::{Backend, BackendError, CacheKind, EntryShape, KvShape, RopeTable, StateRoom};
+use backend::{
+    Backend, BackendError, CacheKind, EntryShape, KvShape, RecurrentShape, RopeTable, StateRoom,
+};
 use gguf::Source;
 use layout::{Cache, Capacity, Config, EntryCache, Holding, Layout, Outline, Slices, names};
 use protocol::CacheType;
 
 use super::context::{IndexKept, Kept};
 use super::layer::Layer;
+use super::ngrams::ngram_shape;
 use super::norm::Norm;
 use super::recurrence::recurrent_shape;
 use super::scratch::Scratch;
@@ -91,10 +94,9 @@ impl<B: Backend> Head<B> {
         config: &Config,
         slices: &Slices<'_>,
     ) -> Result<Self, ModelError> {
-        let norm = Norm::find(loader, config, slices, "norm")?;
         Ok(Self {
             streams: HeadStreams::load(loader, config, slices)?,
-            norm: norm.expect("every model's head has it"),
+            norm: Norm::find(loader, config, slices, "norm")?,
             output: loader.matrix(&slices.get("output"))?,
             bias: loader.find_vector(slices.find("output.bias"))?,
         })
@@ -112,14 +114,14 @@ fn keep<B: Backend>(
     let mut of_layer = |layer: usize| -> Result<Kept<B>, ModelError> {
         let states = config.recurrence_of(layer).zip(holding.states(capacity));
         if let Some((sizes, states)) = states {
-            let shape = recurrent_shape(sizes, &holding.shard);
-            let room = StateRoom {
-                slots: states.slots,
-                checkpoints: states.checkpoints,
-                kept_rows: states.kept_rows,
+            let layout::States { slots, checkpoints, kept_rows, .. } = states;
+            let room = StateRoom { slots, checkpoints, kept_rows };
+            let mut make = |shape: RecurrentShape| {
+                bytes += backend.states_bytes(&shape, room) as u64;
+                backend.states(&shape, room).map_err(failed("states"))
             };
-            bytes += backend.states_bytes(&shape, room) as u64;
-            return Ok(Kept::States(backend.states(&shape, room).map_err(failed("states"))?));
+            let own = make(recurrent_shape(sizes, &holding.shard))?;
+            return Ok(Kept::States(own, ngram_shape(config, layer).map(make).transpose()?));
         }
         if !config.keeps(layer) {
             return Ok(Kept::Nothing);

@@ -16,6 +16,7 @@ mod indexer;
 mod latent;
 mod layer;
 mod load;
+mod ngrams;
 mod norm;
 mod projection;
 mod recurrence;
@@ -27,7 +28,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use backend::{Backend, BackendError, CacheKind, RopeTable, Segment, StateSegment};
-use layout::{Config, Leaves, Shard};
+use layout::{Config, Leaves, Ngrams, Shard};
 
 use context::{Context, Kept};
 use layer::Layer;
@@ -136,7 +137,7 @@ impl Noise {
 /// From the residual stream after the last layer to logits.
 struct Head<B: Backend> {
     streams: Option<HeadStreams<B>>,
-    norm: Norm<B>,
+    norm: Option<Norm<B>>,
     output: B::Matrix,
     bias: Option<B::Vector>,
 }
@@ -296,11 +297,12 @@ impl<B: Backend> Model<B> {
         write(&mut by_layer.all, all, line - all..line);
     }
 
-    /// Sets the residual streams, and tokens where they decide about experts.
+    /// Sets the residual streams, n-gram embeddings, and tokens where they decide about experts.
     fn take_streams(&mut self, backend: &mut B, rows: usize, input: &[f32], first: usize) {
         let (all, line) = (self.config.stream_width(), self.config.input_width(first));
         let has_tokens = self.config.needs_tokens(first);
-        let own = line - usize::from(has_tokens);
+        let ngrams = self.config.ngrams_from(first).map_or(0, Ngrams::width);
+        let own = line - usize::from(has_tokens) - ngrams;
         let fill = |x: &mut [f32]| {
             for (x, line) in x.chunks_exact_mut(all).zip(input.chunks_exact(line)) {
                 // At first all streams are the embedding.
@@ -309,6 +311,14 @@ impl<B: Backend> Model<B> {
             Ok::<_, Infallible>(())
         };
         let Ok(()) = backend.write(&mut self.scratch.x, rows, fill);
+        if let Some(room) = self.scratch.ngrams.as_mut().filter(|_| ngrams > 0) {
+            let Ok(()) = backend.write(&mut room.own, rows, |out| {
+                for (out, line) in out.chunks_exact_mut(ngrams).zip(input.chunks_exact(line)) {
+                    out.copy_from_slice(&line[own..]);
+                }
+                Ok::<_, Infallible>(())
+            });
+        }
         self.scratch.tokens.clear();
         if has_tokens {
             let last = self.config.vocab - 1;
@@ -328,6 +338,17 @@ impl<B: Backend> Model<B> {
             self.handed_on.clear();
             for (x, token) in x.chunks_exact(self.config.stream_width()).zip(tokens) {
                 self.handed_on.extend(x.iter().chain([&(*token as f32)]));
+            }
+            return Ok(&self.handed_on);
+        }
+        if let Some(room) = &mut self.scratch.ngrams
+            && let Some(ngrams) = self.config.ngrams_from(next)
+        {
+            let x = backend.host(&mut self.scratch.x)?.chunks_exact(self.config.stream_width());
+            let own = backend.host(&mut room.own)?.chunks_exact(ngrams.width());
+            self.handed_on.clear();
+            for (x, own) in x.zip(own) {
+                self.handed_on.extend(x.iter().chain(own));
             }
             return Ok(&self.handed_on);
         }
@@ -380,7 +401,7 @@ impl<B: Backend> Model<B> {
     pub fn hidden(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
         let Some(head) = &self.head else { return Ok(&[]) };
         let s = &mut self.scratch;
-        head.read(backend, s);
+        head.read(backend, self.config.width, s);
         backend.host(&mut s.normed)
     }
 
@@ -392,7 +413,7 @@ impl<B: Backend> Model<B> {
     pub fn logits(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
         let Some(head) = &self.head else { return Ok(&[]) };
         let s = &mut self.scratch;
-        head.read(backend, s);
+        head.read(backend, self.config.width, s);
         // All that a logit is made of goes through this product, and its rows are few.
         backend.linear_int16(&s.normed, &head.output, &mut s.logits);
         if let Some(bias) = &head.bias {
@@ -410,7 +431,7 @@ impl<B: Backend> Model<B> {
 
 impl<B: Backend> Head<B> {
     /// `normed` = what logits are made of.
-    fn read(&self, backend: &mut B, s: &mut Scratch<B>) {
+    fn read(&self, backend: &mut B, width: usize, s: &mut Scratch<B>) {
         let x = match (&self.streams, &mut s.streams) {
             (Some(streams), Some(room)) => {
                 streams.read(backend, &s.x, &mut s.h, room);
@@ -418,6 +439,9 @@ impl<B: Backend> Head<B> {
             }
             _ => &s.x,
         };
-        self.norm.apply(backend, x, &mut s.normed);
+        match &self.norm {
+            Some(norm) => norm.apply(backend, x, &mut s.normed),
+            None => backend.columns(x, 0..width, &mut s.normed),
+        }
     }
 }

@@ -8,7 +8,7 @@
 use backend::{
     Activation, Backend, GroupNorm, Parts, RecurrentInputs, RecurrentShape, RecurrentWeights, Rule,
 };
-use layout::{RecurrenceKind, Shard, Slices};
+use layout::{Config, RecurrenceKind, Shard, Slices};
 
 use super::context::Context;
 use super::scratch::RecurrentScratch;
@@ -49,7 +49,7 @@ enum Finish<B: Backend> {
 impl<B: Backend> Recurrence<B> {
     pub fn load(
         loader: &mut Loader<'_, B>,
-        sizes: &layout::Recurrence,
+        (config, sizes): (&Config, &layout::Recurrence),
         shard: &Shard,
         slices: &Slices<'_>,
     ) -> Result<Self, ModelError> {
@@ -78,7 +78,7 @@ impl<B: Backend> Recurrence<B> {
             beta: slices.find("recurrent_beta").map(|slice| loader.matrix(&slice)).transpose()?,
             gate: Gate::load(loader, slices, ["recurrent_gate_a", "recurrent_gate"])?,
             layer,
-            finish: Finish::load(loader, sizes, shard, slices)?,
+            finish: Finish::load(loader, (config, sizes), shard, slices)?,
             output: loader.matrix(&slices.get("recurrent_output"))?,
             parts: parts(leaves, shard.rank),
         })
@@ -182,7 +182,7 @@ impl<B: Backend> Gate<B> {
 impl<B: Backend> Finish<B> {
     fn load(
         loader: &mut Loader<'_, B>,
-        sizes: &layout::Recurrence,
+        (config, sizes): (&Config, &layout::Recurrence),
         shard: &Shard,
         slices: &Slices<'_>,
     ) -> Result<Self, ModelError> {
@@ -202,6 +202,7 @@ impl<B: Backend> Finish<B> {
                 let is_split = shard.splits_groups(group_heads * sizes.v_dim);
                 Self::GroupNorm { gain, norm, is_split }
             }
+            _ if config.arch.sigmoid_gates => Self::HeadNorm(gain, Activation::Sigmoid),
             _ => Self::HeadNorm(gain, Activation::Silu),
         })
     }

@@ -73,20 +73,20 @@ fn totals<'a, B: Backend, R: Reduce>(
 }
 
 impl<B: Backend> Residual<B> {
-    /// The bias, the norm and the streams of these roles, if the model has them.
+    /// The bias and the norm of these roles, if the model has them, and the streams of a half.
     pub fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,
         slices: &Slices<'_>,
         [bias, norm]: [&str; 2],
-        streams: [&str; 3],
+        half: &str,
     ) -> Result<Self, ModelError> {
         Ok(Self {
             bias: loader.find_vector(slices.find(bias))?,
             beside: None,
             norm: loader.find_vector(slices.find(norm))?,
             eps: config.arch.after_norms_eps.unwrap_or(config.rms_eps),
-            streams: StreamHalf::load(loader, config, slices, streams)?,
+            streams: StreamHalf::load(loader, config, slices, half)?,
             banks: None,
         })
     }

@@ -3,7 +3,7 @@
 use backend::Backend;
 use layout::{
     BankBuffers, Buffers, CompressedBuffers, HeadBuffers, IndexerBuffers, LatentBuffers,
-    LayerEmbeddingBuffers, RecurrentWidths, StreamBuffers,
+    LayerEmbeddingBuffers, NgramBuffers, RecurrentWidths, StreamBuffers,
 };
 
 /// Buffers that all layers use one after the other: the token loop allocates nothing.
@@ -23,6 +23,7 @@ pub(super) struct Scratch<B: Backend> {
     /// What a dense block gives beside experts, in models that have both in one layer.
     pub beside: Option<BesideScratch<B>>,
     pub by_layer: Option<LayerEmbeddingScratch<B>>,
+    pub ngrams: Option<NgramScratch<B>>,
     pub indexer: Option<IndexerScratch<B>>,
     pub compressed: Option<CompressedScratch<B>>,
     pub streams: Option<StreamScratch<B>>,
@@ -107,6 +108,26 @@ pub(super) struct StreamScratch<B: Backend> {
     pub head_weights: B::Rows,
     /// What it reads, `[rows, width]`.
     pub mixed: B::Rows,
+    /// Where gates mix the streams: the gates, `[rows, stream_width]`, what they are made of,
+    /// `[rows, rank]`, and the streams' squares, `[rows, count]`.
+    pub gates: Option<[B::Rows; 3]>,
+}
+
+/// What a layer reads and writes that takes in n-gram embeddings.
+pub(super) struct NgramScratch<B: Backend> {
+    /// The embeddings of all heads, `[rows, heads * dim]`, and the value that they become, `[rows,
+    /// width]`.
+    pub own: B::Rows,
+    pub value: B::Rows,
+    /// `[rows, stream_width]`: keys and queries, and what gates leave of the value.
+    pub keys: B::Rows,
+    pub queries: B::Rows,
+    pub gated: B::Rows,
+    /// What a convolution without gates is multiplied by.
+    pub ones: B::Rows,
+    /// `[rows, count]`.
+    pub squares: B::Rows,
+    pub none: B::Rows,
 }
 
 /// The residual streams that were banked.
@@ -207,6 +228,7 @@ impl<B: Backend> Scratch<B> {
         let compressed = sizes.compressed.map(|z| CompressedScratch::new(z, &mut rows));
         let width = sizes.width;
         let streams = sizes.streams.map(|streams| StreamScratch::new(streams, width, &mut rows));
+        let ngrams = sizes.ngrams.map(|sizes| NgramScratch::new(sizes, &mut rows));
         let banks = sizes.banks.map(|BankBuffers { all, mixed }| BankScratch {
             banks: rows(all),
             all,
@@ -226,6 +248,7 @@ impl<B: Backend> Scratch<B> {
                 .collect(),
             beside,
             by_layer,
+            ngrams,
             indexer,
             compressed,
             streams,
@@ -258,8 +281,9 @@ impl<B: Backend> Scratch<B> {
         let routing = self.routing.iter().flat_map(|r| [&r.logits, &r.shared_gate]);
         let compressed = self.compressed.iter().flat_map(CompressedScratch::all);
         let streams = self.streams.iter().flat_map(StreamScratch::all);
+        let ngrams = self.ngrams.iter().flat_map(NgramScratch::all);
         let banks = self.banks.iter().flat_map(|room| [&room.banks, &room.mixed]);
-        let of_all = of_all.chain(compressed).chain(streams).chain(banks);
+        let of_all = of_all.chain(compressed).chain(streams).chain(banks).chain(ngrams);
         let rows = of_all.chain(of_heads).chain(of_hidden).chain(of_outputs);
         let rows = rows.chain(recurrent).chain(expert).chain(beside).chain(by_layer).chain(indexer);
         let rows = rows.chain(latent).chain(routing).map(|rows| backend.rows_bytes(rows));
@@ -316,17 +340,40 @@ impl<B: Backend> CompressedScratch<B> {
 
 impl<B: Backend> StreamScratch<B> {
     fn new(sizes: StreamBuffers, width: usize, rows: &mut impl FnMut(usize) -> B::Rows) -> Self {
-        let StreamBuffers { all, weights, head } = sizes;
+        let StreamBuffers { all, weights, head, gates } = sizes;
         Self {
             normed: rows(all),
             weights: rows(weights),
             head_weights: rows(head),
             mixed: rows(width),
+            gates: gates.map(|[rank, count]| [rows(all), rows(rank), rows(count)]),
         }
     }
 
-    fn all(&self) -> [&B::Rows; 4] {
-        [&self.normed, &self.weights, &self.head_weights, &self.mixed]
+    fn all(&self) -> impl Iterator<Item = &B::Rows> {
+        let Self { normed, weights, head_weights, mixed, gates } = self;
+        [normed, weights, head_weights, mixed].into_iter().chain(gates.iter().flatten())
+    }
+}
+
+impl<B: Backend> NgramScratch<B> {
+    fn new(sizes: NgramBuffers, rows: &mut impl FnMut(usize) -> B::Rows) -> Self {
+        let NgramBuffers { own, value, all, count } = sizes;
+        Self {
+            own: rows(own),
+            value: rows(value),
+            keys: rows(all),
+            queries: rows(all),
+            gated: rows(all),
+            ones: rows(all),
+            squares: rows(count),
+            none: rows(0),
+        }
+    }
+
+    fn all(&self) -> [&B::Rows; 8] {
+        let Self { own, value, keys, queries, gated, ones, squares, none } = self;
+        [own, value, keys, queries, gated, ones, squares, none]
     }
 }
 

@@ -1,55 +1,148 @@
 //! Several residual streams: what a half of a layer, or the head, reads of them, and how they take
 //! in what a half gives.
 
-use backend::{Backend, StreamMix};
-use layout::{Config, Slices, Streams};
+use backend::{Activation, Backend, GroupNorm, MatrixMix, StreamMix};
+use layout::{Config, Mixing, Slices, Streams};
 
 use super::scratch::StreamScratch;
 use crate::ModelError;
 use crate::loader::Loader;
 
 pub(super) struct StreamHalf<B: Backend> {
-    /// What weights are made of, out of all streams, normalised together.
-    matrix: B::Matrix,
+    reader: Reader<B>,
     mix: StreamMix,
-    /// A gain that changes nothing.
-    ones: B::Vector,
     eps: f32,
 }
 
+/// What a half reads by.
+enum Reader<B: Backend> {
+    /// A matrix that makes weights out of all streams, normalised together; and a gain that changes
+    /// nothing.
+    Weights(B::Matrix, B::Vector),
+    Gates(Gates<B>),
+}
+
+/// Gates on all numbers of the streams, each normalised by itself.
+struct Gates<B: Backend> {
+    norm: GroupNorm,
+    gain: B::Vector,
+    /// Into a narrow space, and out of it.
+    down: B::Matrix,
+    up: B::Matrix,
+    /// What makes the weights of what a half gives; the head gives nothing.
+    inject: Option<B::Matrix>,
+}
+
 impl<B: Backend> StreamHalf<B> {
-    /// The matrix, the base and the scale of these roles, in models with several streams.
+    /// That of half `half` of a layer, in models with several streams.
     pub fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,
         slices: &Slices<'_>,
-        [matrix, base, scale]: [&str; 3],
+        half: &str,
     ) -> Result<Option<Self>, ModelError> {
-        let Some(Streams { count, rounds, eps }) = config.streams else { return Ok(None) };
-        let mut scales = [0.0; 3];
-        let numbers = loader.numbers(&slices.get(scale))?;
-        scales[..numbers.len()].copy_from_slice(&numbers);
-        let base = loader.numbers(&slices.get(base))?;
-        Ok(Some(Self {
-            matrix: loader.matrix(&slices.get(matrix))?,
-            mix: StreamMix { count, rounds, eps, scale: scales, base },
-            ones: loader.backend.vector(&vec![1.0; config.stream_width()]),
-            eps: config.rms_eps,
-        }))
+        let Some(Streams { mixing, .. }) = config.streams else { return Ok(None) };
+        let names: &[&str] = match mixing {
+            Mixing::Matrix { .. } => &["fn", "base", "scale"],
+            Mixing::Gates { .. } => &["norm", "down", "up", "inject"],
+        };
+        let roles: Vec<String> = names.iter().map(|name| format!("hc_{half}_{name}")).collect();
+        let roles: Vec<&str> = roles.iter().map(String::as_str).collect();
+        Self::of(loader, config, slices, &roles).map(Some)
+    }
+
+    /// That of the tensors with these roles.
+    fn of(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        slices: &Slices<'_>,
+        roles: &[&str],
+    ) -> Result<Self, ModelError> {
+        let Streams { count, mixing } = config.streams.expect("the caller looked");
+        let eps = config.rms_eps;
+        let Mixing::Matrix { rounds, eps: mix_eps } = mixing else {
+            let reader = Reader::Gates(Gates::load(loader, config, slices, roles)?);
+            return Ok(Self { reader, mix: StreamMix::Gates { count }, eps });
+        };
+        let mut scale = [0.0; 3];
+        let numbers = loader.numbers(&slices.get(roles[2]))?;
+        scale[..numbers.len()].copy_from_slice(&numbers);
+        let base = loader.numbers(&slices.get(roles[1]))?;
+        let matrix = loader.matrix(&slices.get(roles[0]))?;
+        let ones = loader.backend.vector(&vec![1.0; config.stream_width()]);
+        let mix = StreamMix::Matrix(MatrixMix { count, rounds, eps: mix_eps, scale, base });
+        Ok(Self { reader: Reader::Weights(matrix, ones), mix, eps })
     }
 
     /// Makes the weights of each row of `x`; `s.mixed` is what a half reads.
     pub fn read(&self, backend: &mut B, x: &B::Rows, s: &mut StreamScratch<B>) {
-        backend.rms_norm(x, &self.ones, self.eps, &mut s.normed);
-        backend.linear(&s.normed, &mut [(&self.matrix, &mut s.weights)]);
-        backend.weigh_streams(&self.mix, &mut s.weights);
-        backend.read_streams(&self.mix, x, &s.weights, &mut s.mixed);
+        self.read_by(backend, x, s, false);
+    }
+
+    /// The same for the head, or for a half.
+    fn read_by(&self, backend: &mut B, x: &B::Rows, s: &mut StreamScratch<B>, is_head: bool) {
+        let StreamScratch { normed, weights, head_weights, mixed, gates } = s;
+        let weights = if is_head { head_weights } else { weights };
+        match (&self.reader, gates) {
+            (Reader::Weights(matrix, ones), _) => {
+                backend.rms_norm(x, ones, self.eps, normed);
+                backend.linear(normed, &mut [(matrix, &mut *weights)]);
+                backend.weigh_streams(&self.mix, weights);
+                backend.read_streams(&self.mix, x, weights, mixed);
+            }
+            (Reader::Gates(own), Some(room)) => {
+                let [gates, narrow, squares] = room;
+                backend.columns(x, 0..own.norm.heads_all * own.norm.head_dim, normed);
+                backend.group_squares(normed, &own.norm, 1, squares);
+                backend.group_norm(normed, squares, &own.norm, &own.gain, self.eps);
+                match &own.inject {
+                    Some(inject) => {
+                        let outs = &mut [(&own.down, &mut *narrow), (inject, &mut *weights)];
+                        backend.linear(normed, outs);
+                        backend.weigh_streams(&self.mix, weights);
+                    }
+                    None => backend.linear(normed, &mut [(&own.down, &mut *narrow)]),
+                }
+                backend.scale(narrow, 1.0 / own.norm.heads_all as f32);
+                backend.activate(Activation::Silu, narrow);
+                backend.linear(narrow, &mut [(&own.up, &mut *gates)]);
+                backend.gated(Activation::Sigmoid, gates, normed);
+                backend.read_streams(&self.mix, gates, squares, mixed);
+            }
+            _ => panic!("made for models with gates"),
+        }
     }
 
     /// Adds what the half gave, by the weights that were made last.
     pub fn give(&self, backend: &mut B, x: &mut B::Rows, given: &B::Rows, s: &StreamScratch<B>) {
         backend.give_streams(&self.mix, x, given, &s.weights);
     }
+}
+
+impl<B: Backend> Gates<B> {
+    fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        slices: &Slices<'_>,
+        roles: &[&str],
+    ) -> Result<Self, ModelError> {
+        Ok(Self {
+            norm: group_norm(config),
+            gain: loader.vector(&slices.get(roles[0]))?,
+            down: loader.matrix(&slices.get(roles[1]))?,
+            up: loader.matrix(&slices.get(roles[2]))?,
+            inject: match roles.get(3) {
+                Some(role) => Some(loader.matrix(&slices.get(role))?),
+                None => None,
+            },
+        })
+    }
+}
+
+/// A norm of each stream by itself. Every rank has them all.
+pub(super) fn group_norm(config: &Config) -> GroupNorm {
+    let heads_all = config.streams.map_or(1, |streams| streams.count);
+    GroupNorm { head_dim: config.width, first_head: 0, heads_all, group_heads: 1 }
 }
 
 /// How the head reads the streams.
@@ -67,23 +160,21 @@ impl<B: Backend> HeadStreams<B> {
         config: &Config,
         slices: &Slices<'_>,
     ) -> Result<Option<Self>, ModelError> {
-        let Some(Streams { count, .. }) = config.streams else { return Ok(None) };
-        if slices.find("streams").is_none() {
-            return Ok(Some(Self::Mean(count, config.width)));
-        }
-        let roles = ["streams", "streams_base", "streams_scale"];
-        Ok(StreamHalf::load(loader, config, slices, roles)?.map(Self::Weighed))
+        let Some(Streams { count, mixing }) = config.streams else { return Ok(None) };
+        let roles = match mixing {
+            Mixing::Matrix { .. } if slices.find("streams").is_none() => {
+                return Ok(Some(Self::Mean(count, config.width)));
+            }
+            Mixing::Matrix { .. } => ["streams", "streams_base", "streams_scale"],
+            Mixing::Gates { .. } => ["streams_norm", "streams_down", "streams_up"],
+        };
+        Ok(Some(Self::Weighed(StreamHalf::of(loader, config, slices, &roles)?)))
     }
 
     /// `s.mixed` is what the head reads; `one` is room for one stream.
     pub fn read(&self, backend: &mut B, x: &B::Rows, one: &mut B::Rows, s: &mut StreamScratch<B>) {
         match self {
-            Self::Weighed(half) => {
-                backend.rms_norm(x, &half.ones, half.eps, &mut s.normed);
-                backend.linear(&s.normed, &mut [(&half.matrix, &mut s.head_weights)]);
-                backend.weigh_streams(&half.mix, &mut s.head_weights);
-                backend.read_streams(&half.mix, x, &s.head_weights, &mut s.mixed);
-            }
+            Self::Weighed(half) => half.read_by(backend, x, s, true),
             Self::Mean(count, width) => {
                 backend.columns(x, 0..*width, &mut s.mixed);
                 for stream in 1..*count {

@@ -20,7 +20,7 @@ use backend::{
     Temperature,
 };
 use gguf::TensorType;
-use record::{Of, of};
+use record::{Of, OfKeys, Operands, of};
 pub use record::{Recording, Rows};
 
 type Matrix = <Cpu as Backend>::Matrix;
@@ -271,14 +271,10 @@ impl Backend for Recording {
 
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Rows, v: &Rows) {
         let (kv, batch) = (kv.clone(), batch.to_vec());
-        let (k_memory, v_memory) = (k.memory.clone(), v.memory.clone());
+        // Values may be the keys.
+        let operands = Operands::of([k, v]);
         self.record("store", &[k, v], move |cpu| {
-            let (k, mut kv) = (k_memory.lock().unwrap(), kv.lock().unwrap());
-            // Values may be the keys.
-            match Arc::ptr_eq(&k_memory, &v_memory) {
-                true => cpu.store(&mut kv, &batch, &k, &k),
-                false => cpu.store(&mut kv, &batch, &k, &v_memory.lock().unwrap()),
-            }
+            operands.read(|[k, v]| cpu.store(&mut kv.lock().unwrap(), &batch, k, v));
         });
     }
 
@@ -291,18 +287,14 @@ impl Backend for Recording {
         weights: &Rows,
         out: &mut Self::Chosen,
     ) {
-        let (positions, entries) = record::keys(keys);
-        let (indexer, batch) = (*indexer, batch.to_vec());
-        let (q_memory, weights_memory) = (q.memory.clone(), weights.memory.clone());
-        let out = out.clone();
+        let keys = OfKeys::of(keys);
+        let (indexer, batch, out) = (*indexer, batch.to_vec(), out.clone());
+        let operands = Operands::of([q, weights]);
         self.record("choose", &[q, weights], move |cpu| {
-            let (q, weights) = (q_memory.lock().unwrap(), weights_memory.lock().unwrap());
             let mut out = out.lock().unwrap();
-            let positions = positions.as_ref().map(|keys| keys.lock().unwrap());
-            let entries = entries.as_ref().map(|keys| keys.lock().unwrap());
-            let positions = positions.as_deref().map(IndexKeys::Positions);
-            let keys = positions.or(entries.as_deref().map(IndexKeys::Entries)).unwrap();
-            cpu.choose(keys, &indexer, &batch, &q, &weights, &mut out);
+            operands.read(|[q, weights]| {
+                keys.read(|keys| cpu.choose(keys, &indexer, &batch, q, weights, &mut out));
+            });
         });
     }
 
@@ -344,11 +336,10 @@ impl Backend for Recording {
     ) {
         let (entries, compression) = (entries.clone(), compression.clone());
         let (windows, batch) = (windows.to_vec(), batch.to_vec());
-        let memories = rows.map(|rows| rows.memory.clone());
+        let operands = Operands::of(rows);
         self.record("compress", &rows, move |cpu| {
-            let [keys, weights] = memories.each_ref().map(|rows| rows.lock().unwrap());
             let entries = &mut entries.lock().unwrap();
-            cpu.compress(entries, &compression, [&keys, &weights], &windows, &batch);
+            operands.read(|rows| cpu.compress(entries, &compression, rows, &windows, &batch));
         });
     }
 
@@ -400,13 +391,14 @@ impl Backend for Recording {
     ) {
         let (states, layer, batch) = (states.clone(), layer.clone(), batch.to_vec());
         let RecurrentInputs { q, k, v, decay, beta } = inputs;
-        let memories = [q, k, v, decay, beta].map(|rows| rows.memory.clone());
+        let operands = Operands::of([q, k, v, decay, beta]);
         let to = out.memory.clone();
         self.record("recur", &[q, k, v, decay, beta, out], move |cpu| {
-            let [q, k, v, decay, beta] = memories.each_ref().map(|rows| rows.lock().unwrap());
-            let inputs = RecurrentInputs { q: &*q, k: &*k, v: &*v, decay: &*decay, beta: &*beta };
             let (mut states, mut out) = (states.lock().unwrap(), to.lock().unwrap());
-            cpu.recur(&mut states, &layer, &batch, inputs, &mut out);
+            operands.read(|[q, k, v, decay, beta]| {
+                let inputs = RecurrentInputs { q, k, v, decay, beta };
+                cpu.recur(&mut states, &layer, &batch, inputs, &mut out);
+            });
         });
     }
 
@@ -414,6 +406,16 @@ impl Backend for Recording {
         let norm = *norm;
         self.make("group_squares", x, out, move |cpu, x, out| {
             cpu.group_squares(x, &norm, parts, out);
+        });
+    }
+
+    fn gate_ngrams(&mut self, [keys, queries]: [&Rows; 2], value: &Rows, out: &mut Rows) {
+        let (operands, to) = (Operands::of([keys, queries, value]), out.memory.clone());
+        self.record("gate_ngrams", &[keys, queries, value, out], move |cpu| {
+            let mut out = to.lock().unwrap();
+            operands.read(|[keys, queries, value]| {
+                cpu.gate_ngrams([keys, queries], value, &mut out);
+            });
         });
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use backend::{Backend, BackendError, Begin, Cpu, PAGE_POSITIONS, Segment, StateSegment};
 use device::Recording;
 use gguf::{File, Source};
-use layout::{Capacity, Layout, Outline};
+use layout::{Capacity, Layout, Ngrams, Outline};
 use model::{Batch, Embedding, Model, ModelError, Outputs, Product, Reduce};
 use protocol::CacheType;
 
@@ -94,7 +94,13 @@ fn run<B: Backend>(mut backend: B, path: &Path, crosses: bool) -> Result<Vec<u32
             rows.push(end - 1);
         }
         let tokens: Vec<u32> = positions.iter().map(|at| (at * 7 + 3) % 200).collect();
-        embedding.look_up(&mut backend, &tokens, &mut input)?;
+        let before = positions.iter().flat_map(|at| {
+            let token = |at: u32| (at * 7 + 3) % 200;
+            let before = move |back| at.checked_sub(back).map_or(Ngrams::NONE, token);
+            (1..=embedding.before() as u32).map(before)
+        });
+        let before: Vec<u32> = before.collect();
+        embedding.look_up(&mut backend, &tokens, &before, &mut input)?;
         let outputs = Outputs { rows: &rows, segments: &outputs, windows: &outputs };
         let states = states(config.recurrence.is_some(), &segments);
         let (segments, positions, states) = (&segments, &positions, &states);

@@ -83,13 +83,43 @@ pub(super) fn of<T>(value: T) -> Of<T> {
     Arc::new(Mutex::new(value))
 }
 
-type OfKv = <Recording as Backend>::Kv;
-type OfEntries = <Recording as Backend>::Entries;
+type OfCpu = <Cpu as Backend>::Rows;
 
-/// What an indexer chooses from: one of the two.
-pub(super) fn keys(keys: IndexKeys<'_, Recording>) -> (Option<OfKv>, Option<OfEntries>) {
-    match keys {
-        IndexKeys::Positions(keys) => (Some(keys.clone()), None),
-        IndexKeys::Entries(keys) => (None, Some(keys.clone())),
+/// The numbers of these rows, some of which may be the same rows.
+pub(super) struct Operands<const N: usize>([Of<OfCpu>; N]);
+
+impl<const N: usize> Operands<N> {
+    pub(super) fn of(rows: [&Rows; N]) -> Self {
+        Self(rows.map(|rows| rows.memory.clone()))
+    }
+
+    pub(super) fn read(&self, read: impl FnOnce([&OfCpu; N])) {
+        let first = |own| self.0.iter().position(|other| Arc::ptr_eq(own, other)).unwrap();
+        let firsts = self.0.each_ref().map(first);
+        let lock = |at: usize| (firsts[at] == at).then(|| self.0[at].lock().unwrap());
+        let locked: Vec<_> = (0..N).map(lock).collect();
+        read(firsts.map(|first| &**locked[first].as_ref().unwrap()));
+    }
+}
+
+/// What an indexer chooses from.
+pub(super) enum OfKeys {
+    Positions(<Recording as Backend>::Kv),
+    Entries(<Recording as Backend>::Entries),
+}
+
+impl OfKeys {
+    pub(super) fn of(keys: IndexKeys<'_, Recording>) -> Self {
+        match keys {
+            IndexKeys::Positions(keys) => Self::Positions(keys.clone()),
+            IndexKeys::Entries(keys) => Self::Entries(keys.clone()),
+        }
+    }
+
+    pub(super) fn read(&self, read: impl FnOnce(IndexKeys<'_, Cpu>)) {
+        match self {
+            Self::Positions(keys) => read(IndexKeys::Positions(&*keys.lock().unwrap())),
+            Self::Entries(keys) => read(IndexKeys::Entries(&*keys.lock().unwrap())),
+        }
     }
 }
