@@ -200,6 +200,9 @@ impl Offer<'_> {
         if !named.id.is_empty() && reader.take(named.id)? {
             id = reader.word(is_name)?;
         }
+        if !named.name.is_empty() && reader.take(named.name)? {
+            (id, name) = (name, reader.word(is_name)?);
+        }
         let is_marked = reader.take(named.arguments)?;
         reader.skip_space();
         let is_ended = reader.is_at_end() && !reader.is_cut();

@@ -273,7 +273,7 @@ impl Run<'_> {
             let first = found.min_by_key(|(at, mark)| (*at, std::cmp::Reverse(mark.len())));
             let Some((at, mark)) = first else { return Found::Nothing(from) };
             let at = from + at;
-            if around.contains(&mark) {
+            if around.contains(&mark) && close != Some(mark) {
                 return Found::Around(at, mark.len());
             }
             let is_close = close == Some(mark);
