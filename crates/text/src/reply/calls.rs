@@ -44,6 +44,15 @@ impl Offer<'_> {
         let (text, is_too_long) = limited(text);
         let mut start = Reader::new(text, if is_too_long { End::Cut } else { self.end });
         let is_marked = !form.open.is_empty() && start.take(form.open)?;
+        // Small models write a mark twice.
+        while is_marked {
+            let mut again = start;
+            again.skip_space();
+            if !again.take(form.open)? {
+                break;
+            }
+            start = again;
+        }
         // Without the mark before it, a block need not have the one behind it either.
         let close = if is_marked { form.close } else { "" };
         for body in form.bodies {
