@@ -320,6 +320,49 @@ fn tagged_calls_are_held_to_the_whole_schema() {
     }
 }
 
+/// A tagged call has as many fields as its schema says.
+#[test]
+fn tagged_calls_are_counted() {
+    let any = |names: &[&str]| -> Value {
+        names.iter().map(|name| (name.to_string(), json!({"type": "boolean"}))).collect()
+    };
+    let cases = [
+        (json!({"properties": any(&["a", "b", "c"]), "minProperties": 2}), 2..=3),
+        (json!({"properties": any(&["a", "b", "c"]), "maxProperties": 1}), 0..=1),
+        (
+            json!({"properties": any(&["a", "b", "c", "d"]), "required": ["c"],
+                "minProperties": 2, "maxProperties": 3}),
+            2..=3,
+        ),
+        (
+            json!({"additionalProperties": {"type": "boolean"}, "minProperties": 1,
+                "maxProperties": 2}),
+            1..=2,
+        ),
+        (
+            json!({"properties": any(&["a"]), "additionalProperties": {"type": "boolean"},
+                "allOf": [{"minProperties": 1}]}),
+            1..=usize::MAX,
+        ),
+        // Nothing fits, so that the number is not held to.
+        (json!({"properties": any(&["a"]), "minProperties": 5}), 0..=1),
+    ];
+    for model in Model::all() {
+        for template in ["<tool_call>\n<function=", "<tool_call>{{ name }}<arg_key>"] {
+            for (schema, counts) in &cases {
+                for seed in 0..20 {
+                    let found = demanded(&model, template, schema, seed);
+                    let count = found.as_object().unwrap().len();
+                    // A name that is drawn twice is one.
+                    let is_free = schema.get("additionalProperties").is_some();
+                    let least = if is_free { 1 } else { *counts.start() };
+                    assert!((least..=*counts.end()).contains(&count), "{schema} {found}");
+                }
+            }
+        }
+    }
+}
+
 /// In each form, a call of whatever schema has its arguments as an object that fits.
 #[test]
 fn calls_have_arguments_in_every_form() {

@@ -350,3 +350,23 @@ fn an_answer_goes_on_where_it_stopped() {
         assert_eq!(found.unwrap(), expected, "{text}");
     }
 }
+
+/// Tells of tools before the last user's text alone, as Mistral's.
+const BEFORE_USER: &str = "\
+{%- set users = messages|selectattr('role', 'eq', 'user')|list -%}
+{%- for message in messages -%}
+{%- if message == users[-1] and tools %}[tools]{{ tools|tojson }}
+{% endif -%}
+[{{ message.role }}]{{ message.content }}
+{% for call in message.tool_calls or [] %}[call]{{ call|tojson }}
+{% endfor -%}
+{%- endfor -%}";
+
+#[test]
+fn a_system_alone_has_its_tools() {
+    let lone = [said("system", "Be brief.")];
+    let with_tools = try_render(BEFORE_USER, &lone, &tools()).unwrap();
+    assert!(with_tools.starts_with("[tools]"), "{with_tools}");
+    assert!(with_tools.ends_with("[user]Be brief.\n"), "{with_tools}");
+    assert_eq!(try_render(BEFORE_USER, &lone, &[]).unwrap(), "[system]Be brief.\n");
+}

@@ -116,3 +116,42 @@ fn deep_templates_end_with_an_error() {
         }
     }
 }
+
+/// Looking at a long text again and again costs steps, whatever looks at it.
+#[test]
+fn long_texts_are_not_looked_at_for_nothing() {
+    let setup = "{% set s = '9' * 10000000 %}{% set l = range(90000)|list %}\
+        {% set c = 'x' * 100000 ~ '9' %}{% set ns = namespace(l=[]) %}";
+    let key = "k".repeat(100_000);
+    let looks = [
+        "{% if s|length %}{% endif %}",
+        "{% if s|int %}{% endif %}",
+        "{% if s|float(0) %}{% endif %}",
+        "{% if s|abs %}{% endif %}",
+        "{% if s|round %}{% endif %}",
+        "{% if s is lower %}{% endif %}",
+        "{% if s is startingwith(s) %}{% endif %}",
+        "{% if s.startswith(l) %}{% endif %}",
+        "{% if 'x'.startswith(l) %}{% endif %}",
+        "{% if {s: 1}[s] %}{% endif %}",
+        "{% if s.strip(c) %}{% endif %}",
+        "{% set x = '' % l %}",
+        "{% set ns.l = ns.l + ['KEY'] %}",
+        "{% set ns.l = ns.l + [dict(KEY=1)] %}",
+        "{{ '%1000000d' % 1 }}",
+        "{{ '{:1000000}'.format(1) }}",
+        "{{ 'x'.center(1000000) }}",
+    ];
+    for look in looks {
+        let look = look.replace("KEY", &key);
+        let template = format!("{setup}{{% for a in range(99999) %}}{look}{{% endfor %}}");
+        let error = prompt(&template).expect_err(&look[..look.len().min(60)]);
+        assert!(error.to_string().contains("was stopped"), "{error}");
+    }
+    for wide in ["{{ '{:99999999999}'.format(1) }}", "{{ '%99999999999d' % 1 }}"] {
+        assert!(prompt(wide).is_err());
+    }
+    assert!(prompt("{{ '%.99999f' % 1 }}").is_err());
+    assert!(prompt("{{ [1]|slice(99999999999)|list }}").is_err());
+    assert!(prompt("{{ [1]|batch(99999999999, 0)|list }}").is_err());
+}

@@ -44,6 +44,15 @@ impl Offer<'_> {
         let (text, is_too_long) = limited(text);
         let mut start = Reader::new(text, if is_too_long { End::Cut } else { self.end });
         let is_marked = !form.open.is_empty() && start.take(form.open)?;
+        // Small models write a mark twice.
+        while is_marked {
+            let mut again = start;
+            again.skip_space();
+            if !again.take(form.open)? {
+                break;
+            }
+            start = again;
+        }
         // Without the mark before it, a block need not have the one behind it either.
         let close = if is_marked { form.close } else { "" };
         for body in form.bodies {
@@ -199,6 +208,9 @@ impl Offer<'_> {
         let mut id = if named.in_id { name } else { "" };
         if !named.id.is_empty() && reader.take(named.id)? {
             id = reader.word(is_name)?;
+        }
+        if !named.name.is_empty() && reader.take(named.name)? {
+            (id, name) = (name, reader.word(is_name)?);
         }
         let is_marked = reader.take(named.arguments)?;
         reader.skip_space();

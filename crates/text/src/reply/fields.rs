@@ -10,6 +10,9 @@ use super::texts::{Text, texts};
 /// The name of a field that no schema lists.
 const KEY: &str = "/[A-Za-z_][0-9A-Za-z_.-]{0,63}/";
 
+/// Numbers of fields that are told apart, over all fields.
+const COUNTS_MAX: usize = 1000;
+
 /// Bytes of one call's fields.
 const BYTES_MAX: usize = 1 << 20;
 
@@ -47,7 +50,7 @@ impl Lark<'_> {
     /// Each of a form's properties, in their order, and then what else there may be.
     fn marked(&mut self, root: &Value, shape: &Shape, marks: [&str; 3]) -> String {
         let mut fields = Vec::new();
-        let mut bytes = 0;
+        let (mut bytes, mut more) = (0, None);
         for (key, property) in &shape.properties {
             // No grammar as long is taken, so that the rest need not be written.
             if bytes > BYTES_MAX {
@@ -56,7 +59,7 @@ impl Lark<'_> {
             let head = quote(&format!("{}{key}{}", marks[0], marks[1]));
             let value = self.value(root, property, marks[2]);
             let optional = if shape.required.contains(key) { "" } else { "?" };
-            fields.push(format!("({head} {value}){optional}"));
+            fields.push((format!("({head} {value})"), optional));
             bytes += head.len() + value.len();
         }
         if let Some(schema) = shape.more() {
@@ -71,10 +74,65 @@ impl Lark<'_> {
                 true => self.free(marks[2]),
                 false => self.value(root, &schema, marks[2]),
             };
-            let field = format!("{} {key} {} {value}", quote(marks[0]), quote(marks[1]));
-            fields.push(format!("({field})*"));
+            more = Some(format!("({} {key} {} {value})", quote(marks[0]), quote(marks[1])));
         }
-        fields.join(" ")
+        if let Some(counted) = self.counted(shape, &fields, more.as_deref()) {
+            return counted;
+        }
+        let mut all: Vec<String> =
+            fields.into_iter().map(|(field, optional)| field + optional).collect();
+        all.extend(more.map(|more| more + "*"));
+        all.join(" ")
+    }
+
+    /// The fields of a form that says how many there are, or nothing if none of its choices has
+    /// too few or too many.
+    fn counted(
+        &mut self,
+        shape: &Shape,
+        fields: &[(String, &str)],
+        more: Option<&str>,
+    ) -> Option<String> {
+        let required = fields.iter().filter(|(_, optional)| optional.is_empty()).count();
+        let is_enough = required >= shape.least;
+        let fits = shape.most.is_none_or(|most| more.is_none() && fields.len() <= most);
+        // With more to count than this, a grammar would be too long.
+        let bound = shape.most.unwrap_or(shape.least);
+        if is_enough && fits || bound.min(fields.len() + 1) * fields.len() > COUNTS_MAX {
+            return None;
+        }
+        // What can follow when so many fields are there, from the last field to the first.
+        let tail = |count: usize| {
+            let (least, most) =
+                (shape.least.saturating_sub(count), shape.most.map(|all| all - count));
+            match (more, most) {
+                (None, _) => (least == 0).then(String::new),
+                (Some(more), None) => Some(format!("{more}{{{least},}}")),
+                (Some(_), Some(0)) => Some(String::new()),
+                (Some(more), Some(most)) => Some(format!("{more}{{{least},{most}}}")),
+            }
+        };
+        let top = |at: usize| at.min(bound);
+        let mut after: Vec<Option<String>> = (0..=top(fields.len())).map(tail).collect();
+        for (at, (field, optional)) in fields.iter().enumerate().rev() {
+            let field = self.rule("", field);
+            let mut now = Vec::new();
+            for count in 0..=top(at) {
+                let next = match shape.most {
+                    Some(most) if count == most => None,
+                    _ => after[top(count + 1)].as_ref(),
+                };
+                let taken = next.map(|rest| format!("{field} {rest}"));
+                let left = after[count].clone().filter(|_| !optional.is_empty());
+                now.push(match (taken, left) {
+                    (Some(taken), Some(left)) if left.is_empty() => Some(format!("({taken})?")),
+                    (Some(taken), Some(left)) => Some(self.rule("", &format!("{taken} | {left}"))),
+                    (one, other) => one.or(other),
+                });
+            }
+            after = now;
+        }
+        after.swap_remove(0)
     }
 
     /// A value and the mark behind it: strings are written as they are, anything else as JSON.

@@ -13,19 +13,29 @@ const THINKING: &[(&str, &str)] = &[
     ("<|channel>thought", "<channel|>"),
     ("<|inner_prefix|>", "<|inner_suffix|>"),
     ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
+    ("<thinking>", "</thinking>"),
     ("<think:opensource>", "</think:opensource>"),
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 ];
 
 /// Marks around an answer's text that say nothing more of it, by the first of them: those of Kimi
-/// K3 and of functionary 3.2.
+/// K3, functionary 3.2, Apriel 1.5 and Solar Open.
 const AROUND: &[&[&str]] = &[
     &["<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"],
     &[">>>all\n"],
+    &["[END FINAL RESPONSE]"],
+    &[SOLAR_CONTENT, "<|begin|>assistant", "<|content|>", "<|end|>"],
 ];
 
-/// Marks that templates put together (Hunyuan 3, Kimi K3), and the piece of one that shows each.
+/// Where Solar Open's thoughts begin and end, with marks that other templates use for other things.
+const SOLAR_THINKING: (&str, &str) = ("<|think|>", "<|end|>");
+/// Begins an answer's text behind them.
+const SOLAR_CONTENT: &str = "<|begin|>assistant<|content|>";
+
+/// Marks that templates put together (Hunyuan 3, Kimi K3) or leave out (MiMo-VL), and the piece of
+/// one that shows each.
 const COMPOSED: &[(&str, &str)] = &[
+    ("<think>", "You are MiMo, an AI assistant"),
     ("<think:opensource>", "<think{}>"),
     ("<tool_calls:opensource>", "<tool_calls{}>"),
     ("<|open|>think<|sep|>", "open_tag('think'"),
@@ -35,7 +45,8 @@ const COMPOSED: &[(&str, &str)] = &[
 ];
 
 /// The control tokens among the marks that are longer than a token.
-const INNER: &[&str] = &["<|channel>", "<|open|>", "<|close|>", "<|sep|>"];
+const INNER: &[&str] =
+    &["<|channel>", "<|open|>", "<|close|>", "<|sep|>", "<|begin|>", "<|content|>"];
 
 /// The control tokens that divide gpt-oss's messages.
 pub(super) const HARMONY: &[&str] = &[
@@ -97,6 +108,8 @@ impl ReplyFormat {
             template.contains(*mark) || composed.is_some_and(|(_, piece)| template.contains(piece))
         };
         let thinking = THINKING.iter().filter(|(open, close)| shows(open) || shows(close));
+        let solar = template.contains(SOLAR_CONTENT).then_some(&SOLAR_THINKING);
+        let thinking = thinking.chain(solar);
         let harmony = template.contains("<|channel|>") && template.contains("<|message|>");
         let mut forms: Vec<&Form> = Vec::new();
         for form in FORMS.iter().filter(|form| form.signs.iter().any(shows)) {

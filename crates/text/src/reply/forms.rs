@@ -73,6 +73,8 @@ pub(super) enum Breaks {
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) open: &'static str,
+    /// Between the call's id and the name, where the id stands first.
+    pub(super) name: &'static str,
     /// Between the name and the call's id.
     pub(super) id: &'static str,
     /// Before the arguments.
@@ -98,6 +100,7 @@ pub(super) enum CallStyle {
     /// With the arguments in a fence, before V3.1.
     DeepSeekFenced,
     Kimi,
+    Solar,
     /// `<function=NAME>` and `<parameter=KEY>` (Qwen 3 Coder).
     Tagged,
     /// The same with other marks, those of the form's tags (MiniMax-M2).
@@ -214,6 +217,7 @@ const KIMI_3: Tags = Tags {
 
 const DEEPSEEK: Named = Named {
     open: "<｜tool▁call▁begin｜>",
+    name: "",
     id: "",
     arguments: "<｜tool▁sep｜>",
     close: "<｜tool▁call▁end｜>",
@@ -222,16 +226,24 @@ const DEEPSEEK: Named = Named {
 
 const KIMI: Named = Named {
     open: "<|tool_call_begin|>",
+    name: "",
     id: "",
     arguments: "<|tool_call_argument_begin|>",
     close: "<|tool_call_end|>",
     in_id: true,
 };
 
-const MISTRAL: Named =
-    Named { open: "", id: "[CALL_ID]", arguments: "[ARGS]", close: "", in_id: false };
+const PLAIN: Named = Named { open: "", name: "", id: "", arguments: "\n", close: "", in_id: false };
 
-const FUNCTIONARY: Named = Named { open: "", id: "", arguments: "\n", close: "", in_id: false };
+const MISTRAL: Named = Named { id: "[CALL_ID]", arguments: "[ARGS]", ..PLAIN };
+
+const SOLAR: Named = Named {
+    open: "<|tool_call:begin|>",
+    name: "<|tool_call:name|>",
+    arguments: "<|tool_call:args|>",
+    close: "<|tool_call:end|>",
+    ..PLAIN
+};
 
 const fn form(open: &'static str, close: &'static str, style: CallStyle) -> Form {
     Form { signs: &[], open, close, lead: "", bodies: &[Body::Json], style }
@@ -353,10 +365,17 @@ pub(super) const FORMS: &[Form] = &[
         bodies: &[Body::Tagged(&KIMI_3), Body::Json],
         ..form("<|open|>tools<|sep|>", "<|close|>tools<|sep|>", CallStyle::Json)
     },
+    // Solar Open.
+    Form {
+        signs: &["<|tool_call:begin|>"],
+        lead: "<|tool_call:begin|>",
+        bodies: &[Body::Named(&SOLAR)],
+        ..form("<|tool_calls|>", "<|calls|>", CallStyle::Solar)
+    },
     // functionary 3.2, whose messages begin with whom they are for.
     Form {
         signs: &[">>>all"],
-        bodies: &[Body::Named(&FUNCTIONARY)],
+        bodies: &[Body::Named(&PLAIN)],
         ..form(">>>", "", CallStyle::MistralArgs)
     },
     // firefunction 2.
@@ -406,7 +425,7 @@ impl Form {
         for body in self.bodies {
             match body {
                 Body::Named(named) => {
-                    marks.extend([named.open, named.id, named.arguments, named.close]);
+                    marks.extend([named.open, named.name, named.id, named.arguments, named.close]);
                 }
                 Body::Tagged(tags) => marks.extend([
                     tags.open,

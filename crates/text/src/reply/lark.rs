@@ -133,9 +133,17 @@ impl<'a> Lark<'a> {
         format!("{} {} \"assistant\"", self.mark("<|eom|>"), self.mark("<|start|>"))
     }
 
+    /// The mark of what follows, before which Solar Open begins a message anew behind its thoughts.
+    fn solar(&self, mark: &str) -> String {
+        format!("({} \"assistant\")? {}", self.mark("<|begin|>"), self.mark(mark))
+    }
+
     fn text(&self, body: &str) -> String {
         if self.format.recipients {
             return format!("\" to=user\" {} {body}", self.mark("<|message|>"));
+        }
+        if self.format.style == CallStyle::Solar {
+            return format!("{} {body}", self.solar("<|content|>"));
         }
         if !self.format.harmony {
             let begun = self.format.begun(self.prompt);
@@ -186,6 +194,7 @@ impl<'a> Lark<'a> {
                 let (open, close) = marks();
                 (format!("{open} \"[\""), quote(", "), format!("\"]\" {close}"))
             }
+            CallStyle::Solar => (self.solar(open), String::new(), self.mark(close)),
             CallStyle::Kimi | CallStyle::DeepSeek | CallStyle::DeepSeekFenced => {
                 let (open, close) = marks();
                 (open, String::new(), close)
@@ -235,6 +244,12 @@ impl<'a> Lark<'a> {
                 let [begin, sep, end] = marks.map(|mark| self.mark(&format!("<|tool_call{mark}")));
                 let id = quote(&format!("functions.{name}:"));
                 format!("{begin} {id} /[0-9]{{1,3}}/ {sep} {json} {end}")
+            }
+            CallStyle::Solar => {
+                let marks = ["begin|>", "name|>", "args|>", "end|>"];
+                let marks = marks.map(|mark| self.mark(&format!("<|tool_call:{mark}")));
+                let [begin, sep, arguments, end] = marks;
+                format!("{begin} /[a-z0-9]{{10}}/ {sep} {} {arguments} {json} {end}", quote(name))
             }
             CallStyle::Harmony => {
                 let marks = ["<|channel|>", "<|constrain|>", "<|message|>"];

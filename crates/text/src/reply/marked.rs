@@ -24,7 +24,7 @@ pub(super) struct Marked {
 enum State {
     /// A turn begins: nothing but white space came yet, dropped if `trim`. Only here can thoughts
     /// begin; if `whole`, all that follows may be a call. A thought that a call ended may still be
-    /// closed by `late`.
+    /// closed by `late`, and so may a block whose mark comes twice.
     Start {
         whole: bool,
         trim: bool,
@@ -273,7 +273,7 @@ impl Run<'_> {
             let first = found.min_by_key(|(at, mark)| (*at, std::cmp::Reverse(mark.len())));
             let Some((at, mark)) = first else { return Found::Nothing(from) };
             let at = from + at;
-            if around.contains(&mark) {
+            if around.contains(&mark) && close != Some(mark) {
                 return Found::Around(at, mark.len());
             }
             let is_close = close == Some(mark);
@@ -346,6 +346,9 @@ impl Run<'_> {
 
     /// Gives out a block's calls.
     fn take(&mut self, pending: &mut String, at: usize, block: Block, late: &'static str) -> State {
+        // Where nothing else may still be closed, the block's own mark may come twice.
+        let form = self.form_at(&pending[at..]).filter(|_| late.is_empty());
+        let late = form.map_or(late, |form| form.close);
         pending.drain(..at + block.bytes);
         self.parts.extend(block.calls.into_iter().map(ReplyPart::Call));
         self.marked.last = None;

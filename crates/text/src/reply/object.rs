@@ -16,6 +16,9 @@ pub(super) struct Shape {
     /// Whether the schema lists properties at all.
     is_listed: bool,
     more: More,
+    /// How many fields there are at least, and at most.
+    pub(super) least: usize,
+    pub(super) most: Option<usize>,
 }
 
 /// Fields that are not listed.
@@ -67,6 +70,7 @@ impl Shape {
             }
             (None, None) => More::Unsaid,
         };
+        let count = |key: &str| usize::try_from(fields.get(key)?.as_u64()?).ok();
         let can_be = |(_, schema): &(&String, &Value)| **schema != json!(false);
         let properties_there = properties.into_iter().flatten().filter(can_be);
         Self {
@@ -74,6 +78,8 @@ impl Shape {
             required: names.map(str::to_owned).collect(),
             is_listed: properties.is_some(),
             more,
+            least: count("minProperties").unwrap_or(0),
+            most: count("maxProperties"),
         }
     }
 
@@ -96,6 +102,8 @@ impl Shape {
             }
         }
         both.is_listed |= other.is_listed;
+        both.least = both.least.max(other.least);
+        both.most = both.most.into_iter().chain(other.most).min();
         both.more = match (&self.more, &other.more) {
             (More::None, _) | (_, More::None) => More::None,
             (More::Unsaid, more) | (more, More::Unsaid) => more.clone(),

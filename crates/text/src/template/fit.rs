@@ -25,7 +25,7 @@ impl Shows {
             let list: Vec<String> = tools.iter().map(|tool| guard(&tool.to_string())).collect();
             tell(&mut messages, &format.tool_text(&list.join("\n")));
         }
-        let mut messages = self.systems(messages);
+        let mut messages = self.systems(messages, !tools.is_empty());
         if !self.empty_said {
             messages.retain(|message| !is_said(message) || !message.content.is_empty());
         }
@@ -44,7 +44,7 @@ impl Shows {
     }
 
     /// Systems where the template takes them; elsewhere a user's message tells what they say.
-    fn systems(self, mut messages: Vec<Message>) -> Vec<Message> {
+    fn systems(self, mut messages: Vec<Message>, has_tools: bool) -> Vec<Message> {
         let leading = messages.iter().take_while(|message| message.role == "system").count();
         let mut rest = messages.split_off(leading);
         if leading > 1 && !(self.system && self.more_systems) {
@@ -57,7 +57,8 @@ impl Shows {
                 *late = Message::new("user", format!("<system>\n{}\n</system>", late.content));
             }
         }
-        let is_lone = rest.is_empty() && !self.lone_system;
+        let is_taken = self.lone_system && (self.tools_of_lone_system || !has_tools);
+        let is_lone = rest.is_empty() && !is_taken;
         let is_before_results = rest.last().is_some_and(|last| last.role == "tool");
         if !self.system || is_lone || is_before_results && !self.system_before_results {
             messages.iter_mut().for_each(|system| system.role = "user".into());

@@ -71,7 +71,8 @@ impl Message {
             fields.insert("tool_call_id".into(), json!(id));
         }
         if let Some(reasoning) = &self.reasoning {
-            // Qwen and DeepSeek say reasoning_content, gpt-oss thinking.
+            // Qwen and DeepSeek say reasoning_content, gpt-oss thinking, Solar Open reasoning.
+            fields.insert("reasoning".into(), json!(reasoning));
             fields.insert("reasoning_content".into(), json!(reasoning));
             fields.insert("thinking".into(), json!(reasoning));
         }

@@ -17,6 +17,8 @@ pub(super) struct Shows {
     pub(super) system: bool,
     /// A system's message without any other.
     pub(super) lone_system: bool,
+    /// Tools beside it.
+    pub(super) tools_of_lone_system: bool,
     /// A system's message before calls and results that no user's text follows.
     pub(super) system_before_results: bool,
     /// Several system's messages at the beginning, and some further on.
@@ -48,6 +50,7 @@ impl Shows {
     pub(super) const ALL: Self = Self {
         system: true,
         lone_system: true,
+        tools_of_lone_system: true,
         system_before_results: true,
         more_systems: true,
         late_systems: true,
@@ -133,6 +136,10 @@ impl Shows {
         let told = ask(*self, &[user()], &[probe_tool()]);
         // A template that cannot render the probe may have asked for another kind of tool.
         self.tools = told.is_none_or(|text| text.contains("probe_tool"));
+        // Mistral's templates tell of tools before a user's text.
+        let lone = ask(*self, &[Message::new("system", "probe_system")], &[probe_tool()]);
+        self.tools_of_lone_system =
+            !self.tools || lone.is_some_and(|text| text.contains("probe_tool"));
         let turn = [user(), calls("", 1), result(1)];
         let shown = |shows: Self, what| shows.all(ask, &turn, &[what]);
         self.calls = shown(*self, "probe_one");

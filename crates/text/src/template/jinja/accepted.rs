@@ -18,6 +18,11 @@ const ACCEPTED: &[(&[&str], &[&str])] = &[
     (&["trim"], &["chars"]),
     (&["replace"], &["old", "new", "count"]),
     (&["split"], &["sep", "maxsplit"]),
+    (&["center"], &["width"]),
+    (&["truncate"], &["length", "killwords", "end", "leeway"]),
+    (&["batch"], &["linecount", "fill_with"]),
+    (&["slice"], &["slices", "fill_with"]),
+    (&["groupby"], &["attribute", "default", "case_sensitive"]),
     (&["indent"], &["width", "first", "blank"]),
     (&["format", "map", "select", "reject", "selectattr", "rejectattr"], &["*"]),
 ];

@@ -7,7 +7,7 @@ use super::budget::Fault;
 use super::exec::Machine;
 use super::ops;
 use super::value::{Function, Loop, Value};
-use super::{filters, keys, methods, tests};
+use super::{filters, formats, keys, methods, tests};
 
 impl<'t> Machine<'t> {
     pub(super) fn eval(&mut self, expr: &'t Expr<'t>) -> Result<Value<'t>, Fault> {
@@ -20,7 +20,7 @@ impl<'t> Machine<'t> {
     fn eval_inner(&mut self, expr: &'t Expr<'t>) -> Result<Value<'t>, Fault> {
         match expr {
             Expr::Var(variable) => Ok(self.lookup(variable.id)),
-            Expr::Const(constant) => Ok(Value::from_const(&constant.value)),
+            Expr::Const(constant) => Value::from_const(&constant.value, &mut self.budget),
             Expr::Slice(slice) => {
                 let value = self.eval(&slice.expr)?;
                 let mut bound = |expr: &'t Option<Expr<'t>>| match expr {
@@ -59,7 +59,13 @@ impl<'t> Machine<'t> {
             }
             Expr::GetAttr(attribute) => {
                 let value = self.eval(&attribute.expr)?;
-                self.attribute(&value, attribute.name)
+                // Behind a dot Python finds a map's methods before its keys.
+                match value {
+                    Value::Map(_) if methods::of_map(attribute.name) => {
+                        Ok(Value::Function(Function::Method))
+                    }
+                    value => self.attribute(&value, attribute.name),
+                }
             }
             Expr::GetItem(item) => {
                 let value = self.eval(&item.expr)?;
@@ -114,7 +120,7 @@ impl<'t> Machine<'t> {
             BinOpKind::Div => ops::div(&left, &right),
             BinOpKind::FloorDiv => ops::floor_div(&left, &right),
             BinOpKind::Rem => match left {
-                Value::Str(format) => methods::percent_format(&format, &right, budget),
+                Value::Str(format) => formats::percent(&format, &right, budget),
                 left => ops::rem(&left, &right),
             },
             BinOpKind::Pow => ops::pow(&left, &right),
@@ -173,6 +179,7 @@ impl<'t> Machine<'t> {
             }
             Value::Namespace(entries) => {
                 let entries = entries.borrow();
+                self.budget.steps(entries.len() / 16)?;
                 let found = entries.iter().find(|(found, _)| **found == *name);
                 Ok(found.map_or(Value::Undefined, |(_, value)| value.clone()))
             }
@@ -183,7 +190,10 @@ impl<'t> Machine<'t> {
 
     fn item(&mut self, value: &Value<'t>, key: &Value<'t>) -> Result<Value<'t>, Fault> {
         match (value, key) {
-            (_, Value::Str(name)) => self.attribute(value, name),
+            (_, Value::Str(name)) => {
+                self.budget.read(name.len())?;
+                self.attribute(value, name)
+            }
             (Value::Undefined, _) => Err(Fault::failed("an item is asked of something undefined")),
             (Value::List(list), Value::Int(at)) => {
                 let at = place(*at, list.items.len());
@@ -210,7 +220,10 @@ impl<'t> Machine<'t> {
         for arg in args {
             match arg {
                 CallArg::Pos(expr) => found.positional.push(self.eval(expr)?),
-                CallArg::Kwarg(name, expr) => found.named.push(((*name).into(), self.eval(expr)?)),
+                CallArg::Kwarg(name, expr) => {
+                    self.budget.charge(name.len())?;
+                    found.named.push(((*name).into(), self.eval(expr)?));
+                }
                 CallArg::PosSplat(expr) => {
                     let values = self.eval(expr)?;
                     found.positional.extend(self.items(&values)?);

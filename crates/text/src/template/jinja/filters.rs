@@ -6,9 +6,9 @@ use std::rc::Rc;
 use super::args::Args;
 use super::budget::{Budget, Fault};
 use super::exec::Machine;
-use super::print::{JsonStyle, to_text};
+use super::print::{JsonStyle, repr, to_text};
 use super::value::Value;
-use super::{accepted, keys, methods, ops, tests};
+use super::{accepted, formats, groups, keys, methods, numbers, ops, strings, tests};
 
 type Result<'t> = std::result::Result<Value<'t>, Fault>;
 
@@ -31,8 +31,12 @@ pub(super) fn apply<'t>(
         }
         "safe" | "forceescape" => Ok(value),
         "tojson" => tojson(machine, &value, args),
-        "length" | "count" => length(&value),
-        "int" | "float" | "abs" | "round" | "bool" => numeric(name, &value, args),
+        "length" | "count" => length(&value, &mut machine.budget),
+        "bool" => Ok(Value::Bool(value.is_true())),
+        "int" | "float" | "abs" | "round" => {
+            numbers::apply(name, &value, args, &mut machine.budget)
+        }
+        "batch" | "slice" | "groupby" => groups::apply(machine, name, &value, args),
         "items" | "dictsort" => map_filter(machine, name, &value, args),
         "first" | "last" | "list" | "reverse" | "sort" | "unique" | "sum" | "min" | "max"
         | "join" => list_filter(machine, name, value, args),
@@ -56,23 +60,32 @@ fn text_filter<'t>(
         "upper" => Value::str(&text.to_uppercase(), budget),
         "lower" => Value::str(&text.to_lowercase(), budget),
         "title" => Value::str(&title_words(&text), budget),
-        "capitalize" => Value::str(&methods::capitalize(&text), budget),
+        "capitalize" => Value::str(&strings::capitalize(&text), budget),
         "trim" => {
             let chars = args.text(0, "chars", "", budget)?;
-            Value::str(methods::strip(&text, &chars, "strip"), budget)
+            strings::pay_strip(&text, &chars, budget)?;
+            Value::str(strings::strip(&text, &chars, "strip"), budget)
         }
         "replace" => {
             let (from, to) = (args.text(0, "old", "", budget)?, args.text(1, "new", "", budget)?);
             let count = args.int(2, "count")?.and_then(|count| usize::try_from(count).ok());
-            methods::replace(&text, &from, &to, count, budget)
+            strings::replace(&text, &from, &to, count, budget)
         }
         "split" => {
             let separator = args.text(0, "sep", "", budget)?;
             let separator = Some(separator.as_str()).filter(|text| !text.is_empty());
             let most = args.int(1, "maxsplit")?.and_then(|most| usize::try_from(most).ok());
-            methods::split(&text, separator, most, false, budget)
+            strings::split(&text, separator, most, false, budget)
         }
         "indent" => indent(machine, &text, args),
+        "center" => strings::justify(&text, name, args, budget),
+        "wordcount" => Ok(Value::Int(text.split_whitespace().count() as i64)),
+        "truncate" => truncate(&text, args, budget),
+        "pprint" => {
+            let mut shown = String::new();
+            repr(value, &mut shown, budget)?;
+            Ok(Value::Str(shown.into()))
+        }
         "escape" | "e" => {
             let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
             let escaped = escaped.replace('\'', "&#39;").replace('"', "&#34;");
@@ -80,7 +93,7 @@ fn text_filter<'t>(
         }
         "format" => {
             let values = Value::list(args.positional, budget)?;
-            methods::percent_format(&text, &values, budget)
+            formats::percent(&text, &values, budget)
         }
         _ => Err(Fault::failed(format!("there is no filter `{name}`"))),
     }
@@ -106,56 +119,18 @@ fn tojson<'t>(machine: &mut Machine<'t>, value: &Value<'t>, mut args: Args<'t>) 
     Ok(Value::Str(out.into()))
 }
 
-fn length<'t>(value: &Value) -> Result<'t> {
+fn length<'t>(value: &Value, budget: &mut Budget) -> Result<'t> {
     let length = match value {
-        Value::Str(text) => text.chars().count(),
+        Value::Str(text) => {
+            budget.read(text.len())?;
+            text.chars().count()
+        }
         Value::List(list) => list.items.len(),
         Value::Map(map) => map.entries.len(),
         Value::Undefined => 0,
         other => return Err(Fault::failed(format!("{} has no length", other.kind()))),
     };
     Ok(Value::Int(length as i64))
-}
-
-fn numeric<'t>(name: &str, value: &Value<'t>, mut args: Args<'t>) -> Result<'t> {
-    let parsed = value.as_str().and_then(|text| text.trim().parse::<f64>().ok());
-    let number = ops::float(value).or(parsed);
-    match name {
-        "bool" => Ok(Value::Bool(value.is_true())),
-        "int" => {
-            let default = args.take(0, "default").unwrap_or(Value::Int(0));
-            let base = args.int(1, "base")?.unwrap_or(10).clamp(2, 36) as u32;
-            let exact = value.as_str().and_then(|text| i64::from_str_radix(text.trim(), base).ok());
-            Ok(match (value, exact) {
-                (Value::Int(int), _) => Value::Int(*int),
-                (_, Some(int)) => Value::Int(int),
-                // A conversion from a float saturates.
-                _ => number.map_or(default, |number| Value::Int(number as i64)),
-            })
-        }
-        "float" => {
-            let default = args.take(0, "default").unwrap_or(Value::Float(0.0));
-            Ok(number.map_or(default, Value::Float))
-        }
-        "abs" => match value {
-            Value::Int(int) => Ok(Value::Int(int.saturating_abs())),
-            Value::Bool(flag) => Ok(Value::Int((*flag).into())),
-            _ => Ok(Value::Float(number.unwrap_or(0.0).abs())),
-        },
-        _ if matches!(value, Value::Int(_)) => Ok(value.clone()),
-        _ => {
-            let digits = args.int(0, "precision")?.unwrap_or(0).clamp(0, 15) as i32;
-            let scaled = number.unwrap_or(0.0) * 10f64.powi(digits);
-            let method = args.take(1, "method");
-            let whole = match method.as_ref().and_then(Value::as_str).unwrap_or("common") {
-                "common" => scaled.round_ties_even(),
-                "ceil" => scaled.ceil(),
-                "floor" => scaled.floor(),
-                other => return Err(Fault::failed(format!("round has no method `{other}`"))),
-            };
-            Ok(Value::Float(whole / 10f64.powi(digits)))
-        }
-    }
 }
 
 fn map_filter<'t>(
@@ -213,7 +188,7 @@ fn list_filter<'t>(
             if let Some(attribute) = attribute.as_ref().and_then(Value::as_str) {
                 items = attributes(machine, items, attribute)?;
             }
-            methods::join(&items, &separator, &mut machine.budget)
+            strings::join(&items, &separator, &mut machine.budget)
         }
         "sum" => {
             let attribute = args.take(0, "attribute");
@@ -265,7 +240,7 @@ fn sorted<'t>(
 }
 
 /// What items are compared by: themselves, or an attribute of theirs.
-fn keyed<'t>(
+pub(super) fn keyed<'t>(
     machine: &mut Machine<'t>,
     items: &[Value<'t>],
     attribute: Option<&Value<'t>>,
@@ -281,7 +256,7 @@ fn keyed<'t>(
 }
 
 /// Things in the order of what stands before them.
-fn in_order<'t, T>(
+pub(super) fn in_order<'t, T>(
     mut pairs: Vec<(Value<'t>, T)>,
     is_exact: bool,
     is_reverse: bool,
@@ -323,7 +298,7 @@ fn folded(
 }
 
 /// Equality, without regard to case unless it is exact, by which Jinja finds repeated items.
-fn is_same(
+pub(super) fn is_same(
     left: &Value,
     right: &Value,
     is_exact: bool,
@@ -384,9 +359,9 @@ fn items_if_any<'t>(
 fn map<'t>(machine: &mut Machine<'t>, value: Value<'t>, mut args: Args<'t>) -> Result<'t> {
     let items = items_if_any(machine, &value)?;
     let attribute = args.take(usize::MAX, "attribute");
-    if let Some(attribute) = attribute.as_ref().and_then(Value::as_str) {
+    if attribute.as_ref().is_some_and(Value::is_true) || matches!(attribute, Some(Value::Int(_))) {
         let default = args.take(usize::MAX, "default");
-        let mut values = attributes(machine, items, attribute)?;
+        let mut values = keyed(machine, &items, attribute.as_ref())?;
         if let Some(default) = default {
             let missing = values.iter_mut().filter(|value| value.is_undefined());
             missing.for_each(|value| *value = default.clone());
@@ -462,4 +437,20 @@ fn indent<'t>(machine: &mut Machine<'t>, text: &str, mut args: Args<'t>) -> Resu
         out.push_str(line);
     }
     Ok(Value::Str(out.into()))
+}
+
+/// `text|truncate(length, killwords, end, leeway)`: the beginning of a text that is too long.
+fn truncate<'t>(text: &str, mut args: Args<'t>, budget: &mut Budget) -> Result<'t> {
+    let count = |found: Option<i64>, default: i64| found.unwrap_or(default).max(0) as usize;
+    let length = count(args.int(0, "length")?, 255);
+    let cuts_words = args.flag(1, "killwords");
+    let end = args.text(2, "end", "...", budget)?;
+    let leeway = count(args.int(3, "leeway")?, 5);
+    if text.chars().count() <= length.saturating_add(leeway) {
+        return Value::str(text, budget);
+    }
+    let kept = length.saturating_sub(end.chars().count());
+    let at = text.char_indices().nth(kept).map_or(text.len(), |(at, _)| at);
+    let words = text[..at].rfind(' ').filter(|_| !cuts_words);
+    Value::str(&(text[..words.unwrap_or(at)].to_owned() + &end), budget)
 }

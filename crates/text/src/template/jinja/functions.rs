@@ -10,8 +10,8 @@ use super::budget::Fault;
 use super::eval::optional_int;
 use super::exec::{Frame, Machine};
 use super::print::to_text;
-use super::value::{Function, Macro, Value};
-use super::{lists, methods};
+use super::value::{Entries, Function, Macro, Value};
+use super::{keys, lists, methods};
 use crate::template::date;
 
 /// Items of a `range`; templates count messages with it.
@@ -70,27 +70,28 @@ impl<'t> Machine<'t> {
         caller: Option<Value<'t>>,
     ) -> Result<Value<'t>, Fault> {
         let decl = found.decl;
-        let mut frame = Frame::new();
+        let names = || {
+            decl.args.iter().filter_map(|arg| match arg {
+                Expr::Var(name) => Some(name.id),
+                _ => None,
+            })
+        };
         let mut args = args;
-        let first_default = decl.args.len().saturating_sub(decl.defaults.len());
-        for (at, target) in decl.args.iter().enumerate() {
-            let Expr::Var(name) = target else { continue };
-            let value = match args.take(at, name.id) {
-                Some(value) => value,
-                None => match at.checked_sub(first_default).and_then(|at| decl.defaults.get(at)) {
-                    Some(default) => self.eval(default)?,
-                    None => Value::Undefined,
-                },
-            };
-            frame.insert(name.id, value);
-        }
         if args.positional.len() > decl.args.len() {
             return Err(Fault::failed(format!("too many arguments for {}", decl.name)));
         }
-        if let Some(caller) = caller.or_else(|| found.caller.clone()) {
-            frame.insert("caller", caller);
+        let mut given = Vec::with_capacity(decl.args.len());
+        for (at, name) in names().enumerate() {
+            given.push(args.take(at, name));
+        }
+        let caller =
+            caller.or_else(|| found.caller.clone()).or_else(|| args.take(usize::MAX, "caller"));
+        if let Some((odd, _)) = args.named.first() {
+            return Err(Fault::failed(format!("{} takes no argument `{odd}`", decl.name)));
         }
         // A macro sees the top level as it is now, and the scopes in which it was written.
+        let mut frame = Frame::new();
+        frame.extend(caller.map(|caller| ("caller", caller)));
         let inner = match &found.frames {
             Some(frames) => {
                 self.budget.steps(frames.iter().map(Frame::len).sum())?;
@@ -103,6 +104,17 @@ impl<'t> Machine<'t> {
             None => self.frames.split_off(2),
         };
         self.frames.push(frame);
+        // A default sees the arguments before it.
+        let first_default = decl.args.len().saturating_sub(decl.defaults.len());
+        for (at, (name, given)) in names().zip(given).enumerate() {
+            let default = at.checked_sub(first_default).and_then(|at| decl.defaults.get(at));
+            let value = match (given, default) {
+                (Some(value), _) => value,
+                (None, Some(default)) => self.eval(default)?,
+                (None, None) => Value::Undefined,
+            };
+            self.define(name, value);
+        }
         let result = self.capture(&decl.body);
         match &found.frames {
             Some(_) => self.frames = inner,
@@ -124,6 +136,7 @@ impl<'t> Machine<'t> {
             Function::Namespace | Function::Dict => {
                 let mut entries = match args.take(0, "") {
                     Some(Value::Map(map)) => map.entries.clone(),
+                    Some(pairs @ Value::List(_)) => self.pairs(&pairs)?,
                     _ => Vec::new(),
                 };
                 entries.extend(args.named);
@@ -135,6 +148,7 @@ impl<'t> Machine<'t> {
                     _ => Value::Namespace(Rc::new(RefCell::new(map.entries.clone()))),
                 })
             }
+            Function::Method => Err(Fault::failed("a map's method is called where it is named")),
             Function::RaiseException => {
                 let message = args.take(0, "message").unwrap_or(Value::Undefined);
                 Err(Fault::Raised(to_text(&message, &mut self.budget)?))
@@ -145,6 +159,18 @@ impl<'t> Machine<'t> {
                 Value::str(&date::strftime(self.now_unix_s, &format), &mut self.budget)
             }
         }
+    }
+
+    /// What `dict` makes of a list of pairs.
+    fn pairs(&mut self, pairs: &Value<'t>) -> Result<Entries<'t>, Fault> {
+        let mut entries = Vec::new();
+        for pair in self.items(pairs)? {
+            match &self.items(&pair)?[..] {
+                [key, value] => entries.push((keys::key_of(key, &mut self.budget)?, value.clone())),
+                _ => return Err(Fault::failed("`dict` wants a list of pairs")),
+            }
+        }
+        Ok(entries)
     }
 
     fn range(&mut self, args: &Args<'t>) -> Result<Value<'t>, Fault> {

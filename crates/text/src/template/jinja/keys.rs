@@ -14,7 +14,10 @@ const NUMBER: char = '\u{f8fd}';
 /// The key that a value is.
 pub(super) fn key_of(value: &Value, budget: &mut Budget) -> Result<Rc<str>, Fault> {
     let number = match value {
-        Value::Str(text) => return Ok(Rc::clone(text)),
+        Value::Str(text) => {
+            budget.read(text.len())?;
+            return Ok(Rc::clone(text));
+        }
         Value::Int(number) => *number,
         Value::Bool(flag) => i64::from(*flag),
         Value::Float(float) if float.fract() == 0.0 && float.abs() < 1e15 => *float as i64,

@@ -13,12 +13,16 @@ pub(super) mod budget;
 mod eval;
 mod exec;
 mod filters;
+mod formats;
 mod functions;
+mod groups;
 mod keys;
 mod lists;
 mod methods;
+mod numbers;
 mod ops;
 mod print;
+mod strings;
 mod tests;
 mod value;
 

@@ -245,6 +245,7 @@ pub(super) fn contains(
         }
         (Value::Undefined, _) => Ok(false),
         (Value::Namespace(map), Value::Str(key)) => {
+            budget.steps(map.borrow().len() / 16)?;
             Ok(map.borrow().iter().any(|(found, _)| found == key))
         }
         _ => {

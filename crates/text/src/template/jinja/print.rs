@@ -26,7 +26,8 @@ pub(super) fn push(out: &mut String, text: &str, budget: &mut Budget) -> Result<
     Ok(())
 }
 
-fn repr(value: &Value, out: &mut String, budget: &mut Budget) -> Result<(), Fault> {
+/// Appends what `repr(value)` gives in Python.
+pub(super) fn repr(value: &Value, out: &mut String, budget: &mut Budget) -> Result<(), Fault> {
     budget.step()?;
     match value {
         Value::Undefined => push(out, "Undefined", budget),
@@ -67,12 +68,26 @@ fn repr_str(text: &str, out: &mut String, budget: &mut Budget) -> Result<(), Fau
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             '\\' => quoted.push_str("\\\\"),
+            ch if is_hidden(ch) => {
+                let code = u32::from(ch);
+                quoted.push_str(&match code {
+                    ..=0xff => format!("\\x{code:02x}"),
+                    _ => format!("\\u{code:04x}"),
+                });
+            }
             ch if ch == quote => quoted.extend(['\\', ch]),
             ch => quoted.push(ch),
         }
     }
     quoted.push(quote);
     push(out, &quoted, budget)
+}
+
+/// Whether Python shows a character by its code.
+fn is_hidden(ch: char) -> bool {
+    ch.is_control()
+        || matches!(ch, '\u{a0}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{feff}')
+        || matches!(ch, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
 /// Python's float: at least one decimal, or an exponent of a sign and two digits.

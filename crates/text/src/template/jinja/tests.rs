@@ -11,6 +11,7 @@ pub(super) fn check(
     mut args: Args,
     budget: &mut Budget,
 ) -> Result<bool, Fault> {
+    budget.read(value.as_str().map_or(0, str::len))?;
     let other = args.take(0, "other").unwrap_or(Value::Undefined);
     let is_lower = |upper: bool| {
         value.as_str().is_some_and(|text| {

@@ -66,6 +66,8 @@ pub(super) enum Function {
     Dict,
     RaiseException,
     StrftimeNow,
+    /// A method of a map that is named and not called.
+    Method,
 }
 
 impl<'t> Value<'t> {
@@ -124,18 +126,21 @@ impl<'t> Value<'t> {
         })
     }
 
-    pub(super) fn from_const(constant: &minijinja::Value) -> Self {
+    pub(super) fn from_const(
+        constant: &minijinja::Value,
+        budget: &mut Budget,
+    ) -> Result<Self, Fault> {
         use minijinja::value::ValueKind;
-        match constant.kind() {
+        Ok(match constant.kind() {
             ValueKind::None => Self::None,
             ValueKind::Bool => Self::Bool(constant.is_true()),
             ValueKind::Number => match i64::try_from(constant.clone()) {
                 Ok(int) if constant.is_integer() => Self::Int(int),
                 _ => Self::Float(f64::try_from(constant.clone()).unwrap_or(f64::NAN)),
             },
-            ValueKind::String => Self::Str(constant.as_str().unwrap_or("").into()),
+            ValueKind::String => Self::str(constant.as_str().unwrap_or(""), budget)?,
             _ => Self::Undefined,
-        }
+        })
     }
 
     /// How deep it nests, if it can be a part of a list or map at all.
