@@ -202,10 +202,6 @@ fn missing_bytes_become_the_unknown_token() {
 fn broken_vocabularies_are_refused() {
     type Break = fn(&mut Writer);
     let cases: &[(Break, &str)] = &[
-        (|w| _ = w.set("tokenizer.ggml.eos_token_id", Value::U32(9999)), "vocabulary ends at 256"),
-        (|w| _ = w.set("tokenizer.ggml.bos_token_id", Value::I32(-1)), "bos_token_id"),
-        (|w| _ = w.set("tokenizer.ggml.add_bos_token", Value::Bool(true)), "which it is"),
-        (|w| _ = w.set("tokenizer.ggml.add_eos_token", Value::Bool(true)), "which it is"),
         (|w| _ = w.set_i32s("tokenizer.ggml.token_type", &[1, 1]), "2 entries for 256"),
         (|w| _ = w.set_f32s("tokenizer.ggml.scores", &[1.0]), "1 entries for 256"),
         (|w| _ = w.set_strings("tokenizer.ggml.scores", &["x"]), "array of floats"),

@@ -45,10 +45,10 @@ impl Offer<'_> {
         let mut start = Reader::new(text, if is_too_long { End::Cut } else { self.end });
         let is_marked = !form.open.is_empty() && start.take(form.open)?;
         // Small models write a mark twice.
-        while is_marked {
+        loop {
             let mut again = start;
             again.skip_space();
-            if !again.take(form.open)? {
+            if !is_marked || !again.take(form.open)? {
                 break;
             }
             start = again;
