@@ -168,7 +168,10 @@ impl TextModel {
             now_unix_s: unix_secs() as i64,
         };
         let prompt = self.template.prompt(&self.tokenizer, &chat.messages, &render);
-        prompt.map_err(CompletionError::Unrenderable)
+        prompt.map_err(|error| match error {
+            text::TextError::TemplateUnusable { .. } => CompletionError::Unreadable(error),
+            refused => CompletionError::Unrenderable(refused),
+        })
     }
 
     fn words(
