@@ -283,6 +283,11 @@ fn what_is_not_honoured_is_refused_by_name() {
         (json!({"max_tool_calls": 3}), "max_tool_calls", "unsupported"),
         (json!({"include": ["file_search_call.results"]}), "include", "unsupported"),
         (json!({"tools": [{"type": "file_search"}]}), "tools[0].type", "unsupported"),
+        (
+            json!({"tools": [{"type": "web_search"}, {"type": "custom", "name": "p"}]}),
+            "tools[1].type",
+            "unsupported",
+        ),
         (json!({"text": {"verbosity": "low"}}), "text.verbosity", "unsupported"),
         (json!({"text": {"format": {"type": "xml"}}}), "text.format.type", "invalid_value"),
         (

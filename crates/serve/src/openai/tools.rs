@@ -60,14 +60,7 @@ pub(super) fn checked(name: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiEr
             Some("function") => {}
             _ if !tool.is_object() => return Err(wrong("must be an object")),
             None => return Err(wrong("must have a type, \"function\"")),
-            Some(kind) => {
-                let param = format!("{name}[{at}].type");
-                let message = format!(
-                    "{param} is {}; only functions can be called. Leave the tool out",
-                    shown(kind)
-                );
-                return Err(ApiError::unsupported(&param, message));
-            }
+            Some(kind) => return Err(no_function(name, at, kind)),
         }
         if tool_name(tool).is_none_or(str::is_empty) {
             return Err(wrong("must have a function with a name"));
@@ -78,6 +71,14 @@ pub(super) fn checked(name: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiEr
         }
     }
     Ok(tools)
+}
+
+/// A tool of another kind than a function.
+pub(super) fn no_function(name: &str, at: usize, kind: &str) -> ApiError {
+    let param = format!("{name}[{at}].type");
+    let kind = shown(kind);
+    let message = format!("{param} is {kind}; only functions can be called. Leave the tool out");
+    ApiError::unsupported(&param, message)
 }
 
 /// What `tool_choice` asks for; it may leave some of the tools out.

@@ -44,14 +44,8 @@ impl Offer<'_> {
         let (text, is_too_long) = limited(text);
         let mut start = Reader::new(text, if is_too_long { End::Cut } else { self.end });
         let is_marked = !form.open.is_empty() && start.take(form.open)?;
-        // Small models write a mark twice.
-        loop {
-            let mut again = start;
-            again.skip_space();
-            if !is_marked || !again.take(form.open)? {
-                break;
-            }
-            start = again;
+        if is_marked {
+            skip_again(form.open, &mut start)?;
         }
         // Without the mark before it, a block need not have the one behind it either.
         let close = if is_marked { form.close } else { "" };
@@ -291,6 +285,18 @@ impl Offer<'_> {
             };
             arguments.insert(key, reader.value("")?);
         }
+    }
+}
+
+/// Steps over further marks of the same kind, which small models write.
+fn skip_again(mark: &str, reader: &mut Reader) -> Read<()> {
+    loop {
+        let mut again = *reader;
+        again.skip_space();
+        if !again.take(mark)? {
+            return Ok(());
+        }
+        *reader = again;
     }
 }
 

@@ -55,6 +55,8 @@ pub(super) struct Tags {
     /// that the value is a string.
     pub(super) name_attributes: &'static str,
     pub(super) attributes: &'static str,
+    /// Before and after all arguments as one object, which some calls have instead of fields.
+    pub(super) object: [&'static str; 2],
     /// The line breaks next to a value's marks that are no part of it.
     pub(super) breaks: Breaks,
 }
@@ -123,6 +125,7 @@ const FUNCTION: Tags = Tags {
     exact_close: "\n</parameter>\n",
     name_attributes: "",
     attributes: "",
+    object: ["", ""],
     breaks: Breaks::Each,
 };
 
@@ -140,6 +143,7 @@ const INVOKE: Tags = Tags {
     exact_close: "</parameter>\n",
     name_attributes: "",
     attributes: "",
+    object: ["", ""],
     breaks: Breaks::Pair,
 };
 
@@ -184,6 +188,7 @@ const GLM: Tags = Tags {
     exact_close: "</arg_value>\n",
     name_attributes: "",
     attributes: "",
+    object: ["", ""],
     breaks: Breaks::None,
 };
 
@@ -198,6 +203,7 @@ const HUNYUAN: Tags = Tags {
     exact_close: "</arg_value:opensource>\n",
     name_attributes: "",
     attributes: "",
+    object: ["", ""],
     breaks: Breaks::None,
 };
 
@@ -212,6 +218,7 @@ const KIMI_3: Tags = Tags {
     exact_close: "<|close|>argument<|sep|>",
     name_attributes: "<|sep|>",
     attributes: "<|sep|>",
+    object: ["<|open|>json", "<|close|>json<|sep|>"],
     breaks: Breaks::None,
 };
 

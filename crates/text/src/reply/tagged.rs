@@ -34,6 +34,15 @@ pub(super) fn call_of(
             return Ok(call("", name, arguments));
         }
     }
+    let [object, object_close] = tags.object;
+    if !object.is_empty() && reader.take(object)? {
+        reader.line_until(tags.attributes, NAME_BYTES_MAX)?;
+        let arguments = reader.value(object_close)?;
+        reader.take(object_close)?;
+        reader.skip_space();
+        let is_ended = marks.end_call(reader)? && arguments.is_object();
+        return if is_ended { Ok(call("", name, arguments)) } else { Err(Stop::Broken) };
+    }
     let mut fields = Vec::new();
     loop {
         reader.skip_space();

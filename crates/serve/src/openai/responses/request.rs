@@ -13,7 +13,7 @@ use crate::openai::request::{refuse_verbosity, template_variables};
 use crate::openai::sampling::{
     Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, refuse_unsupported, sampling, streaming,
 };
-use crate::openai::tools::{checked, tool_choice};
+use crate::openai::tools::{checked, no_function, tool_choice};
 
 /// What refers to things that are kept on a server, and what runs on one.
 const REFUSED: &[Refused] = &[
@@ -180,10 +180,14 @@ struct Tools {
 
 fn tools(fields: &mut Fields) -> Result<Tools, ApiError> {
     let mut listed: Vec<Value> = fields.read("tools")?.unwrap_or_default();
-    let is_skipped = |tool: &Value| {
-        let kind = tool.get("type").and_then(Value::as_str);
-        kind.is_some_and(|kind| SKIPPED.contains(&kind))
-    };
+    let kind = |tool: &Value| tool.get("type").and_then(Value::as_str).map(str::to_owned);
+    let is_skipped = |tool: &Value| kind(tool).is_some_and(|kind| SKIPPED.contains(&&*kind));
+    // A tool that is refused is named by its place among those that were sent.
+    for (at, tool) in listed.iter().enumerate().filter(|(_, tool)| !is_skipped(tool)) {
+        if let Some(kind) = kind(tool).filter(|kind| kind != "function" && kind != "namespace") {
+            return Err(no_function("tools", at, &kind));
+        }
+    }
     listed.retain(|tool| !is_skipped(tool));
     let (listed, namespaces) = Namespaces::open(listed);
     let nested = listed.into_iter().map(nested).collect();
