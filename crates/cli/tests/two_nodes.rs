@@ -46,6 +46,34 @@ fn a_split_model_answers_like_a_whole_one() {
 }
 
 /// What a streamed answer says, event by event.
+#[test]
+fn ranks_are_called_at_their_nodes_ports_alone() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    a.run(&["serve", &demo_model(), "--nodes", "2"]);
+    let workers = a.worker_pids("sinew-demo");
+    assert_eq!(workers.len(), 2);
+    for pid in workers {
+        assert_eq!(ports_of(pid), Vec::<String>::new(), "worker {pid} listens");
+    }
+    assert!(!ports_of(u64::from(a.pid())).is_empty(), "a node is seen to listen");
+}
+
+/// The sockets on which a process listens, as the kernel lists them.
+fn ports_of(pid: u64) -> Vec<String> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let links = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+    let own: Vec<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+    let tables = ["tcp", "tcp6"].map(|table| std::fs::read_to_string(format!("/proc/net/{table}")));
+    let rows = tables.iter().flatten().flat_map(|table| table.lines());
+    let listens = rows.filter(|row| {
+        let fields: Vec<&str> = row.split_whitespace().collect();
+        fields.get(3) == Some(&"0A")
+            && fields.get(9).is_some_and(|inode| own.contains(&format!("socket:[{inode}]")))
+    });
+    listens.map(str::to_owned).collect()
+}
+
 fn said(events: impl Iterator<Item = String>) -> Vec<serde_json::Value> {
     let said = events.filter(|event| event != "[DONE]").map(|event| {
         let event: serde_json::Value = serde_json::from_str(&event).expect("an event is JSON");

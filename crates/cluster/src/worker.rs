@@ -1,15 +1,22 @@
 //! One worker process: its pipes, its log, its end. Knows no instances and no nodes.
 
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use protocol::frame::FRAME_BYTES_MAX;
+use protocol::frame::{self, FRAME_BYTES_MAX, FrameError};
 use protocol::{WorkerCommand, WorkerEvent};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
+use tokio::net::UnixStream;
+use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tracing::{debug, info};
@@ -32,11 +39,19 @@ pub(crate) enum WorkerNews {
     Exited { how: String },
 }
 
+/// What goes to a worker.
+#[derive(Debug)]
+enum Order {
+    Command(WorkerCommand),
+    /// A connection on which another rank has called it.
+    Call(TcpStream),
+}
+
 /// A running worker process. Dropping it ends the process gracefully.
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
     pid: u32,
-    commands: mpsc::Sender<WorkerCommand>,
+    orders: mpsc::Sender<Order>,
     kill: Option<oneshot::Sender<()>>,
 }
 
@@ -55,9 +70,13 @@ impl WorkerProcess {
     ) -> std::io::Result<Self> {
         let (program, arguments) =
             command.split_first().ok_or_else(|| std::io::Error::other("no program is named"))?;
+        // Not a pipe: connections go beside the commands.
+        let (stdin, worker_stdin) = StdUnixStream::pair()?;
+        stdin.set_nonblocking(true)?;
+        let stdin = UnixStream::from_std(stdin)?;
         let mut child = tokio::process::Command::new(program)
             .args(arguments)
-            .stdin(Stdio::piped())
+            .stdin(OwnedFd::from(worker_stdin))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // What ggml says last is one line then, not the output of a debugger.
@@ -66,10 +85,9 @@ impl WorkerProcess {
             .kill_on_drop(true)
             .spawn()?;
         let pid = child.id().expect("it has not been waited for");
-        let stdin = child.stdin.take().expect("piped above");
         let stdout = child.stdout.take().expect("piped above");
         let stderr = child.stderr.take().expect("piped above");
-        let (commands, inbox) = mpsc::channel(COMMANDS_MAX);
+        let (orders, inbox) = mpsc::channel(COMMANDS_MAX);
         let (kill, killed) = oneshot::channel();
         let last_line = Arc::new(Mutex::new(None));
         let log = tokio::spawn(log(stderr, label, last_line.clone()));
@@ -89,7 +107,7 @@ impl WorkerProcess {
             // Nobody listens any more once the daemon shuts down.
             let _ = news.send(tell(WorkerNews::Exited { how })).await;
         });
-        Ok(Self { pid, commands, kill: Some(kill) })
+        Ok(Self { pid, orders, kill: Some(kill) })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -98,8 +116,17 @@ impl WorkerProcess {
 
     /// Passes a command on; one that takes no more commands is killed.
     pub(crate) fn send(&mut self, command: WorkerCommand) {
-        if let Err(mpsc::error::TrySendError::Full(_)) = self.commands.try_send(command) {
+        if let Err(mpsc::error::TrySendError::Full(_)) =
+            self.orders.try_send(Order::Command(command))
+        {
             self.kill();
+        }
+    }
+
+    /// Hands it a connection. One that takes none loses it: who called calls again.
+    pub(crate) fn call(&self, call: TcpStream) {
+        if self.orders.capacity() > COMMANDS_MAX / 2 {
+            let _ = self.orders.try_send(Order::Call(call));
         }
     }
 
@@ -143,15 +170,35 @@ async fn supervise(
 }
 
 /// Writes commands until there are no more, then closes the worker's input.
-async fn speak(mut stdin: ChildStdin, mut inbox: mpsc::Receiver<WorkerCommand>) {
-    while let Some(command) = inbox.recv().await {
-        if let Err(error) = frames::write(&mut stdin, &command).await {
+async fn speak(mut stdin: UnixStream, mut inbox: mpsc::Receiver<Order>) {
+    while let Some(order) = inbox.recv().await {
+        let sent = match order {
+            Order::Command(command) => frames::write(&mut stdin, &command).await,
+            Order::Call(call) => hand_over(&mut stdin, &call).await,
+        };
+        if let Err(error) = sent {
             debug!(%error, "a worker takes no more commands");
             break;
         }
     }
     // Errors mean that the worker is gone, which its exit status tells better.
     let _ = stdin.shutdown().await;
+}
+
+/// Sends a connection beside the first byte of its command.
+async fn hand_over(stdin: &mut UnixStream, call: &TcpStream) -> Result<(), FrameError> {
+    let bytes = frame::encode(&WorkerCommand::Called)?;
+    let (first, rest) = bytes.split_at(1);
+    let send = || {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let call = [call.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&call));
+        let first = [IoSlice::new(first)];
+        Ok(sendmsg(&*stdin, &first, &mut control, SendFlags::empty()).map_err(io::Error::from)?)
+    };
+    stdin.async_io(Interest::WRITABLE, send).await?;
+    Ok(stdin.write_all(rest).await?)
 }
 
 async fn listen<T>(stdout: ChildStdout, news: mpsc::Sender<T>, tell: impl Fn(WorkerNews) -> T) {

@@ -8,7 +8,7 @@ use collective::{Group, Options, ReducePlan, SPIN, Wire};
 use layout::Leaves;
 use link::{Encryption, HostId, Listener, MeshConfig, Met, Preference, Secret, connect_mesh};
 use model::{Product, Reduce};
-use protocol::{SplitOptions, Transport, WireType};
+use protocol::{RankCall, SplitOptions, Transport, WireType};
 
 use crate::EngineError;
 
@@ -58,12 +58,11 @@ impl Comm {
         leaves: impl Fn(Product) -> Leaves,
         abort: Arc<AtomicBool>,
     ) -> Result<Self, EngineError> {
-        let digest = blake3::hash(meeting.instance.as_bytes());
         let config = MeshConfig {
             rank: meeting.rank,
             addrs: meeting.endpoints.clone(),
             peers: meeting.peers.clone(),
-            instance: std::array::from_fn(|at| digest.as_bytes()[at]),
+            instance: RankCall::new(&meeting.instance, meeting.rank).instance,
             epoch: meeting.epoch,
             secret: Secret::new(meeting.secret),
             preference: match meeting.options.transport {

@@ -5,6 +5,7 @@
 //! wherever it runs: in a [`worker`] process that a daemon drives, or as a thread of [`Local`],
 //! with which tools measure and test.
 
+mod called;
 mod comm;
 mod cpus;
 mod draft;

@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 use backend::{Backend, BackendError, Cpu, Ggml};
 use gguf::{File, Source};
 use layout::{Holding, Outline};
-use link::Listener;
+use link::{Calls, Listener};
 use protocol::frame::{self, FrameError};
 use protocol::{
     FailureKind, ModelSource, Secret, WorkerCommand, WorkerEvent, WorkerSpec, ring_peers,
 };
 use store::{CheckedFile, PeerFile};
 
+use crate::called::CommandInput;
 use crate::comm::{Comm, Meeting};
 use crate::leader::Leader;
 use crate::loading::Loading;
@@ -49,9 +50,10 @@ struct Order {
 /// The shard cannot be loaded or computed; the daemon has been told.
 pub fn run() -> Result<(), EngineError> {
     offer_itself_first();
-    let orders = read_commands();
+    let calls = Calls::default();
+    let orders = read_commands(calls.clone());
     let events = write_events();
-    let result = serve(&orders, &events);
+    let result = serve(&orders, &events, calls);
     if let Err(error) = &result {
         report(&events, WorkerEvent::Failed { reason: error.to_string() });
     }
@@ -70,7 +72,7 @@ fn offer_itself_first() {
 }
 
 /// Takes the first command and serves on the device that it names.
-fn serve(orders: &Receiver<Order>, events: &Events) -> Result<(), EngineError> {
+fn serve(orders: &Receiver<Order>, events: &Events, calls: Calls) -> Result<(), EngineError> {
     let Ok(Order { command: WorkerCommand::Open(spec), .. }) = orders.recv() else {
         return Err(EngineError::Protocol("the first command must be open".to_owned()));
     };
@@ -78,12 +80,12 @@ fn serve(orders: &Receiver<Order>, events: &Events) -> Result<(), EngineError> {
     match spec.device.clone() {
         None => {
             let cpu = |spec: &WorkerSpec| Cpu::new(spec.threads, &spec.cpus);
-            Worker::open(spec, events, cpu)?.serve(orders)
+            Worker::open(spec, events, calls, cpu)?.serve(orders)
         }
         Some(device) => {
             let ggml =
                 |spec: &WorkerSpec| Ggml::open(&device.libraries, &device.name, spec.threads);
-            Worker::open(spec, events, ggml)?.serve(orders)
+            Worker::open(spec, events, calls, ggml)?.serve(orders)
         }
     }
 }
@@ -102,11 +104,12 @@ impl<'a, B: Backend> Worker<'a, B> {
     fn open(
         spec: Box<WorkerSpec>,
         events: &'a Events,
+        calls: Calls,
         device: impl FnOnce(&WorkerSpec) -> Result<B, BackendError>,
     ) -> Result<Self, EngineError> {
-        let (listener, notes) = listen(&spec)?;
+        let (listener, notes) = listen(&spec, calls)?;
         let mut more = listener.addrs();
-        let port = more.remove(0).port();
+        let port = spec.bind.map_or(0, |_| more.remove(0).port());
         report(events, WorkerEvent::Listening { port, more });
         let started = Instant::now();
         let sender = events.sender.clone();
@@ -158,8 +161,10 @@ impl<'a, B: Backend> Worker<'a, B> {
                     report(self.events, WorkerEvent::Rejected { request, kind, reason });
                     orders.recv().ok()
                 }
-                // Nothing runs that could be cancelled or disconnected.
-                WorkerCommand::Cancel { .. } | WorkerCommand::Disconnect => orders.recv().ok(),
+                // Nothing runs that could be cancelled or disconnected; the reader takes calls.
+                WorkerCommand::Cancel { .. }
+                | WorkerCommand::Disconnect
+                | WorkerCommand::Called => orders.recv().ok(),
                 WorkerCommand::Open(_) => {
                     return Err(EngineError::Protocol("a worker is opened once".to_owned()));
                 }
@@ -256,11 +261,13 @@ impl<'a, B: Backend> Worker<'a, B> {
     }
 }
 
-/// Listens on all addresses that this worker was told, the first of which it must have.
-fn listen(spec: &WorkerSpec) -> Result<(Listener, Vec<String>), EngineError> {
-    let mut listener = Listener::bind(SocketAddr::new(spec.bind, 0))?;
+/// Takes the calls that its node hands on, and listens on all addresses that it was told, the first
+/// of which it must have.
+fn listen(spec: &WorkerSpec, calls: Calls) -> Result<(Listener, Vec<String>), EngineError> {
+    let mut listener = Listener::of_calls(calls);
+    spec.bind.map_or(Ok(()), |ip| listener.also_bind(SocketAddr::new(ip, 0)))?;
     let mut notes = Vec::new();
-    for ip in spec.bind_more.iter().filter(|ip| **ip != spec.bind) {
+    for ip in spec.bind_more.iter().filter(|ip| Some(**ip) != spec.bind) {
         if let Err(error) = listener.also_bind(SocketAddr::new(*ip, 0)) {
             let rank = spec.rank;
             notes.push(format!("rank {rank} goes without the link address {ip}: {error}"));
@@ -319,10 +326,10 @@ fn share_of_file(options: &RankOptions, source: &dyn Source) -> Result<u64, Engi
 }
 
 /// The reader thread. When standard input ends, so does this process, whatever it is doing.
-fn read_commands() -> Receiver<Order> {
+fn read_commands(calls: Calls) -> Receiver<Order> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
-        let mut input = BufReader::new(io::stdin().lock());
+        let mut input = BufReader::new(CommandInput::new());
         let mut abort = Arc::new(AtomicBool::new(false));
         loop {
             let command = match frame::read::<WorkerCommand>(&mut input) {
@@ -333,6 +340,10 @@ fn read_commands() -> Receiver<Order> {
                     std::process::exit(1);
                 }
             };
+            if matches!(command, WorkerCommand::Called) {
+                input.get_mut().call().into_iter().for_each(|call| calls.push(call));
+                continue;
+            }
             if matches!(command, WorkerCommand::Connect { .. } | WorkerCommand::Disconnect) {
                 abort.store(true, Ordering::Release);
                 abort = Arc::new(AtomicBool::new(false));

@@ -41,6 +41,6 @@ pub use error::{LinkError, MeshError, MissingRank};
 pub use host::HostId;
 pub use link::{Link, LinkInfo, MESSAGE_BYTES_MAX, Transport};
 pub use liveness::{Cut, Liveness};
-pub use mesh::{Listener, Met, connect_mesh};
+pub use mesh::{Calls, Listener, Met, connect_mesh};
 pub use secret::Secret;
 pub use shm::unlink_leftovers;

@@ -20,6 +20,7 @@
 //!
 //! This crate knows no sockets, no processes and no models.
 
+mod call;
 pub mod frame;
 mod generate;
 mod keep_alive;
@@ -31,6 +32,7 @@ mod stats;
 mod turns;
 mod worker;
 
+pub use call::RankCall;
 pub use generate::{
     AnswerToken, BIASES_MAX, END_TOKENS_MAX, FailureKind, FinishReason, GenerateRequest,
     Generation, Grammar, InvalidRequest, LOGPROBS_MAX, Logprobs, Pooling, RequestId, Sampling,

@@ -35,14 +35,19 @@ pub enum WorkerCommand {
     Cancel {
         request: RequestId,
     },
+    /// Another rank has called this one at the node's port: the connection comes beside the first
+    /// byte of this command.
+    Called,
 }
 
 /// What a worker tells its daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerEvent {
-    /// The data-plane listener is open; its port, on the address it was told to bind.
+    /// The data-plane listener is open.
     Listening {
+        /// On the address it was told to bind; 0 if it is called at the node's port, which the
+        /// daemon puts in its place.
         port: u16,
         /// Further addresses that it was told to bind.
         #[serde(default)]
@@ -122,8 +127,9 @@ pub struct WorkerSpec {
     /// Added to every message of the data plane, microseconds: a slower wire, to measure with.
     #[serde(default)]
     pub link_latency_us: u64,
-    /// The address on which to listen for the other ranks.
-    pub bind: IpAddr,
+    /// The address on which to listen for the other ranks, unless they call at the node's port.
+    #[serde(default)]
+    pub bind: Option<IpAddr>,
     /// Further addresses on which to listen, as of faster cables: the others try them first.
     #[serde(default)]
     pub bind_more: Vec<IpAddr>,

@@ -9,11 +9,11 @@ use tracing::warn;
 
 use super::Daemon;
 use super::placing::{Candidate, plan, ranks, relaxed};
-use crate::NodeId;
 use crate::instance::{Apart, Effect};
+use crate::{InstanceSpec, NodeId};
 
-/// Where only workers have no link (a firewall lets the daemons through, say), nothing tells when
-/// they have: after so long it is tried again.
+/// Where only workers have no link, nothing tells when they have: after so long it is tried again,
+/// and at once when a person asks for a model.
 const TRY_AGAIN: Duration = Duration::from_secs(600);
 
 /// Pairs of nodes, the lower one first.
@@ -44,6 +44,22 @@ impl Daemon {
         });
         self.dirty |= pairs.len() < known;
         self.apart = pairs;
+    }
+
+    /// Forgets pairs of which nothing tells whether they have a link now: a person asks for one.
+    pub(super) fn try_links_again(&mut self) {
+        self.apart.retain(|_, known| matches!(known.until, Until::TheyMeet));
+    }
+
+    /// The nodes that a model can be placed on that a person asks for.
+    pub(super) fn candidates_asked(&self, spec: &InstanceSpec) -> Vec<Candidate> {
+        let all = self.candidates(None, spec.options.transport);
+        // Whoever asks for so many nodes, or for these, is told what is wrong with them.
+        if spec.nodes.is_some() {
+            return all;
+        }
+        let pairs = self.apart.iter().filter(|(_, known)| matches!(known.until, Until::TheyMeet));
+        self.together(all, &pairs.map(|(pair, _)| *pair).collect())
     }
 
     /// A node has come back, perhaps by another way.
@@ -134,8 +150,17 @@ impl Daemon {
         leaving: Option<&str>,
         transport: Transport,
     ) -> Vec<Candidate> {
-        let mut candidates = self.candidates(leaving, transport);
-        while let Some(node) = self.most_apart(&candidates) {
+        let all = self.candidates(leaving, transport);
+        self.together(all, &self.apart.keys().copied().collect())
+    }
+
+    /// Those of them that are left once none lacks a link to another.
+    fn together(
+        &self,
+        mut candidates: Vec<Candidate>,
+        apart: &BTreeSet<(NodeId, NodeId)>,
+    ) -> Vec<Candidate> {
+        while let Some(node) = self.most_apart(&candidates, apart) {
             candidates.retain(|one| one.node != node);
         }
         candidates
@@ -143,10 +168,14 @@ impl Daemon {
 
     /// The node that lacks most links to the others; of several the one with the least memory. This
     /// node stays: it leads.
-    fn most_apart(&self, candidates: &[Candidate]) -> Option<NodeId> {
+    fn most_apart(
+        &self,
+        candidates: &[Candidate],
+        apart: &BTreeSet<(NodeId, NodeId)>,
+    ) -> Option<NodeId> {
         let here: BTreeSet<NodeId> = candidates.iter().map(|one| one.node).collect();
         let links_missing = |node: NodeId| {
-            let both = self.apart.keys().filter(|(a, b)| here.contains(a) && here.contains(b));
+            let both = apart.iter().filter(|(a, b)| here.contains(a) && here.contains(b));
             both.filter(|(a, b)| *a == node || *b == node).count()
         };
         let others = candidates.iter().filter(|one| one.node != self.me);
@@ -156,7 +185,7 @@ impl Daemon {
         (links_missing(worst.node) > 0).then_some(worst.node)
     }
 
-    fn apart_in_words(&self) -> Vec<String> {
+    pub(super) fn apart_in_words(&self) -> Vec<String> {
         let words = |((a, b), known): (&(NodeId, NodeId), &Known)| {
             let (a, b) = (self.node_name(*a), self.node_name(*b));
             format!("nodes {a} and {b} have no link: {}", known.why)

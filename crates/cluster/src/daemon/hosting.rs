@@ -193,6 +193,9 @@ impl Daemon {
         match news {
             WorkerNews::Event(mut event) => {
                 if let WorkerEvent::Listening { port, more } = &mut event {
+                    if *port == 0 {
+                        *port = self.config.listen.port();
+                    }
                     more.extend(self.worker_addresses(*port));
                     more.truncate(LINK_ADDRESSES_MAX);
                 }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use protocol::RankCall;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -12,6 +13,7 @@ use tracing::{debug, warn};
 use super::Event;
 use super::conn::Lobby;
 use super::pairing;
+use super::processes::Processes;
 use super::system::Admitting;
 use crate::NodeId;
 use crate::desk::Desk;
@@ -39,6 +41,10 @@ const BULK_MAX: usize = 256;
 /// A process may run out of file handles for a while; it should not spin meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may be silent before it says what it is for, and how often one is looked
+/// at that has said a part of it.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+const CALL_PAUSE: Duration = Duration::from_millis(2);
 
 /// What every visitor's task needs.
 #[derive(Clone)]
@@ -47,6 +53,7 @@ struct Admission {
     saver: Arc<Saver<Members>>,
     inputs: mpsc::Sender<Event>,
     lobby: Arc<Lobby>,
+    processes: Processes,
     strangers: Arc<Mutex<HashMap<IpAddr, usize>>>,
     bulk: Arc<Semaphore>,
     members: watch::Receiver<BTreeSet<NodeId>>,
@@ -67,13 +74,24 @@ pub(crate) async fn listen(
     net: Arc<Net>,
     saver: Arc<Saver<Members>>,
     inputs: mpsc::Sender<Event>,
-    (lobby, members, fleet_key): Admitting,
+    (lobby, members, fleet_key, processes): Admitting,
     (pulls, desk): (Arc<Pulls>, Desk),
     mut closing: watch::Receiver<()>,
 ) {
     let (strangers, bulk) = (Arc::default(), Arc::new(Semaphore::new(BULK_MAX)));
-    let admission =
-        Admission { net, saver, inputs, lobby, strangers, bulk, members, fleet_key, pulls, desk };
+    let admission = Admission {
+        net,
+        saver,
+        inputs,
+        lobby,
+        processes,
+        strangers,
+        bulk,
+        members,
+        fleet_key,
+        pulls,
+        desk,
+    };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -106,6 +124,22 @@ pub(crate) async fn listen(
     }
 }
 
+/// Whom a rank calls, if the connection is a rank's. Nothing of it is read, only looked at.
+async fn look_for_call(tcp: &TcpStream) -> io::Result<Option<RankCall>> {
+    let mut bytes = [0; RankCall::BYTES];
+    loop {
+        let len = tcp.peek(&mut bytes).await?;
+        let begun = len.min(RankCall::MAGIC.len());
+        if len == 0 || bytes[..begun] != RankCall::MAGIC[..begun] {
+            return Ok(None);
+        }
+        if len == RankCall::BYTES {
+            return Ok(RankCall::read(&bytes));
+        }
+        tokio::time::sleep(CALL_PAUSE).await;
+    }
+}
+
 impl Admission {
     /// Counts a new stranger, if there is room for one more from its address.
     fn count(&self, address: IpAddr) -> Option<Stranger> {
@@ -121,6 +155,11 @@ impl Admission {
 
     /// Lets a visitor in as far as its purpose and key allow.
     async fn admit(&self, tcp: TcpStream, stranger: Stranger) -> Result<(), DialError> {
+        let call = timeout(CALL_TIMEOUT, look_for_call(&tcp)).await;
+        if let Some(call) = call.map_err(|_| DialError::Timeout(CALL_TIMEOUT))?? {
+            self.processes.call(call, tcp.into_std()?);
+            return Ok(());
+        }
         let Visitor { connection, purpose } = self.net.accept(tcp).await?;
         match purpose {
             Purpose::Control => {

@@ -25,10 +25,11 @@ pub(super) const WORKERS_BITS: u32 = 32;
 impl Daemon {
     /// How a model would be placed.
     pub(super) fn plan(&self, prepared: &Prepared) -> Result<Plan> {
-        let all = self.candidates(None, prepared.spec.options.transport);
+        let all = self.candidates_asked(&prepared.spec);
         let candidates = named(all, &prepared.spec).map_err(Error::Unusable)?;
         let found = plan(prepared, &candidates, &prepared.spec, false);
         let mut found = found.map_err(Error::Unusable)?;
+        found.why.extend(self.apart_in_words());
         found.why.extend(prepared.remarks.iter().cloned());
         Ok(found)
     }
@@ -55,12 +56,8 @@ impl Daemon {
         if !prepared.spec.on_request {
             self.unload_for(&prepared);
         }
-        let transport = prepared.spec.options.transport;
-        // Whoever asks for so many nodes, or for these, is told what is wrong with them.
-        let mut all = match prepared.spec.nodes {
-            None => self.candidates_together(None, transport),
-            Some(_) => self.candidates(None, transport),
-        };
+        let mut all = self.candidates_asked(&prepared.spec);
+        self.try_links_again();
         if prepared.spec.on_request {
             // What is in memory now may not be when somebody asks.
             self.count_as_empty(&mut all);

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use protocol::{FileCheck, ModelSource, WorkerCommand, WorkerSpec};
+use protocol::{FileCheck, ModelSource, RankCall, WorkerCommand, WorkerSpec};
 use store::Store;
 use tokio::sync::{mpsc, watch};
 
@@ -19,10 +19,12 @@ use crate::worker::{WorkerNews, WorkerProcess};
 
 /// All worker processes; those that are being started come in as soon as they run.
 #[derive(Clone, Default)]
-pub(super) struct Processes(Arc<Mutex<HashMap<ProcessId, Running>>>);
+pub(crate) struct Processes(Arc<Mutex<HashMap<ProcessId, Running>>>);
 
 struct Running {
     process: WorkerProcess,
+    /// How other ranks call it.
+    call: RankCall,
     /// Closes the relay when it is dropped.
     _relay: watch::Sender<()>,
 }
@@ -40,6 +42,15 @@ impl Processes {
     pub(super) fn send(&self, process: ProcessId, command: WorkerCommand) {
         if let Some(running) = self.all().get_mut(&process) {
             running.process.send(command);
+        }
+    }
+
+    /// Hands a connection to the worker that is called; of several that have that rank, one leaves.
+    pub(crate) fn call(&self, call: RankCall, connection: TcpStream) {
+        let all = self.all();
+        let called = all.iter().filter(|(_, running)| running.call == call);
+        if let Some((_, running)) = called.max_by_key(|(process, _)| **process) {
+            running.process.call(connection);
         }
     }
 
@@ -102,8 +113,9 @@ async fn spawn(
         Event::Worker { process: number, news }
     };
     let mut process = WorkerProcess::spawn(&config.worker_command, label, may_speak, inputs, tell)?;
+    let call = RankCall::new(&start.order.instance, start.order.rank);
     process.send(WorkerCommand::Open(Box::new(spec(start, &config, model))));
-    Ok(Running { process, _relay: relay })
+    Ok(Running { process, call, _relay: relay })
 }
 
 /// This machine's own file if it has one with the right content now, checked as it is read; and a
@@ -146,10 +158,10 @@ async fn model(
     Ok((model, open))
 }
 
-/// A worker listens wherever its node does, so that ranks find the best way by themselves.
-fn bind(config: &NodeConfig, ordered: IpAddr) -> IpAddr {
+/// Whether the ranks that know a node by this address call its worker at the node's port.
+fn is_called_at_node(config: &NodeConfig, ordered: IpAddr) -> bool {
     let listen = config.listen.ip();
-    if listen.is_unspecified() { listen } else { ordered }
+    listen.is_unspecified() || listen == ordered
 }
 
 fn spec(start: Start, config: &NodeConfig, model: ModelSource) -> WorkerSpec {
@@ -164,7 +176,7 @@ fn spec(start: Start, config: &NodeConfig, model: ModelSource) -> WorkerSpec {
         cpus: config.cpus.clone(),
         device: config.device.device.as_ref().map(|(device, _)| device.clone()),
         link_latency_us: 0,
-        bind: bind(config, order.bind),
+        bind: (!is_called_at_node(config, order.bind)).then_some(order.bind),
         bind_more: config.link_addresses.clone(),
     }
 }

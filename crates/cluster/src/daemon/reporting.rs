@@ -170,7 +170,7 @@ impl Daemon {
         rdma.filter(|_| may_be_rdma).or_else(|| self.ways.best(peer, self.now()))
     }
 
-    /// Further addresses at which a worker of this node is reached: it listens on all.
+    /// Further addresses at which a worker of this node is called.
     pub(super) fn worker_addresses(&self, port: u16) -> Vec<SocketAddr> {
         if !self.config.listen.ip().is_unspecified() {
             return Vec::new();

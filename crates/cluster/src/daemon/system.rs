@@ -45,7 +45,8 @@ use crate::{
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What it takes to let somebody in.
-pub(crate) type Admitting = (Arc<Lobby>, watch::Receiver<BTreeSet<NodeId>>, Option<FleetKey>);
+pub(crate) type Admitting =
+    (Arc<Lobby>, watch::Receiver<BTreeSet<NodeId>>, Option<FleetKey>, Processes);
 
 pub(crate) struct System {
     config: NodeConfig,
@@ -96,11 +97,11 @@ impl System {
         }
     }
 
-    /// Where connections wait for the daemon's decision, whom it takes for members, and what else
-    /// lets somebody in.
+    /// Where connections wait for the daemon's decision, whom it takes for members, what else lets
+    /// somebody in, and the workers, whom ranks call.
     pub(crate) fn admission(&self) -> Admitting {
         let fleet_key = self.config.fleet_key.clone();
-        (self.lobby.clone(), self.belonging.subscribe(), fleet_key)
+        (self.lobby.clone(), self.belonging.subscribe(), fleet_key, self.processes.clone())
     }
 
     /// Ends when the daemon does.

@@ -223,7 +223,7 @@ impl World {
                     self.tell(node, after, Input::FromWorker { worker, event: done(request) });
                 }
             }
-            WorkerCommand::Cancel { .. } | WorkerCommand::Open(_) => {}
+            WorkerCommand::Cancel { .. } | WorkerCommand::Open(_) | WorkerCommand::Called => {}
         }
     }
 

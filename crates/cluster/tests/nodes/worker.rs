@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -61,6 +61,9 @@ struct Running {
     started: Instant,
 }
 
+/// It listens by itself, whatever it is told: what it says is not what ranks say.
+const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
 /// The whole life of a worker process.
 pub fn main(mode: &str) {
     // In one line, because the last one that a worker writes is taken for its reason.
@@ -72,7 +75,7 @@ pub fn main(mode: &str) {
         std::process::exit(3);
     }
     let (inputs, inbox) = mpsc::channel();
-    let listener = TcpListener::bind((spec.bind, 0)).expect("a free port");
+    let listener = TcpListener::bind((spec.bind.unwrap_or(ANY), 0)).expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     say(&WorkerEvent::Listening { port, more: Vec::new() });
     load(&spec);
@@ -152,7 +155,7 @@ impl Worker {
 
     fn command(&mut self, command: WorkerCommand) {
         match command {
-            WorkerCommand::Open(_) => {}
+            WorkerCommand::Open(_) | WorkerCommand::Called => {}
             WorkerCommand::Connect { epoch, endpoints, ring, .. } => {
                 self.connect(epoch, &endpoints, ring);
             }

@@ -8,6 +8,7 @@ use super::agreement::Terms;
 use crate::rdma::{Address, Addresses, Endpoint, PORTS_MAX};
 use crate::{Encryption, HostId, Preference, Secret};
 
+/// By this, `to` and `instance` a daemon knows whose rank is called (`protocol::RankCall`).
 const MAGIC: [u8; 8] = *b"sinewlnk";
 
 /// Changes with any change of the handshake or of the frames after it.

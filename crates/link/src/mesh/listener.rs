@@ -1,14 +1,37 @@
 //! Where a rank is met.
 
-use std::net::{SocketAddr, TcpListener};
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::HANDSHAKES_MAX;
 use crate::MeshError;
 use crate::rdma::Rdma;
+
+/// Connections to a rank that somebody else has accepted for it, the oldest first.
+#[derive(Clone, Default)]
+pub struct Calls(Arc<Mutex<VecDeque<TcpStream>>>);
+
+impl Calls {
+    /// Hands a connection to the rank. Those that nobody takes are closed, the oldest first.
+    pub fn push(&self, call: TcpStream) {
+        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.push_back(call);
+        if calls.len() > HANDSHAKES_MAX {
+            calls.pop_front();
+        }
+    }
+
+    pub(super) fn next(&self) -> Option<TcpStream> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
 
 /// The sockets on which a rank is met, and the devices it may use. It outlives epochs: each builds
 /// its mesh on it.
 pub struct Listener {
     pub(super) sockets: Vec<TcpListener>,
+    pub(super) calls: Calls,
     addrs: Vec<SocketAddr>,
     pub(super) rdma: Rdma,
 }
@@ -21,10 +44,14 @@ impl Listener {
 
     /// Listens on all of `addrs`, as [`Self::bind`] on one.
     pub fn bind_all(addrs: &[SocketAddr]) -> Result<Self, MeshError> {
-        let mut listener =
-            Listener { sockets: Vec::new(), addrs: Vec::new(), rdma: Rdma::system() };
+        let mut listener = Self::of_calls(Calls::default());
         addrs.iter().try_for_each(|addr| listener.also_bind(*addr))?;
         Ok(listener)
+    }
+
+    /// Has no socket of its own: takes the connections that are handed to it.
+    pub fn of_calls(calls: Calls) -> Self {
+        Listener { sockets: Vec::new(), calls, addrs: Vec::new(), rdma: Rdma::system() }
     }
 
     /// Listens on one address more.

@@ -9,12 +9,12 @@ mod dial;
 mod listener;
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-pub use listener::Listener;
+pub use listener::{Calls, Listener};
 
 use dial::Dial;
 
@@ -189,17 +189,25 @@ impl<'a> Mesh<'a> {
     }
 
     fn accept(&mut self, listener: &Listener) -> Result<(), MeshError> {
+        while self.accepted.len() < HANDSHAKES_MAX
+            && let Some(call) = listener.calls.next()
+        {
+            self.take(call);
+        }
         listener.sockets.iter().try_for_each(|socket| self.accept_on(socket))
+    }
+
+    fn take(&mut self, stream: TcpStream) {
+        if prepare(&stream).is_ok() {
+            let handshake = Handshake::listen(&self.context, stream);
+            self.accepted.push((handshake, Instant::now() + HANDSHAKE_MAX));
+        }
     }
 
     fn accept_on(&mut self, socket: &TcpListener) -> Result<(), MeshError> {
         while self.accepted.len() < HANDSHAKES_MAX {
             match socket.accept() {
-                Ok((stream, _)) if prepare(&stream).is_ok() => {
-                    let handshake = Handshake::listen(&self.context, stream);
-                    self.accepted.push((handshake, Instant::now() + HANDSHAKE_MAX));
-                }
-                Ok(_) => {}
+                Ok((stream, _)) => self.take(stream),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // The peer hung up before we got to it.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}

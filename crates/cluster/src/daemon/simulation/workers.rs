@@ -178,7 +178,7 @@ impl World {
                     self.finish(pid, request, &generate, FinishReason::Cancelled);
                 }
             }
-            WorkerCommand::Open(_) => {}
+            WorkerCommand::Open(_) | WorkerCommand::Called => {}
         }
     }
 

@@ -1,0 +1,103 @@
+//! The worker's standard input: commands, and beside them the connections on which other ranks have
+//! called its node.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+/// One connection comes with a byte at most.
+const BESIDE_MAX: usize = 1;
+
+/// Standard input. If it is a pipe, as for a worker that was started by hand, nothing comes beside
+/// the bytes.
+pub(crate) struct CommandInput {
+    is_pipe: bool,
+    /// Connections whose commands have yet to be read.
+    beside: VecDeque<OwnedFd>,
+}
+
+impl CommandInput {
+    pub fn new() -> Self {
+        Self { is_pipe: false, beside: VecDeque::new() }
+    }
+
+    /// The connection that came beside the command that was just read.
+    pub fn call(&mut self) -> Option<TcpStream> {
+        self.beside.pop_front().map(TcpStream::from)
+    }
+
+    fn receive(&mut self, out: &mut [u8]) -> Result<usize, Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BESIDE_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut out = [IoSliceMut::new(out)];
+        let received = recvmsg(io::stdin(), &mut out, &mut control, RecvFlags::empty())?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(found) = message {
+                self.beside.extend(found);
+            }
+        }
+        Ok(received.bytes)
+    }
+}
+
+impl Read for CommandInput {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.is_pipe {
+            return io::stdin().lock().read(out);
+        }
+        match self.receive(out) {
+            Err(Errno::NOTSOCK) => {
+                self.is_pipe = true;
+                self.read(out)
+            }
+            received => Ok(received?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
+    use protocol::RankCall;
+
+    use super::*;
+
+    /// `link` writes what a daemon looks for, and neither knows the other.
+    #[test]
+    fn a_rank_says_whom_it_calls() {
+        let node = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (wanted, nowhere) = (RankCall::new("one", 2), "0.0.0.0:0".parse().unwrap());
+        let config = MeshConfig {
+            rank: 3,
+            addrs: [nowhere, nowhere, node.local_addr().unwrap(), nowhere].map(|a| vec![a]).into(),
+            peers: Some(vec![2]),
+            instance: wanted.instance,
+            epoch: 1,
+            secret: Secret::new([7; 32]),
+            preference: Preference::Tcp,
+            encryption: Encryption::Sealed,
+            host: HostId::current(),
+            latency: Duration::ZERO,
+            deadline: Duration::from_millis(500),
+        };
+        let caller = std::thread::spawn(move || {
+            let listener = Listener::of_calls(link::Calls::default());
+            connect_mesh(&listener, &config, &AtomicBool::new(false)).map(drop)
+        });
+        let (mut called, _) = node.accept().unwrap();
+        let mut bytes = [0; RankCall::BYTES];
+        called.read_exact(&mut bytes).unwrap();
+        assert_eq!(RankCall::read(&bytes), Some(wanted));
+        drop((called, node));
+        assert!(caller.join().unwrap().is_err());
+    }
+}
