@@ -41,10 +41,10 @@ pub(crate) enum WorkerNews {
 
 /// What goes to a worker.
 #[derive(Debug)]
-enum Order {
-    Command(WorkerCommand),
-    /// A connection on which another rank has called it.
-    Call(TcpStream),
+struct Order {
+    command: WorkerCommand,
+    /// A connection that goes along.
+    beside: Option<TcpStream>,
 }
 
 /// A running worker process. Dropping it ends the process gracefully.
@@ -116,9 +116,8 @@ impl WorkerProcess {
 
     /// Passes a command on; one that takes no more commands is killed.
     pub(crate) fn send(&mut self, command: WorkerCommand) {
-        if let Err(mpsc::error::TrySendError::Full(_)) =
-            self.orders.try_send(Order::Command(command))
-        {
+        let order = Order { command, beside: None };
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.orders.try_send(order) {
             self.kill();
         }
     }
@@ -126,7 +125,8 @@ impl WorkerProcess {
     /// Hands it a connection. One that takes none loses it: who called calls again.
     pub(crate) fn call(&self, call: TcpStream) {
         if self.orders.capacity() > COMMANDS_MAX / 2 {
-            let _ = self.orders.try_send(Order::Call(call));
+            let _ =
+                self.orders.try_send(Order { command: WorkerCommand::Called, beside: Some(call) });
         }
     }
 
@@ -172,9 +172,9 @@ async fn supervise(
 /// Writes commands until there are no more, then closes the worker's input.
 async fn speak(mut stdin: UnixStream, mut inbox: mpsc::Receiver<Order>) {
     while let Some(order) = inbox.recv().await {
-        let sent = match order {
-            Order::Command(command) => frames::write(&mut stdin, &command).await,
-            Order::Call(call) => hand_over(&mut stdin, &call).await,
+        let sent = match &order.beside {
+            None => frames::write(&mut stdin, &order.command).await,
+            Some(call) => hand_over(&mut stdin, &order.command, call).await,
         };
         if let Err(error) = sent {
             debug!(%error, "a worker takes no more commands");
@@ -185,9 +185,13 @@ async fn speak(mut stdin: UnixStream, mut inbox: mpsc::Receiver<Order>) {
     let _ = stdin.shutdown().await;
 }
 
-/// Sends a connection beside the first byte of its command.
-async fn hand_over(stdin: &mut UnixStream, call: &TcpStream) -> Result<(), FrameError> {
-    let bytes = frame::encode(&WorkerCommand::Called)?;
+/// Sends a command, and a connection beside its first byte.
+async fn hand_over(
+    stdin: &mut UnixStream,
+    command: &WorkerCommand,
+    call: &TcpStream,
+) -> Result<(), FrameError> {
+    let bytes = frame::encode(command)?;
     let (first, rest) = bytes.split_at(1);
     let send = || {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -195,7 +199,7 @@ async fn hand_over(stdin: &mut UnixStream, call: &TcpStream) -> Result<(), Frame
         let call = [call.as_fd()];
         control.push(SendAncillaryMessage::ScmRights(&call));
         let first = [IoSlice::new(first)];
-        Ok(sendmsg(&*stdin, &first, &mut control, SendFlags::empty()).map_err(io::Error::from)?)
+        sendmsg(&*stdin, &first, &mut control, SendFlags::empty()).map_err(io::Error::from)
     };
     stdin.async_io(Interest::WRITABLE, send).await?;
     Ok(stdin.write_all(rest).await?)
