@@ -59,6 +59,24 @@ fn ranks_are_called_at_their_nodes_ports_alone() {
     assert!(!ports_of(u64::from(a.pid())).is_empty(), "a node is seen to listen");
 }
 
+#[test]
+fn a_call_for_no_worker_ends_at_once_and_half_a_call_soon() {
+    use std::io::{Read, Write};
+    let node = Node::start("a");
+    for begin in [&b"sinewlnk"[..], b"sinew", b""] {
+        let mut call = std::net::TcpStream::connect(node.listen_addr()).unwrap();
+        call.write_all(begin).unwrap();
+        if begin.len() == 8 {
+            call.write_all(&[0; 48]).unwrap();
+        }
+        let since = std::time::Instant::now();
+        // The system may tell of unread bytes.
+        assert!(!matches!(call.read(&mut [0]), Ok(1..)), "{begin:?}");
+        assert!(since.elapsed().as_secs() < 5, "{begin:?}");
+    }
+    assert!(node.run(&["nodes"]).contains("live"));
+}
+
 /// The sockets on which a process listens, as the kernel lists them.
 fn ports_of(pid: u64) -> Vec<String> {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();

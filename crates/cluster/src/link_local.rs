@@ -123,6 +123,12 @@ pub(crate) fn is_bridged(interface: &Interface) -> bool {
         && std::path::Path::new("/sys/class/net").join(&interface.name).join("master").exists()
 }
 
+/// Whether an interface is a bridge, as that of a machine's containers is.
+pub(crate) fn is_bridge(interface: &Interface) -> bool {
+    cfg!(target_os = "linux")
+        && std::path::Path::new("/sys/class/net").join(&interface.name).join("bridge").exists()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

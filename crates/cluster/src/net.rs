@@ -1,7 +1,7 @@
 //! Connections between nodes: TCP, TLS, handshake. Knows keys and versions, no members.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +71,11 @@ pub(crate) enum DialError {
     Refused { reason: String, verdict: Option<Verdict> },
     #[error("{0}")]
     Version(String),
+    #[error(
+        "another node answers there, by its key: one that has this address now, or a reinstalled \
+         one"
+    )]
+    OtherNode,
     #[error("no address is known for it")]
     NoAddress,
 }
@@ -163,7 +168,11 @@ impl Net {
             tcp.set_nodelay(true)?;
             let connector = TlsConnector::from(tls::client_config(&self.identity, pin));
             let name = ServerName::IpAddress(address.ip().into());
-            Ok(TlsStream::from(connector.connect(name, tcp).await?))
+            let connected = connector.connect(name, tcp).await;
+            Ok(TlsStream::from(connected.map_err(|error| match tls::is_unknown_key(&error) {
+                true => DialError::OtherNode,
+                false => error.into(),
+            })?))
         };
         let limit = CONNECT_TIMEOUT;
         timeout(limit, connect).await.map_err(|_| DialError::Timeout(limit))?
@@ -227,25 +236,48 @@ impl Net {
 }
 
 /// The addresses of this machine at which others reach what listens at `listen`: that one, or those
-/// of all interfaces if it is unspecified, those that are good on one network alone last.
+/// of all interfaces if it is unspecified, the likeliest first.
 pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
     if !listen.ip().is_unspecified() {
         return vec![link_local::unscoped(listen)];
     }
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
-    let mut ips: Vec<IpAddr> = interfaces
+    let all = interfaces
         .iter()
         .filter(|interface| !interface.is_loopback())
         .filter(|one| !link_local::is_link_local(one.ip()) || !link_local::is_bridged(one))
-        .map(|interface| interface.ip())
-        .filter(|ip| ip.is_ipv4() || listen.is_ipv6())
-        .collect();
+        .map(|one| (one.ip(), link_local::is_bridge(one)))
+        .filter(|(ip, _)| ip.is_ipv4() || listen.is_ipv6());
+    let ips = likeliest_first(all.collect(), &routed());
+    ips.into_iter().map(|ip| SocketAddr::new(ip, listen.port())).collect()
+}
+
+/// Addresses, each with whether it is a bridge's: first those from which this machine reaches the
+/// world, then those of networks, then bridges, as of containers; last those that are good on one
+/// network alone.
+fn likeliest_first(mut all: Vec<(IpAddr, bool)>, routed: &[IpAddr]) -> Vec<IpAddr> {
     let is_local = |ip: &IpAddr| match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),
     };
-    ips.sort_by_key(|ip| (is_local(ip), ip.is_ipv6()));
-    ips.into_iter().map(|ip| SocketAddr::new(ip, listen.port())).collect()
+    all.sort_by_key(|(ip, is_bridge)| {
+        let is_routed = routed.contains(ip);
+        (is_local(ip), !is_routed && *is_bridge, !is_routed, ip.is_ipv6())
+    });
+    all.into_iter().map(|(ip, _)| ip).collect()
+}
+
+/// From which addresses this machine would call far ones. Nothing is sent: the system is asked
+/// which way it would take.
+fn routed() -> Vec<IpAddr> {
+    // Addresses for documentation: nobody has them.
+    let far = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
+    let from = |(own, far): (&str, &str)| {
+        let socket = UdpSocket::bind(own)?;
+        socket.connect(far)?;
+        socket.local_addr()
+    };
+    far.into_iter().filter_map(|pair| from(pair).ok()).map(|address| address.ip()).collect()
 }
 
 impl Connection {
@@ -291,5 +323,29 @@ impl Connection {
         let refused = HandshakeReply::Refused { reason, verdict };
         // The peer may be gone already; then nobody misses the reason.
         let _ = timeout(ACCEPT_TIMEOUT, frames::write(&mut self.stream, &refused)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_bridges_come_after_what_others_reach() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let all = [
+            ("172.17.0.1", true),
+            ("169.254.9.9", false),
+            ("fd00::5", false),
+            ("10.0.0.5", true),
+            ("192.168.9.1", false),
+            ("172.18.0.1", true),
+        ];
+        let all = all.map(|(text, is_bridge)| (ip(text), is_bridge));
+        // A bridge may be the machine's own network, as of hosts of virtual machines.
+        let found = likeliest_first(all.into(), &[ip("10.0.0.5")]);
+        let expected =
+            ["10.0.0.5", "192.168.9.1", "fd00::5", "172.17.0.1", "172.18.0.1", "169.254.9.9"];
+        assert_eq!(found, expected.map(ip));
     }
 }

@@ -123,6 +123,12 @@ fn unknown_key() -> rustls::Error {
     CertificateError::ApplicationVerificationFailure.into()
 }
 
+/// Whether a connection failed because another node answered than was called.
+pub(crate) fn is_unknown_key(error: &std::io::Error) -> bool {
+    let found = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    found == Some(&unknown_key())
+}
+
 /// Accepts the one key that is pinned.
 #[derive(Debug)]
 struct OneNode {

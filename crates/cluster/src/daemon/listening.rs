@@ -43,7 +43,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may be silent before it says what it is for, and how often one is looked
 /// at that has said a part of it.
-const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 const CALL_PAUSE: Duration = Duration::from_millis(2);
 
 /// What every visitor's task needs.
