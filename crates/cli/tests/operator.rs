@@ -147,6 +147,14 @@ fn keys_are_made_and_revoked_while_the_node_runs() {
 }
 
 #[test]
+fn a_proxy_on_this_machine_needs_a_key_and_no_lan() {
+    let node = Node::start("a");
+    let key = node.run(&["keys", "create", "proxy"]).trim().to_owned();
+    assert_eq!(from_elsewhere(&node, &key), "HTTP/1.1 200 OK");
+    assert_eq!(from_elsewhere(&node, "sk-sinew-wrong"), "HTTP/1.1 401 Unauthorized");
+}
+
+#[test]
 fn an_answer_that_ends_at_a_stop_string_tells_what_of_its_prompt_was_cached() {
     let node = Node::start("a");
     node.run(&["serve", &demo_model()]);

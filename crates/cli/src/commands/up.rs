@@ -84,7 +84,8 @@ fn serve_config(
     stop: &Arc<Notify>,
 ) -> Result<ServeConfig, CliError> {
     let mut config = ServeConfig::new(api, data_dir.make_admin_token()?);
-    if args.lan {
+    // On loopback they are for those who come through a proxy on this machine.
+    if args.lan || api.ip().is_loopback() {
         let keys = KeyFile::new(data_dir.path());
         config.api_keys = Some(ApiKeys::live(move || keys.now()));
     }
