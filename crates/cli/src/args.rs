@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use cluster::Peer;
 use protocol::{InstanceSpec, KeepAlive, SplitOptions};
 
 mod bench;
@@ -212,8 +213,8 @@ pub struct UpArgs {
     #[arg(long, value_name = "FILE")]
     pub fleet_key: Option<PathBuf>,
     /// Address or name of a member to try besides the remembered ones
-    #[arg(long, value_name = "ADDR", value_parser = values::peer)]
-    pub peer: Vec<SocketAddr>,
+    #[arg(long, value_name = "ADDR", value_parser = values::lasting_peer)]
+    pub peer: Vec<Peer>,
     /// Memory for models, such as 48GiB [default: three quarters of this machine's, or nine tenths
     /// of what its GPU has free]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]

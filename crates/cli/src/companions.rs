@@ -5,7 +5,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use cluster::{Node, NodeConfig};
+use cluster::{Node, NodeConfig, Peer};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
@@ -32,7 +32,7 @@ impl Companions {
         for config in configs {
             let mut config = config.clone();
             // Both may have other ports than they remember of each other.
-            config.peers.push(here(first.listen_addr()));
+            config.peers.push(Peer::Address(here(first.listen_addr())));
             let node = Node::start(config).await?;
             companions.following.push(tokio::spawn(follow(first.clone(), node.clone())));
             companions.nodes.push(node);

@@ -15,7 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use store::{Digest, Listed, Places};
 
 use crate::{
-    DeviceConfig, Edge, FleetKey, Machine, NodeDevice, NodeId, PullStatus, Sensors, parse_address,
+    DeviceConfig, Edge, FleetKey, Machine, NodeDevice, NodeId, Peer, PullStatus, Sensors,
+    parse_address,
 };
 
 /// Whether a model's words can be read and written, by its file's header: why not, or what is odd
@@ -38,8 +39,8 @@ pub struct NodeConfig {
     pub announce: bool,
     /// Nodes with the same key become one cluster by themselves.
     pub fleet_key: Option<FleetKey>,
-    /// Members' addresses to try besides the remembered ones.
-    pub peers: Vec<SocketAddr>,
+    /// Where else members may be than where they were last.
+    pub peers: Vec<Peer>,
     /// Nodes of this machine that go where this one goes: with them alone it is in no cluster yet.
     pub companions: Vec<NodeId>,
     /// Program and first arguments that start a worker.

@@ -21,6 +21,7 @@ use crate::daemon::{Call, Daemon, Events, INPUTS_MAX, Kept, System, listen, run}
 use crate::desired::Document;
 use crate::desk::Desk;
 use crate::elsewhere::{self, Found};
+use crate::given::{self, Peer};
 use crate::identity::{Identity, open_data_dir, random};
 use crate::kept::{KeptFile, Saver};
 use crate::lookup::{self, Asked};
@@ -127,6 +128,9 @@ impl Node {
         let listening =
             listen(listener, net, saver, inputs, admission, (pulls.clone(), desk.clone()), closing);
         let (me, told) = ((id, boot, address), (document, told));
+        if config.peers.iter().any(|peer| matches!(peer, Peer::Name { .. })) {
+            tokio::spawn(given::look_up(config.peers.clone(), system.inputs()));
+        }
         let mut daemon = Daemon::new(config, me, told, publisher, Box::new(system));
         daemon.publish();
         let history = daemon.events();

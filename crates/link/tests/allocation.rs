@@ -191,5 +191,8 @@ fn no_lock_is_near_a_message() {
             }
         }
     }
-    assert_eq!(found, [std::path::Path::new("link/src/liveness/mod.rs")]);
+    found.sort();
+    // Heartbeats, and how ranks meet before there are messages.
+    let known = ["link/src/liveness/mod.rs", "link/src/mesh/listener.rs"];
+    assert_eq!(found, known.map(std::path::PathBuf::from));
 }

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
+use cluster::Peer;
+
 /// Where nodes listen for each other, unless they are told otherwise.
 pub const NODE_PORT: u16 = 8751;
 
@@ -20,13 +22,25 @@ pub fn cpus(text: &str) -> Result<Cpus, String> {
     Ok((first..=last).collect())
 }
 
-/// Where a node listens: an address or a name, with a port unless it is the usual one.
+/// Where a node listens now.
 pub fn peer(text: &str) -> Result<SocketAddr, String> {
+    match lasting_peer(text)? {
+        Peer::Address(address) => Ok(address),
+        Peer::Name { host, port } => {
+            let found = (host.as_str(), port).to_socket_addrs().ok();
+            let found = found.and_then(|mut found| found.next());
+            found.ok_or_else(|| format!("no address is known for the name {host}"))
+        }
+    }
+}
+
+/// An address or a name, with a port unless it is the usual one.
+pub fn lasting_peer(text: &str) -> Result<Peer, String> {
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, NODE_PORT));
+        return Ok(Peer::Address(SocketAddr::new(ip, NODE_PORT)));
     }
     let wrong = match cluster::parse_address(text) {
-        Ok(address) => return Ok(address),
+        Ok(address) => return Ok(Peer::Address(address)),
         Err(wrong) => wrong,
     };
     let (host, port) = match text.rsplit_once(':') {
@@ -34,8 +48,7 @@ pub fn peer(text: &str) -> Result<SocketAddr, String> {
         None => (text, Some(NODE_PORT)),
     };
     let Some(port) = port.filter(|_| host_name(host).is_ok()) else { return Err(wrong) };
-    let found = (host, port).to_socket_addrs().ok().and_then(|mut found| found.next());
-    found.ok_or_else(|| format!("no address is known for the name {host}"))
+    Ok(Peer::Name { host: host.to_owned(), port })
 }
 
 /// Longer ones are cut where they are shown.
@@ -132,6 +145,8 @@ mod tests {
         assert_eq!(at("10.0.0.5:9"), Ok("10.0.0.5:9".to_owned()));
         assert_eq!(at("[fd00::1]"), Ok("[fd00::1]:8751".to_owned()));
         assert!(peer("localhost").is_ok_and(|at| at.ip().is_loopback() && at.port() == 8751));
+        let later = Peer::Name { host: "no-such-name.invalid".to_owned(), port: 8751 };
+        assert_eq!(lasting_peer("no-such-name.invalid"), Ok(later));
         assert!(at("no-such-name.invalid:8751").unwrap_err().contains("no-such-name.invalid"));
         assert!(at("a b").unwrap_err().contains("expected an address"));
     }

@@ -163,6 +163,8 @@ pub(crate) enum Event {
         address: SocketAddr,
         found: Option<Found>,
     },
+    /// Where the members may be that a person named.
+    PeersFound(Vec<SocketAddr>),
     /// What the machine says of itself was read.
     Sensed(Machine, Sensors),
     /// What this node's threads read from memory was measured.

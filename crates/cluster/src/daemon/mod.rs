@@ -51,6 +51,7 @@ use store::Digest;
 use tokio::sync::watch;
 
 use crate::desired::{Desired, Document};
+use crate::given;
 use crate::growth::Growth;
 use crate::instance::Instance;
 use crate::invites::Invites;
@@ -111,6 +112,8 @@ pub(crate) struct Daemon {
     ticks: u64,
     journal: Journal,
     /// Of this node's threads together, once it is measured.
+    /// Where members may be that a person named.
+    given: Vec<SocketAddr>,
     speed: Option<placement::Speed>,
     remeasuring: Remeasuring,
     machine: Machine,
@@ -169,6 +172,7 @@ impl Daemon {
             remeasuring: Remeasuring::new(me, config.fleet_key.is_some()),
             membership: Membership::new(me, outside.now()),
             desired: Desired::new(me, document, outside.signer()),
+            given: given::addresses(&config.peers),
             config,
             me,
             boot,
@@ -297,6 +301,7 @@ impl Daemon {
             }
             Event::ReadSpeed(speed) => self.speed_measured(speed),
             Event::Measured { peer, address, found } => self.measured(peer, address, found),
+            Event::PeersFound(addresses) => self.given = addresses,
             Event::Sensed(machine, sensors) => self.sensed(machine, sensors),
             Event::BulkAsked { peer, digest, reply } => {
                 drop(reply.send(self.file_for(peer, digest)));

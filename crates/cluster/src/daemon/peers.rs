@@ -91,8 +91,8 @@ impl Daemon {
     }
 
     fn dial(&mut self, peer: NodeId, mut addresses: Vec<SocketAddr>) {
-        // Nobody knows whose the configured addresses are: the pinned key tells.
-        addresses.extend(self.config.peers.iter().copied());
+        // Nobody knows whose the given addresses are: the pinned key tells.
+        addresses.extend(self.given.iter().copied());
         self.outside.dial(peer, addresses);
     }
 

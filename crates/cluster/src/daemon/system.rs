@@ -104,6 +104,11 @@ impl System {
         (self.lobby.clone(), self.belonging.subscribe(), fleet_key, self.processes.clone())
     }
 
+    /// Where events go.
+    pub(crate) fn inputs(&self) -> mpsc::Sender<Event> {
+        self.inputs.clone()
+    }
+
     /// Ends when the daemon does.
     pub(crate) fn closing(&self) -> watch::Receiver<()> {
         self.closing.subscribe()

@@ -80,7 +80,7 @@ impl Daemon {
             let mut members = membership.members();
             ours.contains(&address) || members.any(|member| member.addresses.contains(&address))
         };
-        let given = self.config.peers.iter().filter(|address| !is_known(address));
+        let given = self.given.iter().filter(|address| !is_known(address));
         let near = near.into_iter().map(|(id, addresses)| (Target::Node(id), addresses));
         near.chain(given.map(|at| (Target::Address(*at), vec![*at]))).collect()
     }

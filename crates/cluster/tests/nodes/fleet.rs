@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cluster::FleetKey;
+use cluster::{FleetKey, Peer};
 
 use crate::support::{Home, live, until};
 
@@ -42,6 +42,11 @@ pub async fn sixteen_started_at_once_are_one_cluster_and_others_are_not_in_it() 
     }
 }
 
+/// A node as a peer that a person names.
+fn at(home: &Home) -> Peer {
+    Peer::Address(home.node.listen_addr())
+}
+
 pub async fn a_fleet_without_announcements_meets_at_given_addresses() {
     let key = FleetKey::generate();
     let with = async |name, peers| {
@@ -52,14 +57,13 @@ pub async fn a_fleet_without_announcements_meets_at_given_addresses() {
         .await
     };
     let a = with("a", vec![]).await;
-    let (b, c) =
-        (with("b", vec![a.node.listen_addr()]).await, with("c", vec![a.node.listen_addr()]).await);
+    let (b, c) = (with("b", vec![at(&a)]).await, with("c", vec![at(&a)]).await);
     for home in [&a, &b, &c] {
         live(&home.node, 3).await;
     }
     // Another key at the same address changes nothing.
     let stranger = Home::with("stranger", |config| {
-        config.peers = vec![a.node.listen_addr()];
+        config.peers = vec![at(&a)];
         config.fleet_key = Some(FleetKey::generate());
     })
     .await;
@@ -69,9 +73,9 @@ pub async fn a_fleet_without_announcements_meets_at_given_addresses() {
 
     // Two clusters of the fleet become one, by an address that one node of one of them was given.
     let d = with("d", vec![]).await;
-    let e = with("e", vec![d.node.listen_addr()]).await;
+    let e = with("e", vec![at(&d)]).await;
     live(&d.node, 2).await;
-    let f = with("f", vec![a.node.listen_addr(), e.node.listen_addr()]).await;
+    let f = with("f", vec![at(&a), at(&e)]).await;
     for home in [&a, &b, &c, &d, &e, &f] {
         live(&home.node, 6).await;
     }
