@@ -34,6 +34,13 @@ pub enum Error {
     Unreachable { addresses: String, why: String },
     #[error("joining was refused: {0}")]
     JoinRefused(String),
+    #[error(
+        "the machine at {address} has the identity of this one: one is a copy of the other. Give \
+         one of the two its own, which takes it out of its cluster: sinew stop --node, then rm \
+         {path}/identity.key {path}/members.* {path}/desired.*, then sinew up",
+        path = .data_dir.display()
+    )]
+    Twin { address: SocketAddr, data_dir: PathBuf },
     #[error("the fleet key cannot be read from {}: {source}", path.display())]
     KeyFile { path: PathBuf, source: std::io::Error },
     #[error("{} is not used as a fleet key: {why}", path.display())]

@@ -8,6 +8,7 @@ use tracing::{info, warn};
 use super::Daemon;
 use super::peers::View;
 use crate::invite::{ADDRESSES_MAX, JoinCode};
+use crate::link_local::unscoped;
 use crate::members::{MEMBERS_MAX, Member, Members};
 use crate::membership;
 use crate::net::{DialError, Net};
@@ -103,6 +104,12 @@ impl Daemon {
     fn check_code(&self, code: &str) -> Result<JoinCode> {
         let code = JoinCode::decode(code)?;
         if code.fingerprint == fingerprint(self.me) {
+            let ours = self.outside.addresses();
+            if let [first, ..] = code.addresses[..]
+                && !code.addresses.iter().any(|address| ours.contains(&unscoped(*address)))
+            {
+                return Err(Error::Twin { address: first, data_dir: self.config.data_dir.clone() });
+            }
             let why = "this is this node's own code; use it on the machine that is to join";
             return Err(Error::JoinRefused(why.to_owned()));
         }

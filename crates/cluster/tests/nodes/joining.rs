@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use cluster::{Error, Node, NodeState};
 
-use crate::support::{Home, MINUTE, cluster, config, live, until};
+use crate::support::{Home, LOOPBACK, MINUTE, cluster, config, live, until};
 
 pub async fn a_code_joins_both_sides_for_good() {
     let (a, b) = (Home::new("a").await, Home::new("b").await);
@@ -42,6 +42,15 @@ pub async fn wrong_codes_are_refused_for_the_right_reason() {
 
     let own = b.node.invite(MINUTE).await.unwrap().code;
     assert!(refused(&own).await.contains("own code"));
+
+    // A machine made from another's image has its key.
+    let twin = tempfile::tempdir().unwrap();
+    std::fs::copy(a.dir.path().join("identity.key"), twin.path().join("identity.key")).unwrap();
+    let twin = Node::start(config(twin.path(), "twin", LOOPBACK.parse().unwrap())).await.unwrap();
+    let code = a.node.invite(MINUTE).await.unwrap().code;
+    let refused_twin = twin.join(&code).await.unwrap_err().to_string();
+    assert!(refused_twin.contains("one is a copy of the other"), "{refused_twin}");
+    twin.shutdown().await;
 
     // Wrong codes are counted: after ten of them even a good one has to wait.
     let stale = a.node.invite(Duration::ZERO).await.unwrap().code;
