@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use cluster::Peer;
 use protocol::{InstanceSpec, KeepAlive, SplitOptions};
 
 mod bench;
@@ -214,7 +213,7 @@ pub struct UpArgs {
     pub fleet_key: Option<PathBuf>,
     /// Address or name of a member to try besides the remembered ones
     #[arg(long, value_name = "ADDR", value_parser = values::lasting_peer)]
-    pub peer: Vec<Peer>,
+    pub peer: Vec<cluster::Peer>,
     /// Memory for models, such as 48GiB [default: three quarters of this machine's, or nine tenths
     /// of what its GPU has free]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
