@@ -77,7 +77,11 @@ fn settings_name_the_address_that_was_asked_and_nothing_hostile() {
     let text = claude["text"].as_str().unwrap();
     assert!(text.contains("http://studio.local:8750") && text.contains("YOUR-API-KEY"), "{text}");
     assert!(claude["about"].as_str().unwrap().contains("has 1024"), "{claude}");
-    for base in ["javascript:alert(1)", "http://a%27b", "x", "ftp://a", "http://a$(b)", ""] {
+    let below = get(server.addr, "/sinew/v1/clients?base=https://home.local/ai/", &[]).json();
+    assert!(below.to_string().contains("https://home.local/ai/v1"), "{below}");
+    for base in
+        ["javascript:alert(1)", "http://a%27b", "x", "ftp://a", "http://a$(b)", "http://a/$(b)", ""]
+    {
         let reply = get(server.addr, &format!("/sinew/v1/clients?base={base}"), &[]);
         assert_eq!(reply.status, 400, "{base}: {reply:?}");
     }

@@ -89,3 +89,18 @@ fn text_cannot_become_markup() {
         assert!(!html.contains(inline), "the page contains {inline}");
     }
 }
+
+/// A proxy may show the page below a path of its own.
+#[test]
+fn the_page_asks_for_nothing_by_an_absolute_path() {
+    let server = server();
+    for (path, _) in files() {
+        let body = get(server.addr, &path, &[BROWSER]).body;
+        for quote in ['"', '\'', '`'] {
+            for root in ["assets/", "sinew/", "v1/"] {
+                let absolute = format!("{quote}/{root}");
+                assert!(!body.contains(&absolute), "{path} contains {absolute}");
+            }
+        }
+    }
+}

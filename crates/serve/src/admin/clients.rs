@@ -39,11 +39,12 @@ pub(super) async fn clients(
     Ok(Json(programs(&target).iter().map(told).collect()))
 }
 
-/// Scheme, host and port, and nothing that could be taken for a command.
+/// Scheme, host and port, and the path below which a proxy shows this node; nothing that could be
+/// taken for a command.
 fn origin(base: &str) -> Result<String, ApiError> {
     let wrong = || {
         let message =
-            format!("base is {base:?}; it must be an origin such as http://localhost:8750");
+            format!("base is {base:?}; it must be an address such as http://localhost:8750");
         ApiError::invalid_value("base", message)
     };
     let uri: Uri = base.parse().map_err(|_| wrong())?;
@@ -52,7 +53,11 @@ fn origin(base: &str) -> Result<String, ApiError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
     let authority = authority.filter(|text| text.chars().all(is_plain));
     let (Some(scheme), Some(authority)) = (scheme, authority) else { return Err(wrong()) };
-    Ok(format!("{scheme}://{authority}"))
+    let path = uri.path().trim_end_matches('/');
+    if !path.chars().all(|c| is_plain(c) || c == '/') {
+        return Err(wrong());
+    }
+    Ok(format!("{scheme}://{authority}{path}"))
 }
 
 fn told(program: &Program) -> Value {

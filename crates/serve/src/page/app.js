@@ -73,7 +73,7 @@ let shownAt = null;
 
 async function poll() {
   try {
-    const response = await get("/sinew/v1/status");
+    const response = await get("sinew/v1/status");
     const isLocked = response.status === 401;
     byId("key-form").hidden = !isLocked;
     byId("content").hidden = isLocked;

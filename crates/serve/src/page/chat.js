@@ -150,7 +150,7 @@ async function ask(text) {
   const controller = new AbortController();
   setRunning(controller);
   try {
-    const response = await fetch("/v1/chat/completions", {
+    const response = await fetch("v1/chat/completions", {
       method: "POST",
       headers: headers({ "Content-Type": "application/json" }),
       body: JSON.stringify(body),

@@ -13,8 +13,9 @@ export async function showConnect(models) {
   if (shownFor === model) return;
   shownFor = model;
   try {
-    const query = new URLSearchParams({ base: location.origin, model, key: apiKey() ? "1" : "0" });
-    const response = await get(`/sinew/v1/clients?${query}`);
+    const base = new URL(".", document.baseURI).href;
+    const query = new URLSearchParams({ base, model, key: apiKey() ? "1" : "0" });
+    const response = await get(`sinew/v1/clients?${query}`);
     if (!response.ok) throw new Error(String(response.status));
     setups = await response.json();
   } catch {

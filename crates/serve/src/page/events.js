@@ -22,7 +22,7 @@ export async function follow() {
   const opened = Date.now();
   try {
     const after = known.at(-1)?.id ?? 0;
-    const response = await fetch(`/sinew/v1/events?after=${after}`, { headers: headers() });
+    const response = await fetch(`sinew/v1/events?after=${after}`, { headers: headers() });
     if (!response.ok) throw new Error(String(response.status));
     for await (const { data } of parse(response.body)) {
       if (data) add(JSON.parse(data), isFirst && Date.now() - opened < 1000);

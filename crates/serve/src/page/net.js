@@ -39,7 +39,7 @@ export async function refusal(response) {
 
 /** Asks the node to do something that only its owner may. */
 export async function administer(path, body = {}, signal = undefined) {
-  const response = await fetch(`/sinew/v1/${path}`, {
+  const response = await fetch(`sinew/v1/${path}`, {
     method: "POST",
     headers: {
       "Content-Type": "application/json",
