@@ -48,7 +48,6 @@ mod usage;
 mod width;
 mod wrap;
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -165,7 +164,7 @@ fn start_logging(folder: Option<&Path>) {
         }),
         Err(_) => at_least(LevelFilter::WARN),
     };
-    let colours = std::io::stderr().is_terminal();
+    let colours = output::obeys(&std::io::stderr());
     let to_stderr = tracing_subscriber::fmt::layer().with_target(false).with_ansi(colours);
     let to_stderr = to_stderr.with_writer(std::io::stderr).with_filter(filter);
     // A folder that cannot be written is told by what the command itself wants to write there.

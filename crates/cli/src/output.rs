@@ -4,6 +4,7 @@
 //! a command's answer from where it should go is: a script would take a full disk for an empty
 //! cluster.
 
+use std::ffi::OsStr;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -28,6 +29,16 @@ fn within(text: Arguments<'_>, is_terminal: bool) -> String {
     let text = text.to_string();
     let text = hints::complete(&text).into_owned();
     if is_terminal { width::fold(&text, width::columns()) } else { text }
+}
+
+/// Whether a stream leads to a terminal that obeys escape sequences. One that calls itself dumb, as
+/// that of an editor or of a build server, shows them.
+pub fn obeys(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && !is_dumb(std::env::var_os("TERM").as_deref())
+}
+
+fn is_dumb(term: Option<&OsStr>) -> bool {
+    term.is_some_and(|term| term == "dumb")
 }
 
 /// Writes a piece of an answer, at once.
@@ -57,4 +68,15 @@ pub fn finish() -> Result<(), CliError> {
     note(io::stdout().flush());
     let failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner).take();
     failed.map_or(Ok(()), Err).doing("cannot write to standard output")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_that_calls_itself_dumb_obeys_nothing() {
+        assert!(is_dumb(Some(OsStr::new("dumb"))));
+        assert!(!is_dumb(Some(OsStr::new("xterm-256color"))) && !is_dumb(None));
+    }
 }

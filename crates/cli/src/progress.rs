@@ -1,7 +1,7 @@
 //! A line on a terminal's standard error that shows how far a model is loaded. Where standard error
 //! is no terminal, nothing is written.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use gguf::{Directory, File, ReadError, Source, Strided};
 
-use crate::{table, width};
+use crate::{output, table, width};
 
 /// Often enough to look smooth, too seldom to cost anything.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ pub struct ProgressLine {
 
 impl ProgressLine {
     pub fn new() -> Self {
-        Self { terminal: std::io::stderr().is_terminal(), started: Instant::now() }
+        Self { terminal: output::obeys(&std::io::stderr()), started: Instant::now() }
     }
 
     /// Shows how much of `total` bytes is done, and how fast.
@@ -70,7 +70,7 @@ pub struct ProgressLines {
 
 impl ProgressLines {
     pub fn new() -> Self {
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = output::obeys(&std::io::stderr());
         // Nobody needs to be asked where nothing is shown.
         let columns = if terminal { width::columns() } else { usize::MAX };
         Self { terminal, columns, shown: 0, begun: Vec::new() }

@@ -1,7 +1,9 @@
 //! What the command line was given and cannot be, in words: of numbers the standard library says
 //! only that a digit is invalid.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
+
+use crate::output;
 
 /// What it says, and what that means for who typed it.
 const PLAIN: [(&str, &str); 6] = [
@@ -18,7 +20,7 @@ pub fn print(error: &clap::Error) -> io::Result<()> {
     let styled = error.render();
     match error.use_stderr() {
         true => {
-            let is_terminal = io::stderr().is_terminal();
+            let is_terminal = output::obeys(&io::stderr());
             let text = if is_terminal { styled.ansi().to_string() } else { styled.to_string() };
             write!(io::stderr(), "{}", in_words(text))
         }

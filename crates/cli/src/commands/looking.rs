@@ -1,7 +1,7 @@
 //! Commands with which a person looks on: status, events, logs, page.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::logs;
+use crate::output;
 use crate::table;
 
 /// How often a log that is followed is looked at.
@@ -36,7 +37,7 @@ pub fn status(args: &QueryArgs) -> Result<(), CliError> {
     if !events.is_empty() {
         say!("\nlately (sinew events has all):");
     }
-    let paint = paints(std::io::stdout().is_terminal());
+    let paint = paints(output::obeys(&std::io::stdout()));
     events.iter().rev().take(LATELY).rev().for_each(|event| say!("{}", line(event, paint)));
     Ok(())
 }
@@ -79,7 +80,7 @@ fn summary(status: &ClusterStatus, api: &str) -> Vec<String> {
 
 pub fn events(args: &EventsArgs) -> Result<(), CliError> {
     let client = Client::find(&DataDir::find(&args.query.data_dir)?)?;
-    let paint = paints(std::io::stdout().is_terminal());
+    let paint = paints(output::obeys(&std::io::stdout()));
     let mut wrong = None;
     client.events(0, args.follow, |event| {
         if args.problems && matches!(event.tone, Tone::Good | Tone::Info) {

@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::interrupt::Interrupt;
+use crate::output;
 use rates::Rates;
 use screen::{Key, Screen};
 
@@ -43,7 +44,7 @@ enum News {
 }
 
 pub fn top(args: &TopArgs) -> Result<(), CliError> {
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+    if !output::obeys(&std::io::stdout()) || !std::io::stdin().is_terminal() {
         let text = "top needs a terminal to draw on and to read keys from. For a file or a program there \
                     are: sinew status --json, sinew events --json";
         return Err(CliError::Usage(text.to_owned()));
