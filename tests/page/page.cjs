@@ -152,7 +152,7 @@ async function aDownloadIsShownAndCancelled(page) {
     window.realFetch = window.fetch;
     const line = JSON.stringify({ status: "pulling", instance: "", ...real });
     window.fetch = (path, options) => {
-      if (path !== "/sinew/v1/serve") return window.realFetch(path, options);
+      if (path !== "sinew/v1/serve") return window.realFetch(path, options);
       const body = new ReadableStream({
         start(controller) {
           controller.enqueue(new TextEncoder().encode(`${line}\n`));
