@@ -79,11 +79,13 @@ impl Call<'_> {
     fn plan_repo(&self, name: &RepoName, room: Option<&Room>) -> Result<Plan, HubError> {
         let listing = self.list(name)?;
         let (variant, why) = choose(&name.repo, &listing.files, &name.want, room)?;
+        // What stands beside the model must not be taken for it, whatever else is there.
+        let beside = if variant.is_beside() { store::shelves::BESIDE } else { "" };
         Ok(Plan {
             name: format!("{}:{}", name.repo, variant.label),
             why: format!("{}, {}: {why}", variant.label, size(variant.bytes())),
             files: variant.files,
-            folder: name.repo.split('/').collect(),
+            folder: PathBuf::from(&name.repo).join(beside),
             source: Source::Repo { repo: name.repo.clone(), commit: listing.commit },
         })
     }

@@ -22,3 +22,10 @@ pub enum StoreError {
     )]
     NotOurs { name: String, shelf: Shelf, path: PathBuf },
 }
+
+impl StoreError {
+    /// Whether there is no such model, so that it may be looked for elsewhere.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Unknown { .. })
+    }
+}

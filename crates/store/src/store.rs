@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::index::{Index, Stamp};
+use crate::naming::{Located, clean, named, not_a_file};
 use crate::shelves::{self, Places, Shelf, Shelved};
-use crate::{Digest, HashWatch, StoreError, Tree, quant_rank};
+use crate::{Digest, HashWatch, StoreError, Tree};
 
 /// How long a look at the shelves serves: folders on a network drive are slow, and one question
 /// makes several looks.
@@ -278,7 +279,7 @@ impl Store {
             let io = |source| StoreError::Io { path: path.to_path_buf(), source };
             let folder = fs::canonicalize(path.parent().unwrap_or(path)).map_err(io)?;
             let path = folder.join(path.file_name().unwrap_or_default());
-            return Ok(Located { name: name_of(&path), path });
+            return Ok(Located { name: crate::naming::name_of(&path), path });
         }
         match (self.locate_name(name_or_path), metadata) {
             (Some(found), _) => Ok(found),
@@ -289,7 +290,11 @@ impl Store {
 
     fn locate_name(&self, name: &str) -> Option<Located> {
         let shelved = self.look();
-        named(&shelved, name).or_else(|| named(&self.look_now(), name))
+        let find = |shelved: &[Shelved]| {
+            let all: Vec<&Shelved> = shelved.iter().collect();
+            named(&all, name).map(|(_, located)| located)
+        };
+        find(&shelved).or_else(|| find(&self.look_now()))
     }
 
     fn unknown(&self, name: &str) -> StoreError {
@@ -337,75 +342,6 @@ impl Store {
         // The index is consistent after every statement, so a panic elsewhere does not spoil it.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A model and the name under which clients ask for it.
-struct Located {
-    name: String,
-    path: PathBuf,
-}
-
-/// The model of a name: its own, its file's, or its repository's; of several quantisations the
-/// usual one.
-fn named(shelved: &[Shelved], asked: &str) -> Option<Located> {
-    let is_same = |name: &str| name.eq_ignore_ascii_case(asked);
-    let by_file = |model: &&Shelved| {
-        let stem = model.path.file_stem().unwrap_or_default().to_string_lossy();
-        let file = model.path.file_name().unwrap_or_default().to_string_lossy();
-        name_of(&model.path) == asked || stem == asked || file == asked
-    };
-    let own = |model: &Shelved| Located { name: name_of(&model.path), path: model.path.clone() };
-    let told = |model: &Shelved| {
-        let bare = asked.strip_suffix(":latest").unwrap_or(asked);
-        Located { name: clean(bare), path: model.path.clone() }
-    };
-    if let Some(found) = shelved.iter().find(|model| is_same(&model.name)) {
-        let is_file = name_of(&found.path) == found.name;
-        return Some(if is_file { own(found) } else { told(found) });
-    }
-    if let Some(found) = shelved.iter().find(by_file) {
-        return Some(own(found));
-    }
-    let bare = asked.strip_suffix(":latest").unwrap_or(asked);
-    let of_repo = shelved.iter().filter_map(|model| {
-        let (repo, tag) = model.name.rsplit_once(':')?;
-        if !repo.eq_ignore_ascii_case(bare) {
-            return None;
-        }
-        let rank = if tag == "latest" { Some(0) } else { quant_rank(tag) };
-        // Ollama's tags are sizes, and one stands for another only where it is called so.
-        (rank.is_some() || model.shelf != Shelf::Ollama)
-            .then_some((rank.unwrap_or(usize::MAX), model))
-    });
-    of_repo.min_by_key(|(rank, _)| *rank).map(|(_, model)| told(model))
-}
-
-fn not_a_file(path: &Path, metadata: &fs::Metadata) -> StoreError {
-    let what = if metadata.is_dir() { "a folder" } else { "a device or a pipe" };
-    let mut inside: Vec<String> = fs::read_dir(path)
-        .map(|entries| entries.flatten().map(|entry| entry.path()).filter(|path| is_gguf(path)))
-        .map(|paths| paths.map(|path| clean(&path.to_string_lossy())).collect())
-        .unwrap_or_default();
-    inside.sort();
-    let holds = inside.first().map_or(String::new(), |first| format!(", such as {first}"));
-    StoreError::NotAFile { path: path.to_path_buf(), what, holds }
-}
-
-/// How clients ask for a model: its file's name without extension and number of its part.
-pub(crate) fn name_of(path: &Path) -> String {
-    let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    clean(&gguf::part_name(path).map_or_else(stem, |(name, _, _)| name))
-}
-
-/// A name without what a terminal would obey.
-pub(crate) fn clean(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-/// Whether a file is a model, or the first part of one.
-fn is_gguf(path: &Path) -> bool {
-    let first = gguf::part_name(path).is_none_or(|(_, number, _)| number == 1);
-    first && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
 #[cfg(test)]

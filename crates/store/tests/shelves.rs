@@ -96,6 +96,46 @@ fn parts_in_the_hub_s_cache_are_one_model() {
 }
 
 #[test]
+fn a_name_means_one_file_of_a_repository() {
+    let disk = Disk::new();
+    let put = |path: &str| disk.write(&format!("data/models/{path}"), &format!("GGUF{path}"));
+    let main = put("org/r/m-Q4_K_M.gguf");
+    let xl = put("org/r/m-UD-Q4_K_XL.gguf");
+    let draft = put("org/r/beside/draft/m-Q4_K_M.gguf");
+    let other = put("org/r@v1/m-Q4_K_M.gguf");
+    let branch = put("org/r@refs%2Fpr%2F1/sub/m-Q8_0.gguf");
+    let alone = put("org/s/beside/s-0.5b-Q4_K_M.gguf");
+    let store = disk.store(&[]);
+    for (name, path) in [
+        ("org/r", &main),
+        ("org/r:q4_k_m", &main),
+        ("org/r:m-Q4_K_M.gguf", &main),
+        ("org/r:Q4_K_XL", &xl),
+        ("ORG/r:UD-Q4_K_XL", &xl),
+        ("org/r:draft/m-Q4_K_M.gguf", &draft),
+        ("org/r@v1", &other),
+        ("org/r@v1:m-Q4_K_M.gguf", &other),
+        ("org/r@v1:Q4_K", &other),
+        ("org/r@refs/pr/1:sub/m-Q8_0.gguf", &branch),
+        ("org/r@refs/pr/1:m-Q8_0.gguf", &branch),
+        ("org/s:s-0.5b-Q4_K_M.gguf", &alone),
+    ] {
+        assert_eq!(found(&store, name), *path, "{name}");
+    }
+    for name in ["org/r:Q4_K", "org/r:x-Q4_K_M.gguf", "org/s", "org/s:Q4_K_M", "org/r:Q8_0"] {
+        assert!(store.resolve(name).is_err(), "{name}");
+    }
+    let list: Vec<String> = names(&store).into_iter().map(|(name, _)| name).collect();
+    for name in list {
+        assert!(store.resolve(&name).is_ok(), "{name} is found by its own name");
+    }
+    // What another program has beside the model is not the model either.
+    disk.write(".lmstudio/models/p/q/mtp-q-Q8_0.gguf", "GGUF");
+    let store = disk.store(&[]);
+    assert!(store.resolve("p/q").is_err() && store.resolve("p/q:mtp-q-Q8_0.gguf").is_ok());
+}
+
+#[test]
 fn ollama_s_blobs_go_by_ollama_s_names() {
     let disk = Disk::new();
     let blob = |hex: char| format!(".ollama/models/blobs/sha256-{}", hex.to_string().repeat(64));

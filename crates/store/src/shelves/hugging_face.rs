@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{Shelf, Shelved, models_below, repo_name, shelved};
+use super::{Shelf, Shelved, label, models_below, of_repository};
 
 pub(super) fn scan(dir: &Path) -> Vec<Shelved> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
@@ -25,7 +25,9 @@ fn scan_repo(dir: &Path) -> Vec<Shelved> {
     // A cache that was filled by commit has no `main`; then any snapshot serves.
     let root = if main.is_dir() && main != snapshots { main } else { snapshots };
     let models = models_below(&root).into_iter();
-    models
-        .filter_map(|path| shelved(path.clone(), repo_name(&repo, &path), &Shelf::HuggingFace))
-        .collect()
+    let found = models.filter_map(|path| {
+        let inside = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().into_owned();
+        of_repository(path, &repo, &inside, &Shelf::HuggingFace)
+    });
+    label(found.collect())
 }

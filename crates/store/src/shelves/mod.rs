@@ -10,6 +10,7 @@ mod llama_cpp;
 mod ollama;
 mod places;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,10 +19,16 @@ use serde::{Deserialize, Serialize};
 
 pub use places::Places;
 
+use crate::repository::{InRepository, is_marked_beside, labels};
+
 /// Files looked at on one shelf: a folder that was named by mistake (a whole disk) must end.
 const FILES_MAX: usize = 10_000;
 /// Folders below a shelf: publisher, repository, snapshot, and some of the repository's own.
 const DEPTH_MAX: usize = 8;
+
+/// A folder of a repository in this node's own folder: what is fetched into it stands beside the
+/// repository's model.
+pub const BESIDE: &str = "beside/";
 
 /// Whose order a model lies in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -48,6 +55,9 @@ pub struct Shelved {
     /// Of all parts.
     pub bytes: u64,
     pub shelf: Shelf,
+    /// Its path within its repository, where the shelf tells one.
+    #[serde(skip)]
+    pub inside: Option<String>,
 }
 
 impl fmt::Display for Shelf {
@@ -92,11 +102,45 @@ fn shelved(path: PathBuf, name: String, shelf: &Shelf) -> Option<Shelved> {
         bytes += metadata.len();
     }
     begins_as_gguf(&path).then(|| Shelved {
-        name: crate::store::clean(&name),
+        name: crate::naming::clean(&name),
         path,
         bytes,
         shelf: shelf.clone(),
+        inside: None,
     })
+}
+
+/// A file of a repository as a model on a shelf; [`label`] completes its name.
+fn of_repository(path: PathBuf, repo: &str, inside: &str, shelf: &Shelf) -> Option<Shelved> {
+    let inside = Some(crate::naming::clean(inside));
+    shelved(path, repo.to_owned(), shelf).map(|model| Shelved { inside, ..model })
+}
+
+/// Puts each model's label behind the name of its repository.
+fn label(mut found: Vec<Shelved>) -> Vec<Shelved> {
+    let mut repos: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (at, model) in found.iter().enumerate().filter(|(_, model)| model.inside.is_some()) {
+        repos.entry(model.name.clone()).or_default().push(at);
+    }
+    for (repo, all) in repos {
+        let file = |at: &usize| {
+            let Shelved { inside, bytes, shelf, .. } = &found[*at];
+            let path = inside.clone().unwrap_or_default();
+            // In this node's folder its place says what the hub said; see `Shelf::Own`.
+            let is_beside = match shelf {
+                Shelf::Own => path.starts_with(BESIDE),
+                _ => is_marked_beside(&repo, &path),
+            };
+            let path = path.strip_prefix(BESIDE).unwrap_or(&path).to_owned();
+            InRepository { path, bytes: *bytes, is_beside }
+        };
+        let files: Vec<InRepository> = all.iter().map(file).collect();
+        for ((at, label), file) in all.into_iter().zip(labels(&files)).zip(files) {
+            found[at].name = format!("{repo}:{label}");
+            found[at].inside = Some(file.path);
+        }
+    }
+    found
 }
 
 fn begins_as_gguf(path: &Path) -> bool {
@@ -138,11 +182,4 @@ fn descend(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
 fn is_model_name(path: &Path, lower: &str) -> bool {
     let is_first = gguf::part_name(path).is_none_or(|(_, number, _)| number == 1);
     is_first && lower.ends_with(".gguf") && !lower.contains("mmproj") && !lower.contains("imatrix")
-}
-
-/// `org/repo:QUANT` of a file in a repository; its stem stands for a quantisation that is not told.
-fn repo_name(repo: &str, path: &Path) -> String {
-    let stem = crate::store::name_of(path);
-    let quant = crate::quant_of(&stem);
-    format!("{repo}:{}", quant.unwrap_or(stem))
 }
