@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cluster::InstanceSpec;
 use hub::{Hub, HubError, Name, Progress, Room, Settings, Stage};
-use store::{Places, Store, StoreError};
+use store::{Places, Store};
 
 use crate::data_dir::DataDir;
 use crate::error::CliError;
@@ -83,13 +83,11 @@ pub fn fetch_for(request: &mut InstanceSpec, data_dir: &DataDir) -> Result<(), C
 /// # Errors
 /// It is something that is no model.
 pub fn find(store: &Store, name: &str) -> Result<Option<PathBuf>, CliError> {
-    match store.path_of(&for_node(name)) {
-        Ok(path) => return Ok(Some(path)),
-        Err(StoreError::Unknown { .. }) => {}
-        Err(error) => return Err(error.into()),
+    match cluster::locate(store, &for_node(name)) {
+        Ok((_, path)) => Ok(Some(path)),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    let Ok(Name::Repo(repo)) = Name::parse(name) else { return Ok(None) };
-    Ok(store.path_of(&repo.to_string()).ok())
 }
 
 /// Fetches a model into the node's folder, telling `on_progress`.

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::copies;
-use crate::lookup::{Asked, find};
+use crate::lookup::{Asked, find, locate};
 use crate::net::Net;
 use crate::sharing::{self, Holders, Neighbour, Told};
 use crate::swarm::Swarm;
@@ -226,7 +226,7 @@ impl Pulls {
         model: &str,
         room: Option<Room>,
     ) -> Result<watch::Receiver<PullStatus>> {
-        let name = match self.store.path_of(model) {
+        let name = match locate(&self.store, model) {
             // It is here: all that is left is to hash it.
             Ok(_) => None,
             Err(error @ StoreError::NotAFile { .. }) => {

@@ -74,7 +74,9 @@ fn list(inner: &mut Inner, request: &Request, api: &str, query: &str) -> Answer 
     match what {
         "refs" => {
             let main = json!({ "name": "main", "ref": "refs/heads/main", "targetCommit": commit });
-            Answer::json(200, &json!({ "branches": [main], "tags": [], "converts": [] }))
+            let tag = |name: &String| json!({ "name": name, "targetCommit": commit });
+            let tags: Vec<Value> = repo.tags.iter().map(tag).collect();
+            Answer::json(200, &json!({ "branches": [main], "tags": tags, "converts": [] }))
         }
         "tree" if [commit.as_str(), "main"].contains(&rest) => {
             let lies = inner.has(|fault| *fault == Fault::WrongDigest);

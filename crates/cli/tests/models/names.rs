@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::common::demo_model;
 use super::{REPO, World, another_model};
@@ -14,6 +14,46 @@ fn names(world: &World) -> Vec<String> {
     let list: Value = serde_json::from_str(&world.stdout(&["list", "--json"])).unwrap();
     let list = list.as_array().unwrap().iter();
     list.map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn what_a_name_fetched_the_same_name_serves() {
+    let world = World::new();
+    world.hub.tag(REPO, "v1");
+    let bytes = fs::read(demo_model()).unwrap();
+    world.hub.add("org/Dynamic", "d-UD-Q4_K_XL.gguf", bytes);
+    let node = world.node("a");
+    let address = format!("{}/{REPO}/resolve/main/{FILE}?download=true", world.hub.endpoint());
+    for (name, served) in [
+        (format!("{REPO}:{FILE}"), format!("{REPO}:{FILE}")),
+        (format!("{REPO}:q4_k"), format!("{REPO}:q4_k")),
+        (format!("{REPO}@v1"), format!("{REPO}@v1")),
+        (format!("{REPO}@v1:{FILE}"), format!("{REPO}@v1:{FILE}")),
+        (format!("hf.co/{REPO}:Q4_K_M"), format!("hf.co/{REPO}:Q4_K_M")),
+        ("org/Dynamic:Q4_K_XL".to_owned(), "org/Dynamic:Q4_K_XL".to_owned()),
+        (address, "demo-Q4_K_M".to_owned()),
+    ] {
+        let ready = node.run(&["serve", &name]);
+        assert!(ready.contains(&served), "{name}: {ready}");
+        assert!(node.chat(&served, "Hello", 2)["choices"][0].is_object(), "{name}");
+        let sent = world.hub.bytes_sent();
+        node.run(&["pull", &name]);
+        let shown = node.json(&["show", &name]);
+        assert!(shown["cannot_run"].is_null(), "{name}: {shown}");
+        node.run(&["stop", &served]);
+        node.run(&["serve", &name]);
+        assert_eq!(world.hub.bytes_sent(), sent, "{name} is fetched once");
+        node.run(&["stop", &served]);
+        node.run(&["rm", &name]);
+        assert_eq!(node.json(&["list"]), json!([]), "{name}");
+    }
+    // The same without a node.
+    for name in [format!("{REPO}@v1:{FILE}"), format!("{REPO}:{FILE}")] {
+        world.stdout(&["pull", &name]);
+        let sent = world.hub.bytes_sent();
+        world.stdout(&["run", &name, "Hello", "--max-tokens", "2"]);
+        assert_eq!(world.hub.bytes_sent(), sent, "{name} is fetched once");
+    }
 }
 
 #[test]

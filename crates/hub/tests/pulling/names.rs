@@ -1,5 +1,7 @@
 //! Which files names mean, where they lie, and what is known before they are fetched.
 
+use hub::Name;
+
 use super::{Bench, REPO, model};
 
 #[test]
@@ -20,4 +22,33 @@ fn two_files_of_one_quantisation_are_two_models() {
     }
     let draft = pull("org/Two:draft/Q-27b-Q4_K_M.gguf");
     assert!(draft.name.ends_with(":draft/Q-27b-Q4_K_M.gguf") && draft.bytes == 8_000);
+}
+
+#[test]
+fn revisions_and_addresses_lie_where_their_names_say() {
+    let bench = Bench::new();
+    bench.fake.tag(REPO, "refs/pr/1");
+    let pulled = bench.pull_with(&bench.hub(), "org/Model-GGUF@refs/pr/1").unwrap();
+    assert_eq!(pulled.name, "org/Model-GGUF@refs/pr/1:Q4_K_M");
+    assert!(pulled.path.ends_with("org/Model-GGUF@refs%2Fpr%2F1/Model-Q4_K_M.gguf"));
+    bench.fake.add("org/A", "m%a b.gguf", model(5_000, 8));
+    bench.fake.add("org/B", "m%a b.gguf", model(5_000, 9));
+    let url = |repo: &str| {
+        let endpoint = bench.fake.endpoint();
+        format!("{endpoint}/{repo}/resolve/main/m%25a%20b.gguf?signed=1")
+    };
+    let (a, b) = (url("org/A"), url("org/B"));
+    let (first, other) =
+        (bench.pull_with(&bench.hub(), &a).unwrap(), bench.pull_with(&bench.hub(), &b).unwrap());
+    assert_ne!(std::fs::read(&first.path).unwrap(), std::fs::read(&other.path).unwrap());
+    let place = Name::parse(&a).unwrap().place().unwrap();
+    assert_eq!(first.path, bench.dir.path().join(place));
+    assert!(
+        bench
+            .fake
+            .seen()
+            .iter()
+            .filter(|seen| seen.path.contains("resolve/main/m"))
+            .all(|seen| seen.path.ends_with("?signed=1"))
+    );
 }
