@@ -67,10 +67,15 @@ impl Store {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_with(data_dir: &Path, places: Places) -> Result<Self, StoreError> {
+        let io = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| StoreError::Io { path, source }
+        };
+        // Models are known by their whole paths.
+        let data_dir = std::path::absolute(data_dir).map_err(io(data_dir))?;
         let (models, trees) = (data_dir.join("models"), data_dir.join("trees"));
         for dir in [&models, &trees] {
-            fs::create_dir_all(dir)
-                .map_err(|source| StoreError::Io { path: dir.clone(), source })?;
+            fs::create_dir_all(dir).map_err(io(dir))?;
         }
         let index = Mutex::new(Index::load(data_dir.join("models.json")));
         let (hashing, look) = (Mutex::default(), Mutex::default());
@@ -226,10 +231,12 @@ impl Store {
     /// # Errors
     /// There is no such model, it belongs to another program, or it cannot be deleted.
     pub fn remove(&self, name: &str) -> Result<u64, StoreError> {
-        let path = self.locate(name)?.path;
+        let located = self.locate(name)?.path;
         let shelved = self.look_now();
-        let known = shelved.iter().find(|model| model.path == path);
+        // A folder on the way may be a link.
+        let known = shelved.iter().find(|model| real(&model.path) == real(&located));
         let shelf = known.map_or(Shelf::Folder, |model| model.shelf.clone());
+        let path = known.map_or(located, |model| model.path.clone());
         if shelf != Shelf::Own {
             return Err(StoreError::NotOurs { name: clean(name), shelf, path });
         }
@@ -342,6 +349,12 @@ impl Store {
         // The index is consistent after every statement, so a panic elsewhere does not spoil it.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A path with its folder's real name.
+fn real(path: &Path) -> PathBuf {
+    let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());
+    folder.map_or_else(|| path.to_path_buf(), |it| it.join(path.file_name().unwrap_or_default()))
 }
 
 #[cfg(test)]

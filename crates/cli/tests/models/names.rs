@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::common::demo_model;
+use super::common::{SINEW, demo_model};
 use super::{REPO, World, another_model};
 
 const FILE: &str = "demo-Q4_K_M.gguf";
@@ -80,4 +81,26 @@ fn a_file_name_means_that_file() {
     assert!(refused.contains(&format!("it has Q4_K_M, draft/{FILE}")), "{refused}");
     world.stdout(&["rm", &draft]);
     assert_eq!(names(&world), [format!("{REPO}:Q4_K_M")]);
+}
+
+#[test]
+fn relative_folders() {
+    let world = World::new();
+    let long = format!("org/{}-GGUF", "long-".repeat(2));
+    world.hub.add(&long, FILE, fs::read(demo_model()).unwrap());
+    let relative = |args: &[&str]| {
+        let mut command = Command::new(SINEW);
+        command.args(args).args(["--data-dir", "here"]).stdin(Stdio::null());
+        let output = world.isolate(&mut command).current_dir(world.home.path()).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{args:?}: {told}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let name = format!("{long}:{FILE}");
+    relative(&["run", &name, "Hello", "--max-tokens", "2"]);
+    assert!(relative(&["list"]).contains("1 models"));
+    assert!(relative(&["rm", &name]).contains("are free again"));
+    let node = world.node("a");
+    node.run(&["serve", &long, "--on-request"]);
+    assert!(node.chat(&long, "Hello", 2)["choices"][0].is_object());
 }
