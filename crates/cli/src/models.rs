@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use cluster::InstanceSpec;
+use cluster::{Here, InstanceSpec};
 use hub::{Hub, HubError, Name, Progress, Room, Settings, Stage};
 use store::{Places, Store};
 
@@ -90,6 +90,20 @@ pub fn find(store: &Store, name: &str) -> Result<Option<PathBuf>, CliError> {
     }
 }
 
+/// The same of a model that can be opened: one that cannot is of no use, and is fetched again.
+///
+/// # Errors
+/// It is something that is no model, or a file that is damaged and has no name to fetch it by.
+pub fn find_whole(store: &Store, name: &str) -> Result<Option<PathBuf>, CliError> {
+    match cluster::look(store, &for_node(name)) {
+        Here::Whole(_, path) => Ok(Some(path)),
+        Here::Damaged(_) if Name::parse(name).is_ok() => Ok(None),
+        Here::Damaged(why) => Err(CliError::Usage(why)),
+        Here::Missing(error) if error.is_missing() => Ok(None),
+        Here::Missing(error) => Err(error.into()),
+    }
+}
+
 /// Fetches a model into the node's folder, telling `on_progress`.
 pub fn fetch(
     store: &Store,
@@ -115,12 +129,17 @@ pub fn fetch(
         on_progress(progress, why);
         ControlFlow::Continue(())
     };
-    let plan = hub.plan(&parsed, Some(&room), &watch)?;
-    if let Some(path) = find(store, &plan.name)? {
-        return Ok(path);
+    let mut plan = hub.plan(&parsed, Some(&room), &watch)?;
+    match cluster::look(store, &plan.name) {
+        Here::Whole(_, path) => return Ok(path),
+        Here::Damaged(_) => plan.is_doubted = true,
+        // Its files are there under their names, and yet none is found: they are looked into.
+        Here::Missing(_) => plan.is_doubted = plan.is_there(store.models_dir()),
     }
     tell!("{name}: {}", plan.why);
-    let pulled = hub.fetch(&plan, store.models_dir(), &watch)?;
+    let models = store.models_dir();
+    let pulled = hub.fetch(&plan, models, &watch)?;
+    store.refresh();
     Ok(pulled.path)
 }
 

@@ -73,7 +73,7 @@ pub use invite::CodeError;
 pub use journal::{ClusterEvent, EventKind, History, Tone};
 pub use leave::leave;
 pub use link_local::parse_address;
-pub use lookup::locate;
+pub use lookup::{Here, locate, look};
 pub use machine::{Machine, Sensors};
 pub use net::own_addresses;
 pub use node::{GenerateStream, Node};

@@ -71,6 +71,27 @@ impl Meant {
     }
 }
 
+/// What there is on this machine under a name.
+#[derive(Debug)]
+pub enum Here {
+    /// A file that can be opened, and how it would be called.
+    Whole(String, PathBuf),
+    /// One that cannot, and why.
+    Damaged(String),
+    Missing(StoreError),
+}
+
+/// Looks for a model by name or path, and opens it.
+pub fn look(store: &Store, name: &str) -> Here {
+    match locate(store, name) {
+        Err(error) => Here::Missing(error),
+        Ok((name, path)) => match gguf::File::open(&path) {
+            Ok(_) => Here::Whole(name, path),
+            Err(error) => Here::Damaged(format!("{}: {error}", path.display())),
+        },
+    }
+}
+
 /// A model by its name, as another member asks for it, without reading it.
 pub(crate) fn named(store: &Store, name: &str) -> Option<Listed> {
     let by_repo = || match Name::parse(name) {
@@ -179,7 +200,7 @@ mod tests {
             let served = if served.is_empty() { typed } else { served };
             assert_eq!((found.name.as_str(), &found.path), (served, path), "{typed}");
             assert_eq!(locate(&store, typed).unwrap(), (found.name, found.path));
-            assert!(is_here(&store, typed));
+            assert!(is_here(&store, typed) && matches!(look(&store, typed), Here::Whole(..)));
         }
         // Members give names, which lead to no path.
         let address = "http://nas:8080/m/f-Q8_0.gguf";
@@ -187,6 +208,8 @@ mod tests {
         for typed in ["org/r", "org/r:m-Q8_0.gguf", "http://nas:8080/f-Q8_0.gguf", "qwen3"] {
             assert!(!is_here(&store, typed), "{typed}");
         }
+        fs::write(&old, b"GGUF, but short").unwrap();
+        assert!(matches!(look(&store, "org/r@v1"), Here::Damaged(_)));
         assert!(remove(&store, "https://hf.co/org/r/blob/v1/m-Q8_0.gguf").unwrap() > 0);
         assert!(!old.exists());
     }

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::copies;
-use crate::lookup::{Asked, find, locate};
+use crate::lookup::{Asked, Here, find, look};
 use crate::net::Net;
 use crate::sharing::{self, Holders, Neighbour, Told};
 use crate::swarm::Swarm;
@@ -226,13 +226,17 @@ impl Pulls {
         model: &str,
         room: Option<Room>,
     ) -> Result<watch::Receiver<PullStatus>> {
-        let name = match locate(&self.store, model) {
+        let name = match look(&self.store, model) {
             // It is here: all that is left is to hash it.
-            Ok(_) => None,
-            Err(error @ StoreError::NotAFile { .. }) => {
+            Here::Whole(..) => None,
+            // What is here is of no use to anybody, and is fetched again.
+            Here::Damaged(why) => Some(Name::parse(model).map_err(|_| Error::Unusable(why))?),
+            Here::Missing(error @ StoreError::NotAFile { .. }) => {
                 return Err(Error::Unusable(error.to_string()));
             }
-            Err(missing) => Some(Name::parse(model).map_err(|error| no_name(&missing, &error))?),
+            Here::Missing(missing) => {
+                Some(Name::parse(model).map_err(|error| no_name(&missing, &error))?)
+            }
         };
         let key = name.as_ref().map_or_else(|| model.to_owned(), Name::to_string);
         let mut running = self.lock();
@@ -330,9 +334,6 @@ impl Pulls {
             return find(&self.store, model, Asked::Here, &hashed)
                 .map_or_else(|e| Err(e.to_string()), here);
         };
-        if let Ok(found) = find(&self.store, model, Asked::Here, &hashed) {
-            return here(found);
-        }
         let models = self.store.models_dir();
         if let Some(why) = self.settings.offline {
             let (name, models) = (model.to_owned(), models.to_path_buf());
@@ -350,9 +351,15 @@ impl Pulls {
             ControlFlow::Continue(())
         };
         let text = |error: HubError| error.to_string();
-        let plan = hub.plan(&name, room, &watch).map_err(text)?;
-        if let Ok(found) = self.store.resolve_watched(&plan.name, &hashed) {
-            return here(found);
+        let mut plan = hub.plan(&name, room, &watch).map_err(text)?;
+        match look(&self.store, &plan.name) {
+            Here::Whole(..) => {
+                let found = find(&self.store, &plan.name, Asked::Here, &hashed);
+                return found.map_or_else(|error| Err(error.to_string()), here);
+            }
+            Here::Damaged(_) => plan.is_doubted = true,
+            // Its files are there under their names, and yet none is found: they are looked into.
+            Here::Missing(_) => plan.is_doubted = plan.is_there(models),
         }
         plan.why.clone_into(&mut why.lock().unwrap_or_else(PoisonError::into_inner));
         let _wanted = Wanted { pulls: self, name: &plan.name };
@@ -361,6 +368,7 @@ impl Pulls {
             hub.fetch_near(&plan, models, nearby, &watch)
         });
         let pulled = pulled.map_err(text)?;
+        self.store.refresh();
         sender.send_modify(|status| status.done_bytes = 0);
         let path = pulled.path.to_string_lossy();
         self.store.resolve_watched(&path, &hashed).map_err(|error| error.to_string())?;

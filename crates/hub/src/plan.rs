@@ -18,6 +18,9 @@ pub struct Plan {
     pub why: String,
     /// Where it belongs, below a folder for models.
     folder: PathBuf,
+    /// Whether what is there already, of the right length, may be damaged: then it is read and
+    /// compared with what the hub announced.
+    pub is_doubted: bool,
     pub(crate) source: Source,
 }
 
@@ -104,6 +107,7 @@ impl Call<'_> {
             why: format!("{}, {}: {why}", shown(&variant.label), size(variant.bytes())),
             files: variant.files,
             folder: PathBuf::from(format!("{}{}", name.repo, at.replace('/', "%2F"))).join(beside),
+            is_doubted: false,
             source: Source::Repo { repo: name.repo.clone(), commit: listing.commit },
         })
     }
@@ -124,6 +128,7 @@ impl Call<'_> {
             why: format!("{}; its host tells no SHA-256", size(files.iter().map(|f| f.size).sum())),
             files,
             folder: place.parent().unwrap_or(Path::new("")).to_path_buf(),
+            is_doubted: false,
             source: Source::Url(first),
         })
     }

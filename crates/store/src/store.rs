@@ -258,6 +258,11 @@ impl Store {
         Ok(freed)
     }
 
+    /// Looks at the shelves anew: something has been put there.
+    pub fn refresh(&self) {
+        self.look_now();
+    }
+
     /// What is on the shelves now, or was a moment ago.
     fn look(&self) -> Arc<Vec<Shelved>> {
         let look = self.look.lock().unwrap_or_else(PoisonError::into_inner);

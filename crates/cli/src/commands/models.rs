@@ -73,7 +73,7 @@ fn pull_by_node(client: &Client, args: &PullArgs) -> Result<(), CliError> {
 fn pull_here(data_dir: &DataDir, args: &PullArgs) -> Result<(), CliError> {
     let store = models::store(data_dir)?;
     let settings = models::hub_settings(args.offline);
-    let path = match models::find(&store, &args.model)? {
+    let path = match models::find_whole(&store, &args.model)? {
         Some(path) => path,
         None if args.query.json => {
             let mut tell = |progress: &hub::Progress, _: &str| say!("{}", progress_json(progress));

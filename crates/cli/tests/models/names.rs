@@ -1,7 +1,7 @@
 //! Which file a name means, and that it is found again by the same name.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -81,6 +81,27 @@ fn a_file_name_means_that_file() {
     assert!(refused.contains(&format!("it has Q4_K_M, draft/{FILE}")), "{refused}");
     world.stdout(&["rm", &draft]);
     assert_eq!(names(&world), [format!("{REPO}:Q4_K_M")]);
+}
+
+#[test]
+fn a_damaged_file_is_fetched_again_when_asked() {
+    let world = World::new();
+    world.stdout(&["pull", REPO]);
+    let node = world.node("a");
+    node.run(&["pull", REPO]);
+    let right = fs::read(demo_model()).unwrap();
+    let place = |dir: &Path| dir.join("models").join(REPO).join(FILE);
+    for damage in [right[..right.len() / 2].to_vec(), vec![0; right.len()]] {
+        let (here, there) = (place(&world.data_dir()), place(node.dir.path()));
+        for path in [&here, &there] {
+            fs::write(path, &damage).unwrap();
+        }
+        world.stdout(&["pull", REPO]);
+        node.run(&["pull", REPO]);
+        for path in [here, there] {
+            assert_eq!(fs::read(path).unwrap(), right, "{} bytes of it", damage.len());
+        }
+    }
 }
 
 #[test]

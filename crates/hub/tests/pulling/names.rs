@@ -1,8 +1,10 @@
 //! Which files names mean, where they lie, and what is known before they are fetched.
 
-use hub::Name;
+use std::ops::ControlFlow;
 
-use super::{Bench, REPO, model};
+use hub::{Name, Progress};
+
+use super::{Bench, REPO, SIZE, model};
 
 #[test]
 fn two_files_of_one_quantisation_are_two_models() {
@@ -51,4 +53,17 @@ fn revisions_and_addresses_lie_where_their_names_say() {
             .filter(|seen| seen.path.contains("resolve/main/m"))
             .all(|seen| seen.path.ends_with("?signed=1"))
     );
+}
+
+#[test]
+fn what_is_doubted_is_compared_and_fetched_again() {
+    let bench = Bench::new();
+    bench.pull().unwrap();
+    let (hub, watch) = (bench.hub(), |_: &Progress| ControlFlow::Continue(()));
+    let mut plan = hub.plan(&Name::parse(REPO).unwrap(), None, &watch).unwrap();
+    plan.is_doubted = true;
+    hub.fetch(&plan, bench.dir.path(), &watch).unwrap();
+    assert_eq!(bench.fake.bytes_sent(), SIZE as u64, "it is what it should be");
+    std::fs::write(bench.path(), vec![0; SIZE]).unwrap();
+    bench.check(&hub.fetch(&plan, bench.dir.path(), &watch).unwrap());
 }
