@@ -12,6 +12,7 @@ use crate::data_dir::DataDir;
 use crate::error::CliError;
 use crate::machine;
 use crate::progress::ProgressLine;
+use crate::table;
 
 /// The usual places, and folders that the user named.
 pub fn places(folders: &[PathBuf]) -> Places {
@@ -37,7 +38,8 @@ pub fn memory_bytes() -> u64 {
 /// The models on this machine, as a command sees them by itself.
 pub fn store(data_dir: &DataDir) -> Result<Store, CliError> {
     data_dir.create()?;
-    Ok(Store::open_with(data_dir.path(), places(&[]))?)
+    let store = Store::open_with(data_dir.path(), places(&[]))?;
+    Ok(store.judging(|header| can_run(header).map(drop)))
 }
 
 /// Whether a model's words can be read and written, by its file's header: why not, or what is odd
@@ -47,6 +49,11 @@ pub fn check_text(header: &gguf::Directory) -> Result<Vec<String>, String> {
     let template = text::ChatTemplate::from_gguf(header, &tokenizer);
     let template = template.fault().map(|why| format!("the model takes no chats: {why}"));
     Ok(tokenizer.warnings().iter().cloned().chain(template).collect())
+}
+
+/// Whether this version can run a model, by its file's header.
+fn can_run(header: &gguf::Directory) -> Result<Vec<String>, String> {
+    cluster::can_run(header, check_text)
 }
 
 /// What a node is to read: a file by its whole path, since a node has another working directory,
@@ -137,6 +144,9 @@ pub fn fetch(
         Here::Missing(_) => plan.is_doubted = plan.is_there(store.models_dir()),
     }
     tell!("{name}: {}", plan.why);
+    if let Some(passed) = store.passed_by(name) {
+        tell!("{}", table::one_line(&passed));
+    }
     let models = store.models_dir();
     let pulled = hub.fetch(&plan, models, &watch)?;
     store.refresh();

@@ -57,7 +57,7 @@ mod ways;
 mod wire;
 mod worker;
 
-pub use about::ModelAbout;
+pub use about::{ModelAbout, can_run};
 pub use api::{
     CheckText, ClusterStatus, GenerateDone, GenerateEvent, Held, Identified, InstanceState,
     InstanceStatus, Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState,

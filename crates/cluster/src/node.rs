@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
 
+use crate::about::can_run;
 use crate::burn::Burner;
 use crate::daemon::{Call, Daemon, Events, INPUTS_MAX, Kept, System, listen, run};
 use crate::desired::Document;
@@ -90,7 +91,10 @@ impl Node {
         let (document, told) = desired.load_or_begin()?;
         let told: Vec<String> = members_told.into_iter().chain(told).collect();
         let store = Store::open_with(&config.data_dir, config.places.clone());
-        let store = Arc::new(store.map_err(|error| Error::Unusable(error.to_string()))?);
+        let (store, check_text) =
+            (store.map_err(|error| Error::Unusable(error.to_string()))?, config.check_text);
+        let judge = move |header: &gguf::Directory| can_run(header, check_text).map(drop);
+        let store = Arc::new(store.judging(judge));
 
         let address = config.listen;
         let fail = |source| Error::Listen { address, source };

@@ -361,6 +361,9 @@ impl Pulls {
             // Its files are there under their names, and yet none is found: they are looked into.
             Here::Missing(_) => plan.is_doubted = plan.is_there(models),
         }
+        if let Some(passed) = self.store.passed_by(model) {
+            plan.why = format!("{}; {passed}", plan.why);
+        }
         plan.why.clone_into(&mut why.lock().unwrap_or_else(PoisonError::into_inner));
         let _wanted = Wanted { pulls: self, name: &plan.name };
         let pulled = self.agree(&plan, sender).and_then(|holders| {

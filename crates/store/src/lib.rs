@@ -13,6 +13,7 @@ mod checked;
 mod digest;
 mod error;
 mod index;
+mod judge;
 mod naming;
 mod peer;
 mod quant;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::index::{Index, Stamp};
+use crate::judge::Judge;
 use crate::naming::{Located, clean, named, not_a_file};
 use crate::shelves::{self, Places, Shelf, Shelved};
 use crate::{Digest, HashWatch, StoreError, Tree};
@@ -30,6 +31,7 @@ pub struct Store {
     /// and other files are free meanwhile.
     hashing: Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>,
     look: Mutex<Option<(Instant, Arc<Vec<Shelved>>)>>,
+    judge: Judge,
 }
 
 /// A model file on this machine.
@@ -79,7 +81,18 @@ impl Store {
         }
         let index = Mutex::new(Index::load(data_dir.join("models.json")));
         let (hashing, look) = (Mutex::default(), Mutex::default());
-        Ok(Self { models, trees, places, index, hashing, look })
+        Ok(Self { models, trees, places, index, hashing, look, judge: Judge::default() })
+    }
+
+    /// The same store, that knows which of other programs' files can be run: a name passes by those
+    /// that cannot.
+    #[must_use]
+    pub fn judging(
+        mut self,
+        can_run: impl Fn(&gguf::Directory) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.judge = Judge::new(can_run);
+        self
     }
 
     /// Where files are found by name, and downloads are put.
@@ -302,11 +315,28 @@ impl Store {
 
     fn locate_name(&self, name: &str) -> Option<Located> {
         let shelved = self.look();
-        let find = |shelved: &[Shelved]| {
-            let all: Vec<&Shelved> = shelved.iter().collect();
-            named(&all, name).map(|(_, located)| located)
-        };
-        find(&shelved).or_else(|| find(&self.look_now()))
+        self.runnable(&shelved, name).or_else(|| self.runnable(&self.look_now(), name))
+    }
+
+    /// The model of a name, but for those of other programs that cannot be run.
+    fn runnable(&self, shelved: &[Shelved], name: &str) -> Option<Located> {
+        let mut left: Vec<&Shelved> = shelved.iter().collect();
+        loop {
+            let (model, located) = named(&left, name)?;
+            if self.judge.refusal(model).is_none() {
+                return Some(located);
+            }
+            left.retain(|other| other.path != model.path);
+        }
+    }
+
+    /// Which file of another program's a name would mean, and why it cannot be run, in words.
+    pub fn passed_by(&self, name: &str) -> Option<String> {
+        let shelved = self.look();
+        let (model, located) = named(&shelved.iter().collect::<Vec<_>>(), name)?;
+        let why = self.judge.refusal(model)?;
+        let path = located.path.display();
+        Some(format!("{}'s file of that name is passed by ({path}): {why}", model.shelf))
     }
 
     fn unknown(&self, name: &str) -> StoreError {
@@ -317,6 +347,9 @@ impl Store {
         let mut text = if known.is_empty() { "none yet".to_owned() } else { known.join(", ") };
         if more > 0 {
             text.push_str(&format!(" and {more} more"));
+        }
+        if let Some(passed) = self.passed_by(name) {
+            text.push_str(&format!(". {passed}"));
         }
         StoreError::Unknown { name: clean(name), models: self.models.clone(), known: text }
     }

@@ -136,6 +136,38 @@ fn a_name_means_one_file_of_a_repository() {
 }
 
 #[test]
+fn a_short_name_passes_by_what_only_ollama_reads() {
+    let disk = Disk::new();
+    let header = |architecture: &str| {
+        let mut writer = gguf::Writer::new();
+        writer.set("general.architecture", gguf::Value::String(architecture.to_owned()));
+        let mut bytes = Vec::new();
+        writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
+        bytes
+    };
+    for (model, hex, architecture) in [("gpt-oss", 'a', "gptoss"), ("qwen3", 'b', "qwen3")] {
+        let digest = hex.to_string().repeat(64);
+        let blob = disk.write(&format!(".ollama/models/blobs/sha256-{digest}"), "");
+        fs::write(blob, header(architecture)).unwrap();
+        let layer = r#"{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:"#;
+        let manifest = format!(".ollama/models/manifests/registry.ollama.ai/library/{model}/8b");
+        disk.write(&manifest, &format!(r#"{{"layers": [{layer}{digest}"}}]}}"#));
+    }
+    let store = disk.store(&[]).judging(|header| match header.str("general.architecture") {
+        Ok("gptoss") => Err("its kind is not known".to_owned()),
+        _ => Ok(()),
+    });
+    assert!(store.resolve("qwen3:8b").is_ok());
+    let error = store.resolve("gpt-oss:8b").unwrap_err();
+    assert!(error.is_missing(), "it may be fetched");
+    let text = error.to_string();
+    assert!(text.contains("Ollama's file") && text.contains("its kind is not known"), "{text}");
+    // The own file of that name is found.
+    disk.write("data/models/gpt-oss:8b.gguf", "GGUF");
+    assert_eq!(found(&store, "gpt-oss:8b"), disk.path("data/models/gpt-oss:8b.gguf"));
+}
+
+#[test]
 fn ollama_s_blobs_go_by_ollama_s_names() {
     let disk = Disk::new();
     let blob = |hex: char| format!(".ollama/models/blobs/sha256-{}", hex.to_string().repeat(64));

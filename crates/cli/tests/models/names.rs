@@ -11,6 +11,17 @@ use super::{REPO, World, another_model};
 
 const FILE: &str = "demo-Q4_K_M.gguf";
 
+/// The demo's bytes as a kind of model that nobody knows.
+fn odd_model() -> Vec<u8> {
+    let mut bytes = fs::read(demo_model()).unwrap();
+    let directory = gguf::Directory::parse(&bytes, bytes.len() as u64).unwrap();
+    let architecture = directory.str("general.architecture").unwrap().to_owned();
+    let at = bytes.windows(architecture.len()).position(|it| it == architecture.as_bytes());
+    let at = at.unwrap();
+    bytes[at] = b'X';
+    bytes
+}
+
 fn names(world: &World) -> Vec<String> {
     let list: Value = serde_json::from_str(&world.stdout(&["list", "--json"])).unwrap();
     let list = list.as_array().unwrap().iter();
@@ -81,6 +92,32 @@ fn a_file_name_means_that_file() {
     assert!(refused.contains(&format!("it has Q4_K_M, draft/{FILE}")), "{refused}");
     world.stdout(&["rm", &draft]);
     assert_eq!(names(&world), [format!("{REPO}:Q4_K_M")]);
+}
+
+#[test]
+fn a_short_name_passes_by_what_only_ollama_runs() {
+    let world = World::new();
+    let models = world.home.path().join(".ollama/models");
+    let digest = "a".repeat(64);
+    let manifest = models.join("manifests/registry.ollama.ai/library/llama3.2/latest");
+    fs::create_dir_all(manifest.parent().unwrap()).unwrap();
+    fs::create_dir_all(models.join("blobs")).unwrap();
+    fs::write(models.join(format!("blobs/sha256-{digest}")), odd_model()).unwrap();
+    let layer = json!({
+        "mediaType": "application/vnd.ollama.image.model",
+        "digest": format!("sha256:{digest}"),
+    });
+    fs::write(manifest, json!({ "layers": [layer] }).to_string()).unwrap();
+    let refused = world.refused(&["show", "llama3.2"]);
+    assert!(refused.contains("Ollama's file of that name is passed by"), "{refused}");
+    let demo = fs::read(demo_model()).unwrap();
+    world.hub.add("bartowski/Llama-3.2-3B-Instruct-GGUF", "l-Q4_K_M.gguf", demo);
+    let run = world.sinew(&["run", "llama3.2", "Hello", "--max-tokens", "2"]);
+    let told = String::from_utf8(run.stderr).unwrap();
+    assert!(run.status.success() && told.contains("is passed by"), "{told}");
+    let node = world.node("a");
+    node.run(&["serve", "llama3.2"]);
+    assert!(node.chat("llama3.2", "Hello", 2)["choices"][0].is_object());
 }
 
 #[test]
