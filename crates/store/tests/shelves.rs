@@ -96,6 +96,21 @@ fn parts_in_the_hub_s_cache_are_one_model() {
 }
 
 #[test]
+fn all_snapshots_of_the_hub_s_cache_count() {
+    let disk = Disk::new();
+    let main = hub_cache(&disk, "hf/hub", "org/M", "M-Q4_K_M.gguf", "GGUF-main");
+    let old = |file: &str, content: &str| {
+        disk.write(&format!("hf/hub/models--org--M/snapshots/0ld/{file}"), content)
+    };
+    old("M-Q4_K_M.gguf", "GGUF-old");
+    let only_old = old("M-Q8_0.gguf", "GGUF-8");
+    let store = disk.store(&[("HF_HOME", "~/hf")]);
+    let all: Vec<String> = names(&store).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(all, ["org/M:Q4_K_M", "org/M:Q8_0"]);
+    assert_eq!((found(&store, "org/M"), found(&store, "org/M:Q8_0")), (main, only_old));
+}
+
+#[test]
 fn a_name_means_one_file_of_a_repository() {
     let disk = Disk::new();
     let put = |path: &str| disk.write(&format!("data/models/{path}"), &format!("GGUF{path}"));
