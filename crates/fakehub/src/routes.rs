@@ -16,6 +16,10 @@ pub(crate) fn answer(state: &State, request: &Request) -> Answer {
     if let Some(refusal) = overload(&mut inner) {
         return refusal;
     }
+    if inner.has(|fault| *fault == Fault::Refuses) {
+        let answer = Answer::json(403, &json!({ "error": "Forbidden" }));
+        return answer.with("x-error-message", "this repository is disabled");
+    }
     let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
     if let Some(api) = path.strip_prefix("/api/models/") {
         if inner.has(|fault| *fault == Fault::PageForApi) {

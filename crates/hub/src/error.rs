@@ -36,6 +36,12 @@ pub enum HubError {
     )]
     NotGranted { repo: String, host: String, token: String },
     #[error(
+        "{host} refuses {what} of {repo} (403){said}. It does not say that the model is gated: \
+         a block of the repository, or a proxy or firewall on the way, does that. Open \
+         {host}/{repo} in a browser, or set HF_ENDPOINT to another hub"
+    )]
+    Refused { host: String, repo: String, what: String, said: String },
+    #[error(
         "{host} refused the token ({token}). It may have expired: type hf auth login, or set \
          HF_TOKEN"
     )]

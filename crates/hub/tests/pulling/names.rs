@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use hub::{Name, Progress};
+use fakehub::Fault;
+use hub::{Hub, Name, Progress, Settings, Token};
 
 use super::{Bench, REPO, SIZE, model};
 
@@ -66,4 +67,17 @@ fn what_is_doubted_is_compared_and_fetched_again() {
     assert_eq!(bench.fake.bytes_sent(), SIZE as u64, "it is what it should be");
     std::fs::write(bench.path(), vec![0; SIZE]).unwrap();
     bench.check(&hub.fetch(&plan, bench.dir.path(), &watch).unwrap());
+}
+
+#[test]
+fn a_refusal_is_gated_only_if_the_hub_says_so() {
+    let bench = Bench::new();
+    bench.fake.fail(Fault::Refuses);
+    let token = Some(Token::new("hf_right", "HF_TOKEN").unwrap());
+    for token in [None, token] {
+        let hub = Hub::new(Settings { token, ..bench.settings() });
+        let error = bench.pull_with(&hub, REPO).unwrap_err().to_string();
+        assert!(error.contains("refuses") && error.contains("is disabled"), "{error}");
+        assert!(!error.contains("accept its terms"), "{error}");
+    }
 }
