@@ -142,9 +142,9 @@ fn a_damaged_file_is_fetched_again_when_asked() {
 }
 
 #[test]
-fn relative_folders() {
+fn relative_folders_and_long_names() {
     let world = World::new();
-    let long = format!("org/{}-GGUF", "long-".repeat(2));
+    let long = format!("org/{}-GGUF", "long-".repeat(18));
     world.hub.add(&long, FILE, fs::read(demo_model()).unwrap());
     let relative = |args: &[&str]| {
         let mut command = Command::new(SINEW);
