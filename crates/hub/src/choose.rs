@@ -96,6 +96,16 @@ pub fn variants(repo: &str, files: &[RemoteFile]) -> Vec<Variant> {
     labels.into_iter().zip(whole).map(|(label, files)| Variant { label, files }).collect()
 }
 
+/// What is missing of models in several files, in words.
+fn broken(files: &[RemoteFile]) -> String {
+    let broken = sets(files)
+        .into_iter()
+        .filter(|((_, count), parts)| !parts.iter().map(|(number, _)| *number).eq(1..=*count));
+    let told = broken
+        .map(|((path, count), parts)| format!("{} of the {count} files of {path}", parts.len()));
+    told.collect::<Vec<_>>().join(", ")
+}
+
 /// The variant that is wanted, and why it is that one.
 ///
 /// # Errors
@@ -111,10 +121,10 @@ pub fn choose(
         Want::File(tag) | Want::Quant(tag) => {
             let pairs: Vec<_> = all.iter().map(|one| (one.label.as_str(), one.path())).collect();
             let found = pick(&pairs, tag).map(|at| all[at].clone());
-            let found = found.ok_or_else(|| no_quant(repo, &all, tag))?;
+            let found = found.ok_or_else(|| no_quant(repo, files, &all, tag))?;
             (found, "as asked".to_owned())
         }
-        Want::Any => best(repo, &all, room)?,
+        Want::Any => best(repo, files, &all, room)?,
     };
     let others = beside(repo, &all, &found);
     Ok((found, format!("{why}{others}")))
@@ -137,10 +147,15 @@ fn shown_name(repo: &str, variant: &Variant) -> String {
     format!("{repo}:{}", shown(&variant.label))
 }
 
-fn best(repo: &str, all: &[Variant], room: Option<&Room>) -> Result<(Variant, String), HubError> {
+fn best(
+    repo: &str,
+    files: &[RemoteFile],
+    all: &[Variant],
+    room: Option<&Room>,
+) -> Result<(Variant, String), HubError> {
     let mut usable: Vec<(usize, &Variant)> = all.iter().filter_map(rank).collect();
     usable.sort_by_key(|(rank, variant)| (*rank, variant.bytes()));
-    let Some((_, first)) = usable.first() else { return Err(no_model(repo, all)) };
+    let Some((_, first)) = usable.first() else { return Err(no_model(repo, files, all)) };
     let Some(room) = room else {
         let why = "the usual quantisation".to_owned();
         return Ok(((*first).clone(), why));
@@ -191,25 +206,32 @@ fn labels(all: &[Variant]) -> String {
     format!("{}{more}", labels.join(", "))
 }
 
-fn no_quant(repo: &str, all: &[Variant], quant: &str) -> HubError {
+fn no_quant(repo: &str, files: &[RemoteFile], all: &[Variant], quant: &str) -> HubError {
     let usual = all.iter().filter_map(rank).min_by_key(|(rank, _)| *rank);
-    match usual {
-        None => no_model(repo, all),
-        Some((_, usual)) => HubError::NoQuant {
-            repo: repo.to_owned(),
-            quant: quant.to_owned(),
-            has: labels(all),
-            one: usual.label.clone(),
-        },
+    let Some((_, usual)) = usual else { return no_model(repo, files, all) };
+    let broken = broken(files);
+    let broken = match broken.is_empty() {
+        true => String::new(),
+        false => format!(", and only {broken}"),
+    };
+    HubError::NoQuant {
+        repo: repo.to_owned(),
+        quant: quant.to_owned(),
+        has: format!("{}{broken}", labels(all)),
+        one: usual.label.clone(),
     }
 }
 
-fn no_model(repo: &str, all: &[Variant]) -> HubError {
-    let found = match all.is_empty() {
-        true => ": none at all, only parts of one, or only projectors of pictures. Look for a \
-                 repository of the same name that ends in -GGUF"
+fn no_model(repo: &str, files: &[RemoteFile], all: &[Variant]) -> HubError {
+    let broken = broken(files);
+    let found = match (all.is_empty(), broken.is_empty()) {
+        (true, true) => ": none at all, or only projectors of pictures. Look for a repository of \
+                         the same name that ends in -GGUF"
             .to_owned(),
-        false => format!("; it has {}, in formats that this version does not run", labels(all)),
+        (true, false) => {
+            format!(": it has only {broken}. Look for another repository of the same model")
+        }
+        _ => format!("; it has {}, in formats that this version does not run", labels(all)),
     };
     HubError::NoModel { repo: repo.to_owned(), found }
 }
@@ -331,5 +353,16 @@ mod tests {
         for variant in variants("o/Q-GGUF", &repo) {
             assert_eq!(pick(&variant.label).unwrap(), variant.files[0].path);
         }
+    }
+
+    #[test]
+    fn incomplete_sets_are_named() {
+        let half = [file("B-Q8_0-00001-of-00003.gguf", 9), file("B-Q8_0-00003-of-00003.gguf", 9)];
+        let text = choose("o/B", &half, &Want::Any, None).unwrap_err().to_string();
+        assert!(text.contains("2 of the 3 files of B-Q8_0"), "{text}");
+        let more = [half.to_vec(), vec![file("B-Q4_0.gguf", 5)]].concat();
+        let want = Want::Quant("Q8_0".to_owned());
+        let text = choose("o/B", &more, &want, None).unwrap_err().to_string();
+        assert!(text.contains("it has Q4_0, and only 2 of the 3 files of B-Q8_0"), "{text}");
     }
 }

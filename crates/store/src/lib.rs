@@ -28,6 +28,6 @@ pub use digest::Digest;
 pub use error::StoreError;
 pub use peer::PeerFile;
 pub use quant::{quant_fit, quant_of, quant_rank, quant_runs};
-pub use shelves::{Places, Shelf, Shelved};
+pub use shelves::{Incomplete, Places, Shelf, Shelved};
 pub use store::{Listed, ModelFile, Store};
 pub use tree::{GROUP_BYTES, HashWatch, Tree};

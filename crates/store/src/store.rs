@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::index::{Index, Stamp};
 use crate::judge::Judge;
 use crate::naming::{Located, clean, named, not_a_file};
-use crate::shelves::{self, Places, Shelf, Shelved};
+use crate::shelves::{self, Incomplete, Places, Shelf, Shelved};
 use crate::{Digest, HashWatch, StoreError, Tree};
 
 /// How long a look at the shelves serves: folders on a network drive are slow, and one question
@@ -339,7 +339,15 @@ impl Store {
         Some(format!("{}'s file of that name is passed by ({path}): {why}", model.shelf))
     }
 
+    /// Models in several files of which some are missing.
+    pub fn incomplete(&self) -> Vec<Incomplete> {
+        shelves::incomplete(&self.models, &self.places)
+    }
+
     fn unknown(&self, name: &str) -> StoreError {
+        if let Some(set) = self.incomplete().into_iter().find(|set| set.is_called(name)) {
+            return StoreError::Incomplete { name: clean(name), set: Box::new(set) };
+        }
         let shelved = self.look();
         let mut known: Vec<String> = shelved.iter().map(|model| model.name.clone()).collect();
         let more = known.len().saturating_sub(KNOWN_MAX);

@@ -151,6 +151,26 @@ fn a_name_means_one_file_of_a_repository() {
 }
 
 #[test]
+fn loops_of_links_end_and_incomplete_sets_are_named() {
+    let disk = Disk::new();
+    let file = disk.write("data/models/o/r/m-Q8_0.gguf", "GGUF");
+    symlink(disk.path("data/models"), disk.path("data/models/o/loop")).unwrap();
+    symlink(disk.path("data/models/o"), disk.path("data/models/again")).unwrap();
+    disk.write("data/models/o/big/b-Q8_0-00001-of-00003.gguf", "GGUF");
+    disk.write("data/models/o/big/b-Q8_0-00003-of-00003.gguf", "GGUF");
+    let store = disk.store(&[]);
+    assert_eq!(names(&store), [("o/r:Q8_0".to_owned(), Shelf::Own)]);
+    assert_eq!(found(&store, "o/r"), file);
+    for name in ["o/big", "o/big:Q8_0", "b-Q8_0", "o/big:b-Q8_0-00001-of-00003.gguf"] {
+        let error = store.resolve(name).unwrap_err();
+        assert!(error.is_missing(), "it may be fetched");
+        let text = error.to_string();
+        assert!(text.contains("2 of 3 files"), "{name}: {text}");
+        assert!(text.contains("missing: b-Q8_0-00002-of-00003.gguf"), "{name}: {text}");
+    }
+}
+
+#[test]
 fn a_short_name_passes_by_what_only_ollama_reads() {
     let disk = Disk::new();
     let header = |architecture: &str| {

@@ -149,6 +149,11 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
             "not whole: {name}, {done} of {total}. Go on: sinew pull {name}; or: sinew rm {name}"
         );
     }
+    let is_fetched = |dir: &Path| unfinished.iter().any(|part| part.path.parent() == Some(dir));
+    for set in store.incomplete().iter().filter(|set| !is_fetched(&set.dir)) {
+        let (name, set) = (table::one_line(&set.name), table::one_line(&set.to_string()));
+        explain!("not whole: {name}, {set}");
+    }
     if found.is_empty() {
         explain!(
             "put .gguf files there, or fetch a model: sinew pull llama3.2 (sinew list --catalogue)"

@@ -162,3 +162,16 @@ fn relative_folders_and_long_names() {
     node.run(&["serve", &long, "--on-request"]);
     assert!(node.chat(&long, "Hello", 2)["choices"][0].is_object());
 }
+
+#[test]
+fn incomplete_sets_are_listed_and_named() {
+    let world = World::new();
+    let folder = world.data_dir().join("models/org/Big");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("big-Q8_0-00002-of-00002.gguf"), "GGUF").unwrap();
+    let listed = world.stdout(&["list"]);
+    assert!(listed.contains("not whole: org/Big:Q8_0, 1 of 2 files are in "), "{listed}");
+    assert!(listed.contains("missing: big-Q8_0-00001-of-00002.gguf"), "{listed}");
+    let shown = world.refused(&["show", "org/Big"]);
+    assert!(shown.contains("1 of 2 files"), "{shown}");
+}

@@ -6,17 +6,21 @@
 
 mod folder;
 mod hugging_face;
+mod incomplete;
 mod llama_cpp;
 mod ollama;
 mod places;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use incomplete::Incomplete;
+pub(crate) use incomplete::incomplete;
 pub use places::Places;
 
 use crate::repository::{InRepository, is_marked_beside, labels};
@@ -150,30 +154,47 @@ fn begins_as_gguf(path: &Path) -> bool {
 }
 
 /// The `.gguf` files below a folder that are models or first parts, in order. Links are followed,
-/// and hidden and partial files are not looked at.
+/// each folder is looked at once, and hidden and partial files are not looked at.
 fn models_below(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    descend(dir, 0, &mut found);
+    files_below(dir, &is_model_name)
+}
+
+fn files_below(dir: &Path, is_wanted: &dyn Fn(&Path, &str) -> bool) -> Vec<PathBuf> {
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    descend(dir, is_wanted, 0, &mut seen, &mut found);
     found.sort();
     found
 }
 
-fn descend(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+fn descend(
+    dir: &Path,
+    is_wanted: &dyn Fn(&Path, &str) -> bool,
+    depth: usize,
+    seen: &mut HashSet<(u64, u64)>,
+    found: &mut Vec<PathBuf>,
+) {
+    // Links may lead in a circle.
+    let Ok(metadata) = std::fs::metadata(dir) else { return };
+    if !seen.insert((metadata.dev(), metadata.ino())) {
+        return;
+    }
     let Ok(entries) = std::fs::read_dir(dir) else { return };
-    for entry in entries.flatten() {
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    // Real folders before links, so that a folder is found by its own name.
+    paths.sort_by_key(|path| (path.is_symlink(), path.clone()));
+    for path in paths {
         if found.len() >= FILES_MAX {
             return;
         }
-        let path = entry.path();
-        let name = entry.file_name().to_string_lossy().to_ascii_lowercase();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         if name.starts_with('.') {
             continue;
         }
         // What a link leads to counts.
         let Ok(metadata) = std::fs::metadata(&path) else { continue };
         if metadata.is_dir() && depth < DEPTH_MAX {
-            descend(&path, depth + 1, found);
-        } else if metadata.is_file() && is_model_name(&path, &name) {
+            descend(&path, is_wanted, depth + 1, seen, found);
+        } else if metadata.is_file() && is_wanted(&path, &name) {
             found.push(path);
         }
     }
