@@ -148,6 +148,7 @@ pub fn fetch(
         tell!("{}", table::one_line(&passed));
     }
     let models = store.models_dir();
+    hub.check_header(&plan, models, None, &|header| can_run(header).map(drop), &watch)?;
     let pulled = hub.fetch(&plan, models, &watch)?;
     store.refresh();
     Ok(pulled.path)

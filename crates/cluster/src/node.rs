@@ -109,7 +109,8 @@ impl Node {
 
         let (publisher, status) = watch::channel(Arc::new(ClusterStatus::empty(id)));
         let (calls, inbox) = mpsc::channel(CALLS_MAX);
-        let pulls = Pulls::new(config.hub.clone(), store.clone(), net.clone(), status.clone());
+        let (cluster, settings) = (status.clone(), config.hub.clone());
+        let pulls = Pulls::new(settings, store.clone(), net.clone(), cluster, check_text);
         let saver = Arc::new(Saver::new(members, remembered.clone()));
         let kept = Kept {
             members: saver.clone(),

@@ -15,12 +15,13 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::about::can_run;
 use crate::copies;
 use crate::lookup::{Asked, Here, find, look};
 use crate::net::Net;
 use crate::sharing::{self, Holders, Neighbour, Told};
 use crate::swarm::Swarm;
-use crate::{ClusterStatus, Error, NodeState, Result};
+use crate::{CheckText, ClusterStatus, Error, NodeState, Result};
 
 /// Models that are fetched at a time: more would only share the same wire.
 const PULLS_MAX: usize = 8;
@@ -98,6 +99,7 @@ pub(crate) struct Pulls {
     store: Arc<Store>,
     net: Arc<Net>,
     cluster: watch::Receiver<Arc<ClusterStatus>>,
+    check_text: CheckText,
     /// By their names on the hub, what is wanted and what is being fetched.
     towards: Mutex<BTreeMap<String, Told>>,
     running: Mutex<BTreeMap<String, Arc<watch::Sender<PullStatus>>>>,
@@ -139,9 +141,10 @@ impl Pulls {
         store: Arc<Store>,
         net: Arc<Net>,
         cluster: watch::Receiver<Arc<ClusterStatus>>,
+        check_text: CheckText,
     ) -> Arc<Self> {
         let (running, towards) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { settings, store, net, cluster, towards, running })
+        Arc::new(Self { settings, store, net, cluster, check_text, towards, running })
     }
 
     pub fn net(&self) -> &Arc<Net> {
@@ -366,8 +369,10 @@ impl Pulls {
         }
         plan.why.clone_into(&mut why.lock().unwrap_or_else(PoisonError::into_inner));
         let _wanted = Wanted { pulls: self, name: &plan.name };
+        let check = |header: &gguf::Directory| can_run(header, self.check_text).map(drop);
         let pulled = self.agree(&plan, sender).and_then(|holders| {
             let nearby = holders.as_ref().map(|holders| holders as &dyn Nearby);
+            hub.check_header(&plan, models, nearby, &check, &watch)?;
             hub.fetch_near(&plan, models, nearby, &watch)
         });
         let pulled = pulled.map_err(text)?;

@@ -42,6 +42,12 @@ pub enum HubError {
     )]
     Refused { host: String, repo: String, what: String, said: String },
     #[error(
+        "{name} cannot be run by this version: {why}. That is known from its header: its {} were \
+         not fetched. Take another file of it or another model, or a newer version",
+        size(*bytes)
+    )]
+    CannotRun { name: String, why: String, bytes: u64 },
+    #[error(
         "{host} refused the token ({token}). It may have expired: type hf auth login, or set \
          HF_TOKEN"
     )]

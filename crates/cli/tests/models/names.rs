@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::common::{SINEW, demo_model};
-use super::{REPO, World, another_model};
+use super::{REPO, World, another_model, lines};
 
 const FILE: &str = "demo-Q4_K_M.gguf";
 
@@ -92,6 +92,22 @@ fn a_file_name_means_that_file() {
     assert!(refused.contains(&format!("it has Q4_K_M, draft/{FILE}")), "{refused}");
     world.stdout(&["rm", &draft]);
     assert_eq!(names(&world), [format!("{REPO}:Q4_K_M")]);
+}
+
+#[test]
+fn a_model_that_cannot_be_run_is_refused_before_it_is_fetched() {
+    let world = World::new();
+    let odd = odd_model();
+    world.hub.add("org/Odd", "odd-Q4_K_M.gguf", odd);
+    let refused = world.refused(&["pull", "org/Odd"]);
+    assert!(refused.contains("cannot be run by this version"), "{refused}");
+    let sent = world.hub.bytes_sent();
+    assert!(sent < world.size || world.size <= 1 << 20, "{sent} of {}", world.size);
+    assert!(names(&world).is_empty() && !world.stdout(&["list"]).contains("not whole"));
+    let node = world.node("a");
+    let told = lines(&node, "/api/pull", &json!({ "model": "org/Odd" }));
+    let error = told.last().unwrap()["error"].to_string();
+    assert!(error.contains("cannot be run by this version"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Which files names mean, where they lie, and what is known before they are fetched.
 
+use std::io::Write;
 use std::ops::ControlFlow;
+use std::sync::Mutex;
 
 use fakehub::Fault;
 use hub::{Hub, Name, Progress, Settings, Token};
@@ -79,5 +81,58 @@ fn a_refusal_is_gated_only_if_the_hub_says_so() {
         let error = bench.pull_with(&hub, REPO).unwrap_err().to_string();
         assert!(error.contains("refuses") && error.contains("is disabled"), "{error}");
         assert!(!error.contains("accept its terms"), "{error}");
+    }
+}
+
+/// A file with a header of that many bytes, more or less, before as many of weights.
+fn with_header(bytes: usize) -> Vec<u8> {
+    let mut writer = gguf::Writer::new();
+    writer.set("general.architecture", gguf::Value::String("odd".to_owned()));
+    writer.set("general.description", gguf::Value::String("x".repeat(bytes)));
+    writer.declare("t", &[bytes as u64], gguf::TensorType::F32);
+    let mut file = Vec::new();
+    let weights = vec![7; 4 * bytes];
+    writer.write(&mut file, |_, _, _, out| out.write_all(&weights)).unwrap();
+    file
+}
+
+#[test]
+fn a_header_tells_before_the_weights_come_whether_a_model_can_be_run() {
+    for (header, faults) in [
+        (1_000, vec![]),
+        (700_000, vec![]),
+        (700_000, vec![Fault::Cut { after: 100_000, times: 3 }]),
+        (700_000, vec![Fault::IgnoresRange]),
+    ] {
+        let bench = Bench::new();
+        let file = with_header(header);
+        bench.fake.add("org/H", "H-Q4_0.gguf", file.clone());
+        let has_ranges = !faults.contains(&Fault::IgnoresRange);
+        faults.into_iter().for_each(|fault| bench.fake.fail(fault));
+        let (hub, watch) = (bench.hub(), |_: &Progress| ControlFlow::Continue(()));
+        let plan = hub.plan(&Name::parse("org/H").unwrap(), None, &watch).unwrap();
+        let refuse = |_: &gguf::Directory| Err("it is odd".to_owned());
+        let refused = hub.check_header(&plan, bench.dir.path(), None, &refuse, &watch);
+        assert_eq!(refused.is_err(), has_ranges, "{header}");
+        if let Err(error) = refused {
+            assert!(error.to_string().contains("it is odd"), "{error}");
+            assert!(!bench.dir.path().join("org").exists(), "nothing of it is left");
+            let sent = bench.fake.bytes_sent() as usize;
+            assert!(sent < header + (1 << 20), "{sent} for a header of {header}");
+        }
+        let asked = Mutex::new(String::new());
+        let agree = |header: &gguf::Directory| {
+            *asked.lock().unwrap() = header.str("general.architecture").unwrap().to_owned();
+            Ok(())
+        };
+        let before = bench.fake.bytes_sent();
+        hub.check_header(&plan, bench.dir.path(), None, &agree, &watch).unwrap();
+        let pulled = hub.fetch(&plan, bench.dir.path(), &watch).unwrap();
+        assert_eq!(std::fs::read(&pulled.path).unwrap(), file);
+        if has_ranges {
+            assert_eq!(asked.into_inner().unwrap(), "odd");
+            let sent = bench.fake.bytes_sent() - before;
+            assert!(sent <= file.len() as u64 + 64_000, "each byte is sent once: {sent}");
+        }
     }
 }
