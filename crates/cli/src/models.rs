@@ -4,14 +4,15 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use cluster::InstanceSpec;
+use cluster::{Here, InstanceSpec};
 use hub::{Hub, HubError, Name, Progress, Room, Settings, Stage};
-use store::{Places, Store, StoreError};
+use store::{Places, Store};
 
 use crate::data_dir::DataDir;
 use crate::error::CliError;
 use crate::machine;
 use crate::progress::ProgressLine;
+use crate::table;
 
 /// The usual places, and folders that the user named.
 pub fn places(folders: &[PathBuf]) -> Places {
@@ -37,7 +38,8 @@ pub fn memory_bytes() -> u64 {
 /// The models on this machine, as a command sees them by itself.
 pub fn store(data_dir: &DataDir) -> Result<Store, CliError> {
     data_dir.create()?;
-    Ok(Store::open_with(data_dir.path(), places(&[]))?)
+    let store = Store::open_with(data_dir.path(), places(&[]))?;
+    Ok(store.judging(|header| can_run(header).map(drop)))
 }
 
 /// Whether a model's words can be read and written, by its file's header: why not, or what is odd
@@ -47,6 +49,11 @@ pub fn check_text(header: &gguf::Directory) -> Result<Vec<String>, String> {
     let template = text::ChatTemplate::from_gguf(header, &tokenizer);
     let template = template.fault().map(|why| format!("the model takes no chats: {why}"));
     Ok(tokenizer.warnings().iter().cloned().chain(template).collect())
+}
+
+/// Whether this version can run a model, by its file's header.
+fn can_run(header: &gguf::Directory) -> Result<Vec<String>, String> {
+    cluster::can_run(header, check_text)
 }
 
 /// What a node is to read: a file by its whole path, since a node has another working directory,
@@ -83,13 +90,25 @@ pub fn fetch_for(request: &mut InstanceSpec, data_dir: &DataDir) -> Result<(), C
 /// # Errors
 /// It is something that is no model.
 pub fn find(store: &Store, name: &str) -> Result<Option<PathBuf>, CliError> {
-    match store.path_of(&for_node(name)) {
-        Ok(path) => return Ok(Some(path)),
-        Err(StoreError::Unknown { .. }) => {}
-        Err(error) => return Err(error.into()),
+    match cluster::locate(store, &for_node(name)) {
+        Ok((_, path)) => Ok(Some(path)),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    let Ok(Name::Repo(repo)) = Name::parse(name) else { return Ok(None) };
-    Ok(store.path_of(&repo.to_string()).ok())
+}
+
+/// The same of a model that can be opened: one that cannot is of no use, and is fetched again.
+///
+/// # Errors
+/// It is something that is no model, or a file that is damaged and has no name to fetch it by.
+pub fn find_whole(store: &Store, name: &str) -> Result<Option<PathBuf>, CliError> {
+    match cluster::look(store, &for_node(name)) {
+        Here::Whole(_, path) => Ok(Some(path)),
+        Here::Damaged(_) if Name::parse(name).is_ok() => Ok(None),
+        Here::Damaged(why) => Err(CliError::Usage(why)),
+        Here::Missing(error) if error.is_missing() => Ok(None),
+        Here::Missing(error) => Err(error.into()),
+    }
 }
 
 /// Fetches a model into the node's folder, telling `on_progress`.
@@ -117,12 +136,21 @@ pub fn fetch(
         on_progress(progress, why);
         ControlFlow::Continue(())
     };
-    let plan = hub.plan(&parsed, Some(&room), &watch)?;
-    if let Some(path) = find(store, &plan.name)? {
-        return Ok(path);
+    let mut plan = hub.plan(&parsed, Some(&room), &watch)?;
+    match cluster::look(store, &plan.name) {
+        Here::Whole(_, path) => return Ok(path),
+        Here::Damaged(_) => plan.is_doubted = true,
+        // Its files are there under their names, and yet none is found: they are looked into.
+        Here::Missing(_) => plan.is_doubted = plan.is_there(store.models_dir()),
     }
     tell!("{name}: {}", plan.why);
-    let pulled = hub.fetch(&plan, store.models_dir(), &watch)?;
+    if let Some(passed) = store.passed_by(name) {
+        tell!("{}", table::one_line(&passed));
+    }
+    let models = store.models_dir();
+    hub.check_header(&plan, models, None, &|header| can_run(header).map(drop), &watch)?;
+    let pulled = hub.fetch(&plan, models, &watch)?;
+    store.refresh();
     Ok(pulled.path)
 }
 

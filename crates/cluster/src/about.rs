@@ -68,7 +68,7 @@ impl ModelAbout {
         let needs_about_bytes = hub::need_bytes(bytes);
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let outline = layout::Outline::read(header).map_err(|error| error.to_string());
-        let checked = outline.as_ref().map_err(String::clone).and_then(|_| check_text(header));
+        let checked = can_run(header, check_text);
         let tokens = header.find_array("tokenizer.ggml.tokens").ok().flatten();
         Ok(Self {
             name: name.to_owned(),
@@ -96,6 +96,15 @@ impl ModelAbout {
             architecture,
         })
     }
+}
+
+/// Whether this version can run a model: what is odd about its words, or why not.
+///
+/// # Errors
+/// Its kind, the types of its tensors or its tokenizer are not known here.
+pub fn can_run(header: &Directory, check_text: CheckText) -> Result<Vec<String>, String> {
+    layout::Outline::read(header).map_err(|error| error.to_string())?;
+    check_text(header)
 }
 
 /// A count, of one that differs by layer the largest.

@@ -16,6 +16,9 @@ use crate::swarm::Swarm;
 /// Groups that are fetched at a time: from several members, and while the disk writes.
 const AT_ONCE: u64 = 8;
 
+/// Of a file's name: file systems take 255 bytes, and some belong to what stands behind it.
+const STEM_CHARS_MAX: usize = 200;
+
 /// Files on their way to the disk, one after the other.
 struct Target {
     /// Each with its path once it is whole, and the offset of its first byte.
@@ -74,7 +77,8 @@ impl Target {
     /// Makes room for a model under a name that no other file has.
     fn open(models: &Path, name: &str, tree: Tree, lens: &[u64]) -> io::Result<Self> {
         let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        let plain: String = name.chars().map(|c| if usual(c) { c } else { '-' }).collect();
+        let plain = name.chars().map(|c| if usual(c) { c } else { '-' });
+        let plain: String = plain.take(STEM_CHARS_MAX).collect();
         let plain = plain.trim_start_matches('.');
         let count = lens.len();
         let path = |stem: &str, at: usize| match count {

@@ -58,7 +58,7 @@ mod ways;
 mod wire;
 mod worker;
 
-pub use about::ModelAbout;
+pub use about::{ModelAbout, can_run};
 pub use api::{
     CheckText, ClusterStatus, GenerateDone, GenerateEvent, Held, Identified, InstanceState,
     InstanceStatus, Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState,
@@ -75,6 +75,7 @@ pub use invite::CodeError;
 pub use journal::{ClusterEvent, EventKind, History, Tone};
 pub use leave::leave;
 pub use link_local::parse_address;
+pub use lookup::{Here, locate, look};
 pub use machine::{Machine, Sensors};
 pub use net::own_addresses;
 pub use node::{GenerateStream, Node};

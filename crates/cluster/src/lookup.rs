@@ -31,14 +31,64 @@ pub(crate) fn find(
         Asked::ByMember => store.resolve_named(name, watch),
     };
     let first = match resolve(name) {
-        Err(error @ StoreError::Unknown { .. }) => error,
+        Err(error) if error.is_missing() => error,
         outcome => return outcome,
     };
-    let Ok(Name::Repo(repo)) = Name::parse(name) else { return Err(first) };
-    match resolve(&repo.to_string()) {
-        Ok(found) => Ok(ModelFile { name: served_as(name), ..found }),
-        Err(StoreError::Unknown { .. }) => Err(first),
+    let Some(meant) = meant(store, name) else { return Err(first) };
+    match resolve(&meant.text) {
+        Ok(found) => Ok(ModelFile { name: meant.served_as(found.name, name), ..found }),
+        Err(error) if error.is_missing() => Err(first),
         Err(error) => Err(error),
+    }
+}
+
+/// What a name stands for, in the store's words.
+struct Meant {
+    text: String,
+    is_address: bool,
+}
+
+/// The repository of a name, or where the file of an address was put.
+fn meant(store: &Store, name: &str) -> Option<Meant> {
+    match Name::parse(name).ok()? {
+        Name::Repo(repo) => Some(Meant { text: repo.to_string(), is_address: false }),
+        address @ Name::Url(_) => {
+            let path = store.models_dir().join(address.place()?);
+            let text = path.to_string_lossy().into_owned();
+            path.is_file().then_some(Meant { text, is_address: true })
+        }
+    }
+}
+
+impl Meant {
+    /// The name under which clients ask for a model that was asked for by `name`.
+    fn served_as(&self, file: String, name: &str) -> String {
+        match (self.is_address, name.contains("://")) {
+            (true, _) => file,
+            (false, true) => self.text.clone(),
+            (false, false) => served_as(name),
+        }
+    }
+}
+
+/// What there is on this machine under a name.
+#[derive(Debug)]
+pub enum Here {
+    /// A file that can be opened, and how it would be called.
+    Whole(String, PathBuf),
+    /// One that cannot, and why.
+    Damaged(String),
+    Missing(StoreError),
+}
+
+/// Looks for a model by name or path, and opens it.
+pub fn look(store: &Store, name: &str) -> Here {
+    match locate(store, name) {
+        Err(error) => Here::Missing(error),
+        Ok((name, path)) => match gguf::File::open(&path) {
+            Ok(_) => Here::Whole(name, path),
+            Err(error) => Here::Damaged(format!("{}: {error}", path.display())),
+        },
     }
 }
 
@@ -55,17 +105,14 @@ pub(crate) fn named(store: &Store, name: &str) -> Option<Listed> {
 ///
 /// # Errors
 /// It is not on this machine.
-pub(crate) fn locate(
-    store: &Store,
-    name: &str,
-) -> std::result::Result<(String, PathBuf), StoreError> {
+pub fn locate(store: &Store, name: &str) -> std::result::Result<(String, PathBuf), StoreError> {
     let first = match store.name_and_path(name) {
-        Err(error @ StoreError::Unknown { .. }) => error,
+        Err(error) if error.is_missing() => error,
         outcome => return outcome,
     };
-    let Ok(Name::Repo(repo)) = Name::parse(name) else { return Err(first) };
-    let path = store.path_of(&repo.to_string()).map_err(|_| first)?;
-    Ok((served_as(name), path))
+    let Some(meant) = meant(store, name) else { return Err(first) };
+    let (file, path) = store.name_and_path(&meant.text).map_err(|_| first)?;
+    Ok((meant.served_as(file, name), path))
 }
 
 /// How a model of this machine would be called, and what its content is, if one of its length is
@@ -90,29 +137,24 @@ pub(crate) fn identify(
 
 /// Whether a model is on this machine, without reading it.
 pub(crate) fn is_here(store: &Store, name: &str) -> bool {
-    let by_repo = || match Name::parse(name) {
-        Ok(Name::Repo(repo)) => store.path_of(&repo.to_string()).is_ok(),
-        _ => false,
-    };
-    !matches!(store.path_of(name), Err(StoreError::Unknown { .. })) || by_repo()
+    !matches!(locate(store, name), Err(error) if error.is_missing())
 }
 
 /// Deletes a model of the node's own folder; returns the bytes that this freed.
 pub(crate) fn remove(store: &Store, name: &str) -> Result<u64> {
-    let by_repo = |first: StoreError| match Name::parse(name) {
-        Ok(Name::Repo(repo)) => store.remove(&repo.to_string()).map_err(|_| first),
-        _ => Err(first),
-    };
-    let removed = store.remove(name).or_else(|error| match error {
-        StoreError::Unknown { .. } => by_repo(error),
-        other => Err(other),
+    let removed = store.remove(name).or_else(|error| match meant(store, name) {
+        Some(meant) if error.is_missing() => store.remove(&meant.text).map_err(|other| {
+            // What is told is what was typed, but for why it may not be deleted.
+            if other.is_missing() { error } else { other }
+        }),
+        _ => Err(error),
     });
     removed.map_err(refuse)
 }
 
 pub(crate) fn refuse(error: StoreError) -> Error {
     match error {
-        StoreError::Unknown { .. } => Error::NotHere(error.to_string()),
+        error if error.is_missing() => Error::NotHere(error.to_string()),
         other => Error::Unusable(other.to_string()),
     }
 }
@@ -120,4 +162,55 @@ pub(crate) fn refuse(error: StoreError) -> Error {
 /// The name under which clients ask for a model that was asked for by this one.
 fn served_as(name: &str) -> String {
     name.strip_suffix(":latest").unwrap_or(name).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn model() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        gguf::Writer::new().write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn what_a_name_fetched_the_same_name_finds() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let put = |path: &str| {
+            let path = store.models_dir().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, model()).unwrap();
+            path
+        };
+        let own = put("bartowski/Llama-3.2-3B-Instruct-GGUF/l-Q4_K_M.gguf");
+        let old = put("org/r@v1/m-Q8_0.gguf");
+        let far = put("nas_8080/m/f-Q8_0.gguf");
+        for (typed, served, path) in [
+            ("llama3.2:latest", "llama3.2", &own),
+            ("llama3.2:3b-q4_k_m", "llama3.2:3b-q4_k_m", &own),
+            ("hf.co/bartowski/Llama-3.2-3B-Instruct-GGUF:Q4_K", "", &own),
+            ("https://hf.co/org/r/blob/v1/m-Q8_0.gguf", "org/r@v1:m-Q8_0.gguf", &old),
+            ("http://nas:8080/m/f-Q8_0.gguf?signed", "f-Q8_0", &far),
+        ] {
+            let found = find(&store, typed, Asked::Here, &|_| {}).unwrap();
+            let served = if served.is_empty() { typed } else { served };
+            assert_eq!((found.name.as_str(), &found.path), (served, path), "{typed}");
+            assert_eq!(locate(&store, typed).unwrap(), (found.name, found.path));
+            assert!(is_here(&store, typed) && matches!(look(&store, typed), Here::Whole(..)));
+        }
+        // Members give names, which lead to no path.
+        let address = "http://nas:8080/m/f-Q8_0.gguf";
+        assert!(find(&store, address, Asked::ByMember, &|_| {}).is_err());
+        for typed in ["org/r", "org/r:m-Q8_0.gguf", "http://nas:8080/f-Q8_0.gguf", "qwen3"] {
+            assert!(!is_here(&store, typed), "{typed}");
+        }
+        fs::write(&old, b"GGUF, but short").unwrap();
+        assert!(matches!(look(&store, "org/r@v1"), Here::Damaged(_)));
+        assert!(remove(&store, "https://hf.co/org/r/blob/v1/m-Q8_0.gguf").unwrap() > 0);
+        assert!(!old.exists());
+    }
 }

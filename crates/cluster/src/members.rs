@@ -13,6 +13,8 @@ pub(crate) const MEMBERS_MAX: usize = 64;
 pub(crate) const ADDRESSES_MAX: usize = 8;
 /// Longer names are cut: they are shown in tables.
 pub(crate) const NAME_CHARS_MAX: usize = 64;
+/// A model may be named as a repository and a path in it.
+pub(crate) const MODEL_NAME_CHARS_MAX: usize = 512;
 
 /// Removals remembered: a node that was away for as many of them may bring an old member back.
 pub(crate) const REMOVED_MAX: usize = 512;
@@ -70,6 +72,12 @@ pub(crate) fn clean_name(name: &str) -> String {
     if name.trim().is_empty() { "unnamed".to_owned() } else { name }
 }
 
+/// Whether a model may be called so.
+pub(crate) fn is_model_name(name: &str) -> bool {
+    let is_short = name.chars().count() <= MODEL_NAME_CHARS_MAX;
+    is_short && !name.trim().is_empty() && !name.chars().any(char::is_control)
+}
+
 /// Who belongs to the cluster, and who does no more: as it is kept on disk and told to others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Members {
@@ -120,5 +128,9 @@ mod tests {
             assert_eq!(clean_name(name), expected);
         }
         assert_eq!(clean_name(&"x".repeat(1000)).len(), NAME_CHARS_MAX);
+        assert!(is_model_name(&"x".repeat(MODEL_NAME_CHARS_MAX)));
+        for name in ["", " ", "a\nb", &"x".repeat(MODEL_NAME_CHARS_MAX + 1)] {
+            assert!(!is_model_name(name), "{name:?}");
+        }
     }
 }

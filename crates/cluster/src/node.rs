@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
 
+use crate::about::can_run;
 use crate::burn::Burner;
 use crate::daemon::{Call, Daemon, Events, INPUTS_MAX, Kept, System, listen, run};
 use crate::desired::Document;
@@ -91,7 +92,10 @@ impl Node {
         let (document, told) = desired.load_or_begin()?;
         let told: Vec<String> = members_told.into_iter().chain(told).collect();
         let store = Store::open_with(&config.data_dir, config.places.clone());
-        let store = Arc::new(store.map_err(|error| Error::Unusable(error.to_string()))?);
+        let (store, check_text) =
+            (store.map_err(|error| Error::Unusable(error.to_string()))?, config.check_text);
+        let judge = move |header: &gguf::Directory| can_run(header, check_text).map(drop);
+        let store = Arc::new(store.judging(judge));
 
         let address = config.listen;
         let fail = |source| Error::Listen { address, source };
@@ -106,7 +110,8 @@ impl Node {
 
         let (publisher, status) = watch::channel(Arc::new(ClusterStatus::empty(id)));
         let (calls, inbox) = mpsc::channel(CALLS_MAX);
-        let pulls = Pulls::new(config.hub.clone(), store.clone(), net.clone(), status.clone());
+        let (cluster, settings) = (status.clone(), config.hub.clone());
+        let pulls = Pulls::new(settings, store.clone(), net.clone(), cluster, check_text);
         let saver = Arc::new(Saver::new(members, remembered.clone()));
         let kept = Kept {
             members: saver.clone(),

@@ -15,12 +15,13 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::about::can_run;
 use crate::copies;
-use crate::lookup::{Asked, find};
+use crate::lookup::{Asked, Here, find, look};
 use crate::net::Net;
 use crate::sharing::{self, Holders, Neighbour, Told};
 use crate::swarm::Swarm;
-use crate::{ClusterStatus, Error, NodeState, Result};
+use crate::{CheckText, ClusterStatus, Error, NodeState, Result};
 
 /// Models that are fetched at a time: more would only share the same wire.
 const PULLS_MAX: usize = 8;
@@ -98,6 +99,7 @@ pub(crate) struct Pulls {
     store: Arc<Store>,
     net: Arc<Net>,
     cluster: watch::Receiver<Arc<ClusterStatus>>,
+    check_text: CheckText,
     /// By their names on the hub, what is wanted and what is being fetched.
     towards: Mutex<BTreeMap<String, Told>>,
     running: Mutex<BTreeMap<String, Arc<watch::Sender<PullStatus>>>>,
@@ -139,9 +141,10 @@ impl Pulls {
         store: Arc<Store>,
         net: Arc<Net>,
         cluster: watch::Receiver<Arc<ClusterStatus>>,
+        check_text: CheckText,
     ) -> Arc<Self> {
         let (running, towards) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { settings, store, net, cluster, towards, running })
+        Arc::new(Self { settings, store, net, cluster, check_text, towards, running })
     }
 
     pub fn net(&self) -> &Arc<Net> {
@@ -226,13 +229,17 @@ impl Pulls {
         model: &str,
         room: Option<Room>,
     ) -> Result<watch::Receiver<PullStatus>> {
-        let name = match self.store.path_of(model) {
+        let name = match look(&self.store, model) {
             // It is here: all that is left is to hash it.
-            Ok(_) => None,
-            Err(error @ StoreError::NotAFile { .. }) => {
+            Here::Whole(..) => None,
+            // What is here is of no use to anybody, and is fetched again.
+            Here::Damaged(why) => Some(Name::parse(model).map_err(|_| Error::Unusable(why))?),
+            Here::Missing(error @ StoreError::NotAFile { .. }) => {
                 return Err(Error::Unusable(error.to_string()));
             }
-            Err(missing) => Some(Name::parse(model).map_err(|error| no_name(&missing, &error))?),
+            Here::Missing(missing) => {
+                Some(Name::parse(model).map_err(|error| no_name(&missing, &error))?)
+            }
         };
         let key = name.as_ref().map_or_else(|| model.to_owned(), Name::to_string);
         let mut running = self.lock();
@@ -330,9 +337,6 @@ impl Pulls {
             return find(&self.store, model, Asked::Here, &hashed)
                 .map_or_else(|e| Err(e.to_string()), here);
         };
-        if let Ok(found) = find(&self.store, model, Asked::Here, &hashed) {
-            return here(found);
-        }
         let models = self.store.models_dir();
         if let Some(why) = self.settings.offline {
             let (name, models) = (model.to_owned(), models.to_path_buf());
@@ -350,17 +354,29 @@ impl Pulls {
             ControlFlow::Continue(())
         };
         let text = |error: HubError| error.to_string();
-        let plan = hub.plan(&name, room, &watch).map_err(text)?;
-        if let Ok(found) = self.store.resolve_watched(&plan.name, &hashed) {
-            return here(found);
+        let mut plan = hub.plan(&name, room, &watch).map_err(text)?;
+        match look(&self.store, &plan.name) {
+            Here::Whole(..) => {
+                let found = find(&self.store, &plan.name, Asked::Here, &hashed);
+                return found.map_or_else(|error| Err(error.to_string()), here);
+            }
+            Here::Damaged(_) => plan.is_doubted = true,
+            // Its files are there under their names, and yet none is found: they are looked into.
+            Here::Missing(_) => plan.is_doubted = plan.is_there(models),
+        }
+        if let Some(passed) = self.store.passed_by(model) {
+            plan.why = format!("{}; {passed}", plan.why);
         }
         plan.why.clone_into(&mut why.lock().unwrap_or_else(PoisonError::into_inner));
         let _wanted = Wanted { pulls: self, name: &plan.name };
+        let check = |header: &gguf::Directory| can_run(header, self.check_text).map(drop);
         let pulled = self.agree(&plan, sender).and_then(|holders| {
             let nearby = holders.as_ref().map(|holders| holders as &dyn Nearby);
+            hub.check_header(&plan, models, nearby, &check, &watch)?;
             hub.fetch_near(&plan, models, nearby, &watch)
         });
         let pulled = pulled.map_err(text)?;
+        self.store.refresh();
         sender.send_modify(|status| status.done_bytes = 0);
         let path = pulled.path.to_string_lossy();
         self.store.resolve_watched(&path, &hashed).map_err(|error| error.to_string())?;

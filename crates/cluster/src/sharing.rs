@@ -307,7 +307,7 @@ async fn decide(
 fn held(store: &Store, model: &str, file: &str, size: u64) -> Option<File> {
     // A peer's words name models, never paths.
     hub::Name::parse(model).ok()?;
-    let path = store.path_of(model).ok()?;
+    let (_, path) = lookup::locate(store, model).ok()?;
     let wanted = Path::new(file).file_name()?;
     let parts = gguf::parts_of(&path);
     // Ollama's blobs and hub caches have other names for the only file of a model.

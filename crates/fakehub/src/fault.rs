@@ -40,6 +40,8 @@ pub enum Fault {
     PageForApi,
     /// The CDN answers 400 to a request without `Range`.
     NeedsRange,
+    /// The hub, or something on the way to it, answers 403 and does not speak of terms.
+    Refuses,
     /// The tree tells another SHA-256 than the file's.
     WrongDigest,
 }

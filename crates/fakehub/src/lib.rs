@@ -62,6 +62,11 @@ impl FakeHub {
         self.state.lock().repo(repo).gate = gate;
     }
 
+    /// Another name of what a repository has now.
+    pub fn tag(&self, repo: &str, name: &str) {
+        self.state.lock().repo(repo).tags.push(name.to_owned());
+    }
+
     /// The name that a repository had before; requests for it are sent on.
     pub fn renamed(&self, old: &str, new: &str) {
         self.state.lock().renamed.insert(old.to_owned(), new.to_owned());

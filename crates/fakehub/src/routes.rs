@@ -16,6 +16,10 @@ pub(crate) fn answer(state: &State, request: &Request) -> Answer {
     if let Some(refusal) = overload(&mut inner) {
         return refusal;
     }
+    if inner.has(|fault| *fault == Fault::Refuses) {
+        let answer = Answer::json(403, &json!({ "error": "Forbidden" }));
+        return answer.with("x-error-message", "this repository is disabled");
+    }
     let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
     if let Some(api) = path.strip_prefix("/api/models/") {
         if inner.has(|fault| *fault == Fault::PageForApi) {
@@ -74,7 +78,9 @@ fn list(inner: &mut Inner, request: &Request, api: &str, query: &str) -> Answer 
     match what {
         "refs" => {
             let main = json!({ "name": "main", "ref": "refs/heads/main", "targetCommit": commit });
-            Answer::json(200, &json!({ "branches": [main], "tags": [], "converts": [] }))
+            let tag = |name: &String| json!({ "name": name, "targetCommit": commit });
+            let tags: Vec<Value> = repo.tags.iter().map(tag).collect();
+            Answer::json(200, &json!({ "branches": [main], "tags": tags, "converts": [] }))
         }
         "tree" if [commit.as_str(), "main"].contains(&rest) => {
             let lies = inner.has(|fault| *fault == Fault::WrongDigest);

@@ -65,6 +65,8 @@ pub(crate) struct Inner {
 pub(crate) struct Repo {
     pub gate: Gate,
     pub files: BTreeMap<String, Arc<Vec<u8>>>,
+    /// Names of the commit that `main` is at.
+    pub tags: Vec<String>,
     changes: u32,
 }
 

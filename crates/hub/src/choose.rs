@@ -3,17 +3,21 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use store::repository::{InRepository, is_marked_beside, is_path, pick};
+
+use crate::name::shown;
 use crate::{HubError, RemoteFile, Want};
 
-/// Beginnings of files that belong to a model and are none.
-const COMPANIONS: &[&str] = &["mmproj", "mtp-", "eagle3-", "dflash-", "dspark-", "imatrix"];
+/// In names of files that belong to a model and are none.
+const COMPANIONS: &[&str] = &["mmproj", "imatrix"];
 /// Labels in an error's list.
 const LABELS_MAX: usize = 12;
 
 /// One of a repository's models: its files are the parts, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variant {
-    /// `Q4_K_M`, or the file's name where it tells none.
+    /// `Q4_K_M`, or the file's name where it tells none; the path of one that stands beside the
+    /// repository's model, such as a drafter.
     pub label: String,
     pub files: Vec<RemoteFile>,
 }
@@ -30,6 +34,15 @@ impl Variant {
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.size).sum()
     }
+
+    /// Whether it is something else than the repository's model.
+    pub fn is_beside(&self) -> bool {
+        is_path(&self.label)
+    }
+
+    fn path(&self) -> &str {
+        &self.files[0].path
+    }
 }
 
 /// What a model takes in memory: its weights, and about as much again for cache and buffers as is
@@ -39,17 +52,17 @@ pub fn need_bytes(file_bytes: u64) -> u64 {
     file_bytes.saturating_add(file_bytes / 10).saturating_add(BESIDES)
 }
 
-/// The models among a repository's files. Parts that lack others are left out.
-pub fn variants(files: &[RemoteFile]) -> Vec<Variant> {
-    let mut groups: BTreeMap<(String, u64), Vec<(u64, RemoteFile)>> = BTreeMap::new();
+/// Files by their common path and how many there should be, each with its number.
+type Sets = BTreeMap<(String, u64), Vec<(u64, RemoteFile)>>;
+
+fn sets(files: &[RemoteFile]) -> Sets {
+    let mut sets = Sets::new();
     for file in files {
         let path = Path::new(&file.path);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let lower = name.to_ascii_lowercase();
-        let is_model = lower.ends_with(".gguf")
-            && !COMPANIONS.iter().any(|prefix| lower.starts_with(prefix))
-            && !lower.contains("imatrix")
-            && !lower.contains("mmproj");
+        let is_model =
+            lower.ends_with(".gguf") && !COMPANIONS.iter().any(|word| lower.contains(word));
         if !is_model {
             continue;
         }
@@ -58,19 +71,39 @@ pub fn variants(files: &[RemoteFile]) -> Vec<Variant> {
         });
         let folder = path.parent().unwrap_or(Path::new("")).join(stem);
         let key = (folder.to_string_lossy().into_owned(), count);
-        groups.entry(key).or_default().push((number, file.clone()));
+        sets.entry(key).or_default().push((number, file.clone()));
     }
-    let whole = groups.into_iter().filter_map(|((path, count), mut parts)| {
-        parts.sort_by_key(|(number, _)| *number);
-        let numbers = parts.iter().map(|(number, _)| *number);
-        let stem = Path::new(&path).file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let label = store::quant_of(&stem).unwrap_or(stem);
-        numbers.eq(1..=count).then(|| {
-            let files = parts.into_iter().map(|(_, file)| file).collect();
-            Variant { label, files }
-        })
+    sets.values_mut().for_each(|parts| parts.sort_by_key(|(number, _)| *number));
+    sets
+}
+
+/// The models among a repository's files. Parts that lack others are left out.
+pub fn variants(repo: &str, files: &[RemoteFile]) -> Vec<Variant> {
+    let whole = sets(files).into_iter().filter_map(|((_, count), parts)| {
+        let is_whole = parts.iter().map(|(number, _)| *number).eq(1..=count);
+        is_whole.then(|| parts.into_iter().map(|(_, file)| file).collect::<Vec<_>>())
     });
-    whole.collect()
+    let whole: Vec<Vec<RemoteFile>> = whole.collect();
+    let is_marked = |files: &Vec<RemoteFile>| is_marked_beside(repo, &files[0].path);
+    // A repository of nothing but drafters has them as its models.
+    let all_marked = whole.iter().all(is_marked);
+    let of = |files: &Vec<RemoteFile>| InRepository {
+        path: files[0].path.clone(),
+        bytes: files.iter().map(|file| file.size).sum(),
+        is_beside: is_marked(files) && !all_marked,
+    };
+    let labels = store::repository::labels(&whole.iter().map(of).collect::<Vec<_>>());
+    labels.into_iter().zip(whole).map(|(label, files)| Variant { label, files }).collect()
+}
+
+/// What is missing of models in several files, in words.
+fn broken(files: &[RemoteFile]) -> String {
+    let broken = sets(files)
+        .into_iter()
+        .filter(|((_, count), parts)| !parts.iter().map(|(number, _)| *number).eq(1..=*count));
+    let told = broken
+        .map(|((path, count), parts)| format!("{} of the {count} files of {path}", parts.len()));
+    told.collect::<Vec<_>>().join(", ")
 }
 
 /// The variant that is wanted, and why it is that one.
@@ -83,26 +116,46 @@ pub fn choose(
     want: &Want,
     room: Option<&Room>,
 ) -> Result<(Variant, String), HubError> {
-    let all = variants(files);
-    match want {
-        Want::File(path) => file(repo, &all, path).map(|found| (found, "as asked".to_owned())),
-        Want::Quant(quant) => {
-            let found = all.iter().find(|variant| variant.label == *quant).cloned();
-            let found = found.or_else(|| {
-                let mut alike = all.iter().filter(|variant| variant.label.contains(quant.as_str()));
-                alike.next().filter(|_| alike.next().is_none()).cloned()
-            });
-            let found = found.ok_or_else(|| no_quant(repo, &all, quant))?;
-            Ok((found, "as asked".to_owned()))
+    let all = variants(repo, files);
+    let (found, why) = match want {
+        Want::File(tag) | Want::Quant(tag) => {
+            let pairs: Vec<_> = all.iter().map(|one| (one.label.as_str(), one.path())).collect();
+            let found = pick(&pairs, tag).map(|at| all[at].clone());
+            let found = found.ok_or_else(|| no_quant(repo, files, &all, tag))?;
+            (found, "as asked".to_owned())
         }
-        Want::Any => best(repo, &all, room),
+        Want::Any => best(repo, files, &all, room)?,
+    };
+    let others = beside(repo, &all, &found);
+    Ok((found, format!("{why}{others}")))
+}
+
+/// Which other files have the same quantisation, and how to ask for them.
+fn beside(repo: &str, all: &[Variant], chosen: &Variant) -> String {
+    let alike = all.iter().filter(|one| {
+        let stem = Path::new(one.path()).file_stem().unwrap_or_default().to_string_lossy();
+        one.is_beside() && store::quant_of(&stem).as_ref() == Some(&chosen.label)
+    });
+    let names: Vec<String> = alike.take(LABELS_MAX).map(|one| shown_name(repo, one)).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("; other files of {}: {}", chosen.label, names.join(", ")),
     }
 }
 
-fn best(repo: &str, all: &[Variant], room: Option<&Room>) -> Result<(Variant, String), HubError> {
+fn shown_name(repo: &str, variant: &Variant) -> String {
+    format!("{repo}:{}", shown(&variant.label))
+}
+
+fn best(
+    repo: &str,
+    files: &[RemoteFile],
+    all: &[Variant],
+    room: Option<&Room>,
+) -> Result<(Variant, String), HubError> {
     let mut usable: Vec<(usize, &Variant)> = all.iter().filter_map(rank).collect();
     usable.sort_by_key(|(rank, variant)| (*rank, variant.bytes()));
-    let Some((_, first)) = usable.first() else { return Err(no_model(repo, all)) };
+    let Some((_, first)) = usable.first() else { return Err(no_model(repo, files, all)) };
     let Some(room) = room else {
         let why = "the usual quantisation".to_owned();
         return Ok(((*first).clone(), why));
@@ -132,6 +185,9 @@ fn best(repo: &str, all: &[Variant], room: Option<&Room>) -> Result<(Variant, St
 
 /// Where a variant stands among those that are taken by default.
 fn rank(variant: &Variant) -> Option<(usize, &Variant)> {
+    if variant.is_beside() {
+        return None;
+    }
     if let Some(rank) = store::quant_rank(&variant.label) {
         return Some((rank, variant));
     }
@@ -140,42 +196,42 @@ fn rank(variant: &Variant) -> Option<(usize, &Variant)> {
     (is_untold || is_finer_mix).then_some((usize::MAX, variant))
 }
 
-fn file(repo: &str, all: &[Variant], path: &str) -> Result<Variant, HubError> {
-    let is_it = |file: &RemoteFile| {
-        let name = file.path.rsplit('/').next().unwrap_or_default();
-        file.path == path || name.eq_ignore_ascii_case(path)
-    };
-    let found = all.iter().find(|variant| variant.files.iter().any(is_it)).cloned();
-    found.ok_or_else(|| no_quant(repo, all, path))
-}
-
 fn labels(all: &[Variant]) -> String {
-    let mut labels: Vec<&str> = all.iter().map(|variant| variant.label.as_str()).collect();
+    let (beside, own): (Vec<_>, Vec<_>) = all.iter().partition(|variant| variant.is_beside());
+    let mut labels: Vec<String> =
+        own.iter().chain(&beside).map(|variant| shown(&variant.label).to_string()).collect();
     labels.truncate(LABELS_MAX);
     let more = all.len() - labels.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{more}", labels.join(", "))
 }
 
-fn no_quant(repo: &str, all: &[Variant], quant: &str) -> HubError {
+fn no_quant(repo: &str, files: &[RemoteFile], all: &[Variant], quant: &str) -> HubError {
     let usual = all.iter().filter_map(rank).min_by_key(|(rank, _)| *rank);
-    match usual {
-        None => no_model(repo, all),
-        Some((_, usual)) => HubError::NoQuant {
-            repo: repo.to_owned(),
-            quant: quant.to_owned(),
-            has: labels(all),
-            one: usual.label.clone(),
-        },
+    let Some((_, usual)) = usual else { return no_model(repo, files, all) };
+    let broken = broken(files);
+    let broken = match broken.is_empty() {
+        true => String::new(),
+        false => format!(", and only {broken}"),
+    };
+    HubError::NoQuant {
+        repo: repo.to_owned(),
+        quant: quant.to_owned(),
+        has: format!("{}{broken}", labels(all)),
+        one: usual.label.clone(),
     }
 }
 
-fn no_model(repo: &str, all: &[Variant]) -> HubError {
-    let found = match all.is_empty() {
-        true => ": none at all, only parts of one, or only projectors of pictures. Look for a \
-                 repository of the same name that ends in -GGUF"
+fn no_model(repo: &str, files: &[RemoteFile], all: &[Variant]) -> HubError {
+    let broken = broken(files);
+    let found = match (all.is_empty(), broken.is_empty()) {
+        (true, true) => ": none at all, or only projectors of pictures. Look for a repository of \
+                         the same name that ends in -GGUF"
             .to_owned(),
-        false => format!("; it has {}, in formats that this version does not run", labels(all)),
+        (true, false) => {
+            format!(": it has only {broken}. Look for another repository of the same model")
+        }
+        _ => format!("; it has {}, in formats that this version does not run", labels(all)),
     };
     HubError::NoModel { repo: repo.to_owned(), found }
 }
@@ -221,7 +277,8 @@ mod tests {
 
     #[test]
     fn models_are_told_from_what_belongs_to_them_and_parts_are_one() {
-        let labels: Vec<String> = variants(&repo()).into_iter().map(|one| one.label).collect();
+        let labels: Vec<String> =
+            variants("o/r", &repo()).into_iter().map(|one| one.label).collect();
         assert_eq!(labels, ["F16", "IQ2_M", "Q2_K", "Q4_K_M", "Q8_0"]);
         let (halves, _) = choose("o/r", &repo(), &Want::Quant("F16".to_owned()), None).unwrap();
         assert_eq!((halves.files.len(), halves.bytes()), (2, 16 << 30));
@@ -254,5 +311,58 @@ mod tests {
         assert!(text.contains("IQ1_S"), "{text}");
         let asked = choose("o/r", &repo(), &Want::File("MODEL-q8_0.gguf".to_owned()), None);
         assert_eq!(asked.unwrap().0.label, "Q8_0");
+    }
+
+    #[test]
+    fn a_file_s_name_means_that_file_and_a_label_the_model() {
+        let repo = [
+            file("Q-0.5b-Q4_K_M.gguf", 4),
+            file("Q-27b-Q4_K_M.gguf", 160),
+            file("Q-27b-Q8_0.gguf", 290),
+            file("draft/Q-27b-Q4_K_M.gguf", 9),
+            file("Q-27b-MTP-Q8_0.gguf", 8),
+            file("assistant/other model.gguf", 8),
+        ];
+        let pick = |tag: &str| {
+            let want = match tag.ends_with(".gguf") {
+                true => Want::File(tag.to_owned()),
+                false => Want::Quant(tag.to_uppercase()),
+            };
+            choose("o/Q-GGUF", &repo, &want, None).map(|(found, _)| found.files[0].path.clone())
+        };
+        for (tag, path) in [
+            ("Q4_K_M", "Q-27b-Q4_K_M.gguf"),
+            ("Q4_K", "Q-27b-Q4_K_M.gguf"),
+            ("Q8_0", "Q-27b-Q8_0.gguf"),
+            ("Q-0.5b-Q4_K_M.gguf", "Q-0.5b-Q4_K_M.gguf"),
+            ("draft/Q-27b-Q4_K_M.gguf", "draft/Q-27b-Q4_K_M.gguf"),
+            ("Q-27b-Q4_K_M.gguf", "Q-27b-Q4_K_M.gguf"),
+            ("other model.gguf", "assistant/other model.gguf"),
+        ] {
+            assert_eq!(pick(tag).unwrap(), path, "{tag}");
+        }
+        let (any, why) = choose("o/Q-GGUF", &repo, &Want::Any, Some(&room(64))).unwrap();
+        assert_eq!(any.label, "Q4_K_M");
+        assert!(why.contains("o/Q-GGUF:Q-0.5b-Q4_K_M.gguf"), "{why}");
+        // A sibling is no smaller form of the model.
+        let none = choose("o/Q-GGUF", &repo, &Want::Any, Some(&room(2))).unwrap_err().to_string();
+        assert!(none.contains("no variant of o/Q-GGUF fits"), "{none}");
+        let text = pick("Q2_K").unwrap_err().to_string();
+        assert!(text.contains("Q4_K_M, Q8_0, "), "{text}");
+        // What is offered is accepted.
+        for variant in variants("o/Q-GGUF", &repo) {
+            assert_eq!(pick(&variant.label).unwrap(), variant.files[0].path);
+        }
+    }
+
+    #[test]
+    fn incomplete_sets_are_named() {
+        let half = [file("B-Q8_0-00001-of-00003.gguf", 9), file("B-Q8_0-00003-of-00003.gguf", 9)];
+        let text = choose("o/B", &half, &Want::Any, None).unwrap_err().to_string();
+        assert!(text.contains("2 of the 3 files of B-Q8_0"), "{text}");
+        let more = [half.to_vec(), vec![file("B-Q4_0.gguf", 5)]].concat();
+        let want = Want::Quant("Q8_0".to_owned());
+        let text = choose("o/B", &more, &want, None).unwrap_err().to_string();
+        assert!(text.contains("it has Q4_0, and only 2 of the 3 files of B-Q8_0"), "{text}");
     }
 }

@@ -2,6 +2,7 @@
 //! only then in its place.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -59,7 +60,8 @@ impl Hub {
         for file in &plan.files {
             let path = plan.path(models, file);
             let account = Account { file, before, all: plan.bytes() };
-            let is_there = fs::metadata(&path).is_ok_and(|found| found.len() == file.size);
+            let is_long = fs::metadata(&path).is_ok_and(|found| found.len() == file.size);
+            let is_there = is_long && !(plan.is_doubted && is_damaged(&path, file));
             if !is_there {
                 let left = plan.bytes() - before;
                 // Only what has an announced hash can be believed from somebody else.
@@ -80,11 +82,11 @@ impl Hub {
 
 /// A file's place among all of a model's.
 #[derive(Debug, Clone, Copy)]
-struct Account<'a> {
-    file: &'a RemoteFile,
+pub(crate) struct Account<'a> {
+    pub file: &'a RemoteFile,
     /// Bytes of the files before it.
-    before: u64,
-    all: u64,
+    pub before: u64,
+    pub all: u64,
 }
 
 impl Account<'_> {
@@ -158,20 +160,35 @@ impl Call<'_> {
     }
 }
 
+/// Whether a file is another one than was announced, or nobody can tell.
+fn is_damaged(path: &Path, file: &RemoteFile) -> bool {
+    let hash = || {
+        let (mut hasher, mut buffer) = (Context::new(&SHA256), vec![0; VERIFY_BYTES]);
+        let mut read = fs::File::open(path).ok()?;
+        loop {
+            match read.read(&mut buffer).ok()? {
+                0 => return Some(data_encoding::HEXLOWER.encode(hasher.finish().as_ref())),
+                len => hasher.update(&buffer[..len]),
+            }
+        }
+    };
+    file.sha256.is_none() || hash() != file.sha256
+}
+
 /// One file while it is fetched, for all connections.
 pub(crate) struct Work<'a> {
     pub call: &'a Call<'a>,
     pub source: &'a Source,
     pub file: &'a RemoteFile,
     account: Account<'a>,
-    partial: &'a Partial,
+    pub partial: &'a Partial,
     shared: Mutex<Shared>,
     /// Somebody failed, or the server sends nothing but whole files.
     stop: AtomicBool,
 }
 
 pub(crate) struct Shared {
-    kept: Kept,
+    pub kept: Kept,
     /// Bytes that were there when this began.
     had: u64,
     /// Being fetched.
@@ -179,8 +196,8 @@ pub(crate) struct Shared {
     pub place: Option<Place>,
     /// Counts places, so that one that went stale is looked up once.
     pub place_number: u64,
-    error: Option<HubError>,
-    ignores_ranges: bool,
+    pub error: Option<HubError>,
+    pub ignores_ranges: bool,
     told: Instant,
     saved: Instant,
 }
@@ -193,7 +210,7 @@ impl Shared {
 }
 
 impl<'a> Work<'a> {
-    fn new(
+    pub fn new(
         call: &'a Call<'a>,
         source: &'a Source,
         account: Account<'a>,
@@ -222,32 +239,34 @@ impl<'a> Work<'a> {
 
     /// Fetches what somebody near gives; what goes wrong with that is the hub's to make good.
     fn run_near(&self, nearby: &dyn Nearby) {
-        let fetch = |slot: usize| {
-            let mut buffer = vec![0; PIECE_BYTES_MIN as usize];
-            while let Some((start, end)) = self.take() {
-                let mut at = start;
-                while at < end {
-                    let len = (end - at).min(PIECE_BYTES_MIN);
-                    let bytes = &mut buffer[..len as usize];
-                    let is_kept =
-                        nearby.read(slot, self.file, at, bytes) && self.keep(at, bytes).is_ok();
-                    if !is_kept {
-                        break;
-                    }
-                    at += len;
-                }
-                self.lock().taken.remove(start, end);
-                if at < end {
-                    return;
-                }
-            }
-        };
-        let fetch = &fetch;
         std::thread::scope(|scope| {
             for slot in 0..self.call.hub.settings.connections {
-                scope.spawn(move || fetch(slot));
+                scope.spawn(move || self.pieces_near(nearby, slot, usize::MAX));
             }
         });
+    }
+
+    /// Fetches piece after piece from somebody near, `pieces` at most.
+    pub fn pieces_near(&self, nearby: &dyn Nearby, slot: usize, pieces: usize) {
+        let mut buffer = vec![0; PIECE_BYTES_MIN as usize];
+        for _ in 0..pieces {
+            let Some((start, end)) = self.take() else { return };
+            let mut at = start;
+            while at < end {
+                let len = (end - at).min(PIECE_BYTES_MIN);
+                let bytes = &mut buffer[..len as usize];
+                let is_kept =
+                    nearby.read(slot, self.file, at, bytes) && self.keep(at, bytes).is_ok();
+                if !is_kept {
+                    break;
+                }
+                at += len;
+            }
+            self.lock().taken.remove(start, end);
+            if at < end {
+                return;
+            }
+        }
     }
 
     /// Fetches all that is missing. The first piece goes alone: it tells whether the server gives
@@ -290,7 +309,7 @@ impl<'a> Work<'a> {
     }
 
     /// Fetches piece after piece, `pieces` at most.
-    fn connection(&self, pieces: usize) {
+    pub fn connection(&self, pieces: usize) {
         for _ in 0..pieces {
             let Some((start, end)) = self.take() else { return };
             let outcome = transfer::piece(self, start, end);

@@ -36,6 +36,18 @@ pub enum HubError {
     )]
     NotGranted { repo: String, host: String, token: String },
     #[error(
+        "{host} refuses {what} of {repo} (403){said}. It does not say that the model is gated: \
+         a block of the repository, or a proxy or firewall on the way, does that. Open \
+         {host}/{repo} in a browser, or set HF_ENDPOINT to another hub"
+    )]
+    Refused { host: String, repo: String, what: String, said: String },
+    #[error(
+        "{name} cannot be run by this version: {why}. That is known from its header: its {} were \
+         not fetched. Take another file of it or another model, or a newer version",
+        size(*bytes)
+    )]
+    CannotRun { name: String, why: String, bytes: u64 },
+    #[error(
         "{host} refused the token ({token}). It may have expired: type hf auth login, or set \
          HF_TOKEN"
     )]

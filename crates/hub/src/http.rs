@@ -78,6 +78,20 @@ impl Address {
         format!("{}{}", self.origin(), self.rest)
     }
 
+    /// A file in the same folder, asked for in the same way.
+    pub fn beside(&self, file: &str) -> Option<Self> {
+        let query =
+            self.rest.split_once('?').map_or(String::new(), |(_, query)| format!("?{query}"));
+        self.join(&format!("{}{query}", encode(file)))
+    }
+
+    /// The folders that the path names.
+    pub fn folders(&self) -> impl Iterator<Item = &str> {
+        let path = self.rest.split('?').next().unwrap_or_default();
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        folder.split('/').filter(|part| !part.is_empty())
+    }
+
     /// The last part of the path.
     pub fn file_name(&self) -> &str {
         let path = self.rest.split('?').next().unwrap_or_default();
@@ -222,6 +236,26 @@ pub(crate) fn encode(path: &str) -> String {
     out
 }
 
+/// What a part of an address says, without its percent signs; as it is if that is no text.
+pub(crate) fn decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let digits = text.get(at + 1..at + 3).filter(|_| bytes[at] == b'%');
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,6 +276,11 @@ mod tests {
         assert!(!same("http://huggingface.co/") && !same("https://huggingface.co:8443/"));
         assert_eq!(Address::parse("https://user:pw@host/x"), None);
         assert_eq!(Address::parse("file:///etc/passwd"), None);
+        assert_eq!(decode(&encode("a b/[1]#é.gguf")), "a b/[1]#é.gguf");
+        assert_eq!((decode("100%"), decode("%zz%2")), ("100%".to_owned(), "%zz%2".to_owned()));
+        let signed = Address::parse("https://h/m/a-00001-of-00002.gguf?X-Sig=1").unwrap();
+        let next = signed.beside("a-00002-of-00002.gguf").unwrap().url();
+        assert_eq!(next, "https://h/m/a-00002-of-00002.gguf?X-Sig=1");
         assert_eq!(encode("a b/[1]#é.gguf"), "a%20b/%5B1%5D%23%C3%A9.gguf");
     }
 

@@ -4,13 +4,16 @@
 //! |---|---|
 //! | `llama3.2`, `llama3.2:1b`, `qwen3:8b-q8_0` | the catalogue |
 //! | `org/repo`, `org/repo:Q4_K_M`, `org/repo:FILE.gguf` | a repository of the hub |
+//! | `org/repo@REVISION:QUANT` | the same at a branch, tag or commit other than `main` |
 //! | `hf.co/org/repo:QUANT`, `https://huggingface.co/org/repo/blob/main/FILE.gguf` | the same |
 //! | `https://host/path/FILE.gguf` | that file |
 //!
 //! Paths are looked at before names, by whoever knows the disk.
 
 use std::fmt;
+use std::path::PathBuf;
 
+use crate::http::decode;
 use crate::{HubError, catalogue};
 
 /// Longer ones are nonsense; the hub allows 96 characters for each half.
@@ -47,6 +50,14 @@ pub enum Want {
 }
 
 impl Name {
+    /// Where a file anywhere belongs, below a folder for models; only addresses tell.
+    pub fn place(&self) -> Option<PathBuf> {
+        match self {
+            Self::Url(url) => crate::plan::place_of(url),
+            Self::Repo(_) => None,
+        }
+    }
+
     /// # Errors
     /// It is no name, or a short one that the catalogue does not have.
     pub fn parse(text: &str) -> Result<Self, HubError> {
@@ -55,7 +66,10 @@ impl Name {
         if text.is_empty() || text.chars().count() > NAME_CHARS_MAX {
             return Err(wrong("it must have from 1 to 512 characters"));
         }
-        if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        // Names of files may have spaces, and nothing else.
+        let may_have_spaces = text.contains('/') && !text.contains("://");
+        let is_wrong = |c: char| c.is_whitespace() && !(c == ' ' && may_have_spaces);
+        if text.trim() != text || text.chars().any(|c| c.is_control() || is_wrong(c)) {
             return Err(wrong("it has spaces or control characters"));
         }
         if let Some((scheme, rest)) = text.split_once("://") {
@@ -97,7 +111,7 @@ fn repo(text: &str) -> Option<RepoName> {
         Some(tag) => Want::Quant(tag.to_ascii_uppercase()),
     };
     let revision = match revision {
-        Some(revision) => Some(safe_path(revision)?),
+        Some(revision) => named_revision(revision)?,
         None => None,
     };
     Some(RepoName { repo: repo_name(name)?, revision, want })
@@ -111,13 +125,19 @@ fn page(text: &str) -> Option<RepoName> {
     let Some(kind) = parts.next() else {
         return Some(RepoName { repo: name, revision: None, want: Want::Any });
     };
-    let revision = Some(safe_path(parts.next()?)?);
+    let revision = named_revision(&decode(parts.next()?))?;
     let want = match (kind, parts.next()) {
         ("tree", None) => Want::Any,
-        ("blob" | "resolve", Some(file)) if is_gguf(file) => Want::File(safe_path(file)?),
+        ("blob" | "resolve", Some(file)) if is_gguf(file) => Want::File(safe_path(&decode(file))?),
         _ => return None,
     };
     Some(RepoName { repo: name, revision, want })
+}
+
+/// A revision that may be, but for `main`, which is meant where none is named.
+fn named_revision(text: &str) -> Option<Option<String>> {
+    let revision = safe_path(text)?;
+    Some((revision != "main").then_some(revision))
 }
 
 fn address(text: &str, rest: &str) -> Option<Name> {
@@ -197,11 +217,11 @@ mod tests {
             ("huggingface.co/org/repo", "org/repo"),
             ("hf://org/repo:f.gguf", "org/repo:f.gguf"),
             ("https://huggingface.co/org/repo", "org/repo"),
-            ("https://hf.co/org/repo/tree/main", "org/repo@main"),
-            (
-                "https://huggingface.co/o/r/blob/main/sub/F-Q8_0.gguf?x=1",
-                "o/r@main:sub/F-Q8_0.gguf",
-            ),
+            ("https://hf.co/org/repo/tree/main", "org/repo"),
+            ("https://huggingface.co/o/r/blob/main/sub/F-Q8_0.gguf?x=1", "o/r:sub/F-Q8_0.gguf"),
+            ("https://huggingface.co/o/r/resolve/main/a%20b.gguf", "o/r:a b.gguf"),
+            ("org/repo:sub/a b.gguf", "org/repo:sub/a b.gguf"),
+            ("org/repo@main:Q8_0", "org/repo:Q8_0"),
             ("https://huggingface.co/o/r/resolve/abc/F.gguf", "o/r@abc:F.gguf"),
             ("http://nas:8080/m/F.gguf", "http://nas:8080/m/F.gguf"),
             ("org/repo@v1:Q8_0", "org/repo@v1:Q8_0"),

@@ -27,7 +27,7 @@ impl Work<'_> {
         let address = match self.source {
             Source::Repo { repo, commit } => self.resolve(repo, commit)?,
             Source::Url(first) => {
-                let to = first.join(&encode(&self.file.path));
+                let to = first.beside(&self.file.path);
                 self.follow(to.unwrap_or_else(|| first.clone()), "")?
             }
         };

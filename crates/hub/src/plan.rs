@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::choose::size;
-use crate::http::{Address, encode};
-use crate::name::safe_path;
+use crate::http::{Address, decode};
+use crate::name::{safe_path, shown};
 use crate::pull::{Call, Trouble};
 use crate::{Hub, HubError, Name, Pulled, RemoteFile, RepoName, Room, Watch, choose};
 
@@ -18,6 +18,9 @@ pub struct Plan {
     pub why: String,
     /// Where it belongs, below a folder for models.
     folder: PathBuf,
+    /// Whether what is there already, of the right length, may be damaged: then it is read and
+    /// compared with what the hub announced.
+    pub is_doubted: bool,
     pub(crate) source: Source,
 }
 
@@ -75,15 +78,36 @@ impl Hub {
     }
 }
 
+/// Where the file of an address belongs, below a folder for models. Its query says nothing of that:
+/// most often it is a signature.
+pub(crate) fn place_of(url: &str) -> Option<PathBuf> {
+    let address = Address::parse(url)?;
+    let host: String = address.origin().split("://").skip(1).collect();
+    let mut place = PathBuf::from(host.replace([':', '[', ']'], "_"));
+    for part in address.folders().chain([address.file_name()]) {
+        let part = decode(part);
+        if part.contains('/') {
+            return None;
+        }
+        place.push(safe_path(&part)?);
+    }
+    Some(place)
+}
+
 impl Call<'_> {
     fn plan_repo(&self, name: &RepoName, room: Option<&Room>) -> Result<Plan, HubError> {
         let listing = self.list(name)?;
         let (variant, why) = choose(&name.repo, &listing.files, &name.want, room)?;
+        let at = name.revision.as_ref().map_or(String::new(), |revision| format!("@{revision}"));
+        let repo = format!("{}{at}", name.repo);
+        // What stands beside the model must not be taken for it, whatever else is there.
+        let beside = if variant.is_beside() { store::shelves::BESIDE } else { "" };
         Ok(Plan {
-            name: format!("{}:{}", name.repo, variant.label),
-            why: format!("{}, {}: {why}", variant.label, size(variant.bytes())),
+            name: format!("{repo}:{}", variant.label),
+            why: format!("{}, {}: {why}", shown(&variant.label), size(variant.bytes())),
             files: variant.files,
-            folder: name.repo.split('/').collect(),
+            folder: PathBuf::from(format!("{}{}", name.repo, at.replace('/', "%2F"))).join(beside),
+            is_doubted: false,
             source: Source::Repo { repo: name.repo.clone(), commit: listing.commit },
         })
     }
@@ -91,21 +115,20 @@ impl Call<'_> {
     fn plan_url(&self, url: &str) -> Result<Plan, HubError> {
         let wrong = |why: &str| HubError::Name { name: url.to_owned(), why: why.to_owned() };
         let first = Address::parse(url).ok_or_else(|| wrong("it is no address"))?;
-        let file = safe_path(first.file_name()).ok_or_else(|| wrong("it names no file"))?;
-        let parts = gguf::parts_of(Path::new(&file));
+        let place = place_of(url).ok_or_else(|| wrong("it names no file"))?;
         let mut files = Vec::new();
-        for part in parts {
-            let name = part.to_string_lossy().into_owned();
-            let address = first.join(&encode(&name)).ok_or_else(|| wrong("it is no address"))?;
+        for part in gguf::parts_of(&place) {
+            let name = part.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let address = first.beside(&name).ok_or_else(|| wrong("it is no address"))?;
             let size = self.length(&address, &name)?;
             files.push(RemoteFile { path: name, size, sha256: None });
         }
-        let host: String = first.origin().split("://").skip(1).collect();
         Ok(Plan {
             name: url.to_owned(),
             why: format!("{}; its host tells no SHA-256", size(files.iter().map(|f| f.size).sum())),
             files,
-            folder: PathBuf::from(host.replace([':', '[', ']'], "_")),
+            folder: place.parent().unwrap_or(Path::new("")).to_path_buf(),
+            is_doubted: false,
             source: Source::Url(first),
         })
     }

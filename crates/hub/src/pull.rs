@@ -10,6 +10,7 @@ use ureq::Body;
 use ureq::http::Response;
 
 use crate::http::{Address, Client, REDIRECTS_MAX, may_follow};
+use crate::name::shown;
 use crate::{HubError, Listing, RepoName, Settings, wait};
 
 /// How often a waiting call looks whether it is still wanted.
@@ -197,12 +198,14 @@ impl<'a> Call<'a> {
         let (host, repo, what) = (self.host(), repo.to_owned(), what.to_owned());
         let code = response.headers().get("x-error-code").and_then(|code| code.to_str().ok());
         let token = self.hub.client.token_origin().map(str::to_owned);
+        let said = response.headers().get("x-error-message").and_then(|said| said.to_str().ok());
+        let said = said.map_or(String::new(), |said| format!(": {}", shown(said)));
         match (response.status().as_u16(), code, token) {
             (401 | 403, Some("GatedRepo"), None) => Some(HubError::Gated { repo, host }),
-            (403, _, Some(token)) | (401, Some("GatedRepo"), Some(token)) => {
+            (401 | 403, Some("GatedRepo"), Some(token)) => {
                 Some(HubError::NotGranted { repo, host, token })
             }
-            (403, _, None) => Some(HubError::Gated { repo, host }),
+            (403, _, _) => Some(HubError::Refused { repo, host, what, said }),
             (401, _, Some(token)) => Some(HubError::BadToken { host, token }),
             (404, Some("EntryNotFound" | "RevisionNotFound"), _) => {
                 Some(HubError::NoEntry { repo, what, host })

@@ -54,19 +54,22 @@ fn look(models: &Path, dir: &Path, depth: usize, found: &mut Vec<Unfinished>) {
     }
 }
 
-/// `org/repo:QUANT` of a file in a repository's folder; what else it is called.
+/// `org/repo:QUANT` of a file in a repository's folder, or its path there; what else it is called.
 fn name_of(models: &Path, path: &Path) -> String {
     let inside = path.strip_prefix(models).unwrap_or(path);
     let folders: Vec<_> = inside.parent().into_iter().flat_map(Path::components).collect();
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let stem = gguf::part_name(path).map_or(stem, |(name, _, _)| name);
-    match (folders.as_slice(), store::quant_of(&stem)) {
-        ([org, repo, ..], Some(quant)) => {
-            let (org, repo) =
-                (org.as_os_str().to_string_lossy(), repo.as_os_str().to_string_lossy());
-            format!("{org}/{repo}:{quant}")
-        }
-        _ => stem,
+    let [org, repo, within @ ..] = folders.as_slice() else { return stem };
+    let text = |part: &std::path::Component<'_>| part.as_os_str().to_string_lossy().into_owned();
+    let repo = format!("{}/{}", text(org), text(repo).replace("%2F", "/"));
+    let within: Vec<String> = within.iter().map(text).collect();
+    let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let within = within.into_iter().chain([file]).collect::<Vec<_>>().join("/");
+    match (within.strip_prefix(store::shelves::BESIDE), store::quant_of(&stem)) {
+        (Some(beside), _) => format!("{repo}:{beside}"),
+        (None, Some(quant)) => format!("{repo}:{quant}"),
+        (None, None) => stem,
     }
 }
 

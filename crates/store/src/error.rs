@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::Shelf;
+use crate::shelves::{Incomplete, Shelf};
 
 /// Why a model was not found or read.
 #[derive(Debug, thiserror::Error)]
@@ -17,8 +17,20 @@ pub enum StoreError {
     )]
     Unknown { name: String, models: PathBuf, known: String },
     #[error(
+        "{name} is not whole: {set}. Fetch what is missing by its name on the hub (sinew pull \
+         ORG/REPO:QUANT), or copy it there"
+    )]
+    Incomplete { name: String, set: Box<Incomplete> },
+    #[error(
         "{name} belongs to {shelf}, and is only read here: {path}. Remove it there",
         path = .path.display()
     )]
     NotOurs { name: String, shelf: Shelf, path: PathBuf },
+}
+
+impl StoreError {
+    /// Whether there is no such model, so that it may be looked for elsewhere.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Unknown { .. } | Self::Incomplete { .. })
+    }
 }

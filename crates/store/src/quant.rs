@@ -61,6 +61,34 @@ pub fn quant_rank(label: &str) -> Option<usize> {
     PREFERRED.iter().position(|preferred| *preferred == label)
 }
 
+/// How well a label answers what was asked for: 0 for the same, 1 for the same but for `UD-`, 2 for
+/// a mix around it (`Q4_K_M` for `Q4_K`), none for another one.
+pub fn quant_fit(asked: &str, label: &str) -> Option<u8> {
+    let (asked, label) = (asked.to_ascii_uppercase(), label.to_ascii_uppercase());
+    if asked == label {
+        return Some(0);
+    }
+    let bare = |text: &str| text.trim_start_matches("UD-").to_owned();
+    if bare(&asked) == bare(&label) {
+        return Some(1);
+    }
+    let mix = bare(&label).strip_prefix(&bare(&asked)).is_some_and(|rest| rest.starts_with('_'));
+    mix.then_some(2)
+}
+
+/// About how many bits a weight takes, by a label.
+pub(crate) fn quant_bits(label: &str) -> Option<f64> {
+    /// Scales, and the layers that are kept finer.
+    const BESIDES: f64 = 0.8;
+    if label.starts_with("MXFP4") {
+        return Some(4.0 + BESIDES);
+    }
+    let digits = label.trim_start_matches("UD-").trim_start_matches(|c: char| !c.is_ascii_digit());
+    let digits: String = digits.chars().take_while(char::is_ascii_digit).collect();
+    let bits: f64 = digits.parse().ok()?;
+    Some(if bits < 16.0 { bits + BESIDES } else { bits })
+}
+
 /// The label at the end of a word that is held together by underscores: `MODEL_Q4_0`.
 fn tail(word: &str) -> Option<&str> {
     word.match_indices('_').map(|(at, _)| &word[at + 1..]).find(|rest| is_label(rest))
@@ -100,6 +128,17 @@ mod tests {
         ] {
             assert_eq!(quant_of(stem).as_deref(), Some(label), "{stem}");
             assert_eq!(quant_runs(label), runs, "{label}");
+        }
+        for (asked, label, fit) in [
+            ("q4_k_m", "Q4_K_M", Some(0)),
+            ("Q4_K_XL", "UD-Q4_K_XL", Some(1)),
+            ("Q4_K", "Q4_K_M", Some(2)),
+            ("Q4_K", "UD-Q4_K_XL", Some(2)),
+            ("F16", "BF16", None),
+            ("Q4", "Q4", Some(0)),
+            ("Q4_K_M", "Q4_K", None),
+        ] {
+            assert_eq!(quant_fit(asked, label), fit, "{asked} {label}");
         }
         for stem in ["Qwen3-8B", "sinew-demo", "model-Q", "IQ-test"] {
             assert_eq!(quant_of(stem), None, "{stem}");

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::index::{Index, Stamp};
-use crate::shelves::{self, Places, Shelf, Shelved};
-use crate::{Digest, HashWatch, StoreError, Tree, quant_rank};
+use crate::judge::Judge;
+use crate::naming::{Located, clean, named, not_a_file};
+use crate::shelves::{self, Incomplete, Places, Shelf, Shelved};
+use crate::{Digest, HashWatch, StoreError, Tree};
 
 /// How long a look at the shelves serves: folders on a network drive are slow, and one question
 /// makes several looks.
@@ -29,6 +31,7 @@ pub struct Store {
     /// and other files are free meanwhile.
     hashing: Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>,
     look: Mutex<Option<(Instant, Arc<Vec<Shelved>>)>>,
+    judge: Judge,
 }
 
 /// A model file on this machine.
@@ -66,14 +69,30 @@ impl Store {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_with(data_dir: &Path, places: Places) -> Result<Self, StoreError> {
+        let io = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| StoreError::Io { path, source }
+        };
+        // Models are known by their whole paths.
+        let data_dir = std::path::absolute(data_dir).map_err(io(data_dir))?;
         let (models, trees) = (data_dir.join("models"), data_dir.join("trees"));
         for dir in [&models, &trees] {
-            fs::create_dir_all(dir)
-                .map_err(|source| StoreError::Io { path: dir.clone(), source })?;
+            fs::create_dir_all(dir).map_err(io(dir))?;
         }
         let index = Mutex::new(Index::load(data_dir.join("models.json")));
         let (hashing, look) = (Mutex::default(), Mutex::default());
-        Ok(Self { models, trees, places, index, hashing, look })
+        Ok(Self { models, trees, places, index, hashing, look, judge: Judge::default() })
+    }
+
+    /// The same store, that knows which of other programs' files can be run: a name passes by those
+    /// that cannot.
+    #[must_use]
+    pub fn judging(
+        mut self,
+        can_run: impl Fn(&gguf::Directory) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.judge = Judge::new(can_run);
+        self
     }
 
     /// Where files are found by name, and downloads are put.
@@ -225,10 +244,12 @@ impl Store {
     /// # Errors
     /// There is no such model, it belongs to another program, or it cannot be deleted.
     pub fn remove(&self, name: &str) -> Result<u64, StoreError> {
-        let path = self.locate(name)?.path;
+        let located = self.locate(name)?.path;
         let shelved = self.look_now();
-        let known = shelved.iter().find(|model| model.path == path);
+        // A folder on the way may be a link.
+        let known = shelved.iter().find(|model| real(&model.path) == real(&located));
         let shelf = known.map_or(Shelf::Folder, |model| model.shelf.clone());
+        let path = known.map_or(located, |model| model.path.clone());
         if shelf != Shelf::Own {
             return Err(StoreError::NotOurs { name: clean(name), shelf, path });
         }
@@ -248,6 +269,11 @@ impl Store {
         }
         *self.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(freed)
+    }
+
+    /// Looks at the shelves anew: something has been put there.
+    pub fn refresh(&self) {
+        self.look_now();
     }
 
     /// What is on the shelves now, or was a moment ago.
@@ -278,7 +304,7 @@ impl Store {
             let io = |source| StoreError::Io { path: path.to_path_buf(), source };
             let folder = fs::canonicalize(path.parent().unwrap_or(path)).map_err(io)?;
             let path = folder.join(path.file_name().unwrap_or_default());
-            return Ok(Located { name: name_of(&path), path });
+            return Ok(Located { name: crate::naming::name_of(&path), path });
         }
         match (self.locate_name(name_or_path), metadata) {
             (Some(found), _) => Ok(found),
@@ -289,10 +315,39 @@ impl Store {
 
     fn locate_name(&self, name: &str) -> Option<Located> {
         let shelved = self.look();
-        named(&shelved, name).or_else(|| named(&self.look_now(), name))
+        self.runnable(&shelved, name).or_else(|| self.runnable(&self.look_now(), name))
+    }
+
+    /// The model of a name, but for those of other programs that cannot be run.
+    fn runnable(&self, shelved: &[Shelved], name: &str) -> Option<Located> {
+        let mut left: Vec<&Shelved> = shelved.iter().collect();
+        loop {
+            let (model, located) = named(&left, name)?;
+            if self.judge.refusal(model).is_none() {
+                return Some(located);
+            }
+            left.retain(|other| other.path != model.path);
+        }
+    }
+
+    /// Which file of another program's a name would mean, and why it cannot be run, in words.
+    pub fn passed_by(&self, name: &str) -> Option<String> {
+        let shelved = self.look();
+        let (model, located) = named(&shelved.iter().collect::<Vec<_>>(), name)?;
+        let why = self.judge.refusal(model)?;
+        let path = located.path.display();
+        Some(format!("{}'s file of that name is passed by ({path}): {why}", model.shelf))
+    }
+
+    /// Models in several files of which some are missing.
+    pub fn incomplete(&self) -> Vec<Incomplete> {
+        shelves::incomplete(&self.models, &self.places)
     }
 
     fn unknown(&self, name: &str) -> StoreError {
+        if let Some(set) = self.incomplete().into_iter().find(|set| set.is_called(name)) {
+            return StoreError::Incomplete { name: clean(name), set: Box::new(set) };
+        }
         let shelved = self.look();
         let mut known: Vec<String> = shelved.iter().map(|model| model.name.clone()).collect();
         let more = known.len().saturating_sub(KNOWN_MAX);
@@ -300,6 +355,9 @@ impl Store {
         let mut text = if known.is_empty() { "none yet".to_owned() } else { known.join(", ") };
         if more > 0 {
             text.push_str(&format!(" and {more} more"));
+        }
+        if let Some(passed) = self.passed_by(name) {
+            text.push_str(&format!(". {passed}"));
         }
         StoreError::Unknown { name: clean(name), models: self.models.clone(), known: text }
     }
@@ -339,73 +397,10 @@ impl Store {
     }
 }
 
-/// A model and the name under which clients ask for it.
-struct Located {
-    name: String,
-    path: PathBuf,
-}
-
-/// The model of a name: its own, its file's, or its repository's; of several quantisations the
-/// usual one.
-fn named(shelved: &[Shelved], asked: &str) -> Option<Located> {
-    let is_same = |name: &str| name.eq_ignore_ascii_case(asked);
-    let by_file = |model: &&Shelved| {
-        let stem = model.path.file_stem().unwrap_or_default().to_string_lossy();
-        let file = model.path.file_name().unwrap_or_default().to_string_lossy();
-        name_of(&model.path) == asked || stem == asked || file == asked
-    };
-    let own = |model: &Shelved| Located { name: name_of(&model.path), path: model.path.clone() };
-    let told = |model: &Shelved| {
-        let bare = asked.strip_suffix(":latest").unwrap_or(asked);
-        Located { name: clean(bare), path: model.path.clone() }
-    };
-    if let Some(found) = shelved.iter().find(|model| is_same(&model.name)) {
-        let is_file = name_of(&found.path) == found.name;
-        return Some(if is_file { own(found) } else { told(found) });
-    }
-    if let Some(found) = shelved.iter().find(by_file) {
-        return Some(own(found));
-    }
-    let bare = asked.strip_suffix(":latest").unwrap_or(asked);
-    let of_repo = shelved.iter().filter_map(|model| {
-        let (repo, tag) = model.name.rsplit_once(':')?;
-        if !repo.eq_ignore_ascii_case(bare) {
-            return None;
-        }
-        let rank = if tag == "latest" { Some(0) } else { quant_rank(tag) };
-        // Ollama's tags are sizes, and one stands for another only where it is called so.
-        (rank.is_some() || model.shelf != Shelf::Ollama)
-            .then_some((rank.unwrap_or(usize::MAX), model))
-    });
-    of_repo.min_by_key(|(rank, _)| *rank).map(|(_, model)| told(model))
-}
-
-fn not_a_file(path: &Path, metadata: &fs::Metadata) -> StoreError {
-    let what = if metadata.is_dir() { "a folder" } else { "a device or a pipe" };
-    let mut inside: Vec<String> = fs::read_dir(path)
-        .map(|entries| entries.flatten().map(|entry| entry.path()).filter(|path| is_gguf(path)))
-        .map(|paths| paths.map(|path| clean(&path.to_string_lossy())).collect())
-        .unwrap_or_default();
-    inside.sort();
-    let holds = inside.first().map_or(String::new(), |first| format!(", such as {first}"));
-    StoreError::NotAFile { path: path.to_path_buf(), what, holds }
-}
-
-/// How clients ask for a model: its file's name without extension and number of its part.
-pub(crate) fn name_of(path: &Path) -> String {
-    let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    clean(&gguf::part_name(path).map_or_else(stem, |(name, _, _)| name))
-}
-
-/// A name without what a terminal would obey.
-pub(crate) fn clean(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-/// Whether a file is a model, or the first part of one.
-fn is_gguf(path: &Path) -> bool {
-    let first = gguf::part_name(path).is_none_or(|(_, number, _)| number == 1);
-    first && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+/// A path with its folder's real name.
+fn real(path: &Path) -> PathBuf {
+    let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());
+    folder.map_or_else(|| path.to_path_buf(), |it| it.join(path.file_name().unwrap_or_default()))
 }
 
 #[cfg(test)]

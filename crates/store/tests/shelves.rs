@@ -96,6 +96,113 @@ fn parts_in_the_hub_s_cache_are_one_model() {
 }
 
 #[test]
+fn all_snapshots_of_the_hub_s_cache_count() {
+    let disk = Disk::new();
+    let main = hub_cache(&disk, "hf/hub", "org/M", "M-Q4_K_M.gguf", "GGUF-main");
+    let old = |file: &str, content: &str| {
+        disk.write(&format!("hf/hub/models--org--M/snapshots/0ld/{file}"), content)
+    };
+    old("M-Q4_K_M.gguf", "GGUF-old");
+    let only_old = old("M-Q8_0.gguf", "GGUF-8");
+    let store = disk.store(&[("HF_HOME", "~/hf")]);
+    let all: Vec<String> = names(&store).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(all, ["org/M:Q4_K_M", "org/M:Q8_0"]);
+    assert_eq!((found(&store, "org/M"), found(&store, "org/M:Q8_0")), (main, only_old));
+}
+
+#[test]
+fn a_name_means_one_file_of_a_repository() {
+    let disk = Disk::new();
+    let put = |path: &str| disk.write(&format!("data/models/{path}"), &format!("GGUF{path}"));
+    let main = put("org/r/m-Q4_K_M.gguf");
+    let xl = put("org/r/m-UD-Q4_K_XL.gguf");
+    let draft = put("org/r/beside/draft/m-Q4_K_M.gguf");
+    let other = put("org/r@v1/m-Q4_K_M.gguf");
+    let branch = put("org/r@refs%2Fpr%2F1/sub/m-Q8_0.gguf");
+    let alone = put("org/s/beside/s-0.5b-Q4_K_M.gguf");
+    let store = disk.store(&[]);
+    for (name, path) in [
+        ("org/r", &main),
+        ("org/r:q4_k_m", &main),
+        ("org/r:m-Q4_K_M.gguf", &main),
+        ("org/r:Q4_K_XL", &xl),
+        ("ORG/r:UD-Q4_K_XL", &xl),
+        ("org/r:draft/m-Q4_K_M.gguf", &draft),
+        ("org/r@v1", &other),
+        ("org/r@v1:m-Q4_K_M.gguf", &other),
+        ("org/r@v1:Q4_K", &other),
+        ("org/r@refs/pr/1:sub/m-Q8_0.gguf", &branch),
+        ("org/r@refs/pr/1:m-Q8_0.gguf", &branch),
+        ("org/s:s-0.5b-Q4_K_M.gguf", &alone),
+    ] {
+        assert_eq!(found(&store, name), *path, "{name}");
+    }
+    for name in ["org/r:Q4_K", "org/r:x-Q4_K_M.gguf", "org/s", "org/s:Q4_K_M", "org/r:Q8_0"] {
+        assert!(store.resolve(name).is_err(), "{name}");
+    }
+    let list: Vec<String> = names(&store).into_iter().map(|(name, _)| name).collect();
+    for name in list {
+        assert!(store.resolve(&name).is_ok(), "{name} is found by its own name");
+    }
+    // What another program has beside the model is not the model either.
+    disk.write(".lmstudio/models/p/q/mtp-q-Q8_0.gguf", "GGUF");
+    let store = disk.store(&[]);
+    assert!(store.resolve("p/q").is_err() && store.resolve("p/q:mtp-q-Q8_0.gguf").is_ok());
+}
+
+#[test]
+fn loops_of_links_end_and_incomplete_sets_are_named() {
+    let disk = Disk::new();
+    let file = disk.write("data/models/o/r/m-Q8_0.gguf", "GGUF");
+    symlink(disk.path("data/models"), disk.path("data/models/o/loop")).unwrap();
+    symlink(disk.path("data/models/o"), disk.path("data/models/again")).unwrap();
+    disk.write("data/models/o/big/b-Q8_0-00001-of-00003.gguf", "GGUF");
+    disk.write("data/models/o/big/b-Q8_0-00003-of-00003.gguf", "GGUF");
+    let store = disk.store(&[]);
+    assert_eq!(names(&store), [("o/r:Q8_0".to_owned(), Shelf::Own)]);
+    assert_eq!(found(&store, "o/r"), file);
+    for name in ["o/big", "o/big:Q8_0", "b-Q8_0", "o/big:b-Q8_0-00001-of-00003.gguf"] {
+        let error = store.resolve(name).unwrap_err();
+        assert!(error.is_missing(), "it may be fetched");
+        let text = error.to_string();
+        assert!(text.contains("2 of 3 files"), "{name}: {text}");
+        assert!(text.contains("missing: b-Q8_0-00002-of-00003.gguf"), "{name}: {text}");
+    }
+}
+
+#[test]
+fn a_short_name_passes_by_what_only_ollama_reads() {
+    let disk = Disk::new();
+    let header = |architecture: &str| {
+        let mut writer = gguf::Writer::new();
+        writer.set("general.architecture", gguf::Value::String(architecture.to_owned()));
+        let mut bytes = Vec::new();
+        writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
+        bytes
+    };
+    for (model, hex, architecture) in [("gpt-oss", 'a', "gptoss"), ("qwen3", 'b', "qwen3")] {
+        let digest = hex.to_string().repeat(64);
+        let blob = disk.write(&format!(".ollama/models/blobs/sha256-{digest}"), "");
+        fs::write(blob, header(architecture)).unwrap();
+        let layer = r#"{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:"#;
+        let manifest = format!(".ollama/models/manifests/registry.ollama.ai/library/{model}/8b");
+        disk.write(&manifest, &format!(r#"{{"layers": [{layer}{digest}"}}]}}"#));
+    }
+    let store = disk.store(&[]).judging(|header| match header.str("general.architecture") {
+        Ok("gptoss") => Err("its kind is not known".to_owned()),
+        _ => Ok(()),
+    });
+    assert!(store.resolve("qwen3:8b").is_ok());
+    let error = store.resolve("gpt-oss:8b").unwrap_err();
+    assert!(error.is_missing(), "it may be fetched");
+    let text = error.to_string();
+    assert!(text.contains("Ollama's file") && text.contains("its kind is not known"), "{text}");
+    // The own file of that name is found.
+    disk.write("data/models/gpt-oss:8b.gguf", "GGUF");
+    assert_eq!(found(&store, "gpt-oss:8b"), disk.path("data/models/gpt-oss:8b.gguf"));
+}
+
+#[test]
 fn ollama_s_blobs_go_by_ollama_s_names() {
     let disk = Disk::new();
     let blob = |hex: char| format!(".ollama/models/blobs/sha256-{}", hex.to_string().repeat(64));

@@ -73,7 +73,7 @@ fn pull_by_node(client: &Client, args: &PullArgs) -> Result<(), CliError> {
 fn pull_here(data_dir: &DataDir, args: &PullArgs) -> Result<(), CliError> {
     let store = models::store(data_dir)?;
     let settings = models::hub_settings(args.offline);
-    let path = match models::find(&store, &args.model)? {
+    let path = match models::find_whole(&store, &args.model)? {
         Some(path) => path,
         None if args.query.json => {
             let mut tell = |progress: &hub::Progress, _: &str| say!("{}", progress_json(progress));
@@ -148,6 +148,11 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
         explain!(
             "not whole: {name}, {done} of {total}. Go on: sinew pull {name}; or: sinew rm {name}"
         );
+    }
+    let is_fetched = |dir: &Path| unfinished.iter().any(|part| part.path.parent() == Some(dir));
+    for set in store.incomplete().iter().filter(|set| !is_fetched(&set.dir)) {
+        let (name, set) = (table::one_line(&set.name), table::one_line(&set.to_string()));
+        explain!("not whole: {name}, {set}");
     }
     if found.is_empty() {
         explain!(

@@ -13,7 +13,7 @@ use super::placing::{Candidate, named, of_size, plan, plan_somehow, ranks};
 use super::{Daemon, Owned, Prepared};
 use crate::desired::{Entry, Wanted};
 use crate::instance::{Effect, Fixed, Input, Instance};
-use crate::members::{NAME_CHARS_MAX, clean_name};
+use crate::members::{MODEL_NAME_CHARS_MAX, is_model_name};
 use crate::model_file::ServedFile;
 use crate::relay::Source;
 use crate::wire::{Message, WorkerId};
@@ -38,10 +38,11 @@ impl Daemon {
     pub(super) fn serve(&mut self, mut prepared: Prepared) -> Result<String> {
         let model = match &prepared.spec.name {
             None => prepared.found.name.clone(),
-            Some(name) if clean_name(name) == *name => name.clone(),
+            Some(name) if is_model_name(name) => name.clone(),
             Some(name) => {
-                let text =
-                    format!("{name:?} is no name: give 1 to {NAME_CHARS_MAX} visible letters");
+                let text = format!(
+                    "{name:?} is no name: give 1 to {MODEL_NAME_CHARS_MAX} visible letters"
+                );
                 return Err(Error::Unusable(text));
             }
         };

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use store::Digest;
 
 use crate::NodeId;
-use crate::members::clean_name;
+use crate::members::is_model_name;
 
 pub(crate) use drain::Drain;
 pub(crate) use owner::{Files, Seen};
@@ -204,7 +204,7 @@ impl Desired {
     /// Whether merging this would change the document.
     pub(crate) fn is_news(&self, entry: &Entry) -> bool {
         let known = self.entries.get(&entry.name);
-        entry.name == clean_name(&entry.name) && known.is_none_or(|known| entry.replaces(known))
+        is_model_name(&entry.name) && known.is_none_or(|known| entry.replaces(known))
     }
 
     /// Whether the version and the claim are of the nodes that they name.

@@ -1,23 +1,33 @@
 //! Folders of models: this node's, LM Studio's and those that the user named. A file two folders
 //! deep or more is `PUBLISHER/REPO/FILE`, as LM Studio has them; others go by their names.
+//!
+//! In this node's folder a repository at another revision than `main` is `REPO@REVISION`, with
+//! `%2F` for a slash of the revision's.
 
 use std::path::Path;
 
-use super::{Shelf, Shelved, models_below, repo_name, shelved};
+use super::{Shelf, Shelved, label, models_below, of_repository, shelved};
 
 pub(super) fn scan(dir: &Path, shelf: &Shelf) -> Vec<Shelved> {
     let models = models_below(dir).into_iter();
-    models.filter_map(|path| shelved(path.clone(), name(dir, &path), shelf)).collect()
+    let found = models.filter_map(|path| match in_repository(dir, &path) {
+        Some((repo, inside)) => of_repository(path, &repo, &inside, shelf),
+        None => {
+            let name = crate::naming::name_of(&path);
+            shelved(path, name, shelf)
+        }
+    });
+    label(found.collect())
 }
 
-fn name(dir: &Path, path: &Path) -> String {
+/// A file's repository, and its path within that.
+pub(super) fn in_repository(dir: &Path, path: &Path) -> Option<(String, String)> {
     let inside = path.strip_prefix(dir).unwrap_or(path);
-    let folders: Vec<_> = inside.parent().into_iter().flat_map(Path::iter).collect();
-    match folders[..] {
-        [owner, repo, ..] => {
-            let repo = format!("{}/{}", owner.to_string_lossy(), repo.to_string_lossy());
-            repo_name(&repo, path)
+    let parts: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into()).collect();
+    match &parts[..] {
+        [owner, repo, inside @ ..] if !inside.is_empty() => {
+            Some((format!("{owner}/{}", repo.replace("%2F", "/")), inside.join("/")))
         }
-        _ => crate::store::name_of(path),
+        _ => None,
     }
 }

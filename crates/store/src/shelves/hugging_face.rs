@@ -1,9 +1,14 @@
 //! The hub's cache: `models--O--R/snapshots/COMMIT/PATH`, links into `blobs`, and `refs/main`
 //! naming the commit. llama.cpp has the same order since 2026.
+//!
+//! A file may be in an older snapshot alone: nothing fetches a whole repository again for a new
+//! commit.
 
-use std::path::Path;
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
-use super::{Shelf, Shelved, models_below, repo_name, shelved};
+use super::{Shelf, Shelved, label, models_below, of_repository};
 
 pub(super) fn scan(dir: &Path) -> Vec<Shelved> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
@@ -19,13 +24,34 @@ fn scan_repo(dir: &Path) -> Vec<Shelved> {
         return Vec::new();
     };
     let repo = format!("{owner}/{repo}");
-    let snapshots = dir.join("snapshots");
+    let (mut seen, mut found) = (HashSet::new(), Vec::new());
+    for snapshot in snapshots(dir) {
+        for path in models_below(&snapshot) {
+            let inside = path.strip_prefix(&snapshot).unwrap_or(&path).to_string_lossy();
+            let inside = inside.into_owned();
+            if seen.contains(&inside) {
+                continue;
+            }
+            let model = of_repository(path, &repo, &inside, &Shelf::HuggingFace);
+            if let Some(model) = model {
+                seen.insert(inside);
+                found.push(model);
+            }
+        }
+    }
+    found.sort_by(|a, b| a.inside.cmp(&b.inside));
+    label(found)
+}
+
+/// All snapshots: that of `main` first, then the newest.
+fn snapshots(dir: &Path) -> Vec<PathBuf> {
     let main = std::fs::read_to_string(dir.join("refs/main")).unwrap_or_default();
-    let main = snapshots.join(main.trim());
-    // A cache that was filled by commit has no `main`; then any snapshot serves.
-    let root = if main.is_dir() && main != snapshots { main } else { snapshots };
-    let models = models_below(&root).into_iter();
-    models
-        .filter_map(|path| shelved(path.clone(), repo_name(&repo, &path), &Shelf::HuggingFace))
-        .collect()
+    let entries = std::fs::read_dir(dir.join("snapshots")).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    all.sort_by_key(|path| {
+        let is_main = path.file_name().is_some_and(|name| name == main.trim());
+        let modified = std::fs::metadata(path).and_then(|it| it.modified()).ok();
+        (!is_main, Reverse(modified), path.clone())
+    });
+    all
 }

@@ -3,21 +3,25 @@
 
 use std::path::Path;
 
-use super::{Shelf, Shelved, models_below, repo_name, shelved};
+use super::{Shelf, Shelved, label, models_below, of_repository, shelved};
 
 pub(super) fn scan(dir: &Path) -> Vec<Shelved> {
     let repos = repos(dir);
     let flat = models_below(dir).into_iter().filter(|path| path.parent() == Some(dir));
-    flat.filter_map(|path| {
+    let found = flat.filter_map(|path| {
         let file = path.file_name()?.to_string_lossy().into_owned();
-        let repo = repos.iter().find(|(prefix, _)| file.starts_with(prefix));
-        let name = match repo {
-            Some((_, repo)) => repo_name(repo, &path),
-            None => crate::store::name_of(&path),
+        let of = |(prefix, repo): &(String, String)| {
+            Some((repo.clone(), file.strip_prefix(prefix.as_str())?.to_owned()))
         };
-        shelved(path, name, &Shelf::LlamaCpp)
-    })
-    .collect()
+        match repos.iter().find_map(of) {
+            Some((repo, inside)) => of_repository(path, &repo, &inside, &Shelf::LlamaCpp),
+            None => {
+                let name = crate::naming::name_of(&path);
+                shelved(path, name, &Shelf::LlamaCpp)
+            }
+        }
+    });
+    label(found.collect())
 }
 
 /// The beginning of its files' names, and the name, of each repository; the longest first, since

@@ -6,22 +6,33 @@
 
 mod folder;
 mod hugging_face;
+mod incomplete;
 mod llama_cpp;
 mod ollama;
 mod places;
 
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use incomplete::Incomplete;
+pub(crate) use incomplete::incomplete;
 pub use places::Places;
+
+use crate::repository::{InRepository, is_marked_beside, labels};
 
 /// Files looked at on one shelf: a folder that was named by mistake (a whole disk) must end.
 const FILES_MAX: usize = 10_000;
 /// Folders below a shelf: publisher, repository, snapshot, and some of the repository's own.
 const DEPTH_MAX: usize = 8;
+
+/// A folder of a repository in this node's own folder: what is fetched into it stands beside the
+/// repository's model.
+pub const BESIDE: &str = "beside/";
 
 /// Whose order a model lies in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -48,6 +59,9 @@ pub struct Shelved {
     /// Of all parts.
     pub bytes: u64,
     pub shelf: Shelf,
+    /// Its path within its repository, where the shelf tells one.
+    #[serde(skip)]
+    pub inside: Option<String>,
 }
 
 impl fmt::Display for Shelf {
@@ -92,11 +106,45 @@ fn shelved(path: PathBuf, name: String, shelf: &Shelf) -> Option<Shelved> {
         bytes += metadata.len();
     }
     begins_as_gguf(&path).then(|| Shelved {
-        name: crate::store::clean(&name),
+        name: crate::naming::clean(&name),
         path,
         bytes,
         shelf: shelf.clone(),
+        inside: None,
     })
+}
+
+/// A file of a repository as a model on a shelf; [`label`] completes its name.
+fn of_repository(path: PathBuf, repo: &str, inside: &str, shelf: &Shelf) -> Option<Shelved> {
+    let inside = Some(crate::naming::clean(inside));
+    shelved(path, repo.to_owned(), shelf).map(|model| Shelved { inside, ..model })
+}
+
+/// Puts each model's label behind the name of its repository.
+fn label(mut found: Vec<Shelved>) -> Vec<Shelved> {
+    let mut repos: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (at, model) in found.iter().enumerate().filter(|(_, model)| model.inside.is_some()) {
+        repos.entry(model.name.clone()).or_default().push(at);
+    }
+    for (repo, all) in repos {
+        let file = |at: &usize| {
+            let Shelved { inside, bytes, shelf, .. } = &found[*at];
+            let path = inside.clone().unwrap_or_default();
+            // In this node's folder its place says what the hub said; see `Shelf::Own`.
+            let is_beside = match shelf {
+                Shelf::Own => path.starts_with(BESIDE),
+                _ => is_marked_beside(&repo, &path),
+            };
+            let path = path.strip_prefix(BESIDE).unwrap_or(&path).to_owned();
+            InRepository { path, bytes: *bytes, is_beside }
+        };
+        let files: Vec<InRepository> = all.iter().map(file).collect();
+        for ((at, label), file) in all.into_iter().zip(labels(&files)).zip(files) {
+            found[at].name = format!("{repo}:{label}");
+            found[at].inside = Some(file.path);
+        }
+    }
+    found
 }
 
 fn begins_as_gguf(path: &Path) -> bool {
@@ -106,30 +154,47 @@ fn begins_as_gguf(path: &Path) -> bool {
 }
 
 /// The `.gguf` files below a folder that are models or first parts, in order. Links are followed,
-/// and hidden and partial files are not looked at.
+/// each folder is looked at once, and hidden and partial files are not looked at.
 fn models_below(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    descend(dir, 0, &mut found);
+    files_below(dir, &is_model_name)
+}
+
+fn files_below(dir: &Path, is_wanted: &dyn Fn(&Path, &str) -> bool) -> Vec<PathBuf> {
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    descend(dir, is_wanted, 0, &mut seen, &mut found);
     found.sort();
     found
 }
 
-fn descend(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+fn descend(
+    dir: &Path,
+    is_wanted: &dyn Fn(&Path, &str) -> bool,
+    depth: usize,
+    seen: &mut HashSet<(u64, u64)>,
+    found: &mut Vec<PathBuf>,
+) {
+    // Links may lead in a circle.
+    let Ok(metadata) = std::fs::metadata(dir) else { return };
+    if !seen.insert((metadata.dev(), metadata.ino())) {
+        return;
+    }
     let Ok(entries) = std::fs::read_dir(dir) else { return };
-    for entry in entries.flatten() {
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    // Real folders before links, so that a folder is found by its own name.
+    paths.sort_by_key(|path| (path.is_symlink(), path.clone()));
+    for path in paths {
         if found.len() >= FILES_MAX {
             return;
         }
-        let path = entry.path();
-        let name = entry.file_name().to_string_lossy().to_ascii_lowercase();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         if name.starts_with('.') {
             continue;
         }
         // What a link leads to counts.
         let Ok(metadata) = std::fs::metadata(&path) else { continue };
         if metadata.is_dir() && depth < DEPTH_MAX {
-            descend(&path, depth + 1, found);
-        } else if metadata.is_file() && is_model_name(&path, &name) {
+            descend(&path, is_wanted, depth + 1, seen, found);
+        } else if metadata.is_file() && is_wanted(&path, &name) {
             found.push(path);
         }
     }
@@ -138,11 +203,4 @@ fn descend(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
 fn is_model_name(path: &Path, lower: &str) -> bool {
     let is_first = gguf::part_name(path).is_none_or(|(_, number, _)| number == 1);
     is_first && lower.ends_with(".gguf") && !lower.contains("mmproj") && !lower.contains("imatrix")
-}
-
-/// `org/repo:QUANT` of a file in a repository; its stem stands for a quantisation that is not told.
-fn repo_name(repo: &str, path: &Path) -> String {
-    let stem = crate::store::name_of(path);
-    let quant = crate::quant_of(&stem);
-    format!("{repo}:{}", quant.unwrap_or(stem))
 }

@@ -1,6 +1,8 @@
 //! Models by name, as a person types them, from a hub on loopback.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod names;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -29,7 +31,14 @@ impl World {
 
     /// Nothing of the machine that runs the tests is seen.
     fn isolate<'c>(&self, command: &'c mut Command) -> &'c mut Command {
-        for name in ["HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "LLAMA_CACHE", "XDG_CACHE_HOME"] {
+        for name in [
+            "HF_HOME",
+            "HF_HUB_CACHE",
+            "HF_TOKEN",
+            "LLAMA_CACHE",
+            "OLLAMA_MODELS",
+            "XDG_CACHE_HOME",
+        ] {
             command.env_remove(name);
         }
         command.env("HOME", self.home.path()).env("HF_ENDPOINT", self.hub.endpoint())

@@ -1,5 +1,7 @@
 //! The real client against a hub that does what real ones did.
 
+mod names;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;

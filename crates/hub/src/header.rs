@@ -1,0 +1,164 @@
+//! The header before the weights: some megabytes tell whether a model can be run, and are asked
+//! before gigabytes are fetched. What was fetched for that is kept for the download.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gguf::{Bytes, Directory, Source as _};
+
+use crate::download::{Account, Nearby, Work};
+use crate::partial::Partial;
+use crate::plan::Source;
+use crate::pull::Call;
+use crate::ranges::Ranges;
+use crate::{Hub, HubError, Plan, Watch};
+
+/// Of a header that is looked for. Published models stay below 20 MB.
+const HEADER_BYTES_MAX: u64 = 64 << 20;
+
+/// Says why a model cannot be run, by its header.
+pub type Check<'c> = dyn Fn(&Directory) -> Result<(), String> + Sync + 'c;
+
+/// What has come of a file's beginning, as if the rest were zeros.
+#[derive(Debug)]
+struct Head {
+    bytes: Vec<u8>,
+    len: u64,
+}
+
+impl Bytes for Head {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()> {
+        out.fill(0);
+        let known = self.bytes.get(start as usize..).unwrap_or_default();
+        let len = known.len().min(out.len());
+        out[..len].copy_from_slice(&known[..len]);
+        Ok(())
+    }
+}
+
+impl Hub {
+    /// Fetches the headers of a plan's files, and asks `check` about them. Where the server gives
+    /// no ranges, or a header has no end, nothing is asked.
+    ///
+    /// # Errors
+    /// The model cannot be run: what has come of it is deleted. Otherwise as [`Self::fetch`].
+    pub fn check_header(
+        &self,
+        plan: &Plan,
+        models: &Path,
+        nearby: Option<&dyn Nearby>,
+        check: &Check<'_>,
+        watch: &Watch<'_>,
+    ) -> Result<(), HubError> {
+        if plan.is_there(models) && !plan.is_doubted {
+            return Ok(());
+        }
+        let call = Call::new(self, watch);
+        let (mut heads, mut before): (Vec<Arc<dyn Bytes>>, u64) = (Vec::new(), 0);
+        for file in &plan.files {
+            let path = plan.path(models, file);
+            let account = Account { file, before, all: plan.bytes() };
+            let there = gguf::on_disk(&path).ok().filter(|_| !plan.is_doubted);
+            let there = there.filter(|there| there.len() == file.size);
+            let head = match there {
+                Some(there) => Some(there),
+                None => {
+                    let near = nearby.filter(|_| file.sha256.is_some());
+                    call.head(&plan.source, &path, account, near)?
+                }
+            };
+            let Some(head) = head else { return Ok(()) };
+            heads.push(head);
+            before += file.size;
+        }
+        let first = plan.path(models, &plan.files[0]);
+        let found = gguf::File::over(&first, &heads).map_err(|error| error.to_string());
+        let Err(why) = found.and_then(|file| check(file.directory())) else { return Ok(()) };
+        for file in &plan.files {
+            let path = plan.path(models, file);
+            if !path.exists() {
+                Partial::open(&path, file)?.0.discard()?;
+                remove_empty(&path, models);
+            }
+        }
+        Err(HubError::CannotRun { name: plan.name.clone(), why, bytes: plan.bytes() })
+    }
+}
+
+/// Removes the folders that were made for a file, as far as they are empty.
+fn remove_empty(path: &Path, models: &Path) {
+    let mut dir = path.parent().map(PathBuf::from);
+    while let Some(empty) = dir.filter(|dir| dir != models && dir.starts_with(models)) {
+        if std::fs::remove_dir(&empty).is_err() {
+            return;
+        }
+        dir = empty.parent().map(PathBuf::from);
+    }
+}
+
+impl Call<'_> {
+    /// A file's header; nothing where it cannot be had.
+    fn head(
+        &self,
+        source: &Source,
+        path: &Path,
+        account: Account<'_>,
+        nearby: Option<&dyn Nearby>,
+    ) -> Result<Option<Arc<dyn Bytes>>, HubError> {
+        let (partial, kept) = Partial::open(path, account.file)?;
+        let work = Work::new(self, source, account, &partial, kept);
+        let bytes = work.head(nearby);
+        if !matches!(bytes, Err(HubError::Changed { .. } | HubError::NotGguf { .. })) {
+            partial.save(&work.lock().kept).map_err(HubError::disk(path))?;
+        }
+        let len = account.file.size;
+        Ok(bytes?.map(|bytes| Arc::new(Head { bytes, len }) as Arc<dyn Bytes>))
+    }
+}
+
+impl Work<'_> {
+    fn head(&self, nearby: Option<&dyn Nearby>) -> Result<Option<Vec<u8>>, HubError> {
+        let mut near = nearby;
+        loop {
+            let known = self.known_start();
+            let mut bytes = vec![0; known.min(HEADER_BYTES_MAX) as usize];
+            self.partial.read(0, &mut bytes).map_err(HubError::disk(&self.file.path))?;
+            let parsed = Directory::parse(&bytes, self.file.size);
+            match parsed {
+                Err(gguf::Error::Truncated { .. }) if known < self.file.size => {}
+                _ => return Ok(Some(bytes)),
+            }
+            if known >= HEADER_BYTES_MAX {
+                return Ok(None);
+            }
+            match near {
+                Some(nearby) => self.pieces_near(nearby, 0, 1),
+                None => self.connection(1),
+            }
+            let ignores_ranges = {
+                let mut shared = self.lock();
+                if let Some(error) = shared.error.take() {
+                    return Err(error);
+                }
+                shared.ignores_ranges
+            };
+            match self.known_start() == known {
+                true if ignores_ranges || near.is_none() => return Ok(None),
+                // What nobody near gives, the hub does.
+                true => near = None,
+                false => {}
+            }
+        }
+    }
+
+    /// How many bytes are there from the file's start on.
+    fn known_start(&self) -> u64 {
+        let gap = self.lock().kept.have.gap(&Ranges::default(), self.file.size, 1);
+        gap.map_or(self.file.size, |(start, _)| start)
+    }
+}
