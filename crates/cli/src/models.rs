@@ -42,8 +42,7 @@ pub fn store(data_dir: &DataDir) -> Result<Store, CliError> {
     Ok(store.judging(|header| can_run(header).map(drop)))
 }
 
-/// Whether a model's words can be read and written, by its file's header: why not, or what is odd
-/// about them.
+/// Reads a model's tokenizer and chat template: what is odd about them, or why it cannot be used.
 pub fn check_text(header: &gguf::Directory) -> Result<Vec<String>, String> {
     let tokenizer = text::Tokenizer::from_gguf(header).map_err(|error| error.to_string())?;
     let template = text::ChatTemplate::from_gguf(header, &tokenizer);

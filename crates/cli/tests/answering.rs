@@ -1,5 +1,5 @@
-//! What is served can answer: files whose words nobody could read are refused before anything is
-//! loaded.
+//! A served model can answer: a node refuses a file whose tokenizer it does not know before it loads
+//! anything.
 
 mod common;
 

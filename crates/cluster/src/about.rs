@@ -36,7 +36,7 @@ pub struct ModelAbout {
     /// Which of its tensors nothing reads, where their names tell what they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_read: Option<String>,
-    /// What is odd about its words, a sentence each.
+    /// What is odd about its tokenizer and its chat template, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     pub needs_about_bytes: u64,
@@ -68,7 +68,7 @@ impl ModelAbout {
         let needs_about_bytes = hub::need_bytes(bytes);
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let outline = layout::Outline::read(header).map_err(|error| error.to_string());
-        let checked = can_run(header, check_text);
+        let checked = outline.as_ref().map_err(String::clone).and_then(|_| check_text(header));
         let tokens = header.find_array("tokenizer.ggml.tokens").ok().flatten();
         Ok(Self {
             name: name.to_owned(),
@@ -98,10 +98,10 @@ impl ModelAbout {
     }
 }
 
-/// Whether this version can run a model: what is odd about its words, or why not.
+/// Whether this version can run a model; what is odd about its tokenizer and its chat template.
 ///
 /// # Errors
-/// Its kind, the types of its tensors or its tokenizer are not known here.
+/// Its architecture, the types of its tensors or its tokenizer are not known here.
 pub fn can_run(header: &Directory, check_text: CheckText) -> Result<Vec<String>, String> {
     layout::Outline::read(header).map_err(|error| error.to_string())?;
     check_text(header)

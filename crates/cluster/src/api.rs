@@ -19,8 +19,8 @@ use crate::{
     parse_address,
 };
 
-/// Whether a model's words can be read and written, by its file's header: why not, or what is odd
-/// about them, a sentence each.
+/// Reads a model's tokenizer and chat template from its file's header: what is odd about them, a
+/// sentence each, or why the model cannot be used.
 pub type CheckText = fn(&gguf::Directory) -> std::result::Result<Vec<String>, String>;
 
 /// How to start a node.

@@ -1,4 +1,4 @@
-//! Norms over groups of heads, some of which may be other ranks'.
+//! Norms over groups of heads. Other ranks may hold some heads of a group.
 
 use super::Rows;
 use crate::GroupNorm;

@@ -11,7 +11,7 @@ use super::{REPO, World, another_model, lines};
 
 const FILE: &str = "demo-Q4_K_M.gguf";
 
-/// The demo's bytes as a kind of model that nobody knows.
+/// The demo's bytes with the name of an architecture that this version does not know.
 fn odd_model() -> Vec<u8> {
     let mut bytes = fs::read(demo_model()).unwrap();
     let directory = gguf::Directory::parse(&bytes, bytes.len() as u64).unwrap();

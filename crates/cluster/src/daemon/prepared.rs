@@ -18,13 +18,13 @@ pub(crate) struct Prepared {
     pub draft_bytes: u64,
     /// When it was asked for, seconds since 1970.
     pub created_unix_s: u64,
-    /// What is odd about its words, a sentence each.
+    /// What is odd about its tokenizer and its chat template, a sentence each.
     pub remarks: Vec<String>,
 }
 
 impl Prepared {
     /// # Errors
-    /// The file cannot be read, or is no model that can run and whose words are known.
+    /// The file cannot be read, or this version cannot run its model or read its tokenizer.
     pub fn read(
         spec: InstanceSpec,
         found: ModelFile,

@@ -59,7 +59,7 @@ fn outline(model: &str) -> Result<Outline, CliError> {
 }
 
 /// # Errors
-/// Its words could not be read or written.
+/// This version cannot run it, or cannot read its tokenizer.
 fn checked(header: &Directory) -> Result<Outline, CliError> {
     let outline = Outline::read(header)?;
     // A header that is planned with need not have a vocabulary.

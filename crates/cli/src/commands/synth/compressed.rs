@@ -11,7 +11,7 @@ pub struct Compressed {
     pub q_rank: u64,
     pub rope_dim: u64,
     pub window: u64,
-    /// Groups of heads whose outputs are compressed together, and to how much.
+    /// Into how many groups heads are divided, and to how many numbers each compresses its outputs.
     pub out_groups: u64,
     pub out_rank: u64,
     pub index_heads: u64,
@@ -23,7 +23,7 @@ pub struct Compressed {
 const STREAMS: u64 = 4;
 const ROUNDS: u32 = 20;
 
-/// So many layers at the beginning send tokens to experts that they alone decide.
+/// In the first so many layers the token alone decides on its experts.
 pub const BY_TOKEN: u64 = 3;
 
 pub const DEEPSEEK_V4_FLASH: Shape = Shape {
