@@ -118,6 +118,16 @@ impl Ways {
         }
     }
 
+    /// A peer has reached this node from one of its addresses: where that did not answer, it is
+    /// tried again now.
+    pub(crate) fn came_from(&mut self, peer: NodeId, address: IpAddr, now: Duration) {
+        let is_it = |at: &(NodeId, SocketAddr)| at.0 == peer && at.1.ip() == address;
+        for (_, way) in self.ways.iter_mut().filter(|(at, way)| is_it(at) && way.failures > 0) {
+            way.failures = 1;
+            way.due = way.due.map(|due| due.min(now));
+        }
+    }
+
     /// What was measured of a peer seems to be true no more: its ways are measured fully, unless
     /// that has just been done.
     pub(crate) fn doubt(&mut self, peer: NodeId, now: Duration) {
@@ -351,6 +361,11 @@ mod tests {
         }
         assert!((10..20).contains(&tries), "{tries}");
         assert_eq!(ways.edges(secs(3600)), []);
+        // The peer comes that way itself: the cable is whole again.
+        ways.came_from(PEER, at(2).ip(), secs(3600));
+        assert_eq!(ways.due(secs(3600)), []);
+        ways.came_from(PEER, at(1).ip(), secs(3600));
+        assert_eq!(ways.due(secs(3600)).len(), 1);
     }
 
     #[test]

@@ -124,12 +124,16 @@ impl Daemon {
         report.machine = report.machine.within_limits();
         report.edges.truncate(EDGES_MAX);
         report.downloads = pulls::within_limits(report.downloads);
-        let now_ms = self.outside.unix_ms();
+        let (now, now_ms) = (self.now(), self.outside.unix_ms());
         let Some(view) = self.views.get_mut(&peer) else { return };
         view.clock_ahead_ms = report.unix_ms.map(|theirs| {
             let way_ms = view.round_trip_us().unwrap_or_default() / 2000;
             signed(theirs.saturating_add(way_ms)).saturating_sub(signed(now_ms))
         });
+        let looked_at = |edge: &&Edge| edge.peer == self.me && edge.is_up && edge.age_secs == 0;
+        for edge in report.edges.iter().filter(looked_at) {
+            self.ways.came_from(peer, edge.local, now);
+        }
         view.report = Some(report);
         self.dirty = true;
         self.route_instances();
