@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
 use common::{SINEW, demo_model, wait_for};
@@ -71,6 +71,33 @@ impl Machines {
         assert!(ip(&format!("-n {} link set b{cable} nomaster", self.switches)));
     }
 
+    /// The switch passes packets of so many bytes and drops larger ones without a word.
+    fn narrow(&self, cable: usize, bytes: usize) {
+        for name in &self.names {
+            // What is cut into packets by the card would pass a switch in one piece.
+            assert!(ip(&format!("-n {name} link set c{cable} gso_max_segs 1")));
+        }
+        for port in ["a", "b"] {
+            let switches = &self.switches;
+            assert!(ip(&format!("-n {switches} link set {port}{cable} mtu {bytes}")));
+        }
+    }
+
+    /// A machine takes no calls, as behind a firewall that lets answers in; false where none can be
+    /// set up here.
+    fn close(&self, machine: usize) -> bool {
+        let rules = "table inet f { chain i { type filter hook input priority 0; policy drop; \
+                     iif lo accept; ct state established,related accept; udp dport 5353 accept; \
+                     icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept; }; };";
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[machine], "nft", rules]);
+        command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    }
+
+    fn open(&self, machine: usize) {
+        assert!(ip(&format!("netns exec {} nft flush ruleset", self.names[machine])));
+    }
+
     fn mend(&self, cable: usize) {
         assert!(ip(&format!("-n {} link set b{cable} master s{cable}", self.switches)));
     }
@@ -105,9 +132,13 @@ impl<'a> Node<'a> {
         node
     }
 
-    fn run(&self, arguments: &[&str]) -> Option<String> {
+    fn output(&self, arguments: &[&str]) -> Output {
         let mut command = self.machines.command(self.machine, arguments);
-        let output = command.arg("--data-dir").arg(self.dir.path()).output().unwrap();
+        command.arg("--data-dir").arg(self.dir.path()).output().unwrap()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Option<String> {
+        let output = self.output(arguments);
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     }
 
@@ -221,6 +252,84 @@ fn a_model_goes_on_over_the_next_best_cable() {
             assert!(sent() - before > 20_000, "activations take the better cable again");
         }
     }
+}
+
+#[test]
+fn where_large_packets_vanish_smaller_ones_are_sent_and_it_is_said() {
+    let cables = [["10.92.1.1/24", "10.92.1.2/24"]];
+    let Some(machines) = Machines::new("sm", &cables) else { return };
+    machines.narrow(0, 1280);
+    let (a, b) = (Node::start(&machines, 0, "a", &[]), Node::start(&machines, 1, "b", &[]));
+    a.admit(&b);
+    let model = demo_model();
+    a.run(&["serve", &model, "--nodes", "2", "--transport", "tcp"]).expect("it is served");
+    let answer = a.ask().expect("an answer");
+    let narrow = || {
+        let nodes = a.try_json(&["nodes"])?;
+        let found = |node: usize| {
+            let mut edges = nodes[node]["edges"].as_array()?.iter();
+            edges.find(|edge| edge["packet_bytes"] == 1280).cloned()
+        };
+        Some((found(0)?, found(1)?))
+    };
+    wait_for("both ways to be measured", narrow);
+    assert_eq!(b.ask().expect("an answer"), answer);
+    let found = String::from_utf8(a.output(&["doctor"]).stdout).unwrap();
+    assert!(found.contains("packets over 1280 bytes vanish on the way to b"), "{found}");
+    // Nobody was lost in between.
+    let events = a.run(&["events"]).unwrap();
+    assert!(!events.contains("lost"), "{events}");
+}
+
+#[test]
+fn nothing_is_placed_on_a_machine_whose_way_breaks_again_and_again() {
+    let cables = [["10.94.1.1/24", "10.94.1.2/24"]];
+    let Some(machines) = Machines::new("sb", &cables) else { return };
+    let (a, b) = (Node::start(&machines, 0, "a", &[]), Node::start(&machines, 1, "b", &[]));
+    a.admit(&b);
+    for _ in 0..3 {
+        machines.cut_silently(0);
+        let state = || a.try_json(&["nodes"])?[1]["state"].as_str().map(str::to_owned);
+        wait_for("it to be lost", || state().filter(|state| state == "lost"));
+        machines.mend(0);
+        wait_for("it to be back", || state().filter(|state| state == "live"));
+    }
+    let model = demo_model();
+    let refused = a.output(&["serve", &model, "--nodes", "2"]);
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(error.contains("The way to b broke 3 times in the last minute"), "{error}");
+    a.run(&["serve", &model]).expect("it is served");
+    assert_eq!(a.instance().unwrap()["ranks"].as_array().unwrap().len(), 1);
+    a.ask().expect("an answer");
+}
+
+#[test]
+fn a_machine_that_cannot_be_called_is_said_with_what_to_open() {
+    let cables = [["10.93.1.1/24", "10.93.1.2/24"]];
+    let Some(machines) = Machines::new("sf", &cables) else { return };
+    if !machines.close(0) {
+        return println!("not tested: there is no nft");
+    }
+    let (a, b) = (Node::start(&machines, 0, "a", &[]), Node::start(&machines, 1, "b", &[]));
+    b.admit(&a);
+    let said = "b cannot call a at 10.93.1.1:8751: open TCP port 8751 in the firewall of a";
+    for node in [&a, &b] {
+        let doctor = || String::from_utf8(node.output(&["doctor"]).stdout).ok();
+        wait_for("it to be said", || doctor().filter(|found| found.contains(said)));
+    }
+    let model = demo_model();
+    let serve = ["serve", &model, "--nodes", "2", "--transport", "tcp"];
+    let refused = a.output(&serve);
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && error.contains(said), "{error}");
+    assert!(a.run(&["plan", &model]).unwrap().contains(said));
+    // The other one's ranks are called by this one's.
+    b.run(&serve).expect("it is served");
+    let answer = b.ask().expect("an answer");
+    b.run(&["stop", "sinew-demo"]).expect("it is stopped");
+    machines.open(0);
+    wait_for("the way to be open", || a.run(&serve));
+    assert_eq!(a.ask().expect("an answer"), answer);
 }
 
 /// Other ranks, or the same ones linked anew.

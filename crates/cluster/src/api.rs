@@ -213,6 +213,9 @@ pub struct NodeStatus {
     /// Its ways to other nodes as it measured them, the best to each first.
     #[serde(default)]
     pub edges: Vec<Edge>,
+    /// The members that it cannot call, although they may call it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncalled: Vec<NodeId>,
     /// The models that it is fetching.
     #[serde(default)]
     pub downloads: Vec<PullStatus>,

@@ -17,6 +17,8 @@ const STEADY_AFTER: Duration = Duration::from_secs(5);
 const STEADY_AFTER_MAX: Duration = Duration::from_secs(320);
 /// What is "lately": of losses and of moves.
 const MEMORY: Duration = Duration::from_secs(3600);
+/// The same of returns over a way that breaks.
+const FLAPPING: Duration = Duration::from_secs(60);
 /// After a move the next one waits for so long, and twice as long for each further one lately.
 const PAUSE: Duration = Duration::from_secs(30);
 const PAUSE_MAX: Duration = Duration::from_secs(1800);
@@ -37,6 +39,7 @@ pub(crate) struct Growth {
 struct Presence {
     here_since: Option<Duration>,
     losses: VecDeque<Duration>,
+    returns: VecDeque<Duration>,
 }
 
 /// What a placement gives.
@@ -60,6 +63,18 @@ impl Growth {
         if presence.here_since.take().is_some() {
             note(&mut presence.losses, now);
         }
+    }
+
+    /// A node is there again, and the same process runs on it: the way to it was cut.
+    pub(crate) fn came_back(&mut self, node: NodeId, now: Duration) {
+        note(&mut self.presence.entry(node).or_default().returns, now);
+    }
+
+    /// How often it has lately come back.
+    pub(crate) fn returns(&self, node: NodeId, now: Duration) -> usize {
+        let returns = self.presence.get(&node).map(|presence| &presence.returns);
+        let is_late = |at: &&Duration| now.saturating_sub(**at) < FLAPPING;
+        returns.map_or(0, |returns| returns.iter().filter(is_late).count())
     }
 
     /// Whether a node is there, and has been for long enough.
@@ -163,6 +178,13 @@ mod tests {
         // What was long ago counts no more.
         growth.node_up(NODE, secs(now + 3600));
         assert!(growth.is_steady(NODE, secs(now + 3605)));
+    }
+
+    #[test]
+    fn returns_count_for_a_minute() {
+        let mut growth = Growth::default();
+        [0, 10, 20].into_iter().for_each(|at| growth.came_back(NODE, secs(at)));
+        assert_eq!([20, 59, 60, 80].map(|now| growth.returns(NODE, secs(now))), [3, 3, 2, 0]);
     }
 
     #[test]

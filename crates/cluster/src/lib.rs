@@ -51,6 +51,7 @@ mod pulls;
 mod rdma_ways;
 mod relay;
 mod remeasuring;
+mod segments;
 mod sharing;
 mod swarm;
 mod tls;

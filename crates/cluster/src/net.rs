@@ -16,6 +16,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use crate::identity::Identity;
 use crate::link_local::{self, Scopes};
 use crate::members::ADDRESSES_MAX;
+use crate::segments::{self, Segments};
 use crate::tls::{self, Pin};
 use crate::wire::{
     About, HANDSHAKE_BYTES_MAX, HandshakeReply, Hello, Purpose, VERSION, Verdict, Versions,
@@ -38,6 +39,8 @@ pub(crate) struct Net {
     listen: SocketAddr,
     versions: Versions,
     scopes: Scopes,
+    /// Of ways on which large packets vanish.
+    pub(crate) segments: Segments,
 }
 
 /// A connection past TLS and the handshake of [`crate::wire`].
@@ -76,15 +79,47 @@ pub(crate) enum DialError {
          one"
     )]
     OtherNode,
+    #[error(
+        "it takes a call, but answers no longer message, not even one in packets of {0} bytes: look \
+         at the MTU of the VPN, the router or the switch on the way there"
+    )]
+    Packets(u16),
     #[error("no address is known for it")]
     NoAddress,
+}
+
+/// That a node answers another one's calls at none of its addresses, for a person who may open the
+/// way.
+pub(crate) fn cannot_call(caller: &str, called: &str, addresses: &[SocketAddr]) -> String {
+    let Some(address) = link_local::first(addresses) else {
+        return format!("{caller} knows no address of {called}");
+    };
+    let port = address.port();
+    format!(
+        "{caller} cannot call {called} at {address}: open TCP port {port} in the firewall of {called}"
+    )
+}
+
+impl DialError {
+    /// Whether nothing answers there at all, as behind a firewall.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+        match self {
+            Self::Timeout(after) => *after == CONNECT_TIMEOUT,
+            Self::Io(error) => {
+                matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Net {
     pub(crate) fn new(identity: Identity, name: String, boot: u64, listen: SocketAddr) -> Self {
         let server = tls::server_config(&identity);
-        let (versions, scopes) = (Versions::CURRENT, Scopes::default());
-        Self { identity, server, name, boot, listen, versions, scopes }
+        let (versions, scopes, segments) =
+            (Versions::CURRENT, Scopes::default(), Segments::default());
+        Self { identity, server, name, boot, listen, versions, scopes, segments }
     }
 
     /// The same, which says that it speaks other versions.
@@ -99,6 +134,10 @@ impl Net {
     /// Signs bytes in this node's name.
     pub(crate) fn sign(&self, bytes: &[u8]) -> Vec<u8> {
         self.identity.sign(bytes)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Where this node listens, as it was asked to.
@@ -119,6 +158,7 @@ impl Net {
             name: self.name.clone(),
             boot: self.boot,
             addresses: self.addresses(),
+            padding: String::new(),
         }
     }
 
@@ -133,23 +173,64 @@ impl Net {
     }
 
     /// Calls one node at all its addresses at once; the first that answers with the right key wins.
+    /// Before lists of members go over a way, it is checked that full packets pass.
     pub(crate) async fn dial(
         self: &Arc<Self>,
         addresses: Vec<SocketAddr>,
         pin: Pin,
         purpose: Purpose,
     ) -> Result<Connection, DialError> {
+        let checks = matches!(purpose, Purpose::Control | Purpose::Join | Purpose::Fleet);
+        let mut stream = self.secure_any(addresses, pin).await?;
+        if checks {
+            stream = self.checked(stream, pin).await?;
+        }
+        self.greet(stream, purpose, 0).await
+    }
+
+    /// A call to be measured, after such a check.
+    pub(crate) async fn dial_to_measure(
+        self: &Arc<Self>,
+        address: SocketAddr,
+        pin: Pin,
+    ) -> Result<Connection, DialError> {
+        let stream = self.secure_any(vec![address], pin).await?;
+        let stream = self.checked(stream, pin).await?;
+        self.greet(stream, Purpose::Probe, 0).await
+    }
+
+    /// The same connection, or if full packets do not pass, one with smaller ones.
+    async fn checked(
+        &self,
+        stream: TlsStream<TcpStream>,
+        pin: Pin,
+    ) -> Result<TlsStream<TcpStream>, DialError> {
+        let address = stream.get_ref().0.peer_addr()?;
+        self.check_size(address, pin).await?;
+        match self.segments.of(address.ip()) {
+            None => Ok(stream),
+            // That took longer than the other end waits for a greeting.
+            segment => self.secure(address, pin, segment).await,
+        }
+    }
+
+    async fn secure_any(
+        self: &Arc<Self>,
+        addresses: Vec<SocketAddr>,
+        pin: Pin,
+    ) -> Result<TlsStream<TcpStream>, DialError> {
         let mut calls = JoinSet::new();
         for address in self.reach(addresses) {
             let net = self.clone();
-            calls.spawn(async move { net.secure(address, pin).await });
+            let segment = self.segments.of(address.ip());
+            calls.spawn(async move { net.secure(address, pin, segment).await });
         }
         let mut failure = DialError::NoAddress;
         while let Some(outcome) = calls.join_next().await {
             match outcome {
                 Ok(Ok(stream)) => {
                     calls.abort_all();
-                    return self.greet(stream, purpose).await;
+                    return Ok(stream);
                 }
                 Ok(Err(error)) => failure = error,
                 Err(panicked) => failure = io::Error::other(panicked).into(),
@@ -158,13 +239,15 @@ impl Net {
         Err(failure)
     }
 
-    async fn secure(
+    /// A connection to who has that key.
+    pub(crate) async fn secure(
         &self,
         address: SocketAddr,
         pin: Pin,
+        segment: Option<u16>,
     ) -> Result<TlsStream<TcpStream>, DialError> {
         let connect = async {
-            let tcp = TcpStream::connect(address).await?;
+            let tcp = segments::connect(address, segment).await?;
             tcp.set_nodelay(true)?;
             let connector = TlsConnector::from(tls::client_config(&self.identity, pin));
             let name = ServerName::IpAddress(address.ip().into());
@@ -178,13 +261,16 @@ impl Net {
         timeout(limit, connect).await.map_err(|_| DialError::Timeout(limit))?
     }
 
-    async fn greet(
+    /// Says who this node is and what it wants, and `padding` bytes more.
+    pub(crate) async fn greet(
         &self,
         mut stream: TlsStream<TcpStream>,
         purpose: Purpose,
+        padding: usize,
     ) -> Result<Connection, DialError> {
         let exchange = async {
-            let hello = Hello { node: self.about(), purpose };
+            let node = About { padding: " ".repeat(padding), ..self.about() };
+            let hello = Hello { node, purpose };
             frames::write(&mut stream, &hello).await?;
             frames::read(&mut stream, HANDSHAKE_BYTES_MAX).await
         };
@@ -192,7 +278,7 @@ impl Net {
         let handshake = timeout(limit, exchange).await.map_err(|_| DialError::Timeout(limit))??;
         let about = match handshake {
             HandshakeReply::Welcome(about) => about,
-            HandshakeReply::Refused { reason, verdict } => {
+            HandshakeReply::Refused { reason, verdict, .. } => {
                 return Err(DialError::Refused { reason, verdict });
             }
         };
@@ -311,6 +397,7 @@ impl Connection {
     }
 
     pub(crate) async fn welcome(&mut self, about: About) -> Result<(), FrameError> {
+        let about = About { padding: self.about.padding.clone(), ..about };
         frames::write(&mut self.stream, &HandshakeReply::Welcome(about)).await
     }
 
@@ -320,7 +407,8 @@ impl Connection {
 
     /// The same, with what that means for the peer's membership.
     pub(crate) async fn refuse_with(&mut self, reason: String, verdict: Option<Verdict>) {
-        let refused = HandshakeReply::Refused { reason, verdict };
+        let padding = self.about.padding.clone();
+        let refused = HandshakeReply::Refused { reason, verdict, padding };
         // The peer may be gone already; then nobody misses the reason.
         let _ = timeout(ACCEPT_TIMEOUT, frames::write(&mut self.stream, &refused)).await;
     }

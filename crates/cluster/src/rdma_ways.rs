@@ -59,6 +59,7 @@ impl RdmaWays {
             age_secs: now.saturating_sub(way.measured_at).as_secs(),
             is_up: way.is_up,
             is_rdma: true,
+            packet_bytes: None,
         };
         its.map(edge).collect()
     }

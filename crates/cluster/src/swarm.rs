@@ -19,7 +19,7 @@ use tracing::{debug, warn};
 
 use crate::daemon::Event;
 use crate::frames;
-use crate::net::{Connection, DialError, Net};
+use crate::net::{Connection, DialError, Net, cannot_call};
 use crate::relay::Source;
 use crate::sharing::Ask;
 use crate::tls::Pin;
@@ -56,6 +56,8 @@ impl std::fmt::Debug for Swarm {
         f.debug_struct("Swarm").field("wanted", &self.wanted).finish_non_exhaustive()
     }
 }
+
+const DAMAGED: &str = "is damaged there";
 
 impl Swarm {
     pub fn new(net: Arc<Net>, wanted: Wanted, inputs: mpsc::Sender<Event>) -> Self {
@@ -136,7 +138,7 @@ impl Swarm {
                 Ok(None) => {
                     let name = &self.wanted.sources[at].name;
                     warn!(node = name, group, "a member's copy of a model is damaged");
-                    why.push(format!("the copy on {name} is damaged there"));
+                    why.push(format!("the copy on {name} {DAMAGED}"));
                 }
                 Err(error) => why.push(self.bar(at, &error)),
             }
@@ -187,15 +189,23 @@ impl Swarm {
         debug!(node = name, %error, "a member gives nothing of a model");
         let mut barred = self.barred.lock().unwrap_or_else(PoisonError::into_inner);
         barred.insert(at, Instant::now());
-        format!("{name}: {error}")
+        if !error.is_unreachable() {
+            return format!("{name}: {error}");
+        }
+        let what = cannot_call(self.net.name(), name, &self.wanted.sources[at].addresses);
+        format!("{what} ({error})")
     }
 
     fn nobody(&self, what: &str, why: &[String]) -> io::Error {
+        let is_damaged = why.iter().any(|why| why.contains(DAMAGED));
         let why = if why.is_empty() { "no other node has it".to_owned() } else { why.join("; ") };
-        io::Error::other(format!(
-            "no node gives {what} of the model: {why}. Put a whole copy on one of \
-             them, in the place of a damaged one, and serve the model again"
-        ))
+        let what = format!("no node gives {what} of the model: {why}");
+        io::Error::other(match is_damaged {
+            true => format!(
+                "{what}. Put a whole copy in the place of a damaged one, and serve the model again"
+            ),
+            false => what,
+        })
     }
 
     fn lock_idle(&self) -> MutexGuard<'_, Vec<(usize, Connection)>> {

@@ -20,7 +20,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const MEASURE_EVERY: Duration = Duration::from_secs(600);
 /// Of ways that seem to have become slow.
 const DOUBT_EVERY: Duration = Duration::from_secs(60);
-/// A way that does not answer is tried again after [`LOOK_EVERY`], then ever more seldom.
+/// A way that does not answer is tried again after so long, then after [`LOOK_EVERY`], then ever
+/// more seldom.
+const SECOND_TRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 /// More ways than these share what so many may cost.
 const WAYS_AT_FULL_RATE: u32 = 16;
@@ -49,6 +51,10 @@ pub struct Edge {
     /// By RDMA, as ranks found it when they were linked: then it has no address of its own.
     #[serde(default)]
     pub is_rdma: bool,
+    /// The largest packets that come through, where the system does not know that larger ones
+    /// do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet_bytes: Option<u16>,
 }
 
 impl Edge {
@@ -75,6 +81,8 @@ pub(crate) struct Found {
     pub round_trip: Duration,
     /// Of a full measurement.
     pub bytes_per_sec: Option<f64>,
+    /// As in [`Edge`].
+    pub packet_bytes: Option<u16>,
 }
 
 #[derive(Debug, Default)]
@@ -123,7 +131,7 @@ impl Ways {
     pub(crate) fn came_from(&mut self, peer: NodeId, address: IpAddr, now: Duration) {
         let is_it = |at: &(NodeId, SocketAddr)| at.0 == peer && at.1.ip() == address;
         for (_, way) in self.ways.iter_mut().filter(|(at, way)| is_it(at) && way.failures > 0) {
-            way.failures = 1;
+            way.failures = way.failures.min(2);
             way.due = way.due.map(|due| due.min(now));
         }
     }
@@ -165,7 +173,10 @@ impl Ways {
         let was_up = way.is_up();
         let Some(found) = found else {
             way.failures = way.failures.saturating_add(1);
-            let wait = LOOK_EVERY * 2_u32.saturating_pow(way.failures.min(8) - 1);
+            let wait = match way.failures {
+                1 => SECOND_TRY,
+                more => LOOK_EVERY * 2_u32.saturating_pow(more.min(8) - 2),
+            };
             way.due = Some(now + wait.min(RETRY_MAX) * slower);
             // What answers again may be another network.
             way.wants_full = true;
@@ -202,6 +213,7 @@ impl Ways {
                     age_secs: now.saturating_sub(at).as_secs(),
                     is_up: way.is_up(),
                     is_rdma: false,
+                    packet_bytes: found.packet_bytes,
                 })
             })
             .collect();
@@ -211,6 +223,15 @@ impl Ways {
             order(a).cmp(&order(b)).then(by_cost)
         });
         edges
+    }
+
+    /// The peers that answer at none of their addresses, each of which was tried twice.
+    pub(crate) fn unanswered(&self) -> Vec<NodeId> {
+        let mut peers: Vec<NodeId> = self.ways.keys().map(|(peer, _)| *peer).collect();
+        peers.dedup();
+        let ways_of = |peer| self.ways.iter().filter(move |((node, _), _)| *node == peer);
+        peers.retain(|peer| ways_of(*peer).all(|(_, way)| way.failures >= 2));
+        peers
     }
 
     /// What the best way to a peer can do.
@@ -258,7 +279,8 @@ mod tests {
 
     fn found(us: u64, bytes_per_sec: Option<f64>) -> Option<Found> {
         let local = [10, 0, 0, 1].into();
-        Some(Found { local, round_trip: Duration::from_micros(us), bytes_per_sec })
+        let round_trip = Duration::from_micros(us);
+        Some(Found { local, round_trip, bytes_per_sec, packet_bytes: None })
     }
 
     fn secs(secs: u64) -> Duration {
@@ -277,6 +299,8 @@ mod tests {
         assert_eq!(ways.due(secs(0)), [(PEER, at(3), Depth::Full)]);
         assert!(ways.measured(PEER, at(2), found(100, Some(1e9)), secs(0)), "a cable");
         assert!(!ways.measured(PEER, at(3), None, secs(0)), "nobody there");
+        assert_eq!(ways.due(secs(1)), [(PEER, at(3), Depth::Full)], "a second try");
+        assert!(!ways.measured(PEER, at(3), None, secs(1)));
         let order = |ways: &Ways| {
             let edges = ways.edges(secs(5));
             edges.iter().map(|edge| (edge.address, edge.is_up)).collect::<Vec<_>>()
@@ -289,6 +313,7 @@ mod tests {
         assert_eq!(looks, [(PEER, at(1), Depth::Look), (PEER, at(2), Depth::Look)]);
         assert!(!ways.measured(PEER, at(1), found(310, None), secs(6)));
         assert!(ways.measured(PEER, at(2), None, secs(6)), "it is news that it died");
+        assert_eq!(ways.unanswered(), [], "the other one does answer");
         assert_eq!(order(&ways), [(at(1).ip(), true), (at(2).ip(), false)]);
         assert_eq!(ways.best(PEER, secs(6)).unwrap().bytes_per_sec, 12e6);
         ways.set(PEER, &[at(1)], secs(7));
@@ -361,6 +386,7 @@ mod tests {
         }
         assert!((10..20).contains(&tries), "{tries}");
         assert_eq!(ways.edges(secs(3600)), []);
+        assert_eq!(ways.unanswered(), [PEER]);
         // The peer comes that way itself: the cable is whole again.
         ways.came_from(PEER, at(2).ip(), secs(3600));
         assert_eq!(ways.due(secs(3600)), []);

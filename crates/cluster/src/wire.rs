@@ -63,6 +63,9 @@ pub(crate) struct About {
     pub boot: u64,
     /// Where it listens, as far as it knows.
     pub addresses: Vec<SocketAddr>,
+    /// Fills packets, so that it shows whether these pass; the answer has as much.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub padding: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +100,9 @@ pub(crate) enum HandshakeReply {
         /// What that means for the dialer's membership, if anything.
         #[serde(default)]
         verdict: Option<Verdict>,
+        /// As in [`About`].
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        padding: String,
     },
 }
 
@@ -292,6 +298,9 @@ pub(crate) struct Report {
     pub machine: Machine,
     pub sensors: Sensors,
     pub edges: Vec<Edge>,
+    /// The members that it cannot call, although they may call it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub uncalled: Vec<NodeId>,
     /// The models that it is fetching.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub downloads: Vec<PullStatus>,
@@ -394,6 +403,7 @@ mod tests {
     #[test]
     fn versions_are_refused_by_name() {
         let about = |protocol, protocol_oldest| About {
+            padding: String::new(),
             protocol,
             protocol_oldest,
             version: "9.9.9".to_owned(),

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     let config = MeshConfig {
         rank,
         addrs: if rank == 0 { vec![vec![own], vec![peer]] } else { vec![vec![peer], vec![own]] },
+        segments: Vec::new(),
         peers: None,
         instance: *b"example: a pair.",
         epoch: 1,

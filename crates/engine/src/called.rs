@@ -79,6 +79,7 @@ mod tests {
         let config = MeshConfig {
             rank: 3,
             addrs: [nowhere, nowhere, node.local_addr().unwrap(), nowhere].map(|a| vec![a]).into(),
+            segments: Vec::new(),
             peers: Some(vec![2]),
             instance: wanted.instance,
             epoch: 1,

@@ -1,4 +1,4 @@
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,6 +33,8 @@ pub(crate) struct Meeting {
     pub stage: Range<usize>,
     /// The addresses of each rank, of which the first that answers is used.
     pub endpoints: Vec<Vec<SocketAddr>>,
+    /// The largest TCP segments on the ways to some of them.
+    pub segments: Vec<(IpAddr, u16)>,
     /// The ranks to link with, of a ring ([`protocol::ring_peers`]), where not
     /// every two can; `None` for all.
     pub peers: Option<Vec<usize>>,
@@ -61,6 +63,7 @@ impl Comm {
         let config = MeshConfig {
             rank: meeting.rank,
             addrs: meeting.endpoints.clone(),
+            segments: meeting.segments.clone(),
             peers: meeting.peers.clone(),
             instance: RankCall::new(&meeting.instance, meeting.rank).instance,
             epoch: meeting.epoch,

@@ -415,6 +415,7 @@ impl<B: Backend> Start<B> {
             rank: self.rank,
             stage: rank.stage(),
             endpoints: self.endpoints,
+            segments: Vec::new(),
             peers,
             // Nobody but these threads learns of the ports, and the links still seal their frames.
             secret: [0x5e; 32],

@@ -137,7 +137,7 @@ impl<'a, B: Backend> Worker<'a, B> {
         let mut next = orders.recv().ok();
         while let Some(order) = next {
             next = match order.command {
-                WorkerCommand::Connect { epoch, endpoints, ring, secret } => {
+                WorkerCommand::Connect { epoch, endpoints, ring, secret, segments } => {
                     let peers = ring.then(|| {
                         ring_peers(
                             self.spec.split.shares.len(),
@@ -146,6 +146,7 @@ impl<'a, B: Backend> Worker<'a, B> {
                         )
                     });
                     let meeting = self.meeting(epoch, endpoints, peers, secret);
+                    let meeting = Meeting { segments, ..meeting };
                     match self.epoch(&meeting, order.abort.clone(), orders) {
                         Ok(order) => order,
                         Err(error) if error.ends_epoch_only() => {
@@ -187,6 +188,7 @@ impl<'a, B: Backend> Worker<'a, B> {
             rank: self.spec.rank,
             stage: self.rank.stage(),
             endpoints,
+            segments: Vec::new(),
             peers,
             secret: secret.0,
             options: self.spec.spec.options.clone(),

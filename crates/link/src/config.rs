@@ -1,6 +1,6 @@
 //! What the ranks of a mesh are told before they meet.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::delay::LATENCY_MAX;
@@ -36,14 +36,16 @@ pub enum Encryption {
     Plain = 1,
 }
 
-/// Who meets, and on what terms. Everything but `rank`, `peers` and `host` must be the same on all
-/// ranks.
+/// Who meets, and on what terms. Everything but `rank`, `peers`, `segments` and `host` must be the
+/// same on all ranks.
 #[derive(Debug, Clone)]
 pub struct MeshConfig {
     pub rank: usize,
     /// Where each rank listens, by rank: one address or several, as of several cables, of which the
     /// first that answers is used. This rank's own are not looked at.
     pub addrs: Vec<Vec<SocketAddr>>,
+    /// The largest TCP segments on the ways to some of them, where larger ones vanish.
+    pub segments: Vec<(IpAddr, u16)>,
     /// The ranks that this one links with, of which each must have this one among its own. `None`:
     /// all others.
     pub peers: Option<Vec<usize>>,

@@ -16,12 +16,16 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_TRIES: u32 = 3;
 
-/// Starts to connect; [`connect_result`] tells how it went.
-pub(crate) fn start_connect(addr: SocketAddr) -> std::io::Result<TcpStream> {
+/// Starts to connect, with segments no larger than `segment` both ways; [`connect_result`] tells
+/// how it went.
+pub(crate) fn start_connect(addr: SocketAddr, segment: Option<u16>) -> std::io::Result<TcpStream> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket(family, SocketType::STREAM, None)?;
     fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
     ioctl_fionbio(&socket, true)?;
+    if let Some(segment) = segment {
+        socket2::SockRef::from(&socket).set_tcp_mss(segment.into())?;
+    }
     match net::connect(&socket, &addr) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(TcpStream::from(socket)),
         Err(errno) => Err(errno.into()),

@@ -54,6 +54,7 @@ fn on_pair(
     let config = MeshConfig {
         rank: 0,
         addrs: listeners.iter().map(Listener::addrs).collect(),
+        segments: Vec::new(),
         peers: None,
         instance: std::process::id().to_le_bytes().repeat(4).try_into().unwrap(),
         epoch: EPOCHS.fetch_add(1, Ordering::Relaxed),

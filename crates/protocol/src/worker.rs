@@ -25,6 +25,10 @@ pub enum WorkerCommand {
         ring: bool,
         /// From which this epoch's links are keyed: whoever owns the instance now has drawn it.
         secret: Secret,
+        /// The largest TCP segment on the way to an address, where larger ones vanish; each daemon
+        /// says what it has found itself.
+        #[serde(default)]
+        segments: Vec<(IpAddr, u16)>,
     },
     /// End the current epoch: running requests are dropped, weights are kept.
     Disconnect,

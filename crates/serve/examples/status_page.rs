@@ -112,6 +112,7 @@ fn nodes() -> Vec<NodeStatus> {
             machine: cluster::Machine::default(),
             sensors: cluster::Sensors::default(),
             edges: Vec::new(),
+            uncalled: Vec::new(),
             downloads: Vec::new(),
             clock_ahead_ms: None,
         };
@@ -136,6 +137,7 @@ fn linked(mut nodes: Vec<NodeStatus>) -> Vec<NodeStatus> {
             age_secs: 4,
             is_up: node.state != NodeState::Lost,
             is_rdma: false,
+            packet_bytes: None,
         })
     };
     nodes[1].downloads = vec![download()];

@@ -140,7 +140,11 @@ fn edge_row(status: &ClusterStatus, node: &NodeStatus, edge: &Edge) -> [String; 
             true => "rdma".to_owned(),
             false => format!("{} -> {}", edge.local, edge.address),
         },
-        if edge.is_up { "up" } else { "down" }.to_owned(),
+        match edge.packet_bytes {
+            _ if !edge.is_up => "down".to_owned(),
+            Some(bytes) => format!("up, packets to {bytes}"),
+            None => "up".to_owned(),
+        },
         format!("{:.0} us", edge.round_trip_us),
         format!("{}/s", table::bytes(edge.bytes_per_sec as u64)),
         format!("{} s", edge.age_secs),

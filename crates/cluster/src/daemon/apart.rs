@@ -10,6 +10,7 @@ use tracing::warn;
 use super::Daemon;
 use super::placing::{Candidate, plan, ranks, relaxed};
 use crate::instance::{Apart, Effect};
+use crate::net::cannot_call;
 use crate::{InstanceSpec, NodeId};
 
 /// Where only workers have no link, nothing tells when they have: after so long it is tried again,
@@ -77,6 +78,41 @@ impl Daemon {
         let (by, other) = misses(a, b).or_else(|| misses(b, a))?;
         let (by, other) = (self.node_name(by), self.node_name(other));
         Some(format!("node {by} says that it does not reach node {other}"))
+    }
+
+    /// The members with which a node is connected, but which it cannot call: their firewalls let it
+    /// answer alone.
+    pub(super) fn uncalled_by(&self, node: NodeId) -> Vec<NodeId> {
+        let told = match node == self.me {
+            true => self.ways.unanswered(),
+            false => {
+                let report = self.views.get(&node).and_then(|view| view.report.as_ref());
+                report.map_or_else(Vec::new, |report| report.uncalled.clone())
+            }
+        };
+        let sees = |node: NodeId, other: NodeId| {
+            let heartbeat = || self.views.get(&node)?.heartbeat.as_ref();
+            match node == self.me {
+                true => self.membership.conn(other).is_some(),
+                false => heartbeat().is_some_and(|heartbeat| heartbeat.sees.contains(&other)),
+            }
+        };
+        let is_here = node == self.me || self.membership.conn(node).is_some();
+        told.into_iter().filter(|other| is_here && sees(node, *other)).collect()
+    }
+
+    /// That one node cannot call another which can call it, in words.
+    pub(super) fn one_way(&self) -> Vec<String> {
+        let members = self.membership.members().map(|member| member.id);
+        let all = std::iter::once(self.me).chain(members);
+        let words = |caller: NodeId| {
+            let called = self.uncalled_by(caller).into_iter();
+            called.map(move |called| {
+                let addresses = self.addresses_of(called);
+                cannot_call(&self.node_name(caller), &self.node_name(called), &addresses)
+            })
+        };
+        all.flat_map(words).collect()
     }
 
     /// Where links do not come up, nodes that do not reach each other need not be waited for.

@@ -26,10 +26,12 @@ impl Daemon {
     /// How a model would be placed.
     pub(super) fn plan(&self, prepared: &Prepared) -> Result<Plan> {
         let all = self.candidates_asked(&prepared.spec);
-        let candidates = named(all, &prepared.spec).map_err(Error::Unusable)?;
+        let unusable = |why| Error::Unusable(self.with_absent(why));
+        let candidates = named(all, &prepared.spec).map_err(unusable)?;
         let found = plan(prepared, &candidates, &prepared.spec, false);
-        let mut found = found.map_err(Error::Unusable)?;
-        found.why.extend(self.apart_in_words());
+        let mut found = found.map_err(unusable)?;
+        found.why.extend(self.apart_in_words().into_iter().chain(self.flapping()));
+        found.why.extend(self.one_way());
         found.why.extend(prepared.remarks.iter().cloned());
         Ok(found)
     }
@@ -63,9 +65,9 @@ impl Daemon {
             // What is in memory now may not be when somebody asks.
             self.count_as_empty(&mut all);
         }
-        let candidates = named(all, &prepared.spec).map_err(Error::Unusable)?;
-        let plan = plan(&prepared, &candidates, &prepared.spec, false);
-        let plan = plan.map_err(|why| Error::Unusable(self.with_other_versions(why)))?;
+        let unusable = |why| Error::Unusable(self.with_absent(why));
+        let candidates = named(all, &prepared.spec).map_err(unusable)?;
+        let plan = plan(&prepared, &candidates, &prepared.spec, false).map_err(unusable)?;
         let checked = plan.check_wire(prepared.spec.options.wire_type);
         checked.map_err(|why| Error::Unusable(why.to_string()))?;
         // Wherever it is placed later, requests that fit now must fit then.

@@ -182,7 +182,10 @@ impl Daemon {
     fn peer_up(&mut self, peer: NodeId, conn: ConnId, boot: u64) {
         info!(peer = %peer.short(), name = self.node_name(peer), "a member is here");
         self.refusals.remove(&peer);
-        self.views.insert(peer, View { boot, ..View::default() });
+        let before = self.views.insert(peer, View { boot, ..View::default() });
+        if before.is_some_and(|view| view.boot == boot && view.gone_at.is_some()) {
+            self.growth.came_back(peer, self.now());
+        }
         self.send(conn, Message::Members(self.all_members()));
         self.send_heartbeat(peer, conn);
     }
@@ -220,6 +223,8 @@ impl Daemon {
         }
         self.owner_left(peer);
         self.look_at_ways(peer);
+        // Large packets may have begun to vanish.
+        self.ways.doubt(peer, now);
         let owner_lost =
             format!("node {}, which owns the model, was lost: {reason}", self.node_name(peer));
         self.lose_streams(conn, &owner_lost);

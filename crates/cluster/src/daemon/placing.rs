@@ -9,8 +9,13 @@ use tracing::warn;
 use super::{Daemon, Owned, Prepared};
 use crate::device::{class_of, kind_of, own_memory};
 use crate::instance::{Effect, Path, Rank};
+use crate::members::Member;
 use crate::wire::VERSION;
 use crate::{NodeId, NodeState};
+
+/// A node that was lost and came back so often within a minute, without being started anew, is on
+/// a way that does not hold.
+const RETURNS_MAX: usize = 3;
 
 /// A node that could take a rank.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,7 +121,11 @@ impl Daemon {
         });
         let peers = live.filter_map(|member| {
             let heartbeat = self.views.get(&member.id)?.heartbeat.as_ref()?;
-            if heartbeat.numerics != self.versions.numerics {
+            if heartbeat.numerics != self.versions.numerics || self.flaps(member.id) {
+                return None;
+            }
+            // Its rank would call the first one.
+            if self.uncalled_by(member.id).contains(&self.me) {
                 return None;
             }
             let path = self.conn(member.id)?.path;
@@ -141,9 +150,31 @@ impl Daemon {
         candidates
     }
 
-    /// Why something cannot be placed, with the nodes that computed otherwise.
-    pub(super) fn with_other_versions(&self, why: String) -> String {
-        self.other_versions().map_or(why.clone(), |others| format!("{why}. {others}"))
+    /// Why something cannot be placed, with the members that were no candidates.
+    pub(super) fn with_absent(&self, why: String) -> String {
+        let absent = self.other_versions().into_iter().chain(self.flapping()).chain(self.one_way());
+        absent.fold(why, |why, absent| format!("{why}. {absent}"))
+    }
+
+    fn flaps(&self, node: NodeId) -> bool {
+        self.growth.returns(node, self.now()) >= RETURNS_MAX
+    }
+
+    /// The members on which nothing is placed because the way to them breaks again and again, in
+    /// words.
+    pub(super) fn flapping(&self) -> Vec<String> {
+        let words = |member: &Member| {
+            let returns = self.growth.returns(member.id, self.now());
+            (returns >= RETURNS_MAX).then(|| {
+                format!(
+                    "The way to {} broke {returns} times in the last minute, so no model is placed \
+                     on it until it holds for a minute. Look at the cable, the Wi-Fi or the VPN \
+                     between the two: sinew nodes -v",
+                    member.name
+                )
+            })
+        };
+        self.membership.members().filter_map(words).collect()
     }
 
     /// The members that cannot share an instance with this node because they compute in another

@@ -40,6 +40,7 @@ impl Daemon {
             machine: self.machine.clone(),
             sensors: self.sensors,
             edges: self.with_rdma(self.me, self.ways.edges(self.now())),
+            uncalled: self.uncalled_by(self.me),
             downloads: self.downloads.clone(),
             clock_ahead_ms: None,
         };
@@ -90,6 +91,8 @@ impl Daemon {
         notices.extend(self.config.device.problem.clone());
         notices.extend(self.pair_notices());
         notices.extend(self.other_versions());
+        notices.extend(self.flapping());
+        notices.extend(self.one_way());
         notices.extend(self.damage_notices());
         notices.extend(self.copy_notices());
         let others = self.membership.members().count();
@@ -160,7 +163,10 @@ impl Daemon {
         let view = self.views.get(&member.id);
         let heartbeat = view.and_then(|view| view.heartbeat.as_ref());
         let report = view.and_then(|view| view.report.clone()).unwrap_or_default();
-        let listed = link_local::first(&member.addresses);
+        // Where it is called now, if it is; else where it should be.
+        let used = self.conn(member.id).map(|conn| conn.path.theirs);
+        let used = member.addresses.iter().find(|address| Some(address.ip()) == used).copied();
+        let listed = used.or_else(|| link_local::first(&member.addresses));
         NodeStatus {
             id: member.id,
             name: member.name.clone(),
@@ -178,6 +184,7 @@ impl Daemon {
             machine: report.machine,
             sensors: report.sensors,
             edges: self.with_rdma(member.id, report.edges),
+            uncalled: self.uncalled_by(member.id),
             downloads: report.downloads,
             clock_ahead_ms: view.and_then(|view| view.clock_ahead_ms),
         }

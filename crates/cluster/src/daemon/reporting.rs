@@ -10,6 +10,7 @@ use super::{Daemon, Owned};
 use crate::NodeId;
 use crate::instance::{Path, Routes};
 use crate::machine::{Machine, Sensors};
+use crate::members::MEMBERS_MAX;
 use crate::membership::ConnId;
 use crate::pulls;
 use crate::ways::{Edge, Found};
@@ -114,8 +115,9 @@ impl Daemon {
         debug!(peer = %to.peer.short(), "reports");
         let (machine, sensors) = (self.machine.clone(), self.sensors);
         let edges = self.ways.edges(self.now());
+        let uncalled = self.ways.unanswered();
         let (downloads, unix_ms) = (self.downloads.clone(), Some(self.outside.unix_ms()));
-        let report = Report { machine, sensors, edges, downloads, unix_ms };
+        let report = Report { machine, sensors, edges, uncalled, downloads, unix_ms };
         self.send(conn, Message::Report(Box::new(report)));
     }
 
@@ -123,6 +125,7 @@ impl Daemon {
     pub(super) fn reported(&mut self, peer: NodeId, mut report: Report) {
         report.machine = report.machine.within_limits();
         report.edges.truncate(EDGES_MAX);
+        report.uncalled.truncate(MEMBERS_MAX);
         report.downloads = pulls::within_limits(report.downloads);
         let (now, now_ms) = (self.now(), self.outside.unix_ms());
         let Some(view) = self.views.get_mut(&peer) else { return };

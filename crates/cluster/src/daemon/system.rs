@@ -293,11 +293,13 @@ impl Outside for System {
     }
 
     fn command(&mut self, process: ProcessId, mut command: WorkerCommand) {
-        if let WorkerCommand::Connect { endpoints, .. } = &mut command {
-            for addresses in endpoints {
+        if let WorkerCommand::Connect { endpoints, segments, .. } = &mut command {
+            for addresses in endpoints.iter_mut() {
                 *addresses = self.net.reach(std::mem::take(addresses));
                 addresses.truncate(LINK_ADDRESSES_MAX + 1);
             }
+            let limit = |at: &SocketAddr| Some((at.ip(), self.net.segments.of(at.ip())?));
+            *segments = endpoints.iter().flatten().filter_map(limit).collect();
         }
         self.processes.send(process, command);
     }
@@ -419,12 +421,17 @@ async fn measure_way(
     address: SocketAddr,
     depth: Depth,
 ) -> Result<Found, DialError> {
-    let mut connection = net.dial(vec![address], Key::Node(peer), Purpose::Probe).await?;
+    let pin = Key::Node(peer);
+    let mut connection = match depth {
+        Depth::Look => net.dial(vec![address], pin, Purpose::Probe).await?,
+        Depth::Full => net.dial_to_measure(address, pin).await?,
+    };
+    let packet_bytes = net.segments.packet_bytes(address.ip());
     let local = connection.local;
     let round_trip = probe::round_trip(&mut connection.stream).await?;
     let bytes_per_sec = match depth {
         Depth::Look => None,
         Depth::Full => Some(probe::rate(&mut connection.stream, round_trip).await?),
     };
-    Ok(Found { local, round_trip, bytes_per_sec })
+    Ok(Found { local, round_trip, bytes_per_sec, packet_bytes })
 }

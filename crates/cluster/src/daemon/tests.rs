@@ -151,6 +151,7 @@ async fn another_protocol_version_is_refused_by_name() {
     let name = ServerName::IpAddress(node.listen_addr().ip().into());
     let mut stream = TlsConnector::from(config).connect(name, tcp).await.unwrap();
     let about = About {
+        padding: String::new(),
         protocol: PROTOCOL + 2,
         protocol_oldest: PROTOCOL + 1,
         version: "7.0.0".to_owned(),

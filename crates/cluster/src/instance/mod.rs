@@ -440,11 +440,11 @@ impl Instance {
             self.phase = Phase::Linking { until: now + LINK_DEADLINE };
             for at in 0..self.ranks.len() {
                 let endpoints = rank::endpoints(&self.ranks, at, &self.routes);
-                let (epoch, ring) = (self.epoch, self.graph.is_sparse());
+                let (epoch, ring, segments) = (self.epoch, self.graph.is_sparse(), Vec::new());
                 let secret = self.fixed.secret.clone();
-                self.send(at, WorkerCommand::Connect { epoch, endpoints, ring, secret });
-                let worker = self.ranks[at].worker.as_mut();
-                if let Some(worker) = worker.filter(|worker| worker.is_suspect) {
+                let connect = WorkerCommand::Connect { epoch, endpoints, ring, secret, segments };
+                self.send(at, connect);
+                if let Some(worker) = self.ranks[at].worker.as_mut().filter(|it| it.is_suspect) {
                     worker.must_speak_by = Some(now + SUSPECT_WAIT);
                 }
             }

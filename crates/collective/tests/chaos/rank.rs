@@ -86,6 +86,7 @@ fn epoch(listener: &Listener, order: &Order, abort: Arc<AtomicBool>) -> (usize, 
     let config = MeshConfig {
         rank,
         addrs: order.addrs.iter().map(|addr| vec![*addr]).collect(),
+        segments: Vec::new(),
         peers: order.ring.then_some(near),
         instance: order.instance,
         epoch: order.epoch,

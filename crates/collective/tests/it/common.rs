@@ -84,6 +84,7 @@ pub fn run_links<T: Send>(
     let config = MeshConfig {
         rank: 0,
         addrs: listeners.iter().map(Listener::addrs).collect(),
+        segments: Vec::new(),
         peers: None,
         instance,
         epoch: 1,

@@ -33,6 +33,7 @@ fn group(
         rank,
         instance: u128::from(addrs[0].port()).to_le_bytes(),
         addrs: addrs.iter().map(|addr| vec![*addr]).collect(),
+        segments: Vec::new(),
         peers: (ranks == IN_A_RING).then_some(near),
         epoch: 1,
         secret: Secret::new([3; 32]),

@@ -59,7 +59,7 @@ impl Way {
             return None;
         }
         if self.calls.is_empty() {
-            let call = |addr: &SocketAddr| Some((*addr, start_connect(*addr).ok()?));
+            let call = |addr: &SocketAddr| Some((*addr, start_connect(*addr, None).ok()?));
             self.calls.extend(self.others.iter().filter_map(call));
         }
         // One that fails is tried again once all have.

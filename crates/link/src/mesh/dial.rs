@@ -1,6 +1,6 @@
 //! One connection to a lower rank, from the first try to the end of its handshake.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::MeshError;
@@ -24,6 +24,7 @@ pub(super) struct Dial {
     pub purpose: Purpose,
     /// The rank's addresses, the best first, with why it was given up last.
     tries: Vec<(SocketAddr, Option<String>)>,
+    segments: Vec<(IpAddr, u16)>,
     /// Which of them is tried now.
     at: usize,
     attempt: Attempt,
@@ -40,12 +41,18 @@ enum Attempt {
 }
 
 impl Dial {
-    pub fn new(peer: usize, purpose: Purpose, addrs: &[SocketAddr]) -> Self {
+    pub fn new(
+        peer: usize,
+        purpose: Purpose,
+        addrs: &[SocketAddr],
+        segments: &[(IpAddr, u16)],
+    ) -> Self {
         let now = Instant::now();
         Dial {
             peer,
             purpose,
             tries: addrs.iter().map(|addr| (*addr, None)).collect(),
+            segments: segments.to_vec(),
             at: 0,
             attempt: Attempt::Waiting { until: now },
             since: now,
@@ -60,6 +67,11 @@ impl Dial {
     /// The address that is tried now, or that it was done with.
     pub fn addr(&self) -> SocketAddr {
         self.tries[self.at].0
+    }
+
+    fn segment(&self) -> Option<u16> {
+        let ip = self.addr().ip();
+        self.segments.iter().find(|(address, _)| *address == ip).map(|(_, segment)| *segment)
     }
 
     /// Once done, why each address before the present one is not used; else why none is yet.
@@ -91,7 +103,7 @@ impl Dial {
         let next = match std::mem::replace(&mut self.attempt, Attempt::Done) {
             Attempt::Waiting { until } if now >= until => {
                 self.since = now;
-                start_connect(self.addr()).map(Attempt::Connecting)
+                start_connect(self.addr(), self.segment()).map(Attempt::Connecting)
             }
             Attempt::Connecting(stream) => match connect_result(&stream) {
                 None => Ok(Attempt::Connecting(stream)),

@@ -59,6 +59,7 @@ pub struct Met {
 /// let config = |rank| MeshConfig {
 ///     rank,
 ///     addrs: listeners.iter().map(Listener::addrs).collect(),
+///     segments: Vec::new(),
 ///     peers: None,
 ///     instance: *b"an instance's id",
 ///     epoch: 1,
@@ -125,7 +126,8 @@ impl<'a> Mesh<'a> {
     fn new(config: &'a MeshConfig, rdma: &Rdma) -> Result<Self, MeshError> {
         let ranks = config.addrs.len();
         let lower = (0..config.rank).filter(|peer| config.is_peer(*peer));
-        let dial = |peer: usize| Dial::new(peer, Purpose::Link, &config.addrs[peer]);
+        let dial =
+            |peer: usize| Dial::new(peer, Purpose::Link, &config.addrs[peer], &config.segments);
         Ok(Mesh {
             config,
             context: Context::new(config, rdma),
@@ -264,7 +266,8 @@ impl<'a> Mesh<'a> {
                 } else if peer < self.config.rank {
                     let link = self.dials.iter().find(|dial| dial.peer == peer);
                     let addr = link.expect("a lower rank was dialed").addr();
-                    self.dials.push(Dial::new(peer, Purpose::Heartbeats, &[addr]));
+                    let segments = &self.config.segments;
+                    self.dials.push(Dial::new(peer, Purpose::Heartbeats, &[addr], segments));
                 }
                 self.links[peer] = Some(established);
             }
@@ -323,6 +326,7 @@ mod tests {
             let config = |rank| MeshConfig {
                 rank,
                 addrs: listeners.iter().map(Listener::addrs).collect(),
+                segments: Vec::new(),
                 peers: None,
                 instance,
                 epoch: 1,

@@ -35,6 +35,7 @@ pub fn config(addrs: Vec<Vec<SocketAddr>>) -> MeshConfig {
     MeshConfig {
         rank: 0,
         addrs,
+        segments: Vec::new(),
         peers: None,
         instance,
         epoch: 1,

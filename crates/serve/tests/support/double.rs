@@ -433,6 +433,7 @@ fn two_nodes() -> ClusterStatus {
         machine: cluster::Machine::default(),
         sensors: cluster::Sensors::default(),
         edges: Vec::new(),
+        uncalled: Vec::new(),
         downloads: Vec::new(),
         clock_ahead_ms: None,
     };

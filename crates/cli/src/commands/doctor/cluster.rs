@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cluster::{ClusterStatus, InstanceState, NodeState};
+use cluster::{ClusterStatus, InstanceState, NodeState, NodeStatus};
 
 use super::{Finding, Verdict};
 
@@ -25,6 +25,7 @@ pub(super) fn look(api: Option<&str>, status: Option<&ClusterStatus>) -> Vec<Fin
     }
     found.extend(status.notices.iter().map(|text| Finding::new("node", Verdict::Bad, text)));
     found.extend(members(status));
+    found.extend(packets(status));
     found.extend(versions(status));
     found.extend(clocks(status));
     found.extend(models(status));
@@ -33,8 +34,17 @@ pub(super) fn look(api: Option<&str>, status: Option<&ClusterStatus>) -> Vec<Fin
 
 fn members(status: &ClusterStatus) -> Vec<Finding> {
     let others = status.nodes.iter().filter(|node| node.id != status.node);
+    let me = status.nodes.iter().find(|node| node.id == status.node);
+    // A notice says what to open.
+    let is_deaf = |node: &NodeStatus| {
+        node.uncalled.contains(&status.node) || me.is_some_and(|me| me.uncalled.contains(&node.id))
+    };
     let mut found: Vec<Finding> = others
         .map(|node| match (node.state, node.round_trip_us) {
+            (NodeState::Live, _) if is_deaf(node) => {
+                let text = format!("{} answers, but calls pass one way only", node.name);
+                Finding::new("machines", Verdict::Bad, text)
+            }
             (NodeState::Live, Some(us)) if us > ROUND_TRIP_US_MAX => {
                 let text = format!("{} answers after {us} us", node.name);
                 Finding::new("machines", Verdict::Better, text)
@@ -63,6 +73,26 @@ fn members(status: &ClusterStatus) -> Vec<Finding> {
         found.push(Finding::new("machines", Verdict::Note, text).hint("sinew invite"));
     }
     found
+}
+
+/// Ways from this machine on which large packets vanish.
+fn packets(status: &ClusterStatus) -> Vec<Finding> {
+    let name = |id| status.nodes.iter().find(|node| node.id == id).map_or("?", |node| &node.name);
+    let mine = status.nodes.iter().filter(|node| node.id == status.node);
+    let smaller = mine.flat_map(|me| &me.edges).filter_map(|edge| {
+        let (bytes, address, local) = (edge.packet_bytes?, edge.address, edge.local);
+        let text = format!(
+            "packets over {bytes} bytes vanish on the way to {} ({address}), and nothing on it \
+             says so; Sinew sends smaller ones",
+            name(edge.peer)
+        );
+        Some(Finding::new("packets", Verdict::Better, text).hint(format!(
+            "let the routers and firewalls between the two send ICMP \"fragmentation needed\", or \
+             set the interface that has {local}, and the other end's, to this size: sudo ip link \
+             set IF mtu {bytes}"
+        )))
+    });
+    smaller.collect()
 }
 
 fn versions(status: &ClusterStatus) -> Option<Finding> {

@@ -113,6 +113,7 @@ fn connect(args: &BenchNetArgs, listener: &Listener, meeting: &Meeting) -> Resul
     let config = MeshConfig {
         rank: meeting.rank,
         addrs: meeting.addrs.clone(),
+        segments: Vec::new(),
         peers: None,
         instance,
         epoch: 1,

@@ -437,6 +437,7 @@ impl World {
                 let placement::LinkSpeed { message_secs, bytes_per_sec } =
                     placement::LinkSpeed::LOOPBACK;
                 let found = crate::ways::Found {
+                    packet_bytes: None,
                     local: address(node).ip(),
                     round_trip: std::time::Duration::from_secs_f64(message_secs * 2.0),
                     bytes_per_sec: Some(bytes_per_sec),

@@ -151,7 +151,7 @@ impl World {
         self.check_command(pid, &command);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         match command {
-            WorkerCommand::Connect { epoch, endpoints, secret, ring } => {
+            WorkerCommand::Connect { epoch, endpoints, secret, ring, .. } => {
                 let port = |addresses: &Vec<SocketAddr>| addresses.last().map_or(0, |a| a.port());
                 process.epoch = Some((epoch, endpoints.iter().map(port).collect(), secret));
                 (process.ring, process.linked) = (ring, false);
