@@ -185,6 +185,29 @@ fn a_restarted_node_goes_on_with_the_shards_that_others_hold() {
 }
 
 #[test]
+fn a_machine_with_files_and_no_memory_need_not_hold_a_part() {
+    let start = |name, memory| {
+        Node::start_with(name, tempfile::tempdir().unwrap(), "127.0.0.1:0", |command| {
+            command.args(["--memory", memory]);
+        })
+    };
+    let (nas, big) = (start("nas", "16MiB"), start("big", "1GiB"));
+    nas.admit(&big);
+    std::fs::create_dir_all(nas.dir.path().join("models")).unwrap();
+    std::fs::copy(demo_model(), nas.dir.path().join("models/kept.gguf")).unwrap();
+    for node in [&nas, &big] {
+        let refused = node.refused(&["serve", "kept"]);
+        assert!(refused.contains("there: sinew pull kept && sinew serve kept"), "{refused}");
+    }
+    big.run(&["pull", "kept"]);
+    big.run(&["serve", "kept"]);
+    let ranks = big.instance("kept").unwrap()["ranks"].clone();
+    assert_eq!((ranks.as_array().unwrap().len(), &ranks[0]["node_name"]), (1, &"big".into()));
+    assert!(nas.run(&["run", "kept", "What is Sinew?", "--temperature", "0"]).contains("Sinew"));
+    assert!(big.refused(&["pull", "nobody"]).contains("there is no model"));
+}
+
+#[test]
 fn a_lost_node_is_named_and_what_is_left_goes_on() {
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);

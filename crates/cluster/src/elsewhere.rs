@@ -1,6 +1,7 @@
 //! Models that are on other members' disks and not on this one's: found by name, listed, described,
-//! and served there. The members that have a file answer for it; nothing is copied.
+//! and served there. The members that have a file answer for it; it is copied when a person asks.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,14 +9,19 @@ use futures_util::future::join_all;
 use protocol::frame::FRAME_BYTES_MAX;
 use serde::de::DeserializeOwned;
 use store::Listed;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::{debug, info};
 
+use crate::daemon::Event;
 use crate::net::{DialError, Net};
+use crate::pulls::Pulls;
+use crate::relay::Source;
 use crate::sharing::{Ask, Neighbour, Outcome, ask_and_wait};
+use crate::swarm::{self, Swarm};
 use crate::tls::Pin;
 use crate::wire::Purpose;
-use crate::{Error, InstanceSpec, ModelAbout, Result, frames};
+use crate::{Error, InstanceSpec, ModelAbout, PullStage, PullStatus, Result, frames};
 
 /// A folder on a network drive takes its time; who looks at a list does not wait for longer.
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -99,6 +105,60 @@ pub(crate) async fn plan(
         Outcome::Planned(plan) => Ok(*plan),
         other => Err(refusal(found, other)),
     }
+}
+
+/// Copies a model from the members that have it to this node's own folder.
+pub(crate) fn pull(
+    pulls: Arc<Pulls>,
+    inputs: mpsc::Sender<Event>,
+    found: Found,
+    model: String,
+) -> watch::Receiver<PullStatus> {
+    let (name, told) = pulls.begin_copy(&model);
+    let receiver = told.subscribe();
+    tokio::spawn(async move {
+        let copying = async {
+            let from = found.holder.name.clone();
+            told.send_modify(|status| status.note = format!("a copy, from node {from}"));
+            let wanted = hashed(&pulls, found, &model).await?;
+            let swarm = Swarm::new(pulls.net().clone(), wanted, inputs);
+            let is_wanted = || told.receiver_count() > 0;
+            let copied = pulls.copy((&name, &told), &swarm, is_wanted).await;
+            copied.map_err(|error| error.to_string())
+        };
+        let outcome: std::result::Result<PathBuf, String> = copying.await;
+        told.send_modify(|status| match outcome {
+            Ok(path) => {
+                (status.stage, status.note) = (PullStage::Done, path.display().to_string());
+                status.done_bytes = status.total_bytes;
+            }
+            Err(why) => (status.stage, status.note) = (PullStage::Failed, why),
+        });
+    });
+    receiver
+}
+
+/// The content of a model and all members that have it, after the first of them has hashed its file.
+async fn hashed(
+    pulls: &Pulls,
+    found: Found,
+    model: &str,
+) -> std::result::Result<swarm::Wanted, String> {
+    let (net, holder) = (pulls.net(), &found.holder);
+    let mut listed = found.listed.clone();
+    if listed.digest.is_none() {
+        let spec = InstanceSpec { model: model.to_owned(), ..InstanceSpec::default() };
+        let spec = Box::new(spec);
+        // Planning hashes it, whatever comes of the plan.
+        decide(net, &found, Ask::Plan { spec }).await.map_err(|error| error.to_string())?;
+        let ask = Ask::Find { model: model.to_owned() };
+        listed = look::<Option<Listed>>(net, holder, &ask).await.flatten().unwrap_or(listed);
+    }
+    let digest = listed.digest;
+    let digest = digest.ok_or_else(|| format!("node {} cannot read its file", holder.name))?;
+    let Neighbour { id: node, name, address } = holder.clone();
+    let source = Source { node, name, addresses: vec![address], digest };
+    Ok(swarm::Wanted { digest, bytes: listed.model.bytes, sources: vec![source] })
 }
 
 /// What a model is, in the words of the node that has it.

@@ -290,8 +290,15 @@ impl Node {
     /// It is no name, or too many models are being fetched.
     pub async fn pull(&self, model: &str) -> Result<watch::Receiver<PullStatus>> {
         let (pulls, room, model) = (self.shared.pulls.clone(), self.room(), model.to_owned());
-        let start = tokio::task::spawn_blocking(move || pulls.start(&model, Some(room)));
-        start.await.map_err(|_| Error::ShutDown)?
+        let asked = model.clone();
+        let start = tokio::task::spawn_blocking(move || pulls.start(&asked, Some(room)));
+        let missing = match start.await.map_err(|_| Error::ShutDown)? {
+            Err(error @ Error::NotHere(_)) => error,
+            outcome => return outcome,
+        };
+        let found = self.find_elsewhere(&model).await?.ok_or(missing)?;
+        let inputs = self.shared.desk.inputs.upgrade().ok_or(Error::ShutDown)?;
+        Ok(elsewhere::pull(self.shared.pulls.clone(), inputs, found, model))
     }
 
     /// Whether a model, given by name or path, is on this node's disk.

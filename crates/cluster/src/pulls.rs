@@ -275,17 +275,8 @@ impl Pulls {
         Ok(receiver)
     }
 
-    /// Copies a model that members have, told of among what is fetched, for as long as it is
-    /// wanted; returns where it is.
-    ///
-    /// # Errors
-    /// Those of [`copies::copy`].
-    pub async fn copy(
-        &self,
-        model: &str,
-        swarm: &Swarm,
-        is_wanted: impl Fn() -> bool,
-    ) -> std::io::Result<PathBuf> {
+    /// The name of a copy of a model that members have, and where it is told how far it is.
+    pub fn begin_copy(&self, model: &str) -> (String, Arc<watch::Sender<PullStatus>>) {
         let path = Path::new(model);
         let stem =
             path.file_stem().filter(|_| path.is_absolute()).map(|stem| stem.to_string_lossy());
@@ -293,7 +284,19 @@ impl Pulls {
         let name = gguf::part_name(path).map_or(name, |(name, _, _)| name);
         let mut status = begin(&name);
         (status.stage, status.note) = (PullStage::Pulling, "a copy, from other nodes".to_owned());
-        let sender = Arc::new(watch::channel(status).0);
+        (name, Arc::new(watch::channel(status).0))
+    }
+
+    /// Copies it, told of among what is fetched, for as long as it is wanted; returns where it is.
+    ///
+    /// # Errors
+    /// Those of [`copies::copy`].
+    pub async fn copy(
+        &self,
+        (name, sender): (&str, &Arc<watch::Sender<PullStatus>>),
+        swarm: &Swarm,
+        is_wanted: impl Fn() -> bool,
+    ) -> std::io::Result<PathBuf> {
         let key = format!("copy of {name}");
         self.lock().insert(key.clone(), sender.clone());
         let _running = Running { pulls: self, key };
@@ -307,7 +310,7 @@ impl Pulls {
             });
             is_wanted()
         };
-        copies::copy(swarm, self.store.clone(), &name, tell).await
+        copies::copy(swarm, self.store.clone(), name, tell).await
     }
 
     /// Where all of them are.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use gguf::Directory;
 use placement::Plan;
-use protocol::{Secret, WorkerCommand, WorkerEvent};
+use protocol::{Nodes, Secret, WorkerCommand, WorkerEvent};
 use store::{Digest, ModelFile};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -29,11 +29,39 @@ impl Daemon {
         let unusable = |why| Error::Unusable(self.with_absent(why));
         let candidates = named(all, &prepared.spec).map_err(unusable)?;
         let found = plan(prepared, &candidates, &prepared.spec, false);
-        let mut found = found.map_err(unusable)?;
+        let mut found =
+            found.map_err(|why| unusable(self.with_leader(why, prepared, &candidates)))?;
         found.why.extend(self.apart_in_words().into_iter().chain(self.flapping()));
         found.why.extend(self.one_way());
         found.why.extend(prepared.remarks.iter().cloned());
         Ok(found)
+    }
+
+    /// Why a model cannot be placed, with the node that could lead it if it had the file.
+    fn with_leader(&self, why: String, prepared: &Prepared, all: &[Candidate]) -> String {
+        let (Some((me, others)), None | Some(Nodes::Count(_))) =
+            (all.split_first(), &prepared.spec.nodes)
+        else {
+            return why;
+        };
+        let leads = |other: &&Candidate| {
+            let rest = others.iter().filter(|one| one.node != other.node);
+            let order: Vec<Candidate> = std::iter::once(*other).chain(rest).cloned().collect();
+            plan(prepared, &order, &prepared.spec, false).is_ok()
+        };
+        let mut largest: Vec<&Candidate> = others.iter().collect();
+        largest.sort_by_key(|other| std::cmp::Reverse(other.memory_free_bytes));
+        match largest.into_iter().find(leads) {
+            None => why,
+            Some(leader) => {
+                let (here, there, model) = (&me.name, &leader.name, &prepared.found.name);
+                format!(
+                    "{why}. Node {here} has the file, so it leads and holds a part. Node {there} can \
+                     lead without it, with a copy of the file; there: sinew pull {model} && sinew \
+                     serve {model}"
+                )
+            }
+        }
     }
 
     /// Places a model and starts its workers.
@@ -67,7 +95,8 @@ impl Daemon {
         }
         let unusable = |why| Error::Unusable(self.with_absent(why));
         let candidates = named(all, &prepared.spec).map_err(unusable)?;
-        let plan = plan(&prepared, &candidates, &prepared.spec, false).map_err(unusable)?;
+        let plan = plan(&prepared, &candidates, &prepared.spec, false)
+            .map_err(|why| unusable(self.with_leader(why, &prepared, &candidates)))?;
         let checked = plan.check_wire(prepared.spec.options.wire_type);
         checked.map_err(|why| Error::Unusable(why.to_string()))?;
         // Wherever it is placed later, requests that fit now must fit then.

@@ -280,7 +280,8 @@ impl Outside for System {
             desired.look(|document| document.entries.iter().any(|entry| entry.wants(&digest)))
         };
         self.report(async move {
-            let copied = pulls.copy(&wanted.spec.model, &swarm, is_wanted).await;
+            let (name, told) = pulls.begin_copy(&wanted.spec.model);
+            let copied = pulls.copy((&name, &told), &swarm, is_wanted).await;
             Some(Event::Copied { digest, copied: copied.map_err(|error| error.to_string()) })
         });
     }
