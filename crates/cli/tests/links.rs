@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
@@ -121,7 +122,16 @@ struct Node<'a> {
 
 impl<'a> Node<'a> {
     fn start(machines: &'a Machines, machine: usize, name: &str, more: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), machines, machine, name, more)
+    }
+
+    fn start_in(
+        dir: TempDir,
+        machines: &'a Machines,
+        machine: usize,
+        name: &str,
+        more: &[&str],
+    ) -> Self {
         let path = dir.path().to_str().unwrap();
         let arguments = ["up", "--with-parent", "--name", name, "--threads", "1"];
         let mut command = machines.command(machine, &arguments);
@@ -301,6 +311,32 @@ fn nothing_is_placed_on_a_machine_whose_way_breaks_again_and_again() {
     a.run(&["serve", &model]).expect("it is served");
     assert_eq!(a.instance().unwrap()["ranks"].as_array().unwrap().len(), 1);
     a.ask().expect("an answer");
+}
+
+#[test]
+fn two_machines_made_of_one_image_say_so() {
+    let cables = [["10.95.1.1/24", "10.95.1.2/24"]];
+    let Some(machines) = Machines::new("st", &cables) else { return };
+    let first = Node::start(&machines, 0, "image", &[]);
+    let image = std::fs::read(first.dir.path().join("identity.key")).unwrap();
+    let clone = tempfile::tempdir().unwrap();
+    let key = clone.path().join("identity.key");
+    std::fs::write(&key, image).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let second = Node::start_in(clone, &machines, 1, "image", &[]);
+    for (node, other) in [(&first, "10.95.1.2"), (&second, "10.95.1.1")] {
+        let doctor = || String::from_utf8(node.output(&["doctor"]).stdout).ok();
+        let said = wait_for("it to be said", || {
+            doctor().filter(|found| found.contains("has the identity of this one"))
+        });
+        assert!(said.contains(other) && said.contains("identity.key"), "{said}");
+    }
+    drop(second);
+    let is_over = || {
+        let found = String::from_utf8(first.output(&["doctor"]).stdout).ok()?;
+        (!found.contains("has the identity")).then_some(())
+    };
+    wait_for("it to be over", is_over);
 }
 
 #[test]

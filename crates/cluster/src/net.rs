@@ -136,6 +136,11 @@ impl Net {
         self.identity.sign(bytes)
     }
 
+    /// Drawn when the daemon started.
+    pub(crate) fn boot(&self) -> u64 {
+        self.boot
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

@@ -38,6 +38,7 @@ mod streams;
 mod system;
 #[cfg(test)]
 mod tests;
+mod twin;
 mod uniting;
 mod waiting;
 
@@ -136,6 +137,7 @@ pub(crate) struct Daemon {
     pairs: pairing::Pairs,
     /// Why this node belongs to no cluster any more, if it did.
     parted: Option<String>,
+    twin: twin::Twin,
 
     desired: Desired,
     duties: desiring::Duties,
@@ -199,6 +201,7 @@ impl Daemon {
             uniting: uniting::Uniting::default(),
             pairs: pairing::Pairs::default(),
             parted: None,
+            twin: twin::Twin::default(),
             duties: desiring::Duties::default(),
             told,
             damage: BTreeMap::new(),

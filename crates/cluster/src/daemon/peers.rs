@@ -269,7 +269,7 @@ impl Daemon {
     pub(super) fn sighted(&mut self, sighting: Sighting) {
         let peer = sighting.announced.id;
         if peer == self.me {
-            return;
+            return self.sighted_myself(&sighting.addresses);
         }
         let addresses = sighting.addresses.clone();
         self.dirty |= self.nearby.see(sighting);

@@ -91,6 +91,7 @@ impl Daemon {
         notices.extend(self.config.device.problem.clone());
         notices.extend(self.pair_notices());
         notices.extend(self.other_versions());
+        notices.extend(self.twin_notice());
         notices.extend(self.flapping());
         notices.extend(self.one_way());
         notices.extend(self.damage_notices());

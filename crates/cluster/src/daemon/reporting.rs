@@ -57,6 +57,7 @@ impl Daemon {
             self.dirty |= self.rdma_ways.note(&ranks.collect::<Vec<_>>(), now);
             self.doubt_ways();
             self.note_links();
+            self.look_at_twin();
         }
         if self.ticks.is_multiple_of(DOWNLOADS_EVERY) {
             self.look_at_downloads();
@@ -98,6 +99,9 @@ impl Daemon {
     pub(super) fn measured(&mut self, peer: NodeId, address: SocketAddr, found: Option<Found>) {
         let now = self.now();
         debug!(peer = %peer.short(), %address, ?found, "a way was measured");
+        if peer == self.me {
+            return self.twin_answered(address, found.is_some());
+        }
         if found.is_some() {
             self.answered_at(peer, address);
         }

@@ -2,6 +2,7 @@
 //! in a task of its own that reports to the driver.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -427,6 +428,9 @@ async fn measure_way(
         Depth::Look => net.dial(vec![address], pin, Purpose::Probe).await?,
         Depth::Full => net.dial_to_measure(address, pin).await?,
     };
+    if connection.about.boot == net.boot() {
+        return Err(io::Error::other("it is this node itself").into());
+    }
     let packet_bytes = net.segments.packet_bytes(address.ip());
     let local = connection.local;
     let round_trip = probe::round_trip(&mut connection.stream).await?;
