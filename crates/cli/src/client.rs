@@ -176,9 +176,10 @@ impl Client {
     pub fn pull(
         &self,
         model: &str,
+        update: bool,
         mut on_progress: impl FnMut(&PullStatus),
     ) -> Result<PullStatus, CliError> {
-        let told = self.stream("/sinew/v1/pull", &json!({ "model": model }))?;
+        let told = self.stream("/sinew/v1/pull", &json!({ "model": model, "update": update }))?;
         let mut last = None;
         for line in BufReader::new(told).lines() {
             let line = line.doing("the node stopped answering")?;

@@ -76,7 +76,7 @@ pub fn fetch_for(request: &mut InstanceSpec, data_dir: &DataDir) -> Result<(), C
     let name = request.model.clone();
     let path = match find(&store, &name)? {
         Some(path) => path,
-        None => fetch(&store, &name, hub_settings(false), &mut show())?,
+        None => fetch(&store, (&name, false), hub_settings(false), &mut show())?,
     };
     request.model = path.to_string_lossy().into_owned();
     let bare = name.strip_suffix(":latest").unwrap_or(&name).to_owned();
@@ -113,7 +113,7 @@ pub fn find_whole(store: &Store, name: &str) -> Result<Option<PathBuf>, CliError
 /// Fetches a model into the node's folder, telling `on_progress`.
 pub fn fetch(
     store: &Store,
-    name: &str,
+    (name, update): (&str, bool),
     settings: Settings,
     on_progress: &mut (dyn FnMut(&Progress, &str) + Send),
 ) -> Result<PathBuf, CliError> {
@@ -137,8 +137,8 @@ pub fn fetch(
     };
     let mut plan = hub.plan(&parsed, Some(&room), &watch)?;
     match cluster::look(store, &plan.name) {
-        Here::Whole(_, path) => return Ok(path),
-        Here::Damaged(_) => plan.is_doubted = true,
+        Here::Whole(_, path) if !update => return Ok(path),
+        Here::Whole(..) | Here::Damaged(_) => plan.is_doubted = true,
         // Its files are there under their names, and yet none is found: they are looked into.
         Here::Missing(_) => plan.is_doubted = plan.is_there(store.models_dir()),
     }

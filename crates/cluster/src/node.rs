@@ -288,10 +288,10 @@ impl Node {
     ///
     /// # Errors
     /// It is no name, or too many models are being fetched.
-    pub async fn pull(&self, model: &str) -> Result<watch::Receiver<PullStatus>> {
+    pub async fn pull(&self, model: &str, update: bool) -> Result<watch::Receiver<PullStatus>> {
         let (pulls, room, model) = (self.shared.pulls.clone(), self.room(), model.to_owned());
         let asked = model.clone();
-        let start = tokio::task::spawn_blocking(move || pulls.start(&asked, Some(room)));
+        let start = tokio::task::spawn_blocking(move || pulls.start(&asked, Some(room), update));
         let missing = match start.await.map_err(|_| Error::ShutDown)? {
             Err(error @ Error::NotHere(_)) => error,
             outcome => return outcome,

@@ -220,7 +220,8 @@ impl Pulls {
         };
     }
 
-    /// Fetches a model, or joins those who wait for it already. `room` is what it should fit into.
+    /// Fetches a model, or joins those who wait for it already. `room` is what it should fit into;
+    /// with `update` what has changed on the hub since it came here is fetched again.
     ///
     /// # Errors
     /// It is no name, or too many are being fetched.
@@ -228,8 +229,10 @@ impl Pulls {
         self: &Arc<Self>,
         model: &str,
         room: Option<Room>,
+        update: bool,
     ) -> Result<watch::Receiver<PullStatus>> {
         let name = match look(&self.store, model) {
+            Here::Whole(..) if update => Some(named(model)?),
             // It is here: all that is left is to hash it.
             Here::Whole(..) => None,
             // What is here is of no use to anybody, and is fetched again.
@@ -257,7 +260,7 @@ impl Pulls {
         let (pulls, model) = (self.clone(), model.to_owned());
         tokio::task::spawn_blocking(move || {
             let running = Running { pulls: &pulls, key };
-            let outcome = pulls.run(&model, name, room.as_ref(), &sender);
+            let outcome = pulls.run((&model, update), name, room.as_ref(), &sender);
             // Nobody may join what has ended.
             drop(running);
             match &outcome {
@@ -321,7 +324,7 @@ impl Pulls {
     /// Fetches and hashes; returns what there is to say about it, or why it failed.
     fn run(
         &self,
-        model: &str,
+        (model, update): (&str, bool),
         name: Option<Name>,
         room: Option<&Room>,
         sender: &watch::Sender<PullStatus>,
@@ -359,11 +362,11 @@ impl Pulls {
         let text = |error: HubError| error.to_string();
         let mut plan = hub.plan(&name, room, &watch).map_err(text)?;
         match look(&self.store, &plan.name) {
-            Here::Whole(..) => {
+            Here::Whole(..) if !update => {
                 let found = find(&self.store, &plan.name, Asked::Here, &hashed);
                 return found.map_or_else(|error| Err(error.to_string()), here);
             }
-            Here::Damaged(_) => plan.is_doubted = true,
+            Here::Whole(..) | Here::Damaged(_) => plan.is_doubted = true,
             // Its files are there under their names, and yet none is found: they are looked into.
             Here::Missing(_) => plan.is_doubted = plan.is_there(models),
         }
@@ -389,6 +392,11 @@ impl Pulls {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<watch::Sender<PullStatus>>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a model is called on the hub.
+fn named(model: &str) -> Result<Name> {
+    Name::parse(model).map_err(|error| Error::Unusable(error.to_string()))
 }
 
 /// What is neither on the disk nor the name of something that could be.

@@ -99,7 +99,7 @@ impl Caller {
 /// Fetches a model from the hub; `false` if there is none of this name. It goes on if the client
 /// leaves: one that asks again finds more of it.
 async fn fetch(app: &App, name: &str) -> Result<bool, CompletionError> {
-    let Ok(pull) = app.cluster.pull(name).await else { return Ok(false) };
+    let Ok(pull) = app.cluster.pull(name, false).await else { return Ok(false) };
     let end = tokio::spawn(pull.fold(None, async |_, status| Some(status)));
     match end.await.ok().flatten() {
         Some(PullStatus { stage: PullStage::Done, .. }) => Ok(true),

@@ -11,6 +11,9 @@ pub struct PullArgs {
     /// Download nothing: only say whether the model is here [default: as $HF_HUB_OFFLINE says]
     #[arg(long)]
     pub offline: bool,
+    /// Look for a newer version of what is here, and download what has changed
+    #[arg(long, conflicts_with = "offline")]
+    pub update: bool,
     /// A short name (`llama3.2`, `qwen3:8b`), `org/repo`, `org/repo:Q4_K_M`, or an address
     pub model: String,
 }

@@ -46,7 +46,7 @@ fn find_by_node(client: &Client, data_dir: &DataDir, args: &PullArgs) -> Result<
 fn pull_by_node(client: &Client, args: &PullArgs) -> Result<(), CliError> {
     let bar = ProgressLine::new();
     let mut said = String::new();
-    let done = client.pull(&models::for_node(&args.model), |status| {
+    let done = client.pull(&models::for_node(&args.model), args.update, |status| {
         if args.query.json {
             return say!("{}", serde_json::json!(status));
         }
@@ -73,13 +73,17 @@ fn pull_by_node(client: &Client, args: &PullArgs) -> Result<(), CliError> {
 fn pull_here(data_dir: &DataDir, args: &PullArgs) -> Result<(), CliError> {
     let store = models::store(data_dir)?;
     let settings = models::hub_settings(args.offline);
-    let path = match models::find_whole(&store, &args.model)? {
+    let here = if args.update { None } else { models::find_whole(&store, &args.model)? };
+    let path = match here {
         Some(path) => path,
         None if args.query.json => {
             let mut tell = |progress: &hub::Progress, _: &str| say!("{}", progress_json(progress));
-            models::fetch(&store, &args.model, settings, &mut tell)?
+            models::fetch(&store, (&args.model, args.update), settings, &mut tell)?
         }
-        None => models::fetch(&store, &args.model, settings, &mut models::show())?,
+        None => {
+            let asked = (args.model.as_str(), args.update);
+            models::fetch(&store, asked, settings, &mut models::show())?
+        }
     };
     if args.query.json {
         // A line as all before it.

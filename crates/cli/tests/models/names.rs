@@ -158,6 +158,30 @@ fn a_damaged_file_is_fetched_again_when_asked() {
 }
 
 #[test]
+fn a_newer_version_is_fetched_when_it_is_asked_for() {
+    let world = World::new();
+    world.stdout(&["pull", REPO]);
+    let node = world.node("a");
+    node.run(&["pull", REPO]);
+    let place = |dir: &Path| dir.join("models").join(REPO).join(FILE);
+    let (here, there) = (place(&world.data_dir()), place(node.dir.path()));
+    let newer = world.home.path().join("newer.gguf");
+    another_model(&newer);
+    let newer = fs::read(newer).unwrap();
+    world.hub.add(REPO, FILE, newer.clone());
+    for (asked, is_newer) in [(&["pull", REPO][..], false), (&["pull", "--update", REPO], true)] {
+        world.stdout(asked);
+        node.run(asked);
+        for path in [&here, &there] {
+            assert_eq!(fs::read(path).unwrap() == newer, is_newer, "{asked:?}");
+        }
+    }
+    let before = fs::metadata(&there).unwrap().modified().unwrap();
+    node.run(&["pull", "--update", REPO]);
+    assert_eq!(fs::metadata(&there).unwrap().modified().unwrap(), before, "the same is kept");
+}
+
+#[test]
 fn relative_folders_and_long_names() {
     let world = World::new();
     let long = format!("org/{}-GGUF", "long-".repeat(18));

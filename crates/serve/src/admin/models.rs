@@ -19,6 +19,14 @@ struct Named {
     model: String,
 }
 
+#[derive(Deserialize)]
+struct Pulled {
+    model: String,
+    /// Whether what has changed on the hub is fetched again.
+    #[serde(default)]
+    update: bool,
+}
+
 /// Every model on the nodes' disks, this machine's first.
 pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Vec<Held>> {
     Json(app.cluster.models().await)
@@ -47,8 +55,8 @@ pub(super) async fn pull(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let named: Named = app.intake.read_json(request).await?;
-    let told = app.cluster.pull(&named.model).await?;
+    let Pulled { model, update } = app.intake.read_json(request).await?;
+    let told = app.cluster.pull(&model, update).await?;
     let items = told.map(|status| match status.stage {
         PullStage::Failed => Item::Fail(failed(&status).body().to_string()),
         _ => Item::json(&status),

@@ -70,9 +70,13 @@ impl Cluster for Node {
         Box::pin(async move { Ok(Node::serve(self, request).await?) })
     }
 
-    fn pull<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<PullStream, Refusal>> {
+    fn pull<'a>(
+        &'a self,
+        model: &'a str,
+        update: bool,
+    ) -> BoxFuture<'a, Result<PullStream, Refusal>> {
         Box::pin(async move {
-            let receiver = Node::pull(self, model).await?;
+            let receiver = Node::pull(self, model, update).await?;
             let told: PullStream = Box::pin(stream::unfold(Some(receiver), |state| async {
                 let mut receiver = state?;
                 let status = receiver.borrow_and_update().clone();

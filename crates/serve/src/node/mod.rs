@@ -72,7 +72,11 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// Fetches a model to this node's disk, unless it is there; `model` is a name or a path. The
     /// last status is of a last stage. Dropping the stream leaves the rest to others who wait.
-    fn pull<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<PullStream, Refusal>>;
+    fn pull<'a>(
+        &'a self,
+        model: &'a str,
+        update: bool,
+    ) -> BoxFuture<'a, Result<PullStream, Refusal>>;
 
     /// Whether a model is on this node's disk.
     fn has_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, bool>;

@@ -310,7 +310,7 @@ impl Cluster for Double {
         Box::pin(async move { called.map(|()| id) })
     }
 
-    fn pull<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<PullStream, Refusal>> {
+    fn pull<'a>(&'a self, model: &'a str, _: bool) -> BoxFuture<'a, Result<PullStream, Refusal>> {
         let called = self.call(format!("pull {model}"));
         let pulls: PullStream = Box::pin(stream::iter(self.pulls.lock().unwrap().clone()));
         Box::pin(async move { called.map(|()| pulls) })
