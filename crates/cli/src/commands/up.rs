@@ -7,15 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{Node, NodeConfig};
-use serve::{ApiKeys, ServeConfig, Tls};
+use serve::{ApiKeys, OwnProcess, ServeConfig, Tls};
 use tokio::sync::Notify;
 
 use crate::api_keys::KeyFile;
 use crate::args::UpArgs;
 use crate::companions::Companions;
 use crate::data_dir::{Daemon, DataDir};
+use crate::descriptors;
 use crate::error::{CliError, Doing};
 use crate::output;
+use crate::own_process;
 use crate::settings;
 use crate::signals::StopSignals;
 use crate::table;
@@ -84,6 +86,8 @@ fn serve_config(
     stop: &Arc<Notify>,
 ) -> Result<ServeConfig, CliError> {
     let mut config = ServeConfig::new(api, data_dir.make_admin_token()?);
+    config.limits = config.limits.for_descriptors(descriptors::raise());
+    config.own_process = Some(OwnProcess::new(own_process::is_own));
     // On loopback they are for those who come through a proxy on this machine.
     if args.lan || api.ip().is_loopback() {
         let keys = KeyFile::new(data_dir.path());
