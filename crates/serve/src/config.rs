@@ -89,6 +89,9 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// Bytes of one request's body.
     pub body_bytes_max: usize,
+    /// Bytes of memory that all requests together may take until their answers begin; more are
+    /// answered 429. Two of the largest bodies fit in any case.
+    pub requests_memory_max: usize,
     /// Completions in work or waiting; more are answered 429.
     pub completions_max: usize,
     /// The longest silence in an event stream; a comment is sent then. Clients and proxies give
@@ -110,6 +113,7 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(60),
             body_bytes_max: 32 << 20,
+            requests_memory_max: 512 << 20,
             completions_max: 256,
             keep_alive: Duration::from_secs(5),
             load_stall: Duration::from_secs(300),

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::body::drain;
+use super::body::{Share, drain};
 use super::error::{ApiError, Retry};
 use super::hosts::{Origin, is_ours, judge_origin, requested};
 use super::keys::{self, ApiKeys, Shown};
@@ -27,7 +27,7 @@ const WRONG_KEY_DELAY: Duration = Duration::from_millis(250);
 pub(crate) async fn guard(
     State(config): State<Arc<ServeConfig>>,
     Extension(ends): Extension<Ends>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let (method, began) = (request.method().clone(), Instant::now());
@@ -43,7 +43,14 @@ pub(crate) async fn guard(
         Ok(origin) if request.method() == Method::OPTIONS => {
             (preflight(request.headers(), origin.is_some()), origin)
         }
-        Ok(origin) => (next.run(request).await, origin),
+        Ok(origin) => {
+            let share = Share::default();
+            request.extensions_mut().insert(share.clone());
+            let response = next.run(request).await;
+            // The answer begins.
+            drop(share);
+            (response, origin)
+        }
     };
     seal(response.headers_mut(), origin);
     // Nothing else of a request is logged: paths and headers can hold what is nobody's business.
