@@ -14,7 +14,7 @@ use super::body::{Share, drain};
 use super::error::{ApiError, Retry};
 use super::hosts::{Origin, is_ours, judge_origin, requested};
 use super::keys::{self, ApiKeys, Shown};
-use super::owner::is_owner;
+use super::owner::Claim;
 use super::{Ends, Reserved};
 use crate::config::ServeConfig;
 
@@ -32,7 +32,8 @@ pub(crate) async fn guard(
 ) -> Response {
     let (method, began) = (request.method().clone(), Instant::now());
     let is_reserved = request.extensions().get::<Reserved>().is_some();
-    if is_reserved && !is_owner(&config, ends, request.headers()).await {
+    let claim = Claim::of(&config, ends, request.headers());
+    if is_reserved && !claim.is_owners(&config).await {
         let mut response = closing(no_connections());
         seal(response.headers_mut(), None);
         return response;

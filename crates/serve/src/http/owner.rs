@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, header};
 
 use super::Ends;
+use super::error::ApiError;
 use super::guard::is_local;
 use super::keys::{Shown, check_bearer};
 use crate::config::ServeConfig;
@@ -28,17 +29,46 @@ impl fmt::Debug for OwnProcess {
     }
 }
 
-/// Whether a request shows the admin token, or comes from a program of the owner's on this machine.
-/// A browser is such a program and the page in it is not, so pages need the token.
-pub(crate) async fn is_owner(config: &ServeConfig, ends: Ends, headers: &HeaderMap) -> bool {
-    if check_bearer(headers, &config.admin_token) == Shown::Right {
-        return true;
+/// What a request has to show that it is the owner's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Claim {
+    Token,
+    /// To come from a program on this machine, which may be his.
+    Program(Ends),
+    Nothing,
+}
+
+impl Claim {
+    /// A browser is a program of its user's, and the page in it is not: pages need the token.
+    pub fn of(config: &ServeConfig, ends: Ends, headers: &HeaderMap) -> Self {
+        let is_page =
+            headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+        if check_bearer(headers, &config.admin_token) == Shown::Right {
+            Self::Token
+        } else if is_local(ends, headers) && !is_page {
+            Self::Program(ends)
+        } else {
+            Self::Nothing
+        }
     }
-    let is_page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
-    let Some(OwnProcess(is_own)) = config.own_process.clone() else { return false };
-    if is_page || !is_local(ends, headers) {
-        return false;
+
+    pub async fn is_owners(self, config: &ServeConfig) -> bool {
+        match (self, config.own_process.clone()) {
+            (Self::Token, _) => true,
+            (Self::Program(ends), Some(OwnProcess(is_own))) => {
+                let look = move || is_own(ends.client, ends.server);
+                tokio::task::spawn_blocking(look).await.unwrap_or(false)
+            }
+            (Self::Program(_) | Self::Nothing, _) => false,
+        }
     }
-    let is_own = tokio::task::spawn_blocking(move || is_own(ends.client, ends.server));
-    is_own.await.unwrap_or(false)
+}
+
+/// 403: what only the owner may do.
+pub(crate) fn not_the_owners(what: &str) -> ApiError {
+    let message = format!(
+        "{what} by the node's owner only: from a program of the user who runs it, on its own \
+         machine and not in a browser, or with the admin token as \"Authorization: Bearer TOKEN\""
+    );
+    ApiError::forbidden("not_the_owner", message)
 }
