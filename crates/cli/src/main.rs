@@ -18,6 +18,7 @@ macro_rules! tell {
     ($($text:tt)*) => { crate::output::aside(format_args!($($text)*)) };
 }
 
+mod allocator;
 mod api_keys;
 mod args;
 mod cgroup;

@@ -10,6 +10,7 @@ use cluster::{Node, NodeConfig};
 use serve::{ApiKeys, OwnProcess, ServeConfig, Tls};
 use tokio::sync::Notify;
 
+use crate::allocator;
 use crate::api_keys::KeyFile;
 use crate::args::UpArgs;
 use crate::companions::Companions;
@@ -30,6 +31,7 @@ const ALONE_MAX: Duration = Duration::from_secs(10);
 
 /// Runs the node to its end.
 pub fn up(args: UpArgs) -> Result<(), CliError> {
+    allocator::give_back();
     let data_dir = DataDir::find(&args.data_dir)?;
     data_dir.create()?;
     if let Some(daemon) = data_dir.daemon()
