@@ -12,6 +12,8 @@ use crate::clock::unix_secs;
 /// A prompt that is too long is counted to so many times the context, for clients that shorten it
 /// by what they are told; beyond, it is not worth the memory.
 const COUNTED_CONTEXTS: usize = 4;
+/// The same where counting is all that is asked for.
+const COUNTED_ALONE: usize = 64;
 
 /// The text side of a served model: its tokenizer, its template and what its file says of sampling.
 pub(crate) struct TextModel {
@@ -88,7 +90,8 @@ impl TextModel {
     ) -> Result<Prepared, CompletionError> {
         let context_tokens =
             request.context_max.map_or(context_tokens, |max| max.min(context_tokens));
-        let prompt = self.read_prompt(&request.prompt, context_tokens, context_tokens)?;
+        let limits = [context_tokens, context_tokens.saturating_mul(COUNTED_CONTEXTS)];
+        let prompt = self.read_prompt(&request.prompt, context_tokens, limits)?;
         let words = |parser, calls| self.words(request, parser, calls);
         let reply = self.template.reply_format();
         let words = match &request.prompt {
@@ -128,7 +131,7 @@ impl TextModel {
         Ok(Prepared { request: generate, grammar_field, words })
     }
 
-    /// The tokens of a request's prompt, counted to a few times what the context has.
+    /// The tokens of a request's prompt, counted to many times what the context has.
     ///
     /// # Errors
     /// The template refuses the messages, or there are far too many.
@@ -137,17 +140,18 @@ impl TextModel {
         prompt: &Prompt,
         context_tokens: usize,
     ) -> Result<usize, CompletionError> {
-        let counted = context_tokens.saturating_mul(COUNTED_CONTEXTS);
-        Ok(self.read_prompt(prompt, context_tokens, counted)?.tokens.len())
+        let counted = context_tokens.saturating_mul(COUNTED_ALONE);
+        Ok(self.read_prompt(prompt, context_tokens, [counted; 2])?.tokens.len())
     }
 
     /// A prompt in tokens, and the text of a chat: nothing asks for that of other prompts. A text
-    /// that has over `tokens_max` by its length alone is refused before anything is made of it.
+    /// that has over `tokens_max` by its length alone is refused before anything is made of it; any
+    /// other is encoded until there are more than `counted`.
     fn read_prompt(
         &self,
         prompt: &Prompt,
         context_tokens: usize,
-        tokens_max: usize,
+        [tokens_max, counted]: [usize; 2],
     ) -> Result<text::Prompt, CompletionError> {
         let too_many = |bytes, tokens_min| {
             Err(InvalidRequest::TooManyBytes { bytes, tokens_min, context_tokens }.into())
@@ -156,7 +160,6 @@ impl TextModel {
         if tokens_min > tokens_max {
             return too_many(bytes, tokens_min);
         }
-        let counted = context_tokens.saturating_mul(COUNTED_CONTEXTS);
         let read = match prompt {
             Prompt::Chat(chat) => self.render(chat, counted)?,
             Prompt::Text(text) => {
@@ -173,8 +176,8 @@ impl TextModel {
         }
     }
 
-    /// Bytes of text that are in the prompt, and the fewest tokens that they can be. Of a chat, that
-    /// is what others than the model said: a template may leave old thoughts out.
+    /// Bytes of text that are in the prompt, and the fewest tokens that they can be. Of a chat,
+    /// that is what others than the model said: a template may leave old thoughts out.
     fn least(&self, prompt: &Prompt) -> (usize, usize) {
         let least = |text: &str| (text.len(), self.tokenizer.tokens_min(text));
         match prompt {

@@ -180,9 +180,9 @@ impl Standing {
     fn change(&self, next: impl FnOnce(Phase) -> Phase) {
         let mut now = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         let next = next(now.0);
-        if next != now.0 {
-            *now = (next, Instant::now());
-        }
+        let goes_on = matches!((now.0, next), (Phase::Stalled { .. }, Phase::Stalled { .. }));
+        let since = if next == now.0 || goes_on { now.1 } else { Instant::now() };
+        *now = (next, since);
     }
 
     /// Since when it waits for its client; `None` if it does not, or not for long.
@@ -206,10 +206,12 @@ fn network(ip: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     fn from(client: &str) -> Ends {
-        let client = format!("{client}:50000").parse().unwrap();
+        let client = SocketAddr::new(client.parse().unwrap(), 50_000);
         Ends { client, server: "192.0.2.1:8080".parse().unwrap() }
     }
 
@@ -254,7 +256,7 @@ mod tests {
         for client in ["203.0.113.1", "203.0.113.2", "203.0.113.3"] {
             kept.extend(busy(&admission, client, 33));
         }
-        assert!(kept[kept.len() - 1].standing.is_reserved == false && kept.len() == 139);
+        assert!(!kept[kept.len() - 1].standing.is_reserved && kept.len() == 139);
         kept.extend(busy(&admission, "203.0.113.4", 1));
         let reserved = busy(&admission, "203.0.113.4", 1);
         assert!(reserved[0].standing.is_reserved);

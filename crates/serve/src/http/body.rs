@@ -119,7 +119,7 @@ impl Intake {
             if announced.is_some_and(|length| length > bytes_max as u64) {
                 return Err(too_large(bytes_max));
             }
-            self.collect(&mut stream, share).await
+            self.collect(&mut stream, announced.unwrap_or(0) as usize, share).await
         };
         let read = tokio::time::timeout(time_max, read).await.unwrap_or_else(|_| {
             let secs = time_max.as_secs();
@@ -132,13 +132,17 @@ impl Intake {
         read
     }
 
-    /// Grows as bytes arrive: what a client announces takes no memory.
+    /// Grows as bytes arrive. What is announced is counted at once, so that of many large bodies
+    /// the first come in whole, instead of a part of each.
     async fn collect(
         &self,
         stream: &mut BodyDataStream,
+        announced: usize,
         share: &Share,
     ) -> Result<Vec<u8>, ApiError> {
         let bytes_max = self.limits.body_bytes_max;
+        let mut counted = announced;
+        share.keep(self.take_for(announced, announced)?);
         let mut bytes = Vec::new();
         while let Some(chunk) = stream.next().await {
             let broken = |error| ApiError::invalid("invalid_body", format!("broken body: {error}"));
@@ -147,14 +151,23 @@ impl Intake {
             if len > bytes_max {
                 return Err(too_large(bytes_max));
             }
-            let is_large = len > bytes_max / LARGE_PART;
-            if is_large && self.memory.available_permits() < self.memory_permits / 4 {
-                return Err(full());
+            if len > counted {
+                share.keep(self.take_for(len, len - counted)?);
+                counted = len;
             }
-            share.keep(take(&self.memory, chunk.len() * COST)?);
             bytes.extend_from_slice(&chunk);
         }
         Ok(bytes)
+    }
+
+    /// Memory for `more` bytes of a body, with which it has `len`.
+    fn take_for(&self, len: usize, more: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+        let is_large = len > self.limits.body_bytes_max / LARGE_PART;
+        let left = if is_large { self.memory_permits / 4 } else { 0 };
+        if self.memory.available_permits() < left + (more * COST).div_ceil(PERMIT_BYTES) {
+            return Err(full());
+        }
+        take(&self.memory, more * COST)
     }
 }
 

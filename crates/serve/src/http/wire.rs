@@ -1,4 +1,4 @@
-//! The bytes of one connection, watched: a client that takes nothing of its answer runs out of time.
+//! The bytes of one connection, watched: who takes nothing of an answer runs out of time.
 
 use std::io;
 use std::pin::Pin;
