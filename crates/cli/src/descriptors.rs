@@ -10,7 +10,7 @@ const OPEN_MAX: u64 = 10_240;
 pub fn raise() -> usize {
     let before = getrlimit(Resource::Nofile);
     for wanted in [before.maximum, Some(before.maximum.unwrap_or(OPEN_MAX).min(OPEN_MAX))] {
-        let raised = Rlimit { current: wanted, ..before.clone() };
+        let raised = Rlimit { current: wanted, ..before };
         // No harm if it cannot be: there are fewer connections then.
         if setrlimit(Resource::Nofile, raised).is_ok() {
             break;

@@ -34,7 +34,7 @@ fn idle_connections_make_room_where_descriptors_run_out() {
     let before = getrlimit(Resource::Nofile);
     let highest = std::fs::File::open("/").unwrap();
     let used = std::os::fd::AsRawFd::as_raw_fd(&highest) as u64;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(used), ..before.clone() }).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(used), ..before }).unwrap();
     drop(highest);
     let answers: Vec<_> = late
         .into_iter()

@@ -11,6 +11,8 @@ use support::server::{ADMIN, Server};
 
 const FINE: [Act; 2] = [Act::Say("fine"), Act::Done(FinishReason::Stop)];
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 /// A server on whose machine clients are programs of the owner, or of somebody else.
 fn server(double: &std::sync::Arc<Double>, is_own: Option<bool>) -> Server {
     Server::with(double, |config| {
@@ -18,7 +20,7 @@ fn server(double: &std::sync::Arc<Double>, is_own: Option<bool>) -> Server {
     })
 }
 
-fn delete(server: &Server, headers: &[(&str, &str)]) -> Reply {
+fn delete(server: &Server, headers: Headers) -> Reply {
     let body = json!({"model": "org/m"}).to_string();
     let length = body.len().to_string();
     let headers = [headers, &[("content-length", &*length)]].concat();
@@ -31,7 +33,7 @@ fn models_are_the_owners_to_fetch_delete_and_unload() {
     let token = ("authorization", bearer.as_str());
     let wrong = ("authorization", "Bearer admin-token-of-32-characters-00x");
     let page = ("origin", "http://localhost:3000");
-    let cases: &[(Option<bool>, &[(&str, &str)], bool)] = &[
+    let cases: &[(Option<bool>, Headers, bool)] = &[
         (Some(true), &[], true),
         (Some(false), &[], false),
         (None, &[], false),
