@@ -2,7 +2,7 @@
 
 mod looking;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::time::Duration;
 
 use cluster::{
@@ -92,7 +92,7 @@ impl Client {
     /// The node that runs with this data directory.
     ///
     /// # Errors
-    /// None runs, or it is frozen.
+    /// None runs, or it does not answer.
     pub fn find(data_dir: &DataDir) -> Result<Self, CliError> {
         let missing = || CliError::NoNode { data_dir: data_dir.path().to_path_buf() };
         let daemon = data_dir.daemon().ok_or_else(missing)?;
@@ -103,9 +103,10 @@ impl Client {
             .build();
         let (agent, api, pid) = (config.into(), format!("http://{}", daemon.api), daemon.pid);
         let client = Self { agent, api, token, pid };
-        // A node that was killed leaves its announcement behind.
+        // A node that was killed leaves its announcement behind. Whatever takes the call and hangs
+        // up is there, and has too much to do.
         client.status().map(|_| client).map_err(|error| match error {
-            CliError::Unreachable { .. } => missing(),
+            CliError::Unreachable { source, .. } if is_nobody(&source) => missing(),
             other => other,
         })
     }
@@ -348,6 +349,11 @@ impl Client {
     }
 }
 
+/// Whether nobody listens there.
+fn is_nobody(error: &ureq::Error) -> bool {
+    matches!(error, ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused)
+}
+
 /// One line of what a node tells while something goes on.
 fn read_progress<T: DeserializeOwned>(line: &str) -> Result<T, CliError> {
     serde_json::from_str(line)
@@ -393,6 +399,24 @@ pub fn error_message(error: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data_dir::Daemon;
+
+    #[test]
+    fn who_hangs_up_is_there_and_who_does_not_listen_is_not() {
+        let home = tempfile::tempdir().unwrap();
+        let data_dir = DataDir::at(home.path().join("node"));
+        data_dir.create().unwrap();
+        data_dir.make_admin_token().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (api, dir) = (listener.local_addr().unwrap(), data_dir.id().unwrap());
+        data_dir.announce(&Daemon { pid: 7, api, listen: api, dir }).unwrap();
+        let hangs_up = std::thread::spawn(move || drop(listener.accept().unwrap()));
+        let error = Client::find(&data_dir).unwrap_err();
+        assert!(error.to_string().contains("does not answer"), "{error}");
+        hangs_up.join().unwrap();
+        let error = Client::find(&data_dir).unwrap_err();
+        assert!(matches!(error, CliError::NoNode { .. }), "{error}");
+    }
 
     #[test]
     fn a_line_is_progress_or_the_nodes_own_words() {

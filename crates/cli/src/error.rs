@@ -9,7 +9,10 @@ pub enum CliError {
         "a node already runs on this machine with this data directory (process {pid}, {api}). Stop it with: sinew stop --node"
     )]
     Running { pid: u32, api: String },
-    #[error("the node at {api} does not answer: {source}. Is it still running? Try: sinew nodes")]
+    #[error(
+        "the node at {api} does not answer: {source}. It has too many connections, has just ended, \
+         or another program has its port; look at what it does with: sinew logs"
+    )]
     Unreachable { api: String, source: Box<ureq::Error> },
     #[error(
         "the node at {api} (process {pid}) has taken the call and said nothing for {secs} s: it is \

@@ -18,6 +18,7 @@ macro_rules! tell {
     ($($text:tt)*) => { crate::output::aside(format_args!($($text)*)) };
 }
 
+mod allocator;
 mod api_keys;
 mod args;
 mod cgroup;
@@ -27,6 +28,7 @@ mod commands;
 mod companions;
 mod conversation;
 mod data_dir;
+mod descriptors;
 mod device;
 mod device_speed;
 mod error;
@@ -37,6 +39,7 @@ mod logs;
 mod machine;
 mod models;
 mod output;
+mod own_process;
 mod patient;
 mod progress;
 mod settings;

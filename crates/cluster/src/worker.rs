@@ -81,6 +81,8 @@ impl WorkerProcess {
             .stderr(Stdio::piped())
             // What ggml says last is one line then, not the output of a debugger.
             .env("GGML_NO_BACKTRACE", "1")
+            // The daemon's own way with memory; a worker uses its large blocks again.
+            .env_remove("MALLOC_MMAP_THRESHOLD_")
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;

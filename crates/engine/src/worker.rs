@@ -65,10 +65,10 @@ pub fn run() -> Result<(), EngineError> {
 }
 
 /// Where memory runs out, Linux ends the worker that loads, and not the daemon, which starts it
-/// anew and says what happened, however small the model is.
+/// anew and says what happened, however small the model is: 1000 stands for all memory there is.
 fn offer_itself_first() {
     // Elsewhere there is no such file.
-    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
 }
 
 /// Takes the first command and serves on the device that it names.

@@ -152,6 +152,12 @@ pub enum InvalidRequest {
          one must be left for the answer. Send less, or serve the model with a larger context"
     )]
     TooLong { prompt_tokens: usize, context_tokens: usize },
+    /// As [`Self::TooLong`], of a text that is not worth counting.
+    #[error(
+        "the prompt has {bytes} bytes of text, which are {tokens_min} tokens at least, and the \
+         model's context {context_tokens}. Send less, or serve the model with a larger context"
+    )]
+    TooManyBytes { bytes: usize, tokens_min: usize, context_tokens: usize },
     #[error("token {token} is not in the vocabulary of {vocab} tokens")]
     UnknownToken { token: Token, vocab: usize },
     #[error("max_tokens is 0; at least one token must be asked for")]

@@ -1,5 +1,6 @@
 //! Who asks, and what that lets a name mean: a program on this machine may also ask for a model
-//! that is not served and lies on a node's disk, or that the hub has, in every dialect.
+//! that is not served and lies on a node's disk, and the owner for one that the hub has, in every
+//! dialect.
 
 use std::path::Path;
 
@@ -14,6 +15,7 @@ use crate::http::Ends;
 use crate::http::error::ApiError;
 use crate::http::guard::is_local;
 use crate::http::keys::client_number;
+use crate::http::owner::{Claim, not_the_owners};
 use crate::node::RefusalKind;
 
 /// For how long a model that a request named stays loaded when nobody asks it for anything: as
@@ -26,6 +28,7 @@ pub(crate) struct Caller {
     /// Tells one client from another; 0 for those of this machine that show no key.
     pub number: u64,
     is_local: bool,
+    claim: Claim,
 }
 
 impl Caller {
@@ -35,6 +38,31 @@ impl Caller {
         Self {
             number: client_number(headers, &app.config.api_keys),
             is_local: ends.is_some_and(|ends| is_local(*ends, headers)),
+            claim: ends.map_or(Claim::Nothing, |ends| Claim::of(&app.config, *ends, headers)),
+        }
+    }
+
+    /// Whether it is the node's owner, who may fetch, delete and unload models.
+    pub async fn is_owner(self, app: &App) -> bool {
+        self.claim.is_owners(&app.config).await
+    }
+
+    /// For how long the model is to stay, as far as this caller has a say in it: nobody but the
+    /// owner unloads a model that others use, or keeps it for good.
+    ///
+    /// # Errors
+    /// 403: another one wants it unloaded.
+    pub async fn keep_alive(
+        self,
+        app: &App,
+        wanted: Option<KeepAlive>,
+    ) -> Result<Option<KeepAlive>, ApiError> {
+        match wanted {
+            Some(_) if self.is_owner(app).await => Ok(wanted),
+            Some(keep) if keep == KeepAlive::secs(0) => {
+                Err(not_the_owners("keep_alive is 0, and models are unloaded"))
+            }
+            _ => Ok(None),
         }
     }
 
@@ -52,8 +80,8 @@ impl Caller {
     }
 
     /// The name under which a model is served. If the request comes from this machine, one that is
-    /// not served is looked for on the nodes' disks, then fetched if it is the name of one in the
-    /// catalogue or on the hub, and named, to be loaded by this request.
+    /// not served is looked for on the nodes' disks, then, for the owner, fetched if it is the name
+    /// of one in the catalogue or on the hub, and named, to be loaded by this request.
     ///
     /// # Errors
     /// It could not be fetched, or fits on no set of nodes.
@@ -74,7 +102,9 @@ impl Caller {
         }
         // A node that has yet to hear its members fetches nothing that one of them may serve.
         let is_settled = app.cluster.status().unsettled.is_none();
-        if found.name.is_none() && (!is_settled || !fetch(app, &name).await?) {
+        if found.name.is_none()
+            && (!is_settled || !self.is_owner(app).await || !fetch(app, &name).await?)
+        {
             return Ok(name);
         }
         let spec = InstanceSpec {

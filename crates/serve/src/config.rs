@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::http::keys::ApiKeys;
+use crate::http::owner::OwnProcess;
 
 /// What a node serves over HTTP, to whom.
 #[derive(Clone)]
@@ -16,6 +17,9 @@ pub struct ServeConfig {
     /// (a loopback peer address, no `Forwarded` header) need none. Without any, nobody else is let
     /// in.
     pub api_keys: Option<ApiKeys>,
+    /// Tells the owner's programs on this machine, which may fetch, unload and delete models, from
+    /// those of its other users. Without it, the admin token does.
+    pub own_process: Option<OwnProcess>,
     /// Whether clients with different keys share nothing that is cached of their prompts, so that
     /// none can tell from timing what another one's began with.
     pub cache_per_key: bool,
@@ -45,6 +49,7 @@ impl ServeConfig {
             api,
             admin_token: admin_token.into(),
             api_keys: None,
+            own_process: None,
             cache_per_key: false,
             host_names: Vec::new(),
             allowed_origins: Vec::new(),
@@ -70,7 +75,7 @@ impl ServeConfig {
 /// Bounds on what clients can make a node do.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Open connections. The default stays below the usual limit of 1024 file descriptors.
+    /// Open connections; see [`Limits::for_descriptors`].
     pub connections_max: usize,
     /// Bytes of one request's header, request line included.
     pub header_bytes_max: usize,
@@ -78,10 +83,15 @@ pub struct Limits {
     pub headers_max: usize,
     /// From a connection's start, or the end of its last request, to a whole header.
     pub header_timeout: Duration,
+    /// How long a client may take nothing of its answer.
+    pub write_timeout: Duration,
     /// From the end of the header to the end of the body.
     pub body_timeout: Duration,
     /// Bytes of one request's body.
     pub body_bytes_max: usize,
+    /// Bytes of memory that all requests together may take until their answers begin; more are
+    /// answered 429. Two of the largest bodies fit in any case.
+    pub requests_memory_max: usize,
     /// Completions in work or waiting; more are answered 429.
     pub completions_max: usize,
     /// The longest silence in an event stream; a comment is sent then. Clients and proxies give
@@ -100,13 +110,26 @@ impl Default for Limits {
             header_bytes_max: 64 << 10,
             headers_max: 128,
             header_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(60),
             body_bytes_max: 32 << 20,
+            requests_memory_max: 512 << 20,
             completions_max: 256,
             keep_alive: Duration::from_secs(5),
             load_stall: Duration::from_secs(300),
             shutdown_grace: Duration::from_secs(5),
         }
+    }
+}
+
+/// More connections take memory, and no machine has so many clients.
+const CONNECTIONS_MAX: usize = 2048;
+
+impl Limits {
+    /// As many connections as a process that may have so many file descriptors open can serve: half
+    /// of them are for files, workers and other nodes.
+    pub fn for_descriptors(self, descriptors: usize) -> Self {
+        Self { connections_max: (descriptors / 2).clamp(16, CONNECTIONS_MAX), ..self }
     }
 }
 

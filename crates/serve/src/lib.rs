@@ -46,5 +46,6 @@ mod server;
 pub use clock::rfc3339;
 pub use config::{Limits, ServeConfig, StartError, Tls};
 pub use http::keys::{ApiKey, ApiKeys};
+pub use http::owner::OwnProcess;
 pub use node::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
 pub use server::{Running, start};

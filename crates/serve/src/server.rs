@@ -7,7 +7,6 @@ use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -39,7 +38,7 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
     config.check()?;
     let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
     let listen = |source| StartError::Listen { addr: config.api, source };
-    let listener = TcpListener::bind(config.api).await.map_err(listen)?;
+    let listener = listener::bind(config.api).map_err(listen)?;
     let addr = listener.local_addr().map_err(listen)?;
     let config = Arc::new(config);
     let stop = watch::Sender::new(false);

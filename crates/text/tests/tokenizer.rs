@@ -53,6 +53,20 @@ proptest! {
     }
 
     #[test]
+    fn encoding_ends_early_and_never_has_fewer_tokens_than_bytes_allow(
+        text in any_text(),
+        tokens_max in 0usize..20,
+    ) {
+        for tokenizer in MODELS.iter() {
+            let ids = tokenizer.encode(&text, Special::Parse, false);
+            prop_assert!(tokenizer.tokens_min(&text) <= ids.len(), "{} tokens", ids.len());
+            let some = tokenizer.encode_some(&text, Special::Parse, false, tokens_max);
+            prop_assert_eq!(&some, &ids[..some.len()]);
+            prop_assert!(some.len() == ids.len() || some.len() > tokens_max);
+        }
+    }
+
+    #[test]
     fn streaming_is_decoding(ids in prop::collection::vec(0u32..600, 0..60)) {
         for tokenizer in MODELS.iter() {
             let mut stream = TextStream::new(Arc::clone(tokenizer));
@@ -245,4 +259,20 @@ fn vocabularies_have_a_limit() {
         .set_strings("tokenizer.ggml.tokens", &names)
         .set_i32s("tokenizer.ggml.token_type", &vec![4; names.len()]);
     assert!(matches!(load(&writer), Err(TextError::TooMany { what: "special tokens", .. })));
+}
+
+#[test]
+fn a_long_text_is_known_to_be_long_by_its_bytes() {
+    let text = "a".repeat(2 << 20);
+    for tokenizer in MODELS.iter() {
+        let least = tokenizer.tokens_min(&text);
+        assert!(least > 2_000, "{least} tokens at least");
+        // The words of such a text are merged in parts: its end changes nothing at its beginning.
+        let some = tokenizer.encode_some(&text, Special::Plain, false, 1000);
+        assert!(some.len() > 1000 && some.len() <= (1 << 20) + 1, "{} tokens", some.len());
+    }
+    let spaces = " ".repeat((1 << 20) + 9);
+    for tokenizer in MODELS.iter() {
+        assert_eq!(tokenizer.decode(&tokenizer.encode(&spaces, Special::Plain, false)), spaces);
+    }
 }

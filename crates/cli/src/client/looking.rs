@@ -25,7 +25,8 @@ impl Client {
             events.into_iter().all(on_event);
             return Ok(());
         }
-        let response = self.agent.get(&url).call();
+        let request = self.agent.get(&url).header("authorization", self.authorization());
+        let response = request.call();
         let response = response.map_err(|error| self.unreachable(error, ANSWER_MAX))?;
         let response = refuse_errors(response)?;
         for line in BufReader::new(response.into_body().into_reader()).lines() {

@@ -7,15 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{Node, NodeConfig};
-use serve::{ApiKeys, ServeConfig, Tls};
+use serve::{ApiKeys, OwnProcess, ServeConfig, Tls};
 use tokio::sync::Notify;
 
+use crate::allocator;
 use crate::api_keys::KeyFile;
 use crate::args::UpArgs;
 use crate::companions::Companions;
 use crate::data_dir::{Daemon, DataDir};
+use crate::descriptors;
 use crate::error::{CliError, Doing};
 use crate::output;
+use crate::own_process;
 use crate::settings;
 use crate::signals::StopSignals;
 use crate::table;
@@ -28,6 +31,7 @@ const ALONE_MAX: Duration = Duration::from_secs(10);
 
 /// Runs the node to its end.
 pub fn up(args: UpArgs) -> Result<(), CliError> {
+    allocator::give_back();
     let data_dir = DataDir::find(&args.data_dir)?;
     data_dir.create()?;
     if let Some(daemon) = data_dir.daemon()
@@ -84,6 +88,8 @@ fn serve_config(
     stop: &Arc<Notify>,
 ) -> Result<ServeConfig, CliError> {
     let mut config = ServeConfig::new(api, data_dir.make_admin_token()?);
+    config.limits = config.limits.for_descriptors(descriptors::raise());
+    config.own_process = Some(OwnProcess::new(own_process::is_own));
     // On loopback they are for those who come through a proxy on this machine.
     if args.lan || api.ip().is_loopback() {
         let keys = KeyFile::new(data_dir.path());

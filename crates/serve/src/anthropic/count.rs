@@ -21,8 +21,7 @@ pub(super) async fn count(
     request: Request,
 ) -> Result<Json<Count>, ApiError> {
     let caller = Caller::of(&app, &request);
-    let request: MessagesRequest = app.intake.read_json(request).await?;
-    let (model, prompt) = request.into_prompt()?;
+    let (model, prompt) = app.intake.read_as(request, MessagesRequest::into_prompt).await?;
     let model = caller.serve_if_found(&app, model, None).await?;
     let input_tokens = app.completer.count_tokens(&model, prompt).await?;
     Ok(Json(Count { input_tokens }))

@@ -23,9 +23,12 @@ pub(super) async fn create(
     request: Request,
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
-    let request: MessagesRequest = app.intake.read_json(request).await?;
-    let (wants_stream, thoughts) = (request.stream == Some(true), request.thoughts());
-    let request = caller.asks(&app, request.into_request()?).await?;
+    let read = app.intake.read_as(request, |request: MessagesRequest| {
+        let (wants_stream, thoughts) = (request.stream == Some(true), request.thoughts());
+        Ok((request.into_request()?, wants_stream, thoughts))
+    });
+    let (request, wants_stream, thoughts) = read.await?;
+    let request = caller.asks(&app, request).await?;
     let max_tokens = request.max_tokens;
     let message = Message::new(request.model.clone());
     let mut answer = app.completer.start(request).await?;

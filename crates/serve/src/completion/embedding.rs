@@ -74,7 +74,7 @@ impl Completer {
         let pooling = model.pooling()?;
         let prepare = move || -> Result<Vec<GenerateRequest>, CompletionError> {
             let prepare = |text| {
-                let mut prompt = model.whole_text(text);
+                let mut prompt = model.whole_text(text, context_tokens);
                 if truncates {
                     prompt.truncate(context_tokens - 1);
                 }

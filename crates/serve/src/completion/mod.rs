@@ -58,7 +58,7 @@ pub(crate) struct Completer {
     /// One permit a completion in work.
     permits: Arc<Semaphore>,
     permits_max: usize,
-    renderings: Semaphore,
+    renderings: Arc<Semaphore>,
     metrics: Arc<RequestMetrics>,
     /// See [`crate::ServeConfig::cache_per_key`].
     cache_per_key: bool,
@@ -73,7 +73,7 @@ impl Completer {
     ) -> Self {
         let models = Models::new(Arc::clone(&cluster));
         let permits = Arc::new(Semaphore::new(permits_max));
-        let renderings = Semaphore::new(RENDERINGS_MAX);
+        let renderings = Arc::new(Semaphore::new(RENDERINGS_MAX));
         Self { cluster, models, permits, permits_max, renderings, metrics, cache_per_key }
     }
 
@@ -152,8 +152,9 @@ impl Completer {
         prompt: Prompt,
     ) -> Result<usize, CompletionError> {
         let count = async {
+            let context_tokens = self.served(model).await?.context_tokens;
             let model = self.text_model(model).await?;
-            self.on_thread(move || model.prompt_tokens(&prompt)).await?
+            self.on_thread(move || model.prompt_tokens(&prompt, context_tokens)).await?
         };
         count.await.inspect_err(|error| self.metrics.refused(error))
     }
@@ -176,7 +177,13 @@ impl Completer {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CompletionError> {
-        let _permit = self.renderings.acquire().await.map_err(|_| CompletionError::Crashed)?;
+        let permit = Arc::clone(&self.renderings).acquire_owned().await;
+        let permit = permit.map_err(|_| CompletionError::Crashed)?;
+        let work = move || {
+            // It goes on when the client has left, and counts for as long.
+            let _permit = permit;
+            work()
+        };
         tokio::task::spawn_blocking(work).await.map_err(|_| CompletionError::Crashed)
     }
 

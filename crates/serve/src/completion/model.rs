@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use protocol::{GenerateRequest, Pooling, Sampling};
+use protocol::{GenerateRequest, InvalidRequest, Pooling, Sampling};
 use serde_json::json;
 use text::{ReplyParser, Special, TextStream};
 
@@ -8,6 +8,12 @@ use super::constraint::{Target, grammar, held};
 use super::words::{CallRules, Words};
 use super::{Chat, CompletionError, CompletionRequest, Prompt, sampling};
 use crate::clock::unix_secs;
+
+/// A prompt that is too long is counted to so many times the context, for clients that shorten it
+/// by what they are told; beyond, it is not worth the memory.
+const COUNTED_CONTEXTS: usize = 4;
+/// The same where counting is all that is asked for.
+const COUNTED_ALONE: usize = 64;
 
 /// The text side of a served model: its tokenizer, its template and what its file says of sampling.
 pub(crate) struct TextModel {
@@ -60,10 +66,13 @@ impl TextModel {
         }
     }
 
-    /// A text to embed, with what the model wants before and after it.
-    pub(super) fn whole_text(&self, text: Prompt) -> Vec<u32> {
+    /// A text to embed, with what the model wants before and after it. Ends early once there are
+    /// more than `tokens_max`.
+    pub(super) fn whole_text(&self, text: Prompt, tokens_max: usize) -> Vec<u32> {
         match text {
-            Prompt::Text(text) => self.tokenizer.encode(&text, Special::Plain, true),
+            Prompt::Text(text) => {
+                self.tokenizer.encode_some(&text, Special::Plain, true, tokens_max)
+            }
             Prompt::Tokens(tokens) => tokens,
             Prompt::Chat(_) => Vec::new(),
         }
@@ -81,11 +90,12 @@ impl TextModel {
     ) -> Result<Prepared, CompletionError> {
         let context_tokens =
             request.context_max.map_or(context_tokens, |max| max.min(context_tokens));
+        let limits = [context_tokens, context_tokens.saturating_mul(COUNTED_CONTEXTS)];
+        let prompt = self.read_prompt(&request.prompt, context_tokens, limits)?;
         let words = |parser, calls| self.words(request, parser, calls);
         let reply = self.template.reply_format();
-        let (prompt, words) = match &request.prompt {
+        let words = match &request.prompt {
             Prompt::Chat(chat) => {
-                let prompt = self.render(chat)?;
                 let tools = chat.offered_tools();
                 let parser =
                     ReplyParser::new(reply, &prompt.text, tools).held(held(chat, &request.format));
@@ -94,9 +104,9 @@ impl TextModel {
                     single: chat.single_call,
                     short_ids: reply.has_short_call_ids(),
                 };
-                (prompt, words(Some(parser), calls)?)
+                words(Some(parser), calls)?
             }
-            raw => (self.raw_prompt(raw), words(None, CallRules::default())?),
+            Prompt::Text(_) | Prompt::Tokens(_) => words(None, CallRules::default())?,
         };
         let target = Target { tokenizer: &self.tokenizer, reply, prompt: &prompt.text };
         let (grammar, grammar_field) = grammar(request, &target)?.unzip();
@@ -121,28 +131,67 @@ impl TextModel {
         Ok(Prepared { request: generate, grammar_field, words })
     }
 
-    /// The tokens of a request's prompt.
+    /// The tokens of a request's prompt, counted to many times what the context has.
     ///
     /// # Errors
-    /// The template refuses the messages.
-    pub(super) fn prompt_tokens(&self, prompt: &Prompt) -> Result<usize, CompletionError> {
-        Ok(match prompt {
-            Prompt::Chat(chat) => self.render(chat)?.tokens.len(),
-            raw => self.raw_prompt(raw).tokens.len(),
-        })
+    /// The template refuses the messages, or there are far too many.
+    pub(super) fn prompt_tokens(
+        &self,
+        prompt: &Prompt,
+        context_tokens: usize,
+    ) -> Result<usize, CompletionError> {
+        let counted = context_tokens.saturating_mul(COUNTED_ALONE);
+        Ok(self.read_prompt(prompt, context_tokens, [counted; 2])?.tokens.len())
     }
 
-    /// Only chats have a text: nothing asks for that of other prompts.
-    fn raw_prompt(&self, prompt: &Prompt) -> text::Prompt {
-        let tokens = match prompt {
-            Prompt::Text(text) => self.tokenizer.encode_prompt(text),
-            Prompt::Tokens(tokens) => tokens.clone(),
-            Prompt::Chat(_) => Vec::new(),
+    /// A prompt in tokens, and the text of a chat: nothing asks for that of other prompts. A text
+    /// that has over `tokens_max` by its length alone is refused before anything is made of it; any
+    /// other is encoded until there are more than `counted`.
+    fn read_prompt(
+        &self,
+        prompt: &Prompt,
+        context_tokens: usize,
+        [tokens_max, counted]: [usize; 2],
+    ) -> Result<text::Prompt, CompletionError> {
+        let too_many = |bytes, tokens_min| {
+            Err(InvalidRequest::TooManyBytes { bytes, tokens_min, context_tokens }.into())
         };
-        text::Prompt { text: String::new(), tokens }
+        let (bytes, tokens_min) = self.least(prompt);
+        if tokens_min > tokens_max {
+            return too_many(bytes, tokens_min);
+        }
+        let read = match prompt {
+            Prompt::Chat(chat) => self.render(chat, counted)?,
+            Prompt::Text(text) => {
+                let tokens = self.tokenizer.encode_prompt_some(text, counted);
+                text::Prompt { text: String::new(), tokens }
+            }
+            Prompt::Tokens(tokens) => {
+                return Ok(text::Prompt { text: String::new(), tokens: tokens.clone() });
+            }
+        };
+        match read.tokens.len() {
+            tokens if tokens > counted => too_many(bytes.max(read.text.len()), tokens),
+            _ => Ok(read),
+        }
     }
 
-    fn render(&self, chat: &Chat) -> Result<text::Prompt, CompletionError> {
+    /// Bytes of text that are in the prompt, and the fewest tokens that they can be. Of a chat,
+    /// that is what others than the model said: a template may leave old thoughts out.
+    fn least(&self, prompt: &Prompt) -> (usize, usize) {
+        let least = |text: &str| (text.len(), self.tokenizer.tokens_min(text));
+        match prompt {
+            Prompt::Text(text) => least(text),
+            Prompt::Tokens(_) => (0, 0),
+            Prompt::Chat(chat) => {
+                let said = chat.messages.iter().filter(|message| message.role != "assistant");
+                let each = said.map(|message| least(message.content.trim()));
+                each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+            }
+        }
+    }
+
+    fn render(&self, chat: &Chat, tokens_max: usize) -> Result<text::Prompt, CompletionError> {
         let reply = self.template.reply_format();
         let thinking = thinking(chat);
         let mut variables = chat.variables.clone();
@@ -167,7 +216,8 @@ impl TextModel {
             continue_last: chat.continue_last,
             now_unix_s: unix_secs() as i64,
         };
-        let prompt = self.template.prompt(&self.tokenizer, &chat.messages, &render);
+        let prompt =
+            self.template.prompt_some(&self.tokenizer, &chat.messages, &render, tokens_max);
         prompt.map_err(|error| match error {
             text::TextError::TemplateUnusable { .. } => CompletionError::Unreadable(error),
             refused => CompletionError::Unrenderable(refused),

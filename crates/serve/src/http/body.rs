@@ -1,3 +1,4 @@
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::{BodyDataStream, Bytes};
@@ -5,7 +6,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::bounds::within_range;
 use super::error::ApiError;
@@ -15,37 +16,101 @@ use crate::config::Limits;
 const DRAIN_BYTES_MAX: usize = 64 << 20;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Largest bodies that may be in memory at once, all requests together.
-const LARGEST_AT_ONCE: usize = 8;
-/// Values of one body: the tokens of the longest prompts. In memory each takes many times its
-/// bytes.
+/// Memory that a request takes for each byte of its body until its answer begins: the body, its
+/// JSON, the messages made of it, the prompt that a template writes, its tokens.
+const COST: usize = 8;
+/// The same for each value in it, which may be one byte.
+const VALUE_BYTES: usize = 128;
+/// Bodies of a larger part of the largest one leave a quarter of the memory to smaller ones.
+const LARGE_PART: usize = 32;
+/// Values of one body: the tokens of the longest prompts.
 const VALUES_MAX: usize = 1 << 20;
-/// One permit of the memory for bodies.
+/// One permit of the memory for requests.
 const PERMIT_BYTES: usize = 1024;
+/// Larger bodies are parsed where no other request waits for the thread.
+const INLINE_BYTES_MAX: usize = 64 << 10;
 
 /// Reads bodies, one and all within bounds.
 pub(crate) struct Intake {
     limits: Limits,
-    /// One permit for each [`PERMIT_BYTES`] that bodies may have in memory.
-    memory: Semaphore,
+    /// One permit for each [`PERMIT_BYTES`] that requests may take.
+    memory: Arc<Semaphore>,
+    memory_permits: usize,
+}
+
+/// A request's share of the memory: whoever made it keeps it until the answer begins.
+#[derive(Clone, Default)]
+pub(crate) struct Share(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+
+impl Share {
+    fn keep(&self, more: OwnedSemaphorePermit) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.as_mut() {
+            Some(held) => held.merge(more),
+            None => *held = Some(more),
+        }
+    }
 }
 
 impl Intake {
     pub fn new(limits: Limits) -> Self {
-        let permits = limits.body_bytes_max.div_ceil(PERMIT_BYTES) * LARGEST_AT_ONCE;
-        Self { memory: Semaphore::new(permits.min(Semaphore::MAX_PERMITS)), limits }
+        // The largest one must fit beside others.
+        let least = limits.body_bytes_max.saturating_mul(2 * COST);
+        let permits = limits.requests_memory_max.max(least).div_ceil(PERMIT_BYTES);
+        let memory_permits = permits.min(Semaphore::MAX_PERMITS);
+        Self { limits, memory: Arc::new(Semaphore::new(memory_permits)), memory_permits }
     }
 
     /// Reads a request's JSON body.
     ///
     /// # Errors
-    /// 413 over the limit, 408 too slow, 429 too many large ones at once, 400 not JSON or not of
-    /// that shape (with the field's path).
-    pub async fn read_json<T: DeserializeOwned>(&self, request: Request) -> Result<T, ApiError> {
-        parse(&self.read(request).await?.bytes)
+    /// 413 over the limit, 408 too slow, 429 too much at once, 400 not JSON or not of that shape
+    /// (with the field's path).
+    pub async fn read_json<T>(&self, request: Request) -> Result<T, ApiError>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.read_as(request, Ok).await
     }
 
-    async fn read(&self, request: Request) -> Result<Held<'_>, ApiError> {
+    /// Reads a request's JSON body and makes something else of it.
+    ///
+    /// # Errors
+    /// As for [`Self::read_json`], and those of `make`.
+    pub async fn read_as<T, U>(
+        &self,
+        request: Request,
+        make: impl FnOnce(T) -> Result<U, ApiError> + Send + 'static,
+    ) -> Result<U, ApiError>
+    where
+        T: DeserializeOwned,
+        U: Send + 'static,
+    {
+        let share = request.extensions().get::<Share>().cloned().unwrap_or_default();
+        let body = self.read(request, &share).await?;
+        let memory = Arc::clone(&self.memory);
+        let is_large = body.len() > INLINE_BYTES_MAX;
+        let parse = move || {
+            let values = values(&body);
+            if values > VALUES_MAX {
+                let message = format!("the body has over {VALUES_MAX} values. Send fewer");
+                return Err(ApiError::invalid("invalid_body", message));
+            }
+            share.keep(take(&memory, values * VALUE_BYTES)?);
+            let parsed = parse(&body)?;
+            drop(body);
+            make(parsed)
+        };
+        if !is_large {
+            return parse();
+        }
+        tokio::task::spawn_blocking(parse).await.unwrap_or_else(|_| {
+            let message = "the node stopped while it read the request. Send it again";
+            Err(ApiError::server(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message))
+        })
+    }
+
+    async fn read(&self, request: Request, share: &Share) -> Result<Vec<u8>, ApiError> {
         let (parts, body) = request.into_parts();
         let (bytes_max, time_max) = (self.limits.body_bytes_max, self.limits.body_timeout);
         let mut stream = body.into_data_stream();
@@ -54,7 +119,7 @@ impl Intake {
             if announced.is_some_and(|length| length > bytes_max as u64) {
                 return Err(too_large(bytes_max));
             }
-            self.collect(&mut stream).await
+            self.collect(&mut stream, announced.unwrap_or(0) as usize, share).await
         };
         let read = tokio::time::timeout(time_max, read).await.unwrap_or_else(|_| {
             let secs = time_max.as_secs();
@@ -67,34 +132,52 @@ impl Intake {
         read
     }
 
-    /// Grows as bytes arrive: what a client announces takes no memory.
-    async fn collect(&self, stream: &mut BodyDataStream) -> Result<Held<'_>, ApiError> {
+    /// Grows as bytes arrive. What is announced is counted at once, so that of many large bodies
+    /// the first come in whole, instead of a part of each.
+    async fn collect(
+        &self,
+        stream: &mut BodyDataStream,
+        announced: usize,
+        share: &Share,
+    ) -> Result<Vec<u8>, ApiError> {
         let bytes_max = self.limits.body_bytes_max;
-        let mut held = Held { bytes: Vec::new(), memory: self.take(0)? };
+        let mut counted = announced;
+        share.keep(self.take_for(announced, announced)?);
+        let mut bytes = Vec::new();
         while let Some(chunk) = stream.next().await {
             let broken = |error| ApiError::invalid("invalid_body", format!("broken body: {error}"));
             let chunk: Bytes = chunk.map_err(broken)?;
-            let len = held.bytes.len() + chunk.len();
+            let len = bytes.len() + chunk.len();
             if len > bytes_max {
                 return Err(too_large(bytes_max));
             }
-            let missing = len.div_ceil(PERMIT_BYTES) - held.memory.num_permits();
-            held.memory.merge(self.take(missing as u32)?);
-            held.bytes.extend_from_slice(&chunk);
+            if len > counted {
+                share.keep(self.take_for(len, len - counted)?);
+                counted = len;
+            }
+            bytes.extend_from_slice(&chunk);
         }
-        Ok(held)
+        Ok(bytes)
     }
 
-    fn take(&self, permits: u32) -> Result<SemaphorePermit<'_>, ApiError> {
-        let full = |_| ApiError::busy("the requests being read fill the memory meant for them");
-        self.memory.try_acquire_many(permits).map_err(full)
+    /// Memory for `more` bytes of a body, with which it has `len`.
+    fn take_for(&self, len: usize, more: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+        let is_large = len > self.limits.body_bytes_max / LARGE_PART;
+        let left = if is_large { self.memory_permits / 4 } else { 0 };
+        if self.memory.available_permits() < left + (more * COST).div_ceil(PERMIT_BYTES) {
+            return Err(full());
+        }
+        take(&self.memory, more * COST)
     }
 }
 
-/// A body and its share of the memory for bodies.
-struct Held<'a> {
-    bytes: Vec<u8>,
-    memory: SemaphorePermit<'a>,
+fn take(memory: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+    let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
+    Arc::clone(memory).try_acquire_many_owned(permits).map_err(|_| full())
+}
+
+fn full() -> ApiError {
+    ApiError::busy("the requests being read fill the memory meant for them. Try again in a moment")
 }
 
 /// Reads what is left of a body, within bounds, unless the client waits to be asked for it.
@@ -125,9 +208,8 @@ fn too_large(bytes_max: usize) -> ApiError {
     ApiError::request(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
 }
 
-/// Whether there are more than [`VALUES_MAX`] values: each but the first of a list or an object
-/// follows a comma.
-fn has_many_values(json: &[u8]) -> bool {
+/// How many values there are: each but the first of a list or an object follows a comma.
+fn values(json: &[u8]) -> usize {
     let (mut commas, mut in_text, mut escaped) = (0, false, false);
     for byte in json {
         match byte {
@@ -138,7 +220,7 @@ fn has_many_values(json: &[u8]) -> bool {
             _ => {}
         }
     }
-    commas > VALUES_MAX
+    commas
 }
 
 /// Depth is bounded by `serde_json` (128), text must be UTF-8, numbers must fit their fields.
@@ -146,10 +228,6 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     // A struct could be read from a list as well, field by field: nobody means that.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(ApiError::invalid("invalid_body", "the body must be a JSON object"));
-    }
-    if has_many_values(body) {
-        let message = format!("the body has over {VALUES_MAX} values. Send fewer");
-        return Err(ApiError::invalid("invalid_body", message));
     }
     let fitted = within_range(body);
     let body = fitted.as_deref().unwrap_or(body);

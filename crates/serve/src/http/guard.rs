@@ -10,11 +10,12 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::Ends;
-use super::body::drain;
-use super::error::ApiError;
+use super::body::{Share, drain};
+use super::error::{ApiError, Retry};
 use super::hosts::{Origin, is_ours, judge_origin, requested};
 use super::keys::{self, ApiKeys, Shown};
+use super::owner::Claim;
+use super::{Ends, Reserved};
 use crate::config::ServeConfig;
 
 const METHODS: &str = "GET, HEAD, POST, OPTIONS";
@@ -26,17 +27,31 @@ const WRONG_KEY_DELAY: Duration = Duration::from_millis(250);
 pub(crate) async fn guard(
     State(config): State<Arc<ServeConfig>>,
     Extension(ends): Extension<Ends>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let (method, began) = (request.method().clone(), Instant::now());
+    let is_reserved = request.extensions().get::<Reserved>().is_some();
+    let claim = Claim::of(&config, ends, request.headers());
+    if is_reserved && !claim.is_owners(&config).await {
+        let mut response = closing(no_connections());
+        seal(response.headers_mut(), None);
+        return response;
+    }
     let asked = judge(&config, ends, request.method(), request.uri(), request.headers());
     let (mut response, origin) = match asked {
         Err(error) => (refuse(error, request).await, None),
         Ok(origin) if request.method() == Method::OPTIONS => {
             (preflight(request.headers(), origin.is_some()), origin)
         }
-        Ok(origin) => (next.run(request).await, origin),
+        Ok(origin) => {
+            let share = Share::default();
+            request.extensions_mut().insert(share.clone());
+            let response = next.run(request).await;
+            // The answer begins.
+            drop(share);
+            (response, origin)
+        }
     };
     seal(response.headers_mut(), origin);
     // Nothing else of a request is logged: paths and headers can hold what is nobody's business.
@@ -170,9 +185,20 @@ fn check_content(target: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
 async fn refuse(error: ApiError, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     drain(&parts.headers, body.into_data_stream()).await;
+    closing(error)
+}
+
+fn closing(error: ApiError) -> Response {
     let mut response = error.into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
+}
+
+fn no_connections() -> ApiError {
+    let message = "all connections of this node have requests in work; the last few are kept for \
+                   its owner. Try again in a moment";
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    ApiError::server(status, "connections_full", message).with_retry(Retry::AfterSecs(2))
 }
 
 fn preflight(headers: &HeaderMap, foreign: bool) -> Response {

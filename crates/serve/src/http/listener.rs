@@ -1,9 +1,10 @@
 //! The accept loop: HTTP/1.1 connections with limits that hold before any request is whole.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::convert::Infallible;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -13,18 +14,27 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, watch};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
-use super::Ends;
+use super::admission::{Admission, Permit};
 use super::tls::open;
+use super::wire::{Told, Wire};
+use super::{Ends, Reserved};
 use crate::config::Limits;
 
 /// How long to wait when the system has no file descriptor left for a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// What one connection's answers may take of the system's memory. A client that takes a third of
+/// it in [`Limits::write_timeout`] is slow, and not stuck.
+const SEND_BUFFER_BYTES: u32 = 128 << 10;
+/// Connections that the system accepts before this program does.
+const BACKLOG: u32 = 1024;
+/// Between two lines about connections that are turned away.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// What every connection leads to, and how it is opened.
 #[derive(Clone)]
@@ -34,11 +44,30 @@ pub(crate) struct Door {
     pub tls: Option<TlsAcceptor>,
 }
 
+/// Listens on an address.
+///
+/// # Errors
+/// Something else does, or it is no address of this machine.
+pub(crate) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    // Connections have it of their listener.
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
+}
+
 /// Serves until `stop` becomes true, then lets running requests end within the grace time.
 pub(crate) async fn run(listener: TcpListener, door: Door, mut stop: watch::Receiver<bool>) {
     let limits = &door.limits;
     let admission = Arc::new(Admission::new(limits.connections_max));
     let mut connections = JoinSet::new();
+    let mut told_at = None;
+    let mut is_to_be_told = || {
+        let is_due = told_at.is_none_or(|at: Instant| at.elapsed() >= TELL_EVERY);
+        told_at = if is_due { Some(Instant::now()) } else { told_at };
+        is_due
+    };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -47,14 +76,22 @@ pub(crate) async fn run(listener: TcpListener, door: Door, mut stop: watch::Rece
         };
         match accepted {
             Ok((stream, client)) => {
-                let Some(permit) = Admission::take(&admission) else {
+                let Ok(server) = stream.local_addr() else { continue };
+                let ends = Ends { client, server };
+                if let Some(permit) = admission.take(ends) {
+                    let (door, stop) = (door.clone(), stop.clone());
+                    connections.spawn(connection(stream, ends, door, stop, permit));
+                } else if is_to_be_told() {
                     warn!(%client, limit = limits.connections_max, "too many connections");
-                    continue;
-                };
-                connections.spawn(connection(stream, door.clone(), stop.clone(), permit));
+                }
             }
+            Err(error) if is_of_client(&error) => {}
+            // There are no descriptors left, most likely.
             Err(error) => {
-                warn!(%error, "cannot accept a connection");
+                let has_evicted = admission.evict();
+                if is_to_be_told() {
+                    warn!(%error, has_evicted, "cannot accept a connection");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -66,34 +103,44 @@ pub(crate) async fn run(listener: TcpListener, door: Door, mut stop: watch::Rece
     }
 }
 
+/// Whether it was the client that went away while it was let in.
+fn is_of_client(error: &io::Error) -> bool {
+    use ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
 async fn connection(
     stream: TcpStream,
+    ends: Ends,
     door: Door,
     mut stop: watch::Receiver<bool>,
     permit: Permit,
 ) {
-    let (Ok(client), Ok(server)) = (stream.peer_addr(), stream.local_addr()) else { return };
+    let (client, standing) = (ends.client, &permit.standing);
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%client, %error, "cannot switch Nagle's algorithm off");
     }
     let Door { router, limits, tls } = door;
-    let ends = Ends { client, server };
     let opening = open(stream, ends, tls.as_ref(), limits.header_timeout);
     let opened = tokio::select! {
         opened = opening => opened,
-        () = permit.evicted.notified() => return,
+        () = standing.evicted.notified() => return,
     };
     let stream = match opened {
         Ok(stream) => stream,
         Err(error) => return debug!(%client, %error, "a connection was not opened"),
     };
     let router = TowerToHyperService::new(router);
-    let heard = Arc::clone(&permit.heard);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        heard.store(true, Ordering::Relaxed);
+    let service = service_fn(|mut request: Request<Incoming>| {
+        standing.begin();
         request.extensions_mut().insert(ends);
-        router.call(request.map(Body::new))
+        if standing.is_reserved {
+            request.extensions_mut().insert(Reserved);
+        }
+        let (answering, standing) = (router.call(request.map(Body::new)), Arc::clone(standing));
+        async move { Ok::<_, Infallible>(answering.await?.map(|body| Told::new(body, standing))) }
     });
+    let stream = Wire::new(stream, Arc::clone(standing), limits.write_timeout);
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
@@ -103,7 +150,7 @@ async fn connection(
     tokio::pin!(served);
     let ended = tokio::select! {
         ended = &mut served => ended,
-        () = permit.evicted.notified() => return,
+        () = standing.evicted.notified() => return,
         () = stopped(&mut stop) => {
             served.as_mut().graceful_shutdown();
             served.await
@@ -118,82 +165,4 @@ async fn connection(
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // What it returns is a lock on the value, which must not be held while others wait.
     drop(stop.wait_for(|stop| *stop).await);
-}
-
-/// Permits for connections. When all are taken, a new connection gets that of the oldest one
-/// that has not sent a whole request header yet: opening thousands of silent connections locks
-/// nobody out.
-struct Admission {
-    limit: usize,
-    taken: Mutex<Taken>,
-}
-
-#[derive(Default)]
-struct Taken {
-    next: u64,
-    by_age: BTreeMap<u64, (Arc<AtomicBool>, Arc<Notify>)>,
-}
-
-/// One connection's permit, given back when it is dropped.
-struct Permit {
-    admission: Arc<Admission>,
-    number: u64,
-    /// Whether a whole request header has come in.
-    heard: Arc<AtomicBool>,
-    /// Told when the permit is given to another.
-    evicted: Arc<Notify>,
-}
-
-impl Admission {
-    fn new(limit: usize) -> Self {
-        Self { limit, taken: Mutex::default() }
-    }
-
-    fn take(admission: &Arc<Self>) -> Option<Permit> {
-        let mut taken = admission.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.by_age.len() >= admission.limit {
-            let mut ages = taken.by_age.iter();
-            let silent = ages.find(|(_, (heard, _))| !heard.load(Ordering::Relaxed));
-            let number = silent.map(|(number, _)| *number)?;
-            if let Some((_, evicted)) = taken.by_age.remove(&number) {
-                evicted.notify_one();
-            }
-        }
-        let number = taken.next;
-        taken.next += 1;
-        let (heard, evicted) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
-        taken.by_age.insert(number, (Arc::clone(&heard), Arc::clone(&evicted)));
-        Some(Permit { admission: Arc::clone(admission), number, heard, evicted })
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let mut taken = self.admission.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.by_age.remove(&self.number);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn silent_connections_make_room_and_others_do_not() {
-        let admission = Arc::new(Admission::new(2));
-        let first = Admission::take(&admission).unwrap();
-        let second = Admission::take(&admission).unwrap();
-        first.heard.store(true, Ordering::Relaxed);
-        let third = Admission::take(&admission).unwrap();
-        third.heard.store(true, Ordering::Relaxed);
-        assert_eq!(admission.taken.lock().unwrap().by_age.len(), 2);
-        assert!(Admission::take(&admission).is_none());
-        drop(second);
-        assert!(
-            Admission::take(&admission).is_none(),
-            "an evicted permit has nothing to give back"
-        );
-        drop(first);
-        assert!(Admission::take(&admission).is_some());
-    }
 }

@@ -96,7 +96,7 @@ async fn run(
         let message = format!("input has {} texts; up to {TEXTS_MAX} are accepted", texts.len());
         return Err(ApiError::invalid_value("input", message));
     }
-    let keep_alive = keep_alive(body.keep_alive.as_ref())?;
+    let keep_alive = caller.keep_alive(app, keep_alive(body.keep_alive.as_ref())?).await?;
     let model = caller.serve_if_found(app, served_name(app, &asked), keep_alive).await?;
     let request = EmbeddingRequest {
         model,

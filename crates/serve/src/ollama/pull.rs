@@ -1,15 +1,15 @@
 //! `POST /api/pull` and `DELETE /api/delete`: models on their way to this machine's disk, and away.
 //!
-//! Both are for this machine alone: whose models lie on whose disk is not for everybody to say who
-//! may ask them questions.
+//! Both are for the node's owner alone: what lies on whose disk is not for everybody to say who may
+//! ask models questions.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use cluster::{PullStage, PullStatus};
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 
 use super::request::served_name;
 use crate::app::App;
-use crate::http::Ends;
+use crate::caller::Caller;
 use crate::http::error::ApiError;
-use crate::http::guard::is_local;
+use crate::http::owner::not_the_owners;
 use crate::http::stream::{Framing, Item, respond_with};
 
 /// Of a digest, as Ollama shows it.
@@ -35,11 +35,10 @@ struct Named {
 }
 
 impl Named {
-    async fn read(app: &App, ends: Ends, request: Request) -> Result<(String, bool), ApiError> {
-        if !is_local(ends, request.headers()) {
-            let message = "models are fetched and deleted from the node's own machine only: use \
-                           \"sinew pull\" and \"sinew rm\" there";
-            return Err(ApiError::forbidden("not_local", message));
+    async fn read(app: &App, request: Request) -> Result<(String, bool), ApiError> {
+        if !Caller::of(app, &request).is_owner(app).await {
+            let what = "models are fetched and deleted (sinew pull, sinew rm)";
+            return Err(not_the_owners(what));
         }
         let named: Self = app.intake.read_json(request).await?;
         let streams = named.stream.unwrap_or(true);
@@ -56,10 +55,9 @@ impl Named {
 
 pub(super) async fn pull(
     State(app): State<Arc<App>>,
-    Extension(ends): Extension<Ends>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let (asked, streams) = Named::read(&app, ends, request).await?;
+    let (asked, streams) = Named::read(&app, request).await?;
     let name = served_name(&app, &asked);
     if app.completer.find(&name).await.is_ok() {
         return Ok(Json(json!({ "status": "success" })).into_response());
@@ -121,10 +119,9 @@ fn layer(status: &PullStatus) -> Value {
 
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
-    Extension(ends): Extension<Ends>,
     request: Request,
 ) -> Result<StatusCode, ApiError> {
-    let (asked, _) = Named::read(&app, ends, request).await?;
+    let (asked, _) = Named::read(&app, request).await?;
     app.cluster.remove_model(&served_name(&app, &asked)).await?;
     Ok(StatusCode::OK)
 }

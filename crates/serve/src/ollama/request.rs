@@ -68,7 +68,7 @@ impl Common {
         mut prompt: Prompt,
         caller: Caller,
     ) -> Result<(CompletionRequest, Asked), ApiError> {
-        let keep_alive = keep_alive(self.keep_alive.as_ref())?;
+        let keep_alive = caller.keep_alive(app, keep_alive(self.keep_alive.as_ref())?).await?;
         self.check_cuts()?;
         let model = self.model(app)?;
         let model = caller.serve_if_found(app, model, keep_alive).await?;

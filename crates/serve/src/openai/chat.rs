@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use text::ToolCall;
 
 use super::answers::{Answers, Gathered, Write};
-use super::fields::Fields;
 use super::logprobs::ChatLogprobs;
 use super::request::ChatRequest;
 use super::response::{
@@ -27,8 +26,7 @@ pub(super) async fn complete(
     request: Request,
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
-    let fields: Fields = app.intake.read_json(request).await?;
-    let asked = ChatRequest::read(fields)?;
+    let asked = app.intake.read_as(request, ChatRequest::read).await?;
     let completion = caller.asks(&app, asked.completion).await?;
     let style = Style {
         logprobs: completion.logprobs.is_some(),

@@ -127,8 +127,7 @@ pub(super) async fn complete(
     request: Request,
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
-    let fields: Fields = app.intake.read_json(request).await?;
-    let mut asked = TextRequest::read(fields)?;
+    let mut asked = app.intake.read_as(request, TextRequest::read).await?;
     asked.completion = caller.asks(&app, asked.completion).await?;
     let head = Head::new("cmpl-", "text_completion", asked.completion.model.clone());
     let wants_logprobs = asked.completion.logprobs.is_some();

@@ -33,9 +33,9 @@ impl ApiError {
             CompletionError::UnknownModel { .. } | CompletionError::Unfetched { .. } => {
                 Self::request(StatusCode::NOT_FOUND, "model_not_found", message).with_param("model")
             }
-            CompletionError::Invalid(InvalidRequest::TooLong { .. }) => {
-                Self::invalid("context_length_exceeded", message).with_param("messages")
-            }
+            CompletionError::Invalid(
+                InvalidRequest::TooLong { .. } | InvalidRequest::TooManyBytes { .. },
+            ) => Self::invalid("context_length_exceeded", message).with_param("messages"),
             CompletionError::Invalid(
                 InvalidRequest::NoTokens | InvalidRequest::Answered { .. },
             ) => Self::invalid_value("max_tokens", message),

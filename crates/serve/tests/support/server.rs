@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serve::{Running, ServeConfig, start};
+use serve::{OwnProcess, Running, ServeConfig, start};
 use tokio::runtime::Runtime;
 
 use super::double::Double;
@@ -25,6 +25,7 @@ impl Server {
     /// With something else in its configuration.
     pub fn with(double: &Arc<Double>, change: impl FnOnce(&mut ServeConfig)) -> Self {
         let mut config = ServeConfig::new("127.0.0.1:0".parse().unwrap(), ADMIN);
+        config.own_process = Some(OwnProcess::new(|_, _| true));
         config.limits.keep_alive = Duration::from_millis(100);
         change(&mut config);
         let mut builder = tokio::runtime::Builder::new_multi_thread();

@@ -178,9 +178,24 @@ impl ChatTemplate {
         messages: &[Message],
         render: &Render,
     ) -> Result<Prompt, TextError> {
+        self.prompt_some(tokenizer, messages, render, usize::MAX)
+    }
+
+    /// As [`Self::prompt`], but encodes no further once there are more than `tokens_max`.
+    ///
+    /// # Errors
+    /// As for [`Self::render`].
+    pub fn prompt_some(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        render: &Render,
+        tokens_max: usize,
+    ) -> Result<Prompt, TextError> {
         let rendered = self.render_guarded(Some(tokenizer), messages, render)?;
-        let tokens = tokenizer.encode_prompt(&rendered);
-        Ok(Prompt { text: rendered.replace(GUARD, ""), tokens })
+        let tokens = tokenizer.encode_prompt_some(&rendered, tokens_max);
+        let text = if rendered.contains(GUARD) { rendered.replace(GUARD, "") } else { rendered };
+        Ok(Prompt { text, tokens })
     }
 
     /// The prompt for `messages` as text, in which nothing tells the template's control tokens from

@@ -14,6 +14,7 @@ use super::pair_hash::PairHasher;
 use super::pretokenizer::Pretokenizer;
 use super::vocab::{Kind, META_SPACE, Vocab, Writing};
 use super::word_cache::WordCache;
+use super::{Tokens, missing, parts};
 use crate::TextError;
 
 /// Merges a file may have; the largest published list has about 515,000.
@@ -45,9 +46,7 @@ impl Bpe {
         }
         let merges = read_merges(gguf, vocab, &index, writing, warnings)?;
         let bytes = byte_ids(vocab, &index, writing);
-        // UTF-8 never holds the bytes C0, C1 and F5 to FF; some vocabularies leave them out.
-        let used = (0..=255u8).filter(|byte| !matches!(byte, 0xC0 | 0xC1 | 0xF5..));
-        let missing = used.filter(|byte| bytes[*byte as usize] == NO_TOKEN).count();
+        let missing = missing(&bytes);
         if missing > 0 {
             let what = "the unknown token, or nothing if there is none, takes their place";
             warnings.push(format!("{missing} bytes have no token; {what}"));
@@ -56,7 +55,7 @@ impl Bpe {
     }
 
     /// Appends the ids of `text`, which holds no special tokens.
-    pub(super) fn encode(&self, vocab: &Vocab, text: &str, out: &mut Vec<u32>) {
+    pub(super) fn encode(&self, vocab: &Vocab, text: &str, out: &mut Tokens) {
         let plain;
         let text = match self.writing {
             Writing::SentencePiece if text.contains(META_SPACE) => {
@@ -68,8 +67,18 @@ impl Bpe {
         let mut merger = Merger::default();
         let mut cache = WordCache::default();
         self.pretokenizer.split(text, &mut |word| {
-            cache.encode(word, out, |out| self.encode_word(vocab, word, &mut merger, out));
+            for part in parts(word) {
+                if !out.is_full() {
+                    let encode = |out: &mut _| self.encode_word(vocab, part, &mut merger, out);
+                    cache.encode(part, out.ids, encode);
+                }
+            }
         });
+    }
+
+    /// Whether some text becomes no token at all.
+    pub(super) fn loses_text(&self, vocab: &Vocab) -> bool {
+        missing(&self.bytes) > 0 && vocab.unknown.is_none()
     }
 
     fn encode_word(&self, vocab: &Vocab, word: &str, merger: &mut Merger, out: &mut Vec<u32>) {

@@ -22,11 +22,11 @@ use pretokenizer::Pretokenizer;
 pub(crate) use specials::GUARD;
 use specials::{Fragment, Specials};
 use spm::Spm;
-use vocab::{Kind, Vocab, Writing};
+use vocab::{Kind, META_SPACE, Vocab, Writing};
 
-/// Bytes that are encoded at once: symbols are counted in 32 bits. Longer texts are cut, which may
-/// change the tokens at the cut.
-const PART_BYTES_MAX: usize = 1 << 30;
+/// Bytes that are merged at once, each of which takes about 50 in memory meanwhile. Longer words,
+/// and texts whose words cannot be told apart, are cut, which may change the tokens at the cut.
+const WORD_BYTES_MAX: usize = 1 << 20;
 
 /// Whether text such as `<|im_end|>` means the control token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub struct Tokenizer {
     add_bos: bool,
     /// The end-of-sequence token, where the file puts it after every text.
     ending: Option<u32>,
+    /// Bytes of the longest token; `None` where some text becomes no token at all.
+    token_bytes_max: Option<usize>,
     warnings: Vec<String>,
 }
 
@@ -86,7 +88,15 @@ impl Tokenizer {
         let name = gguf.find_str("general.name")?.unwrap_or("").to_ascii_lowercase();
         let strip_after = name.contains("phi-3") || name.contains("phi3");
         let specials = Specials::new(&vocab, strip_after)?;
-        Ok(Self { vocab, specials, algorithm, add_bos, ending, warnings })
+        let loses_text = match &algorithm {
+            Algorithm::Bpe(bpe) => bpe.loses_text(&vocab),
+            Algorithm::Spm(spm) => spm.loses_text(&vocab),
+        };
+        let longest = (0..vocab.pieces.len() as u32).map(|id| vocab.pieces.get(id).len()).max();
+        // An unknown character of four bytes becomes one token.
+        let token_bytes_max =
+            longest.map(|bytes| bytes.max(4)).filter(|_| !loses_text && !strip_after);
+        Ok(Self { vocab, specials, algorithm, add_bos, ending, token_bytes_max, warnings })
     }
 
     /// What was odd about the file, a sentence each.
@@ -97,19 +107,36 @@ impl Tokenizer {
     /// The token ids of `text`. With `add_bos`, the beginning- and end-of-sequence tokens are put
     /// around them if the file says that the model wants them.
     pub fn encode(&self, text: &str, special: Special, add_bos: bool) -> Vec<u32> {
-        let mut ids = Vec::with_capacity(text.len() / 4 + 2);
+        self.encode_some(text, special, add_bos, usize::MAX)
+    }
+
+    /// As [`Self::encode`], but ends early once there are more than `tokens_max`.
+    pub fn encode_some(
+        &self,
+        text: &str,
+        special: Special,
+        add_bos: bool,
+        tokens_max: usize,
+    ) -> Vec<u32> {
+        let mut ids = Vec::with_capacity((text.len() / 4).min(tokens_max) + 2);
         if add_bos && self.add_bos {
             ids.extend(self.vocab.bos);
         }
         let mut first = true;
         self.specials.split(text, special == Special::Parse, &mut |fragment| match fragment {
+            _ if ids.len() > tokens_max => {}
             Fragment::Token(id) => {
                 ids.push(id);
                 first = true;
             }
             Fragment::Text(text) => {
                 let unguarded = text.contains(GUARD).then(|| text.replace(GUARD, ""));
-                self.encode_text(unguarded.as_deref().unwrap_or(text), first, &mut ids);
+                let text = unguarded.as_deref().unwrap_or(text);
+                let mut out = Tokens { ids: &mut ids, max: tokens_max };
+                match &self.algorithm {
+                    Algorithm::Bpe(bpe) => bpe.encode(&self.vocab, text, &mut out),
+                    Algorithm::Spm(spm) => spm.encode(&self.vocab, text, first, &mut out),
+                }
                 first = false;
             }
         });
@@ -123,7 +150,12 @@ impl Tokenizer {
     /// beginning-of-sequence token is put in front if the model wants it and the template did not
     /// write it itself.
     pub fn encode_prompt(&self, rendered: &str) -> Vec<u32> {
-        let mut ids = self.encode(rendered, Special::Parse, false);
+        self.encode_prompt_some(rendered, usize::MAX)
+    }
+
+    /// As [`Self::encode_prompt`], but ends early once there are more than `tokens_max`.
+    pub fn encode_prompt_some(&self, rendered: &str, tokens_max: usize) -> Vec<u32> {
+        let mut ids = self.encode_some(rendered, Special::Parse, false, tokens_max);
         if let Some(bos) = self.vocab.bos.filter(|bos| self.add_bos && ids.first() != Some(bos)) {
             ids.insert(0, bos);
         }
@@ -136,19 +168,14 @@ impl Tokenizer {
         self.specials.guard(text)
     }
 
-    fn encode_text(&self, mut text: &str, mut first: bool, ids: &mut Vec<u32>) {
-        while !text.is_empty() {
-            let end = (0..=text.len().min(PART_BYTES_MAX))
-                .rev()
-                .find(|end| text.is_char_boundary(*end))
-                .expect("zero is a boundary");
-            let (part, rest) = text.split_at(end);
-            match &self.algorithm {
-                Algorithm::Bpe(bpe) => bpe.encode(&self.vocab, part, ids),
-                Algorithm::Spm(spm) => spm.encode(&self.vocab, part, first, ids),
-            }
-            (text, first) = (rest, false);
-        }
+    /// The fewest tokens that `text` can have, by the length of the longest one: known at once, and
+    /// without memory. Those of a text's parts together are as good a bound.
+    pub fn tokens_min(&self, text: &str) -> usize {
+        let Some(token_bytes_max) = self.token_bytes_max else { return 0 };
+        // Both become shorter before they become tokens.
+        let shrinks = |ch: &char| *ch == GUARD || META_SPACE.starts_with(*ch);
+        let shrunk = if text.is_ascii() { 0 } else { text.chars().filter(shrinks).count() };
+        (text.len() - shrunk * GUARD.len_utf8()) / token_bytes_max
     }
 
     /// The text of `ids`, control tokens left out, broken UTF-8 replaced by U+FFFD.
@@ -226,6 +253,38 @@ impl Tokenizer {
             Algorithm::Spm(spm) => spm.add_space_prefix(),
         }
     }
+}
+
+/// The tokens of a text, while it is encoded.
+struct Tokens<'o> {
+    ids: &'o mut Vec<u32>,
+    /// With more than these, the rest of the text is of no interest.
+    max: usize,
+}
+
+impl Tokens<'_> {
+    fn is_full(&self) -> bool {
+        self.ids.len() > self.max
+    }
+}
+
+/// Bytes of texts without a token of their own. UTF-8 never holds C0, C1 and F5 to FF, and some
+/// vocabularies leave these out.
+fn missing(tokens: &[u32; 256]) -> usize {
+    let used = (0..=255u8).filter(|byte| !matches!(byte, 0xC0 | 0xC1 | 0xF5..));
+    used.filter(|byte| tokens[*byte as usize] == merge::NO_TOKEN).count()
+}
+
+/// A word in parts that can be merged at once.
+fn parts(word: &str) -> impl Iterator<Item = &str> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        let mut ends = (0..=rest.len().min(WORD_BYTES_MAX)).rev();
+        let end = ends.find(|end| rest.is_char_boundary(*end)).unwrap_or(0);
+        let (part, after) = rest.split_at(end);
+        rest = after;
+        (!part.is_empty()).then_some(part)
+    })
 }
 
 impl std::fmt::Debug for Tokenizer {

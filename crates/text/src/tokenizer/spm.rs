@@ -9,6 +9,7 @@ use super::index::Index;
 use super::merge::{Merger, NO_TOKEN, Symbol};
 use super::vocab::{Kind, META_SPACE, Vocab};
 use super::word_cache::WordCache;
+use super::{Tokens, missing, parts};
 use crate::TextError;
 
 pub(super) struct Spm {
@@ -57,19 +58,28 @@ impl Spm {
 
     /// Appends the ids of `text`, which holds no special tokens and begins the prompt or follows a
     /// special token if `first`.
-    pub(super) fn encode(&self, vocab: &Vocab, text: &str, first: bool, out: &mut Vec<u32>) {
+    pub(super) fn encode(&self, vocab: &Vocab, text: &str, first: bool, out: &mut Tokens) {
         let text = self.normalise(text, first);
         let mut merger = Merger::default();
-        if !self.words_are_apart {
-            return self.encode_word(vocab, &text, &mut merger, out);
-        }
         let mut cache = WordCache::default();
         let mut rest = text.as_str();
-        while !rest.is_empty() {
-            let (word, after) = rest.split_at(word_len(rest));
-            cache.encode(word, out, |out| self.encode_word(vocab, word, &mut merger, out));
+        while !rest.is_empty() && !out.is_full() {
+            let len = if self.words_are_apart { word_len(rest) } else { rest.len() };
+            let (word, after) = rest.split_at(len);
+            for part in parts(word) {
+                if !out.is_full() {
+                    let encode = |out: &mut _| self.encode_word(vocab, part, &mut merger, out);
+                    cache.encode(part, out.ids, encode);
+                }
+            }
             rest = after;
         }
+    }
+
+    /// Whether some text becomes no token at all.
+    pub(super) fn loses_text(&self, vocab: &Vocab) -> bool {
+        let is_lost = missing(&self.bytes) > 0 && vocab.unknown.is_none();
+        is_lost || self.remove_extra_whitespaces
     }
 
     fn encode_word(&self, vocab: &Vocab, word: &str, merger: &mut Merger, out: &mut Vec<u32>) {

@@ -40,6 +40,7 @@ pub fn systemd(wanted: &Wanted) -> String {
          RestartSec=2\n\
          KillMode=mixed\n\
          TimeoutStopSec=20\n\
+         OOMPolicy=continue\n\
          LimitNOFILE=65536\n\
          LimitMEMLOCK=infinity\n\
          NoNewPrivileges=yes\n\

@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 
 use super::answers::Answers;
 use super::error::at;
-use super::fields::Fields;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::http::error::ApiError;
@@ -32,8 +31,7 @@ pub(super) async fn create(
     request: Request,
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
-    let fields: Fields = app.intake.read_json(request).await?;
-    let asked = ResponseRequest::read(fields)?;
+    let asked = app.intake.read_as(request, ResponseRequest::read).await?;
     let completion = caller.asks(&app, asked.completion).await?;
     let answer = app.completer.start(completion).await.map_err(at("input"))?;
     let answers = Answers::new(vec![answer], 1);
@@ -56,8 +54,8 @@ pub(super) async fn count(
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
     let caller = Caller::of(&app, &request);
-    let fields: Fields = app.intake.read_json(request).await?;
-    let asked = caller.asks(&app, ResponseRequest::read(fields)?.completion).await?;
+    let asked = app.intake.read_as(request, ResponseRequest::read).await?;
+    let asked = caller.asks(&app, asked.completion).await?;
     let tokens = app.completer.count_tokens(&asked.model, asked.prompt).await;
     let tokens = tokens.map_err(at("input"))?;
     Ok(Json(json!({"object": "response.input_tokens", "input_tokens": tokens})))

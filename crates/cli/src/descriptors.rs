@@ -1,0 +1,34 @@
+//! How many files and connections this process may have open.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// What macOS takes at most, whatever it says (`OPEN_MAX`).
+const OPEN_MAX: u64 = 10_240;
+
+/// Raises the limit to what the system lets this user have, and says what it is then: 256 and 1024
+/// are meant for programs of one user.
+pub fn raise() -> usize {
+    let before = getrlimit(Resource::Nofile);
+    for wanted in [before.maximum, Some(before.maximum.unwrap_or(OPEN_MAX).min(OPEN_MAX))] {
+        let raised = Rlimit { current: wanted, ..before };
+        // No harm if it cannot be: there are fewer connections then.
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            break;
+        }
+    }
+    let now = getrlimit(Resource::Nofile).current;
+    now.and_then(|now| usize::try_from(now).ok()).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_hard_limit_gives_is_taken() {
+        let raised = raise();
+        let limit = getrlimit(Resource::Nofile);
+        assert_eq!(limit.current, limit.maximum.or(limit.current));
+        assert_eq!(limit.current.map(|now| now as usize).unwrap_or(usize::MAX), raised);
+    }
+}

@@ -1,0 +1,74 @@
+//! Whether a request is the node's owner's: what it may do to models on the disk and in memory.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, header};
+
+use super::Ends;
+use super::error::ApiError;
+use super::guard::is_local;
+use super::keys::{Shown, check_bearer};
+use crate::config::ServeConfig;
+
+/// Whether the client's end of a connection on this machine, `(client, server)`, is a process of
+/// the user who runs this node. It may look at files, and says no where it cannot tell.
+#[derive(Clone)]
+pub struct OwnProcess(Arc<dyn Fn(SocketAddr, SocketAddr) -> bool + Send + Sync>);
+
+impl OwnProcess {
+    pub fn new(is_own: impl Fn(SocketAddr, SocketAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_own))
+    }
+}
+
+impl fmt::Debug for OwnProcess {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("OwnProcess")
+    }
+}
+
+/// What a request has to show that it is the owner's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Claim {
+    Token,
+    /// To come from a program on this machine, which may be his.
+    Program(Ends),
+    Nothing,
+}
+
+impl Claim {
+    /// A browser is a program of its user's, and the page in it is not: pages need the token.
+    pub fn of(config: &ServeConfig, ends: Ends, headers: &HeaderMap) -> Self {
+        let is_page =
+            headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+        if check_bearer(headers, &config.admin_token) == Shown::Right {
+            Self::Token
+        } else if is_local(ends, headers) && !is_page {
+            Self::Program(ends)
+        } else {
+            Self::Nothing
+        }
+    }
+
+    pub async fn is_owners(self, config: &ServeConfig) -> bool {
+        match (self, config.own_process.clone()) {
+            (Self::Token, _) => true,
+            (Self::Program(ends), Some(OwnProcess(is_own))) => {
+                let look = move || is_own(ends.client, ends.server);
+                tokio::task::spawn_blocking(look).await.unwrap_or(false)
+            }
+            (Self::Program(_) | Self::Nothing, _) => false,
+        }
+    }
+}
+
+/// 403: what only the owner may do.
+pub(crate) fn not_the_owners(what: &str) -> ApiError {
+    let message = format!(
+        "{what} by the node's owner only: from a program of the user who runs it, on its own \
+         machine and not in a browser, or with the admin token as \"Authorization: Bearer TOKEN\""
+    );
+    ApiError::forbidden("not_the_owner", message)
+}
