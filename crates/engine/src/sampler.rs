@@ -37,7 +37,8 @@ pub struct Sampler {
     probabilities: Vec<f32>,
 }
 
-/// The logits hold NaN or +infinity: the model's weights or a kernel are broken.
+/// The logits hold NaN or infinity: the model's weights or a kernel are broken. What goes wrong
+/// before becomes NaN and stays so: `kernels` keeps it in every function that would hide it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the model computed a logit that is not a number. Its file is probably damaged; fetch it again"
@@ -49,17 +50,17 @@ impl Sampler {
     /// [`by`](crate::logits::Wanted::by) this request asks for, or all.
     ///
     /// # Errors
-    /// A logit is NaN or the largest is not finite.
+    /// A logit is infinite or not a number.
     pub fn sample(
         &mut self,
         logits: Logits<'_>,
         draw: &Draw<'_>,
     ) -> Result<AnswerToken, NotFinite> {
         let Logits::All(raw) = logits else { return Ok(self.choose(logits, draw)?.into()) };
+        check_finite(raw)?;
         let token = match is_adjusted(draw.request, draw.answer.len()) {
             false => self.choose(logits, draw)?,
             true => {
-                argmax(raw)?;
                 let mut adjusted = std::mem::take(&mut self.adjusted);
                 adjusted.clear();
                 adjusted.extend_from_slice(raw);
@@ -156,7 +157,16 @@ impl Sampler {
     }
 }
 
-/// The token with the largest logit.
+/// That these are all numbers, as a model without damage computes them.
+///
+/// # Errors
+/// One is infinite or not a number.
+pub(crate) fn check_finite(numbers: &[f32]) -> Result<(), NotFinite> {
+    let is_finite = numbers.iter().fold(true, |finite, number| finite & number.is_finite());
+    is_finite.then_some(()).ok_or(NotFinite)
+}
+
+/// The token with the largest logit, of which some may be masked by minus infinity.
 fn argmax(logits: &[f32]) -> Result<Token, NotFinite> {
     let mut best = (0, f32::NEG_INFINITY);
     for (token, logit) in (0..).zip(logits) {

@@ -1,7 +1,7 @@
 //! The gates of gated feed-forward layers: `out = f(gate) * up`, element by element.
 
 use crate::isa::{Isa, Kernel, run};
-use crate::math::{sigmoid, tanh};
+use crate::math::{sigmoid, tainted, tanh};
 use crate::norm::{load_padded, store_part};
 use crate::pool::Pool;
 use crate::rows::for_each_run;
@@ -124,9 +124,21 @@ impl Kernel for Gated<'_> {
 }
 
 impl Activation {
-    /// `activation(gate) * up`.
+    /// `activation(gate) * up`, which is finite only if both are: a bad weight must not vanish in
+    /// a function that saturates.
     #[inline(always)]
     pub(crate) fn of<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
+        let value = self.value(s, gate, up);
+        match self {
+            // They multiply with both, or taint what they limit.
+            Self::Silu | Self::Gelu | Self::Situ { .. } => value,
+            Self::Sigmoid | Self::SquaredRelu => tainted(s, value, gate),
+            _ => tainted(s, tainted(s, value, gate), up),
+        }
+    }
+
+    #[inline(always)]
+    fn value<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
         match self {
             Self::Silu => s.mul(s.mul(gate, sigmoid(s, gate)), up),
             Self::Gelu => s.mul(gelu(s, gate), up),
@@ -160,10 +172,10 @@ impl Activation {
     }
 }
 
-/// `beta * tanh(x / beta)`.
+/// `beta * tanh(x / beta)`; of infinity "not a number".
 #[inline(always)]
 fn limited<S: Simd>(s: S, x: S::F, beta: f32) -> S::F {
-    s.mul(tanh(s, s.mul(x, s.splat(1.0 / beta))), s.splat(beta))
+    tainted(s, s.mul(tanh(s, s.mul(x, s.splat(1.0 / beta))), s.splat(beta)), x)
 }
 
 /// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³))).

@@ -6,6 +6,7 @@
 //! banked, the row's own last, by plain multiplications and additions.
 
 use crate::isa::{Isa, Kernel, run};
+use crate::math::finite;
 use crate::norm::{product, scale_of};
 use crate::pool::Pool;
 use crate::routing::softmax;
@@ -40,7 +41,7 @@ pub fn read_banks(
         let streams = banked.chain([&x[row * width..][..width]]);
         let mut scores = [0.0; BANKS_MAX + 1];
         for (found, x) in scores.iter_mut().zip(streams.clone()) {
-            *found = run(isa, Score { x, score, eps });
+            *found = finite(run(isa, Score { x, score, eps }));
         }
         softmax(&mut scores[..=used]);
         // SAFETY: the row lies inside `out`, and no other task has it.

@@ -49,7 +49,7 @@ fn gate(product: f32) -> f32 {
     let root = product.abs().max(LEAST).sqrt();
     let mut gate = [if product == 0.0 { 0.0 } else { root.copysign(product) }];
     sigmoid_in_place(&mut gate);
-    gate[0]
+    if product.is_finite() { gate[0] } else { f32::NAN }
 }
 
 struct Dot<'a> {

@@ -191,7 +191,15 @@ impl Kernel for NormaliseInPlace<'_> {
 /// What a row is multiplied with: `1 / sqrt(mean(x²) + eps)`.
 #[inline(always)]
 pub(crate) fn scale_of<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
-    1.0 / (squares(s, x) / x.len() as f32 + eps).sqrt()
+    inverse_rms(squares(s, x), x.len(), eps)
+}
+
+/// `1 / sqrt(squares / count + eps)`, the `squares` being a sum of so many. Not a number if that sum
+/// is infinite: a factor of zero would make zeros of numbers that are too large.
+#[inline(always)]
+pub fn inverse_rms(squares: f32, count: usize, eps: f32) -> f32 {
+    let mean = squares / count as f32 + eps;
+    if mean < f32::INFINITY { 1.0 / mean.sqrt() } else { f32::NAN }
 }
 
 /// The sum of a row's squares.

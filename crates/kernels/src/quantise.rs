@@ -86,10 +86,13 @@ fn load<S: Simd>(s: S, x: &[f32]) -> Columns<S> {
 /// will be read next, which is asked for meanwhile.
 #[inline(always)]
 fn quantise<S: Simd, T: Tile>(s: S, x: &Columns<S>, next: *const f32) -> [S::I; LANES] {
-    let mut top = s.abs(x[0]);
+    // Of positive floats the order is that of their bits, infinity and "not a number" above all
+    // others: what is not finite makes a scale that is not a number, and so are all products.
+    let mut top = s.cast_i(s.abs(x[0]));
     for x in &x[1..] {
-        top = s.max(top, s.abs(*x));
+        top = s.max_i(top, s.cast_i(s.abs(*x)));
     }
+    let top = s.cast_f(top);
     let smallest = s.splat(SMALLEST_MAX);
     let inverse_top = s.keep_from(s.div(s.splat(1.0), top), top, smallest);
     let steps = best_steps(s, x, next, inverse_top);
