@@ -270,6 +270,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_finite_is_not_finite_after_any_gate() {
+        let (alpha, limit) = (1.702, 7.0);
+        let activations = [
+            Activation::Silu,
+            Activation::Gelu,
+            Activation::ClampedSwiglu { alpha, limit },
+            Activation::Sigmoid,
+            Activation::LimitedSilu { limit },
+            Activation::SiluOfLimited { limit },
+            Activation::Situ { beta: 1.5, linear_beta: None },
+            Activation::Situ { beta: 1.5, linear_beta: Some(2.0) },
+            Activation::SquaredRelu,
+        ];
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for isa in Isa::available() {
+                for activation in activations {
+                    for (gate, up) in [(bad, 0.5), (0.5, bad)] {
+                        let mut gate = [gate; 19];
+                        run(isa, Gated { activation, gate: &mut gate, up: &[up; 19] });
+                        let vanished = gate.iter().any(|x| x.is_finite());
+                        assert!(!vanished, "{activation:?} of {bad} on {}", isa.name());
+                    }
+                }
+                let mut logits = [bad; 19];
+                run(isa, SoftCap { x: &mut logits, cap: 30.0 });
+                assert!(logits.iter().all(|x| x.is_nan()), "{bad} on {}", isa.name());
+            }
+        }
+    }
+
+    #[test]
     fn any_length_is_covered() {
         let pool = Pool::new(2).unwrap();
         for len in [0, 1, 17, RUN, 9 * RUN + 3] {

@@ -140,6 +140,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_a_number_stays_none() {
+        let functions: [fn([f32; 16]) -> [f32; 16]; 6] = [
+            |x| exp(Scalar, x),
+            |x| exp2(Scalar, x),
+            |x| tanh(Scalar, x),
+            |x| sigmoid(Scalar, x),
+            |x| softplus(Scalar, x),
+            |x| silu(Scalar, x),
+        ];
+        for function in functions {
+            assert!(function([f32::NAN; 16])[0].is_nan() && function([-f32::NAN; 16])[0].is_nan());
+        }
+        for infinity in [f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(tainted(Scalar, [1.0; 16], [infinity; 16])[0].is_nan());
+        }
+        assert_eq!(tainted(Scalar, [-0.0; 16], [-1.0; 16])[0].to_bits(), (-0.0_f32).to_bits());
+    }
+
+    #[test]
     fn softplus_and_silu_are_close_over_their_range() {
         let mut last = 0.0;
         for step in -12000..=12000 {

@@ -294,6 +294,27 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_is_not_finite_leaves_its_tile_no_scale() {
+        let healthy = floats(&mut Rng::with_seed(9), 3 * TILE_COLS);
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for (at, isa) in (0..healthy.len())
+                .flat_map(|at| Isa::available().into_iter().map(move |isa| (at, isa)))
+            {
+                let mut x = healthy.clone();
+                x[at] = bad;
+                let due: Vec<bool> = (0..3).map(|tile| tile == at / TILE_COLS).collect();
+                let few = quantised::<SkinnyTile>(isa, &x);
+                let found = few.iter().map(|tile| tile.scale.is_nan() && tile.scaled_sum.is_nan());
+                assert_eq!(found.collect::<Vec<_>>(), due, "{bad} at {at} on {}", isa.name());
+                let many = quantised::<GemmTile>(isa, &x);
+                let sums = |tile: &GemmTile| tile.scaled_sums.iter().all(|sum| sum.is_nan());
+                let found = many.iter().map(|tile| tile.scale.is_nan() && sums(tile));
+                assert_eq!(found.collect::<Vec<_>>(), due, "{bad} at {at} on {}", isa.name());
+            }
+        }
+    }
+
+    #[test]
     fn less_is_left_than_by_127_steps() {
         let x = floats(&mut Rng::with_seed(7), 512 * TILE_COLS);
         let tiles: Vec<SkinnyTile> = quantised(Isa::Scalar, &x);
