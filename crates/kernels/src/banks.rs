@@ -111,6 +111,22 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_that_is_not_finite_leaves_nothing_that_is() {
+        let pool = Pool::new(1).unwrap();
+        let (x, score) = (numbers(WIDTH, 1.9), numbers(WIDTH, 0.01));
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for part in 0..3 {
+                let mut parts = [x.clone(), numbers(WIDTH, 0.7), score.clone()];
+                parts[part][40] = bad;
+                let [x, banks, score] = &parts;
+                let mut out = vec![0.0; WIDTH];
+                read_banks(&pool, (banks, 1), x, score, EPS, &mut out);
+                assert!(out.iter().all(|out| out.is_nan()), "{bad} in {part}");
+            }
+        }
+    }
+
+    #[test]
     fn what_is_read_is_weighed_by_the_scores() {
         let (rows, places, used) = (3, 4, 2);
         let pool = Pool::new(2).unwrap();

@@ -71,6 +71,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_product_that_is_not_finite_has_no_gate() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(gate(bad).is_nan(), "{bad}");
+        }
+    }
+
+    #[test]
     fn gates_are_close_to_their_formula() {
         const WIDTH: usize = 37;
         let numbers = |len: usize, step: f32| -> Vec<f32> {

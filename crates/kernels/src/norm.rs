@@ -317,6 +317,19 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_are_too_large_or_not_finite_do_not_become_zeros() {
+        let pool = Pool::new(1).unwrap();
+        for bad in [1e30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let (mut x, mut out) = ([1.0; 40], [0.0; 40]);
+            x[17] = bad;
+            rms_norm(&pool, &x, &[1.0; 40], 1e-5, &mut out);
+            assert!(out.iter().all(|out| out.is_nan()), "{bad}: {out:?}");
+            layer_norm(&pool, &x, &[1.0; 40], 1e-5, &mut out);
+            assert!(out.iter().all(|out| out.is_nan()), "{bad}: {out:?}");
+        }
+    }
+
+    #[test]
     fn every_instruction_set_adds_alike() {
         let x: Vec<f32> = (0..75).map(|i| (i as f32).sin()).collect();
         let y: Vec<f32> = (0..75).map(|i| (i as f32).cos() * 3.0).collect();

@@ -256,6 +256,31 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_is_not_finite_leaves_no_weight_of_its_kind() {
+        let count = 4;
+        let matrix = MatrixMix {
+            count,
+            rounds: 3,
+            eps: 1e-6,
+            scale: [1.0; 3],
+            base: vec![0.1; (2 + count) * count],
+        };
+        let (matrix, gates) = (StreamMix::Matrix(matrix), StreamMix::Gates { count });
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for at in 0..(2 + count) * count {
+                let mut weights = [0.5; 24];
+                weights[at] = bad;
+                matrix.weigh(&mut weights);
+                let kind = if at < 2 * count { at..at + 1 } else { 2 * count..24 };
+                assert!(weights[kind].iter().all(|weight| weight.is_nan()), "{bad} at {at}");
+            }
+            let mut weights = [0.5, bad, 0.5, 0.5];
+            gates.weigh(&mut weights);
+            assert!(weights[1].is_nan() && weights[0].is_finite(), "{weights:?}");
+        }
+    }
+
+    #[test]
     fn gates_leave_a_mean_and_what_is_given_is_weighed() {
         let (pool, mix) = (Pool::new(2).unwrap(), StreamMix::Gates { count: 2 });
         let mut weights = [0.0, 2.0, -2.0, 0.0];
