@@ -83,7 +83,7 @@ impl Sampler {
         let best = match logits {
             Logits::All(logits) => argmax(logits)?,
             Logits::Top(top) => match top.first() {
-                Some(best) if best.logit.is_finite() => best.token,
+                Some(best) if top.iter().all(|one| one.logit.is_finite()) => best.token,
                 _ => return Err(NotFinite),
             },
             Logits::Hidden(_) => return Err(NotFinite),

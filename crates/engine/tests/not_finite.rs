@@ -93,6 +93,10 @@ impl Damaged {
     /// The same with a bad number in one column of some rows. `None`: the tensor has no place for
     /// one.
     fn of(name: &str, tensor: &TensorInfo, bad: f32, rows: Rows) -> Option<Self> {
+        // Every scale of the latter is a finite number.
+        if [TensorType::I32, TensorType::MXFP4].contains(&tensor.ty) {
+            return None;
+        }
         let mut model = Self::healthy(name);
         let (row_bytes, all) = (tensor.row_bytes(), tensor.rows());
         let unit = tensor.ty.block_bytes();
@@ -103,32 +107,28 @@ impl Damaged {
         };
         for row in rows {
             let at = tensor.range.start as usize + row * row_bytes + column;
-            put(tensor.ty, &mut model.bytes[at..at + unit], bad)?;
+            put(tensor.ty, &mut model.bytes[at..at + unit], bad);
         }
         Some(model)
     }
 }
 
 /// Writes a bad number, or the scale of a block.
-fn put(ty: TensorType, block: &mut [u8], bad: f32) -> Option<()> {
+fn put(ty: TensorType, block: &mut [u8], bad: f32) {
     let half = match bad {
         bad if bad.is_nan() => 0x7e00_u16,
         bad if bad > 0.0 => 0x7c00,
         _ => 0xfc00,
     };
     let scale = match ty {
-        TensorType::F32 => return Some(block.copy_from_slice(&bad.to_le_bytes())),
-        TensorType::BF16 => {
-            return Some(block.copy_from_slice(&bad.to_le_bytes()[2..]));
-        }
-        TensorType::I32 | TensorType::MXFP4 => return None,
+        TensorType::F32 => return block.copy_from_slice(&bad.to_le_bytes()),
+        TensorType::BF16 => return block.copy_from_slice(&bad.to_le_bytes()[2..]),
         TensorType::Q2_K => 80,
         TensorType::Q3_K => 108,
         TensorType::Q6_K => 208,
         _ => 0,
     };
     block[scale..scale + 2].copy_from_slice(&half.to_le_bytes());
-    Some(())
 }
 
 fn start(model: Damaged, ranks: usize, cache_type: CacheType, wire_type: WireType) -> Local {

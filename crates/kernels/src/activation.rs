@@ -124,55 +124,53 @@ impl Kernel for Gated<'_> {
 }
 
 impl Activation {
-    /// `activation(gate) * up`, which is finite only if both are: a bad weight must not vanish in
-    /// a function that saturates.
+    /// `activation(gate) * up`, which is finite only if both are: what a bad weight makes must not
+    /// vanish in a function that saturates.
     #[inline(always)]
     pub(crate) fn of<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
-        let value = self.value(s, gate, up);
-        match self {
-            // They multiply with both, or taint what they limit.
-            Self::Silu | Self::Gelu | Self::Situ { .. } => value,
-            Self::Sigmoid | Self::SquaredRelu => tainted(s, value, gate),
-            _ => tainted(s, tainted(s, value, gate), up),
-        }
-    }
-
-    #[inline(always)]
-    fn value<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
         match self {
             Self::Silu => s.mul(s.mul(gate, sigmoid(s, gate)), up),
             Self::Gelu => s.mul(gelu(s, gate), up),
-            Self::Sigmoid => s.mul(sigmoid(s, gate), up),
+            Self::Sigmoid => s.mul(tainted(s, sigmoid(s, gate), gate), up),
             Self::SquaredRelu => {
-                let positive = s.max(gate, s.splat(0.0));
+                let positive = tainted(s, s.max(gate, s.splat(0.0)), gate);
                 s.mul(s.mul(positive, positive), up)
             }
             Self::LimitedSilu { limit } => {
-                let (top, bottom) = (s.splat(limit), s.splat(-limit));
-                let gate = s.min(s.mul(gate, sigmoid(s, gate)), top);
-                s.mul(gate, s.max(s.min(up, top), bottom))
+                let gate = at_most(s, s.mul(gate, sigmoid(s, gate)), limit);
+                s.mul(gate, clamped(s, up, limit))
             }
             Self::SiluOfLimited { limit } => {
-                let (top, bottom) = (s.splat(limit), s.splat(-limit));
-                let gate = s.min(gate, top);
-                s.mul(s.mul(gate, sigmoid(s, gate)), s.max(s.min(up, top), bottom))
+                let gate = at_most(s, gate, limit);
+                s.mul(s.mul(gate, sigmoid(s, gate)), clamped(s, up, limit))
             }
             Self::Situ { beta, linear_beta } => {
                 let gate = s.mul(limited(s, gate, beta), sigmoid(s, gate));
                 s.mul(gate, linear_beta.map_or(up, |beta| limited(s, up, beta)))
             }
             Self::ClampedSwiglu { alpha, limit } => {
-                let (top, bottom) = (s.splat(limit), s.splat(-limit));
-                let gate = s.min(gate, top);
-                let up = s.max(s.min(up, top), bottom);
+                let gate = at_most(s, gate, limit);
                 let gate = s.mul(gate, sigmoid(s, s.mul(gate, s.splat(alpha))));
-                s.mul(gate, s.add(up, s.splat(1.0)))
+                s.mul(gate, s.add(clamped(s, up, limit), s.splat(1.0)))
             }
         }
     }
 }
 
-/// `beta * tanh(x / beta)`; of infinity "not a number".
+/// `min(x, limit)`; of infinity "not a number", as the two below.
+#[inline(always)]
+fn at_most<S: Simd>(s: S, x: S::F, limit: f32) -> S::F {
+    tainted(s, s.min(x, s.splat(limit)), x)
+}
+
+/// `clamp(x, -limit, limit)`.
+#[inline(always)]
+fn clamped<S: Simd>(s: S, x: S::F, limit: f32) -> S::F {
+    let (top, bottom) = (s.splat(limit), s.splat(-limit));
+    tainted(s, s.max(s.min(x, top), bottom), x)
+}
+
+/// `beta * tanh(x / beta)`.
 #[inline(always)]
 fn limited<S: Simd>(s: S, x: S::F, beta: f32) -> S::F {
     tainted(s, s.mul(tanh(s, s.mul(x, s.splat(1.0 / beta))), s.splat(beta)), x)
