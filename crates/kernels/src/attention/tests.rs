@@ -297,11 +297,10 @@ fn what_is_not_finite_is_seen_by_those_who_see_it_alone() {
     };
     for (kind, shape) in kinds.iter().flat_map(|kind| shapes.iter().map(move |s| (*kind, s))) {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            for (isa, part, at) in Isa::available()
-                .into_iter()
-                .flat_map(|isa| [0, 3, 63, 64, 69].map(|at| (isa, at)))
-                .flat_map(|(isa, at)| [0, 1, 2].map(|part| (isa, part, at)))
+            for (isa, part) in
+                Isa::available().into_iter().flat_map(|isa| [0, 1, 2].map(|part| (isa, part)))
             {
+                let at = [0, 3, 63, 64, 68][rng.usize(..5)];
                 let what = format!("{bad} in {part} of {at}, {kind}, {}", isa.name());
                 let mut parts = [k.clone(), v.clone(), q.clone()];
                 parts[part][at * DIM + rng.usize(..DIM)] = bad;
@@ -309,7 +308,7 @@ fn what_is_not_finite_is_seen_by_those_who_see_it_alone() {
                 let mut cache = new(kind);
                 cache.store(&pool, &[0, 1], 0, bad_k, bad_v);
                 let is_row = |row: usize| if part == 2 { row == at } else { row >= at };
-                for row in (0..ROWS).filter(|row| is_row(*row)) {
+                for row in [at, at + 1].into_iter().filter(|row| is_row(*row)) {
                     let out = attend(isa, &cache, shape, row, &bad_q[row * DIM..][..DIM]);
                     assert!(!out.iter().all(|out| out.is_finite()), "row {row}: {what}");
                 }
