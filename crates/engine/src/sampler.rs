@@ -226,9 +226,8 @@ mod tests {
         let mut sampler = Sampler::default();
         let greedy = Sampling::default();
         assert_eq!(sample(&mut sampler, &[1.0, 3.0, 3.0], &greedy, 0), Ok(1));
-        let masked = [f32::NEG_INFINITY, -2.0];
-        assert_eq!(sample(&mut sampler, &masked, &greedy, 0), Ok(1));
-        for broken in [[f32::NAN, 1.0], [f32::INFINITY, 1.0], [f32::NEG_INFINITY; 2]] {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let broken = [bad, 1.0];
             assert_eq!(sample(&mut sampler, &broken, &greedy, 0), Err(NotFinite), "{broken:?}");
         }
     }
