@@ -194,8 +194,8 @@ pub(crate) fn scale_of<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
     inverse_rms(squares(s, x), x.len(), eps)
 }
 
-/// `1 / sqrt(squares / count + eps)`, the `squares` being a sum of so many. Not a number if that sum
-/// is infinite: a factor of zero would make zeros of numbers that are too large.
+/// `1 / sqrt(squares / count + eps)`, `squares` being a sum of `count`. Not a number if that sum is
+/// infinite: a factor of zero would make zeros of numbers that are too large.
 #[inline(always)]
 pub fn inverse_rms(squares: f32, count: usize, eps: f32) -> f32 {
     let mean = squares / count as f32 + eps;
