@@ -45,6 +45,6 @@ impl GroupNorm {
     /// What the heads of a group are multiplied with; `squares` begins with theirs.
     fn scale(&self, squares: &[f32], eps: f32) -> f32 {
         let sum: f32 = squares[..self.group_heads].iter().sum();
-        1.0 / (sum / (self.group_heads * self.head_dim) as f32 + eps).sqrt()
+        kernels::inverse_rms(sum, self.group_heads * self.head_dim, eps)
     }
 }

@@ -80,6 +80,9 @@ impl Routes {
     /// for the choice but not for the weights (DeepSeek-V3); `scales`, as many, multiply the
     /// weights in the end (Gemma 4). `experts`, `[rows, rule.used]`: those of each row, where its
     /// scores do not decide, but only make weights (DeepSeek V4).
+    ///
+    /// A row with a logit or a biased score that is infinite or not a number has weights that are
+    /// not numbers: it would go to other experts than it should.
     pub fn route(
         &mut self,
         rule: &RoutingRule,
@@ -92,7 +95,12 @@ impl Routes {
         self.weighs_inputs = rule.weighs_inputs;
         for (row, logits) in logits.chunks_exact(rule.experts).enumerate() {
             let experts = experts.map(|experts| &experts[row * rule.used..][..rule.used]);
+            let first = self.routes.len();
             self.route_row(rule, row as u32, logits, bias, experts);
+            let biases = bias.iter().copied().flatten();
+            if !logits.iter().chain(biases).all(|number| number.is_finite()) {
+                self.routes[first..].iter_mut().for_each(|route| route.weight = f32::NAN);
+            }
         }
         if let Some(scales) = scales {
             self.routes.iter_mut().for_each(|route| route.weight *= scales[route.expert as usize]);
@@ -295,6 +303,34 @@ mod tests {
         let found = route(&rule, &[-1.0, -1.01, -2.0, -3.0], None);
         let part = 1.0 / (1.0 + (-0.01_f32).exp());
         assert_close(&found, &[(0, 0, part), (1, 0, 1.0)]);
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_leaves_no_weight() {
+        let gatings = [
+            Gating::Softmax,
+            Gating::Sigmoid,
+            Gating::SoftmaxOfChosen,
+            Gating::SparseMixer,
+            Gating::SigmoidOfChosen,
+            Gating::SqrtSoftplus,
+        ];
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for (gating, at) in gatings.iter().flat_map(|gating| (0..4).map(move |at| (gating, at)))
+            {
+                let rule = RoutingRule { gating: *gating, groups: 2, ..RULE };
+                let (good, mut broken) = ([0.5, 3.0, 1.0, 2.0], [0.5, 3.0, 1.0, 2.0]);
+                broken[at] = bad;
+                for (logits, bias) in [(broken, good), (good, broken)] {
+                    let found = route(&rule, &logits, Some(&bias));
+                    assert_eq!(found.len(), 2);
+                    assert!(found.iter().all(|(.., weight)| weight.is_nan()), "{rule:?} {found:?}");
+                }
+            }
+        }
+        let mut routes = Routes::default();
+        routes.add_shared(4, 2, Some(&[f32::NEG_INFINITY, f32::NAN]));
+        assert!(routes.routes().iter().all(|route| route.weight.is_nan()));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::grammars::Grammars;
 use crate::logits::Logits;
 use crate::meter::{Meter, TELL_INTERVAL};
 use crate::pipeline::Pipeline;
-use crate::sampler::{Draw, NotFinite, Sampler};
+use crate::sampler::{Draw, NotFinite, Sampler, check_finite};
 use crate::scheduler::{Refused, Scheduler};
 use crate::step::Output;
 use crate::{EngineError, Rank};
@@ -230,7 +230,7 @@ impl Requests {
     fn commit(&mut self, output: Output, logits: Logits<'_>, report: &mut impl FnMut(WorkerEvent)) {
         let id = output.request;
         let done = match logits {
-            Logits::Hidden(hidden) => Ok(self.embed(output, hidden)),
+            Logits::Hidden(hidden) => self.embed(output, hidden),
             _ => self.draw(output, logits, report),
         };
         match done {
@@ -248,15 +248,20 @@ impl Requests {
     }
 
     /// The request's account, if this is the last of the hidden states that make its embedding.
-    fn embed(&mut self, output: Output, hidden: &[f32]) -> Option<Generation> {
+    fn embed(&mut self, output: Output, hidden: &[f32]) -> Result<Option<Generation>, DrawError> {
         // One that was cancelled meanwhile is not known any more.
         if !self.scheduler.knows(output.request) {
-            return None;
+            return Ok(None);
         }
+        check_finite(hidden)?;
         self.embeddings.add(output, hidden);
-        self.scheduler.progress(output)?;
-        let done = self.scheduler.stop(output.request, Instant::now())?;
-        Some(Generation { embedding: Some(self.embeddings.take(output.request)), ..done })
+        if self.scheduler.progress(output).is_none() {
+            return Ok(None);
+        }
+        let done = self.scheduler.stop(output.request, Instant::now());
+        let embedding =
+            |done| Generation { embedding: Some(self.embeddings.take(output.request)), ..done };
+        Ok(done.map(embedding))
     }
 
     /// The request's account, if it ends with the token that is drawn.

@@ -23,7 +23,7 @@ use crate::logits::{Logits, Wanted};
 use crate::pipeline::Pipeline;
 use crate::rank::RankOptions;
 use crate::ring::Ring;
-use crate::sampler::NotFinite;
+use crate::sampler::{NotFinite, check_finite};
 use crate::scheduler::Refused;
 use crate::step::{Output, Save, StateStep, StepSegment};
 use crate::{EngineError, Rank};
@@ -202,7 +202,8 @@ impl<B: Backend + 'static> Local<B> {
         for chunk in tokens.chunks(self.rank.limits().outputs_max) {
             for logits in self.add(chunk, Wanted::All, chunk.len())? {
                 match logits {
-                    Logits::All(logits) if logits.iter().all(|logit| *logit < f32::INFINITY) => {
+                    Logits::All(logits) => {
+                        check_finite(logits).map_err(EngineError::from)?;
                         read(logits)?;
                     }
                     _ => return Err(EngineError::from(NotFinite).into()),

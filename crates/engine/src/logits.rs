@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use protocol::{GenerateRequest, Token};
 
 use crate::results::OutputPart;
-use crate::sampler::is_adjusted;
+use crate::sampler::{check_finite, is_adjusted};
 
 /// The longest list of likeliest tokens; who wants more gets all logits.
 pub const TOP_MAX: u32 = 256;
@@ -36,7 +36,8 @@ pub struct Candidate {
 pub enum Logits<'a> {
     /// `[vocab]`.
     All(&'a [f32]),
-    /// The likeliest tokens, likeliest first. If any logit is not a number, the first is not.
+    /// The likeliest tokens, likeliest first. If any logit is infinite or not a number, the first
+    /// is not a number.
     Top(&'a [Candidate]),
     /// No logits: `[width]`.
     Hidden(&'a [f32]),
@@ -112,7 +113,7 @@ pub(crate) fn pick(
         Wanted::Top(count) => (count as usize).min(slice.len()),
     };
     candidates.clear();
-    if slice.iter().fold(false, |found, logit| found | logit.is_nan()) {
+    if check_finite(slice).is_err() {
         candidates.resize(count, Candidate { token: first as Token, logit: f32::NAN });
     } else {
         likeliest(slice, first, count, candidates);
@@ -229,8 +230,10 @@ mod tests {
     #[test]
     fn what_is_no_number_is_told() {
         for count in [1, 2] {
-            let found = picked(Wanted::Top(count), &[1.0, f32::NAN, 9.0], 4);
-            assert!(found.iter().all(|(_, logit)| logit.is_nan()), "{found:?}");
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let found = picked(Wanted::Top(count), &[1.0, bad, 9.0], 4);
+                assert!(found.iter().all(|(_, logit)| logit.is_nan()), "{found:?}");
+            }
         }
     }
 

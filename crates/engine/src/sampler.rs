@@ -37,7 +37,8 @@ pub struct Sampler {
     probabilities: Vec<f32>,
 }
 
-/// The logits hold NaN or +infinity: the model's weights or a kernel are broken.
+/// The logits hold NaN or infinity: the model's weights or a kernel are broken. What goes wrong
+/// before becomes NaN and stays so: `kernels` keeps it in every function that would hide it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the model computed a logit that is not a number. Its file is probably damaged; fetch it again"
@@ -49,17 +50,17 @@ impl Sampler {
     /// [`by`](crate::logits::Wanted::by) this request asks for, or all.
     ///
     /// # Errors
-    /// A logit is NaN or the largest is not finite.
+    /// A logit is infinite or not a number.
     pub fn sample(
         &mut self,
         logits: Logits<'_>,
         draw: &Draw<'_>,
     ) -> Result<AnswerToken, NotFinite> {
         let Logits::All(raw) = logits else { return Ok(self.choose(logits, draw)?.into()) };
+        check_finite(raw)?;
         let token = match is_adjusted(draw.request, draw.answer.len()) {
             false => self.choose(logits, draw)?,
             true => {
-                argmax(raw)?;
                 let mut adjusted = std::mem::take(&mut self.adjusted);
                 adjusted.clear();
                 adjusted.extend_from_slice(raw);
@@ -82,7 +83,7 @@ impl Sampler {
         let best = match logits {
             Logits::All(logits) => argmax(logits)?,
             Logits::Top(top) => match top.first() {
-                Some(best) if best.logit.is_finite() => best.token,
+                Some(best) if top.iter().all(|one| one.logit.is_finite()) => best.token,
                 _ => return Err(NotFinite),
             },
             Logits::Hidden(_) => return Err(NotFinite),
@@ -156,7 +157,16 @@ impl Sampler {
     }
 }
 
-/// The token with the largest logit.
+/// That these are all numbers, as a model without damage computes them.
+///
+/// # Errors
+/// One is infinite or not a number.
+pub(crate) fn check_finite(numbers: &[f32]) -> Result<(), NotFinite> {
+    let is_finite = numbers.iter().fold(true, |finite, number| finite & number.is_finite());
+    is_finite.then_some(()).ok_or(NotFinite)
+}
+
+/// The token with the largest logit, of which some may be masked by minus infinity.
 fn argmax(logits: &[f32]) -> Result<Token, NotFinite> {
     let mut best = (0, f32::NEG_INFINITY);
     for (token, logit) in (0..).zip(logits) {
@@ -216,9 +226,8 @@ mod tests {
         let mut sampler = Sampler::default();
         let greedy = Sampling::default();
         assert_eq!(sample(&mut sampler, &[1.0, 3.0, 3.0], &greedy, 0), Ok(1));
-        let masked = [f32::NEG_INFINITY, -2.0];
-        assert_eq!(sample(&mut sampler, &masked, &greedy, 0), Ok(1));
-        for broken in [[f32::NAN, 1.0], [f32::INFINITY, 1.0], [f32::NEG_INFINITY; 2]] {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let broken = [bad, 1.0];
             assert_eq!(sample(&mut sampler, &broken, &greedy, 0), Err(NotFinite), "{broken:?}");
         }
     }

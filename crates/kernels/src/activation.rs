@@ -1,7 +1,7 @@
 //! The gates of gated feed-forward layers: `out = f(gate) * up`, element by element.
 
 use crate::isa::{Isa, Kernel, run};
-use crate::math::{sigmoid, tanh};
+use crate::math::{sigmoid, tainted, tanh};
 use crate::norm::{load_padded, store_part};
 use crate::pool::Pool;
 use crate::rows::for_each_run;
@@ -124,46 +124,56 @@ impl Kernel for Gated<'_> {
 }
 
 impl Activation {
-    /// `activation(gate) * up`.
+    /// `activation(gate) * up`, which is finite only if both are: what a bad weight makes must not
+    /// vanish in a function that saturates.
     #[inline(always)]
     pub(crate) fn of<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
         match self {
             Self::Silu => s.mul(s.mul(gate, sigmoid(s, gate)), up),
             Self::Gelu => s.mul(gelu(s, gate), up),
-            Self::Sigmoid => s.mul(sigmoid(s, gate), up),
+            Self::Sigmoid => s.mul(tainted(s, sigmoid(s, gate), gate), up),
             Self::SquaredRelu => {
-                let positive = s.max(gate, s.splat(0.0));
+                let positive = tainted(s, s.max(gate, s.splat(0.0)), gate);
                 s.mul(s.mul(positive, positive), up)
             }
             Self::LimitedSilu { limit } => {
-                let (top, bottom) = (s.splat(limit), s.splat(-limit));
-                let gate = s.min(s.mul(gate, sigmoid(s, gate)), top);
-                s.mul(gate, s.max(s.min(up, top), bottom))
+                let gate = at_most(s, s.mul(gate, sigmoid(s, gate)), limit);
+                s.mul(gate, clamped(s, up, limit))
             }
             Self::SiluOfLimited { limit } => {
-                let (top, bottom) = (s.splat(limit), s.splat(-limit));
-                let gate = s.min(gate, top);
-                s.mul(s.mul(gate, sigmoid(s, gate)), s.max(s.min(up, top), bottom))
+                let gate = at_most(s, gate, limit);
+                s.mul(s.mul(gate, sigmoid(s, gate)), clamped(s, up, limit))
             }
             Self::Situ { beta, linear_beta } => {
                 let gate = s.mul(limited(s, gate, beta), sigmoid(s, gate));
                 s.mul(gate, linear_beta.map_or(up, |beta| limited(s, up, beta)))
             }
             Self::ClampedSwiglu { alpha, limit } => {
-                let (top, bottom) = (s.splat(limit), s.splat(-limit));
-                let gate = s.min(gate, top);
-                let up = s.max(s.min(up, top), bottom);
+                let gate = at_most(s, gate, limit);
                 let gate = s.mul(gate, sigmoid(s, s.mul(gate, s.splat(alpha))));
-                s.mul(gate, s.add(up, s.splat(1.0)))
+                s.mul(gate, s.add(clamped(s, up, limit), s.splat(1.0)))
             }
         }
     }
 }
 
+/// `min(x, limit)`; of infinity "not a number", as the two below.
+#[inline(always)]
+fn at_most<S: Simd>(s: S, x: S::F, limit: f32) -> S::F {
+    tainted(s, s.min(x, s.splat(limit)), x)
+}
+
+/// `clamp(x, -limit, limit)`.
+#[inline(always)]
+fn clamped<S: Simd>(s: S, x: S::F, limit: f32) -> S::F {
+    let (top, bottom) = (s.splat(limit), s.splat(-limit));
+    tainted(s, s.max(s.min(x, top), bottom), x)
+}
+
 /// `beta * tanh(x / beta)`.
 #[inline(always)]
 fn limited<S: Simd>(s: S, x: S::F, beta: f32) -> S::F {
-    s.mul(tanh(s, s.mul(x, s.splat(1.0 / beta))), s.splat(beta))
+    tainted(s, s.mul(tanh(s, s.mul(x, s.splat(1.0 / beta))), s.splat(beta)), x)
 }
 
 /// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³))).
@@ -254,6 +264,37 @@ mod tests {
             let mut scalar = logits.clone();
             run(Isa::Scalar, SoftCap { x: &mut scalar, cap });
             assert!(x.iter().zip(&scalar).all(|(a, b)| a.to_bits() == b.to_bits()));
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_not_finite_after_any_gate() {
+        let (alpha, limit) = (1.702, 7.0);
+        let activations = [
+            Activation::Silu,
+            Activation::Gelu,
+            Activation::ClampedSwiglu { alpha, limit },
+            Activation::Sigmoid,
+            Activation::LimitedSilu { limit },
+            Activation::SiluOfLimited { limit },
+            Activation::Situ { beta: 1.5, linear_beta: None },
+            Activation::Situ { beta: 1.5, linear_beta: Some(2.0) },
+            Activation::SquaredRelu,
+        ];
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for isa in Isa::available() {
+                for activation in activations {
+                    for (gate, up) in [(bad, 0.5), (0.5, bad)] {
+                        let mut gate = [gate; 19];
+                        run(isa, Gated { activation, gate: &mut gate, up: &[up; 19] });
+                        let vanished = gate.iter().any(|x| x.is_finite());
+                        assert!(!vanished, "{activation:?} of {bad} on {}", isa.name());
+                    }
+                }
+                let mut logits = [bad; 19];
+                run(isa, SoftCap { x: &mut logits, cap: 30.0 });
+                assert!(logits.iter().all(|x| x.is_nan()), "{bad} on {}", isa.name());
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 //! banked, the row's own last, by plain multiplications and additions.
 
 use crate::isa::{Isa, Kernel, run};
+use crate::math::finite;
 use crate::norm::{product, scale_of};
 use crate::pool::Pool;
 use crate::routing::softmax;
@@ -40,7 +41,7 @@ pub fn read_banks(
         let streams = banked.chain([&x[row * width..][..width]]);
         let mut scores = [0.0; BANKS_MAX + 1];
         for (found, x) in scores.iter_mut().zip(streams.clone()) {
-            *found = run(isa, Score { x, score, eps });
+            *found = finite(run(isa, Score { x, score, eps }));
         }
         softmax(&mut scores[..=used]);
         // SAFETY: the row lies inside `out`, and no other task has it.
@@ -106,6 +107,22 @@ mod tests {
         assert!((f64::from(expected) - exact_score(&x, &score)).abs() < 1e-4, "{expected}");
         for isa in Isa::available() {
             assert_eq!(of(isa).to_bits(), expected.to_bits(), "{}", isa.name());
+        }
+    }
+
+    #[test]
+    fn a_stream_that_is_not_finite_leaves_nothing_that_is() {
+        let pool = Pool::new(1).unwrap();
+        let (x, score) = (numbers(WIDTH, 1.9), numbers(WIDTH, 0.01));
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for part in 0..3 {
+                let mut parts = [x.clone(), numbers(WIDTH, 0.7), score.clone()];
+                parts[part][40] = bad;
+                let [x, banks, score] = &parts;
+                let mut out = vec![0.0; WIDTH];
+                read_banks(&pool, (banks, 1), x, score, EPS, &mut out);
+                assert!(out.iter().all(|out| out.is_nan()), "{bad} in {part}");
+            }
         }
     }
 

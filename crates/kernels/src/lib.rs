@@ -59,8 +59,8 @@ pub use isa::{check_isa, isa};
 pub use matrix::{Dequantizer, Matrix, Packer};
 pub use ngrams::gate_ngrams;
 pub use norm::{
-    add, add_bias, add_row, add_scaled, layer_norm, rms_norm, rms_norm_in_place, scale,
-    sum_of_squares,
+    add, add_bias, add_row, add_scaled, inverse_rms, layer_norm, rms_norm, rms_norm_in_place,
+    scale, sum_of_squares,
 };
 pub use pool::Pool;
 pub use product::{Parts, Product, matmul_parts, multiply, tune};

@@ -1,5 +1,9 @@
 //! Exponentials in vector form, built from exact and correctly rounded operations only, so that
 //! every machine gets the same bits (a system's own `expf` differs from one to the next).
+//!
+//! Every function here gives "not a number" for what is not a number: [`Simd::max`] and
+//! [`Simd::min`] do if their second argument is none. What saturates also hides an infinity; where
+//! that must not be, [`tainted`] keeps it.
 
 use crate::simd::Simd;
 
@@ -8,6 +12,18 @@ const EXP_MIN: f32 = -87.0;
 
 /// Above this `exp` stays what it is here; e^88 is still finite.
 const EXP_MAX: f32 = 88.0;
+
+/// `v`, or "not a number" where `x` is infinite or not a number.
+#[inline(always)]
+pub(crate) fn tainted<S: Simd>(s: S, v: S::F, x: S::F) -> S::F {
+    // The difference has no bit set if `x` is finite, and all bits of the exponent otherwise.
+    s.cast_f(s.or(s.cast_i(v), s.cast_i(s.sub(x, x))))
+}
+
+/// `x`, or "not a number" where it is infinite.
+pub(crate) fn finite(x: f32) -> f32 {
+    if x.is_finite() { x } else { f32::NAN }
+}
 
 /// e^x to about 2 units in the last place; exactly zero below -87 (and for minus infinity).
 ///
@@ -18,7 +34,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     // ln 2 in two parts, the first short enough that n times it is exact.
     const LN_2_HIGH: f32 = 0.693_145_75;
     const LN_2_LOW: f32 = 1.428_606_8e-6;
-    let clamped = s.max(s.min(x, s.splat(EXP_MAX)), s.splat(EXP_MIN));
+    let clamped = s.max(s.splat(EXP_MIN), s.min(s.splat(EXP_MAX), x));
     let n = s.to_i(s.mul(clamped, s.splat(std::f32::consts::LOG2_E)));
     let n_float = s.to_f(n);
     let r = s.fma(n_float, s.splat(-LN_2_HIGH), clamped);
@@ -35,13 +51,13 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
 const EXP2_MIN: f32 = -125.0;
 
 /// 2^x for x up to 126, to about 3 units in the last place; exactly zero below -125, exactly one
-/// at zero. Infinite or undefined numbers are as low as can be.
+/// at zero.
 ///
 /// x = n + r with |r| <= 1/2; 2^r by the polynomial of degree 5 through 1 at 0 with the smallest
 /// relative error, 9.2e-8, and its exponent raised by n.
 #[inline(always)]
 pub(crate) fn exp2<S: Simd>(s: S, x: S::F) -> S::F {
-    let clamped = s.max(x, s.splat(EXP2_MIN));
+    let clamped = s.max(s.splat(EXP2_MIN), x);
     let n = s.to_i(clamped);
     let r = s.sub(clamped, s.to_f(n));
     const FIRST: f32 = std::f32::consts::LN_2 - 1.8e-7;
@@ -49,6 +65,7 @@ pub(crate) fn exp2<S: Simd>(s: S, x: S::F) -> S::F {
     for factor in [0.009_671_513, 0.055_507_336, 0.240_222_42, FIRST, 1.0] {
         p = s.fma(p, r, s.splat(factor));
     }
+    // What is not a number has an `n` whose low bits are zero, and stays none.
     let power = s.add_i(s.cast_i(p), s.shl(n, 23));
     s.keep_from(s.cast_f(power), x, s.splat(EXP2_MIN))
 }
@@ -114,12 +131,31 @@ mod tests {
             assert!((got - exact).abs() <= limit, "2^{x} is {exact}, not {got}");
         }
         assert_eq!(exp2(Scalar, [0.0; 16])[0], 1.0);
-        for none in [f32::NEG_INFINITY, f32::NAN, -1000.0] {
+        for none in [f32::NEG_INFINITY, -1000.0] {
             assert_eq!(exp2(Scalar, [none; 16])[0], 0.0);
         }
         assert_eq!(exp(Scalar, [f32::NEG_INFINITY; 16])[0], 0.0);
         assert_eq!(exp(Scalar, [0.0; 16])[0], 1.0);
         assert!(exp(Scalar, [1000.0; 16])[0].is_finite());
+    }
+
+    #[test]
+    fn what_is_not_a_number_stays_none() {
+        let functions: [fn([f32; 16]) -> [f32; 16]; 6] = [
+            |x| exp(Scalar, x),
+            |x| exp2(Scalar, x),
+            |x| tanh(Scalar, x),
+            |x| sigmoid(Scalar, x),
+            |x| softplus(Scalar, x),
+            |x| silu(Scalar, x),
+        ];
+        for function in functions {
+            assert!(function([f32::NAN; 16])[0].is_nan() && function([-f32::NAN; 16])[0].is_nan());
+        }
+        for infinity in [f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(tainted(Scalar, [1.0; 16], [infinity; 16])[0].is_nan());
+        }
+        assert_eq!(tainted(Scalar, [-0.0; 16], [-1.0; 16])[0].to_bits(), (-0.0_f32).to_bits());
     }
 
     #[test]

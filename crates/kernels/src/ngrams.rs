@@ -49,7 +49,7 @@ fn gate(product: f32) -> f32 {
     let root = product.abs().max(LEAST).sqrt();
     let mut gate = [if product == 0.0 { 0.0 } else { root.copysign(product) }];
     sigmoid_in_place(&mut gate);
-    gate[0]
+    if product.is_finite() { gate[0] } else { f32::NAN }
 }
 
 struct Dot<'a> {
@@ -69,6 +69,13 @@ impl Kernel for Dot<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_product_that_is_not_finite_has_no_gate() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(gate(bad).is_nan(), "{bad}");
+        }
+    }
 
     #[test]
     fn gates_are_close_to_their_formula() {

@@ -191,7 +191,15 @@ impl Kernel for NormaliseInPlace<'_> {
 /// What a row is multiplied with: `1 / sqrt(mean(x²) + eps)`.
 #[inline(always)]
 pub(crate) fn scale_of<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
-    1.0 / (squares(s, x) / x.len() as f32 + eps).sqrt()
+    inverse_rms(squares(s, x), x.len(), eps)
+}
+
+/// `1 / sqrt(squares / count + eps)`, `squares` being a sum of `count`. Not a number if that sum is
+/// infinite: a factor of zero would make zeros of numbers that are too large.
+#[inline(always)]
+pub fn inverse_rms(squares: f32, count: usize, eps: f32) -> f32 {
+    let mean = squares / count as f32 + eps;
+    if mean < f32::INFINITY { 1.0 / mean.sqrt() } else { f32::NAN }
 }
 
 /// The sum of a row's squares.
@@ -305,6 +313,19 @@ mod tests {
             let mut in_place = x.clone();
             rms_norm_in_place(&pool, &mut in_place, &gain, 1e-5);
             assert_eq!(in_place, out);
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_too_large_or_not_finite_do_not_become_zeros() {
+        let pool = Pool::new(1).unwrap();
+        for bad in [1e30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let (mut x, mut out) = ([1.0; 40], [0.0; 40]);
+            x[17] = bad;
+            rms_norm(&pool, &x, &[1.0; 40], 1e-5, &mut out);
+            assert!(out.iter().all(|out| out.is_nan()), "{bad}: {out:?}");
+            layer_norm(&pool, &x, &[1.0; 40], 1e-5, &mut out);
+            assert!(out.iter().all(|out| out.is_nan()), "{bad}: {out:?}");
         }
     }
 

@@ -86,10 +86,13 @@ fn load<S: Simd>(s: S, x: &[f32]) -> Columns<S> {
 /// will be read next, which is asked for meanwhile.
 #[inline(always)]
 fn quantise<S: Simd, T: Tile>(s: S, x: &Columns<S>, next: *const f32) -> [S::I; LANES] {
-    let mut top = s.abs(x[0]);
+    // Of positive floats the order is that of their bits, infinity and "not a number" above all
+    // others: what is not finite makes a scale that is not a number, and so are all products.
+    let mut top = s.cast_i(s.abs(x[0]));
     for x in &x[1..] {
-        top = s.max(top, s.abs(*x));
+        top = s.max_i(top, s.cast_i(s.abs(*x)));
     }
+    let top = s.cast_f(top);
     let smallest = s.splat(SMALLEST_MAX);
     let inverse_top = s.keep_from(s.div(s.splat(1.0), top), top, smallest);
     let steps = best_steps(s, x, next, inverse_top);
@@ -286,6 +289,27 @@ mod tests {
                     let limit = f64::from(tile.scale) * 0.7 + f64::from(SMALLEST_MAX);
                     assert!(error <= limit, "{name}: {x} became {q} x {}", tile.scale);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_leaves_its_tile_no_scale() {
+        let healthy = floats(&mut Rng::with_seed(9), 3 * TILE_COLS);
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for (at, isa) in (0..healthy.len())
+                .flat_map(|at| Isa::available().into_iter().map(move |isa| (at, isa)))
+            {
+                let mut x = healthy.clone();
+                x[at] = bad;
+                let due: Vec<bool> = (0..3).map(|tile| tile == at / TILE_COLS).collect();
+                let few = quantised::<SkinnyTile>(isa, &x);
+                let found = few.iter().map(|tile| tile.scale.is_nan() && tile.scaled_sum.is_nan());
+                assert_eq!(found.collect::<Vec<_>>(), due, "{bad} at {at} on {}", isa.name());
+                let many = quantised::<GemmTile>(isa, &x);
+                let sums = |tile: &GemmTile| tile.scaled_sums.iter().all(|sum| sum.is_nan());
+                let found = many.iter().map(|tile| tile.scale.is_nan() && sums(tile));
+                assert_eq!(found.collect::<Vec<_>>(), due, "{bad} at {at} on {}", isa.name());
             }
         }
     }

@@ -2,16 +2,16 @@
 //! All in one fixed order with our own exponential, so that every machine routes alike.
 
 use crate::isa::{Isa, Kernel, run};
-use crate::math::{exp, sigmoid, softplus};
+use crate::math::{exp, sigmoid, softplus, tainted};
 use crate::norm::{load_padded, store_part};
 use crate::simd::{LANES, Simd};
 
-/// Replaces `x` by its softmax.
+/// Replaces `x` by its softmax: all are "not a number" if one is, or if the largest is infinite.
 pub fn softmax(x: &mut [f32]) {
     run(Isa::chosen(), Softmax { x });
 }
 
-/// Replaces each number by `1 / (1 + e^-x)`.
+/// Replaces each number by `1 / (1 + e^-x)`, and infinity by "not a number".
 pub fn sigmoid_in_place(x: &mut [f32]) {
     run(Isa::chosen(), Sigmoid { x });
 }
@@ -91,8 +91,8 @@ impl Kernel for Sigmoid<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for x in self.x.chunks_mut(LANES) {
-            let v = sigmoid(s, load_padded(s, x));
-            store_part(s, x, v);
+            let v = load_padded(s, x);
+            store_part(s, x, tainted(s, sigmoid(s, v), v));
         }
     }
 }

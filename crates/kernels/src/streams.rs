@@ -4,6 +4,7 @@
 //! gives is added to each, times a weight. With a matrix, each becomes a sum of all too. All sums
 //! run over the streams in their order, in plain multiplications and additions.
 
+use crate::math::finite;
 use crate::pool::Pool;
 use crate::routing::{sigmoid_in_place, softmax};
 use crate::rows::for_each_run;
@@ -23,7 +24,8 @@ impl StreamMix {
     /// Turns each row's numbers into weights, in place. With a matrix these are `[rows, count]` of
     /// what is read, or `[rows, (2 + count) * count]`: after those as many of what is given, then
     /// the matrix, from streams (rows) to streams (columns). With gates these are `[rows, count]`
-    /// of what is given, `2 * sigmoid(number / count)`.
+    /// of what is given, `2 * sigmoid(number / count)`. A number that is infinite or none leaves
+    /// no weight of its stream, or of its row's matrix, that is one.
     ///
     /// # Panics
     /// If `numbers` is not whole rows.
@@ -118,7 +120,7 @@ impl MatrixMix {
         assert!(numbers.len().is_multiple_of(width), "rows must be {width} long");
         for row in numbers.chunks_exact_mut(width) {
             for (at, (number, base)) in row.iter_mut().zip(&self.base).enumerate() {
-                *number = *number * self.scale[(at / count).min(2)] + base;
+                *number = finite(*number * self.scale[(at / count).min(2)] + base);
             }
             let (read, rest) = row.split_at_mut(count);
             sigmoid_in_place(read);
@@ -251,6 +253,31 @@ mod tests {
         let expected: f32 =
             (0..count).map(|stream| before[stream * width + 1] * weights[stream]).sum();
         assert!((read[1] - expected).abs() < 1e-6, "{} {expected}", read[1]);
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_leaves_no_weight_of_its_kind() {
+        let count = 4;
+        let matrix = MatrixMix {
+            count,
+            rounds: 3,
+            eps: 1e-6,
+            scale: [1.0; 3],
+            base: vec![0.1; (2 + count) * count],
+        };
+        let (matrix, gates) = (StreamMix::Matrix(matrix), StreamMix::Gates { count });
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for at in 0..(2 + count) * count {
+                let mut weights = [0.5; 24];
+                weights[at] = bad;
+                matrix.weigh(&mut weights);
+                let kind = if at < 2 * count { at..at + 1 } else { 2 * count..24 };
+                assert!(weights[kind].iter().all(|weight| weight.is_nan()), "{bad} at {at}");
+            }
+            let mut weights = [0.5, bad, 0.5, 0.5];
+            gates.weigh(&mut weights);
+            assert!(weights[1].is_nan() && weights[0].is_finite(), "{weights:?}");
+        }
     }
 
     #[test]

@@ -59,7 +59,8 @@ impl Int16Tile {
     #[inline(always)]
     pub fn of(x: &[f32]) -> Self {
         let mut tile = Self::default();
-        let top = x.iter().fold(0.0_f32, |top, x| top.max(x.abs()));
+        // As in `quantise`: what is not finite is above all that is, and leaves no finite scale.
+        let top = f32::from_bits(x.iter().fold(0, |top, x| top.max(x.abs().to_bits())));
         if top < SMALLEST_MAX {
             return tile;
         }

@@ -329,8 +329,8 @@ impl Buffers {
         let indexer = self.indexer.map_or(0, |index| {
             let widths = [index.q, index.k, index.k, index.weights, 0];
             let of_rows = widths.map(|width| device.rows_bytes(rows, width)).iter().sum::<u64>();
-            // A bit for each position, and a flag for each row.
-            of_rows + (rows * (index.groups * index.pages * size_of::<u64>() + 1)) as u64
+            // A bit for each position, and two flags for each row.
+            of_rows + (rows * (index.groups * index.pages * size_of::<u64>() + 2)) as u64
         });
         let part_rows = rows.saturating_mul(self.parts);
         let of_parts = [Some(width), squares, self.expert_width, self.beside].into_iter().flatten();

@@ -376,7 +376,8 @@ fn layers(metadata: &Metadata<'_>) -> Result<usize, Error> {
 fn rms_eps(metadata: &Metadata<'_>) -> Result<f32, Error> {
     const KEY: &str = "attention.layer_norm_rms_epsilon";
     // Nemotron-H's converter writes the other name, for RMS norms all the same.
-    match metadata.find_f32(KEY)?.or(metadata.find_f32("attention.layer_norm_epsilon")?) {
+    let find = |key| metadata.find_not_negative(key);
+    match find(KEY)?.or(find("attention.layer_norm_epsilon")?) {
         Some(eps) => Ok(eps),
         None => metadata.f32(KEY),
     }

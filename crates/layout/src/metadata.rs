@@ -75,6 +75,17 @@ impl Metadata<'_> {
         Err(Error::Impossible { what })
     }
 
+    /// A number of at least 0, or `None` if the key is absent.
+    pub fn find_not_negative(&self, name: &str) -> Result<Option<f32>, Error> {
+        match self.find_f32(name)? {
+            Some(found) if found < 0.0 => {
+                let what = format!("{} is {found}; it must not be below 0", self.key(name));
+                Err(Error::Impossible { what })
+            }
+            found => Ok(found),
+        }
+    }
+
     /// A count for each layer: an array with at least as many, or one for all; `None` if the key
     /// is absent.
     pub fn of_layers(&self, name: &str, layers: usize) -> Result<Vec<Option<u64>>, Error> {

@@ -232,6 +232,29 @@ fn impossible_metadata_is_refused() {
     }
 }
 
+#[test]
+fn an_epsilon_that_is_negative_or_no_number_is_refused_by_name() {
+    let rms = "attention.layer_norm_rms_epsilon";
+    for (model, key) in [
+        ("llama3-tied", format!("llama.{rms}")),
+        ("nemotron_h", "nemotron_h.attention.layer_norm_epsilon".to_owned()),
+        ("cohere2", "cohere2.attention.layer_norm_epsilon".to_owned()),
+        ("qwen35", format!("qwen35.{rms}")),
+        ("kimi-k3", format!("kimi-k3.{rms}")),
+        ("deepseek4", "deepseek4.hyper_connection.epsilon".to_owned()),
+    ] {
+        let key: &'static str = key.leak();
+        for eps in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -1.0, -1e-6] {
+            let lie = Lie::Set(key, Value::F32(eps));
+            let error = load(copy(model, Some(&lie)), 1).err();
+            let error = error.unwrap_or_else(|| panic!("{model} with {eps} was loaded"));
+            let said = format!("{key} is {eps}");
+            assert!(error.to_string().contains(&said), "{error}");
+        }
+        load(copy(model, Some(&Lie::Set(key, Value::F32(1e-6)))), 1).unwrap();
+    }
+}
+
 /// Some files of DeepSeek V4 name a layer for further tokens and were written without it.
 #[test]
 fn layers_for_further_tokens_count_only_where_they_are() {

@@ -71,6 +71,21 @@ pub(super) fn attend_on(
     q: &[f32],
     out: &mut [f32],
 ) {
+    attend_seen(isa, pool, cache, shape, (segments, chosen), q, out);
+    if let Some(chosen) = chosen {
+        chosen.taint(out);
+    }
+}
+
+fn attend_seen(
+    isa: Isa,
+    pool: &Pool,
+    cache: &KvCache,
+    shape: &AttendShape,
+    (segments, chosen): (&[Segment], Option<&Chosen>),
+    q: &[f32],
+    out: &mut [f32],
+) {
     let rows: usize = segments.iter().map(|segment| segment.rows).sum();
     assert_eq!((cache.k_dim(), cache.v_dim()), (shape.k_dim, shape.v_dim), "cache of other heads");
     assert!(shape.groups.iter().all(|group| group.kv_head < cache.kv_heads()), "no such KV head");
@@ -453,7 +468,9 @@ impl<'a> Batch<'a> {
             let sink = self.shape.sinks.as_ref().map(|sinks| sinks[head]);
             let acc = &total.acc[index * v_stride..];
             let (max, sum) = (total.max[index], total.sum[index]);
-            run(self.isa, Finish { max, sum, acc, sink, out: &mut *out });
+            let from = ((tile.rows.start + row) * self.shape.heads + head) * self.shape.k_dim;
+            let q = &self.q[from..from + self.shape.k_dim];
+            run(self.isa, Finish { q, max, sum, acc, sink, out: &mut *out });
             if self.cache.kind() == CacheKind::Q8_0 {
                 run(self.isa, Rotate(out));
             }

@@ -13,6 +13,7 @@ use super::quants::{Quantize, Quants, blocks};
 use super::rotation::Rotate;
 use crate::error::Error;
 use crate::isa::{Isa, Kernel, run};
+use crate::math::{finite, tainted};
 use crate::memory::Region;
 use crate::pool::Pool;
 use crate::shared::SharedMut;
@@ -21,7 +22,7 @@ use crate::simd::{LANES, Simd};
 /// How the cache stores its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheKind {
-    /// IEEE half precision; what does not fit becomes the largest number that does.
+    /// IEEE half precision; a finite number that does not fit becomes the largest that does.
     #[default]
     F16,
     /// As they are.
@@ -215,7 +216,9 @@ impl KvCache {
         unsafe { std::slice::from_raw_parts(self.data.as_ptr().add(at), self.head_bytes()) }
     }
 
-    /// Stores keys and values of consecutive positions of one sequence.
+    /// Stores keys and values of consecutive positions of one sequence. In every kind of cache,
+    /// one that is infinite or not a number becomes "not a number", and so does what attends to
+    /// it.
     ///
     /// `table`: the sequence's pages in order. `first_pos`: position of the first row.
     /// `k`: `[n, kv_heads, k_dim]` f32, `v`: `[n, kv_heads, v_dim]` f32.
@@ -281,7 +284,7 @@ impl KvCache {
                     let keys = to.cast::<f32>();
                     let (keys, values) = (keys.add(slot), keys.add(first_value));
                     for (d, k) in k.iter().enumerate() {
-                        *keys.add(d * PAGE_POSITIONS) = *k;
+                        *keys.add(d * PAGE_POSITIONS) = finite(*k);
                     }
                     values.copy_from_nonoverlapping(v.as_ptr(), v.len());
                 }
@@ -346,9 +349,8 @@ impl Kernel for StoreHalf<'_> {
             // many numbers as `x` has, `stride` apart.
             unsafe {
                 let v = s.load(padded.as_ptr());
-                // Infinity would turn a masked weight of zero into "not a number".
-                let v = s.max(s.min(v, s.splat(F16_MAX)), s.splat(-F16_MAX));
-                s.store_f16(halves.as_mut_ptr(), v);
+                let fitting = s.max(s.splat(-F16_MAX), s.min(s.splat(F16_MAX), v));
+                s.store_f16(halves.as_mut_ptr(), tainted(s, fitting, v));
                 for (i, half) in halves[..x.len()].iter().enumerate() {
                     *self.out.add((index * LANES + i) * self.stride) = *half;
                 }

@@ -2,7 +2,8 @@
 //!
 //! A score of one row and position depends on that row's queries and that position's key alone:
 //! products are summed as in attention, and heads added one after the other. Of equal scores the
-//! lower position, or block, is taken, so every rank that has the same bits chooses alike.
+//! lower position, or block, is taken, so every rank that has the same bits chooses alike. A row
+//! with a score that is infinite or not a number attends to nothing that is a number.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -225,17 +226,20 @@ impl Batch<'_> {
                 }
             });
             let scores = &*scores;
-            let (words, full) = chosen.parts();
-            let (words, full) =
-                (SharedMut::new(words.as_mut_ptr()), SharedMut::new(full.as_mut_ptr()));
+            let (words, flags) = chosen.parts();
+            let words = SharedMut::new(words.as_mut_ptr());
+            let [full, lost] = flags.map(|flags| SharedMut::new(flags.as_mut_ptr()));
             pool.run(self.rows.len() * groups, |task| {
                 let (at, group) = (task / groups, task % groups);
                 let Row { row, seen, position, .. } = self.rows[at];
                 let of_group = &scores[at * of_row + group * self.pages * PAGE_POSITIONS..][..seen];
-                // SAFETY: each task has its own words, and the flag of a row is written to one
-                // value.
+                let is_lost = of_group.iter().fold(false, |lost, score| lost | !score.is_finite());
+                // SAFETY: each task has its own words, and a flag of a row is written to one value.
                 let words = unsafe {
                     *full.ptr().add(row) = false;
+                    if is_lost {
+                        *lost.ptr().add(row) = true;
+                    }
                     let first = (row * groups + group) * self.chosen_pages;
                     std::slice::from_raw_parts_mut(words.ptr().add(first), self.chosen_pages)
                 };
@@ -260,7 +264,9 @@ impl Batch<'_> {
             if is_int {
                 self.round(q, ints, scales);
             } else {
-                scales.resize(heads, 1.0);
+                let is_finite = |q: &[f32]| q.iter().all(|q| q.is_finite());
+                let scale = |q| if is_finite(q) { 1.0 } else { f32::NAN };
+                scales.extend(q.chunks_exact(dim).map(scale));
             }
             weights.clear();
             match choice {
@@ -435,7 +441,7 @@ impl<D: Dots> Tiles for Score<'_, D> {
                     let dot = s.load(dots.0[r].as_ptr().add(v * LANES));
                     let out = self.out.as_mut_ptr().add(own + v * LANES);
                     let score = match self.sum {
-                        true => s.fma(s.max(dot, s.splat(0.0)), weight, s.load(out)),
+                        true => s.fma(s.max(s.splat(0.0), dot), weight, s.load(out)),
                         false => s.mul(dot, weight),
                     };
                     s.store(out, score);

@@ -12,6 +12,8 @@ pub struct Chosen {
     words: Vec<u64>,
     /// Whether a row sees all positions up to its own: then its words say nothing.
     full: Vec<bool>,
+    /// Whether a row's choice had a score that is infinite or not a number: then it means nothing.
+    lost: Vec<bool>,
     groups: usize,
     pages: usize,
     /// Whether positions were chosen one by one, and not in blocks.
@@ -22,12 +24,13 @@ impl Chosen {
     /// Room for so many rows, groups and pages of a sequence.
     pub fn with_room(rows: usize, groups: usize, pages: usize) -> Self {
         let words = Vec::with_capacity(rows * groups * pages);
-        Self { words, full: Vec::with_capacity(rows), groups, pages: 0, scattered: false }
+        let (full, lost) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        Self { words, full, lost, groups, pages: 0, scattered: false }
     }
 
     /// Bytes that such room takes.
     pub fn bytes(rows: usize, groups: usize, pages: usize) -> usize {
-        rows * (groups * pages * size_of::<u64>() + size_of::<bool>())
+        rows * (groups * pages * size_of::<u64>() + 2 * size_of::<bool>())
     }
 
     pub fn rows(&self) -> usize {
@@ -41,6 +44,15 @@ impl Chosen {
         self.words.resize(rows * self.groups * pages, 0);
         self.full.clear();
         self.full.resize(rows, true);
+        self.lost.clear();
+        self.lost.resize(rows, false);
+    }
+
+    /// Makes what rows with a lost choice attended to "not a number". `out`: `[rows, width]`.
+    pub(super) fn taint(&self, out: &mut [f32]) {
+        let width = out.len() / self.rows().max(1);
+        let rows = self.lost.iter().zip(out.chunks_exact_mut(width.max(1)));
+        rows.filter(|(lost, _)| **lost).for_each(|(_, out)| out.fill(f32::NAN));
     }
 
     pub(super) fn groups(&self) -> usize {
@@ -63,9 +75,10 @@ impl Chosen {
         (!self.full[row]).then(|| &self.words[at..at + self.pages])
     }
 
-    /// All words and flags, `[rows, groups, pages]` and `[rows]`, to be written.
-    pub(super) fn parts(&mut self) -> (&mut [u64], &mut [bool]) {
-        (&mut self.words, &mut self.full)
+    /// All words, `[rows, groups, pages]`, and whether rows see everything and have lost their
+    /// choice, `[rows]` each, to be written.
+    pub(super) fn parts(&mut self) -> (&mut [u64], [&mut [bool]; 2]) {
+        (&mut self.words, [&mut self.full, &mut self.lost])
     }
 
     /// Keeps only the rows `kept`, ascending. A rank without heads has none.
@@ -76,9 +89,11 @@ impl Chosen {
         let width = self.groups * self.pages;
         for (to, from) in kept.iter().enumerate() {
             self.full[to] = self.full[*from];
+            self.lost[to] = self.lost[*from];
             self.words.copy_within(from * width..(from + 1) * width, to * width);
         }
         self.full.truncate(kept.len());
+        self.lost.truncate(kept.len());
         self.words.truncate(kept.len() * width);
     }
 }
@@ -109,10 +124,13 @@ mod tests {
     fn rows_that_are_kept_keep_their_positions() {
         let mut chosen = Chosen::with_room(3, 2, 1);
         chosen.reset(3, 1, false);
-        let (words, full) = chosen.parts();
+        let (words, [full, lost]) = chosen.parts();
         words.copy_from_slice(&[1, 2, 3, 4, 5, 6]);
-        full[2] = false;
+        (full[2], lost[2]) = (false, true);
         chosen.keep(&[0, 2]);
         assert_eq!((chosen.rows(), chosen.of(0, 0), chosen.of(1, 1)), (2, None, Some(&[6][..])));
+        let mut out = [1.0; 4];
+        chosen.taint(&mut out);
+        assert!(out[..2] == [1.0; 2] && out[2..].iter().all(|out| out.is_nan()), "{out:?}");
     }
 }

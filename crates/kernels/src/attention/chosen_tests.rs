@@ -241,3 +241,43 @@ fn rows_attend_to_what_they_chose() {
         }
     }
 }
+
+#[test]
+fn a_choice_by_scores_that_are_not_finite_is_lost() {
+    let pool = Pool::new(1).unwrap();
+    let mut rng = Rng::with_seed(5);
+    let choices =
+        [Choice::Positions { count: 20 }, Choice::Blocks { size: 16, count: 3, local: 1 }];
+    let segment = Segment { table: table(), first_pos: 699, rows: 1 };
+    for (kind, choice) in
+        [CacheKind::F32, CacheKind::I16].into_iter().flat_map(|k| choices.map(|c| (k, c)))
+    {
+        let indexer = Indexer { heads: 2, dim: DIM, choice };
+        let keys = floats(&mut rng, 700 * DIM);
+        let (q, weights) = (floats(&mut rng, 2 * DIM), [0.5, 0.25]);
+        let choose = |isa, keys: &[f32], q: &[f32], weights: &[f32]| {
+            let mut cache = KvCache::new(1, DIM, 0, table().len(), kind).unwrap();
+            cache.store(&pool, &table(), 0, keys, &[]);
+            let mut chosen = Chosen::with_room(1, indexer.groups(), table().len());
+            let (keys, segments) = (Keys::Positions(&cache), std::slice::from_ref(&segment));
+            choose_on(isa, &pool, keys, &indexer, segments, (q, weights), &mut chosen);
+            let mut out = [0.0; 3];
+            chosen.taint(&mut out);
+            out.iter().all(|out| out.is_nan())
+        };
+        for isa in Isa::available() {
+            assert!(!choose(isa, &keys, &q, &weights));
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let what = format!("{bad}, {choice:?}, {kind}, {}", isa.name());
+                let (mut bad_keys, mut bad_q) = (keys.clone(), q.clone());
+                bad_keys[rng.usize(..keys.len())] = bad;
+                bad_q[rng.usize(..q.len())] = bad;
+                assert!(choose(isa, &bad_keys, &q, &weights), "key of {what}");
+                assert!(choose(isa, &keys, &bad_q, &weights), "query of {what}");
+                if indexer.groups() == 1 {
+                    assert!(choose(isa, &keys, &q, &[0.5, bad]), "weight of {what}");
+                }
+            }
+        }
+    }
+}

@@ -57,8 +57,11 @@ pub fn attend_compressed(
         chosen,
         places: places.collect(),
     };
-    let (rows, out) = ((0..rows).collect(), SharedMut::new(out.as_mut_ptr()));
-    Gather { isa, seen, shape, rows, q, out }.run(pool);
+    let (rows, shared) = ((0..rows).collect(), SharedMut::new(out.as_mut_ptr()));
+    Gather { isa, seen, shape, rows, q, out: shared }.run(pool);
+    if let Some(chosen) = chosen {
+        chosen.taint(out);
+    }
 }
 
 /// A row's tables and position.

@@ -16,7 +16,7 @@ use super::cache::CacheKind;
 use super::ints::{Limits, Places, Round};
 use crate::error::Error;
 use crate::isa::{Isa, Kernel, run};
-use crate::math::exp;
+use crate::math::{exp, finite, tainted};
 use crate::memory::Region;
 use crate::norm::NormaliseInPlace;
 use crate::pool::Pool;
@@ -163,7 +163,8 @@ impl EntryCache {
         // SAFETY: as the caller promises, there is room for the numbers of an entry.
         unsafe {
             if self.shape.kind == CacheKind::F32 {
-                to.cast::<f32>().copy_from_nonoverlapping(entry.as_ptr(), self.shape.dim);
+                let to = std::slice::from_raw_parts_mut(to.cast::<f32>(), self.shape.dim);
+                to.iter_mut().zip(entry).for_each(|(to, number)| *to = finite(*number));
                 return;
             }
             let places = Places::run(to.add(size_of::<f32>()).cast());
@@ -349,8 +350,9 @@ impl Kernel for WeightedSum<'_> {
             for first in positions {
                 // SAFETY: as above.
                 let (key, weight) = unsafe {
-                    let weight = s.load(self.weights.as_ptr().add(first));
-                    (s.load(self.keys.as_ptr().add(first)), exp(s, s.sub(weight, top)))
+                    let score = s.load(self.weights.as_ptr().add(first));
+                    let weight = tainted(s, exp(s, s.sub(score, top)), score);
+                    (s.load(self.keys.as_ptr().add(first)), weight)
                 };
                 sum = s.fma(key, weight, sum);
                 total = s.add(total, weight);

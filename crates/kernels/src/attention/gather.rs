@@ -178,7 +178,9 @@ impl<S: Seen> Gather<'_, S> {
             let sink = shape.sinks.as_ref().map(|sinks| sinks[head]);
             let acc = &total.acc[index * v_stride..];
             let (max, sum) = (total.max[index], total.sum[index]);
-            run(self.isa, Finish { max, sum, acc, sink, out });
+            let from = (row * shape.heads() + head) * shape.k_dim;
+            let q = &self.q[from..from + shape.k_dim];
+            run(self.isa, Finish { q, max, sum, acc, sink, out });
         }
     }
 }

@@ -29,8 +29,7 @@ const VALUE_TOP: f32 = 16383.0;
 /// The largest sum of a page's weights, before rounding.
 const WEIGHT_SUM: f32 = 131_000.0;
 
-/// What becomes of larger numbers, of infinity and of what is not a number, so that a product of
-/// two scales and a sum stays finite.
+/// What becomes of larger numbers, so that a product of two scales and a sum stays finite.
 const LARGEST: f32 = 1e15;
 
 /// Pairs of dimensions of a vector.
@@ -101,7 +100,8 @@ impl Places {
     }
 }
 
-/// Rounds one vector to integers times a scale, which it returns.
+/// Rounds one vector to integers times a scale, which it returns: "not a number" if one of the
+/// vector's numbers is infinite or none.
 pub(super) struct Round<'a> {
     pub x: &'a [f32],
     pub limits: Limits,
@@ -114,11 +114,13 @@ impl Kernel for Round<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
         let Limits { top: limit, norm } = self.limits;
-        let mut tops = s.splat(0.0);
+        let (mut tops, mut taint) = (s.splat(0.0), s.splat(0.0));
         for x in self.x.chunks(LANES) {
-            tops = s.max(s.abs(load(s, x)), tops);
+            let x = load_all(s, x);
+            tops = s.max(s.abs(clamp(s, x)), tops);
+            taint = s.add(taint, s.sub(x, x));
         }
-        let top = s.top(tops);
+        let (top, taint) = (s.top(tops), s.sum(taint));
         if top == 0.0 {
             self.put(s, s.splat(1.0), s.splat(0.0), s.splat(0.0));
             return 0.0;
@@ -133,7 +135,7 @@ impl Kernel for Round<'_> {
         let (by_norm, by_top) = (s.sum(squares).sqrt() / norm, 1.0 / limit);
         let step = if by_norm > by_top { by_norm } else { by_top };
         self.put(s, by, s.splat(1.0 / step), s.splat(limit));
-        top * step
+        top * step + taint
     }
 }
 
@@ -163,9 +165,20 @@ impl Round<'_> {
     }
 }
 
-/// Up to one vector of numbers, zeros after them.
+/// Up to one vector of numbers that a scale can hold, zeros after them.
 #[inline(always)]
 fn load<S: Simd>(s: S, x: &[f32]) -> S::F {
+    clamp(s, load_all(s, x))
+}
+
+#[inline(always)]
+fn clamp<S: Simd>(s: S, x: S::F) -> S::F {
+    s.max(s.min(x, s.splat(LARGEST)), s.splat(-LARGEST))
+}
+
+/// Up to one vector of numbers as they are, zeros after them.
+#[inline(always)]
+fn load_all<S: Simd>(s: S, x: &[f32]) -> S::F {
     let mut padded = [0.0; LANES];
     let from = if x.len() == LANES {
         x
@@ -174,8 +187,7 @@ fn load<S: Simd>(s: S, x: &[f32]) -> S::F {
         &padded
     };
     // SAFETY: one vector.
-    let x = unsafe { s.load(from.as_ptr()) };
-    s.max(s.min(x, s.splat(LARGEST)), s.splat(-LARGEST))
+    unsafe { s.load(from.as_ptr()) }
 }
 
 /// Weights of `R` queries as integers.
@@ -200,7 +212,10 @@ pub(super) fn round_weights<S: Simd, const R: usize>(
             // SAFETY: four vectors in arrays of 64, here and below.
             unsafe {
                 let weights = s.load(weights[r].as_ptr().add(v * LANES));
-                scaled[r][v] = s.mul(weights, s.load(scales.as_ptr().add(v * LANES)));
+                let product = s.mul(weights, s.load(scales.as_ptr().add(v * LANES)));
+                // What is hidden has no weight, and may lie where another sequence has left a
+                // scale that is not a number.
+                scaled[r][v] = s.keep_from(product, weights, s.splat(f32::MIN_POSITIVE));
             }
         }
         let [a, b, c, d] = scaled[r];
@@ -210,7 +225,8 @@ pub(super) fn round_weights<S: Simd, const R: usize>(
     let (tops, sums) = (s.tops(tops), s.sums(sums));
     array_of!(R, 0.0, r => {
         let (by_top, by_sum) = (tops[r] * (1.0 / TOP), sums[r] * (1.0 / WEIGHT_SUM));
-        let step = if by_sum > by_top { by_sum } else { by_top };
+        // The sum, if that is not a number.
+        let step = if by_sum <= by_top { by_top } else { by_sum };
         // What is smaller has no inverse, and nothing to add.
         let factor = s.splat(if step >= f32::MIN_POSITIVE { 1.0 / step } else { 0.0 });
         for v in 0..VECTORS {
@@ -276,9 +292,25 @@ mod tests {
 
     #[test]
     fn what_no_scale_can_hold_becomes_the_nearest_that_one_can() {
-        let (scale, ints) = rounded(&[f32::INFINITY, f32::NEG_INFINITY, 1.0], || Limits::VALUE);
+        let (scale, ints) = rounded(&[1e30, -1e30, 1.0], || Limits::VALUE);
         assert_eq!((scale, ints), (LARGEST * (1.0 / VALUE_TOP), vec![16383, -16383, 0]));
-        assert_eq!(rounded(&[f32::NAN], || Limits::KEY).1, [32767]);
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_leaves_no_scale() {
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for (len, at) in (0..70).map(|at| (70, at)).chain([(1, 0), (64, 63)]) {
+                let (mut x, mut ints) = (vec![0.0; len], vec![0; len]);
+                x[at] = bad;
+                for isa in Isa::available() {
+                    for limits in [Limits::KEY, Limits::VALUE] {
+                        let to = Places::run(ints.as_mut_ptr());
+                        let scale = run(isa, Round { x: &x, limits, to });
+                        assert!(scale.is_nan(), "{bad} at {at} on {}", isa.name());
+                    }
+                }
+            }
+        }
     }
 
     struct Weigh<'a>([[f32; PAGE_POSITIONS]; 4], &'a [f32; PAGE_POSITIONS]);

@@ -4,6 +4,7 @@
 
 use super::PAGE_POSITIONS;
 use crate::isa::Kernel;
+use crate::math::tainted;
 use crate::simd::{LANES, Simd};
 
 /// Numbers that share a scale.
@@ -63,19 +64,20 @@ impl Kernel for Quantize<'_> {
 }
 
 /// A block's scale, and each of its numbers over it, rounded to the nearest integer. What is too
-/// large, infinite or not a number becomes the largest that a block can hold: infinity would turn
-/// a masked weight of zero into "not a number".
+/// large becomes the largest that a block can hold. If a number is infinite or none, so is the
+/// scale "not a number".
 #[inline(always)]
 fn quantize<S: Simd>(s: S, x: &[f32; BLOCK]) -> (u16, [i8; BLOCK]) {
     let mut quants = [0; BLOCK];
     // SAFETY: a block is two vectors, and so are its quants; `scale` is one.
-    let low = clamp(s, unsafe { s.load(x.as_ptr()) }, LARGEST);
-    // SAFETY: see above.
-    let high = clamp(s, unsafe { s.load(x.as_ptr().add(LANES)) }, LARGEST);
+    let (first, second) = unsafe { (s.load(x.as_ptr()), s.load(x.as_ptr().add(LANES))) };
+    let (low, high) = (clamp(s, first, LARGEST), clamp(s, second, LARGEST));
     let top = s.top(s.max(s.abs(low), s.abs(high)));
+    let taint = s.sum(s.add(s.sub(first, first), s.sub(second, second)));
+    let exact = tainted(s, s.div(s.splat(top), s.splat(QUANT_MAX)), s.splat(taint));
     let mut scale = [0; LANES];
     // SAFETY: see above.
-    unsafe { s.store_f16(scale.as_mut_ptr(), s.div(s.splat(top), s.splat(QUANT_MAX))) };
+    unsafe { s.store_f16(scale.as_mut_ptr(), exact) };
     if scale[0] != 0 {
         // SAFETY: see above.
         let by = unsafe { s.load_f16(scale.as_ptr()) };
@@ -140,10 +142,24 @@ mod tests {
         let largest = f16::MAX.to_bits();
         for isa in Isa::available() {
             assert_eq!(quantized(isa, &[0.0, -0.0, 1e-9]), (vec![0], vec![0; 3]));
-            let (scales, quants) = quantized(isa, &[f32::INFINITY, f32::NEG_INFINITY, 1.0]);
+            let (scales, quants) = quantized(isa, &[1e30, -1e30, 1.0]);
             assert_eq!((scales, quants), (vec![largest], vec![127, -127, 0]));
-            let (scales, quants) = quantized(isa, &[f32::NAN]);
-            assert_eq!((scales, quants), (vec![largest], vec![127]));
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_leaves_its_block_no_scale() {
+        for isa in Isa::available() {
+            for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                for at in 0..70 {
+                    let mut x = vec![0.5; 70];
+                    x[at] = bad;
+                    let scales = quantized(isa, &x).0.into_iter().map(f16::from_bits);
+                    let found: Vec<bool> = scales.map(f16::is_nan).collect();
+                    let expected: Vec<bool> = (0..3).map(|block| block == at / BLOCK).collect();
+                    assert_eq!(found, expected, "{bad} at {at} on {}", isa.name());
+                }
+            }
         }
     }
 }

@@ -2,13 +2,15 @@
 //! and what ends it: merging spans, and the division by the sum.
 //!
 //! Weights are powers of two: a score is multiplied by log2 e on its way, and running maxima are
-//! in the same unit.
+//! in the same unit. A score that is not a number counts for no maximum, but its weight is not a
+//! number either, and so neither is the query's sum.
 
 use super::PAGE_POSITIONS;
 use super::chosen::ALL;
 use super::page::{Ahead, POS_VECTORS, Page, Query, States};
 use crate::isa::Kernel;
-use crate::math::{exp2, tanh};
+use crate::math::{exp2, finite, tanh};
+use crate::norm::load_padded;
 use crate::simd::{LANES, Simd, array_of};
 use std::f32::consts::LOG2_E;
 
@@ -44,7 +46,11 @@ impl<const R: usize> Kernel for PageSoftmax<'_, '_, R> {
         let Self { page, first, scales, states, weights, ahead } = self;
         let (old, sums) = (&mut states.max[first..first + R], &mut states.sum[first..first + R]);
         let weights = &mut weights.0;
-        let mut scales = array_of!(R, 0.0, r => scales[r] * LOG2_E);
+        let mut scales = array_of!(R, 0.0, r => {
+            let scale = scales[r] * LOG2_E;
+            // A query of zeros has none. What is hidden stays hidden by one that adds nothing.
+            if scale == 0.0 { f32::MIN_POSITIVE } else { scale }
+        });
         if let Some(cap) = page.soft_cap {
             for r in 0..R {
                 cap_scores(s, cap, scales[r], &mut weights[r]);
@@ -129,7 +135,10 @@ fn hide(page: &Page, query: &Query, weights: &mut [f32; PAGE_POSITIONS]) {
 /// [`exp2`] of one number.
 #[inline(always)]
 pub(super) fn exp2_one<S: Simd>(s: S, x: f32) -> f32 {
-    s.top(exp2(s, s.splat(x)))
+    let mut lanes = [0.0; LANES];
+    // SAFETY: the array is one vector.
+    unsafe { s.store(lanes.as_mut_ptr(), exp2(s, s.splat(x))) };
+    lanes[0]
 }
 
 /// Merges the running softmax of a later span (or several queries' at once) into `total`.
@@ -162,8 +171,11 @@ impl Kernel for Merge<'_> {
 }
 
 /// Writes one query's output `[v_dim]`: its sum of values over its sum of weights, which the
-/// sink logit joins if there is one.
+/// sink logit joins if there is one. Not a number, if one of the query's is infinite or none, or
+/// the sink is: scores of minus infinity leave no trace.
 pub(super) struct Finish<'a> {
+    /// The query.
+    pub q: &'a [f32],
     pub max: f32,
     pub sum: f32,
     pub acc: &'a [f32],
@@ -176,10 +188,15 @@ impl Kernel for Finish<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let sink = self.sink.map_or(f32::NEG_INFINITY, |sink| sink * LOG2_E);
+        let sink = self.sink.map_or(f32::NEG_INFINITY, |sink| finite(sink) * LOG2_E);
         let max = if sink > self.max { sink } else { self.max };
         let scale = exp2_one(s, self.max - max);
-        let sum = self.sum * scale + exp2_one(s, sink - max);
+        let mut taint = s.splat(0.0);
+        for q in self.q.chunks(LANES) {
+            let q = load_padded(s, q);
+            taint = s.add(taint, s.sub(q, q));
+        }
+        let sum = self.sum * scale + exp2_one(s, sink - max) + s.sum(taint);
         for (out, acc) in self.out.iter_mut().zip(self.acc) {
             *out = acc * scale / sum;
         }

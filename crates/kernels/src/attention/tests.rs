@@ -273,19 +273,93 @@ fn every_way_to_attend_gives_the_same_bits() {
     }
 }
 
+/// A sequence of 70 positions, one of whose numbers is bad: the rows that see it attend to nothing
+/// that is a number. In a page that such a sequence has left, another finds what it should.
 #[test]
-fn what_does_not_fit_stays_finite() {
+fn what_is_not_finite_is_seen_by_those_who_see_it_alone() {
+    const ROWS: usize = 70;
+    const DIM: usize = 24;
+    let pool = Pool::new(1).unwrap();
+    let mut rng = Rng::with_seed(31);
+    let [k, v, q] = [(); 3].map(|()| floats(&mut rng, ROWS * DIM));
+    let kinds = [CacheKind::F32, CacheKind::F16, CacheKind::I16, CacheKind::Q8_0];
+    let shapes = [(None, None), (Some(20.0), None), (None, Some(0.5))];
+    let shapes = shapes.map(|(soft_cap, sink)| {
+        let shape = AttendShape::new(&[0], DIM, DIM, 0.2).with_soft_cap(soft_cap);
+        shape.with_sinks(sink.map(|sink| vec![sink]))
+    });
+    let new = |kind| KvCache::new(1, DIM, DIM, 2, kind).unwrap();
+    let attend = |isa, cache: &KvCache, shape, first_pos, q: &[f32]| {
+        let segment = Segment { table: [0, 1].into(), first_pos, rows: q.len() / DIM };
+        let mut out = vec![0.0; q.len()];
+        attend_on(isa, &pool, cache, shape, (&[segment], None), q, &mut out);
+        out
+    };
+    for (kind, shape) in kinds.iter().flat_map(|kind| shapes.iter().map(move |s| (*kind, s))) {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for (isa, part) in
+                Isa::available().into_iter().flat_map(|isa| [0, 1, 2].map(|part| (isa, part)))
+            {
+                let at = [0, 3, 63, 64, 68][rng.usize(..5)];
+                let what = format!("{bad} in {part} of {at}, {kind}, {}", isa.name());
+                let mut parts = [k.clone(), v.clone(), q.clone()];
+                parts[part][at * DIM + rng.usize(..DIM)] = bad;
+                let [bad_k, bad_v, bad_q] = &parts;
+                let mut cache = new(kind);
+                cache.store(&pool, &[0, 1], 0, bad_k, bad_v);
+                let is_row = |row: usize| if part == 2 { row == at } else { row >= at };
+                for row in [at, at + 1].into_iter().filter(|row| is_row(*row)) {
+                    let out = attend(isa, &cache, shape, row, &bad_q[row * DIM..][..DIM]);
+                    assert!(!out.iter().all(|out| out.is_finite()), "row {row}: {what}");
+                }
+                let all = attend(isa, &cache, shape, 0, bad_q);
+                for (row, out) in all.chunks(DIM).enumerate().filter(|(row, _)| is_row(*row)) {
+                    assert!(!out.iter().all(|out| out.is_finite()), "row {row} of all: {what}");
+                }
+                let few = 65;
+                let mut other = new(kind);
+                for cache in [&mut cache, &mut other] {
+                    cache.store(&pool, &[0, 1], 0, &k[..few * DIM], &v[..few * DIM]);
+                }
+                let [left, clean] =
+                    [&cache, &other].map(|cache| attend(isa, cache, shape, 0, &q[..few * DIM]));
+                assert_eq!(left, clean, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_query_of_zeros_sees_all_positions_alike() {
+    let pool = Pool::new(1).unwrap();
+    for (kind, isa) in [CacheKind::I16, CacheKind::F32, CacheKind::Q8_0]
+        .into_iter()
+        .flat_map(|kind| Isa::available().into_iter().map(move |isa| (kind, isa)))
+    {
+        let mut cache = KvCache::new(1, 16, 16, 1, kind).unwrap();
+        let v = [[1.0; 16], [3.0; 16], [9.0; 16]].concat();
+        cache.store(&pool, &[0], 0, &[0.5; 48], &v);
+        let shape = AttendShape::new(&[0], 16, 16, 0.25);
+        let segment = Segment { table: [0].into(), first_pos: 1, rows: 1 };
+        let mut out = [0.0; 16];
+        attend_on(isa, &pool, &cache, &shape, (&[segment], None), &[0.0; 16], &mut out);
+        assert!(out.iter().all(|out| (out - 2.0).abs() < 0.05), "{kind}, {}: {out:?}", isa.name());
+    }
+}
+
+#[test]
+fn what_does_not_fit_becomes_the_largest_that_does() {
     let pool = Pool::new(1).unwrap();
     let mut cache = KvCache::new(1, 16, 16, 1, CacheKind::F16).unwrap();
-    cache.store(&pool, &[0], 0, &[1e-3; 32], &[f32::INFINITY; 32]);
+    cache.store(&pool, &[0], 0, &[1e-3; 32], &[1e30; 32]);
     let shape = AttendShape::new(&[0], 16, 16, 0.25);
     let mut out = [0.0; 32];
     let segments = [Segment { table: [0].into(), first_pos: 0, rows: 2 }];
     attend(&pool, &cache, &shape, &segments, None, &[1.0; 32], &mut out);
     assert_eq!(out, [65504.0; 32]);
     let mut cache = KvCache::new(1, 16, 16, 1, CacheKind::I16).unwrap();
-    cache.store(&pool, &[0], 0, &[f32::NAN; 32], &[f32::INFINITY; 32]);
-    attend(&pool, &cache, &shape, &segments, None, &[f32::INFINITY; 32], &mut out);
+    cache.store(&pool, &[0], 0, &[1e30; 32], &[1e30; 32]);
+    attend(&pool, &cache, &shape, &segments, None, &[1e30; 32], &mut out);
     assert!(out.iter().all(|out| out.is_finite() && *out > 9e14), "{out:?}");
     assert!(KvCache::new(0, 16, 16, 1, CacheKind::F16).is_err());
 }

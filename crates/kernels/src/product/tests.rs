@@ -192,6 +192,72 @@ fn every_way_to_multiply_gives_the_same_bits() {
     }
 }
 
+/// A number that is infinite or not a number, among a row's or as the scale of a block of weights,
+/// leaves no finite product of that row, and touches no other.
+#[test]
+fn what_is_not_finite_leaves_no_finite_product() {
+    let pool = Pool::new(1).unwrap();
+    let mut rng = Rng::with_seed(23);
+    const BAD: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+    for ty in TYPES {
+        let (rows, cols) = (17, 256);
+        let bytes = random_rows(ty, rows, cols, &mut rng);
+        let healthy = pack(&pool, ty, rows, cols, &bytes, &mut rng);
+        let bad_row = rng.usize(..rows);
+        let broken = BAD.iter().filter_map(|bad| {
+            let mut bytes = bytes.clone();
+            let block = rng.usize(..cols / ty.block_len()) * ty.block_bytes();
+            let at = bad_row * ty.row_bytes(cols) + block;
+            break_block(ty, &mut bytes[at..at + ty.block_bytes()], *bad)
+                .then(|| pack(&pool, ty, rows, cols, &bytes, &mut rng))
+        });
+        let broken: Vec<Matrix> = broken.collect();
+        for (isa, inputs) in
+            Isa::available().into_iter().flat_map(|isa| [1, 5, 30].map(|inputs| (isa, inputs)))
+        {
+            let good = floats(&mut rng, inputs * cols);
+            let finite = |x: &[f32], matrix: &Matrix, int16: bool| {
+                let input = loaded(&pool, x, inputs, int16);
+                let mut y = vec![0.0; inputs * rows];
+                multiply_on(isa, &pool, [Product::new(&input, matrix, &mut y)]);
+                y.iter().map(|y| y.is_finite()).collect::<Vec<bool>>()
+            };
+            for int16 in [false, true] {
+                if int16 && healthy.form() != Forms::INT8 {
+                    continue;
+                }
+                let what = format!("{ty}, {inputs} rows, int16 {int16}, {}", isa.name());
+                for bad in BAD {
+                    let (mut x, row) = (good.clone(), rng.usize(..inputs));
+                    x[row * cols + rng.usize(..cols)] = bad;
+                    let due: Vec<bool> = (0..inputs * rows).map(|at| at / rows != row).collect();
+                    assert_eq!(finite(&x, &healthy, int16), due, "{bad} in row {row}: {what}");
+                }
+                for matrix in &broken {
+                    let due: Vec<bool> =
+                        (0..inputs * rows).map(|at| at % rows != bad_row).collect();
+                    assert_eq!(finite(&good, matrix, int16), due, "output {bad_row}: {what}");
+                }
+            }
+        }
+    }
+}
+
+/// Makes a block's scale, or its number, a bad one; `false` if the type has none.
+fn break_block(ty: TensorType, block: &mut [u8], bad: f32) -> bool {
+    let half = half::f16::from_f32(bad).to_le_bytes();
+    match ty {
+        TensorType::F32 => block.copy_from_slice(&bad.to_le_bytes()),
+        TensorType::BF16 => block.copy_from_slice(&bad.to_le_bytes()[2..]),
+        TensorType::MXFP4 => return false,
+        TensorType::Q2_K => block[80..82].copy_from_slice(&half),
+        TensorType::Q3_K => block[108..110].copy_from_slice(&half),
+        TensorType::Q6_K => block[208..210].copy_from_slice(&half),
+        _ => block[..2].copy_from_slice(&half),
+    }
+    true
+}
+
 /// Long outputs go past the caches if they begin on a cache line's border.
 #[test]
 fn what_goes_past_the_caches_is_the_same() {

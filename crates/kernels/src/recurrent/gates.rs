@@ -3,7 +3,7 @@
 use super::layer::Rule;
 use super::rows::Columns;
 use crate::isa::Kernel;
-use crate::math::{exp, sigmoid, softplus};
+use crate::math::{exp, sigmoid, softplus, tainted};
 use crate::norm::{load_padded, store_part};
 use crate::simd::{LANES, Simd};
 
@@ -50,11 +50,13 @@ impl Kernel for Decays<'_> {
                         (sigmoid(s, turned), s.splat(bound))
                     }
                 };
+                // A state must not be what it is by a decay of zero that infinity has made.
+                let decay = tainted(s, tainted(s, exp(s, s.mul(step, factor)), sum), a);
                 let at = row * self.stride + first;
                 // SAFETY: the caller has room for the rows.
                 unsafe {
                     let out = std::slice::from_raw_parts_mut(self.out.add(at), len);
-                    store_part(s, out, exp(s, s.mul(step, factor)));
+                    store_part(s, out, decay);
                     if self.rule == Rule::Mamba {
                         let steps = std::slice::from_raw_parts_mut(self.steps.add(at), len);
                         store_part(s, steps, step);
@@ -90,7 +92,8 @@ impl Kernel for Betas<'_> {
                 )
             };
             for (out, beta) in out.chunks_mut(LANES).zip(beta.chunks(LANES)) {
-                store_part(s, out, sigmoid(s, load_padded(s, beta)));
+                let beta = load_padded(s, beta);
+                store_part(s, out, tainted(s, sigmoid(s, beta), beta));
             }
         }
     }

@@ -419,3 +419,38 @@ fn callers_bugs_are_refused() {
     }
     assert_eq!(Runner::new(&case, Isa::chosen(), 1).step(&[good, other], &x).len(), 16);
 }
+
+/// A number of a row's inputs, or of what a layer has learned, that is infinite or not a number.
+#[test]
+fn what_is_not_finite_leaves_a_row_that_is_not() {
+    let mut rng = Rng::with_seed(13);
+    for case in cases() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for place in 0..13 {
+                let (mut weights, mut x) = (case.weights.clone(), case.sequence(2, 4));
+                let RecurrentWeights {
+                    conv_q, conv_k, conv_v, bias_q, bias_v, a, dt, skip, ..
+                } = &mut weights;
+                let Sequence { q, k, v, decay, beta, .. } = &mut x;
+                let parts =
+                    [conv_q, conv_k, conv_v, bias_q, bias_v, a, dt, skip, q, k, v, decay, beta];
+                let Some(part) = parts.into_iter().nth(place).filter(|part| !part.is_empty())
+                else {
+                    continue;
+                };
+                // Of inputs, the first row's.
+                let len = if place < 8 { part.len() } else { part.len() / 2 };
+                part[rng.usize(..len)] = bad;
+                let case = Case { shape: case.shape.clone(), weights };
+                for isa in Isa::available() {
+                    let mut runner = Runner::new(&case, isa, 1);
+                    let out = runner.segment(&x, 0..2, Begin::Zero, 0, None);
+                    let first = &out[..out.len() / 2];
+                    let vanished = first.iter().all(|out| out.is_finite());
+                    let what = format!("{bad} in part {place}, {} {:?}", isa.name(), case.shape);
+                    assert!(!vanished, "{what}");
+                }
+            }
+        }
+    }
+}

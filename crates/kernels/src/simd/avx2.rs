@@ -175,8 +175,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             [_mm256_andnot_ps(sign, v[0]), _mm256_andnot_ps(sign, v[1])]
         };
         keep_from(v: F, x: F, limit: F) -> F = [
-            _mm256_and_ps(v[0], _mm256_cmp_ps::<_CMP_GE_OQ>(x[0], limit[0])),
-            _mm256_and_ps(v[1], _mm256_cmp_ps::<_CMP_GE_OQ>(x[1], limit[1])),
+            _mm256_and_ps(v[0], _mm256_cmp_ps::<_CMP_NLT_UQ>(x[0], limit[0])),
+            _mm256_and_ps(v[1], _mm256_cmp_ps::<_CMP_NLT_UQ>(x[1], limit[1])),
         ];
         sum(v: F) -> f32 = {
             let v8 = _mm256_add_ps(v[0], v[1]);

@@ -130,7 +130,7 @@ impl Simd for Avx512 {
         min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
         abs(v: __m512) -> __m512 = _mm512_abs_ps(v);
         keep_from(v: __m512, x: __m512, limit: __m512) -> __m512 =
-            _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, limit), v);
+            _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, limit), v);
         top(v: __m512) -> f32 = _mm512_reduce_max_ps(v);
         splat_i(x: i32) -> __m512i = _mm512_set1_epi32(x);
         and(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);

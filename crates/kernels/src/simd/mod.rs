@@ -89,7 +89,7 @@ pub(crate) trait Simd: Copy {
     /// The smaller; `b` if either is not a number.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     fn abs(self, v: Self::F) -> Self::F;
-    /// `v` where `x >= limit`, zero elsewhere.
+    /// Zero where `x < limit`, `v` elsewhere: also where `x` is not a number.
     fn keep_from(self, v: Self::F, x: Self::F, limit: Self::F) -> Self::F;
     /// The sum of all lanes: halves are added until one lane is left.
     fn sum(self, v: Self::F) -> f32;

@@ -212,7 +212,7 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         min(a: F, b: F) -> F = quads!(i => vbslq_f32(vcltq_f32(a[i], b[i]), a[i], b[i]));
         abs(v: F) -> F = quads!(i => vabsq_f32(v[i]));
         keep_from(v: F, x: F, limit: F) -> F = quads!(i => {
-            let bits = vandq_u32(vreinterpretq_u32_f32(v[i]), vcgeq_f32(x[i], limit[i]));
+            let bits = vbicq_u32(vreinterpretq_u32_f32(v[i]), vcltq_f32(x[i], limit[i]));
             vreinterpretq_f32_u32(bits)
         });
         sum(v: F) -> f32 = {

@@ -110,8 +110,13 @@ impl Simd for Scalar {
     }
     #[inline(never)]
     fn keep_from(self, v: F, x: F, limit: F) -> F {
-        let keep = zip(x, limit, |x, limit| x >= limit);
-        zip(v, keep.map(|keep| if keep { 1.0 } else { 0.0 }), |v, k| if k > 0.0 { v } else { 0.0 })
+        let mut out = v;
+        for lane in 0..LANES {
+            if x[lane] < limit[lane] {
+                out[lane] = 0.0;
+            }
+        }
+        out
     }
     #[inline(never)]
     fn sum(self, v: F) -> f32 {

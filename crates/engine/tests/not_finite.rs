@@ -1,0 +1,263 @@
+//! A weight that is infinite or not a number, anywhere in a model: the answer ends in an error that
+//! says so, on one rank and on two.
+
+#[allow(dead_code, reason = "other tests have use for more of it")]
+mod fixtures;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{EngineError, Local, LocalOptions};
+use fixtures::{path, prompts};
+use gguf::{Directory, ReadError, Source, Strided, TensorInfo, TensorType};
+use protocol::{
+    CacheType, GenerateRequest, Pooling, Sampling, Split, SplitOptions, Token, WireType,
+};
+
+/// Every type of weights, and one model of each kind of layer.
+const MODELS: &[&str] = &[
+    "quant/llama-q256-l1.Q8_0",
+    "quant/llama-q256-l1.Q4_0",
+    "quant/llama-q256-l1.Q4_1",
+    "quant/llama-q256-l1.Q5_0",
+    "quant/llama-q256-l1.Q5_1",
+    "quant/llama-q256-l1.IQ4_NL",
+    "quant/llama-q256-l1.MXFP4",
+    "quant/llama-q256.Q2_K",
+    "quant/llama-q256.Q3_K_M",
+    "quant/llama-q256.Q4_K_M",
+    "quant/llama-q256.Q5_K_M",
+    "quant/llama-q256.Q6_K",
+    "quant/llama-q256.IQ4_XS",
+    "quant/deepseek-v3-q256.Q4_K_M",
+    "quant/gemma4-q256.Q4_K_M",
+    "quant/qwen35-q256.Q4_K_M",
+    "models/llama3-tied",
+    "models/qwen2",
+    "models/qwen3",
+    "models/gemma2",
+    "models/gpt-oss",
+    "models/qwen2moe",
+    "models/phimoe",
+    "models/llama4",
+    "models/cohere2",
+    "models/step35",
+    "models/minimax-m3",
+    "models/deepseek32",
+    "models/deepseek4",
+    "models/nemotron_h_moe",
+    "models/lfm2moe",
+    "models/kimi-linear",
+    "models/kimi-k3",
+    "models/qwen4exp",
+];
+
+const BAD: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+const CACHES: [CacheType; 4] = [CacheType::I16, CacheType::F16, CacheType::Q8_0, CacheType::F32];
+
+/// A fixture in memory, with one tensor that is damaged.
+struct Damaged {
+    bytes: Vec<u8>,
+    directory: Arc<Directory>,
+}
+
+impl Source for Damaged {
+    fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
+        for (at, out) in out.chunks_exact_mut((pieces.piece as usize).max(1)).enumerate() {
+            let start = (pieces.start + at as u64 * pieces.stride) as usize;
+            out.copy_from_slice(&self.bytes[start..start + out.len()]);
+        }
+        Ok(())
+    }
+}
+
+/// Which rows of a tensor have a bad number: one, which `usize` chooses, or every one.
+#[derive(Debug, Clone, Copy)]
+enum Rows {
+    One(usize),
+    All,
+}
+
+impl Damaged {
+    fn healthy(name: &str) -> Self {
+        let bytes = std::fs::read(path(name, "gguf")).expect("the fixture is in the repository");
+        let directory = Directory::parse(&bytes, bytes.len() as u64).expect("it is a model");
+        Self { bytes, directory: Arc::new(directory) }
+    }
+
+    /// The same with a bad number in one column of some rows. `None`: the tensor has no place for
+    /// one.
+    fn of(name: &str, tensor: &TensorInfo, bad: f32, rows: Rows) -> Option<Self> {
+        // Every scale of the latter is a finite number.
+        if [TensorType::I32, TensorType::MXFP4].contains(&tensor.ty) {
+            return None;
+        }
+        let mut model = Self::healthy(name);
+        let (row_bytes, all) = (tensor.row_bytes(), tensor.rows());
+        let unit = tensor.ty.block_bytes();
+        let column = tensor.columns() / 2 / tensor.ty.block_len() * unit;
+        let rows = match rows {
+            Rows::One(row) => row % all..row % all + 1,
+            Rows::All => 0..all,
+        };
+        for row in rows {
+            let at = tensor.range.start as usize + row * row_bytes + column;
+            put(tensor.ty, &mut model.bytes[at..at + unit], bad);
+        }
+        Some(model)
+    }
+}
+
+/// Writes a bad number, or the scale of a block.
+fn put(ty: TensorType, block: &mut [u8], bad: f32) {
+    let half = match bad {
+        bad if bad.is_nan() => 0x7e00_u16,
+        bad if bad > 0.0 => 0x7c00,
+        _ => 0xfc00,
+    };
+    let scale = match ty {
+        TensorType::F32 => return block.copy_from_slice(&bad.to_le_bytes()),
+        TensorType::BF16 => return block.copy_from_slice(&bad.to_le_bytes()[2..]),
+        TensorType::Q2_K => 80,
+        TensorType::Q3_K => 108,
+        TensorType::Q6_K => 208,
+        _ => 0,
+    };
+    block[scale..scale + 2].copy_from_slice(&half.to_le_bytes());
+}
+
+fn start(model: Damaged, ranks: usize, cache_type: CacheType, wire_type: WireType) -> Local {
+    try_start(model, ranks, cache_type, wire_type).unwrap()
+}
+
+fn try_start(
+    model: Damaged,
+    ranks: usize,
+    cache_type: CacheType,
+    wire_type: WireType,
+) -> Result<Local, EngineError> {
+    let options = LocalOptions {
+        options: SplitOptions { cache_type, wire_type, ..SplitOptions::default() },
+        split: Split {
+            shares: vec![1; ranks],
+            stages: Vec::new(),
+            whole_experts: false,
+            context_tokens: 320,
+            sequences_max: 2,
+            cache_tokens: 640,
+        },
+        ring: false,
+        link_latency: Duration::ZERO,
+        threads: 1,
+    };
+    Local::start(Arc::new(model), &options)
+}
+
+/// The longest of a model's prompts.
+fn prompt(name: &str) -> Vec<Token> {
+    prompts(name).pop().expect("it has prompts").ids
+}
+
+/// The last tensor of each kind.
+fn kinds(model: &Damaged) -> Vec<TensorInfo> {
+    let mut kinds = BTreeMap::new();
+    for tensor in model.directory.tensors() {
+        let kind = tensor.name.trim_start_matches("blk.").trim_start_matches(char::is_numeric);
+        kinds.insert(kind.to_owned(), tensor.clone());
+    }
+    kinds.into_values().collect()
+}
+
+/// On one rank and on two, in every kind of cache, every bad number in turn.
+#[test]
+fn a_bad_weight_in_any_tensor_ends_the_answer_by_name() {
+    let mut turn = 0;
+    for name in MODELS {
+        let (healthy, prompt) = (Damaged::healthy(name), prompt(name));
+        for tensor in kinds(&healthy) {
+            turn += 1;
+            let bad = BAD[turn % 3];
+            // A token's embedding is a row, and an answer visits some experts alone.
+            let is_chosen = ["embd", "exps", "ngram"].iter().any(|part| tensor.name.contains(part));
+            let rows = if is_chosen || turn % 5 == 0 { Rows::All } else { Rows::One(7 * turn) };
+            let Some(model) = Damaged::of(name, &tensor, bad, rows) else { continue };
+            let (ranks, cache) = (1 + turn % 2, CACHES[turn / 2 % 4]);
+            let wire = if turn % 4 == 1 { WireType::Q8 } else { WireType::F32 };
+            let what = format!("{name}, {bad} in {} on {ranks} ranks, {cache:?}", tensor.name);
+            match try_start(model, ranks, cache, wire) {
+                // Factors of rotation are looked at while a model is loaded.
+                Err(EngineError::Model(error)) if tensor.name.starts_with("rope") => {
+                    assert!(error.to_string().contains("rotation"), "{what}: {error}");
+                }
+                local => match local.unwrap().generate(&prompt, 2) {
+                    Err(EngineError::NotFinite(_)) => {}
+                    found => panic!("{what}: {found:?}"),
+                },
+            }
+        }
+    }
+}
+
+/// What clients may ask for: likeliest tokens, all logits, adjusted ones, embeddings.
+#[test]
+fn no_request_is_answered_by_a_model_whose_last_norm_is_no_number() {
+    let name = "quant/llama-q256-l1.Q8_0";
+    let prompt = prompt(name);
+    let request = GenerateRequest { prompt, max_tokens: 3, ..GenerateRequest::default() };
+    let sampled = Sampling { temperature: 0.8, seed: 1, ..Sampling::default() };
+    let top = Sampling { top_k: 40, ..sampled.clone() };
+    let biased = Sampling { logit_bias: vec![(1, -100.0)], ..Sampling::default() };
+    let samplings = [Sampling::default(), sampled, top, biased];
+    let requests = samplings.map(|sampling| GenerateRequest { sampling, ..request.clone() });
+    let logprobs = GenerateRequest { logprobs: Some(3), ..request.clone() };
+    let poolings = [Pooling::Last, Pooling::Mean].map(Some);
+    let embeddings = poolings.map(|embedding| GenerateRequest { embedding, ..request.clone() });
+    for ranks in [1, 2] {
+        let mut model = Damaged::healthy(name);
+        let norm = model.directory.tensor("output_norm.weight").unwrap().range.clone();
+        let norm = &mut model.bytes[norm.start as usize..norm.end as usize];
+        norm.chunks_exact_mut(4).for_each(|gain| gain.copy_from_slice(&f32::NAN.to_le_bytes()));
+        let mut local = start(model, ranks, CacheType::Auto, WireType::F32);
+        for request in requests.iter().chain([&logprobs]) {
+            let error = local.serve(vec![request.clone()]).unwrap_err().to_string();
+            assert!(error.contains("not a number"), "{error}");
+        }
+        for request in &embeddings {
+            let error = local.embed(vec![request.clone()]).unwrap_err().to_string();
+            assert!(error.contains("not a number"), "{error}");
+        }
+    }
+}
+
+/// A model with one token whose embedding is bad. Requests without it are answered as ever, also in
+/// the pages that one with it has left.
+#[test]
+fn who_does_not_meet_the_bad_token_is_answered_as_ever() {
+    let name = "models/llama3-tied";
+    // The output head has the same bad row, so no token can be drawn: only embeddings.
+    let good = |seed: u32| GenerateRequest {
+        prompt: (0..90).map(|at| 5 + (at * 7 + seed) % 100).collect(),
+        max_tokens: 1,
+        embedding: Some(Pooling::Last),
+        ..GenerateRequest::default()
+    };
+    let bad_prompt = (0..150).map(|at| if at == 70 { 200 } else { 5 + at % 90 }).collect();
+    let bad = GenerateRequest { prompt: bad_prompt, ..good(0) };
+    for cache in CACHES {
+        let of = |model| start(model, 1, cache, WireType::F32);
+        let due = of(Damaged::healthy(name)).embed(vec![good(1), good(2)]).unwrap();
+        let healthy = Damaged::healthy(name);
+        let table = healthy.directory.tensor("token_embd.weight").unwrap();
+        let mut local = of(Damaged::of(name, table, f32::NAN, Rows::One(200)).unwrap());
+        for _ in 0..3 {
+            let error = local.embed(vec![bad.clone()]).unwrap_err().to_string();
+            assert!(error.contains("not a number"), "{error}");
+            assert_eq!(local.embed(vec![good(1), good(2)]).unwrap(), due, "{cache:?}");
+        }
+    }
+}
