@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Node, demo_model, is_alive, kill_9, sinew, stdout, wait_for};
+use common::{Node, demo_model, is_alive, kill_9, signal, sinew, stdout, wait_for};
 use serde_json::json;
 
 #[test]
@@ -129,6 +129,23 @@ fn check_death_of_workers(shape: &str) {
         assert_ne!(now[rank], pids[rank], "the killed worker was started again");
         assert_eq!(now[1 - rank], pids[1 - rank], "the other kept its shard");
     }
+}
+
+#[test]
+fn a_frozen_worker_of_a_model_on_one_node_is_started_again() {
+    let node = Node::start("a");
+    let model = node.dir.path().join("models/slow.gguf");
+    let model = model.to_str().unwrap();
+    stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q4_0", "-o", model]);
+    node.run(&["serve", "slow", "--ctx", "1024"]);
+    let whole = said(node.stream("slow", "go on", 200));
+    let pid = node.worker_pids("slow")[0];
+    let mut events = node.stream("slow", "go on", 200);
+    let first: Vec<String> = events.by_ref().take(8).collect();
+    signal("-STOP", pid);
+    assert_eq!(said(first.into_iter().chain(events)), whole);
+    assert_ne!(node.worker_pids("slow")[0], pid);
+    assert!(node.run(&["events"]).contains("its worker froze: it said nothing for 10 s"));
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::ExitStatusExt;
+use std::pin::{Pin, pin};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::frame::{self, FRAME_BYTES_MAX, FrameError};
 use protocol::{WorkerCommand, WorkerEvent};
@@ -29,6 +30,8 @@ const COMMANDS_MAX: usize = 4096;
 const GRACE: Duration = Duration::from_secs(3);
 /// After the process has ended, its pipes may still hold its last events.
 const DRAIN: Duration = Duration::from_millis(200);
+/// One that has told that it lives, and says nothing for so long, is frozen.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// A longer line of its log is cut.
 const LOG_LINE_BYTES_MAX: u64 = 4 << 10;
 
@@ -91,20 +94,30 @@ impl WorkerProcess {
         let stderr = child.stderr.take().expect("piped above");
         let (orders, inbox) = mpsc::channel(COMMANDS_MAX);
         let (kill, killed) = oneshot::channel();
+        let (freeze, frozen) = watch::channel(false);
         let last_line = Arc::new(Mutex::new(None));
         let log = tokio::spawn(log(stderr, label, last_line.clone()));
         let (to, put, mut may_say) = (news.clone(), tell.clone(), may_speak.clone());
         let said = tokio::spawn(async move {
             // A caller that drops its end wants to hear everything at once.
             let _ = may_say.wait_for(|may| *may).await;
-            listen(stdout, to, put).await;
+            if listen(stdout, to, put).await == Silent(true) {
+                // It may have ended just now.
+                freeze.send_replace(true);
+            }
+            freeze
         });
         tokio::spawn(async move {
-            let status = supervise(&mut child, pid, speak(stdin, inbox), killed).await;
+            let mut is_frozen = frozen.clone();
+            let freezing = async move { is_frozen.wait_for(|frozen| *frozen).await.is_ok() };
+            let status = supervise(&mut child, pid, speak(stdin, inbox), (killed, freezing)).await;
             // Both end by themselves unless a grandchild holds the pipes open.
             let _ = timeout(DRAIN, async { (said.await, log.await) }).await;
             let last_line = last_line.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let how = describe(status, last_line);
+            let how = match *frozen.borrow() {
+                true => format!("froze: it said nothing for {} s", SILENCE_MAX.as_secs()),
+                false => describe(status, last_line),
+            };
             let _ = may_speak.wait_for(|may| *may).await;
             // Nobody listens any more once the daemon shuts down.
             let _ = news.send(tell(WorkerNews::Exited { how })).await;
@@ -146,7 +159,7 @@ async fn supervise(
     child: &mut Child,
     pid: u32,
     speaking: impl Future<Output = ()>,
-    killed: oneshot::Receiver<()>,
+    (killed, freezing): (oneshot::Receiver<()>, impl Future<Output = bool>),
 ) -> std::io::Result<ExitStatus> {
     let told_to_leave = async {
         speaking.await;
@@ -158,10 +171,16 @@ async fn supervise(
             std::future::pending::<()>().await;
         }
     };
+    let freezes = async {
+        if !freezing.await {
+            std::future::pending::<()>().await;
+        }
+    };
     tokio::select! {
         status = child.wait() => return status,
         () = told_to_leave => {}
         () = killed => {}
+        () = freezes => {}
     }
     if let Some(group) = i32::try_from(pid).ok().and_then(Pid::from_raw)
         && let Err(error) = kill_process_group(group, Signal::KILL)
@@ -207,22 +226,52 @@ async fn hand_over(
     Ok(stdin.write_all(rest).await?)
 }
 
-async fn listen<T>(stdout: ChildStdout, news: mpsc::Sender<T>, tell: impl Fn(WorkerNews) -> T) {
+/// Whether a worker fell silent although it had told that it lives.
+#[derive(Debug, PartialEq, Eq)]
+struct Silent(bool);
+
+async fn listen<T>(
+    stdout: ChildStdout,
+    news: mpsc::Sender<T>,
+    tell: impl Fn(WorkerNews) -> T,
+) -> Silent {
     let mut events = BufReader::new(stdout);
+    let mut has_pulse = false;
     loop {
-        match frames::read(&mut events, FRAME_BYTES_MAX).await {
+        let read = pin!(frames::read(&mut events, FRAME_BYTES_MAX));
+        let event = match has_pulse {
+            true => match in_time(read).await {
+                Some(event) => event,
+                None => return Silent(true),
+            },
+            false => read.await,
+        };
+        match event {
+            Ok(WorkerEvent::Alive) => has_pulse = true,
             Ok(event) => {
                 if news.send(tell(WorkerNews::Event(event))).await.is_err() {
-                    return;
+                    return Silent(false);
                 }
             }
-            Err(protocol::frame::FrameError::Closed) => return,
+            Err(protocol::frame::FrameError::Closed) => return Silent(false),
             Err(error) => {
                 let reason = format!("it wrote something that is no event: {error}");
                 let failed = WorkerNews::Event(WorkerEvent::Failed { reason });
                 let _ = news.send(tell(failed)).await;
-                return;
+                return Silent(false);
             }
+        }
+    }
+}
+
+/// What comes before the silence is too long. A daemon that was frozen itself waits once more.
+async fn in_time<T>(mut read: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    loop {
+        let started = Instant::now();
+        match timeout(SILENCE_MAX, &mut read).await {
+            Ok(event) => return Some(event),
+            Err(_) if started.elapsed() > SILENCE_MAX + GRACE => {}
+            Err(_) => return None,
         }
     }
 }

@@ -21,6 +21,7 @@ mod local;
 mod logits;
 mod meter;
 mod pipeline;
+mod pulse;
 mod rank;
 mod results;
 mod ring;

@@ -25,6 +25,7 @@ use crate::called::CommandInput;
 use crate::comm::{Comm, Meeting};
 use crate::leader::Leader;
 use crate::loading::Loading;
+use crate::pulse::{BEAT, Pulse};
 use crate::rank::RankOptions;
 use crate::{EngineError, Rank};
 
@@ -52,8 +53,9 @@ pub fn run() -> Result<(), EngineError> {
     offer_itself_first();
     let calls = Calls::default();
     let orders = read_commands(calls.clone());
-    let events = write_events();
-    let result = serve(&orders, &events, calls);
+    let pulse = Pulse::default();
+    let events = write_events(pulse.clone());
+    let result = serve(&orders, &events, calls, pulse);
     if let Err(error) = &result {
         report(&events, WorkerEvent::Failed { reason: error.to_string() });
     }
@@ -72,7 +74,12 @@ fn offer_itself_first() {
 }
 
 /// Takes the first command and serves on the device that it names.
-fn serve(orders: &Receiver<Order>, events: &Events, calls: Calls) -> Result<(), EngineError> {
+fn serve(
+    orders: &Receiver<Order>,
+    events: &Events,
+    calls: Calls,
+    pulse: Pulse,
+) -> Result<(), EngineError> {
     let Ok(Order { command: WorkerCommand::Open(spec), .. }) = orders.recv() else {
         return Err(EngineError::Protocol("the first command must be open".to_owned()));
     };
@@ -80,12 +87,12 @@ fn serve(orders: &Receiver<Order>, events: &Events, calls: Calls) -> Result<(), 
     match spec.device.clone() {
         None => {
             let cpu = |spec: &WorkerSpec| Cpu::new(spec.threads, &spec.cpus);
-            Worker::open(spec, events, calls, cpu)?.serve(orders)
+            Worker::open(spec, events, (calls, pulse), cpu)?.serve(orders)
         }
         Some(device) => {
             let ggml =
                 |spec: &WorkerSpec| Ggml::open(&device.libraries, &device.name, spec.threads);
-            Worker::open(spec, events, calls, ggml)?.serve(orders)
+            Worker::open(spec, events, (calls, pulse), ggml)?.serve(orders)
         }
     }
 }
@@ -97,6 +104,7 @@ struct Worker<'a, B: Backend> {
     /// What of its addresses could not be had.
     notes: Vec<String>,
     events: &'a Events,
+    pulse: Pulse,
 }
 
 impl<'a, B: Backend> Worker<'a, B> {
@@ -104,7 +112,7 @@ impl<'a, B: Backend> Worker<'a, B> {
     fn open(
         spec: Box<WorkerSpec>,
         events: &'a Events,
-        calls: Calls,
+        (calls, pulse): (Calls, Pulse),
         device: impl FnOnce(&WorkerSpec) -> Result<B, BackendError>,
     ) -> Result<Self, EngineError> {
         let (listener, notes) = listen(&spec, calls)?;
@@ -129,7 +137,7 @@ impl<'a, B: Backend> Worker<'a, B> {
                 load_us: started.elapsed().as_micros() as u64,
             },
         );
-        Ok(Self { spec: *spec, rank, listener, notes, events })
+        Ok(Self { spec: *spec, rank, listener, notes, events, pulse })
     }
 
     /// Links and serves, epoch by epoch.
@@ -224,13 +232,15 @@ impl<'a, B: Backend> Worker<'a, B> {
         comm: &mut Comm,
         orders: &Receiver<Order>,
     ) -> Result<Option<Order>, EngineError> {
-        let events = self.events;
+        let (events, pulse) = (self.events, self.pulse.clone());
         let mut leader = Leader::new(&mut self.rank, comm);
         loop {
             let wait = if leader.is_idle() { IDLE_CHECK } else { Duration::ZERO };
             match orders.recv_timeout(wait) {
                 Err(RecvTimeoutError::Timeout) if leader.is_idle() => leader.check_ranks()?,
-                Err(RecvTimeoutError::Timeout) => leader.step(|event| report(events, event))?,
+                Err(RecvTimeoutError::Timeout) => {
+                    pulse.step(|| leader.step(|event| report(events, event)))?;
+                }
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
                 Ok(Order { command: WorkerCommand::Generate { request, generate }, .. }) => {
                     if let Err(refused) = leader.add(request, generate) {
@@ -365,18 +375,32 @@ struct Events {
     written: Receiver<()>,
 }
 
-/// The writer thread, so that the step loop never waits for a pipe.
-fn write_events() -> Events {
+/// The writer thread, so that the step loop never waits for a pipe. Where there is nothing to tell it
+/// gives signs of life, until a step hangs.
+fn write_events(pulse: Pulse) -> Events {
     let (sender, receiver) = channel::<WorkerEvent>();
     let (writing, written) = channel();
     std::thread::spawn(move || {
         let _writing = writing;
         let mut output = BufWriter::new(io::stdout().lock());
-        while let Ok(first) = receiver.recv() {
+        let mut first = WorkerEvent::Alive;
+        loop {
             // The tokens of one step go together.
             let waiting = std::iter::once(first).chain(receiver.try_iter());
             if write_together(&mut output, waiting).is_err() {
                 std::process::exit(0); // The daemon is gone.
+            }
+            first = match receiver.recv_timeout(BEAT) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => match pulse.hangs(Instant::now()) {
+                    None => WorkerEvent::Alive,
+                    Some(reason) => WorkerEvent::Failed { reason },
+                },
+            };
+            if matches!(first, WorkerEvent::Failed { .. }) {
+                let _ = write_together(&mut output, std::iter::once(first));
+                return; // The daemon ends a worker that has said that and stays.
             }
         }
     });

@@ -105,6 +105,8 @@ pub enum WorkerEvent {
         #[serde(default)]
         unreached: Vec<usize>,
     },
+    /// Once a second, for the daemon of its own machine: it lives, and no step hangs.
+    Alive,
     /// The worker cannot go on and exits (no memory, unreadable model, ...).
     Failed {
         reason: String,

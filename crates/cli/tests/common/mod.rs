@@ -248,6 +248,10 @@ pub fn is_alive(pid: u64) -> bool {
 }
 
 pub fn kill_9(pid: u64) {
-    let status = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    signal("-9", pid);
+}
+
+pub fn signal(signal: &str, pid: u64) {
+    let status = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
     assert!(status.success());
 }

@@ -129,6 +129,8 @@ impl Instance {
                     self.emit(request, GenerateEvent::Failed { kind, reason });
                 }
             }
+            // Its own node listens to that.
+            WorkerEvent::Alive => {}
             WorkerEvent::Stats(stats) => {
                 if at == 0 && self.phase == Phase::Ready {
                     self.stats = Some(*stats);
