@@ -183,6 +183,34 @@ fn check_death_of_owner(shape: &str) {
 }
 
 #[test]
+fn a_model_borrows_a_node_that_was_not_named_and_moves_back() {
+    let (a, b, c) = (Node::start("a"), Node::start("b"), Node::start("c"));
+    b.admit(&a);
+    b.admit(&c);
+    for node in [&a, &b] {
+        std::fs::create_dir_all(node.dir.path().join("models")).unwrap();
+        std::fs::copy(demo_model(), node.dir.path().join("models/kept.gguf")).unwrap();
+    }
+    b.run(&["serve", "kept", "--nodes", "b,c"]);
+    let ranks = |node: &Node| -> Option<Vec<String>> {
+        let kept = node.instance("kept")?;
+        let names = kept["ranks"].as_array()?.iter();
+        let names = names.map(|rank| rank["node_name"].as_str().unwrap().to_owned());
+        (kept["state"]["state"] == "ready").then(|| names.collect())
+    };
+    let answer = c.chat("kept", "What is Sinew?", 20)["choices"].clone();
+    let (listen, dir) = (b.listen_addr(), b.kill());
+    wait_for("a to lead", || ranks(&c).filter(|names| names == &["a", "c"] || names == &["a"]));
+    let notes = || Some(c.instance("kept")?["notes"].to_string());
+    let said = || notes().filter(|notes| notes.contains("asked for on b, c, and borrows a"));
+    wait_for("it to be said", said);
+    assert_eq!(c.chat("kept", "What is Sinew?", 20)["choices"], answer);
+    let _b = Node::start_in("b", dir, &listen);
+    wait_for("it to be back", || ranks(&c).filter(|names| names == &["b", "c"]));
+    assert_eq!(c.chat("kept", "What is Sinew?", 20)["choices"], answer);
+}
+
+#[test]
 fn a_restarted_node_goes_on_with_the_shards_that_others_hold() {
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);

@@ -12,6 +12,12 @@ pub enum Nodes {
 }
 
 impl Nodes {
+    /// The place of a node among those that are named, by its name or its id.
+    pub fn place_of(&self, name: &str, id: &str) -> Option<usize> {
+        let Self::Named(named) = self else { return None };
+        named.iter().position(|asked| asked == name || (asked.len() >= 4 && id.starts_with(asked)))
+    }
+
     pub fn count(&self) -> usize {
         match self {
             Self::Count(count) => *count,

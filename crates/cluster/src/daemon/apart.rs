@@ -8,7 +8,7 @@ use protocol::Transport;
 use tracing::warn;
 
 use super::Daemon;
-use super::placing::{Candidate, plan, ranks, relaxed};
+use super::placing::{Candidate, plan_in_need, ranks};
 use crate::instance::{Apart, Effect};
 use crate::net::cannot_call;
 use crate::{InstanceSpec, NodeId};
@@ -156,8 +156,8 @@ impl Daemon {
         let wanted = &owned.machine.fixed().spec;
         let candidates = self.candidates_together(Some(id), wanted.options.transport);
         let Some(owned) = self.owned.get(id) else { return Vec::new() };
-        match plan(&owned.prepared, &candidates, &relaxed(wanted), false) {
-            Ok(plan) => {
+        match plan_in_need(&owned.prepared, candidates, wanted) {
+            Ok((plan, candidates)) => {
                 let ranks = ranks(&plan, &candidates);
                 let names: Vec<&str> = ranks.iter().map(|rank| rank.node_name.as_str()).collect();
                 let why = format!(

@@ -215,7 +215,7 @@ impl Daemon {
             self.membership.conn(member.id)?;
             let heartbeat = self.views.get(&member.id)?.heartbeat.as_ref()?;
             let (sees, files) = (heartbeat.sees.clone(), heartbeat.files.clone());
-            Some(Seen { node: member.id, sees, files })
+            Some(Seen { node: member.id, name: member.name.clone(), sees, files })
         });
         reachable.collect()
     }

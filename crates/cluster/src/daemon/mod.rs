@@ -173,7 +173,7 @@ impl Daemon {
         Self {
             remeasuring: Remeasuring::new(me, config.fleet_key.is_some()),
             membership: Membership::new(me, outside.now()),
-            desired: Desired::new(me, document, outside.signer()),
+            desired: Desired::new(me, document, outside.signer()).called(&config.name),
             given: given::addresses(&config.peers),
             config,
             me,

@@ -22,10 +22,10 @@ use tracing::{info, warn};
 use super::owning::{WORKERS_BITS, fixed};
 use super::placing::{Candidate, plan, plan_somehow, ranks};
 use super::{Daemon, Owned, Prepared};
-use crate::desired::Entry;
+use crate::desired::{Entry, Wanted};
 use crate::growth::{self, Terms};
 use crate::instance::{Effect, Fixed, Input, Instance};
-use crate::{InstanceState, NodeId};
+use crate::{InstanceState, InstanceStatus, NodeId, RankStatus};
 
 /// Ticks between two looks: a second.
 const LOOK_EVERY_TICKS: u64 = 4;
@@ -348,6 +348,21 @@ impl Daemon {
         let percent = (done * 100).checked_div(total).unwrap_or(0);
         Some(format!("moves to {}: {percent} % loaded", names.join(", ")))
     }
+}
+
+/// That an instance is on nodes that were not asked for by name, for a person.
+pub(super) fn borrowed(wanted: &Wanted, status: &InstanceStatus) -> Option<String> {
+    let Some(nodes @ Nodes::Named(asked)) = &wanted.spec.nodes else { return None };
+    let is_named = |rank: &RankStatus| nodes.place_of(&rank.node_name, &rank.node.to_string());
+    let borrowed = status.ranks.iter().filter(|rank| is_named(rank).is_none());
+    let borrowed: Vec<&str> = borrowed.map(|rank| rank.node_name.as_str()).collect();
+    (!borrowed.is_empty()).then(|| {
+        format!(
+            "it was asked for on {}, and borrows {} until these suffice without",
+            asked.join(", "),
+            borrowed.join(", ")
+        )
+    })
 }
 
 /// A plan by which an instance is so much better off that moving pays.

@@ -32,6 +32,12 @@ pub(super) struct Candidate {
     link: Option<placement::LinkSpeed>,
 }
 
+impl Candidate {
+    fn place_among(&self, nodes: &Nodes) -> Option<usize> {
+        nodes.place_of(&self.name, &self.node.to_string())
+    }
+}
+
 impl Daemon {
     /// Places an instance again on the nodes that are left. What was asked for about their number
     /// gives way: a model on fewer nodes is better than none.
@@ -43,8 +49,8 @@ impl Daemon {
         let candidates = self.candidates_together(Some(id), transport);
         let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
         let wanted = &owned.machine.fixed().spec;
-        match plan(&owned.prepared, &candidates, &relaxed(wanted), false) {
-            Ok(plan) => {
+        match plan_in_need(&owned.prepared, candidates, wanted) {
+            Ok((plan, candidates)) => {
                 warn!(instance = id, ranks = plan.ranks.len(), why = ?plan.why, "placed again");
                 let ranks = ranks(&plan, &candidates);
                 (owned.why, owned.prediction) = (plan.why, plan.prediction);
@@ -312,9 +318,29 @@ pub(super) fn plan_somehow(
         Ok((plan, candidates, true))
     });
     as_asked.or_else(|_| {
-        let plan = plan(prepared, &candidates, &relaxed(wanted), false)?;
+        let (plan, candidates) = plan_in_need(prepared, candidates, wanted)?;
         Ok((plan, candidates, false))
     })
+}
+
+/// A plan for whatever nodes there are: of those that were named, if these suffice with the first
+/// one, which leads; else others are borrowed.
+pub(super) fn plan_in_need(
+    prepared: &Prepared,
+    candidates: Vec<Candidate>,
+    wanted: &InstanceSpec,
+) -> std::result::Result<(placement::Plan, Vec<Candidate>), String> {
+    let relaxed = relaxed(wanted);
+    if let Some(nodes @ Nodes::Named(_)) = &wanted.nodes {
+        let mut own = candidates.clone();
+        let first = own.first().map(|first| first.node);
+        own.retain(|one| Some(one.node) == first || one.place_among(nodes).is_some());
+        if let Ok(plan) = plan(prepared, &own, &relaxed, false) {
+            return Ok((plan, own));
+        }
+    }
+    let plan = plan(prepared, &candidates, &relaxed, false)?;
+    Ok((plan, candidates))
 }
 
 /// [`plan`] for a model of which only that is known; `draft_bytes`: what its draft takes on the

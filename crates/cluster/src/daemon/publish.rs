@@ -148,6 +148,8 @@ impl Daemon {
         };
         status.created_unix_s = wanted.created_unix_s;
         status.notes.extend(self.move_note(&wanted.id));
+        let borrowed = super::moving::borrowed(wanted, &status);
+        status.notes.extend(borrowed);
         status.notes.extend(self.apart_notes(&wanted.id));
         status
     }

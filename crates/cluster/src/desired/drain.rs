@@ -37,12 +37,15 @@ impl Desired {
         self.drains.get(&node).is_some_and(|drain| drain.is_on)
     }
 
-    /// What this node is to take over from owners that are to be empty: of the nodes that have the
-    /// file, and are not to be empty themselves, it has the lowest id.
+    /// What this node is to take over from owners that are to be empty, or that lead only until a
+    /// node is back that was named before them: as in a takeover it is the one to do so.
     pub(crate) fn to_inherit(&self, files: &Files, peers: &[Seen]) -> Vec<(Entry, Wanted)> {
         let is_due = |(entry, wanted): &(&Entry, &Wanted)| {
-            self.is_drained(entry.owner())
-                && self.successor(&wanted.digest, files, peers) == Some(self.me)
+            let place = |node| self.place(wanted, node, peers);
+            let is_seen = peers.iter().any(|peer| peer.node == entry.owner());
+            let comes_after = is_seen && place(self.me) < place(entry.owner());
+            (self.is_drained(entry.owner()) || comes_after)
+                && self.successor(wanted, files, peers) == Some(self.me)
         };
         let due = self.wanted().filter(is_due);
         due.map(|(entry, wanted)| (entry.clone(), wanted.clone())).collect()

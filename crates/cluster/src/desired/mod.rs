@@ -103,6 +103,8 @@ impl From<Vec<Entry>> for Document {
 #[derive(Debug)]
 pub(crate) struct Desired {
     me: NodeId,
+    /// This node's.
+    name: String,
     /// By name.
     entries: BTreeMap<String, Entry>,
     drains: BTreeMap<NodeId, Drain>,
@@ -140,11 +142,16 @@ impl Entry {
 impl Desired {
     /// `signer` signs in this node's name.
     pub(crate) fn new(me: NodeId, document: Document, signer: Signer) -> Self {
-        let (entries, drains, missing) = Default::default();
-        let mut desired = Self { me, entries, drains, missing, fingerprint: 0, signer };
+        let (entries, drains, missing, name) = Default::default();
+        let mut desired = Self { me, name, entries, drains, missing, fingerprint: 0, signer };
         desired.merge(document);
         desired.changed();
         desired
+    }
+
+    /// The same of a node that people may name.
+    pub(crate) fn called(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
     }
 
     pub(crate) fn document(&self) -> Document {

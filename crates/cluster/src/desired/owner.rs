@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use protocol::Nodes;
 use store::Digest;
 
-use super::{Desired, Entry};
+use super::{Desired, Entry, Wanted};
 use crate::NodeId;
 
 /// How long an owner must be missing before another takes its instances over: a connection that
@@ -19,6 +20,7 @@ pub(crate) type Files = Vec<(Digest, bool)>;
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub node: NodeId,
+    pub name: String,
     /// The members that it can reach.
     pub sees: Vec<NodeId>,
     pub files: Files,
@@ -29,21 +31,24 @@ impl Desired {
     /// have; returns the changed entries.
     ///
     /// An owner is missing if neither this node nor anybody that it reaches can reach it, or if its
-    /// file is gone. Of those that have the file, and are not to be empty, the lowest id takes
-    /// over. An owner that is there stays owner, whoever else comes.
+    /// file is gone. Of those that have the file, and are not to be empty, the first of the nodes
+    /// that were asked for by name takes over, else the lowest id. An owner that is there stays
+    /// owner, unless one comes back that was named before it ([`Self::to_inherit`]).
     pub(crate) fn take_over(&mut self, files: &Files, peers: &[Seen], now: Duration) -> Vec<Entry> {
         let mut claims = Vec::new();
-        let wanted: Vec<(String, NodeId, Digest)> =
-            self.wanted().map(|(e, wanted)| (e.name.clone(), e.owner(), wanted.digest)).collect();
-        self.missing.retain(|name, _| wanted.iter().any(|(wanted, ..)| wanted == name));
-        for (name, owner, digest) in wanted {
+        let all = self.wanted().map(|(entry, wanted)| {
+            (entry.name.clone(), entry.owner(), wanted.digest, self.successor(wanted, files, peers))
+        });
+        let all: Vec<_> = all.collect();
+        self.missing.retain(|name, _| all.iter().any(|(wanted, ..)| wanted == name));
+        for (name, owner, digest, successor) in all {
             if !self.is_missing(owner, &digest, peers) {
                 self.missing.remove(&name);
                 continue;
             }
             let since = *self.missing.entry(name.clone()).or_insert(now);
             let is_due = now.saturating_sub(since) >= TAKEOVER_AFTER;
-            if is_due && self.successor(&digest, files, peers) == Some(self.me) {
+            if is_due && successor == Some(self.me) {
                 claims.extend(self.claim(&name));
             }
         }
@@ -62,13 +67,22 @@ impl Desired {
 
     pub(super) fn successor(
         &self,
-        digest: &Digest,
+        wanted: &Wanted,
         files: &Files,
         peers: &[Seen],
     ) -> Option<NodeId> {
-        let peers = peers.iter().map(|peer| (peer.node, &peer.files));
-        let all = peers.chain([(self.me, files)]).filter(|(node, _)| !self.is_drained(*node));
-        all.filter(|(_, files)| has(files, digest) == Some(true)).map(|(node, _)| node).min()
+        let others = peers.iter().map(|peer| (peer.node, &peer.files));
+        let all = others.chain([(self.me, files)]).filter(|(node, _)| !self.is_drained(*node));
+        let able = all.filter(|(_, files)| has(files, &wanted.digest) == Some(true));
+        able.map(|(node, _)| node).min_by_key(|node| (self.place(wanted, *node, peers), *node))
+    }
+
+    /// The place of a node among those that were asked for by name; the last if it was not.
+    pub(super) fn place(&self, wanted: &Wanted, node: NodeId, peers: &[Seen]) -> usize {
+        let peer = peers.iter().find(|peer| peer.node == node).map(|peer| peer.name.as_str());
+        let name = if node == self.me { Some(self.name.as_str()) } else { peer };
+        let place = |nodes: &Nodes| nodes.place_of(name.unwrap_or(""), &node.to_string());
+        wanted.spec.nodes.as_ref().and_then(place).unwrap_or(usize::MAX)
     }
 
     /// This node owns an instance from now on, which stays loaded or unloaded.

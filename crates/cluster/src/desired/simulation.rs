@@ -161,7 +161,7 @@ impl World {
         }
         let node = &self.nodes[at];
         let (files, sees) = (node.files.clone(), peers.iter().map(|peer| peer.node).collect());
-        let seen = Seen { node: id(at), sees, files };
+        let seen = Seen { node: id(at), name: String::new(), sees, files };
         let fingerprint = node.machine.fingerprint();
         for to in (0..NODES).filter(|to| *to != at) {
             self.send(at, to, Said::Heartbeat(seen.clone(), fingerprint));

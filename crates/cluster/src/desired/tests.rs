@@ -1,3 +1,5 @@
+use protocol::Nodes;
+
 use super::*;
 
 pub(super) fn id(node: usize) -> NodeId {
@@ -67,6 +69,7 @@ fn one_name_is_one_instance_after_a_cut_network_heals() {
 fn an_owner_is_replaced_only_if_nobody_sees_it() {
     let has = vec![(Digest([7; 32]), true)];
     let seen = |at: usize, sees: &[usize], files: &Files| Seen {
+        name: String::new(),
         node: id(at),
         sees: sees.iter().map(|at| id(*at)).collect(),
         files: files.clone(),
@@ -114,7 +117,8 @@ fn a_drained_node_inherits_nothing_and_leaves_what_it_owns_to_another() {
     let (mut a, mut b) = (node(0), node(1));
     b.merge(vec![a.serve("m", wanted("i-1"))]);
     let has = vec![(Digest([7; 32]), true)];
-    let seen = |at| vec![Seen { node: id(at), sees: Vec::new(), files: has.clone() }];
+    let seen =
+        |at| vec![Seen { node: id(at), name: String::new(), sees: Vec::new(), files: has.clone() }];
     assert!(b.to_inherit(&has, &seen(0)).is_empty());
     let drained = a.drain(id(0), true);
     assert_eq!(b.merge(drained.clone()), drained);
@@ -137,4 +141,36 @@ fn a_drained_node_inherits_nothing_and_leaves_what_it_owns_to_another() {
     }
     b.merge(a.drain(id(0), false));
     assert!(!b.is_drained(id(0)) && a.take_over(&has, &[], seconds(3)).len() == 1);
+}
+
+#[test]
+fn of_nodes_that_were_named_the_first_with_the_file_leads() {
+    let names = ["a", "b", "c"];
+    let mut nodes: Vec<Desired> = (0..3).map(|at| node(at).called(names[at])).collect();
+    let named = Nodes::Named(vec!["c".to_owned(), id(1).to_string()]);
+    let spec = InstanceSpec { nodes: Some(named), ..InstanceSpec::default() };
+    let entry = nodes[2].serve("m", Wanted { spec: spec.into(), ..wanted("i-1") });
+    nodes[0].merge(vec![entry.clone()]);
+    nodes[1].merge(vec![entry]);
+    let has = vec![(Digest([7; 32]), true)];
+    let seen = |all: &[usize]| -> Vec<Seen> {
+        let one = |at: &usize| {
+            let name = names[*at].to_owned();
+            Seen { node: id(*at), name, sees: Vec::new(), files: has.clone() }
+        };
+        all.iter().map(one).collect()
+    };
+    // The one that leads is lost: the other one that was named takes over, by its id.
+    for at in 0..2 {
+        assert!(nodes[0].take_over(&has, &seen(&[1]), seconds(at)).is_empty());
+    }
+    nodes[1].take_over(&has, &seen(&[0]), seconds(0));
+    let claims = nodes[1].take_over(&has, &seen(&[0]), seconds(1));
+    assert_eq!(claims[0].owner(), id(1));
+    nodes[2].merge(claims.clone());
+    // It is back, and the first again.
+    assert_eq!(nodes[2].to_inherit(&has, &seen(&[0, 1])).len(), 1);
+    assert!(nodes[2].to_inherit(&has, &seen(&[0])).is_empty(), "its owner is not seen");
+    nodes[0].merge(claims);
+    assert!(nodes[0].to_inherit(&has, &seen(&[1, 2])).is_empty());
 }
