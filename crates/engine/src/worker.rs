@@ -375,8 +375,8 @@ struct Events {
     written: Receiver<()>,
 }
 
-/// The writer thread, so that the step loop never waits for a pipe. Where there is nothing to tell it
-/// gives signs of life, until a step hangs.
+/// The writer thread, so that the step loop never waits for a pipe. Where there is nothing to tell
+/// it gives signs of life, until a step hangs.
 fn write_events(pulse: Pulse) -> Events {
     let (sender, receiver) = channel::<WorkerEvent>();
     let (writing, written) = channel();
