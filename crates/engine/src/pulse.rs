@@ -2,7 +2,8 @@
 //! driver, is to blame. Until then the thread that writes events tells the daemon that the process
 //! lives, so that a long step does not look like a frozen one.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Between two signs of life of a worker that has nothing else to tell.
@@ -12,45 +13,53 @@ const STEP_MIN: Duration = Duration::from_secs(120);
 /// Nor so many times the longest that this worker has run.
 const STEP_FACTOR: u32 = 20;
 
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Pulse(Arc<Mutex<Steps>>);
+#[derive(Debug, Clone)]
+pub(crate) struct Pulse {
+    started: Instant,
+    steps: Arc<Steps>,
+}
 
+/// Microseconds, written by the thread that computes.
 #[derive(Debug, Default)]
 struct Steps {
-    /// Since when the present one runs.
-    since: Option<Instant>,
-    longest: Duration,
+    /// When the present one began, one more than since the worker started; 0 if none runs.
+    since: AtomicU64,
+    longest: AtomicU64,
 }
 
 impl Pulse {
+    pub fn new() -> Self {
+        Self { started: Instant::now(), steps: Arc::default() }
+    }
+
     /// Runs a step.
     pub fn step<T>(&self, run: impl FnOnce() -> T) -> T {
-        let started = Instant::now();
-        self.steps().since = Some(started);
+        let began = self.elapsed(Instant::now());
+        self.steps.since.store(began + 1, Ordering::Relaxed);
         let done = run();
-        let mut steps = self.steps();
-        steps.since = None;
-        steps.longest = steps.longest.max(started.elapsed());
+        self.steps.since.store(0, Ordering::Relaxed);
+        let took = self.elapsed(Instant::now()) - began;
+        self.steps.longest.fetch_max(took, Ordering::Relaxed);
         done
     }
 
     /// Why the present step is not waited for any more.
     pub fn hangs(&self, now: Instant) -> Option<String> {
-        let steps = self.steps();
-        let took = now.saturating_duration_since(steps.since?);
-        let limit = STEP_MIN.max(steps.longest * STEP_FACTOR);
-        (took >= limit).then(|| {
+        let since = self.steps.since.load(Ordering::Relaxed).checked_sub(1)?;
+        let took = Duration::from_micros(self.elapsed(now).saturating_sub(since));
+        let longest = Duration::from_micros(self.steps.longest.load(Ordering::Relaxed));
+        (took >= STEP_MIN.max(longest * STEP_FACTOR)).then(|| {
             format!(
                 "a step has taken {} s, and the longest before it took {:.1} s: what computes it, \
                  or the driver, hangs",
                 took.as_secs(),
-                steps.longest.as_secs_f64()
+                longest.as_secs_f64()
             )
         })
     }
 
-    fn steps(&self) -> MutexGuard<'_, Steps> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn elapsed(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.started).as_micros() as u64
     }
 }
 
@@ -60,12 +69,12 @@ mod tests {
 
     #[test]
     fn a_step_hangs_when_it_takes_much_longer_than_all_before() {
-        let (pulse, now) = (Pulse::default(), Instant::now());
+        let (pulse, now) = (Pulse::new(), Instant::now());
         assert_eq!(pulse.hangs(now + STEP_MIN * 9), None, "no step runs");
         let after = |secs| pulse.step(|| pulse.hangs(Instant::now() + Duration::from_secs(secs)));
         assert_eq!(after(119), None);
         assert!(after(121).unwrap().contains("a step has taken 121 s"));
-        pulse.steps().longest = Duration::from_secs(30);
+        pulse.steps.longest.store(30_000_000, Ordering::Relaxed);
         assert_eq!(after(599), None, "slow machines");
         assert!(after(601).unwrap().contains("the longest before it took 30.0 s"));
     }

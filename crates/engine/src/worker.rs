@@ -53,7 +53,7 @@ pub fn run() -> Result<(), EngineError> {
     offer_itself_first();
     let calls = Calls::default();
     let orders = read_commands(calls.clone());
-    let pulse = Pulse::default();
+    let pulse = Pulse::new();
     let events = write_events(pulse.clone());
     let result = serve(&orders, &events, calls, pulse);
     if let Err(error) = &result {
