@@ -10,6 +10,8 @@ import subprocess
 import threading
 import time
 
+import kinds
+
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
 NOBODY = "02:00:00:00:00:99"
@@ -85,7 +87,7 @@ class Stream(threading.Thread):
     def __init__(self, node, body, path="/v1/completions", port=API):
         super().__init__(daemon=True)
         self.node, self.body, self.path, self.port = node, {**body, "stream": True}, path, port
-        self.text, self.times, self.error, self.finish = "", [], None, None
+        self.parts, self.times, self.error, self.finish = {}, [], None, None
         self.ended_at = None
         self.cut = False
         self.start()
@@ -101,9 +103,10 @@ class Stream(threading.Thread):
                 self.error = response.read().decode()
                 return
             for line in response:
-                if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
-                    continue
-                self.hear(json.loads(line[6:]))
+                event = line.removeprefix(b"data: ")
+                # Events of server-sent streams, or Ollama's lines.
+                if event.startswith(b"{"):
+                    self.hear(json.loads(event))
             self.cut = self.finish is None and self.error is None
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.cut = True
@@ -115,12 +118,9 @@ class Stream(threading.Thread):
         if event.get("error"):
             self.error = json.dumps(event["error"])
             return
-        choice = (event.get("choices") or [{}])[0]
-        text = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
-        if text:
-            self.text += text
+        if kinds.gather(event, self.parts):
             self.times.append(time.monotonic())
-        self.finish = choice.get("finish_reason") or self.finish
+        self.finish = kinds.end_of(event) or self.finish
 
     def wait_for_tokens(self, count, seconds=60):
         until(f"{count} tokens", seconds, lambda: len(self.times) >= count or self.ended_at)
@@ -140,8 +140,18 @@ class Stream(threading.Thread):
             return "error"
         if self.cut:
             return "cut"
-        same = (self.text, self.finish) == (whole.text, whole.finish)
+        same = (self.parts, self.finish) == (whole.parts, whole.finish)
         return "right" if same else "silently wrong"
+
+
+    def difference(self, whole):
+        """The first place that is not the same, and what there is from there on."""
+        ends = ("its end", self.finish or "", whole.finish or "")
+        places = sorted(self.parts.keys() | whole.parts.keys())
+        all = [(at, self.parts.get(at, ""), whole.parts.get(at, "")) for at in places]
+        at, is_so, should = next(one for one in [*all, ends] if one[1] != one[2])
+        same = len(os.path.commonprefix([is_so, should]))
+        return f"{at}, after {same} letters: {is_so[same:][:60]!r}, not {should[same:][:60]!r}"
 
 
 class Node:

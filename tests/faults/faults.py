@@ -10,6 +10,7 @@ import shutil
 import signal
 import time
 
+import kinds
 import pressure
 from cluster import Stream, is_alive, kill, until
 
@@ -20,8 +21,10 @@ LONG = 300
 class Bench:
     """A cluster that serves a model, with answers to compare with."""
 
-    def __init__(self, cluster, model_file, seed, nodes=None, more=()):
+    def __init__(self, cluster, model_file, seed, nodes=None, more=(), kinds=()):
         self.cluster, self.random = cluster, random.Random(seed)
+        # Of the streams; plain completions if none is named.
+        self.kinds = list(kinds)
         self.wholes, self.more = {}, more
         for node in cluster.nodes:
             os.makedirs(os.path.join(node.home, "models"), exist_ok=True)
@@ -39,11 +42,21 @@ class Bench:
         return {"model": MODEL, "prompt": f"Number {number}:", "temperature": 1.0,
                 "seed": number, "max_tokens": tokens}
 
+    def kind(self, number):
+        return self.kinds[number % len(self.kinds)] if self.kinds else "completion"
+
+    def stream(self, node, number, tokens=LONG):
+        """Begins the answer of that number."""
+        if not self.kinds:
+            return Stream(node, self.body(number, tokens))
+        path, body = kinds.request(self.kind(number), number, MODEL)
+        return Stream(node, body, path)
+
     def whole(self, number, tokens=LONG):
         """The answer without a fault."""
         key = (number, tokens)
         if key not in self.wholes:
-            stream = Stream(self.some_node(), self.body(number, tokens))
+            stream = self.stream(self.some_node(), number, tokens)
             stream.join(120)
             if stream.is_alive() or stream.error or stream.cut:
                 raise RuntimeError(f"no answer without a fault: {stream.error}")

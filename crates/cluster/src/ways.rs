@@ -101,6 +101,8 @@ struct Way {
     full: Option<(Duration, Duration)>,
     bytes_per_sec: f64,
     failures: u32,
+    /// Of those, since something happened between the two nodes.
+    failures_since: u32,
 }
 
 impl Ways {
@@ -123,6 +125,7 @@ impl Ways {
     pub(crate) fn changed(&mut self, peer: NodeId, now: Duration) {
         for (_, way) in self.ways.iter_mut().filter(|((node, _), _)| *node == peer) {
             way.due = way.due.map(|due| due.min(now));
+            way.failures_since = 0;
         }
     }
 
@@ -173,6 +176,7 @@ impl Ways {
         let was_up = way.is_up();
         let Some(found) = found else {
             way.failures = way.failures.saturating_add(1);
+            way.failures_since = way.failures_since.saturating_add(1);
             let wait = match way.failures {
                 1 => SECOND_TRY,
                 more => LOOK_EVERY * 2_u32.saturating_pow(more.min(8) - 2),
@@ -182,7 +186,7 @@ impl Ways {
             way.wants_full = true;
             return was_up;
         };
-        way.failures = 0;
+        (way.failures, way.failures_since) = (0, 0);
         if let Some(bytes_per_sec) = found.bytes_per_sec {
             way.bytes_per_sec = bytes_per_sec;
             way.full = Some((found.round_trip, now));
@@ -225,12 +229,13 @@ impl Ways {
         edges
     }
 
-    /// The peers that answer at none of their addresses, each of which was tried twice.
+    /// The peers that answer at none of their addresses, each of which was tried twice since
+    /// something happened between the two nodes.
     pub(crate) fn unanswered(&self) -> Vec<NodeId> {
         let mut peers: Vec<NodeId> = self.ways.keys().map(|(peer, _)| *peer).collect();
         peers.dedup();
         let ways_of = |peer| self.ways.iter().filter(move |((node, _), _)| *node == peer);
-        peers.retain(|peer| ways_of(*peer).all(|(_, way)| way.failures >= 2));
+        peers.retain(|peer| ways_of(*peer).all(|(_, way)| way.failures_since >= 2));
         peers
     }
 
@@ -386,6 +391,13 @@ mod tests {
         }
         assert!((10..20).contains(&tries), "{tries}");
         assert_eq!(ways.edges(secs(3600)), []);
+        assert_eq!(ways.unanswered(), [PEER]);
+        ways.changed(PEER, secs(3600));
+        assert_eq!(ways.unanswered(), [], "it has just come back");
+        for now in [3600, 3601, 3611, 3631] {
+            ways.due(secs(now));
+            ways.measured(PEER, at(1), None, secs(now));
+        }
         assert_eq!(ways.unanswered(), [PEER]);
         // The peer comes that way itself: the cable is whole again.
         ways.came_from(PEER, at(2).ip(), secs(3600));
