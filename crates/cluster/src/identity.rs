@@ -14,6 +14,10 @@ use crate::{Error, NodeId, Result};
 
 const KEY_FILE: &str = "identity.key";
 const LOCK_FILE: &str = "lock";
+/// Files that mean nothing without the key that they were written under: a new key beside them
+/// would take the old one's place in the cluster for a stranger's, and its models for its own.
+const KEYS_FILES: [&str; 4] =
+    ["members.json", "members.previous", "desired.json", "desired.previous"];
 /// Owner only: another local user must neither read the key nor change the members.
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -28,14 +32,21 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Reads the key from the data directory, or makes one on the first start.
+    ///
+    /// # Errors
+    /// The key is damaged, or it is gone and files that belong to it are still there.
     pub(crate) fn load_or_create(data_dir: &Path) -> Result<Self> {
         let path = data_dir.join(KEY_FILE);
         let io = |source| Error::DataDir { path: path.clone(), source };
         let pkcs8 = match fs::read(&path) {
             Ok(pkcs8) => pkcs8,
             Err(error) if error.kind() == ErrorKind::NotFound => {
+                let is_there = |name: &&&str| data_dir.join(name).symlink_metadata().is_ok();
+                if let Some(beside) = KEYS_FILES.iter().find(is_there) {
+                    return Err(Error::KeyGone { path, beside });
+                }
                 let pkcs8 = generate();
-                write_new(&path, &pkcs8).map_err(io)?;
+                write_atomic(&path, &pkcs8).map_err(io)?;
                 pkcs8
             }
             Err(error) => return Err(io(error)),
@@ -183,6 +194,27 @@ mod tests {
         assert!(matches!(open_data_dir(home.path()), Err(Error::DataDirInUse { .. })));
         drop(lock);
         open_data_dir(home.path()).unwrap();
+    }
+
+    #[test]
+    fn a_lost_key_is_replaced_only_where_nothing_belongs_to_it() {
+        let home = tempfile::tempdir().unwrap();
+        let id = Identity::load_or_create(home.path()).unwrap().id();
+        let key = home.path().join(KEY_FILE);
+        let kept = fs::read(&key).unwrap();
+        fs::remove_file(&key).unwrap();
+        for name in KEYS_FILES {
+            fs::write(home.path().join(name), b"{}").unwrap();
+            let error = Identity::load_or_create(home.path()).err().unwrap().to_string();
+            assert!(error.contains(name) && error.contains("/members.* "), "{error}");
+            assert!(!key.exists(), "no key is made");
+            fs::write(&key, &kept).unwrap();
+            assert_eq!(Identity::load_or_create(home.path()).unwrap().id(), id, "it is put back");
+            fs::remove_file(&key).unwrap();
+            fs::remove_file(home.path().join(name)).unwrap();
+        }
+        // As a clone is told to: rm identity.key members.* desired.*
+        assert_ne!(Identity::load_or_create(home.path()).unwrap().id(), id);
     }
 
     #[test]

@@ -48,38 +48,52 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         Self { path: data_dir.join(name), content: PhantomData }
     }
 
-    /// What is kept; the default if there is no file yet. If the file is damaged it is put aside,
-    /// and what it held before its last change is taken, with what to tell a person about it.
+    /// What is kept; the default if there is no file yet. A damaged file is put aside. What the file
+    /// held before its last change replaces a damaged or lost one, with what to tell a person.
     ///
     /// # Errors
-    /// It cannot be read, or it is damaged and so is what it held before.
+    /// It cannot be read, or it is damaged or lost and what it held before is damaged too.
     pub(crate) fn load(&self) -> Result<(T, Option<String>)> {
         let why = match self.read(&self.path) {
             Err(Error::Damaged { why, .. }) => why,
+            Ok(None) => return self.load_lost(),
             read => return Ok((read?.unwrap_or_default(), None)),
         };
         match self.read(&self.previous()) {
             Ok(Some(content)) => {
-                let told = self.put_aside(&why)?;
+                let told = Self::put_aside(&self.path, &why)?;
                 Ok((content, Some(format!("{told}. What it held before its last change is used"))))
             }
             _ => Err(Error::Damaged { path: self.path.clone(), why }),
         }
     }
 
+    /// The same without the file itself.
+    fn load_lost(&self) -> Result<(T, Option<String>)> {
+        let Some(content) = self.read(&self.previous())? else { return Ok((T::default(), None)) };
+        let (path, previous) = (self.path.display(), self.previous());
+        let told = format!(
+            "{path} is gone; what it held before its last change, {}, is used",
+            previous.display()
+        );
+        Ok((content, Some(told)))
+    }
+
     /// The same; if there is nothing that can be read, it begins anew.
     pub(crate) fn load_or_begin(&self) -> Result<(T, Option<String>)> {
         match self.load() {
-            Err(Error::Damaged { why, .. }) => Ok((T::default(), Some(self.put_aside(&why)?))),
+            Err(Error::Damaged { path, why }) => {
+                Ok((T::default(), Some(Self::put_aside(&path, &why)?)))
+            }
             loaded => loaded,
         }
     }
 
-    fn put_aside(&self, why: &str) -> Result<String> {
-        let aside = self.path.with_extension("damaged");
-        std::fs::rename(&self.path, &aside)
-            .map_err(|source| Error::DataDir { path: self.path.clone(), source })?;
-        let (path, aside) = (self.path.display(), aside.display());
+    fn put_aside(path: &Path, why: &str) -> Result<String> {
+        let aside = path.with_extension("damaged");
+        std::fs::rename(path, &aside)
+            .map_err(|source| Error::DataDir { path: path.to_owned(), source })?;
+        let (path, aside) = (path.display(), aside.display());
         Ok(format!("{path} could not be read ({why}); it is kept as {aside}"))
     }
 
@@ -241,6 +255,26 @@ mod tests {
             assert_eq!(std::fs::read(dir.path().join("numbers.damaged")).unwrap(), content);
             assert_eq!(file.load_or_begin().unwrap(), (vec![], None));
         }
+    }
+
+    #[test]
+    fn a_lost_file_is_replaced_by_what_it_held_before_and_told() {
+        let (_dir, file, path) = kept();
+        file.save(&vec![1]).unwrap();
+        file.save(&vec![1, 2]).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        for load in [KeptFile::load, KeptFile::load_or_begin] {
+            let (numbers, told) = load(&file).unwrap();
+            let told = told.expect("a person is told");
+            assert_eq!(numbers, [1]);
+            assert!(told.contains("numbers.json is gone") && told.contains(".previous"), "{told}");
+        }
+        std::fs::write(file.previous(), b"{").unwrap();
+        let error = file.load().unwrap_err().to_string();
+        assert!(error.contains("numbers.previous is damaged"), "{error}");
+        let (numbers, told) = file.load_or_begin().unwrap();
+        assert!(numbers.is_empty() && told.unwrap().contains("numbers.previous"));
+        assert_eq!(file.load().unwrap(), (vec![], None));
     }
 
     #[test]
