@@ -13,6 +13,18 @@ pub enum Error {
     )]
     DataDirInUse { path: PathBuf },
     #[error(
+        "{path} belongs to user {owner}, who could change it, and this is user {user}. Start sinew \
+         as its owner, take it over (chown -R {user} {path}), or choose another data directory",
+        path = .path.display()
+    )]
+    ForeignDir { path: PathBuf, owner: u32, user: u32 },
+    #[error(
+        "{path} is a link, and what it leads to is not used as a file of this node. Put the file \
+         itself there: rm {path}, then copy it",
+        path = .path.display()
+    )]
+    LinkedFile { path: PathBuf },
+    #[error(
         "{path} is damaged: {why}. Restore it, or begin anew as a new machine: rm \
          {dir}/identity.key {dir}/members.* {dir}/desired.*, then join the cluster again",
         path = .path.display(),

@@ -2,12 +2,13 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
 use crate::{Error, NodeId, Result};
@@ -20,7 +21,7 @@ const KEYS_FILES: [&str; 4] =
     ["members.json", "members.previous", "desired.json", "desired.previous"];
 /// Owner only: another local user must neither read the key nor change the members.
 const DIR_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
+pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// This node's Ed25519 key pair. The public half is its [`NodeId`].
 pub(crate) struct Identity {
@@ -86,11 +87,37 @@ pub fn id_in(data_dir: &Path) -> Result<NodeId> {
     Ok(Identity::load_or_create(data_dir)?.id())
 }
 
+/// Refuses a directory of another user, who could replace what is in it, and links in place of its
+/// `files`: whoever made them reads or chooses what lies behind. The directory itself may be a link.
+///
+/// # Errors
+/// It is refused or cannot be read; says what to type.
+pub fn check_data_dir(data_dir: &Path, files: &[&str]) -> Result<()> {
+    let io = |source| Error::DataDir { path: data_dir.to_path_buf(), source };
+    let (owner, user) = (fs::metadata(data_dir).map_err(io)?.uid(), geteuid().as_raw());
+    if !is_trusted(owner, user) {
+        return Err(Error::ForeignDir { path: data_dir.to_path_buf(), owner, user });
+    }
+    for path in files.iter().map(|file| data_dir.join(file)) {
+        if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+            return Err(Error::LinkedFile { path });
+        }
+    }
+    Ok(())
+}
+
+/// As for ssh: root can change everything anyway.
+fn is_trusted(owner: u32, user: u32) -> bool {
+    owner == user || owner == 0
+}
+
 /// Makes the directory if needed, closes it to other users, and locks it against a second daemon.
 /// The lock lasts as long as the returned file.
 pub(crate) fn open_data_dir(data_dir: &Path) -> Result<File> {
     let io = |source| Error::DataDir { path: data_dir.to_path_buf(), source };
     fs::create_dir_all(data_dir).map_err(io)?;
+    check_data_dir(data_dir, &[LOCK_FILE, KEY_FILE])?;
+    check_data_dir(data_dir, &KEYS_FILES)?;
     fs::set_permissions(data_dir, Permissions::from_mode(DIR_MODE)).map_err(io)?;
     let lock = OpenOptions::new()
         .write(true)
@@ -185,6 +212,40 @@ mod tests {
         assert!(!is_signed_by(identity.id(), b"another", &signature));
         assert!(!is_signed_by(other.id(), b"text", &signature));
         assert!(!is_signed_by(identity.id(), b"text", &[]));
+    }
+
+    #[test]
+    fn a_directory_of_another_user_is_refused() {
+        for (owner, user, trusted) in [(7, 7, true), (0, 7, true), (7, 8, false), (7, 0, false)] {
+            assert_eq!(is_trusted(owner, user), trusted, "{owner} {user}");
+        }
+        if !geteuid().is_root() {
+            return println!("not tested: only root can give a directory away");
+        }
+        let home = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(home.path(), Some(4242), None).unwrap();
+        let error = open_data_dir(home.path()).unwrap_err().to_string();
+        assert!(error.contains("user 4242") && error.contains("chown -R 0 /"), "{error}");
+        assert!(!home.path().join(LOCK_FILE).exists(), "nothing is made there");
+    }
+
+    #[test]
+    fn links_in_place_of_key_files_are_refused_and_other_links_are_not() {
+        use std::os::unix::fs::symlink;
+        let home = tempfile::tempdir().unwrap();
+        let (dir, elsewhere) = (home.path().join("node"), home.path().join("elsewhere"));
+        fs::create_dir(&dir).unwrap();
+        for name in KEYS_FILES.into_iter().chain([KEY_FILE, LOCK_FILE]) {
+            symlink(&elsewhere, dir.join(name)).unwrap();
+            let error = open_data_dir(&dir).unwrap_err().to_string();
+            assert!(error.contains(&format!("rm {}", dir.join(name).display())), "{error}");
+            fs::remove_file(dir.join(name)).unwrap();
+        }
+        assert!(!elsewhere.exists(), "nothing is made behind them");
+        let linked = home.path().join("linked");
+        symlink(&dir, &linked).unwrap();
+        symlink(home.path(), dir.join("models")).unwrap();
+        open_data_dir(&linked).unwrap();
     }
 
     #[test]
