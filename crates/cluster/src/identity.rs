@@ -78,6 +78,11 @@ pub(crate) fn is_signed_by(id: NodeId, bytes: &[u8], signature: &[u8]) -> bool {
     UnparsedPublicKey::new(&ED25519, id.0).verify(bytes, signature).is_ok()
 }
 
+/// Whether a node has its key in this directory.
+pub(crate) fn is_in(data_dir: &Path) -> bool {
+    data_dir.join(KEY_FILE).exists()
+}
+
 /// The id of the node with this directory, which gets one if it has none. No node may run there.
 ///
 /// # Errors

@@ -138,17 +138,15 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         written.and(removed).map_err(|source| Error::DataDir { path: self.path.clone(), source })
     }
 
-    /// [`Self::check_room`] of a daemon that starts. One that has its file serves on a full disk
-    /// too; a person is told what that costs.
+    /// [`Self::check_room`] of a daemon that starts. One that is `known` from earlier starts serves
+    /// on a full disk too; a person is told what that costs.
     ///
     /// # Errors
-    /// The disk would not take the file, and there is none or the disk is not just full.
-    pub(crate) fn check_start(&self) -> Result<Option<String>> {
+    /// The disk would not take the file, and the daemon is new or the disk is not just full.
+    pub(crate) fn check_start(&self, known: bool) -> Result<Option<String>> {
         let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
         match self.check_room() {
-            Err(Error::DataDir { path, source })
-                if full.contains(&source.kind()) && path.exists() =>
-            {
+            Err(Error::DataDir { path, source }) if known && full.contains(&source.kind()) => {
                 Ok(Some(format!(
                     "there was no room for {} when this node started ({source}): it serves, and \
                      what changes in the cluster is lost when it ends. Make room",

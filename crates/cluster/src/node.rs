@@ -23,7 +23,7 @@ use crate::desired::Document;
 use crate::desk::Desk;
 use crate::elsewhere::{self, Found};
 use crate::given::{self, Peer};
-use crate::identity::{Identity, open_data_dir, random};
+use crate::identity::{self, Identity, open_data_dir, random};
 use crate::kept::{KeptFile, Saver};
 use crate::lookup::{self, Asked};
 use crate::members::{Members, clean_name};
@@ -87,7 +87,7 @@ impl Node {
         let desired = KeptFile::<Document>::new(&config.data_dir, "desired.json");
         members.sweep();
         desired.sweep();
-        let full = members.check_start()?;
+        let full = members.check_start(identity::is_in(&config.data_dir))?;
         let identity = Identity::load_or_create(&config.data_dir)?;
         let (remembered, members_told) = members.load()?;
         let remembered = remembered.sanitized();
