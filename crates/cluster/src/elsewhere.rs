@@ -138,7 +138,7 @@ pub(crate) fn pull(
     receiver
 }
 
-/// The content of a model and all members that have it, after the first of them has hashed its file.
+/// The content of a model and all members that have it, after the first one has hashed its file.
 async fn hashed(
     pulls: &Pulls,
     found: Found,

@@ -93,7 +93,7 @@ pub fn id_in(data_dir: &Path) -> Result<NodeId> {
 }
 
 /// Refuses a directory of another user, who could replace what is in it, and links in place of its
-/// `files`: whoever made them reads or chooses what lies behind. The directory itself may be a link.
+/// `files`: whoever made them reads or chooses what lies behind. The directory itself may be one.
 ///
 /// # Errors
 /// It is refused or cannot be read; says what to type.

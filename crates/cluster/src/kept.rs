@@ -51,8 +51,8 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         Self { path: data_dir.join(name), content: PhantomData }
     }
 
-    /// What is kept; the default if there is no file yet. A damaged file is put aside. What the file
-    /// held before its last change replaces a damaged or lost one, with what to tell a person.
+    /// What is kept; the default if there is no file yet. A damaged file is put aside. What the
+    /// file held before its last change replaces a damaged or lost one; a person is told so.
     ///
     /// # Errors
     /// It cannot be read, or it is damaged or lost and what it held before is damaged too.

@@ -115,7 +115,7 @@ impl Address {
     }
 }
 
-/// Addresses of one cable or network alone. Clouds give secrets out at one of them (169.254.169.254).
+/// Addresses of one cable or network alone. Clouds give secrets out at one (169.254.169.254).
 fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
