@@ -14,9 +14,9 @@ use serve::ApiKey;
 use crate::data_dir::{random_hex, replace_private};
 use crate::error::{CliError, Doing};
 
-const FILE: &str = "api-keys.json";
+pub const FILE: &str = "api-keys.json";
 /// Held while the file is changed, so that of two changes none is lost.
-const LOCK: &str = "api-keys.lock";
+pub const LOCK: &str = "api-keys.lock";
 /// What every key begins with: people and programs that look for leaked secrets know it by that.
 const PREFIX: &str = "sk-sinew-";
 /// Each is compared at each request; a household has a few.

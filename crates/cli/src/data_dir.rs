@@ -1,7 +1,7 @@
 //! A node's data directory, and the two files by which commands find the running node.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -9,12 +9,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CliError, Doing};
-use crate::{args, hints};
+use crate::{api_keys, args, hints};
 
 /// Says that a node runs and where; removed when it ends.
 const DAEMON_FILE: &str = "daemon.json";
 /// What proves to the node's API that the caller may read its data directory.
 const ADMIN_TOKEN_FILE: &str = "admin.token";
+
+/// In place of these a link is refused: whoever made it could read them or choose them.
+const PRIVATE_FILES: [&str; 4] = [DAEMON_FILE, ADMIN_TOKEN_FILE, api_keys::FILE, api_keys::LOCK];
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Daemon {
@@ -69,8 +72,12 @@ impl DataDir {
     }
 
     /// Makes it, for this user's eyes only.
+    ///
+    /// # Errors
+    /// It cannot be made, is another user's, or has links in place of what lets people in.
     pub fn create(&self) -> Result<(), CliError> {
         let make = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
+        let check = || Ok(cluster::check_data_dir(&self.path, &PRIVATE_FILES)?);
         make.map_err(|error| {
             CliError::Usage(format!(
                 "cannot make the data directory {}: {error}. Name another one with --data-dir DIR, \
@@ -78,6 +85,7 @@ impl DataDir {
                 self.path.display()
             ))
         })
+        .and_then(|()| check())
     }
 
     /// The node that says it runs here. In a copy of its directory it does not.
@@ -91,7 +99,14 @@ impl DataDir {
     pub fn announce(&self, daemon: &Daemon) -> Result<(), CliError> {
         let text = serde_json::to_vec_pretty(daemon).expect("numbers and addresses are JSON");
         let path = self.path.join(DAEMON_FILE);
-        replace_private(&path, &text).doing(format!("cannot write {}", path.display()))
+        let written = match replace_private(&path, &text) {
+            // The old file's place is there; who reads half meanwhile finds no node yet.
+            Err(error) if error.kind() == ErrorKind::StorageFull && path.exists() => {
+                write_private(&path, &text)
+            }
+            written => written,
+        };
+        written.doing(format!("cannot write {}", path.display()))
     }
 
     /// Takes the announcement back.
@@ -178,6 +193,20 @@ mod tests {
         fs::create_dir(&path).unwrap();
         replace_private(&path, b"three").unwrap_err();
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn links_in_place_of_what_lets_people_in_are_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = DataDir::at(home.path().join("node"));
+        dir.create().unwrap();
+        for name in PRIVATE_FILES {
+            std::os::unix::fs::symlink(home.path().join("x"), dir.path().join(name)).unwrap();
+            let error = dir.create().unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("is a link"), "{error}");
+            fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        dir.create().unwrap();
     }
 
     #[test]

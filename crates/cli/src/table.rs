@@ -68,8 +68,10 @@ fn longest_word(text: &str) -> usize {
 
 /// Text of others without what a terminal would obey: controls, and marks that turn the direction.
 pub fn tame(text: &str) -> String {
-    let marks = ['\u{200e}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
-    let turns = |c| marks.iter().any(|marks| marks.contains(&c));
+    let turns = |c| {
+        matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+            || matches!(c, '\u{2066}'..='\u{2069}')
+    };
     let obeyed = |c: char| (c.is_control() && c != '\n') || turns(c);
     text.chars().map(|c| if obeyed(c) { '\u{fffd}' } else { c }).collect()
 }
@@ -102,6 +104,9 @@ mod tests {
         let shown = "NAME\na\u{fffd}[31m\u{fffd}b\nc\u{fffd}error: d\u{fffd}\n";
         assert_eq!(render(["NAME"], &rows, 80), shown);
         assert_eq!(tame("two\nlines\r"), "two\nlines\u{fffd}");
+        for turn in "\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2066}\u{2069}".chars() {
+            assert_eq!(tame(&format!("a{turn}b")), "a\u{fffd}b", "{turn:?}");
+        }
     }
 
     #[test]

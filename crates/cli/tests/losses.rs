@@ -232,3 +232,23 @@ fn a_full_disk_is_told_by_the_name_of_the_file_and_keeps_no_halves() {
     b.run(&["serve", &model, "--nodes", "1"]);
     b.chat("sinew-demo", "Who are you?", 5);
 }
+
+#[test]
+fn a_node_starts_on_a_full_disk_and_says_what_that_costs() {
+    let Some(disk) = SmallDisk::new("4m") else { return };
+    let home = TempDir::new_in(disk.0.path()).unwrap();
+    let node = Node::start_in("a", home, "127.0.0.1:0");
+    node.run(&["serve", &common::demo_model()]);
+    let home = node.kill();
+    let left = home.path().join("desired.room-0123456789abcdef");
+    std::fs::write(&left, b"0").unwrap();
+    disk.fill();
+    let node = Node::start_in("a", home, "127.0.0.1:0");
+    assert!(!left.exists(), "what a kill left is swept");
+    let status = node.json(&["status"]);
+    assert_says(&status.to_string(), &["there was no room for", "members.json", "Make room"]);
+    wait_for("the model", || {
+        (node.instance("sinew-demo")?["state"]["state"] == "ready").then_some(())
+    });
+    node.chat("sinew-demo", "Who are you?", 5);
+}

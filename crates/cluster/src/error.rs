@@ -1,5 +1,5 @@
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Display, Path, PathBuf};
 
 /// Why a node did not do what it was asked. Texts are for a person.
 #[derive(Debug, thiserror::Error)]
@@ -13,10 +13,31 @@ pub enum Error {
     )]
     DataDirInUse { path: PathBuf },
     #[error(
-        "{path} is damaged: {why}. Restore it, or delete it and join the cluster again",
+        "{path} belongs to user {owner}, who could change it, and this is user {user}. Start sinew \
+         as its owner, take it over (chown -R {user} {path}), or choose another data directory",
         path = .path.display()
     )]
+    ForeignDir { path: PathBuf, owner: u32, user: u32 },
+    #[error(
+        "{path} is a link, and what it leads to is not used as a file of this node. Put the file \
+         itself there: rm {path}, then copy it",
+        path = .path.display()
+    )]
+    LinkedFile { path: PathBuf },
+    #[error(
+        "{path} is damaged: {why}. Restore it, or begin anew as a new machine: rm \
+         {dir}/identity.key {dir}/members.* {dir}/desired.*, then join the cluster again",
+        path = .path.display(),
+        dir = directory(.path)
+    )]
     Damaged { path: PathBuf, why: String },
+    #[error(
+        "{path} is gone, and {beside} beside it belongs to that key. Put the key back, or begin \
+         anew as a new machine: rm {dir}/members.* {dir}/desired.*, then join the cluster again",
+        path = .path.display(),
+        dir = directory(.path)
+    )]
+    KeyGone { path: PathBuf, beside: &'static str },
     #[error(
         "cannot listen on {address}: {source}. Stop the program that has the port, or choose \
          another address"
@@ -119,6 +140,10 @@ pub enum Error {
     Away { model: String, reason: String },
     #[error("this node has been shut down")]
     ShutDown,
+}
+
+fn directory(file: &Path) -> Display<'_> {
+    file.parent().unwrap_or(file).display()
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

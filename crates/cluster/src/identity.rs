@@ -2,21 +2,26 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
 use crate::{Error, NodeId, Result};
 
 const KEY_FILE: &str = "identity.key";
 const LOCK_FILE: &str = "lock";
+/// Files that mean nothing without the key that they were written under: a new key beside them
+/// would take the old one's place in the cluster for a stranger's, and its models for its own.
+const KEYS_FILES: [&str; 4] =
+    ["members.json", "members.previous", "desired.json", "desired.previous"];
 /// Owner only: another local user must neither read the key nor change the members.
 const DIR_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
+pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// This node's Ed25519 key pair. The public half is its [`NodeId`].
 pub(crate) struct Identity {
@@ -28,14 +33,21 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Reads the key from the data directory, or makes one on the first start.
+    ///
+    /// # Errors
+    /// The key is damaged, or it is gone and files that belong to it are still there.
     pub(crate) fn load_or_create(data_dir: &Path) -> Result<Self> {
         let path = data_dir.join(KEY_FILE);
         let io = |source| Error::DataDir { path: path.clone(), source };
         let pkcs8 = match fs::read(&path) {
             Ok(pkcs8) => pkcs8,
             Err(error) if error.kind() == ErrorKind::NotFound => {
+                let is_there = |name: &&&str| data_dir.join(name).symlink_metadata().is_ok();
+                if let Some(beside) = KEYS_FILES.iter().find(is_there) {
+                    return Err(Error::KeyGone { path, beside });
+                }
                 let pkcs8 = generate();
-                write_new(&path, &pkcs8).map_err(io)?;
+                write_atomic(&path, &pkcs8).map_err(io)?;
                 pkcs8
             }
             Err(error) => return Err(io(error)),
@@ -66,6 +78,11 @@ pub(crate) fn is_signed_by(id: NodeId, bytes: &[u8], signature: &[u8]) -> bool {
     UnparsedPublicKey::new(&ED25519, id.0).verify(bytes, signature).is_ok()
 }
 
+/// Whether a node has its key in this directory.
+pub(crate) fn is_in(data_dir: &Path) -> bool {
+    data_dir.join(KEY_FILE).exists()
+}
+
 /// The id of the node with this directory, which gets one if it has none. No node may run there.
 ///
 /// # Errors
@@ -75,11 +92,37 @@ pub fn id_in(data_dir: &Path) -> Result<NodeId> {
     Ok(Identity::load_or_create(data_dir)?.id())
 }
 
+/// Refuses a directory of another user, who could replace what is in it, and links in place of its
+/// `files`: whoever made them reads or chooses what lies behind. The directory itself may be one.
+///
+/// # Errors
+/// It is refused or cannot be read; says what to type.
+pub fn check_data_dir(data_dir: &Path, files: &[&str]) -> Result<()> {
+    let io = |source| Error::DataDir { path: data_dir.to_path_buf(), source };
+    let (owner, user) = (fs::metadata(data_dir).map_err(io)?.uid(), geteuid().as_raw());
+    if !is_trusted(owner, user) {
+        return Err(Error::ForeignDir { path: data_dir.to_path_buf(), owner, user });
+    }
+    for path in files.iter().map(|file| data_dir.join(file)) {
+        if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+            return Err(Error::LinkedFile { path });
+        }
+    }
+    Ok(())
+}
+
+/// As for ssh: root can change everything anyway.
+fn is_trusted(owner: u32, user: u32) -> bool {
+    owner == user || owner == 0
+}
+
 /// Makes the directory if needed, closes it to other users, and locks it against a second daemon.
 /// The lock lasts as long as the returned file.
 pub(crate) fn open_data_dir(data_dir: &Path) -> Result<File> {
     let io = |source| Error::DataDir { path: data_dir.to_path_buf(), source };
     fs::create_dir_all(data_dir).map_err(io)?;
+    check_data_dir(data_dir, &[LOCK_FILE, KEY_FILE])?;
+    check_data_dir(data_dir, &KEYS_FILES)?;
     fs::set_permissions(data_dir, Permissions::from_mode(DIR_MODE)).map_err(io)?;
     let lock = OpenOptions::new()
         .write(true)
@@ -177,12 +220,67 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_of_another_user_is_refused() {
+        for (owner, user, trusted) in [(7, 7, true), (0, 7, true), (7, 8, false), (7, 0, false)] {
+            assert_eq!(is_trusted(owner, user), trusted, "{owner} {user}");
+        }
+        if !geteuid().is_root() {
+            return println!("not tested: only root can give a directory away");
+        }
+        let home = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(home.path(), Some(4242), None).unwrap();
+        let error = open_data_dir(home.path()).unwrap_err().to_string();
+        assert!(error.contains("user 4242") && error.contains("chown -R 0 /"), "{error}");
+        assert!(!home.path().join(LOCK_FILE).exists(), "nothing is made there");
+    }
+
+    #[test]
+    fn links_in_place_of_key_files_are_refused_and_other_links_are_not() {
+        use std::os::unix::fs::symlink;
+        let home = tempfile::tempdir().unwrap();
+        let (dir, elsewhere) = (home.path().join("node"), home.path().join("elsewhere"));
+        fs::create_dir(&dir).unwrap();
+        for name in KEYS_FILES.into_iter().chain([KEY_FILE, LOCK_FILE]) {
+            symlink(&elsewhere, dir.join(name)).unwrap();
+            let error = open_data_dir(&dir).unwrap_err().to_string();
+            assert!(error.contains(&format!("rm {}", dir.join(name).display())), "{error}");
+            fs::remove_file(dir.join(name)).unwrap();
+        }
+        assert!(!elsewhere.exists(), "nothing is made behind them");
+        let linked = home.path().join("linked");
+        symlink(&dir, &linked).unwrap();
+        symlink(home.path(), dir.join("models")).unwrap();
+        open_data_dir(&linked).unwrap();
+    }
+
+    #[test]
     fn a_second_daemon_is_kept_out() {
         let home = tempfile::tempdir().unwrap();
         let lock = open_data_dir(home.path()).unwrap();
         assert!(matches!(open_data_dir(home.path()), Err(Error::DataDirInUse { .. })));
         drop(lock);
         open_data_dir(home.path()).unwrap();
+    }
+
+    #[test]
+    fn a_lost_key_is_replaced_only_where_nothing_belongs_to_it() {
+        let home = tempfile::tempdir().unwrap();
+        let id = Identity::load_or_create(home.path()).unwrap().id();
+        let key = home.path().join(KEY_FILE);
+        let kept = fs::read(&key).unwrap();
+        fs::remove_file(&key).unwrap();
+        for name in KEYS_FILES {
+            fs::write(home.path().join(name), b"{}").unwrap();
+            let error = Identity::load_or_create(home.path()).err().unwrap().to_string();
+            assert!(error.contains(name) && error.contains("/members.* "), "{error}");
+            assert!(!key.exists(), "no key is made");
+            fs::write(&key, &kept).unwrap();
+            assert_eq!(Identity::load_or_create(home.path()).unwrap().id(), id, "it is put back");
+            fs::remove_file(&key).unwrap();
+            fs::remove_file(home.path().join(name)).unwrap();
+        }
+        // As a clone is told to: rm identity.key members.* desired.*
+        assert_ne!(Identity::load_or_create(home.path()).unwrap().id(), id);
     }
 
     #[test]

@@ -17,7 +17,8 @@ const PREFIX: &str = "sinew-";
 const VERSION: u8 = 1;
 /// A code stays short enough to paste; more interfaces than this are rare.
 pub(crate) const ADDRESSES_MAX: usize = 4;
-/// 80 bits: at ten wrong tries a minute, guessing takes longer than the sun will shine.
+/// 80 bits: at ten wrong tries a minute from each of a million addresses, guessing takes 10^11
+/// years.
 pub(crate) const SECRET_BYTES: usize = 10;
 const SUM_BYTES: usize = 2;
 /// Characters between two dashes.

@@ -3,6 +3,7 @@
 //! In memory only: a restart makes all codes void, which errs on the safe side.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
@@ -13,9 +14,12 @@ use crate::invite::SECRET_BYTES;
 const INVITES_MAX: usize = 64;
 /// How long a used or expired one is remembered, to say so instead of "unknown".
 const REMEMBER: Duration = Duration::from_secs(3600);
-/// Wrong codes in one window before all are refused until it has passed.
+/// Wrong codes from one address in one window before all from there are refused until it has
+/// passed. Others' codes work meanwhile: with 80 secret bits, many addresses guess no better.
 const WRONG_TRIES_MAX: usize = 10;
 const WRONG_TRIES_WINDOW: Duration = Duration::from_secs(60);
+/// Wrong tries that are remembered, of all addresses.
+const WRONG_TRIES_KEPT: usize = 1024;
 
 /// Why a code was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -29,14 +33,14 @@ pub(crate) enum Refusal {
     Used,
     #[error("this code has expired. Ask for a new one")]
     Expired,
-    #[error("{WRONG_TRIES_MAX} wrong codes came within a minute. Try again in a minute")]
+    #[error("{WRONG_TRIES_MAX} wrong codes came from there within a minute. Try again in a minute")]
     TooManyTries,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Invites {
     entries: VecDeque<Entry>,
-    wrong_tries: VecDeque<Duration>,
+    wrong_tries: VecDeque<(Duration, IpAddr)>,
 }
 
 #[derive(Debug)]
@@ -58,30 +62,39 @@ impl Invites {
         self.entries.push_back(Entry { hash, expires_at: now.saturating_add(ttl), used: false });
     }
 
-    /// Uses an invitation up.
+    /// Uses an invitation up. A code that was one of this node's is no guess, and does not count as
+    /// a wrong one.
     ///
     /// # Errors
-    /// It cannot be used, or too many wrong ones came.
-    pub(crate) fn redeem(&mut self, secret: &[u8], now: Duration) -> Result<(), Refusal> {
-        while self.wrong_tries.front().is_some_and(|at| now >= *at + WRONG_TRIES_WINDOW) {
+    /// It cannot be used, or too many wrong ones came from this address.
+    pub(crate) fn redeem(
+        &mut self,
+        secret: &[u8],
+        from: IpAddr,
+        now: Duration,
+    ) -> Result<(), Refusal> {
+        while self.wrong_tries.front().is_some_and(|(at, _)| now >= *at + WRONG_TRIES_WINDOW) {
             self.wrong_tries.pop_front();
         }
-        if self.wrong_tries.len() >= WRONG_TRIES_MAX {
+        let wrong = self.wrong_tries.iter().filter(|(_, address)| *address == from).count();
+        if wrong >= WRONG_TRIES_MAX {
             return Err(Refusal::TooManyTries);
         }
-        let outcome = match self.find(secret) {
-            None => Err(Refusal::Unknown),
+        match self.find(secret) {
+            None => {
+                if self.wrong_tries.len() == WRONG_TRIES_KEPT {
+                    self.wrong_tries.pop_front();
+                }
+                self.wrong_tries.push_back((now, from));
+                Err(Refusal::Unknown)
+            }
             Some(entry) if entry.used => Err(Refusal::Used),
             Some(entry) if now >= entry.expires_at => Err(Refusal::Expired),
             Some(entry) => {
                 entry.used = true;
                 Ok(())
             }
-        };
-        if outcome.is_err() {
-            self.wrong_tries.push_back(now);
         }
-        outcome
     }
 
     /// Compares with every entry, in time that does not depend on which one matches.
@@ -98,12 +111,17 @@ impl Invites {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     const TTL: Duration = Duration::from_secs(600);
     const SECOND: Duration = Duration::from_secs(1);
     const GOOD: [u8; SECRET_BYTES] = [1; SECRET_BYTES];
     const BAD: [u8; SECRET_BYTES] = [2; SECRET_BYTES];
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
     fn invites() -> Invites {
         let mut invites = Invites::default();
@@ -114,21 +132,46 @@ mod tests {
     #[test]
     fn a_code_works_once_and_in_time() {
         let mut invites = invites();
-        assert_eq!(invites.redeem(&BAD, SECOND), Err(Refusal::Unknown));
-        assert_eq!(invites.redeem(&GOOD, SECOND), Ok(()));
-        assert_eq!(invites.redeem(&GOOD, SECOND), Err(Refusal::Used));
+        assert_eq!(invites.redeem(&BAD, HERE, SECOND), Err(Refusal::Unknown));
+        assert_eq!(invites.redeem(&GOOD, HERE, SECOND), Ok(()));
+        assert_eq!(invites.redeem(&GOOD, HERE, SECOND), Err(Refusal::Used));
         invites.add(&BAD, TTL, SECOND);
-        assert_eq!(invites.redeem(&BAD, SECOND + TTL), Err(Refusal::Expired));
+        assert_eq!(invites.redeem(&BAD, HERE, SECOND + TTL), Err(Refusal::Expired));
     }
 
     #[test]
     fn guessing_is_slowed_down_for_a_minute() {
         let mut invites = invites();
         for _ in 0..WRONG_TRIES_MAX {
-            assert_eq!(invites.redeem(&BAD, SECOND), Err(Refusal::Unknown));
+            assert_eq!(invites.redeem(&BAD, HERE, SECOND), Err(Refusal::Unknown));
         }
-        assert_eq!(invites.redeem(&GOOD, 60 * SECOND), Err(Refusal::TooManyTries));
-        assert_eq!(invites.redeem(&GOOD, 61 * SECOND), Ok(()));
+        assert_eq!(invites.redeem(&GOOD, HERE, 60 * SECOND), Err(Refusal::TooManyTries));
+        assert_eq!(invites.redeem(&GOOD, HERE, 61 * SECOND), Ok(()));
+    }
+
+    #[test]
+    fn who_guesses_keeps_nobody_else_out() {
+        let mut invites = invites();
+        for _ in 0..2 * WRONG_TRIES_MAX {
+            let _ = invites.redeem(&BAD, HERE, SECOND);
+        }
+        assert_eq!(invites.redeem(&GOOD, HERE, SECOND), Err(Refusal::TooManyTries));
+        assert_eq!(invites.redeem(&GOOD, THERE, SECOND), Ok(()));
+        for at in 0..2 * WRONG_TRIES_KEPT as u32 {
+            let _ = invites.redeem(&BAD, Ipv4Addr::from_bits(at).into(), SECOND);
+        }
+        assert_eq!(invites.wrong_tries.len(), WRONG_TRIES_KEPT);
+    }
+
+    #[test]
+    fn a_used_or_expired_code_is_no_guess() {
+        let mut invites = invites();
+        invites.add(&BAD, Duration::ZERO, SECOND);
+        assert_eq!(invites.redeem(&GOOD, HERE, SECOND), Ok(()));
+        for _ in 0..2 * WRONG_TRIES_MAX {
+            assert_eq!(invites.redeem(&GOOD, HERE, SECOND), Err(Refusal::Used));
+            assert_eq!(invites.redeem(&BAD, HERE, SECOND), Err(Refusal::Expired));
+        }
     }
 
     #[test]
@@ -139,7 +182,7 @@ mod tests {
             invites.add(&secret, TTL, SECOND);
         }
         assert_eq!(invites.entries.len(), INVITES_MAX);
-        assert_eq!(invites.redeem(&GOOD, SECOND), Err(Refusal::Unknown));
+        assert_eq!(invites.redeem(&GOOD, HERE, SECOND), Err(Refusal::Unknown));
         invites.add(&GOOD, TTL, SECOND + TTL + REMEMBER);
         assert_eq!(invites.entries.len(), 1);
     }

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::marker::PhantomData;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,12 +15,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
-use crate::identity::{random, write_atomic};
+use crate::identity::{FILE_MODE, random, write_atomic};
 use crate::{Error, Result};
 
 /// What a file may grow by before somebody notices: all members of a large cluster, or a thousand
 /// names.
 const ROOM_BYTES: usize = 512 << 10;
+/// What the extension of a file begins with that is written to see whether there is room.
+const TRIAL: &str = "room-";
 
 /// One such file, which holds a `T` as JSON.
 #[derive(Debug, Clone)]
@@ -48,38 +51,52 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         Self { path: data_dir.join(name), content: PhantomData }
     }
 
-    /// What is kept; the default if there is no file yet. If the file is damaged it is put aside,
-    /// and what it held before its last change is taken, with what to tell a person about it.
+    /// What is kept; the default if there is no file yet. A damaged file is put aside. What the
+    /// file held before its last change replaces a damaged or lost one; a person is told so.
     ///
     /// # Errors
-    /// It cannot be read, or it is damaged and so is what it held before.
+    /// It cannot be read, or it is damaged or lost and what it held before is damaged too.
     pub(crate) fn load(&self) -> Result<(T, Option<String>)> {
         let why = match self.read(&self.path) {
             Err(Error::Damaged { why, .. }) => why,
+            Ok(None) => return self.load_lost(),
             read => return Ok((read?.unwrap_or_default(), None)),
         };
         match self.read(&self.previous()) {
             Ok(Some(content)) => {
-                let told = self.put_aside(&why)?;
+                let told = Self::put_aside(&self.path, &why)?;
                 Ok((content, Some(format!("{told}. What it held before its last change is used"))))
             }
             _ => Err(Error::Damaged { path: self.path.clone(), why }),
         }
     }
 
+    /// The same without the file itself.
+    fn load_lost(&self) -> Result<(T, Option<String>)> {
+        let Some(content) = self.read(&self.previous())? else { return Ok((T::default(), None)) };
+        let (path, previous) = (self.path.display(), self.previous());
+        let told = format!(
+            "{path} is gone; what it held before its last change, {}, is used",
+            previous.display()
+        );
+        Ok((content, Some(told)))
+    }
+
     /// The same; if there is nothing that can be read, it begins anew.
     pub(crate) fn load_or_begin(&self) -> Result<(T, Option<String>)> {
         match self.load() {
-            Err(Error::Damaged { why, .. }) => Ok((T::default(), Some(self.put_aside(&why)?))),
+            Err(Error::Damaged { path, why }) => {
+                Ok((T::default(), Some(Self::put_aside(&path, &why)?)))
+            }
             loaded => loaded,
         }
     }
 
-    fn put_aside(&self, why: &str) -> Result<String> {
-        let aside = self.path.with_extension("damaged");
-        std::fs::rename(&self.path, &aside)
-            .map_err(|source| Error::DataDir { path: self.path.clone(), source })?;
-        let (path, aside) = (self.path.display(), aside.display());
+    fn put_aside(path: &Path, why: &str) -> Result<String> {
+        let aside = path.with_extension("damaged");
+        std::fs::rename(path, &aside)
+            .map_err(|source| Error::DataDir { path: path.to_owned(), source })?;
+        let (path, aside) = (path.display(), aside.display());
         Ok(format!("{path} could not be read ({why}); it is kept as {aside}"))
     }
 
@@ -109,19 +126,56 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
     pub(crate) fn check_room(&self) -> Result<()> {
         // A name of its own: other files are written meanwhile.
         let number = u64::from_ne_bytes(random());
-        let trial = self.path.with_extension(format!("room-{number:016x}"));
+        let trial = self.path.with_extension(format!("{TRIAL}{number:016x}"));
         let write = |mut file: File| {
             file.write_all(&vec![0; ROOM_BYTES])?;
             file.sync_all()
         };
-        let written = File::create_new(&trial).and_then(write);
+        let mut options = File::options();
+        options.write(true).create_new(true).mode(FILE_MODE);
+        let written = options.open(&trial).and_then(write);
         let removed = std::fs::remove_file(&trial);
         written.and(removed).map_err(|source| Error::DataDir { path: self.path.clone(), source })
     }
 
+    /// [`Self::check_room`] of a daemon that starts. One that is `known` from earlier starts serves
+    /// on a full disk too; a person is told what that costs.
+    ///
+    /// # Errors
+    /// The disk would not take the file, and the daemon is new or the disk is not just full.
+    pub(crate) fn check_start(&self, known: bool) -> Result<Option<String>> {
+        let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
+        match self.check_room() {
+            Err(Error::DataDir { path, source }) if known && full.contains(&source.kind()) => {
+                Ok(Some(format!(
+                    "there was no room for {} when this node started ({source}): it serves, and \
+                     what changes in the cluster is lost when it ends. Make room",
+                    path.display()
+                )))
+            }
+            checked => checked.map(|()| None),
+        }
+    }
+
+    /// Removes the trials of a daemon that was killed in one. No daemon may run here.
+    pub(crate) fn sweep(&self) {
+        let (Some(dir), Some(stem)) = (self.path.parent(), self.path.file_stem()) else { return };
+        let begins = format!("{}.{TRIAL}", stem.to_string_lossy());
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&begins) {
+                // One that stays costs its space and nothing else.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Replaces the file, unless it holds the same already: a full disk is no reason to fail then.
     pub(crate) fn save(&self, content: &T) -> Result<()> {
         let sealed = Sealed { blake3: Sealed::hash(content), content };
         let bytes = serde_json::to_vec_pretty(&sealed).expect("it is JSON");
+        if std::fs::read(&self.path).is_ok_and(|kept| kept == bytes) {
+            return Ok(());
+        }
         let io = |source| Error::DataDir { path: self.path.clone(), source };
         self.keep_previous().map_err(io)?;
         write_atomic(&self.path, &bytes).map_err(io)
@@ -198,7 +252,8 @@ impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
             let latest = self.latest();
             if latest.is_closed { Ok(()) } else { self.file.save(&latest.content) }
         });
-        let written = write.await.unwrap_or(Err(Error::ShutDown));
+        // The whole program ends, for a reason that it tells; all that was promised is written.
+        let Ok(written) = write.await else { return Err(Error::ShutDown) };
         written.inspect_err(|error| error!(%error, "state of the cluster is not saved"))
     }
 
@@ -241,6 +296,56 @@ mod tests {
             assert_eq!(std::fs::read(dir.path().join("numbers.damaged")).unwrap(), content);
             assert_eq!(file.load_or_begin().unwrap(), (vec![], None));
         }
+    }
+
+    #[test]
+    fn a_lost_file_is_replaced_by_what_it_held_before_and_told() {
+        let (_dir, file, path) = kept();
+        file.save(&vec![1]).unwrap();
+        file.save(&vec![1, 2]).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        for load in [KeptFile::load, KeptFile::load_or_begin] {
+            let (numbers, told) = load(&file).unwrap();
+            let told = told.expect("a person is told");
+            assert_eq!(numbers, [1]);
+            assert!(told.contains("numbers.json is gone") && told.contains(".previous"), "{told}");
+        }
+        std::fs::write(file.previous(), b"{").unwrap();
+        let error = file.load().unwrap_err().to_string();
+        assert!(error.contains("numbers.previous is damaged"), "{error}");
+        let (numbers, told) = file.load_or_begin().unwrap();
+        assert!(numbers.is_empty() && told.unwrap().contains("numbers.previous"));
+        assert_eq!(file.load().unwrap(), (vec![], None));
+    }
+
+    #[test]
+    fn what_is_equal_is_not_written() {
+        use std::os::unix::fs::MetadataExt;
+        let (dir, file, path) = kept();
+        file.save(&vec![1]).unwrap();
+        file.save(&vec![2]).unwrap();
+        let inode = || std::fs::metadata(&path).unwrap().ino();
+        let before = inode();
+        file.save(&vec![2]).unwrap();
+        assert_eq!(inode(), before);
+        // What it held before its last change is still that.
+        std::fs::remove_file(dir.path().join("numbers.json")).unwrap();
+        assert_eq!(file.load().unwrap().0, [1]);
+    }
+
+    #[test]
+    fn trials_that_a_kill_left_are_swept() {
+        let (dir, file, path) = kept();
+        file.save(&vec![1]).unwrap();
+        let left = ["numbers.room-0123456789abcdef", "numbers.room-"].map(|at| dir.path().join(at));
+        let others = ["others.room-01", "numbers.roomy"].map(|at| dir.path().join(at));
+        for path in left.iter().chain(&others) {
+            std::fs::write(path, b"0").unwrap();
+        }
+        file.check_room().unwrap();
+        file.sweep();
+        assert!(left.iter().all(|path| !path.exists()));
+        assert!(others.iter().chain([&path]).all(|path| path.exists()));
     }
 
     #[test]

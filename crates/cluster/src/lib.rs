@@ -71,7 +71,7 @@ pub use error::{Error, Result};
 pub use fleet::FleetKey;
 pub use given::Peer;
 pub use id::{NodeId, NodeIdError};
-pub use identity::{id_in, is_in_use};
+pub use identity::{check_data_dir, id_in, is_in_use};
 pub use invite::CodeError;
 pub use journal::{ClusterEvent, EventKind, History, Tone};
 pub use leave::leave;

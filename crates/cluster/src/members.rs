@@ -65,17 +65,25 @@ impl Member {
     }
 }
 
-/// A name without control characters (they could drive a terminal), cut to a sensible length.
+/// A name without characters that a terminal obeys, cut to a sensible length.
 pub(crate) fn clean_name(name: &str) -> String {
-    let visible = name.chars().filter(|char| !char.is_control());
+    let visible = name.chars().filter(|char| !is_obeyed(*char));
     let name: String = visible.take(NAME_CHARS_MAX).collect();
     if name.trim().is_empty() { "unnamed".to_owned() } else { name }
+}
+
+/// Whether a terminal obeys it instead of showing it: control characters, and those that turn the
+/// direction of what follows (Unicode Standard Annex 9).
+fn is_obeyed(char: char) -> bool {
+    let turns = matches!(char,
+        '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    char.is_control() || turns
 }
 
 /// Whether a model may be called so.
 pub(crate) fn is_model_name(name: &str) -> bool {
     let is_short = name.chars().count() <= MODEL_NAME_CHARS_MAX;
-    is_short && !name.trim().is_empty() && !name.chars().any(char::is_control)
+    is_short && !name.trim().is_empty() && !name.chars().any(is_obeyed)
 }
 
 /// Who belongs to the cluster, and who does no more: as it is kept on disk and told to others.
@@ -124,12 +132,13 @@ mod tests {
 
     #[test]
     fn names_are_made_harmless() {
-        for (name, expected) in [("\x1b[31mred", "[31mred"), (" \n", "unnamed")] {
+        let turned = "a\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2066}\u{2069}b";
+        for (name, expected) in [("\x1b[31mred", "[31mred"), (" \n", "unnamed"), (turned, "ab")] {
             assert_eq!(clean_name(name), expected);
         }
         assert_eq!(clean_name(&"x".repeat(1000)).len(), NAME_CHARS_MAX);
         assert!(is_model_name(&"x".repeat(MODEL_NAME_CHARS_MAX)));
-        for name in ["", " ", "a\nb", &"x".repeat(MODEL_NAME_CHARS_MAX + 1)] {
+        for name in ["", " ", "a\nb", turned, &"x".repeat(MODEL_NAME_CHARS_MAX + 1)] {
             assert!(!is_model_name(name), "{name:?}");
         }
     }

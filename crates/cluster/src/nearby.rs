@@ -2,7 +2,7 @@
 //! and nothing of it is believed. A member's announced address is only called, where its key must
 //! answer; other nodes are shown to a person.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use crate::link_local;
@@ -10,7 +10,8 @@ use crate::members::{ADDRESSES_MAX, Member, clean_name};
 use crate::pairing::is_id;
 use crate::{Error, FleetKey, NearbyNode, NodeId, Result};
 
-/// Nodes that are remembered; anybody on the network can announce any number.
+/// Nodes that are remembered; anybody on the network can announce any number. A further one takes
+/// the place of one from the address that has most.
 const NEARBY_MAX: usize = 64;
 /// An announced property has at most 255 bytes, and a letter up to four.
 const NAME_CHARS_MAX: usize = 48;
@@ -53,26 +54,45 @@ pub(crate) struct Sighting {
 #[derive(Debug, Default)]
 pub(crate) struct Nearby {
     seen: BTreeMap<NodeId, Sighting>,
+    /// Whose announcement was heard last stands last.
+    order: VecDeque<NodeId>,
 }
 
 impl Nearby {
     /// Whether anything changed.
     pub(crate) fn see(&mut self, mut sighting: Sighting) -> bool {
         let id = sighting.announced.id;
-        let is_new = !self.seen.contains_key(&id);
-        if is_new && self.seen.len() >= NEARBY_MAX {
-            return false;
+        if !self.seen.contains_key(&id) && self.seen.len() >= NEARBY_MAX {
+            self.make_room();
         }
+        self.order.retain(|known| *known != id);
+        self.order.push_back(id);
         sighting.announced.name = clean_name(&sighting.announced.name);
         sighting.addresses.truncate(ADDRESSES_MAX);
         let known = self.seen.insert(id, sighting);
         known.as_ref() != self.seen.get(&id)
     }
 
+    /// Forgets the one heard longest ago, of those from the address that announces most nodes: who
+    /// makes nodes up loses its own.
+    fn make_room(&mut self) {
+        let address = |id: &NodeId| Some(self.seen.get(id)?.addresses.first()?.ip());
+        let mut counts = BTreeMap::new();
+        for id in &self.order {
+            *counts.entry(address(id)).or_insert(0) += 1;
+        }
+        let most = counts.values().max().copied();
+        let last = self.order.iter().position(|id| counts.get(&address(id)).copied() == most);
+        if let Some(id) = last.and_then(|at| self.order.remove(at)) {
+            self.seen.remove(&id);
+        }
+    }
+
     /// Forgets who announces itself no more, by the beginning of its id.
     pub(crate) fn forget(&mut self, id: &str) -> bool {
         let before = self.seen.len();
         self.seen.retain(|known, _| !known.to_string().starts_with(id));
+        self.order.retain(|known| self.seen.contains_key(known));
         self.seen.len() < before
     }
 
@@ -193,7 +213,38 @@ mod tests {
             nearby.see(sighting(id, "flood", 1));
         }
         assert_eq!(nearby.strangers(|_| false).len(), NEARBY_MAX);
-        assert!(nearby.see(sighting(0, "known", 1)), "who is known already may still change");
+        assert_eq!(nearby.order.len(), NEARBY_MAX);
+        assert!(nearby.see(sighting(255, "known", 1)), "who is known already may still change");
+    }
+
+    #[test]
+    fn made_up_nodes_hide_no_newcomer_and_nobody_who_is_there() {
+        let mut nearby = Nearby::default();
+        nearby.see(sighting(1, "desk", 1));
+        let made_up = |id| {
+            let mut one = sighting(id, "flood", 1);
+            one.addresses = vec![SocketAddr::from(([10, 9, 9, 9], 1))];
+            one
+        };
+        for id in 100..=255 {
+            nearby.see(made_up(id));
+        }
+        assert!(nearby.see(sighting(2, "sofa", 1)));
+        // Heard again, it is no longer the one heard longest ago.
+        nearby.see(made_up(192));
+        for id in 100..=255 {
+            nearby.see(made_up(id));
+        }
+        let shown = nearby.strangers(|_| false);
+        assert_eq!(shown.len(), NEARBY_MAX);
+        for name in ["desk", "sofa"] {
+            assert_eq!(nearby.choose(Some(name)).unwrap().announced.name, name);
+        }
+        // Where all come from one address each, the one heard longest ago makes room.
+        for id in 3..=99 {
+            nearby.see(sighting(id, "many", 1));
+        }
+        assert!(nearby.choose(Some("desk")).is_err() && nearby.choose(Some("6363")).is_ok());
     }
 
     #[test]

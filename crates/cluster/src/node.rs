@@ -23,7 +23,7 @@ use crate::desired::Document;
 use crate::desk::Desk;
 use crate::elsewhere::{self, Found};
 use crate::given::{self, Peer};
-use crate::identity::{Identity, open_data_dir, random};
+use crate::identity::{self, Identity, open_data_dir, random};
 use crate::kept::{KeptFile, Saver};
 use crate::lookup::{self, Asked};
 use crate::members::{Members, clean_name};
@@ -84,13 +84,15 @@ impl Node {
         config.name = clean_name(&config.name);
         let lock = open_data_dir(&config.data_dir)?;
         let members = KeptFile::<Members>::new(&config.data_dir, "members.json");
-        members.check_room()?;
+        let desired = KeptFile::<Document>::new(&config.data_dir, "desired.json");
+        members.sweep();
+        desired.sweep();
+        let full = members.check_start(identity::is_in(&config.data_dir))?;
         let identity = Identity::load_or_create(&config.data_dir)?;
         let (remembered, members_told) = members.load()?;
         let remembered = remembered.sanitized();
-        let desired = KeptFile::<Document>::new(&config.data_dir, "desired.json");
         let (document, told) = desired.load_or_begin()?;
-        let told: Vec<String> = members_told.into_iter().chain(told).collect();
+        let told: Vec<String> = full.into_iter().chain(members_told).chain(told).collect();
         let store = Store::open_with(&config.data_dir, config.places.clone());
         let (store, check_text) =
             (store.map_err(|error| Error::Unusable(error.to_string()))?, config.check_text);

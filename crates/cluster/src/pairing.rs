@@ -13,6 +13,9 @@ use crate::{Error, NodeId, PairRequest, Result};
 
 /// Requests at a time: as many machines as somebody sets up at once.
 pub(crate) const REQUESTS_MAX: usize = 8;
+/// How long a request is safe from others where all places are taken: a person who stands there
+/// types the number meanwhile. Strangers of many addresses keep others out for no longer.
+const SAFE: Duration = Duration::from_secs(60);
 /// Of them from one address, so that one machine cannot keep the others out.
 const REQUESTS_PER_ADDRESS_MAX: usize = 2;
 /// How long a person may take to walk from one machine to the other.
@@ -86,9 +89,19 @@ impl<D> Requests<D> {
     ) -> Result<u64> {
         self.wrong.check(now)?;
         self.waiting.retain(|one| one.member.id != member.id && now < one.until);
-        let same = self.waiting.iter().filter(|one| one.address == address).count();
-        if self.waiting.len() >= REQUESTS_MAX || same >= REQUESTS_PER_ADDRESS_MAX {
-            return Err(Error::ManyRequests { waiting: self.waiting.len() });
+        let from = |address| self.waiting.iter().filter(|one| one.address == address).count();
+        let is_full = || Error::ManyRequests { waiting: self.waiting.len() };
+        let same = from(address);
+        if same >= REQUESTS_PER_ADDRESS_MAX {
+            return Err(is_full());
+        }
+        if self.waiting.len() >= REQUESTS_MAX {
+            // They stand in the order in which they came.
+            let many = |one: &Waiting<D>| from(one.address) > same + 1;
+            let late = |one: &Waiting<D>| now + REQUEST_MAX >= one.until + SAFE;
+            let at = self.waiting.iter().position(many);
+            let at = at.or_else(|| self.waiting.iter().position(late)).ok_or_else(is_full)?;
+            self.waiting.remove(at);
         }
         self.last += 1;
         let (ticket, until) = (self.last, now + REQUEST_MAX);
@@ -205,13 +218,41 @@ mod tests {
             // Two addresses of many requests, and as many of one each.
             let from = if at < 10 { at % 2 } else { at };
             drop(requests.add(member(at), address(from), (), SECOND));
+            let of_first = requests.list(SECOND).iter().filter(|r| r.address == address(0)).count();
+            assert!(of_first <= REQUESTS_PER_ADDRESS_MAX);
         }
         assert_eq!(requests.list(SECOND).len(), REQUESTS_MAX);
         let from_one = requests.list(SECOND).iter().filter(|one| one.address == address(0)).count();
-        assert_eq!(from_one, REQUESTS_PER_ADDRESS_MAX);
+        assert_eq!(from_one, 1, "it had two, and gave one up");
         assert!(!requests.expire(REQUEST_MAX));
         assert!(requests.expire(REQUEST_MAX + SECOND));
         assert_eq!(requests.list(SECOND), []);
+    }
+
+    #[test]
+    fn strangers_that_fill_all_places_keep_nobody_out_for_long() {
+        let full = |per_address: u8| {
+            let mut requests = Requests::default();
+            for at in 0..REQUESTS_MAX as u8 {
+                let from = address(at / per_address);
+                requests.add(member(at), from, (), u32::from(at) * SECOND).unwrap();
+            }
+            requests
+        };
+        let ids = |requests: &Requests<()>, now| {
+            requests.list(now).iter().map(|one| one.id.0[0]).collect::<Vec<_>>()
+        };
+        // Who has two places gives one to who has none.
+        let (mut requests, now) = (full(2), 10 * SECOND);
+        requests.add(member(100), address(100), (), now).unwrap();
+        assert_eq!(ids(&requests, now), [1, 2, 3, 4, 5, 6, 7, 100]);
+        // Of those with one each, the first one does after a minute.
+        let mut requests = full(1);
+        let early = requests.add(member(100), address(100), (), SAFE - SECOND).unwrap_err();
+        assert!(matches!(early, Error::ManyRequests { waiting: REQUESTS_MAX }), "{early}");
+        requests.add(member(100), address(100), (), SAFE).unwrap();
+        assert!(requests.add(member(101), address(101), (), SAFE).is_err());
+        assert_eq!(ids(&requests, SAFE), [1, 2, 3, 4, 5, 6, 7, 100]);
     }
 
     #[test]

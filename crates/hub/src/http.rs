@@ -100,13 +100,29 @@ impl Address {
 
     /// Whether it is a machine of this network, or this machine.
     fn is_private(&self) -> bool {
+        self.leads_to(is_private)
+    }
+
+    /// Whether one of its addresses is such a one.
+    fn leads_to(&self, such: fn(IpAddr) -> bool) -> bool {
         let host = self.host.trim_matches(['[', ']']);
         if let Ok(ip) = host.parse::<IpAddr>() {
-            return is_private(ip);
+            return such(ip);
         }
         // A name that cannot be resolved here is the proxy's to resolve.
         let Ok(mut found) = (host, self.port).to_socket_addrs() else { return false };
-        found.any(|address| is_private(address.ip()))
+        found.any(|address| such(address.ip()))
+    }
+}
+
+/// Addresses of one cable or network alone. Clouds give secrets out at one (169.254.169.254).
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
+            Some(ip) => ip.is_link_local(),
+            None => ip.segments()[0] & 0xffc0 == 0xfe80,
+        },
     }
 }
 
@@ -185,6 +201,9 @@ impl Client {
 pub(crate) fn may_follow(from: &Address, to: &Address) -> Result<(), &'static str> {
     if from.scheme == "https" && to.scheme != "https" {
         return Err("it would leave encryption");
+    }
+    if !from.is_origin_of(to) && to.leads_to(is_link_local) {
+        return Err("no host has business at a link-local address but its own");
     }
     if !from.is_origin_of(to) && to.is_private() && !from.is_private() {
         return Err("a public host has no business inside this network");
@@ -299,5 +318,13 @@ mod tests {
             );
         }
         assert!(follow("http://127.0.0.1:1/", "http://127.0.0.1:2/x").is_ok());
+        for cable in ["169.254.169.254", "[fe80::1]", "[febf::1]", "[::ffff:169.254.169.254]"] {
+            for mirror in ["127.0.0.1", "10.0.0.1", "[fd00::1]", "169.254.1.1", "[fe80::2]"] {
+                let (from, to) = (format!("http://{mirror}/"), format!("http://{cable}/x"));
+                assert!(follow(&from, &to).is_err(), "{from} {to}");
+            }
+            let same = format!("http://{cable}/");
+            assert!(follow(&same, &format!("{same}x")).is_ok(), "the mirror itself: {same}");
+        }
     }
 }

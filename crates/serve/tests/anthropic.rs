@@ -305,6 +305,8 @@ fn what_cannot_be_is_refused_by_name_in_anthropics_form() {
     let image = json!([{"role": "user", "content": [
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}},
     ]}]);
+    let mut other_weather = weather();
+    other_weather["description"] = json!("of another place");
     let cases = [
         (json!({"max_tokens": 0}), "max_tokens"),
         (json!({"temperature": -1}), "temperature"),
@@ -320,6 +322,7 @@ fn what_cannot_be_is_refused_by_name_in_anthropics_form() {
         (json!({"thinking": {"type": "always"}}), "thinking"),
         (json!({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}), "tools[0]"),
         (json!({"tools": [{"name": "f"}]}), "input_schema"),
+        (json!({"tools": [weather(), other_weather]}), "tools[1] is another definition"),
         (json!({"tool_choice": {"type": "any"}}), "tool_choice"),
         (json!({"tool_choice": {"type": "tool"}}), "tool_choice"),
         (json!({"tool_choice": {"type": "maybe"}}), "maybe"),

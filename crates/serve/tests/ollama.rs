@@ -266,6 +266,10 @@ fn what_cannot_be_is_refused_by_name_with_a_plain_text() {
         (json!({"messages": image}), "messages[0].images"),
         (json!({"messages": [{"role": "robot", "content": "x"}]}), "robot"),
         (json!({"tools": [{"name": "f"}]}), "tools[0]"),
+        (
+            json!({"tools": [{"function": {"name": "f"}}, {"function": {"name": "f", "x": 1}}]}),
+            "tools[1] is another definition",
+        ),
     ] {
         let reply = chat(server.addr, extra.clone());
         assert_eq!(reply.status, 400, "{extra}: {reply:?}");

@@ -150,7 +150,12 @@ impl Store {
 
     fn read(&self, located: Located, watch: &HashWatch<'_>) -> Result<ModelFile, StoreError> {
         let Located { name, path } = located;
-        let io = |source| StoreError::Io { path: path.clone(), source };
+        // Of several files the one that is missing is named.
+        let missing = || gguf::parts_of(&path).into_iter().find(|part| !part.is_file());
+        let io = |source| {
+            let path = missing().unwrap_or_else(|| path.clone());
+            StoreError::Io { path, source }
+        };
         let stamp = Stamp::of(&path).map_err(io)?;
         let digest = self.digest(&path, stamp, watch).map_err(io)?;
         Ok(ModelFile { name, path, digest, bytes: stamp.bytes })
@@ -472,6 +477,8 @@ mod tests {
         let part = |number| store.models_dir().join(format!("big-0000{number}-of-00002.gguf"));
         fs::write(part(1), b"GGUF1").unwrap();
         assert!(store.resolve("big").is_err(), "its second part is missing");
+        let error = store.resolve(part(1).to_str().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("big-00002-of-00002.gguf"), "{error}");
         fs::write(part(2), b"GGUF2").unwrap();
         let big = store.resolve("big").unwrap();
         assert_eq!((big.name.as_str(), big.bytes, store.list().len()), ("big", 10, 1));

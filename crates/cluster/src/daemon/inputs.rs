@@ -1,6 +1,6 @@
 //! What reaches a node: calls of its handle, and whatever else happens.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,6 +127,7 @@ pub(crate) enum Event {
     JoinAsked {
         member: Member,
         secret: Vec<u8>,
+        from: IpAddr,
         reply: oneshot::Sender<JoinAnswer>,
     },
     /// A node whose code was accepted tells whom it now belongs with.

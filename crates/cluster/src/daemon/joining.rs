@@ -1,4 +1,4 @@
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,13 +51,13 @@ impl Daemon {
     pub(super) fn join_asked(
         &mut self,
         member: Member,
-        secret: &[u8],
+        (secret, from): (&[u8], IpAddr),
         reply: oneshot::Sender<JoinAnswer>,
     ) {
         let now = self.now();
         let answer = match self.check_room_for(&member) {
             Some(reason) => JoinAnswer::Refused { reason },
-            None => match self.invites.redeem(secret, now) {
+            None => match self.invites.redeem(secret, from, now) {
                 Err(refusal) => JoinAnswer::Refused { reason: refusal.to_string() },
                 Ok(()) => self.let_in(member),
             },

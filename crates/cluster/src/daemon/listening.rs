@@ -333,8 +333,8 @@ impl Admission {
             );
         }
         let (reply, answer) = oneshot::channel();
-        let secret = request.secret;
-        self.tell(Event::JoinAsked { member: member.sanitized(), secret, reply }).await?;
+        let (member, secret, from) = (member.sanitized(), request.secret, connection.remote.ip());
+        self.tell(Event::JoinAsked { member, secret, from, reply }).await?;
         let answer = answer.await.map_err(io::Error::other)?;
         if let JoinAnswer::Accepted(_) = answer {
             // The new member may only rely on what survives a crash here.

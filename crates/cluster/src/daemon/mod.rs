@@ -292,7 +292,9 @@ impl Daemon {
             }
             Event::Sighted(sighting) => self.sighted(sighting),
             Event::Vanished(id) => self.dirty |= self.nearby.forget(&id),
-            Event::JoinAsked { member, secret, reply } => self.join_asked(member, &secret, reply),
+            Event::JoinAsked { member, secret, from, reply } => {
+                self.join_asked(member, (&secret, from), reply)
+            }
             Event::JoinDone { by, members, reply } => self.join_done(by, members, reply),
             Event::FleetAsked { peer, members, reply } => self.fleet_asked(peer, members, reply),
             Event::United { peer, members } => self.united(peer, members),

@@ -164,8 +164,8 @@ impl Daemon {
                 let address = self.conn(peer).map(|conn| conn.path.theirs.to_string());
                 format!(
                     "another machine with the same identity is connected from {}. If this data \
-                     directory was copied from it, stop sinew here, delete identity.key and \
-                     members.json in the data directory, start it and join again",
+                     directory was copied from it, stop sinew here, delete identity.key, \
+                     members.* and desired.* in the data directory, start it and join again",
                     address.as_deref().unwrap_or("elsewhere")
                 )
             }

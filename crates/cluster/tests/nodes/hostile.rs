@@ -30,6 +30,7 @@ pub async fn strangers_and_garbage_are_turned_away() {
 
     // A stranger has a key but is no member: it knows the address and thinks it belongs here.
     let stranger = tempfile::tempdir().unwrap();
+    cluster::id_in(stranger.path()).unwrap();
     let members = homes[1].dir.path().join("members.json");
     std::fs::copy(members, stranger.path().join("members.json")).unwrap();
     let stranger = config(stranger.path(), "stranger", LOOPBACK.parse().unwrap());

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::completion::ToolChoice;
+use crate::completion::{ToolChoice, other_of_one_name};
 use crate::http::error::ApiError;
 
 const TOOLS_MAX: usize = 512;
@@ -31,13 +31,19 @@ pub(super) struct Choice {
 /// The tools in OpenAI's form.
 ///
 /// # Errors
-/// 400 naming a tool that has no name or schema, or that Anthropic's servers run.
+/// 400 naming a tool that has no name or schema or another one's name, or that Anthropic's servers
+/// run.
 pub(super) fn offered(tools: Vec<Tool>) -> Result<Vec<Value>, ApiError> {
     if tools.len() > TOOLS_MAX {
         let message = format!("tools has {} entries; {TOOLS_MAX} are the most", tools.len());
         return Err(ApiError::invalid_value("tools", message));
     }
-    tools.into_iter().enumerate().map(|(at, tool)| tool.into_openai(at)).collect()
+    let tools = tools.into_iter().enumerate().map(|(at, tool)| tool.into_openai(at));
+    let tools: Vec<Value> = tools.collect::<Result<_, _>>()?;
+    match other_of_one_name(&tools) {
+        Some((at, name)) => Err(ApiError::other_tool("tools", at, name)),
+        None => Ok(tools),
+    }
 }
 
 impl Tool {

@@ -1,5 +1,7 @@
 //! From what a client demands of an answer's form to the grammar that the sampler is held to.
 
+use std::collections::HashMap;
+
 use protocol::Grammar;
 use serde_json::{Value, json};
 use text::{
@@ -125,6 +127,16 @@ fn usable(tools: &[Value]) -> Vec<Value> {
 
 fn any_object() -> Value {
     json!({"type": "object"})
+}
+
+/// The place and the name of the first tool that another one before it is called like and differs
+/// from: a call could mean either, and only one would be obeyed. Equal ones harm nobody.
+pub(crate) fn other_of_one_name(tools: &[Value]) -> Option<(usize, &str)> {
+    let mut known = HashMap::new();
+    tools.iter().enumerate().find_map(|(at, tool)| {
+        let name = tool_name(tool)?;
+        (known.entry(name).or_insert(tool) != &tool).then_some((at, name))
+    })
 }
 
 /// The name of a tool in OpenAI's form.

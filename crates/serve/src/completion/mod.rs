@@ -30,7 +30,7 @@ use crate::metrics::{RequestMetrics, RequestWatch};
 use crate::node::{Cluster, RefusalKind};
 
 pub(crate) use answer::{Answer, AnswerEvent, FIRST_EVENT_WAIT};
-pub(crate) use constraint::tool_name;
+pub(crate) use constraint::{other_of_one_name, tool_name};
 pub(crate) use embedding::{Embedding, EmbeddingRequest};
 pub(crate) use error::CompletionError;
 pub(crate) use ledger::{Logprob, TokenLogprobs};

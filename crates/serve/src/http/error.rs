@@ -4,6 +4,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+/// As long as OpenAI lets one be.
+const TOOL_NAME_SHOWN: usize = 64;
+
 /// An error, written as OpenAI's clients read it: `{"error": {message, type, code, param}}`. Other
 /// dialects write the same error in their own form ([`crate::dialect`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +64,17 @@ impl ApiError {
     /// 400: the request is wrong as it stands.
     pub fn invalid(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, ErrorKind::InvalidRequest, code, message)
+    }
+
+    /// 400: two tools of a request have one name and differ.
+    pub fn other_tool(list: &str, at: usize, name: &str) -> Self {
+        let param = format!("{list}[{at}]");
+        let name: String = name.chars().take(TOOL_NAME_SHOWN).collect();
+        let message = format!(
+            "{param} is another definition of {name:?}, which a tool before it has as its name. \
+             Rename or leave out one of them"
+        );
+        Self::invalid_value(&param, message)
     }
 
     /// 400: a value that cannot be.

@@ -12,7 +12,7 @@ use super::message::{Message, messages};
 use super::request::Common;
 use crate::app::App;
 use crate::caller::Caller;
-use crate::completion::{Chat, Prompt};
+use crate::completion::{Chat, Prompt, other_of_one_name};
 use crate::http::error::ApiError;
 
 const TOOLS_MAX: usize = 512;
@@ -53,6 +53,9 @@ fn tools(tools: Vec<Value>) -> Result<Vec<Value>, ApiError> {
     if let Some(at) = tools.iter().position(|tool| !is_function(tool)) {
         let message = format!("tools[{at}] has no function with a name");
         return Err(ApiError::invalid_value(&format!("tools[{at}]"), message));
+    }
+    if let Some((at, name)) = other_of_one_name(&tools) {
+        return Err(ApiError::other_tool("tools", at, name));
     }
     Ok(tools)
 }

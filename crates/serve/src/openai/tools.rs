@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, shaped, shown};
-use crate::completion::{ToolChoice, tool_name};
+use crate::completion::{ToolChoice, other_of_one_name, tool_name};
 use crate::http::error::ApiError;
 
 const TOOLS_MAX: usize = 512;
@@ -69,6 +69,9 @@ pub(super) fn checked(name: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiEr
         if parameters.is_some_and(|schema| !schema.is_object() && !schema.is_null()) {
             return Err(wrong("must have a JSON schema as its parameters"));
         }
+    }
+    if let Some((at, twin)) = other_of_one_name(&tools) {
+        return Err(ApiError::other_tool(name, at, twin));
     }
     Ok(tools)
 }
@@ -171,6 +174,15 @@ mod tests {
 
     fn tool(name: &str) -> Value {
         json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}})
+    }
+
+    #[test]
+    fn two_definitions_of_one_name_are_refused() {
+        let mut other = tool("a");
+        other["function"]["parameters"] = json!({"type": "object", "required": ["x"]});
+        let found = read(json!({"tools": [tool("a"), tool("b"), other]})).unwrap_err();
+        assert!(format!("{found:?}").contains("tools[2] is another definition"), "{found:?}");
+        assert_eq!(read(json!({"tools": [tool("a"), tool("a")]})).unwrap().tools.len(), 2);
     }
 
     #[test]

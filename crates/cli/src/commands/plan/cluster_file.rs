@@ -58,6 +58,14 @@ struct Between {
     gigabits: f64,
 }
 
+impl Between {
+    /// The same whichever is named first.
+    fn pair(&self) -> [&str; 2] {
+        let [a, b] = &self.between;
+        [a.min(b), a.max(b)]
+    }
+}
+
 fn one() -> usize {
     1
 }
@@ -103,6 +111,14 @@ impl ClusterFile {
         if let Some(name) = self.links.iter().flat_map(|link| &link.between).find(unknown) {
             let known = names.join(", ");
             return Err(format!("a link names {name}, which is none of {known}"));
+        }
+        let pairs: Vec<_> = self.links.iter().map(Between::pair).collect();
+        if let Some((_, [a, b])) = pairs.iter().enumerate().find(|(at, n)| pairs[..*at].contains(n))
+        {
+            return Err(format!("two links are between {a} and {b}; leave one out"));
+        }
+        if let Some([a, _]) = pairs.iter().find(|[a, b]| a == b) {
+            return Err(format!("a link is between {a} and itself; name two nodes"));
         }
         if self.link.is_none() && count > 1 {
             return Err("[link] must say how fast nodes are linked".to_owned());
@@ -245,6 +261,17 @@ mod tests {
             ("[link]\n        message_us = 10\n        gigabits = 8", "", "[link] must say"),
         ] {
             let error = ClusterFile::parse(&TWO.replace(from, to)).unwrap_err();
+            assert!(error.contains(why), "{error:?} should contain {why:?}");
+        }
+        let link = |a: &str, b: &str| {
+            format!("[[links]]\nbetween = [{a:?}, {b:?}]\nmessage_us = 1\ngigabits = 8\n")
+        };
+        for (links, why) in [
+            (link("pi1", "pi2") + &link("pi2", "pi1"), "two links are between pi1 and pi2"),
+            (link("pi1", "pi1"), "between pi1 and itself"),
+            (link("pi1", "pi3"), "names pi3"),
+        ] {
+            let error = ClusterFile::parse(&format!("{TWO}\n{links}")).unwrap_err();
             assert!(error.contains(why), "{error:?} should contain {why:?}");
         }
     }
