@@ -97,6 +97,13 @@ impl Invites {
         }
     }
 
+    /// A code was used to no purpose, and is good again.
+    pub(crate) fn give_back(&mut self, secret: &[u8]) {
+        if let Some(entry) = self.find(secret) {
+            entry.used = false;
+        }
+    }
+
     /// Compares with every entry, in time that does not depend on which one matches.
     fn find(&mut self, secret: &[u8]) -> Option<&mut Entry> {
         let hash = *blake3::hash(secret).as_bytes();
@@ -133,6 +140,9 @@ mod tests {
     fn a_code_works_once_and_in_time() {
         let mut invites = invites();
         assert_eq!(invites.redeem(&BAD, HERE, SECOND), Err(Refusal::Unknown));
+        assert_eq!(invites.redeem(&GOOD, HERE, SECOND), Ok(()));
+        assert_eq!(invites.redeem(&GOOD, HERE, SECOND), Err(Refusal::Used));
+        invites.give_back(&GOOD);
         assert_eq!(invites.redeem(&GOOD, HERE, SECOND), Ok(()));
         assert_eq!(invites.redeem(&GOOD, HERE, SECOND), Err(Refusal::Used));
         invites.add(&BAD, TTL, SECOND);

@@ -182,7 +182,14 @@ pub(crate) struct PairProof {
 pub(crate) struct JoinRequest {
     /// Base 32 of the code's secret is the person's matter; here it is bytes.
     pub secret: Vec<u8>,
+    /// Whether the dialer says [`JoinKept`] once its membership is on its disk.
+    #[serde(default)]
+    pub confirms: bool,
 }
+
+/// A new member's last word about a join: it will know of it after a crash.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct JoinKept {}
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -131,7 +131,14 @@ pub(crate) enum Event {
         reply: oneshot::Sender<JoinAnswer>,
     },
     /// A node whose code was accepted tells whom it now belongs with.
+    /// A machine that was let in by a code has gone before it kept its membership.
+    JoinLost {
+        peer: NodeId,
+        secret: Vec<u8>,
+    },
     JoinDone {
+        /// Told once the membership is on this node's disk.
+        kept: oneshot::Sender<()>,
         by: NodeId,
         members: Members,
         reply: oneshot::Sender<Result<Joined>>,

@@ -11,9 +11,9 @@ use crate::invite::{ADDRESSES_MAX, JoinCode};
 use crate::link_local::unscoped;
 use crate::members::{MEMBERS_MAX, Member, Members};
 use crate::membership;
-use crate::net::{DialError, Net};
+use crate::net::{Connection, DialError, Net};
 use crate::tls::{Pin, fingerprint};
-use crate::wire::{JOIN_BYTES_MAX, JoinAnswer, JoinRequest, Purpose};
+use crate::wire::{JOIN_BYTES_MAX, JoinAnswer, JoinKept, JoinRequest, Purpose};
 use crate::{Error, Joined, NodeId, Result, frames};
 
 /// An answer to a code takes one round trip and one write to disk.
@@ -67,6 +67,16 @@ impl Daemon {
         }
         // A stranger that has hung up keeps nobody waiting.
         let _ = reply.send(answer);
+    }
+
+    /// A machine that a code let in has gone before it kept its membership: it is none, and the
+    /// code is good again.
+    pub(super) fn join_lost(&mut self, peer: NodeId, secret: &[u8]) {
+        if self.membership.conn(peer).is_none() {
+            warn!(node = %peer.short(), "a machine has gone in mid-join, and is no member");
+            self.invites.give_back(secret);
+            self.step_membership(membership::Input::Remove(peer));
+        }
     }
 
     /// Why a node cannot become a member, whoever invites it.
@@ -125,10 +135,15 @@ impl Daemon {
         &mut self,
         by: NodeId,
         members: Members,
+        kept: oneshot::Sender<()>,
         reply: oneshot::Sender<Result<Joined>>,
     ) {
         self.stop_asking();
         self.step_membership(membership::Input::Joined(members));
+        self.outside.when_members_kept(Box::new(|outcome| {
+            // One that cannot be kept is none: the other node hears that nothing more comes.
+            let _ = outcome.map(|()| kept.send(()));
+        }));
         self.parted = None;
         let joined = Joined {
             by,
@@ -174,8 +189,9 @@ impl Daemon {
     }
 }
 
-/// Shows a code's secret to the node that made it; returns that node and all members.
-pub(super) async fn ask(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Members)> {
+/// Shows a code's secret to the node that made it; returns that node and all members, and
+/// the connection, over which it hears that they are kept.
+pub(super) async fn ask(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Members, Connection)> {
     let listed: Vec<String> = code.addresses.iter().map(SocketAddr::to_string).collect();
     let unreachable = |why: String| Error::Unreachable { addresses: listed.join(", "), why };
     let pin = Pin::Fingerprint(code.fingerprint);
@@ -187,7 +203,7 @@ pub(super) async fn ask(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Membe
         Err(error) => return Err(unreachable(error.to_string())),
     };
     let exchange = async {
-        let request = JoinRequest { secret: code.secret.to_vec() };
+        let request = JoinRequest { secret: code.secret.to_vec(), confirms: true };
         frames::write(&mut connection.stream, &request).await?;
         frames::read::<JoinAnswer>(&mut connection.stream, JOIN_BYTES_MAX).await
     };
@@ -202,7 +218,15 @@ pub(super) async fn ask(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Membe
             for member in told.members.iter_mut().filter(|member| member.id == by) {
                 member.addresses.insert(0, connection.remote);
             }
-            Ok((by, told))
+            Ok((by, told, connection))
         }
+    }
+}
+
+/// Tells the node that let this one in once its membership is kept; if it is not, hangs up.
+pub(super) async fn confirm(mut connection: Connection, kept: oneshot::Receiver<()>) {
+    if kept.await.is_ok() {
+        // It may have gone, or be of a version that does not listen for that.
+        let _ = frames::write(&mut connection.stream, &JoinKept {}).await;
     }
 }

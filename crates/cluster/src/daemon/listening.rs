@@ -28,7 +28,7 @@ use crate::pulls::Pulls;
 use crate::relay::serve_slices;
 use crate::sharing;
 use crate::wire::{
-    FleetProof, HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, JoinRequest, Purpose,
+    FleetProof, HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, JoinKept, JoinRequest, Purpose,
 };
 
 /// Connections whose other end has not shown that it belongs here; a real cluster never has so
@@ -334,13 +334,26 @@ impl Admission {
         }
         let (reply, answer) = oneshot::channel();
         let (member, secret, from) = (member.sanitized(), request.secret, connection.remote.ip());
-        self.tell(Event::JoinAsked { member, secret, from, reply }).await?;
+        self.tell(Event::JoinAsked { member, secret: secret.clone(), from, reply }).await?;
         let answer = answer.await.map_err(io::Error::other)?;
-        if let JoinAnswer::Accepted(_) = answer {
+        let is_accepted = matches!(answer, JoinAnswer::Accepted(_));
+        if is_accepted {
             // The new member may only rely on what survives a crash here.
             self.saver.clone().save().await;
         }
-        Ok(frames::write(&mut connection.stream, &answer).await?)
+        let finish = async {
+            frames::write(&mut connection.stream, &answer).await?;
+            if is_accepted && request.confirms {
+                frames::read::<JoinKept>(&mut connection.stream, HANDSHAKE_BYTES_MAX).await?;
+            }
+            Ok::<(), DialError>(())
+        };
+        let finished = timeout(JOIN_TIMEOUT, finish).await;
+        let finished = finished.unwrap_or(Err(DialError::Timeout(JOIN_TIMEOUT)));
+        if is_accepted && finished.is_err() {
+            self.tell(Event::JoinLost { peer: connection.peer, secret }).await?;
+        }
+        finished
     }
 
     async fn tell(&self, input: Event) -> Result<(), DialError> {

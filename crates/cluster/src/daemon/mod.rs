@@ -295,7 +295,10 @@ impl Daemon {
             Event::JoinAsked { member, secret, from, reply } => {
                 self.join_asked(member, (&secret, from), reply)
             }
-            Event::JoinDone { by, members, reply } => self.join_done(by, members, reply),
+            Event::JoinLost { peer, secret } => self.join_lost(peer, &secret),
+            Event::JoinDone { kept, by, members, reply } => {
+                self.join_done(by, members, kept, reply);
+            }
             Event::FleetAsked { peer, members, reply } => self.fleet_asked(peer, members, reply),
             Event::United { peer, members } => self.united(peer, members),
             Event::Pair(event) => self.pair_event(event),

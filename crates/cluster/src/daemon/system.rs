@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use gguf::Directory;
 use protocol::WorkerCommand;
 use store::{Digest, ModelFile, Store};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tracing::debug;
 
@@ -326,7 +326,11 @@ impl Outside for System {
                 return None;
             }
             match joining::ask(&net, code).await {
-                Ok((by, members)) => Some(Event::JoinDone { by, members, reply }),
+                Ok((by, members, connection)) => {
+                    let (kept, is_kept) = oneshot::channel();
+                    tokio::spawn(joining::confirm(connection, is_kept));
+                    Some(Event::JoinDone { kept, by, members, reply })
+                }
                 Err(error) => {
                     // The caller may have stopped waiting.
                     let _ = reply.send(Err(error));

@@ -16,8 +16,8 @@ use crate::identity::Identity;
 use crate::net::{Connection, DialError, Net};
 use crate::tls::{Pin, client_config, fingerprint};
 use crate::wire::{
-    About, HandshakeReply, Hello, JOIN_BYTES_MAX, JoinAnswer, JoinRequest, Message, PROTOCOL,
-    Purpose, Versions,
+    About, HandshakeReply, Hello, JOIN_BYTES_MAX, JoinAnswer, JoinKept, JoinRequest, Message,
+    PROTOCOL, Purpose, Versions,
 };
 use crate::{Node, NodeConfig, Rates, Speed, frames};
 
@@ -79,14 +79,41 @@ pub(super) async fn dial(
 
 /// Makes somebody a member of the node's cluster.
 pub(super) async fn join(member: &Arc<Net>, node: &Node) {
-    let code = node.invite(Duration::from_secs(60)).await.unwrap().code;
-    let secret = crate::invite::JoinCode::decode(&code).unwrap().secret.to_vec();
+    // As the version before, which says nothing once it is let in.
+    drop(join_by(member, node, &invited(node).await, false).await);
+}
+
+async fn invited(node: &Node) -> String {
+    node.invite(Duration::from_secs(60)).await.unwrap().code
+}
+
+/// Is let in by a code; the connection over which that was said.
+async fn join_by(member: &Arc<Net>, node: &Node, code: &str, confirms: bool) -> Connection {
+    let secret = crate::invite::JoinCode::decode(code).unwrap().secret.to_vec();
     let pin = Pin::Fingerprint(fingerprint(node.id()));
     let address = vec![node.listen_addr()];
     let mut joining = member.dial(address, pin, Purpose::Join).await.unwrap();
-    frames::write(&mut joining.stream, &JoinRequest { secret }).await.unwrap();
+    frames::write(&mut joining.stream, &JoinRequest { secret, confirms }).await.unwrap();
     let answer = frames::read::<JoinAnswer>(&mut joining.stream, JOIN_BYTES_MAX).await.unwrap();
     assert!(matches!(answer, JoinAnswer::Accepted(told) if told.members.len() >= 2));
+    joining
+}
+
+#[tokio::test]
+async fn one_that_dies_before_it_keeps_its_membership_is_no_member_and_may_try_again() {
+    let home = tempfile::tempdir().unwrap();
+    let (node, (_member_home, member)) = (node(home.path()).await, stranger());
+    let code = invited(&node).await;
+    drop(join_by(&member, &node, &code, true).await);
+    let mut watch = node.watch();
+    let is_alone = watch.wait_for(|status| status.nodes.len() == 1);
+    tokio::time::timeout(Duration::from_secs(10), is_alone).await.unwrap().unwrap();
+    // The code is good again.
+    let mut joining = join_by(&member, &node, &code, true).await;
+    frames::write(&mut joining.stream, &JoinKept {}).await.unwrap();
+    drop(joining);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(node.status().nodes.len(), 2);
 }
 
 fn refusal(outcome: Result<Connection, DialError>) -> String {
@@ -106,7 +133,7 @@ async fn a_stranger_may_only_ask_to_join() {
 
     let mut joining = dial(&stranger, &node, Purpose::Join).await.unwrap();
     assert_eq!(joining.about.addresses, [], "a stranger learns no addresses");
-    let request = JoinRequest { secret: vec![0; 10] };
+    let request = JoinRequest { secret: vec![0; 10], confirms: false };
     frames::write(&mut joining.stream, &request).await.unwrap();
     let answer = frames::read::<JoinAnswer>(&mut joining.stream, JOIN_BYTES_MAX).await.unwrap();
     let JoinAnswer::Refused { reason } = answer else { panic!("it was let in") };
