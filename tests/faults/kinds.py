@@ -84,9 +84,9 @@ def gather(event, parts, at=""):
         return any(found)
     if isinstance(event, dict):
         found = [gather(value, parts, f"{at}/{key}") for key, value in event.items()
-                 if key in TOLD | ENDS or isinstance(value, (dict, list))]
+                 if key in TOLD or isinstance(value, (dict, list))]
         return any(found)
-    if event in (None, "") or not TOLD & set(at.split("/")[-2:]):
+    if event in (None, "") or at.rsplit("/", 1)[-1] not in TOLD:
         return False
     parts[at] = parts.get(at, "") + (event if isinstance(event, str) else f" {event!r}")
     return True

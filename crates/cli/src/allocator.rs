@@ -3,8 +3,7 @@
 //! glibc asks the system for large blocks one by one and gives them back, until the first one is
 //! freed: from then on it keeps blocks of that size, up to 62 MB for each of its arenas. With a
 //! threshold that was set it always gives them back. It reads that at a program's start, so the
-//! daemon starts itself once more, in the same process: of 13 requests of 31 MB, 244 MB were kept
-//! before, and none are so. macOS and musl need no word.
+//! daemon starts itself once more, in the same process. macOS and musl need nothing.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

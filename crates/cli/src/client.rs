@@ -349,7 +349,7 @@ impl Client {
     }
 }
 
-/// Whether nobody listens there.
+/// Whether the connection was refused: no process listens at that address.
 fn is_nobody(error: &ureq::Error) -> bool {
     matches!(error, ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused)
 }

@@ -16,7 +16,8 @@ const DAEMON_FILE: &str = "daemon.json";
 /// What proves to the node's API that the caller may read its data directory.
 const ADMIN_TOKEN_FILE: &str = "admin.token";
 
-/// In place of these a link is refused: whoever made it could read them or choose them.
+/// The node refuses a symbolic link in place of one of these files: its maker could read or
+/// replace the file.
 const PRIVATE_FILES: [&str; 4] = [DAEMON_FILE, ADMIN_TOKEN_FILE, api_keys::FILE, api_keys::LOCK];
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,12 +1,12 @@
-//! Whose program is at the other end of a connection on this machine.
+//! Finds the user of the program at the other end of a connection on this machine.
 //!
-//! Linux lists every TCP socket with the user who opened it. macOS shows a user the sockets of his
-//! own programs, by `lsof`. Elsewhere nobody can tell.
+//! Linux lists every TCP socket with its user in `/proc/net/tcp`. On macOS `lsof` lists the sockets
+//! of the caller's own programs. Other systems are not supported.
 
 use std::net::SocketAddr;
 
-/// Whether the client's end of a connection is of the user who runs this process, or of root, who
-/// may read the admin token as well. Where that cannot be told, it is not.
+/// Whether the client's end of a connection belongs to the user of this process, or to root, who
+/// can read the admin token anyway. Returns false where the user is unknown.
 pub fn is_own(client: SocketAddr, server: SocketAddr) -> bool {
     let me = rustix::process::geteuid().as_raw();
     if cfg!(target_os = "linux") {
@@ -23,10 +23,10 @@ mod linux {
     use std::io::{BufRead, BufReader};
     use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-    /// `TCP_ESTABLISHED`. Sockets that nobody holds any more are in another state, and those list
-    /// root as their user.
+    /// `TCP_ESTABLISHED`. Closed sockets are in another state, and are
+    /// listed with root as their user.
     const ESTABLISHED: &str = "01";
-    /// Who is shown for users that have no name in a container: anybody.
+    /// The number that stands for every user without a number in this container.
     const NOBODY: u32 = 65_534;
 
     pub fn uid(client: SocketAddr, server: SocketAddr) -> Option<u32> {

@@ -65,7 +65,6 @@ pub(crate) async fn connect(
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    #[cfg(unix)]
     if let Some(segment) = segment {
         SockRef::from(&socket).set_tcp_mss(segment.into())?;
     }
@@ -130,9 +129,6 @@ impl Net {
 fn used_segment(stream: &TcpStream) -> u16 {
     /// Of the option of timestamps, which the system counts off.
     const OPTIONS_BYTES: u32 = 12;
-    #[cfg(unix)]
-    let found = SockRef::from(stream).tcp_mss().ok();
-    #[cfg(not(unix))]
-    let found = None;
-    found.map_or(u16::MAX, |bytes: u32| u16::try_from(bytes + OPTIONS_BYTES).unwrap_or(u16::MAX))
+    let bytes = SockRef::from(stream).tcp_mss().map(|bytes| u16::try_from(bytes + OPTIONS_BYTES));
+    bytes.ok().and_then(Result::ok).unwrap_or(u16::MAX)
 }

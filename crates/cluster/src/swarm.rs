@@ -57,8 +57,6 @@ impl std::fmt::Debug for Swarm {
     }
 }
 
-const DAMAGED: &str = "is damaged there";
-
 impl Swarm {
     pub fn new(net: Arc<Net>, wanted: Wanted, inputs: mpsc::Sender<Event>) -> Self {
         let (idle, barred) = Default::default();
@@ -92,7 +90,7 @@ impl Swarm {
                 Err(error) => why.push(self.bar(at, &error)),
             }
         }
-        Err(self.nobody("the hashes", &why))
+        Err(self.nobody("the hashes", &why, false))
     }
 
     async fn learn_from(&self, at: usize) -> Result<(Tree, Vec<u64>), DialError> {
@@ -130,7 +128,7 @@ impl Swarm {
     /// # Errors
     /// Nobody has them.
     pub async fn group(&self, tree: &Tree, group: u64) -> io::Result<Vec<u8>> {
-        let mut why = Vec::new();
+        let (mut why, mut is_damaged) = (Vec::new(), false);
         for at in self.order(group as usize) {
             let asked = timeout(SILENCE_MAX, self.ask(tree, group, at)).await;
             match asked.unwrap_or(Err(DialError::Timeout(SILENCE_MAX))) {
@@ -138,12 +136,13 @@ impl Swarm {
                 Ok(None) => {
                     let name = &self.wanted.sources[at].name;
                     warn!(node = name, group, "a member's copy of a model is damaged");
-                    why.push(format!("the copy on {name} {DAMAGED}"));
+                    is_damaged = true;
+                    why.push(format!("the copy on {name} is damaged there"));
                 }
                 Err(error) => why.push(self.bar(at, &error)),
             }
         }
-        Err(self.nobody(&format!("MiB {}", group + 1), &why))
+        Err(self.nobody(&format!("MiB {}", group + 1), &why, is_damaged))
     }
 
     /// What one source gives for a group; nothing if it is not what was hashed.
@@ -196,8 +195,7 @@ impl Swarm {
         format!("{what} ({error})")
     }
 
-    fn nobody(&self, what: &str, why: &[String]) -> io::Error {
-        let is_damaged = why.iter().any(|why| why.contains(DAMAGED));
+    fn nobody(&self, what: &str, why: &[String], is_damaged: bool) -> io::Error {
         let why = if why.is_empty() { "no other node has it".to_owned() } else { why.join("; ") };
         let what = format!("no node gives {what} of the model: {why}");
         io::Error::other(match is_damaged {

@@ -35,7 +35,7 @@ pub struct Experts {
     pub shared_gate: bool,
     /// So many layers at the beginning have none, in files that say so.
     pub dense_layers: Option<usize>,
-    /// In the first so many layers the token alone decides on its experts.
+    /// The number of first layers whose experts are chosen by the token's id.
     pub by_token: usize,
     /// Of the other layers, every `every`-th of the model has experts (Llama 4, ERNIE 4.5).
     pub every: usize,

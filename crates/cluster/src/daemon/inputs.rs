@@ -128,7 +128,8 @@ pub(crate) enum Event {
         member: Member,
         secret: Vec<u8>,
         from: IpAddr,
-        reply: oneshot::Sender<JoinAnswer>,
+        /// Beside the answer: whether it was no member before.
+        reply: oneshot::Sender<(JoinAnswer, bool)>,
     },
     /// A node whose code was accepted tells whom it now belongs with.
     /// A machine that was let in by a code has gone before it kept its membership.

@@ -52,9 +52,9 @@ impl Daemon {
         &mut self,
         member: Member,
         (secret, from): (&[u8], IpAddr),
-        reply: oneshot::Sender<JoinAnswer>,
+        reply: oneshot::Sender<(JoinAnswer, bool)>,
     ) {
-        let now = self.now();
+        let (now, is_new) = (self.now(), !self.membership.is_member(member.id));
         let answer = match self.check_room_for(&member) {
             Some(reason) => JoinAnswer::Refused { reason },
             None => match self.invites.redeem(secret, from, now) {
@@ -66,7 +66,7 @@ impl Daemon {
             warn!(reason, "a node was not let in");
         }
         // A stranger that has hung up keeps nobody waiting.
-        let _ = reply.send(answer);
+        let _ = reply.send((answer, is_new));
     }
 
     /// A machine that a code let in has gone before it kept its membership: it is none, and the

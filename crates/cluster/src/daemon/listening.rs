@@ -335,7 +335,7 @@ impl Admission {
         let (reply, answer) = oneshot::channel();
         let (member, secret, from) = (member.sanitized(), request.secret, connection.remote.ip());
         self.tell(Event::JoinAsked { member, secret: secret.clone(), from, reply }).await?;
-        let answer = answer.await.map_err(io::Error::other)?;
+        let (answer, is_new) = answer.await.map_err(io::Error::other)?;
         let is_accepted = matches!(answer, JoinAnswer::Accepted(_));
         if is_accepted {
             // The new member may only rely on what survives a crash here.
@@ -350,7 +350,8 @@ impl Admission {
         };
         let finished = timeout(JOIN_TIMEOUT, finish).await;
         let finished = finished.unwrap_or(Err(DialError::Timeout(JOIN_TIMEOUT)));
-        if is_accepted && finished.is_err() {
+        // A member that joins once more stays one, whatever comes of that.
+        if is_accepted && is_new && finished.is_err() {
             self.tell(Event::JoinLost { peer: connection.peer, secret }).await?;
         }
         finished

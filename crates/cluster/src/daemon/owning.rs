@@ -31,8 +31,7 @@ impl Daemon {
         let found = plan(prepared, &candidates, &prepared.spec, false);
         let mut found =
             found.map_err(|why| unusable(self.with_leader(why, prepared, &candidates)))?;
-        found.why.extend(self.apart_in_words().into_iter().chain(self.flapping()));
-        found.why.extend(self.one_way());
+        found.why.extend(self.apart_in_words().into_iter().chain(self.absent()));
         found.why.extend(prepared.remarks.iter().cloned());
         Ok(found)
     }

@@ -156,10 +156,15 @@ impl Daemon {
         candidates
     }
 
-    /// Why something cannot be placed, with the members that were no candidates.
+    /// The members that are no candidates although they are there, in words.
+    pub(super) fn absent(&self) -> Vec<String> {
+        let others = self.other_versions().into_iter();
+        others.chain(self.flapping()).chain(self.one_way()).collect()
+    }
+
+    /// Why something cannot be placed, with those members.
     pub(super) fn with_absent(&self, why: String) -> String {
-        let absent = self.other_versions().into_iter().chain(self.flapping()).chain(self.one_way());
-        absent.fold(why, |why, absent| format!("{why}. {absent}"))
+        self.absent().into_iter().fold(why, |why, absent| format!("{why}. {absent}"))
     }
 
     fn flaps(&self, node: NodeId) -> bool {

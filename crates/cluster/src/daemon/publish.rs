@@ -90,10 +90,8 @@ impl Daemon {
         }));
         notices.extend(self.config.device.problem.clone());
         notices.extend(self.pair_notices());
-        notices.extend(self.other_versions());
         notices.extend(self.twin_notice());
-        notices.extend(self.flapping());
-        notices.extend(self.one_way());
+        notices.extend(self.absent());
         notices.extend(self.damage_notices());
         notices.extend(self.copy_notices());
         let others = self.membership.members().count();

@@ -23,7 +23,7 @@ pub struct Compressed {
 const STREAMS: u64 = 4;
 const ROUNDS: u32 = 20;
 
-/// In the first so many layers the token alone decides on its experts.
+/// The number of first layers whose experts are chosen by the token's id.
 pub const BY_TOKEN: u64 = 3;
 
 pub const DEEPSEEK_V4_FLASH: Shape = Shape {
