@@ -5,7 +5,8 @@ import ollama
 from harness import ANSWER, MODEL, QUESTION, URL, WEATHER, fails, main
 
 client = ollama.Client(host=URL)
-ASK = {"model": MODEL, "messages": [{"role": "user", "content": QUESTION}]}
+GREEDY = {"temperature": 0}
+ASK = {"model": MODEL, "messages": [{"role": "user", "content": QUESTION}], "options": GREEDY}
 
 
 def test_models_are_listed():
@@ -25,20 +26,20 @@ def test_a_chat():
 
 
 def test_a_chat_in_pieces():
-    parts = list(client.chat(model=f"{MODEL}:latest", messages=ASK["messages"], stream=True))
+    parts = list(client.chat(model=f"{MODEL}:latest", messages=ASK["messages"], options=GREEDY, stream=True))
     assert ANSWER in "".join(part.message.content for part in parts)
     assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
 
 
 def test_a_prompt():
-    answer = client.generate(model=MODEL, prompt=QUESTION, options={"num_predict": 4})
+    answer = client.generate(model=MODEL, prompt=QUESTION, options={**GREEDY, "num_predict": 4})
     assert (answer.done_reason, answer.eval_count) == ("length", 4), answer
-    parts = client.generate(model=MODEL, prompt=QUESTION, stream=True)
+    parts = client.generate(model=MODEL, prompt=QUESTION, options=GREEDY, stream=True)
     assert ANSWER in "".join(part.response for part in parts)
 
 
 def test_log_probabilities():
-    options = {"num_predict": 3, "temperature": 0}
+    options = {**GREEDY, "num_predict": 3}
     answer = client.generate(
         model=MODEL, prompt=QUESTION, logprobs=True, top_logprobs=2, options=options
     )
@@ -47,7 +48,7 @@ def test_log_probabilities():
 
 
 def test_an_answer_of_a_schema():
-    answer = client.chat(**ASK, format=WEATHER, options={"num_predict": 200})
+    answer = client.chat(**{**ASK, "options": {**GREEDY, "num_predict": 200}}, format=WEATHER)
     assert json.loads(answer.message.content)["at"] in ("Rome", "Oslo"), answer
 
 

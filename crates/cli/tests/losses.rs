@@ -35,11 +35,12 @@ fn put_model(node: &Node, name: &str, seed: &str) {
 /// A streamed answer of each dialect, its lines as they come.
 fn ask_in_all_dialects(node: &Node) -> Vec<Receiver<String>> {
     let messages = json!([{ "role": "user", "content": "go on" }]);
-    let openai =
-        json!({ "model": "slow", "stream": true, "max_tokens": 900, "messages": messages });
+    let openai = json!({
+        "model": "slow", "stream": true, "max_tokens": 900, "temperature": 0, "messages": messages,
+    });
     let anthropic = openai.clone();
-    let ollama =
-        json!({ "model": "slow", "messages": messages, "options": { "num_predict": 900 } });
+    let options = json!({ "num_predict": 900, "temperature": 0 });
+    let ollama = json!({ "model": "slow", "messages": messages, "options": options });
     let asked =
         [("/v1/chat/completions", openai), ("/v1/messages", anthropic), ("/api/chat", ollama)];
     let ask = |(path, body): (&str, Value)| {
@@ -151,7 +152,9 @@ fn an_overwritten_file_is_named_and_gives_no_other_bits() {
 
     // What has to be read is found to be wrong, before or while an answer runs.
     let messages = json!([{ "role": "user", "content": "say something else" }]);
-    let body = json!({ "model": "slow", "stream": true, "max_tokens": 600, "messages": messages });
+    let body = json!({
+        "model": "slow", "stream": true, "max_tokens": 600, "temperature": 0, "messages": messages,
+    });
     let mut answer = request(&format!("{}/v1/chat/completions", b.api), &body);
     let mut text = String::new();
     // The connection of a stream that failed is cut.

@@ -73,7 +73,7 @@ fn a_full_queue_of_another_node_is_429() {
     wait_for("b to know the model", || b.instance("slow"));
     let over = AtomicBool::new(false);
     let body = json!({
-        "model": "slow", "max_tokens": 900, "stream": true, "temperature": 1,
+        "model": "slow", "max_tokens": 900, "stream": true, "temperature": 0,
         "messages": [{ "role": "user", "content": "go on" }],
     });
     std::thread::scope(|scope| {
