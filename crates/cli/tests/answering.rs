@@ -60,7 +60,7 @@ fn a_broken_template_is_told_and_completions_go_on() {
     assert_eq!(refused.status(), 503, "{text}");
     assert!(text.contains("the model takes no chats"), "{text}");
 
-    let prompt = json!({"model": "mute", "prompt": "Hello", "max_tokens": 3, "temperature": 0});
+    let prompt = json!({"model": "mute", "prompt": "Hello", "max_tokens": 3, "ignore_eos": true});
     let mut answer = request(&format!("{}/v1/completions", node.api), &prompt);
     let answer: Value = answer.body_mut().read_json().unwrap();
     assert_eq!(answer["usage"]["completion_tokens"], 3, "{answer}");
