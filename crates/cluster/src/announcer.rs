@@ -7,7 +7,7 @@ use mdns_sd::{IfKind, ResolvedService, ServiceDaemon, ServiceEvent, ServiceInfo}
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use crate::daemon::Event;
+use crate::core::Event;
 use crate::nearby::{Announcement, Sighting};
 
 const SERVICE: &str = "_sinew._tcp.local.";

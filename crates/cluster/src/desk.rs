@@ -9,7 +9,7 @@ use store::{Digest, Store, Tree};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::burn::Burner;
-use crate::daemon::{Call, Event, Prepared, draft_bytes};
+use crate::core::{Call, Event, Prepared, draft_bytes};
 use crate::desired::Document;
 use crate::kept::Saver;
 use crate::lookup::{self, Asked};

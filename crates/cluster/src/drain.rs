@@ -1,6 +1,6 @@
 //! Nodes are emptied, and used again: what a [`Node`] handle asks of its daemon for that.
 
-use crate::daemon::Call;
+use crate::core::Call;
 use crate::{ClusterStatus, Error, Node, NodeId, NodeStatus, Result};
 
 impl Node {

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use crate::daemon::Event;
+use crate::core::Event;
 use crate::net::{DialError, Net};
 use crate::pulls::Pulls;
 use crate::relay::Source;

@@ -8,7 +8,7 @@ use tokio::net::lookup_host;
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use crate::daemon::Event;
+use crate::core::Event;
 
 /// How often names are looked up.
 const LOOK_EVERY: Duration = Duration::from_secs(10);

@@ -11,26 +11,28 @@
 //! It knows tokens but no text, and carries no activations: those go from worker to worker.
 
 mod about;
+mod admission;
 mod announcer;
 mod api;
 mod burn;
 mod copies;
-mod daemon;
+mod core;
 mod desired;
 mod desk;
 mod device;
 mod drain;
 mod elsewhere;
 mod error;
+mod files;
 mod fleet;
 mod frames;
 mod given;
-mod growth;
 mod id;
 mod identity;
-mod instance;
+mod instances;
 mod invite;
 mod invites;
+mod io;
 mod journal;
 mod kept;
 mod leave;
@@ -46,18 +48,23 @@ mod node;
 mod others;
 mod pairing;
 mod pake;
+mod paths;
+mod peers;
 mod probe;
 mod pulls;
-mod rdma_ways;
 mod relay;
-mod remeasuring;
+mod requests;
 mod segments;
 mod sharing;
+#[cfg(test)]
+mod simulation;
 mod swarm;
+#[cfg(test)]
+mod tests;
 mod tls;
-mod ways;
 mod wire;
 mod worker;
+mod workers;
 
 pub use about::{ModelAbout, can_run};
 pub use api::{
@@ -80,6 +87,7 @@ pub use lookup::{Here, locate, look};
 pub use machine::{Machine, Sensors};
 pub use net::own_addresses;
 pub use node::{GenerateStream, Node};
+pub use paths::ways::Edge;
 pub use placement::{ClassRates, Classes, Plan, Rates, Speed};
 pub use probe::read_speed;
 pub use protocol::{
@@ -87,5 +95,4 @@ pub use protocol::{
 };
 pub use pulls::{PullStage, PullStatus};
 pub use store::Listed;
-pub use ways::Edge;
 pub use wire::Versions;

@@ -18,12 +18,13 @@ use tracing::info;
 
 use crate::about::can_run;
 use crate::burn::Burner;
-use crate::daemon::{Call, Daemon, Events, INPUTS_MAX, Kept, System, listen, run};
+use crate::core::{Call, Core, Events};
 use crate::desired::Document;
 use crate::desk::Desk;
 use crate::elsewhere::{self, Found};
 use crate::given::{self, Peer};
 use crate::identity::{self, Identity, open_data_dir, random};
+use crate::io::{INPUTS_MAX, Kept, System, listen, run};
 use crate::kept::{KeptFile, Saver};
 use crate::lookup::{self, Asked};
 use crate::members::{Members, clean_name};
@@ -138,7 +139,7 @@ impl Node {
         if config.peers.iter().any(|peer| matches!(peer, Peer::Name { .. })) {
             tokio::spawn(given::look_up(config.peers.clone(), system.inputs()));
         }
-        let mut daemon = Daemon::new(config, me, told, publisher, Box::new(system));
+        let mut daemon = Core::new(config, me, told, publisher, Box::new(system));
         daemon.publish();
         let history = daemon.events();
         let listening = tokio::spawn(listening);

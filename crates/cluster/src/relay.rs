@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::NodeId;
-use crate::daemon::Event;
+use crate::core::Event;
 use crate::identity::random;
 use crate::net::{Connection, Net};
 use crate::swarm::{Swarm, Wanted};

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use crate::daemon::Event;
+use crate::core::Event;
 use crate::frames;
 use crate::net::{Connection, DialError, Net, cannot_call};
 use crate::relay::Source;

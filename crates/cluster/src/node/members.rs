@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Node;
-use crate::daemon::Call;
+use crate::core::Call;
 use crate::{Invite, Joined, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Result};
 
 /// A code that nobody has used by then was lost on the way.

@@ -1,0 +1,251 @@
+//! What a person decides about machines that ask to be let in, at any member. The members report in
+//! their heartbeats who asks, and pass a decision on to the member that was asked: only that one has
+//! the other half of the exchange.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::{Admission, Decision};
+use crate::core::{Context, Reply};
+use crate::members::clean_name;
+use crate::membership::ConnId;
+use crate::pairing::{REQUESTS_MAX, Requests, choose};
+use crate::pake::Number;
+use crate::wire::Message;
+use crate::{Error, NodeId, PairRequest, Paired, Pairing, Result};
+
+/// The member that was asked proves the number with the machine that asks, and writes to its disk.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// Who hears what came of a number.
+pub(crate) enum Decider {
+    Caller(Reply<Paired>),
+    /// A member that has passed it on.
+    Member {
+        conn: ConnId,
+        call: u64,
+    },
+}
+
+impl Decider {
+    pub(super) fn answer(self, ctx: &mut Context, outcome: Result<Paired>) {
+        match self {
+            // A caller that has stopped waiting is no reason to undo what it asked for.
+            Self::Caller(reply) => drop(reply.send(outcome)),
+            Self::Member { conn, call } => {
+                let outcome = outcome.map(Some).map_err(|error| error.to_string());
+                ctx.send(conn, Message::Decided { call, outcome });
+            }
+        }
+    }
+}
+
+/// A decision that was passed on to the member that was asked.
+struct Passed {
+    to: NodeId,
+    until: Duration,
+    request: PairRequest,
+    reply: Waits,
+}
+
+enum Waits {
+    Accept(Reply<Paired>),
+    Refuse(Reply<PairRequest>),
+}
+
+#[derive(Default)]
+pub(super) struct Approvals {
+    /// The machines that ask this node.
+    pub waiting: Requests<oneshot::Sender<Decision>>,
+    passed: BTreeMap<u64, Passed>,
+    calls: u64,
+}
+
+impl Admission {
+    /// Lets in who shows this number.
+    pub(crate) fn accept(
+        &mut self,
+        ctx: &mut Context,
+        number: &str,
+        node: Option<&str>,
+        reply: Reply<Paired>,
+    ) {
+        let Some(number) = Number::parse(number) else {
+            return drop(reply.send(Err(Error::NoNumber)));
+        };
+        match choose(&self.requests(ctx), node) {
+            Err(error) => drop(reply.send(Err(error))),
+            Ok((request, None)) => {
+                self.accept_here(ctx, number, request.id, Decider::Caller(reply))
+            }
+            Ok((request, Some(at))) => {
+                let number = Some(number.text().to_owned());
+                self.pass_on(ctx, at, request, number, Waits::Accept(reply));
+            }
+        }
+    }
+
+    fn accept_here(&mut self, ctx: &mut Context, number: Number, node: NodeId, decider: Decider) {
+        let now = ctx.now();
+        let taken = self.approvals.waiting.wrong.check(now);
+        match taken.and_then(|()| self.approvals.waiting.take(node, now)) {
+            Err(error) => decider.answer(ctx, Err(error)),
+            Ok(waiting) => {
+                let name = waiting.member.name;
+                // If it has just hung up, its task has dropped the other end.
+                if let Err(Decision::Number { decider, .. }) =
+                    waiting.decide.send(Decision::Number { number, decider })
+                {
+                    decider.answer(ctx, Err(Error::WrongNumber { name }));
+                }
+            }
+        }
+    }
+
+    /// Sends somebody who asks away.
+    pub(crate) fn refuse(&mut self, ctx: &mut Context, node: &str, reply: Reply<PairRequest>) {
+        match choose(&self.requests(ctx), Some(node)) {
+            Err(error) => drop(reply.send(Err(error))),
+            Ok((request, None)) => {
+                drop(reply.send(self.refuse_here(ctx, request.id).map(|()| request)));
+            }
+            Ok((request, Some(at))) => self.pass_on(ctx, at, request, None, Waits::Refuse(reply)),
+        }
+    }
+
+    fn refuse_here(&mut self, ctx: &Context, node: NodeId) -> Result<()> {
+        let now = ctx.now();
+        let waiting = self.approvals.waiting.take(node, now)?;
+        // One that has hung up hears nothing.
+        let _ = waiting.decide.send(Decision::Refused);
+        Ok(())
+    }
+
+    /// Who asks here, or at a member that can be reached, which is named then; members are not
+    /// believed about machines that are members.
+    pub(crate) fn requests(&self, ctx: &Context) -> Vec<(PairRequest, Option<NodeId>)> {
+        let own = self.own_requests(ctx).into_iter().map(|one| (one, None));
+        let theirs = ctx.views.keys().flat_map(|peer| {
+            let told = ctx.live_heartbeat_of(*peer).map_or(&[][..], |told| &told.requests);
+            told.iter().take(REQUESTS_MAX).map(|one| {
+                let (name, at) = (clean_name(&one.name), ctx.name_of(*peer));
+                (PairRequest { name, at, ..one.clone() }, Some(*peer))
+            })
+        });
+        let all = own.chain(theirs);
+        all.filter(|(one, _)| one.id != ctx.me && !ctx.membership.is_member(one.id)).collect()
+    }
+
+    /// Who asks here.
+    pub(crate) fn own_requests(&self, ctx: &Context) -> Vec<PairRequest> {
+        let all = self.approvals.waiting.list(ctx.now());
+        all.into_iter().map(|one| PairRequest { at: ctx.config.name.clone(), ..one }).collect()
+    }
+
+    /// Who asks to be let in, and what this node has asked.
+    pub(crate) fn pairing(&self, ctx: &Context) -> Pairing {
+        let requests = self.requests(ctx).into_iter().map(|(one, _)| one).collect();
+        Pairing { asking: self.own.shown(ctx), requests }
+    }
+
+    /// What a person should know of those who ask.
+    pub(crate) fn notices(&self, ctx: &Context) -> Vec<String> {
+        let tell = |(one, _): &(PairRequest, Option<NodeId>)| {
+            let (name, id, address) = (&one.name, one.id.short(), one.address);
+            format!(
+                "{name} ({id}, at {address}) asks to be let in. If you want that, type here the \
+                 number that it shows: sinew accept NUMBER"
+            )
+        };
+        self.requests(ctx).iter().map(tell).collect()
+    }
+
+    fn pass_on(
+        &mut self,
+        ctx: &mut Context,
+        to: NodeId,
+        request: PairRequest,
+        number: Option<String>,
+        reply: Waits,
+    ) {
+        self.approvals.calls += 1;
+        let (call, until) = (self.approvals.calls, ctx.now() + ANSWER_MAX);
+        ctx.send_to(to, Message::Decide { call, node: request.id, number });
+        self.approvals.passed.insert(call, Passed { to, until, request, reply });
+    }
+
+    /// A person at a member has decided about somebody who asks here.
+    pub(crate) fn decide_for(
+        &mut self,
+        ctx: &mut Context,
+        conn: ConnId,
+        call: u64,
+        node: NodeId,
+        number: Option<&str>,
+    ) {
+        let Some(number) = number else {
+            let outcome =
+                self.refuse_here(ctx, node).map(|()| None).map_err(|error| error.to_string());
+            return ctx.send(conn, Message::Decided { call, outcome });
+        };
+        let decider = Decider::Member { conn, call };
+        match Number::parse(number) {
+            Some(number) => self.accept_here(ctx, number, node, decider),
+            None => decider.answer(ctx, Err(Error::NoNumber)),
+        }
+    }
+
+    /// What came of a decision that was passed on, by the word of the node that was told it.
+    pub(crate) fn decided(
+        &mut self,
+        ctx: &Context,
+        by: NodeId,
+        call: u64,
+        outcome: std::result::Result<Option<Paired>, String>,
+    ) {
+        if self.approvals.passed.get(&call).is_none_or(|passed| passed.to != by) {
+            return;
+        }
+        let Some(Passed { request, reply, .. }) = self.approvals.passed.remove(&call) else {
+            return;
+        };
+        match (reply, outcome) {
+            (Waits::Refuse(reply), Ok(_)) => drop(reply.send(Ok(request))),
+            (Waits::Accept(reply), Ok(Some(paired))) => drop(reply.send(Ok(paired))),
+            (Waits::Accept(reply), Ok(None)) => {
+                let text = format!("node {} does not say who was let in", ctx.name_of(by));
+                drop(reply.send(Err(Error::Unusable(text))));
+            }
+            (reply, Err(why)) => reply.fail(why),
+        }
+    }
+
+    /// Nobody waits for what a lost member, or one that says nothing, would have answered.
+    pub(crate) fn let_go_of_decisions(&mut self, ctx: &Context, lost: Option<NodeId>) {
+        let now = ctx.now();
+        let is_over = |one: &Passed| now >= one.until || lost == Some(one.to);
+        let all = std::mem::take(&mut self.approvals.passed);
+        let (over, kept) = all.into_iter().partition(|(_, one)| is_over(one));
+        self.approvals.passed = kept;
+        let over: BTreeMap<u64, Passed> = over;
+        for Passed { to, request, reply, .. } in over.into_values() {
+            reply.fail(format!(
+                "node {}, which {} has asked, does not answer. See whether it is in: sinew nodes. \
+                 If not, type there: sinew join",
+                ctx.name_of(to),
+                request.name
+            ));
+        }
+    }
+}
+
+impl Waits {
+    fn fail(self, why: String) {
+        match self {
+            Self::Accept(reply) => drop(reply.send(Err(Error::Unusable(why)))),
+            Self::Refuse(reply) => drop(reply.send(Err(Error::Unusable(why)))),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Nodes that leave the cluster, or are removed from it.
+
+use tokio::sync::oneshot;
+use tracing::info;
+
+use crate::core::{Context, Reply};
+use crate::members::Member;
+use crate::membership::Input;
+use crate::peers::Peers;
+use crate::{Error, NodeId, Parted, Result};
+
+/// Fewer digits of an id would name several nodes too easily.
+const ID_DIGITS_MIN: usize = 4;
+
+/// Removes a member.
+pub(crate) fn remove(ctx: &mut Context, peers: &mut Peers, name: &str) -> Result<Parted> {
+    let member = member_named(ctx, name)?;
+    info!(node = %member.id.short(), name = member.name, "a node is taken out of the cluster");
+    let reached = ctx.membership.reachable().filter(|id| *id != member.id).count();
+    peers.step(ctx, Input::Remove(member.id));
+    let left = ctx.membership.members().count();
+    let (told, untold) = (reached, left.saturating_sub(reached));
+    Ok(Parted { node: member.id, name: member.name, told, untold })
+}
+
+/// Answers once the list of members is on this node's disk.
+pub(crate) fn answer_when_parted(ctx: &mut Context, reply: Reply<Parted>, parted: Parted) {
+    // A caller that has stopped waiting needs no answer.
+    ctx.outside.when_members_kept(Box::new(|kept| {
+        drop(reply.send(kept.map(|()| parted)));
+    }));
+}
+
+/// A node says that it leaves; answers whether it was a member.
+pub(crate) fn leave_asked(
+    ctx: &mut Context,
+    peers: &mut Peers,
+    peer: NodeId,
+    reply: oneshot::Sender<bool>,
+) {
+    let is_member = ctx.membership.is_member(peer);
+    if is_member {
+        info!(node = %peer.short(), name = ctx.name_of(peer), "a node leaves the cluster");
+        peers.step(ctx, Input::Remove(peer));
+    }
+    // A visitor that has left needs no answer.
+    let _ = reply.send(is_member);
+}
+
+/// Another member, by its name or the beginning of its id.
+fn member_named(ctx: &Context, name: &str) -> Result<Member> {
+    let me = ctx.me.to_string();
+    let is_id = |id: &str| name.len() >= ID_DIGITS_MIN && id.starts_with(name);
+    let members = ctx.membership.members();
+    let found: Vec<&Member> =
+        members.filter(|m| m.name == name || is_id(&m.id.to_string())).collect();
+    match found.as_slice() {
+        [member] => Ok((*member).clone()),
+        [] if name == ctx.config.name || is_id(&me) => {
+            Err(Error::OwnName { name: name.to_owned() })
+        }
+        [] => {
+            let names = ctx.membership.members().map(|member| member.name.as_str());
+            let known = names.collect::<Vec<_>>().join(", ");
+            let known = if known.is_empty() { "this node alone".to_owned() } else { known };
+            Err(Error::NoMember { name: name.to_owned(), known })
+        }
+        several => {
+            let ids = several.iter().map(|member| member.id.short());
+            let ids = ids.collect::<Vec<_>>().join(", ");
+            Err(Error::ManyMembers { name: name.to_owned(), ids })
+        }
+    }
+}

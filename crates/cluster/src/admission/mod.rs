@@ -1,0 +1,235 @@
+//! Who becomes a member and who leaves: invitations by code, requests by number, fleets. The
+//! conversations with the other machine are in `io::join`; here is what this node knows and decides.
+
+mod approvals;
+mod fleets;
+mod leaving;
+pub(crate) mod requests;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use crate::core::{Context, Reply};
+use crate::invite::{ADDRESSES_MAX, JoinCode};
+use crate::invites::Invites;
+use crate::link_local::unscoped;
+use crate::members::{MEMBERS_MAX, Member, Members};
+use crate::membership::Input;
+use crate::nearby::{Nearby, Sighting};
+use crate::peers::Peers;
+use crate::peers::view::View;
+use crate::tls::fingerprint;
+use crate::wire::JoinAnswer;
+use crate::{Error, Joined, NodeId, Result};
+use approvals::Approvals;
+pub(crate) use approvals::Decider;
+use fleets::Fleets;
+pub(crate) use leaving::{answer_when_parted, leave_asked, remove};
+use requests::OwnRequest;
+pub(crate) use requests::{Attempt, Decision, PairEvent};
+
+/// How long a join waits for the first connection, which takes milliseconds where all is well.
+const JOIN_SETTLE_MAX: Duration = Duration::from_secs(3);
+
+/// A join that stands and is about to be answered.
+pub(crate) struct Joining {
+    joined: Joined,
+    until: Duration,
+    waits: Waits,
+}
+
+/// Who waits for a join.
+enum Waits {
+    Caller(Reply<Joined>),
+    /// The person who looks at this node's own request to be let in.
+    Request {
+        attempt: u64,
+    },
+}
+
+#[derive(Default)]
+pub(crate) struct Admission {
+    invites: Invites,
+    joining: Vec<Joining>,
+    pub nearby: Nearby,
+    fleets: Fleets,
+    own: OwnRequest,
+    approvals: Approvals,
+    /// Why this node belongs to no cluster any more, if it did.
+    pub parted: Option<String>,
+}
+
+impl Admission {
+    pub(crate) fn invite(&mut self, ctx: &Context, ttl: Duration) -> String {
+        let mut addresses = ctx.outside.addresses();
+        addresses.truncate(ADDRESSES_MAX);
+        let (fingerprint, secret) = (fingerprint(ctx.me), crate::identity::random());
+        self.invites.add(&secret, ttl, ctx.now());
+        JoinCode { addresses, fingerprint, secret }.encode()
+    }
+
+    /// A stranger shows the secret of a code.
+    pub(crate) fn join_asked(
+        &mut self,
+        ctx: &mut Context,
+        peers: &mut Peers,
+        member: Member,
+        (secret, from): (&[u8], IpAddr),
+        reply: oneshot::Sender<(JoinAnswer, bool)>,
+    ) {
+        let (now, is_new) = (ctx.now(), !ctx.membership.is_member(member.id));
+        let answer = match check_room_for(ctx, &member) {
+            Some(reason) => JoinAnswer::Refused { reason },
+            None => match self.invites.redeem(secret, from, now) {
+                Err(refusal) => JoinAnswer::Refused { reason: refusal.to_string() },
+                Ok(()) => self.let_in(ctx, peers, member),
+            },
+        };
+        if let JoinAnswer::Refused { reason } = &answer {
+            warn!(reason, "a node was not let in");
+        }
+        // A stranger that has hung up keeps nothing waiting.
+        let _ = reply.send((answer, is_new));
+    }
+
+    /// A machine that a code let in has gone before it kept its membership: it is no member, and
+    /// the code is good again.
+    pub(crate) fn join_lost(
+        &mut self,
+        ctx: &mut Context,
+        peers: &mut Peers,
+        peer: NodeId,
+        secret: &[u8],
+    ) {
+        if ctx.membership.conn(peer).is_none() {
+            warn!(node = %peer.short(), "a machine has gone in mid-join, and is no member");
+            self.invites.give_back(secret);
+            peers.step(ctx, Input::Remove(peer));
+        }
+    }
+
+    /// A person wants this node to be a member.
+    fn let_in(&mut self, ctx: &mut Context, peers: &mut Peers, member: Member) -> JoinAnswer {
+        if let Some(reason) = check_room_for(ctx, &member) {
+            return JoinAnswer::Refused { reason };
+        }
+        info!(node = %member.id.short(), name = member.name, "a node has joined");
+        self.own.withdraw();
+        peers.step(ctx, Input::Admit(member));
+        JoinAnswer::Accepted(ctx.all_members())
+    }
+
+    /// Asks the maker of a code to let this node in.
+    pub(crate) fn join(&mut self, ctx: &mut Context, code: &str, reply: Reply<Joined>) {
+        match check_code(ctx, code) {
+            Ok(code) => ctx.outside.ask_to_join(code, reply),
+            // A caller that has stopped waiting needs no answer.
+            Err(error) => drop(reply.send(Err(error))),
+        }
+    }
+
+    /// The maker of a code has let this node in. `kept` is told once the membership is on disk.
+    pub(crate) fn join_done(
+        &mut self,
+        ctx: &mut Context,
+        peers: &mut Peers,
+        (by, members): (NodeId, Members),
+        kept: oneshot::Sender<()>,
+        reply: Reply<Joined>,
+    ) {
+        self.own.withdraw();
+        peers.step(ctx, Input::Joined(members));
+        ctx.outside.when_members_kept(Box::new(|outcome| {
+            // A membership that cannot be kept is none: the other node hears that nothing more
+            // comes.
+            let _ = outcome.map(|()| kept.send(()));
+        }));
+        let joined = self.joined(ctx, by);
+        info!(by = %by.short(), members = joined.members, "joined a cluster");
+        self.settle(ctx, joined, Waits::Caller(reply));
+    }
+
+    fn joined(&mut self, ctx: &Context, by: NodeId) -> Joined {
+        self.parted = None;
+        let members = ctx.membership.members().count() + 1;
+        Joined { by, by_name: ctx.name_of(by), members }
+    }
+
+    fn settle(&mut self, ctx: &Context, joined: Joined, waits: Waits) {
+        self.joining.push(Joining { joined, until: ctx.now() + JOIN_SETTLE_MAX, waits });
+    }
+
+    /// The joins whose new neighbour has heard this node: from now on it can be given work. One that
+    /// takes long has joined all the same.
+    pub(crate) fn take_settled(&mut self, ctx: &Context) -> Vec<Joining> {
+        let now = ctx.now();
+        let heard = |by| ctx.views.get(&by).is_some_and(View::has_heard_us);
+        let is_done = |joining: &mut Joining| now >= joining.until || heard(joining.joined.by);
+        self.joining.extract_if(.., is_done).collect()
+    }
+
+    /// Answers joins that have settled, once the status shows them.
+    pub(crate) fn answer(&mut self, ctx: &mut Context, settled: Vec<Joining>) {
+        for Joining { joined, waits, .. } in settled {
+            match waits {
+                // The caller may have stopped waiting; the join stands.
+                Waits::Caller(reply) => ctx.outside.when_members_kept(Box::new(|kept| {
+                    drop(reply.send(kept.map(|()| joined)));
+                })),
+                Waits::Request { attempt } => self.own.joined(ctx, attempt, joined),
+            }
+        }
+    }
+
+    /// A node announces itself on a network of this machine.
+    pub(crate) fn sighted(&mut self, ctx: &mut Context, peers: &mut Peers, sighting: Sighting) {
+        let (peer, addresses) = (sighting.announced.id, sighting.addresses.clone());
+        ctx.changed_if(self.nearby.see(sighting));
+        peers.step(ctx, Input::Sighted { peer, addresses });
+    }
+
+    /// With each tick.
+    pub(crate) fn tick(&mut self, ctx: &mut Context, peers: &Peers) {
+        self.call_fleet(ctx, &peers.given);
+        let now = ctx.now();
+        ctx.changed_if(self.approvals.waiting.expire(now));
+        self.retry_undecided(ctx);
+        self.let_go_of_decisions(ctx, None);
+    }
+}
+
+/// Why a node cannot become a member, by whatever way.
+fn check_room_for(ctx: &Context, member: &Member) -> Option<String> {
+    let full = ctx.membership.members().count() + 1 >= MEMBERS_MAX;
+    let is_new = !ctx.membership.is_member(member.id);
+    (full && is_new).then(|| format!("this cluster has {MEMBERS_MAX} nodes already"))
+}
+
+/// The members on other machines.
+fn members_elsewhere(ctx: &Context) -> usize {
+    let companions = &ctx.config.companions;
+    ctx.membership.members().filter(|member| !companions.contains(&member.id)).count()
+}
+
+fn check_code(ctx: &Context, code: &str) -> Result<JoinCode> {
+    let code = JoinCode::decode(code)?;
+    if code.fingerprint == fingerprint(ctx.me) {
+        let ours = ctx.outside.addresses();
+        if let [first, ..] = code.addresses[..]
+            && !code.addresses.iter().any(|address| ours.contains(&unscoped(*address)))
+        {
+            return Err(Error::Twin { address: first, data_dir: ctx.config.data_dir.clone() });
+        }
+        let why = "this is this node's own code; use it on the machine that is to join";
+        return Err(Error::JoinRefused(why.to_owned()));
+    }
+    let others = members_elsewhere(ctx);
+    let is_inviter = |member: &Member| fingerprint(member.id) == code.fingerprint;
+    if others > 0 && !ctx.membership.members().any(is_inviter) {
+        return Err(Error::AlreadyMember { members: others + 1 });
+    }
+    Ok(code)
+}

@@ -1,0 +1,266 @@
+//! Joining by a number that this machine shows and a person types at a member: this node's own
+//! request, and what happens to those that wait here. `pake` is the exchange that proves the number,
+//! `pairing` the list of those that wait.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use super::{Admission, Decider, Waits, members_elsewhere};
+use crate::core::{Context, News, Reply};
+use crate::members::{Member, Members};
+use crate::membership::Input;
+use crate::pairing::{REQUEST_MAX, Wrong};
+use crate::pake::Number;
+use crate::peers::Peers;
+use crate::wire::JoinAnswer;
+use crate::{Error, Joined, NodeId, PairAsking, PairState, PairWith, Paired, Result};
+
+/// All nodes hear an announcement within a second, and once more where it was lost.
+const NEAR_SETTLES: Duration = Duration::from_secs(3);
+
+/// What a person decides about a request.
+pub(crate) enum Decision {
+    Number { number: Number, decider: Decider },
+    Refused,
+}
+
+/// A call by which this node asks to be let in.
+pub(crate) struct Attempt {
+    pub attempt: u64,
+    /// Who must answer, if that is known; a person may give an address only.
+    pub peer: Option<NodeId>,
+    pub addresses: Vec<SocketAddr>,
+    pub number: Number,
+    /// Ends the call when its other end is dropped.
+    pub cancelled: oneshot::Receiver<()>,
+}
+
+/// What happens to requests, at either end.
+pub(crate) enum PairEvent {
+    /// A stranger asks; the answer is its ticket, or why it may not wait.
+    Asked {
+        member: Member,
+        address: IpAddr,
+        decide: oneshot::Sender<Decision>,
+        reply: oneshot::Sender<Result<u64>>,
+    },
+    /// It has hung up.
+    Gone { ticket: u64 },
+    /// It showed the number that was typed.
+    Proved { member: Member, decider: Decider, answer: oneshot::Sender<JoinAnswer> },
+    /// It did not.
+    Unproved { name: String, decider: Decider },
+    /// This node cannot save a new member.
+    Unsaved { error: Error, decider: Decider },
+    /// This node's own request waits for a person.
+    Waits { attempt: u64, by: NodeId, name: String },
+    /// It was let in by this node, or not.
+    Ended { attempt: u64, outcome: Result<(NodeId, Members)> },
+}
+
+/// This node's own request, in progress or ended.
+struct Asking {
+    attempt: u64,
+    number: Number,
+    node: Option<NodeId>,
+    /// The other node's name, or the address that was given.
+    with: String,
+    until: Duration,
+    state: PairState,
+    /// Answered once the request waits.
+    reply: Option<Reply<PairAsking>>,
+    _cancel: oneshot::Sender<()>,
+}
+
+/// This node's own request to be let in.
+#[derive(Default)]
+pub(super) struct OwnRequest {
+    asking: Option<Asking>,
+    attempts: u64,
+    wrong: Wrong,
+    /// Calls that do not say clearly whom they mean, and until when they wait for that.
+    undecided: Vec<(PairWith, Reply<PairAsking>, Duration)>,
+}
+
+impl OwnRequest {
+    fn of(&mut self, attempt: u64) -> Option<&mut Asking> {
+        self.asking.as_mut().filter(|one| one.attempt == attempt)
+    }
+
+    /// A member of a cluster asks no other one.
+    pub(super) fn withdraw(&mut self) {
+        self.asking.take_if(|asking| asking.state == PairState::Waiting);
+    }
+
+    pub(super) fn shown(&self, ctx: &Context) -> Option<PairAsking> {
+        self.asking.as_ref().map(|asking| PairAsking {
+            me: ctx.me,
+            number: asking.number.text().to_owned(),
+            node: asking.node,
+            name: asking.with.clone(),
+            state: asking.state.clone(),
+            expires_in_secs: asking.until.saturating_sub(ctx.now()).as_secs(),
+        })
+    }
+
+    fn waits(&mut self, ctx: &Context, attempt: u64, by: NodeId, name: String) {
+        let Some(asking) = self.of(attempt) else { return };
+        (asking.node, asking.with) = (Some(by), name);
+        let reply = asking.reply.take();
+        if let (Some(reply), Some(shown)) = (reply, self.shown(ctx)) {
+            drop(reply.send(Ok(shown)));
+        }
+    }
+
+    /// The node that has let this one in can be reached.
+    pub(super) fn joined(&mut self, ctx: &mut Context, attempt: u64, joined: Joined) {
+        ctx.changed();
+        if let Some(asking) = self.of(attempt) {
+            asking.state = PairState::Joined(joined);
+        }
+    }
+
+    fn failed(&mut self, now: Duration, attempt: u64, error: Error) {
+        if matches!(error, Error::OtherNumber { .. }) {
+            self.wrong.note(now);
+        }
+        let Some(asking) = self.of(attempt) else { return };
+        asking.state = PairState::Failed { reason: error.to_string() };
+        if let Some(reply) = asking.reply.take() {
+            // A caller that has stopped waiting needs no answer.
+            let _ = reply.send(Err(error));
+        }
+    }
+}
+
+impl Admission {
+    /// Asks a node nearby, or at an address, to let this one in; answered once it waits there.
+    pub(crate) fn pair(&mut self, ctx: &mut Context, with: PairWith, reply: Reply<PairAsking>) {
+        let until = ctx.now() + NEAR_SETTLES;
+        self.pair_until(ctx, with, reply, until);
+    }
+
+    /// Nodes that have just become one cluster do not announce it at the same moment.
+    pub(super) fn retry_undecided(&mut self, ctx: &mut Context) {
+        for (with, reply, until) in std::mem::take(&mut self.own.undecided) {
+            self.pair_until(ctx, with, reply, until);
+        }
+    }
+
+    fn pair_until(
+        &mut self,
+        ctx: &mut Context,
+        with: PairWith,
+        reply: Reply<PairAsking>,
+        until: Duration,
+    ) {
+        let (peer, name, addresses) = match self.check_pair(ctx, &with) {
+            Ok(target) => target,
+            Err(Error::ManyNear { .. }) if with.node.is_none() && ctx.now() < until => {
+                return self.own.undecided.push((with, reply, until));
+            }
+            Err(error) => return drop(reply.send(Err(error))),
+        };
+        let [a, b, c, d, e, f, g, h, ..] = ctx.outside.random();
+        let number = Number::of(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+        self.own.attempts += 1;
+        let attempt = self.own.attempts;
+        let (cancel, cancelled) = oneshot::channel();
+        self.own.asking = Some(Asking {
+            attempt,
+            number: number.clone(),
+            node: peer,
+            with: name,
+            until: ctx.now() + REQUEST_MAX,
+            state: PairState::Waiting,
+            reply: Some(reply),
+            _cancel: cancel,
+        });
+        ctx.outside.pair(Attempt { attempt, peer, addresses, number, cancelled });
+    }
+
+    /// The node to ask: its key if it is known, its name, its addresses.
+    fn check_pair(
+        &mut self,
+        ctx: &Context,
+        with: &PairWith,
+    ) -> Result<(Option<NodeId>, String, Vec<SocketAddr>)> {
+        let members = members_elsewhere(ctx) + 1;
+        if members > 1 {
+            return Err(Error::AlreadyMember { members });
+        }
+        self.own.wrong.check(ctx.now())?;
+        if let Some(address) = with.peer {
+            return Ok((None, address.to_string(), vec![address]));
+        }
+        let found = self.nearby.choose(with.node.as_deref())?;
+        let name = found.announced.name.clone();
+        Ok((Some(found.announced.id), name, found.addresses.clone()))
+    }
+
+    pub(crate) fn pair_event(&mut self, ctx: &mut Context, peers: &mut Peers, event: PairEvent) {
+        ctx.changed();
+        match event {
+            PairEvent::Asked { member, address, decide, reply } => {
+                let (now, name) = (ctx.now(), member.name.clone());
+                let added = self.approvals.waiting.add(member, address, decide, now);
+                match &added {
+                    Ok(_) => info!(name, %address, "a node asks to be let in"),
+                    Err(error) => warn!(name, %address, %error, "a node may not ask to be let in"),
+                }
+                // A stranger that has hung up gets no answer; its task lets go of the request.
+                let _ = reply.send(added);
+                // A person may decide at any member.
+                ctx.post(News::Heartbeats);
+            }
+            PairEvent::Gone { ticket } => {
+                self.approvals.waiting.forget(ticket);
+                ctx.post(News::Heartbeats);
+            }
+            PairEvent::Proved { member, decider, answer } => {
+                let (node, name) = (member.id, member.name.clone());
+                let admitted = self.let_in(ctx, peers, member);
+                let members = ctx.membership.members().count() + 1;
+                let outcome = match &admitted {
+                    JoinAnswer::Accepted(_) => Ok(Paired { node, name, members }),
+                    JoinAnswer::Refused { reason } => Err(Error::JoinRefused(reason.clone())),
+                };
+                decider.answer(ctx, outcome);
+                drop(answer.send(admitted));
+            }
+            PairEvent::Unproved { name, decider } => {
+                self.approvals.waiting.wrong.note(ctx.now());
+                warn!(name, "a node did not show the number that was typed");
+                decider.answer(ctx, Err(Error::WrongNumber { name }));
+            }
+            PairEvent::Unsaved { error, decider } => decider.answer(ctx, Err(error)),
+            PairEvent::Waits { attempt, by, name } => self.own.waits(ctx, attempt, by, name),
+            PairEvent::Ended { attempt, outcome } => self.ended(ctx, peers, attempt, outcome),
+        }
+    }
+
+    fn ended(
+        &mut self,
+        ctx: &mut Context,
+        peers: &mut Peers,
+        attempt: u64,
+        outcome: Result<(NodeId, Members)>,
+    ) {
+        if self.own.of(attempt).is_none() {
+            return;
+        }
+        match outcome {
+            Ok((by, members)) => {
+                peers.step(ctx, Input::Joined(members));
+                let joined = self.joined(ctx, by);
+                let members = joined.members;
+                info!(by = %by.short(), members, "joined a cluster by a number");
+                self.settle(ctx, joined, Waits::Request { attempt });
+            }
+            Err(error) => self.own.failed(ctx.now(), attempt, error),
+        }
+    }
+}

@@ -1,0 +1,647 @@
+//! The node's state as a list of owners, and the one function that feeds them.
+//!
+//! A [`Core`] gets everything that happens as a [`Call`], an [`Event`] or a tick. It hands each to
+//! the owner whose state it changes, and then empties the queue of [`News`] that owners have for
+//! each other. It has no sockets, processes, files and clocks, and never waits: [`Outside`] acts
+//! for it. So `io::driver` can run it on a real system, and a simulation whole clusters of it.
+
+mod context;
+mod inputs;
+mod news;
+mod outside;
+mod prepared;
+mod status;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::admission::{self, Admission};
+use crate::desired::{Document, Drain, Entry};
+use crate::files::{Files, seen};
+use crate::given;
+use crate::instances::machine::Input;
+use crate::instances::{Host, Instances, check_drain, unload_idle};
+use crate::journal::Journal;
+use crate::members::Members;
+use crate::membership::{self, ConnId, HEARTBEAT};
+use crate::paths::Paths;
+use crate::paths::rerouting::look_elsewhere;
+use crate::peers::{self, Peers};
+use crate::requests::{Below, Requests};
+use crate::wire::{Heartbeat, Message, VERSION};
+use crate::workers::Workers;
+use crate::{ClusterStatus, Error, NodeConfig, NodeId, Parted, Result};
+
+pub(crate) use context::Context;
+pub(crate) use inputs::{Call, Event, Events, Reply};
+pub(crate) use news::News;
+pub(crate) use outside::{Done, HeaderOf, Opened, Outside, ProcessId, Start};
+pub(crate) use prepared::{Prepared, draft_bytes};
+
+/// Half a heartbeat, so that silence is noticed in time.
+pub(crate) const TICK: Duration = Duration::from_millis(250);
+/// A node that has just started first listens for this time, unless it has heard all members: they
+/// may know better by now. A little more than the second call takes between two nodes.
+const SETTLE_MAX: Duration = Duration::from_secs(4);
+
+/// The owners of state. Each may call those above it in this list, and tells those below it by
+/// [`News`].
+pub(crate) struct Core {
+    pub(crate) host: Host,
+    pub(crate) peers: Peers,
+    pub(crate) admission: Admission,
+    pub(crate) instances: Instances,
+    pub(crate) requests: Requests,
+    journal: Journal,
+    status: watch::Sender<Arc<ClusterStatus>>,
+    /// What a person should know of files that were found damaged at the start.
+    told: Vec<String>,
+    /// Whether this node has heard the others since it started.
+    is_settled: bool,
+    ticks: u64,
+}
+
+impl Core {
+    pub(crate) fn new(
+        config: NodeConfig,
+        (me, boot, listen): (NodeId, u64, SocketAddr),
+        (document, told): (Document, Vec<String>),
+        status: watch::Sender<Arc<ClusterStatus>>,
+        outside: Box<dyn Outside>,
+    ) -> Self {
+        let paths = Paths::new(me, config.fleet_key.is_some());
+        let peers = Peers::new(given::addresses(&config.peers));
+        let ctx = Context::new(config, (me, boot, listen), document, outside);
+        Self {
+            host: Host { ctx, paths, files: Files::default(), workers: Workers::default() },
+            peers,
+            admission: Admission::default(),
+            instances: Instances::default(),
+            requests: Requests::default(),
+            journal: Journal::default(),
+            status,
+            told,
+            is_settled: false,
+            ticks: 0,
+        }
+    }
+
+    /// Begins to look for the members of the last run.
+    pub(crate) fn start(&mut self, remembered: Members) {
+        let learned = membership::Input::Learned { members: remembered, by: None };
+        self.peers.step(&mut self.host.ctx, learned);
+        peers::announce(&mut self.host.ctx);
+        self.host.ctx.outside.sense();
+        self.run_news();
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.host.ctx.now()
+    }
+
+    /// The requests, and what they are handed to.
+    fn requests(&mut self) -> (&mut Requests, Below<'_>) {
+        (&mut self.requests, Below { instances: &mut self.instances, host: &mut self.host })
+    }
+
+    /// After every input: what has changed may let requests go on.
+    pub(crate) fn settle(&mut self) {
+        if self.host.ctx.is_changed() {
+            self.resume();
+            self.run_news();
+        }
+    }
+
+    fn resume(&mut self) {
+        let (requests, mut below) = self.requests();
+        requests.resume(&mut below);
+    }
+
+    pub(crate) fn call(&mut self, call: Call) {
+        self.host.ctx.changed();
+        self.handle(call);
+        self.run_news();
+    }
+
+    fn handle(&mut self, call: Call) {
+        let Self { host, peers, admission, instances, .. } = self;
+        let ctx = &mut host.ctx;
+        // A caller that has stopped waiting is no reason to undo what it asked for.
+        match call {
+            Call::Invite { ttl, reply } => drop(reply.send(Ok(admission.invite(ctx, ttl)))),
+            Call::Join { code, reply } => admission.join(ctx, &code, reply),
+            Call::Remove { name, reply } => {
+                let outcome = admission::remove(ctx, peers, &name);
+                self.answer_when_parted(reply, outcome);
+            }
+            Call::Leave { reply } => {
+                let outcome = self.leave();
+                self.answer_when_parted(reply, outcome);
+            }
+            Call::Pair { with, reply } => admission.pair(ctx, with, reply),
+            Call::Accept { number, node, reply } => {
+                admission.accept(ctx, &number, node.as_deref(), reply);
+            }
+            Call::RefuseRequest { node, reply } => admission.refuse(ctx, &node, reply),
+            Call::Pairing { reply } => drop(reply.send(Ok(admission.pairing(ctx)))),
+            Call::Serve { prepared, reply } => {
+                let outcome = instances.serve(host, *prepared);
+                self.answer_when_kept(reply, outcome);
+            }
+            Call::Plan { prepared, reply } => drop(reply.send(instances.plan(host, &prepared))),
+            Call::Stop { name, reply } => {
+                let outcome = instances.stop(host, &name);
+                self.reconcile();
+                self.answer_when_kept(reply, outcome);
+            }
+            Call::Drain { node, models, reply } => {
+                let outcome = check_drain(instances, host, node, &models);
+                if outcome.is_ok() {
+                    self.set_drained(node, true);
+                }
+                self.answer_when_kept(reply, outcome);
+            }
+            Call::Undrain { node, reply } => {
+                self.set_drained(node, false);
+                self.answer_when_kept(reply, Ok(()));
+            }
+            Call::Generate { name, request, reply } => {
+                let (requests, mut below) = self.requests();
+                drop(reply.send(requests.generate(&mut below, &name, *request)));
+            }
+            Call::Header { name, reply } => instances.header(host, &name, reply),
+            Call::Shutdown { reply } => drop(reply),
+        }
+    }
+
+    /// A caller may rely on its answer after a power cut.
+    fn answer_when_kept<T: Send + 'static>(&mut self, reply: Reply<T>, outcome: Result<T>) {
+        self.run_news();
+        self.publish();
+        // A caller that has stopped waiting needs no answer.
+        match outcome {
+            Err(error) => drop(reply.send(Err(error))),
+            Ok(value) => self.host.ctx.outside.when_desired_kept(Box::new(|kept| {
+                drop(reply.send(kept.map(|()| value)));
+            })),
+        }
+    }
+
+    fn answer_when_parted(&mut self, reply: Reply<Parted>, outcome: Result<Parted>) {
+        self.run_news();
+        self.publish();
+        match outcome {
+            Err(error) => drop(reply.send(Err(error))),
+            Ok(parted) => admission::answer_when_parted(&mut self.host.ctx, reply, parted),
+        }
+    }
+
+    /// Leaves the cluster, and tells the members that can be reached.
+    fn leave(&mut self) -> Result<Parted> {
+        let others = self.host.ctx.membership.members().count();
+        if others == 0 {
+            return Err(Error::Alone);
+        }
+        let (node, name) = (self.host.ctx.me, self.host.ctx.config.name.clone());
+        let told = self.host.ctx.membership.reachable().count();
+        // The nodes of its workers still hear this node now.
+        self.instances.release_all(&mut self.host, "its node leaves the cluster");
+        let farewell = self.host.ctx.membership.farewell(&name);
+        self.host.ctx.send_all(&Message::Members(farewell));
+        self.peers.step(&mut self.host.ctx, membership::Input::Leave);
+        self.run_news();
+        self.admission.parted = None;
+        Ok(Parted { node, name, told, untold: others - told })
+    }
+
+    fn set_drained(&mut self, node: NodeId, is_on: bool) {
+        let ctx = &mut self.host.ctx;
+        if ctx.desired.is_drained(node) == is_on {
+            return;
+        }
+        tracing::info!(node = ctx.name_of(node), is_on, "a node is to be empty, or no longer");
+        let news = ctx.desired.drain(node, is_on);
+        ctx.replicate(news, None);
+        self.reconcile();
+    }
+
+    pub(crate) fn input(&mut self, event: Event) {
+        self.take(event);
+        self.run_news();
+    }
+
+    fn take(&mut self, event: Event) {
+        let Self { host, peers, admission, instances, .. } = self;
+        let Host { ctx, paths, files, workers } = host;
+        match event {
+            Event::Connected(opened) => peers.connected(ctx, opened),
+            Event::DialFailed { peer, error } => peers.dial_failed(ctx, peer, &error),
+            Event::Received { conn, message } => self.received(conn, message),
+            Event::Heard { conn } => peers::heard(ctx, conn),
+            Event::Closed { conn, reason } => {
+                peers.step(ctx, membership::Input::Closed { conn, reason });
+            }
+            Event::Sighted(sighting) if sighting.announced.id == ctx.me => {
+                paths.sighted_myself(ctx, &sighting.addresses);
+            }
+            Event::Sighted(sighting) => admission.sighted(ctx, peers, sighting),
+            Event::Vanished(id) => {
+                let is_news = admission.nearby.forget(&id);
+                ctx.changed_if(is_news);
+            }
+            Event::JoinAsked { member, secret, from, reply } => {
+                admission.join_asked(ctx, peers, member, (&secret, from), reply);
+            }
+            Event::JoinLost { peer, secret } => admission.join_lost(ctx, peers, peer, &secret),
+            Event::JoinDone { kept, by, members, reply } => {
+                admission.join_done(ctx, peers, (by, members), kept, reply);
+                ctx.post(News::RoundTrip);
+            }
+            Event::FleetAsked { peer, members, reply } => {
+                admission.fleet_asked(ctx, peers, (peer, members), reply);
+            }
+            Event::United { peer, members } => admission.united(ctx, peers, peer, members),
+            Event::Pair(event) => {
+                admission.pair_event(ctx, peers, event);
+                ctx.post(News::RoundTrip);
+            }
+            Event::LeaveAsked { peer, reply } => admission::leave_asked(ctx, peers, peer, reply),
+            Event::ProbeAsked { peer, reply } => {
+                // A visitor that has left needs no answer.
+                let _ = reply.send(peer == ctx.me || ctx.membership.is_member(peer));
+            }
+            Event::ReadSpeed(speed) => {
+                if paths.speed_measured(ctx, speed) {
+                    ctx.post(News::Heartbeats);
+                }
+            }
+            Event::Measured { peer, address, found } if peer == ctx.me => {
+                paths.twin_answered(ctx, address, found.is_some());
+            }
+            Event::Measured { peer, address, found } => {
+                let cut = found.is_some() && paths.answered_at(ctx, peer, address);
+                let is_news = paths.measured(ctx, peer, address, found);
+                if cut || is_news {
+                    self.route();
+                }
+                if cut {
+                    let other_way = membership::Input::OtherWay { peer, address };
+                    self.peers.step(&mut self.host.ctx, other_way);
+                }
+            }
+            Event::PeersFound(addresses) => peers.given = addresses,
+            Event::Sensed(machine, sensors) => paths.sensed(ctx, machine, sensors),
+            Event::BulkAsked { peer, digest, reply } => {
+                drop(reply.send(instances.file_for(ctx, peer, digest)));
+            }
+            Event::Damaged { node, digest, group } => files.damaged(ctx, node, digest, group),
+            Event::Copied { digest, copied } => files.copied(ctx, digest, copied),
+            Event::WorkerStarted { process, started } => workers.started(ctx, process, started),
+            Event::Worker { process, news } => workers.news(ctx, process, news),
+            Event::Located { digest, path } => files.located(ctx, digest, path),
+            Event::Opened { id, opened } => instances.opened(host, &id, opened),
+            Event::Abandoned { stream } => {
+                let (requests, mut below) = self.requests();
+                requests.abandoned(&mut below, stream);
+            }
+        }
+    }
+
+    fn received(&mut self, conn: ConnId, message: Message) {
+        let Some(peer) = self.host.ctx.conns.get(&conn).map(|conn| conn.peer) else { return };
+        peers::heard(&mut self.host.ctx, conn);
+        let Self { host, peers, admission, instances, requests, .. } = self;
+        let Host { ctx, paths, workers, .. } = host;
+        match message {
+            Message::Heartbeat(heartbeat) => self.heartbeat(peer, conn, *heartbeat),
+            Message::HeartbeatSeen { seq } => peers::heartbeat_seen(ctx, peer, seq),
+            Message::Members(members) => {
+                let (members, by) = (members.sanitized(), Some(peer));
+                peers.step(ctx, membership::Input::Learned { members, by });
+            }
+            Message::Desired(document) => self.document_received(document, conn),
+            Message::Spawn { worker, order } => {
+                let served = instances.file_for(ctx, ctx.me, order.digest);
+                workers.host(ctx, peer, worker, *order, served);
+            }
+            Message::Command { worker, command } => workers.command(ctx, peer, worker, command),
+            Message::End { worker, at_once } => workers.end(ctx, peer, worker, at_once),
+            Message::Spawned { worker, pid } => {
+                instances.worker(host, peer, worker, Input::Spawned { worker, pid });
+            }
+            Message::Event { worker, event } => {
+                instances.worker(host, peer, worker, Input::FromWorker { worker, event });
+            }
+            Message::Exited { worker, how } => {
+                instances.worker(host, peer, worker, Input::Exited { worker, how });
+            }
+            Message::Generate { stream, name, request, relays } => {
+                let (requests, mut below) = self.requests();
+                let relays = relays.min(1);
+                requests.generate_for(&mut below, (conn, stream), &name, request, relays);
+            }
+            Message::CancelGenerate { stream } => {
+                let (requests, mut below) = self.requests();
+                requests.cancel_for(&mut below, |on, its| on == conn && its == stream);
+            }
+            Message::Generated { stream, event, let_go } => {
+                requests.generated(ctx, (conn, stream), event, let_go);
+            }
+            Message::Report(report) => {
+                paths.reported(ctx, peer, *report);
+                self.route();
+            }
+            Message::Decide { call, node, number } => {
+                admission.decide_for(ctx, conn, call, node, number.as_deref());
+            }
+            Message::Decided { call, outcome } => admission.decided(ctx, peer, call, outcome),
+        }
+    }
+
+    fn heartbeat(&mut self, peer: NodeId, conn: ConnId, heartbeat: Heartbeat) {
+        let Self { host, instances, .. } = self;
+        let (seq, document) = (heartbeat.seq, heartbeat.document);
+        let path = host.ctx.conns.get(&conn).map(|conn| conn.path);
+        let is_first = peers::note_heartbeat(&mut host.ctx, peer, heartbeat);
+        if let (true, Some(path)) = (is_first, path) {
+            instances.node_up(host, peer, path);
+            // Now the peer knows this node as a member and lets it measure.
+            host.paths.look_at(&host.ctx, peer);
+            host.paths.send_report(&mut host.ctx, conn);
+            // A peer whose heartbeat was seen relies on being listed.
+            self.publish();
+        }
+        let ctx = &mut self.host.ctx;
+        ctx.send(conn, Message::HeartbeatSeen { seq });
+        // A member with another document gets this node's; it does the same.
+        if document != ctx.desired.fingerprint() {
+            let document = ctx.desired.document();
+            ctx.send(conn, Message::Desired(document));
+        }
+    }
+
+    fn document_received(&mut self, mut told: Document, from: ConnId) {
+        let ctx = &mut self.host.ctx;
+        if let (true, Some(peer)) = (ctx.desired.strip_forged(&mut told), ctx.conns.get(&from)) {
+            ctx.disbelieve(peer.peer, "what another node wants served");
+        }
+        let news = ctx.desired.merge(told);
+        for Entry { name, wanted, claim, .. } in &news.entries {
+            let owner = ctx.name_of(claim.node);
+            tracing::info!(name, owner, served = wanted.is_some(), "told what is to be served");
+        }
+        for Drain { node, is_on, .. } in &news.drains {
+            tracing::info!(node = ctx.name_of(*node), is_on, "told whether a node is to be empty");
+        }
+        ctx.replicate(news, Some(from));
+        self.reconcile();
+    }
+
+    /// Hands on what owners have for each other, until there is no more.
+    fn run_news(&mut self) {
+        while let Some(news) = self.host.ctx.take_news() {
+            self.hand_on(news);
+        }
+    }
+
+    fn hand_on(&mut self, news: News) {
+        let Self { host, instances, requests, .. } = self;
+        let ctx = &mut host.ctx;
+        match news {
+            News::PeerUp { peer, conn, returned } => {
+                if returned {
+                    instances.pool.growth.came_back(peer, ctx.now());
+                }
+                ctx.send(conn, Message::Members(ctx.all_members()));
+                self.send_heartbeat(peer, conn);
+            }
+            News::PeerDown { peer, conn, reason } => self.peer_down(peer, conn, reason),
+            News::MembersChanged => host.paths.look_at_all(ctx),
+            News::Parted { rest } => {
+                self.leave_behind();
+                self.peers.run(&mut self.host.ctx, rest);
+            }
+            News::Heartbeats => self.send_heartbeats(),
+            News::Reconcile => self.reconcile(),
+            News::RoundTrip => self.finish_joining(),
+            News::Worker { host: from, worker, event } => {
+                instances.worker(host, from, worker, event);
+            }
+            News::Answered { stream, event } => requests.answered(ctx, stream, event),
+            News::Interrupted { stream, reason } => requests.interrupted(ctx, stream, reason),
+            News::Resume => self.resume(),
+        }
+        self.note_failures();
+    }
+
+    fn peer_down(&mut self, peer: NodeId, conn: ConnId, reason: String) {
+        let Self { host, admission, instances, requests, .. } = self;
+        let now = host.ctx.now();
+        instances.pool.growth.node_down(peer, now);
+        host.workers.owner_left(&mut host.ctx, peer);
+        host.paths.look_at(&host.ctx, peer);
+        // Large packets may have begun to vanish.
+        host.paths.doubt(&host.ctx, peer);
+        let name = host.ctx.name_of(peer);
+        let owner_lost = format!("node {name}, which owns the model, was lost: {reason}");
+        requests.lose(&mut host.ctx, conn, &owner_lost);
+        requests.cancel_for(&mut Below { instances, host }, |on, _| on == conn);
+        admission.let_go_of_decisions(&host.ctx, Some(peer));
+        instances.step_all(host, || Input::NodeDown { node: peer, reason: reason.clone() });
+        // The others may have to know that this node sees it no more.
+        self.send_heartbeats();
+    }
+
+    /// Forgets all that belongs to the former cluster.
+    fn leave_behind(&mut self) {
+        tracing::warn!("this node belongs to no cluster any more");
+        let Self { host, peers, admission, instances, .. } = self;
+        host.ctx.changed();
+        let why = "this node was taken out of its cluster. To come back it needs a new join code: \
+                   sinew invite on a member, then sinew join CODE here";
+        admission.parted = Some(why.to_owned());
+        instances.release_all(host, "its node has left the cluster");
+        host.workers.end_all(&mut host.ctx);
+        host.ctx.desired.clear();
+        host.ctx.outside.keep_desired(host.ctx.desired.document());
+        peers.keep_members(&mut host.ctx);
+    }
+
+    fn finish_joining(&mut self) {
+        let settled = self.admission.take_settled(&self.host.ctx);
+        if !settled.is_empty() {
+            // A caller that hears that it has joined relies on the status.
+            self.publish();
+            self.admission.answer(&mut self.host.ctx, settled);
+        }
+    }
+
+    fn route(&mut self) {
+        let routes = self.host.paths.routes(&self.host.ctx);
+        self.instances.route(&routes);
+    }
+
+    /// Does what the document and the members ask of this node. The order matters: files first,
+    /// since claims depend on them; then claims; then ends, whose memory is free to plan with; then
+    /// starts.
+    fn reconcile(&mut self) {
+        let Self { host, instances, .. } = self;
+        if !self.is_settled && is_settled(&host.ctx) {
+            self.is_settled = true;
+            host.ctx.changed();
+        }
+        host.files.look(&mut host.ctx);
+        if self.is_settled {
+            take_over(host);
+        }
+        instances.end_superseded(host);
+        host.workers.leave_former_owners(&mut host.ctx);
+        if self.is_settled {
+            instances.inherit(host);
+            instances.start_owned(host);
+            host.files.keep_copies(&mut host.ctx);
+        }
+    }
+
+    /// What a tick does, in this order.
+    const EACH_TICK: [fn(&mut Self); 9] = [
+        // Losses by silence; all that follows sees the present members.
+        |core| core.peers.step(&mut core.host.ctx, membership::Input::Tick),
+        // The members hear this node before it starts anything that takes long.
+        Self::speak,
+        |core| look_elsewhere(&mut core.host.ctx),
+        // What is to be served, before what is served is looked at.
+        Self::reconcile,
+        Self::tick_paths,
+        // The instances' own deadlines; then links, then places, then idle time: an instance that
+        // moves is not unloaded for it.
+        Self::tick_instances,
+        Self::review_instances,
+        // After the instances: what they have placed ends the orphans that are in the way.
+        Self::tick_requests,
+        |core| core.admission.tick(&mut core.host.ctx, &core.peers),
+    ];
+
+    pub(crate) fn tick(&mut self) {
+        self.ticks += 1;
+        for step in Self::EACH_TICK {
+            step(self);
+            self.run_news();
+        }
+    }
+
+    fn speak(&mut self) {
+        if self.ticks.is_multiple_of(HEARTBEAT.as_millis() as u64 / TICK.as_millis() as u64) {
+            self.send_heartbeats();
+        } else {
+            peers::send_signs_of_life(&mut self.host.ctx);
+        }
+    }
+
+    fn tick_paths(&mut self) {
+        let is_at_rest = self.host.workers.is_empty();
+        self.host.paths.measure(&mut self.host.ctx, is_at_rest);
+        if Paths::is_report_due(self.ticks) {
+            let statuses = crate::instances::status::all(&self.instances, &self.host);
+            let ranks: Vec<_> = statuses.into_iter().map(|instance| instance.ranks).collect();
+            let Host { ctx, paths, .. } = &mut self.host;
+            paths.look(ctx, &ranks);
+            for node in self.instances.table.nodes_in_doubt() {
+                paths.doubt(ctx, node);
+            }
+            self.instances.table.note_links(ctx, paths);
+            paths.look_at_twin(ctx);
+        }
+        self.host.paths.report(&mut self.host.ctx, self.ticks);
+    }
+
+    /// Also between two ticks, when an instance's deadline is due.
+    pub(crate) fn tick_instances(&mut self) {
+        self.instances.step_all(&mut self.host, || Input::Tick);
+        self.run_news();
+    }
+
+    fn review_instances(&mut self) {
+        let Self { host, instances, ticks, .. } = self;
+        instances.look_at_late_links(host);
+        instances.review(host, *ticks);
+        unload_idle(instances, host);
+        host.workers.end_orphans(&mut host.ctx, |id| instances.table.get(id).is_some());
+    }
+
+    fn tick_requests(&mut self) {
+        let (requests, mut below) = self.requests();
+        requests.resume(&mut below);
+        requests.end_long_waits(&mut below);
+        self.finish_joining();
+        self.note_failures();
+    }
+
+    /// The deadline of the first instance that has one before the next tick.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        self.instances.deadline()
+    }
+
+    /// Ends all instances, streams and workers.
+    pub(crate) fn end_all(&mut self) {
+        self.instances.release_all(&mut self.host, "its node shuts down");
+        self.run_news();
+        self.requests.end_all(&mut self.host.ctx);
+        self.host.workers.end_all(&mut self.host.ctx);
+    }
+
+    /// Whether all workers of this node have ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.host.workers.is_empty()
+    }
+
+    fn send_heartbeats(&mut self) {
+        let peers: Vec<_> = self.host.ctx.conns.iter().map(|(id, on)| (on.peer, *id)).collect();
+        for (peer, conn) in peers {
+            self.send_heartbeat(peer, conn);
+        }
+    }
+
+    fn send_heartbeat(&mut self, peer: NodeId, conn: ConnId) {
+        let Host { ctx, paths, files, workers } = &self.host;
+        let heartbeat = Heartbeat {
+            seq: self.ticks,
+            name: ctx.config.name.clone(),
+            version: VERSION.to_owned(),
+            memory_bytes: ctx.config.memory_bytes,
+            memory_used_bytes: workers.memory_used_bytes(),
+            threads: ctx.config.threads,
+            numerics: ctx.versions.numerics,
+            speed: paths.speed,
+            device: ctx.config.device.told(),
+            instances: self.instances.table.current().map(|(_, owned)| owned.told()).collect(),
+            sees: ctx.membership.reachable().collect(),
+            document: ctx.desired.fingerprint(),
+            files: files.holdings(),
+            kept: workers.kept_ranks(),
+            cannot_copy: files.cannot_copy(),
+            requests: self.admission.own_requests(ctx),
+        };
+        peers::send_heartbeat(&mut self.host.ctx, peer, conn, heartbeat);
+    }
+}
+
+/// A document that equals those of all members is the latest.
+fn is_settled(ctx: &Context) -> bool {
+    let fingerprint = ctx.desired.fingerprint();
+    let heard = |id: NodeId| ctx.heartbeat_of(id).is_some_and(|told| told.document == fingerprint);
+    ctx.membership.members().all(|member| heard(member.id)) || ctx.now() >= SETTLE_MAX
+}
+
+/// Claims what has lost its owner.
+fn take_over(host: &mut Host) {
+    let (peers, files, now) = (seen(&host.ctx), host.files.holdings(), host.ctx.now());
+    let claims = host.ctx.desired.take_over(&files, &peers, now);
+    for Entry { name, .. } in &claims {
+        tracing::warn!(name, "its owner is gone; this node takes it over");
+    }
+    host.ctx.replicate(claims, None);
+}

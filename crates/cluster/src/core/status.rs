@@ -1,0 +1,169 @@
+//! The status that everybody at this node sees: the API, the page, the command line.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::Core;
+use crate::device::NodeDevice;
+use crate::instances::{Host, status};
+use crate::link_local;
+use crate::members::Member;
+use crate::peers::gone_for;
+use crate::peers::view::View;
+use crate::wire::VERSION;
+use crate::{ClusterStatus, History, NodeState, NodeStatus};
+
+/// Members that start, end or join are away for a moment; later a person should know.
+const ALONE_MAX: Duration = Duration::from_secs(10);
+
+impl Core {
+    /// Publishes the present status, if it has changed.
+    pub(crate) fn publish(&mut self) {
+        if !self.host.ctx.take_changed() {
+            return;
+        }
+        let ctx = &self.host.ctx;
+        let me = own_status(&self.host);
+        let peers = ctx.membership.members().map(|member| peer_status(&self.host, member));
+        let requests = self.admission.requests(ctx).into_iter().map(|(request, _)| request);
+        let is_known = |id| id == ctx.me || ctx.membership.is_member(id);
+        let status = ClusterStatus {
+            node: ctx.me,
+            nodes: std::iter::once(me).chain(peers).collect(),
+            instances: status::all(&self.instances, &self.host),
+            notices: notices(self),
+            unsettled: unsettled(self),
+            requests: requests.collect(),
+            nearby: self.admission.nearby.strangers(is_known),
+        };
+        let status = Arc::new(status);
+        self.journal.observe(&status, ctx.outside.unix_ms());
+        self.status.send_replace(status);
+    }
+
+    /// The journal, for handles of this node.
+    pub(crate) fn events(&self) -> watch::Receiver<History> {
+        self.journal.watch()
+    }
+
+    /// Notes requests of this node's clients that have failed.
+    pub(super) fn note_failures(&mut self) {
+        for (instance, reason) in self.requests.failures.drain(..) {
+            let ctx = &self.host.ctx;
+            let found = ctx.desired.find(&instance);
+            let model = found.map_or(&instance, |(entry, _)| &entry.name);
+            self.journal.request_failed(model, &reason, ctx.outside.unix_ms());
+        }
+    }
+}
+
+fn notices(core: &Core) -> Vec<String> {
+    let Host { ctx, paths, files, .. } = &core.host;
+    let mut notices: Vec<String> =
+        core.told.iter().chain(&core.admission.parted).cloned().collect();
+    notices.extend(core.peers.refusals());
+    let liars = ctx.views.iter().filter_map(|(peer, view)| Some((peer, view.spoke_of?)));
+    notices.extend(liars.map(|(peer, of)| {
+        format!(
+            "node {} ({}) spoke of {of}, which was not believed. It is damaged or attacked: \
+             look at it, or take it out of the cluster",
+            ctx.name_of(*peer),
+            peer.short()
+        )
+    }));
+    notices.extend(ctx.config.device.problem.clone());
+    notices.extend(core.admission.notices(ctx));
+    notices.extend(paths.twin_notice(ctx));
+    notices.extend(core.instances.pool.absent(&core.host));
+    notices.extend(files.damage_notices(ctx));
+    notices.extend(files.copy_notices(ctx));
+    let others = ctx.membership.members().count();
+    let is_long = |member: &Member| gone_for(ctx, member.id) > ALONE_MAX;
+    let is_cut_off = is_cut_off(core) && ctx.membership.members().all(is_long);
+    if is_cut_off && notices.is_empty() {
+        let nobody = match others {
+            1 => "the other member cannot be reached".to_owned(),
+            _ => format!("none of the {others} other members can be reached"),
+        };
+        notices.push(format!(
+            "{nobody}. Check that all are on, that they are on one network, and that no \
+             firewall blocks port {}",
+            ctx.listen.port()
+        ));
+    }
+    notices
+}
+
+/// Whether this node reaches none of the other members.
+fn is_cut_off(core: &Core) -> bool {
+    let membership = &core.host.ctx.membership;
+    let mut others = membership.members().peekable();
+    others.peek().is_some() && others.all(|other| membership.conn(other.id).is_none())
+}
+
+/// Why this node may not know all that is served.
+fn unsettled(core: &Core) -> Option<String> {
+    if !core.is_settled {
+        return Some("this node has just started and has not heard its members yet".to_owned());
+    }
+    is_cut_off(core).then(|| "this node reaches none of its members".to_owned())
+}
+
+fn own_status(host: &Host) -> NodeStatus {
+    let Host { ctx, paths, workers, .. } = host;
+    NodeStatus {
+        id: ctx.me,
+        name: ctx.config.name.clone(),
+        address: ctx.outside.addresses().first().copied().unwrap_or(ctx.listen),
+        state: NodeState::Live,
+        drained: ctx.desired.is_drained(ctx.me),
+        version: VERSION.to_owned(),
+        memory_bytes: ctx.config.memory_bytes,
+        memory_used_bytes: workers.memory_used_bytes(),
+        threads: ctx.config.threads,
+        device: ctx.config.device.told(),
+        round_trip_us: None,
+        measured: paths.speed.is_some(),
+        machine: paths.machine.clone(),
+        sensors: paths.sensors,
+        edges: paths.edges_of(ctx, ctx.me),
+        uncalled: paths.uncalled_by(ctx, ctx.me),
+        downloads: paths.downloads.clone(),
+        clock_ahead_ms: None,
+    }
+}
+
+fn peer_status(host: &Host, member: &Member) -> NodeStatus {
+    let Host { ctx, paths, .. } = host;
+    let view = ctx.views.get(&member.id);
+    let heartbeat = ctx.heartbeat_of(member.id);
+    let report = view.and_then(|view| view.report.clone()).unwrap_or_default();
+    // The address of its connection, if it has one; else the first one that a person can use.
+    let used = ctx.conn(member.id).map(|conn| conn.path.theirs);
+    let used = member.addresses.iter().find(|address| Some(address.ip()) == used).copied();
+    let listed: Option<SocketAddr> = used.or_else(|| link_local::first(&member.addresses));
+    NodeStatus {
+        id: member.id,
+        name: member.name.clone(),
+        address: listed.unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
+        state: ctx.membership.state(member.id),
+        drained: ctx.desired.is_drained(member.id),
+        version: heartbeat.map(|h| h.version.clone()).unwrap_or_default(),
+        memory_bytes: heartbeat.map_or(0, |h| h.memory_bytes),
+        memory_used_bytes: heartbeat.map_or(0, |h| h.memory_used_bytes),
+        threads: heartbeat.map_or(0, |h| h.threads),
+        device: heartbeat.and_then(|h| h.device.clone()).map(NodeDevice::within_limits),
+        round_trip_us: view.and_then(View::round_trip_us),
+        measured: paths.best(ctx, member.id).is_some()
+            && heartbeat.is_some_and(|h| h.speed.is_some()),
+        machine: report.machine,
+        sensors: report.sensors,
+        edges: paths.edges_of(ctx, member.id),
+        uncalled: paths.uncalled_by(ctx, member.id),
+        downloads: report.downloads,
+        clock_ahead_ms: view.and_then(|view| view.clock_ahead_ms),
+    }
+}

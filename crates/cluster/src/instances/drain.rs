@@ -1,0 +1,92 @@
+//! Whether a node can be drained: whether the others suffice for what it holds.
+
+use layout::Outline;
+
+use super::place::{Candidate, plan_for, relaxed};
+use super::{Host, Instances, status};
+use crate::desired::{Entry, Wanted};
+use crate::{Error, InstanceState, InstanceStatus, NodeId, Result};
+
+/// What the files of some instances hold, by the instances' ids.
+pub(crate) type Models = Vec<(String, Outline)>;
+
+/// # Errors
+/// What runs on a node does not fit on the others, or no other node has a file.
+pub(crate) fn check_drain(
+    instances: &Instances,
+    host: &Host,
+    node: NodeId,
+    models: &[(String, Outline)],
+) -> Result<()> {
+    let held: Vec<(Entry, Wanted, InstanceStatus)> = host
+        .ctx
+        .desired
+        .wanted()
+        .map(|(entry, wanted)| {
+            let status = status::now(instances, host, entry, wanted);
+            (entry.clone(), wanted.clone(), status)
+        })
+        .filter(|(_, _, status)| status.is_held_by(node))
+        .collect();
+    let mut free = others(instances, host, node, &held);
+    for (entry, wanted, _) in &held {
+        check_heir(host, node, entry, wanted)?;
+        let Some((_, model)) = models.iter().find(|(id, _)| *id == wanted.id) else { continue };
+        let placed = plan_for(model, 0, &free, &relaxed(&wanted.spec), false);
+        let plan = placed.map_err(|why| not_without(host, node, &entry.name, free.len(), &why))?;
+        for rank in &plan.ranks {
+            let free = &mut free[rank.node].memory_free_bytes;
+            *free = free.saturating_sub(rank.memory_bytes);
+        }
+    }
+    Ok(())
+}
+
+/// All other nodes that may have ranks, with the memory that they have without these instances.
+fn others(
+    instances: &Instances,
+    host: &Host,
+    node: NodeId,
+    held: &[(Entry, Wanted, InstanceStatus)],
+) -> Vec<Candidate> {
+    let mut free =
+        instances.pool.candidates(host, &instances.table, None, protocol::Transport::Auto);
+    free.retain(|one| one.node != node && !host.ctx.desired.is_drained(one.node));
+    for one in &mut free {
+        let ranks = held.iter().flat_map(|(_, _, status)| &status.ranks);
+        let theirs = ranks.filter(|rank| rank.node == one.node);
+        one.memory_free_bytes += theirs.map(|rank| rank.memory_bytes).sum::<u64>();
+    }
+    free
+}
+
+/// The next owner of what a node owns must have its file.
+fn check_heir(host: &Host, node: NodeId, entry: &Entry, wanted: &Wanted) -> Result<()> {
+    let ctx = &host.ctx;
+    let may_own = |on: NodeId| on != node && !ctx.desired.is_drained(on);
+    if entry.owner() != node || host.files.holders(ctx, &wanted.digest).any(may_own) {
+        return Ok(());
+    }
+    let (name, gib) = (ctx.name_of(node), wanted.bytes as f64 / (1u64 << 30) as f64);
+    Err(Error::Unusable(format!(
+        "node {name} cannot be emptied: no other node has the file of {} ({}, {gib:.2} GiB). \
+         Put it into the models folder of another node, or stop the model. Nothing was changed",
+        entry.name, wanted.spec.model
+    )))
+}
+
+fn not_without(host: &Host, node: NodeId, model: &str, others: usize, why: &str) -> Error {
+    let name = host.ctx.name_of(node);
+    Error::Unusable(format!(
+        "node {name} cannot be emptied: {model} does not fit on the {others} others: {why}. \
+         Or stop a model. Nothing was changed"
+    ))
+}
+
+impl InstanceStatus {
+    /// Whether a node owns it or has one of its ranks.
+    pub fn is_held_by(&self, node: NodeId) -> bool {
+        let runs = !matches!(self.state, InstanceState::Failed { .. });
+        self.owner == node || (runs && self.ranks.iter().any(|rank| rank.node == node))
+    }
+}

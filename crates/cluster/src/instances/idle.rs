@@ -1,0 +1,184 @@
+//! Unloads instances that are idle for longer than their `keep_alive`, and loads them again with
+//! the first request.
+//!
+//! Whether an instance is unloaded stands in the document, beside its owner, and only the owner
+//! changes it: so it survives restarts and losses, and no two nodes load it. The memory of an ended
+//! worker is free once its process is gone: `workers` lets new ones wait.
+
+use std::time::Duration;
+
+use protocol::KeepAlive;
+use tracing::info;
+
+use super::place::{Candidate, plan_somehow};
+use super::table::{Owned, Starting, Table};
+use super::{Host, Instances};
+use crate::core::{Context, News, Prepared};
+use crate::{InstanceState, InstanceStatus};
+
+/// How often an instance that waits for memory checks whether there is enough.
+pub(super) const ROOM_LOOK: Duration = Duration::from_secs(1);
+/// For how long it waits after others were unloaded for it: a process ends within a second or is
+/// killed after five, and other nodes tell of theirs twice a second.
+const ROOM_MAX: Duration = Duration::from_secs(10);
+
+/// How long an instance has been idle, and may be.
+#[derive(Debug, Default)]
+pub(crate) struct Rest {
+    /// The `keep_alive` of the last request that had one.
+    asked: Option<KeepAlive>,
+    /// By this node's clock, and by the wall's.
+    idle_since: Option<(Duration, u64)>,
+}
+
+impl Rest {
+    /// A request has come.
+    pub(super) fn asked(&mut self, keep_alive: Option<KeepAlive>) {
+        self.idle_since = None;
+        self.asked = keep_alive.or(self.asked);
+    }
+}
+
+impl Owned {
+    /// The longest idle time; `None`: no limit.
+    fn keep_alive(&self) -> Option<KeepAlive> {
+        let said = self.rest.asked.or(self.machine.fixed().spec.keep_alive);
+        said.filter(|keep| keep.limit().is_some())
+    }
+
+    /// The status, for people and other nodes.
+    pub(crate) fn told(&self) -> InstanceStatus {
+        let (keep_alive, since) = (self.keep_alive(), self.rest.idle_since);
+        let idle_since_unix_s = since.map(|(_, unix_s)| unix_s);
+        let limit = keep_alive.and_then(KeepAlive::limit);
+        let unloads_at_unix_s = idle_since_unix_s.zip(limit).map(|(s, keep)| s + keep.as_secs());
+        let status = self.machine.status();
+        InstanceStatus { keep_alive, idle_since_unix_s, unloads_at_unix_s, ..status }
+    }
+
+    /// Whether it works and has no request.
+    fn is_idle(&self) -> bool {
+        let works = self.machine.state() == InstanceState::Ready && self.machine.has_generated();
+        works && self.machine.is_idle()
+    }
+}
+
+impl Table {
+    /// Notes since when instances are idle; returns those whose time is over.
+    fn note_idle(&mut self, ctx: &mut Context) -> Vec<String> {
+        let (now, unix_s) = (ctx.now(), ctx.outside.unix_ms() / 1000);
+        let mut due = Vec::new();
+        for (id, owned) in self.current_mut() {
+            if !owned.is_idle() {
+                ctx.changed_if(owned.rest.idle_since.take().is_some());
+                continue;
+            }
+            if owned.rest.idle_since.is_none() {
+                owned.rest.idle_since = Some((now, unix_s));
+                ctx.changed();
+            }
+            let limit = owned.keep_alive().and_then(KeepAlive::limit);
+            let idle = owned.rest.idle_since.map(|(since, _)| now.saturating_sub(since));
+            if idle.zip(limit).is_some_and(|(idle, limit)| idle >= limit) {
+                due.push(id.clone());
+            }
+        }
+        due
+    }
+
+    fn longest_idle(&self) -> Option<String> {
+        let idle =
+            self.current().filter(|(_, owned)| owned.keep_alive().is_some() && owned.is_idle());
+        let since = idle.filter_map(|(id, owned)| Some((owned.rest.idle_since?.0, id)));
+        since.min().map(|(_, id)| id.clone())
+    }
+
+    pub(super) fn waits_for_room(&self, id: &str) -> bool {
+        matches!(self.start(id), Some(Starting::Waiting { .. }))
+    }
+}
+
+/// Unloads instances whose idle time is over.
+pub(crate) fn unload_idle(instances: &mut Instances, host: &mut Host) {
+    for id in instances.table.note_idle(&mut host.ctx) {
+        unload(instances, host, &id, "it was idle for longer than its keep-alive");
+    }
+}
+
+/// Ends an instance of this node until a request comes for it.
+fn unload(instances: &mut Instances, host: &mut Host, id: &str, why: &str) {
+    let Some(owned) = instances.table.get(id) else { return };
+    let prepared = owned.prepared.clone();
+    let Some(entry) = host.ctx.desired.set_unloaded(id, true) else { return };
+    instances.table.slot(id).unloaded = Some(prepared);
+    host.ctx.replicate(vec![entry], None);
+    instances.release(host, id, why);
+}
+
+/// Loads an instance for a request, if it is unloaded.
+pub(crate) fn load(
+    instances: &mut Instances,
+    ctx: &mut Context,
+    id: &str,
+    keep_alive: Option<KeepAlive>,
+) {
+    let Some(entry) = ctx.desired.set_unloaded(id, false) else { return };
+    info!(instance = id, model = entry.name, ?keep_alive, "loaded for a request");
+    instances.table.take_unloaded(id);
+    ctx.replicate(vec![entry], None);
+    ctx.post(News::Reconcile);
+}
+
+/// Forgets the headers of instances that are loaded, stopped, or another node's now.
+pub(super) fn forget(table: &mut Table, ctx: &Context) {
+    let is_unloaded = |id: &str| {
+        ctx.desired.find(id).is_some_and(|(entry, _)| entry.unloaded && entry.owner() == ctx.me)
+    };
+    let over = table.slots().filter(|(id, slot)| slot.unloaded.is_some() && !is_unloaded(id));
+    for id in over.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+        table.take_unloaded(&id);
+    }
+}
+
+/// Whether an instance that does not fit now will as soon as others have left. Instances that may
+/// be unloaded and are idle are, the one that was idle for the longest first.
+pub(super) fn must_wait_for_room(
+    instances: &mut Instances,
+    host: &mut Host,
+    prepared: &Prepared,
+    since: Duration,
+) -> bool {
+    let (fits, unloaded) = unload_for(instances, host, prepared);
+    let leaves = unloaded || host.workers.is_any_ending();
+    let waited = host.ctx.now().saturating_sub(since);
+    !fits && (leaves || waited > Duration::ZERO) && waited < ROOM_MAX
+}
+
+/// Unloads what may be unloaded until a model fits; whether it does, and whether any was unloaded.
+pub(super) fn unload_for(
+    instances: &mut Instances,
+    host: &mut Host,
+    prepared: &Prepared,
+) -> (bool, bool) {
+    let fits = |instances: &Instances, host: &Host| {
+        let transport = prepared.spec.options.transport;
+        let all = instances.pool.candidates(host, &instances.table, None, transport);
+        plan_somehow(prepared, all, &prepared.spec).is_ok()
+    };
+    let mut unloaded = false;
+    while !fits(instances, host) {
+        let Some(id) = instances.table.longest_idle() else { return (false, unloaded) };
+        unloaded = true;
+        unload(instances, host, &id, "another model needs its memory");
+    }
+    (true, unloaded)
+}
+
+/// Counts the memory of everything that is served as free.
+pub(super) fn count_as_empty(ctx: &Context, candidates: &mut [Candidate]) {
+    for one in candidates {
+        let heartbeat = ctx.heartbeat_of(one.node);
+        one.memory_free_bytes =
+            heartbeat.map_or(ctx.config.memory_bytes, |heartbeat| heartbeat.memory_bytes);
+    }
+}

@@ -1,0 +1,319 @@
+//! The one way to place an instance: which nodes take its ranks, in which order, with which shares.
+//! Pure: the candidates and the wishes are arguments.
+
+use std::net::IpAddr;
+
+use protocol::{InstanceSpec, Nodes, Split, SplitOptions, Strategy};
+
+use super::machine::{Path, Rank};
+use crate::NodeId;
+use crate::core::Prepared;
+use crate::wire::KeptRank;
+
+/// A node that could take a rank.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Candidate {
+    pub node: NodeId,
+    pub name: String,
+    pub path: Path,
+    pub memory_free_bytes: u64,
+    pub threads: usize,
+    pub speed: Option<placement::Speed>,
+    pub device: layout::Device,
+    pub class: String,
+    pub own_memory: Option<String>,
+    pub link: Option<placement::LinkSpeed>,
+}
+
+impl Candidate {
+    fn place_among(&self, nodes: &Nodes) -> Option<usize> {
+        nodes.place_of(&self.name, &self.node.to_string())
+    }
+}
+
+/// A plan with the nodes that it numbers.
+pub(crate) struct Placed {
+    pub plan: placement::Plan,
+    pub candidates: Vec<Candidate>,
+    /// Whether nodes, shares and stages are as a person asked for.
+    pub is_as_asked: bool,
+}
+
+impl Placed {
+    pub(super) fn ranks(&self) -> Vec<Rank> {
+        ranks(&self.plan, &self.candidates)
+    }
+
+    /// The names of its nodes, for a person.
+    pub(super) fn names(&self) -> String {
+        let name = |rank: &placement::PlannedRank| self.candidates[rank.node].name.as_str();
+        self.plan.ranks.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The candidates that were asked for by name, in that order; all of them if none was.
+///
+/// # Errors
+/// A name is nobody's, or two nodes'; or this node, which leads, is not the first.
+pub(super) fn named(
+    candidates: Vec<Candidate>,
+    wanted: &InstanceSpec,
+) -> Result<Vec<Candidate>, String> {
+    let Some(Nodes::Named(names)) = &wanted.nodes else { return Ok(candidates) };
+    let mut left: Vec<Option<Candidate>> = candidates.into_iter().map(Some).collect();
+    let is_called = |candidate: &Option<Candidate>, name: &str| {
+        let by_id = |id: NodeId| name.len() >= 4 && id.to_string().starts_with(name);
+        candidate.as_ref().is_some_and(|known| known.name == name || by_id(known.node))
+    };
+    let mut chosen = Vec::new();
+    for name in names {
+        let mut found = (0..left.len()).filter(|at| is_called(&left[*at], name));
+        match (found.next(), found.next()) {
+            (Some(0), _) if !chosen.is_empty() => {
+                return Err(format!("node {name}, where it is asked for, leads: name it first"));
+            }
+            (Some(at), None) => chosen.extend(left[at].take()),
+            (Some(_), Some(_)) => {
+                return Err(format!("two nodes are called {name}: give the ID, of sinew nodes"));
+            }
+            (None, _) => {
+                let known = left.iter().flatten().map(|known| known.name.as_str());
+                let known: Vec<&str> = known.collect();
+                return Err(format!(
+                    "no live node is called {name}; the others are: {}",
+                    known.join(", ")
+                ));
+            }
+        }
+    }
+    match left.first() {
+        Some(Some(here)) => Err(format!(
+            "node {}, where it is asked for, leads: name it first, or ask on one of those nodes",
+            here.name
+        )),
+        _ => Ok(chosen),
+    }
+}
+
+/// The same without what was asked for about nodes and their number.
+pub(super) fn relaxed(wanted: &InstanceSpec) -> InstanceSpec {
+    let strategy = match wanted.options.strategy {
+        // There may be too few nodes for groups.
+        Strategy::Hybrid => Strategy::Auto,
+        other => other,
+    };
+    let options = SplitOptions {
+        shares: None,
+        strategy,
+        stages: None,
+        stage_layers: None,
+        ..wanted.options.clone()
+    };
+    InstanceSpec { nodes: None, options, ..wanted.clone() }
+}
+
+/// What is wanted of an instance, with the size that it has.
+pub(super) fn of_size(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
+    InstanceSpec { context_tokens: Some(split.context_tokens), ..wanted.clone() }
+}
+
+pub(super) fn plan(
+    prepared: &Prepared,
+    candidates: &[Candidate],
+    spec: &InstanceSpec,
+    ring: bool,
+) -> Result<placement::Plan, String> {
+    plan_for(&prepared.model, prepared.draft_bytes, candidates, spec, ring)
+}
+
+/// A plan as it was asked for, or if there is none, for whatever nodes there are.
+pub(super) fn plan_somehow(
+    prepared: &Prepared,
+    candidates: Vec<Candidate>,
+    wanted: &InstanceSpec,
+) -> Result<Placed, String> {
+    let as_asked = named(candidates.clone(), wanted).and_then(|candidates| {
+        let plan = plan(prepared, &candidates, wanted, false)?;
+        Ok(Placed { plan, candidates, is_as_asked: true })
+    });
+    as_asked.or_else(|_| plan_in_need(prepared, candidates, wanted))
+}
+
+/// A plan for whatever nodes there are: for the named ones, if these suffice with the first one,
+/// which leads; else others are borrowed.
+pub(super) fn plan_in_need(
+    prepared: &Prepared,
+    candidates: Vec<Candidate>,
+    wanted: &InstanceSpec,
+) -> Result<Placed, String> {
+    let relaxed = relaxed(wanted);
+    let is_as_asked = false;
+    if let Some(nodes @ Nodes::Named(_)) = &wanted.nodes {
+        let mut own = candidates.clone();
+        let first = own.first().map(|first| first.node);
+        own.retain(|one| Some(one.node) == first || one.place_among(nodes).is_some());
+        if let Ok(plan) = plan(prepared, &own, &relaxed, false) {
+            return Ok(Placed { plan, candidates: own, is_as_asked });
+        }
+    }
+    let plan = plan(prepared, &candidates, &relaxed, false)?;
+    Ok(Placed { plan, candidates, is_as_asked })
+}
+
+/// A plan in which every other rank is one that a node has kept; none if some are missing.
+pub(super) fn plan_with_kept(
+    prepared: &Prepared,
+    candidates: &[Candidate],
+    kept: &[(NodeId, KeptRank)],
+) -> Option<Placed> {
+    kept.iter().find_map(|(_, one)| {
+        let split = &one.split;
+        let candidate = |id: NodeId| candidates.iter().find(|one| one.node == id).cloned();
+        let holder = |rank| {
+            let mut holders = kept.iter().filter(|(_, kept)| kept.split == *split);
+            holders.find(|(_, kept)| kept.rank == rank).and_then(|(node, _)| candidate(*node))
+        };
+        let first = candidates.first().cloned();
+        let others = (1..split.shares.len()).map(holder);
+        let candidates: Vec<Candidate> =
+            std::iter::once(first).chain(others).collect::<Option<_>>()?;
+        let plan = plan(prepared, &candidates, &spec_of(&prepared.spec, split), false).ok()?;
+        let in_order = plan.ranks.iter().enumerate().all(|(at, rank)| rank.node == at);
+        let is_it = in_order && plan.split == *split;
+        is_it.then_some(Placed { plan, candidates, is_as_asked: false })
+    })
+}
+
+/// The wishes that give just this split.
+fn spec_of(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
+    let stages = Some(&split.stages).filter(|stages| !stages.is_empty());
+    let options = SplitOptions {
+        shares: Some(split.shares.clone()),
+        strategy: match (stages, split.shares.len()) {
+            (None, 2..) => Strategy::Tensor,
+            _ => Strategy::Auto,
+        },
+        stages: stages.map(|stages| stages.iter().map(|stage| stage.ranks).collect()),
+        stage_layers: stages.map(|stages| stages.iter().map(|stage| stage.layers).collect()),
+        ..wanted.options.clone()
+    };
+    InstanceSpec {
+        nodes: Some(split.shares.len().into()),
+        options,
+        context_tokens: Some(split.context_tokens),
+        sequences_max: Some(split.sequences_max),
+        cache_tokens: Some(split.cache_tokens),
+        ..wanted.clone()
+    }
+}
+
+/// The plan that would place an instance as it is placed, on these nodes.
+pub(super) fn plan_as_is(
+    prepared: &Prepared,
+    wanted: &InstanceSpec,
+    split: &Split,
+    held: &[Candidate],
+) -> Option<placement::Plan> {
+    let as_is = spec_of(wanted, split);
+    let spec = InstanceSpec {
+        context_tokens: wanted.context_tokens,
+        sequences_max: wanted.sequences_max,
+        cache_tokens: wanted.cache_tokens,
+        ..as_is
+    };
+    plan(prepared, held, &spec, false).ok()
+}
+
+/// A plan for a ring: the same nodes in another order, each with its present share. `None` if one
+/// of them is no candidate any more.
+pub(super) fn plan_ring(
+    prepared: &Prepared,
+    mut candidates: Vec<Candidate>,
+    wanted: &InstanceSpec,
+    split: &Split,
+    order: &[(NodeId, u32)],
+) -> Option<Result<Placed, String>> {
+    let place = |candidate: &Candidate| order.iter().position(|at| at.0 == candidate.node);
+    candidates.retain(|candidate| place(candidate).is_some());
+    if candidates.len() < order.len() {
+        return None;
+    }
+    candidates.sort_by_key(place);
+    let (asked, stages) = (&wanted.options, &split.stages);
+    // A ring over all serves tensors and a pipeline alike, so the faster one is chosen anew.
+    let is_free = asked.strategy == Strategy::Auto
+        && asked.stages.is_none()
+        && asked.stage_layers.is_none()
+        && stages.iter().all(|stage| stage.ranks == 1);
+    let kept = Some(stages).filter(|stages| !is_free && !stages.is_empty());
+    let options = SplitOptions {
+        shares: asked.shares.is_some().then(|| order.iter().map(|at| at.1).collect()),
+        strategy: if is_free || kept.is_some() { Strategy::Auto } else { Strategy::Tensor },
+        stages: kept.map(|stages| stages.iter().map(|stage| stage.ranks).collect()),
+        ..asked.clone()
+    };
+    let spec = InstanceSpec { nodes: Some(order.len().into()), options, ..wanted.clone() };
+    let plan = plan(prepared, &candidates, &spec, true);
+    Some(plan.map(|plan| Placed { plan, candidates, is_as_asked: false }))
+}
+
+/// Whether a plan fits beside what runs: into the memory that is free now on its nodes.
+pub(super) fn fits_beside(placed: &Placed, now: &[Candidate]) -> bool {
+    let free = |id: NodeId| now.iter().find(|one| one.node == id).map(|one| one.memory_free_bytes);
+    let all_here = placed.candidates.iter().all(|one| free(one.node).is_some());
+    let fits = |rank: &placement::PlannedRank| {
+        free(placed.candidates[rank.node].node).is_some_and(|free| rank.memory_bytes <= free)
+    };
+    all_here && placed.plan.ranks.iter().all(fits)
+}
+
+/// [`plan`] for a model of which only that is known; `draft_bytes`: what its draft takes on the
+/// first node.
+pub(super) fn plan_for(
+    model: &layout::Outline,
+    draft_bytes: u64,
+    candidates: &[Candidate],
+    spec: &InstanceSpec,
+    ring: bool,
+) -> Result<placement::Plan, String> {
+    let mut nodes = nodes(candidates);
+    if let Some(first) = nodes.first_mut() {
+        first.memory_free_bytes = first.memory_free_bytes.saturating_sub(draft_bytes);
+    }
+    let options = placement::Options { spec, ring, load: None };
+    placement::plan(model, &nodes, &options).map_err(|error| error.to_string())
+}
+
+fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {
+    let mut machines: Vec<(IpAddr, Option<String>)> = Vec::new();
+    let mut machine = |Candidate { path, own_memory, .. }: &Candidate| {
+        // Nodes of one address are on one machine; those of this one have the address of both ends.
+        let address = if path.ours == path.theirs { Path::LOOPBACK.theirs } else { path.theirs };
+        let place = (address, own_memory.clone());
+        let known = machines.iter().position(|known| *known == place);
+        known.unwrap_or_else(|| {
+            machines.push(place);
+            machines.len() - 1
+        })
+    };
+    let node = |(id, candidate): (usize, &Candidate)| placement::Node {
+        id,
+        name: candidate.name.clone(),
+        device: candidate.device,
+        class: candidate.class.clone(),
+        memory_free_bytes: candidate.memory_free_bytes,
+        threads: candidate.threads,
+        speed: candidate.speed,
+        machine: Some(machine(candidate)),
+        links: if id == 0 { Vec::new() } else { vec![candidate.link] },
+    };
+    candidates.iter().enumerate().map(node).collect()
+}
+
+pub(super) fn ranks(plan: &placement::Plan, candidates: &[Candidate]) -> Vec<Rank> {
+    let rank = |planned: &placement::PlannedRank| {
+        let Candidate { node, name, path, .. } = &candidates[planned.node];
+        Rank::new(*node, name.clone(), planned.memory_bytes, *path)
+    };
+    plan.ranks.iter().map(rank).collect()
+}

@@ -1,0 +1,217 @@
+//! The table of this node's instances: one slot for each, from its start to its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use placement::LinkSpeed;
+use protocol::{RequestId, Secret};
+use store::Digest;
+
+use super::idle::Rest;
+use super::machine::{Effect, Fixed, Instance};
+use super::moving::Review;
+use super::place::Placed;
+use super::sinks::Sink;
+use crate::NodeId;
+use crate::core::{Context, Prepared};
+use crate::model_file::ServedFile;
+use crate::wire::WorkerId;
+
+/// Worker numbers of one instance; no instance spawns more.
+pub(crate) const WORKERS_BITS: u32 = 32;
+
+/// What this node has of an instance.
+#[derive(Default)]
+pub(crate) struct Slot {
+    pub current: Option<Owned>,
+    /// What loads beside the current one, to take its place.
+    pub successor: Option<Owned>,
+    /// The file of an instance that is in no memory.
+    pub unloaded: Option<Arc<Prepared>>,
+    /// What its start waits for, or why it failed.
+    pub start: Option<Starting>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Starting {
+    /// Its file is being read.
+    Opening,
+    /// Memory that other models are about to free; since when, and when that was last checked.
+    Waiting { since: Duration, looked: Duration },
+    /// Why, and when that was.
+    Failed(String, Duration),
+}
+
+/// An instance that this node runs, and what its state machine does not know.
+pub(crate) struct Owned {
+    pub machine: Instance,
+    pub prepared: Arc<Prepared>,
+    pub sinks: BTreeMap<RequestId, Sink>,
+    /// The reasons for its placement.
+    pub why: Vec<String>,
+    pub prediction: Option<placement::Prediction>,
+    pub review: Review,
+    /// The speed of the paths to its ranks' nodes at the time when it was placed there.
+    pub links: BTreeMap<NodeId, LinkSpeed>,
+    pub rest: Rest,
+}
+
+impl Owned {
+    /// A new instance on the ranks of a plan, or one that waits for nodes, for this reason; with
+    /// what it asks for first.
+    pub(super) fn new(
+        fixed: Fixed,
+        prepared: Arc<Prepared>,
+        placed: Result<Placed, String>,
+        now: Duration,
+    ) -> (Self, Vec<Effect>) {
+        let (mut machine, why, prediction) = match placed {
+            Ok(Placed { plan, candidates, .. }) => {
+                let ranks = super::place::ranks(&plan, &candidates);
+                (Instance::new(fixed, ranks, plan.split, now), plan.why, plan.prediction)
+            }
+            Err(why) => (Instance::waiting(fixed, &why, now), Vec::new(), None),
+        };
+        let effects = machine.take_effects();
+        let (sinks, links) = (BTreeMap::new(), BTreeMap::new());
+        let (review, rest) = (Review::default(), Rest::default());
+        (Self { machine, prepared, sinks, why, prediction, review, links, rest }, effects)
+    }
+
+    /// Whether a worker has one of this instance's numbers.
+    fn has_number(&self, worker: WorkerId) -> bool {
+        self.machine.fixed().first_worker == worker >> WORKERS_BITS << WORKERS_BITS
+    }
+}
+
+impl Slot {
+    fn is_empty(&self) -> bool {
+        let (instances, unloaded) = ((&self.current, &self.successor), &self.unloaded);
+        matches!((instances, unloaded, &self.start), ((None, None), None, None))
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Table {
+    slots: BTreeMap<String, Slot>,
+    /// How many instances this daemon has made: each has worker numbers of its own.
+    made: u64,
+}
+
+impl Table {
+    /// The slot of an instance, made if there is none.
+    pub(super) fn slot(&mut self, id: &str) -> &mut Slot {
+        self.slots.entry(id.to_owned()).or_default()
+    }
+
+    /// Forgets empty slots.
+    pub(super) fn prune(&mut self) {
+        self.slots.retain(|_, slot| !slot.is_empty());
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<&Owned> {
+        self.slots.get(id)?.current.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, id: &str) -> Option<&mut Owned> {
+        self.slots.get_mut(id)?.current.as_mut()
+    }
+
+    pub(super) fn successor(&self, id: &str) -> Option<&Owned> {
+        self.slots.get(id)?.successor.as_ref()
+    }
+
+    pub(super) fn successor_mut(&mut self, id: &str) -> Option<&mut Owned> {
+        self.slots.get_mut(id)?.successor.as_mut()
+    }
+
+    pub(super) fn take_current(&mut self, id: &str) -> Option<Owned> {
+        self.slots.get_mut(id)?.current.take()
+    }
+
+    pub(super) fn take_successor(&mut self, id: &str) -> Option<Owned> {
+        self.slots.get_mut(id)?.successor.take()
+    }
+
+    pub(super) fn take_unloaded(&mut self, id: &str) -> Option<Arc<Prepared>> {
+        self.slots.get_mut(id)?.unloaded.take()
+    }
+
+    pub(super) fn take_start(&mut self, id: &str) -> Option<Starting> {
+        self.slots.get_mut(id)?.start.take()
+    }
+
+    pub(super) fn unloaded(&self, id: &str) -> Option<&Arc<Prepared>> {
+        self.slots.get(id)?.unloaded.as_ref()
+    }
+
+    pub(super) fn start(&self, id: &str) -> Option<&Starting> {
+        self.slots.get(id)?.start.as_ref()
+    }
+
+    pub(super) fn start_mut(&mut self, id: &str) -> Option<&mut Starting> {
+        self.slots.get_mut(id)?.start.as_mut()
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (&String, &Slot)> {
+        self.slots.iter()
+    }
+
+    pub(crate) fn current(&self) -> impl Iterator<Item = (&String, &Owned)> {
+        self.slots.iter().filter_map(|(id, slot)| Some((id, slot.current.as_ref()?)))
+    }
+
+    pub(super) fn current_mut(&mut self) -> impl Iterator<Item = (&String, &mut Owned)> {
+        self.slots.iter_mut().filter_map(|(id, slot)| Some((id, slot.current.as_mut()?)))
+    }
+
+    pub(super) fn successors(&self) -> impl Iterator<Item = (&String, &Owned)> {
+        self.slots.iter().filter_map(|(id, slot)| Some((id, slot.successor.as_ref()?)))
+    }
+
+    /// Everything that runs or loads.
+    pub(super) fn running(&self) -> impl Iterator<Item = (&String, &Owned)> {
+        self.current().chain(self.successors())
+    }
+
+    pub(super) fn ids(&self) -> Vec<String> {
+        self.current().map(|(id, _)| id.clone()).collect()
+    }
+
+    pub(super) fn successor_ids(&self) -> Vec<String> {
+        self.successors().map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The instance of this id or name, if this node runs it.
+    pub(super) fn find(&self, name: &str) -> Option<&String> {
+        let is_it = |id: &str, owned: &Owned| id == name || owned.machine.fixed().model == name;
+        self.current().find(|(id, owned)| is_it(id, owned)).map(|(id, _)| id)
+    }
+
+    /// The instance whose worker has this number; whether it is the current one.
+    pub(super) fn of_worker(&self, worker: WorkerId) -> Option<(&String, &Owned, bool)> {
+        let current = self.current().map(|(id, owned)| (id, owned, true));
+        let successors = self.successors().map(|(id, owned)| (id, owned, false));
+        current.chain(successors).find(|(_, owned, _)| owned.has_number(worker))
+    }
+
+    /// The file of a placed or unloaded model.
+    pub(super) fn file(&self, digest: Digest) -> Option<&Arc<ServedFile>> {
+        let running = self.running().map(|(_, owned)| &owned.prepared);
+        let unloaded = self.slots.values().filter_map(|slot| slot.unloaded.as_ref());
+        let found = running.chain(unloaded).find(|prepared| prepared.found.digest == digest)?;
+        Some(&found.file)
+    }
+
+    /// The secret and the first worker number of a new instance, or of another run of one.
+    pub(super) fn number(&mut self, ctx: &mut Context) -> (Secret, WorkerId) {
+        self.made += 1;
+        (Secret(ctx.outside.random()), self.made << WORKERS_BITS)
+    }
+
+    /// The deadline of the first instance that has one.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.running().filter_map(|(_, owned)| owned.machine.deadline()).min()
+    }
+}

@@ -1,0 +1,123 @@
+//! Joining by a code, which carries the addresses, the key's fingerprint and a secret of the node
+//! that made it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tracing::warn;
+
+use super::tell;
+use crate::core::Event;
+use crate::invite::JoinCode;
+use crate::kept::Saver;
+use crate::members::{Member, Members};
+use crate::net::{Connection, DialError, Net};
+use crate::tls::Pin;
+use crate::wire::{
+    HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, JoinKept, JoinRequest, Purpose,
+};
+use crate::{Error, NodeId, Result, frames};
+
+/// An answer to a code takes one round trip and one write to disk.
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Shows a code's secret to the node that made it; returns that node, all members, and the
+/// connection, over which this node confirms that it has saved them.
+pub(crate) async fn ask(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Members, Connection)> {
+    let listed: Vec<String> = code.addresses.iter().map(SocketAddr::to_string).collect();
+    let unreachable = |why: String| Error::Unreachable { addresses: listed.join(", "), why };
+    let pin = Pin::Fingerprint(code.fingerprint);
+    let mut connection = match net.dial(code.addresses, pin, Purpose::Join).await {
+        Ok(connection) => connection,
+        Err(DialError::Refused { reason, .. } | DialError::Version(reason)) => {
+            return Err(Error::JoinRefused(reason));
+        }
+        Err(error) => return Err(unreachable(error.to_string())),
+    };
+    let exchange = async {
+        let request = JoinRequest { secret: code.secret.to_vec(), confirms: true };
+        frames::write(&mut connection.stream, &request).await?;
+        frames::read::<JoinAnswer>(&mut connection.stream, JOIN_BYTES_MAX).await
+    };
+    let answer = timeout(ASK_TIMEOUT, exchange).await;
+    let answer =
+        answer.map_err(|_| unreachable("it accepted the call, then fell silent".into()))?;
+    match answer.map_err(|error| unreachable(error.to_string()))? {
+        JoinAnswer::Refused { reason } => Err(Error::JoinRefused(reason)),
+        JoinAnswer::Accepted(mut told) => {
+            let by = connection.peer;
+            // The address that just worked comes first.
+            for member in told.members.iter_mut().filter(|member| member.id == by) {
+                member.addresses.insert(0, connection.remote);
+            }
+            Ok((by, told, connection))
+        }
+    }
+}
+
+/// Confirms to the node that let this one in that the membership is saved; if it is not, hangs up.
+pub(crate) async fn confirm(mut connection: Connection, kept: oneshot::Receiver<()>) {
+    if kept.await.is_ok() {
+        // It may have gone, or be of a version that does not listen for that.
+        let _ = frames::write(&mut connection.stream, &JoinKept {}).await;
+    }
+}
+
+/// The other end. A stranger learns this node's version and name, no more, until its secret was
+/// right.
+pub(crate) async fn answer(
+    net: &Net,
+    saver: &Arc<Saver<Members>>,
+    inputs: &mpsc::Sender<Event>,
+    mut connection: Connection,
+) -> std::result::Result<(), DialError> {
+    let mut about = net.about();
+    about.addresses.clear();
+    connection.welcome(about).await?;
+    let request = frames::read::<JoinRequest>(&mut connection.stream, HANDSHAKE_BYTES_MAX);
+    let request = timeout(JOIN_TIMEOUT, request).await;
+    let request = request.map_err(|_| DialError::Timeout(JOIN_TIMEOUT))??;
+    let member = Member {
+        id: connection.peer,
+        name: connection.about.name.clone(),
+        addresses: connection.peer_addresses(),
+        admitted: 0,
+    };
+    // A node that cannot save the new member must not use its code up.
+    if let Err(error) = saver.clone().check_room().await {
+        warn!(%error, "a node was not let in");
+        let name = net.about().name;
+        let reason = format!("node {name} cannot save a new member; the code stays good. {error}");
+        let refused = JoinAnswer::Refused { reason };
+        return Ok(frames::write(&mut connection.stream, &refused).await?);
+    }
+    let (reply, answer) = oneshot::channel();
+    let (member, secret, from) = (member.sanitized(), request.secret, connection.remote.ip());
+    let asked = Event::JoinAsked { member, secret: secret.clone(), from, reply };
+    tell(inputs, asked).await?;
+    let (answer, is_new) = answer.await.map_err(io::Error::other)?;
+    let is_accepted = matches!(answer, JoinAnswer::Accepted(_));
+    if is_accepted {
+        // The new member may only rely on what survives a crash here.
+        saver.clone().save().await;
+    }
+    let finish = async {
+        frames::write(&mut connection.stream, &answer).await?;
+        if is_accepted && request.confirms {
+            frames::read::<JoinKept>(&mut connection.stream, HANDSHAKE_BYTES_MAX).await?;
+        }
+        Ok::<(), DialError>(())
+    };
+    let finished = timeout(JOIN_TIMEOUT, finish).await;
+    let finished = finished.unwrap_or(Err(DialError::Timeout(JOIN_TIMEOUT)));
+    // A member that joins once more stays one, whatever comes of that.
+    if is_accepted && is_new && finished.is_err() {
+        tell(inputs, Event::JoinLost { peer: connection.peer, secret }).await?;
+    }
+    finished
+}

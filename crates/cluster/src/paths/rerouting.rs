@@ -1,0 +1,68 @@
+//! What a node does about a member whose connection falls silent: it tries the member's other
+//! addresses. If the daemon answers there, the path of the connection is cut, and the connection is
+//! made anew over the other path, long before silence counts as a loss. A frozen daemon answers
+//! nowhere.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tracing::info;
+
+use super::Paths;
+use super::ways::Depth;
+use crate::NodeId;
+use crate::core::Context;
+
+/// A daemon that takes longer to answer may have been frozen until now, and proves nothing.
+const ANSWER_MAX: Duration = Duration::from_millis(300);
+/// Between two attempts at the other addresses of a silent member.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Tries the other addresses of silent members.
+pub(crate) fn look_elsewhere(ctx: &mut Context) {
+    let now = ctx.now();
+    for peer in ctx.membership.quiet(now) {
+        let addresses = ctx.addresses_of(peer);
+        let Some(used) = ctx.conn(peer).map(|conn| conn.path.theirs) else { continue };
+        let Some(view) = ctx.views.get_mut(&peer) else { continue };
+        if view.looked_elsewhere.is_some_and(|at| now < at + LOOK_EVERY) {
+            continue;
+        }
+        view.looked_elsewhere = Some(now);
+        for address in addresses.into_iter().filter(|address| address.ip() != used) {
+            ctx.outside.measure_way(peer, address, Depth::Look);
+        }
+    }
+}
+
+impl Paths {
+    /// A member's daemon has answered at one of its addresses; whether its connection should be
+    /// made anew there.
+    pub(crate) fn answered_at(
+        &mut self,
+        ctx: &mut Context,
+        peer: NodeId,
+        address: SocketAddr,
+    ) -> bool {
+        let (me, now) = (ctx.me, ctx.now());
+        let looked = ctx.views.get(&peer).and_then(|view| view.looked_elsewhere);
+        let is_prompt = looked.is_some_and(|at| now.saturating_sub(at) <= ANSWER_MAX);
+        let Some(used) = ctx.conn(peer).map(|conn| conn.path.theirs) else { return false };
+        if !is_prompt || address.ip() == used || !ctx.membership.quiet(now).contains(&peer) {
+            return false;
+        }
+        let name = ctx.name_of(peer);
+        info!(name, cut = %used, %address, "the way to a member is cut; it answers at another one");
+        let cut = ctx.addresses_of(peer).into_iter().filter(|address| address.ip() == used);
+        for address in cut {
+            self.ways.measured(peer, address, None, now);
+        }
+        // The peer finds the same out, perhaps later than the next epoch begins.
+        let report = ctx.views.get_mut(&peer).and_then(|view| view.report.as_mut());
+        let its = report.into_iter().flat_map(|report| &mut report.edges);
+        its.filter(|edge| edge.peer == me && edge.local == used)
+            .for_each(|edge| edge.is_up = false);
+        self.has_news = true;
+        true
+    }
+}

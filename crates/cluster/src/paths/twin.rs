@@ -1,0 +1,67 @@
+//! Another machine with this node's identity, as clones of one image have it. Both announce the
+//! same id. A call to the other one proves that it has the key too.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::Paths;
+use super::ways::Depth;
+use crate::Error;
+use crate::core::Context;
+
+/// Any machine can announce this node's id, and each such address is called.
+const CALL_EVERY: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+pub(super) struct Twin {
+    called: Option<Duration>,
+    /// The address that has answered with this node's key.
+    at: Option<SocketAddr>,
+}
+
+impl Twin {
+    fn call(&mut self, ctx: &mut Context, address: SocketAddr) {
+        let now = ctx.now();
+        if self.called.is_none_or(|called| now >= called + CALL_EVERY) {
+            self.called = Some(now);
+            ctx.outside.measure_way(ctx.me, address, Depth::Look);
+        }
+    }
+}
+
+impl Paths {
+    /// A machine announces this node's id at these addresses.
+    pub(crate) fn sighted_myself(&mut self, ctx: &mut Context, addresses: &[SocketAddr]) {
+        let mine = ctx.outside.addresses();
+        let is_mine = |address: &SocketAddr| mine.iter().any(|own| own.ip() == address.ip());
+        if let Some(other) = addresses.iter().find(|address| !is_mine(address)) {
+            self.twin.call(ctx, *other);
+        }
+    }
+
+    /// Calls the twin again, if there is one.
+    pub(crate) fn look_at_twin(&mut self, ctx: &mut Context) {
+        if let Some(at) = self.twin.at {
+            self.twin.call(ctx, at);
+        }
+    }
+
+    /// Another process has answered with this node's key, or none has.
+    pub(crate) fn twin_answered(&mut self, ctx: &mut Context, address: SocketAddr, is_there: bool) {
+        let at = is_there.then_some(address);
+        if self.twin.at != at {
+            self.twin.at = at;
+            ctx.changed();
+            if let Some(notice) = self.twin_notice(ctx) {
+                warn!("{notice}");
+            }
+        }
+    }
+
+    pub(crate) fn twin_notice(&self, ctx: &Context) -> Option<String> {
+        let data_dir = ctx.config.data_dir.clone();
+        self.twin.at.map(|address| Error::Twin { address, data_dir }.to_string())
+    }
+}

@@ -1,0 +1,486 @@
+//! The requests of this node's clients, from their arrival to their end.
+//!
+//! A request runs on the node that owns its instance, which may be this one. A [`Stream`] keeps what
+//! the request needs to go on elsewhere: the prompt, the options, and the tokens that the client
+//! has. So the end of an epoch, or the loss of an owner, is a pause in the stream: the rest is
+//! computed again from there, and is what would have followed.
+
+mod waiting;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use protocol::{FailureKind, FinishReason, RequestId};
+use tokio::sync::mpsc;
+use tracing::info;
+
+use crate::core::{Context, Events};
+use crate::instances::{Host, Instances, Sink, load, status};
+use crate::membership::ConnId;
+use crate::peers::{conn_to_owner, way_round};
+use crate::wire::Message;
+use crate::{Error, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, Result};
+
+/// A request that was lost more often without a token in between is given up: it may itself be what
+/// kills the workers.
+const FRUITLESS_MAX: u32 = 5;
+/// Longer each time: an owner that has just lost an instance is believed by the others to have it
+/// until its next heartbeat.
+const FRUITLESS_PAUSE: Duration = Duration::from_millis(250);
+/// How long a request waits while no node that can be reached has the model's file.
+const HOMELESS_MAX: Duration = Duration::from_secs(10);
+/// How long it waits for an owner that this node does not reach, though others may.
+const OWNERLESS_MAX: Duration = Duration::from_secs(30);
+/// A request takes one node between its client's and the owner.
+const RELAYS_MAX: u32 = 1;
+/// How often a client whose request runs nowhere is told so.
+const REMINDER: Duration = Duration::from_secs(2);
+
+/// A request of a client of this node.
+pub(crate) struct Stream {
+    instance: String,
+    model: String,
+    /// With the tokens that the client has.
+    request: GenerateRequest,
+    audience: Audience,
+    /// How many more nodes may pass it on.
+    relays: u32,
+    place: Place,
+    /// How often it was lost since its last token.
+    fruitless: u32,
+    asked: Duration,
+    first_token: Option<Duration>,
+    /// Of the prompt, when it first ran.
+    cached_tokens: usize,
+    was_lost: bool,
+}
+
+/// Who hears what comes of a request.
+enum Audience {
+    Client(mpsc::UnboundedSender<GenerateEvent>),
+    /// The client is one of a node that does not reach the owner.
+    Peer {
+        conn: ConnId,
+        stream: u64,
+    },
+}
+
+/// Where a request runs, or waits to run.
+enum Place {
+    Here {
+        request: RequestId,
+    },
+    Peer {
+        conn: ConnId,
+    },
+    /// Nowhere, for this reason.
+    Lost {
+        reason: String,
+        since: Duration,
+        told: Duration,
+    },
+}
+
+#[derive(Default)]
+pub(crate) struct Requests {
+    streams: BTreeMap<u64, Stream>,
+    last: u64,
+    /// Requests of this node's clients that have just failed, for the journal: the instance, why.
+    pub failures: Vec<(String, String)>,
+}
+
+/// What requests are handed to.
+pub(crate) struct Below<'a> {
+    pub instances: &'a mut Instances,
+    pub host: &'a mut Host,
+}
+
+impl Requests {
+    /// Asks an instance, wherever it is.
+    ///
+    /// The channel is unbounded, but its content is not: at most one event a token, and the context
+    /// limits the tokens.
+    pub(crate) fn generate(
+        &mut self,
+        below: &mut Below<'_>,
+        name: &str,
+        request: GenerateRequest,
+    ) -> Result<Events> {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let audience = Audience::Client(events.clone());
+        let stream = self.begin(below, name, request, audience, RELAYS_MAX)?;
+        below.host.ctx.outside.watch_client(stream, events);
+        Ok(receiver)
+    }
+
+    /// A client of another node asks: an instance of this node; or one that this node owns and has
+    /// to load first; or, if `relays` is not 0, one whose owner that node does not reach.
+    pub(crate) fn generate_for(
+        &mut self,
+        below: &mut Below<'_>,
+        (conn, stream): (ConnId, u64),
+        name: &str,
+        request: GenerateRequest,
+        relays: u32,
+    ) {
+        let audience = Audience::Peer { conn, stream };
+        let ctx = &below.host.ctx;
+        let outcome = match below.instances.find(name) {
+            Some(id) => {
+                let sink = Sink::Peer { conn, stream };
+                below.instances.submit(below.host, &id, request, sink).map(drop)
+            }
+            None if ctx.is_mine(name) => self.begin(below, name, request, audience, 0).map(drop),
+            None if relays > 0 => self.begin(below, name, request, audience, relays - 1).map(drop),
+            None => Err(runs_no_more(ctx, name)),
+        };
+        if let Err(error) = outcome {
+            let kind = match error {
+                Error::QueueFull { .. } => FailureKind::Busy,
+                Error::Unusable(_) => FailureKind::Invalid,
+                _ => FailureKind::Lost,
+            };
+            let event = GenerateEvent::Failed { kind, reason: error.to_string() };
+            below.host.ctx.send(conn, Message::Generated { stream, event, let_go: false });
+        }
+    }
+
+    fn begin(
+        &mut self,
+        below: &mut Below<'_>,
+        name: &str,
+        request: GenerateRequest,
+        audience: Audience,
+        relays: u32,
+    ) -> Result<u64> {
+        let Some((entry, wanted)) = below.host.ctx.desired.find(name) else {
+            return Err(status::not_served(below.instances, below.host, name));
+        };
+        let (instance, model) = (wanted.id.clone(), entry.name.clone());
+        self.last += 1;
+        let stream = self.last;
+        let now = below.host.ctx.now();
+        let placed = place(below, stream, &instance, &request, relays)?;
+        let is_placed = placed.is_some();
+        let reason = match is_placed {
+            true => String::new(),
+            false => status::why_nowhere(below.instances, below.host, &instance),
+        };
+        let place = placed.unwrap_or(Place::Lost { reason: reason.clone(), since: now, told: now });
+        let new = Stream {
+            instance,
+            model,
+            request,
+            audience,
+            relays,
+            place,
+            fruitless: 0,
+            asked: now,
+            first_token: None,
+            cached_tokens: 0,
+            was_lost: false,
+        };
+        self.streams.insert(stream, new);
+        if !is_placed {
+            self.tell(&mut below.host.ctx, stream, GenerateEvent::Waiting { reason });
+        }
+        Ok(stream)
+    }
+
+    /// Passes an event to the client, or to its node. The stream of a client that has left notices
+    /// that by itself.
+    fn tell(&mut self, ctx: &mut Context, stream: u64, event: GenerateEvent) {
+        let Some(found) = self.streams.get(&stream) else { return };
+        match &found.audience {
+            Audience::Client(events) => {
+                // What the client did wrong, and what it may ask again, is no failure of this node.
+                if let GenerateEvent::Failed { kind: FailureKind::Lost, reason } = &event {
+                    self.failures.push((found.instance.clone(), reason.clone()));
+                }
+                // A client that has left needs no answer.
+                let _ = events.send(event);
+            }
+            Audience::Peer { conn, stream } => {
+                let (conn, stream) = (*conn, *stream);
+                ctx.send(conn, Message::Generated { stream, event, let_go: false });
+            }
+        }
+    }
+
+    /// An instance answers a request of this node.
+    pub(crate) fn answered(&mut self, ctx: &mut Context, stream: u64, event: GenerateEvent) {
+        let now = ctx.now();
+        let Some(found) = self.streams.get_mut(&stream) else { return };
+        let event = match event {
+            GenerateEvent::Tokens(tokens) => {
+                found.request.answered.extend(tokens.iter().map(|answer| answer.token));
+                found.first_token.get_or_insert(now);
+                found.fruitless = 0;
+                GenerateEvent::Tokens(tokens)
+            }
+            // A queue that is full now has room for the requests that were in it before.
+            GenerateEvent::Failed { kind, reason }
+                if kind == FailureKind::Lost || (kind == FailureKind::Busy && found.was_lost) =>
+            {
+                found.fruitless += u32::from(kind == FailureKind::Lost);
+                return self.interrupted(ctx, stream, reason);
+            }
+            // Only the first run knows what was cached: a later one finds what that one left.
+            GenerateEvent::Began(_) if found.was_lost => return,
+            GenerateEvent::Began(began) => {
+                found.cached_tokens = began.cached_tokens;
+                GenerateEvent::Began(began)
+            }
+            GenerateEvent::Done(done) => GenerateEvent::Done(found.account(done, now)),
+            event => event,
+        };
+        let is_last = matches!(event, GenerateEvent::Done(_) | GenerateEvent::Failed { .. });
+        self.tell(ctx, stream, event);
+        if is_last {
+            self.streams.remove(&stream);
+        }
+    }
+
+    /// A request runs nowhere for now. An owner that lets it go does not blame the request.
+    pub(crate) fn interrupted(&mut self, ctx: &mut Context, stream: u64, reason: String) {
+        let now = ctx.now();
+        let Some(found) = self.streams.get_mut(&stream) else { return };
+        info!(stream, reason, "a request was interrupted");
+        found.was_lost = true;
+        found.place = Place::Lost { reason: reason.clone(), since: now, told: now };
+        ctx.changed();
+        self.tell(ctx, stream, GenerateEvent::Waiting { reason });
+    }
+
+    /// An instance of a peer answers; `let_go`: its owner ends or moves it.
+    pub(crate) fn generated(
+        &mut self,
+        ctx: &mut Context,
+        (conn, stream): (ConnId, u64),
+        event: GenerateEvent,
+        let_go: bool,
+    ) {
+        let place = self.streams.get(&stream).map(|stream| &stream.place);
+        if !matches!(place, Some(Place::Peer { conn: at }) if *at == conn) {
+            return;
+        }
+        match event {
+            GenerateEvent::Failed { reason, .. } if let_go => self.interrupted(ctx, stream, reason),
+            event => self.answered(ctx, stream, event),
+        }
+    }
+
+    /// A client has left.
+    pub(crate) fn abandoned(&mut self, below: &mut Below<'_>, stream: u64) {
+        let Some(Stream { instance, place, .. }) = self.streams.remove(&stream) else { return };
+        match place {
+            Place::Here { request } => below.instances.cancel(below.host, &instance, request),
+            Place::Peer { conn } => {
+                below.host.ctx.send(conn, Message::CancelGenerate { stream });
+            }
+            Place::Lost { .. } => {}
+        }
+    }
+
+    /// A connection is gone, and with it the requests that went over it, which are not to blame.
+    pub(crate) fn lose(&mut self, ctx: &mut Context, conn: ConnId, reason: &str) {
+        let over = |stream: &Stream| matches!(stream.place, Place::Peer { conn: at } if at == conn);
+        let lost = self.streams.iter().filter(|(_, stream)| over(stream));
+        for stream in lost.map(|(stream, _)| *stream).collect::<Vec<_>>() {
+            self.interrupted(ctx, stream, reason.to_owned());
+        }
+    }
+
+    /// Ends the requests of other nodes' clients that match.
+    pub(crate) fn cancel_for(
+        &mut self,
+        below: &mut Below<'_>,
+        is_it: impl Fn(ConnId, u64) -> bool,
+    ) {
+        below.instances.cancel_for(below.host, &is_it);
+        let relayed = self.streams.iter().filter(|(_, found)| match found.audience {
+            Audience::Peer { conn, stream } => is_it(conn, stream),
+            Audience::Client(_) => false,
+        });
+        for stream in relayed.map(|(stream, _)| *stream).collect::<Vec<_>>() {
+            self.abandoned(below, stream);
+        }
+    }
+
+    /// Lets interrupted requests go on, as soon as a node can take them.
+    pub(crate) fn resume(&mut self, below: &mut Below<'_>) {
+        let is_lost = |stream: &Stream| matches!(stream.place, Place::Lost { .. });
+        let lost = self.streams.iter().filter(|(_, stream)| is_lost(stream));
+        for stream in lost.map(|(stream, _)| *stream).collect::<Vec<_>>() {
+            if let Some(event) = self.resume_one(below, stream) {
+                below.host.ctx.changed();
+                self.tell(&mut below.host.ctx, stream, event);
+                self.streams.remove(&stream);
+            }
+        }
+    }
+
+    /// Tries to let a request go on; returns the last event, if it cannot.
+    fn resume_one(&mut self, below: &mut Below<'_>, stream: u64) -> Option<GenerateEvent> {
+        let Below { instances, host } = below;
+        let now = host.ctx.now();
+        let found = self.streams.get(&stream)?;
+        let Place::Lost { reason, since, .. } = &found.place else { return None };
+        let (since, id) = (*since, &found.instance);
+        let ended = |kind, reason| Some(GenerateEvent::Failed { kind, reason });
+        let failed = |reason| ended(FailureKind::Lost, reason);
+        let Some((entry, wanted)) = host.ctx.desired.find(id) else {
+            return failed(format!("{} was stopped, or is served anew", found.model));
+        };
+        if found.request.is_answered(wanted.spec.context_tokens.unwrap_or(usize::MAX)) {
+            return Some(GenerateEvent::Done(found.answered_in_full(now)));
+        }
+        let state = match instances.table.get(id) {
+            Some(owned) => owned.machine.state(),
+            None => status::reported(host, &instances.table, entry, wanted).state,
+        };
+        let has_heir = host.files.has_heir(&host.ctx, wanted);
+        let limit = if has_heir { OWNERLESS_MAX } else { HOMELESS_MAX };
+        let is_over = now.saturating_sub(since) >= limit;
+        match state {
+            InstanceState::Failed { reason } => return failed(reason),
+            InstanceState::Recovering { reason } if is_over => {
+                let model = entry.name.clone();
+                return ended(FailureKind::Away, Error::Away { model, reason }.to_string());
+            }
+            _ if found.fruitless > FRUITLESS_MAX => {
+                let times = found.fruitless;
+                return failed(format!(
+                    "{reason}. The request was lost {times} times in a row without a token, and \
+                     may itself be what ends the workers. If others fail as well, look at sinew \
+                     events, then ask again"
+                ));
+            }
+            _ => {}
+        }
+        let pause = FRUITLESS_PAUSE * found.fruitless.saturating_sub(1);
+        if now.saturating_sub(since) < pause {
+            return None;
+        }
+        let placed = match place(below, stream, id, &found.request, found.relays) {
+            Err(Error::QueueFull { .. }) => None,
+            Err(error) => return failed(error.to_string()),
+            Ok(placed) => placed,
+        };
+        let why = status::why_nowhere(below.instances, below.host, id);
+        let found = self.streams.get_mut(&stream)?;
+        match (placed, &mut found.place) {
+            (Some(place), was) => *was = place,
+            (None, Place::Lost { told, .. }) if now.saturating_sub(*told) >= REMINDER => {
+                *told = now;
+                self.tell(&mut below.host.ctx, stream, GenerateEvent::Waiting { reason: why });
+            }
+            (None, _) => {}
+        }
+        None
+    }
+
+    /// This node shuts down, and with it the streams of its clients.
+    pub(crate) fn end_all(&mut self, ctx: &mut Context) {
+        for stream in self.streams.keys().copied().collect::<Vec<_>>() {
+            let (kind, reason) = (FailureKind::Lost, "this node was shut down".to_owned());
+            self.tell(ctx, stream, GenerateEvent::Failed { kind, reason });
+        }
+        self.streams.clear();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Stream> {
+        self.streams.values()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+}
+
+/// Hands a request to the instance's owner, through another node if need be; `None` if it cannot be
+/// reached.
+fn place(
+    below: &mut Below<'_>,
+    stream: u64,
+    id: &str,
+    request: &GenerateRequest,
+    relays: u32,
+) -> Result<Option<Place>> {
+    let Below { instances, host } = below;
+    if instances.table.get(id).is_some() {
+        let request = instances.submit(host, id, request.clone(), Sink::Here(stream))?;
+        return Ok(Some(Place::Here { request }));
+    }
+    let Some((entry, wanted)) = host.ctx.desired.find(id) else {
+        return Err(status::not_served(instances, host, id));
+    };
+    let owner = entry.owner();
+    if owner == host.ctx.me {
+        load(instances, &mut host.ctx, id, request.keep_alive);
+        return Ok(None);
+    }
+    let (conn, relays) = match host.ctx.membership.conn(owner) {
+        Some(_) => (conn_to_owner(&host.ctx, entry, wanted), 0),
+        None if relays > 0 => (way_round(&host.ctx, owner), relays),
+        None => (None, relays),
+    };
+    let Some(conn) = conn else { return Ok(None) };
+    let (name, request) = (id.to_owned(), request.clone());
+    host.ctx.send(conn, Message::Generate { stream, name, request, relays });
+    Ok(Some(Place::Peer { conn }))
+}
+
+/// To a node that still believes that this one runs an instance.
+fn runs_no_more(ctx: &Context, id: &str) -> Error {
+    let model = ctx.desired.find(id).map_or("the model", |(entry, _)| &entry.name).to_owned();
+    Error::Away { model, reason: format!("node {} does not run it", ctx.config.name) }
+}
+
+impl Stream {
+    /// Since when a client waits for the first token, and of which instance.
+    pub(crate) fn waits_since(&self) -> Option<(Duration, &str)> {
+        let waits = matches!(self.audience, Audience::Client(_)) && self.first_token.is_none();
+        (waits && self.request.answered.is_empty()).then_some((self.asked, &self.instance))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_of_a_client(&self) -> bool {
+        matches!(self.audience, Audience::Client(_))
+    }
+
+    /// The account of a request that ran in several pieces is this node's own.
+    fn account(&self, done: GenerateDone, now: Duration) -> GenerateDone {
+        if !self.was_lost {
+            return done;
+        }
+        let first_token = self.first_token.unwrap_or(now);
+        let (prefill, decode) = (first_token - self.asked, now - first_token);
+        let cached_tokens = self.cached_tokens;
+        let (queue, waits) = Default::default();
+        GenerateDone { cached_tokens, queue, prefill, decode, waits, ..done }
+    }
+
+    /// It was lost between its last token and its end.
+    fn answered_in_full(&self, now: Duration) -> GenerateDone {
+        let done = GenerateDone {
+            reason: FinishReason::Length,
+            prompt_tokens: self.request.prompt.len(),
+            generated_tokens: self.request.answered.len(),
+            cached_tokens: 0,
+            queue: Duration::ZERO,
+            prefill: Duration::ZERO,
+            decode: Duration::ZERO,
+            waits: Vec::new(),
+            embedding: None,
+        };
+        self.account(done, now)
+    }
+}

@@ -1,0 +1,213 @@
+//! The tests: which worlds are made, and what each must hold to.
+
+use std::ops::Range;
+
+use super::faults::Mode;
+use super::*;
+
+/// Seeds of each test in an ordinary run.
+const SEEDS: u64 = 500;
+/// How long there are faults.
+const TROUBLE_MS: u64 = 25_000;
+/// Back-off (20 s), a circuit that opens again (30 s), orphans (30 s), and what comes after.
+const WHOLE_MAX_MS: u64 = 90_000;
+
+/// The seeds of this run, and how many worlds each test makes of them.
+fn seeds() -> Range<u64> {
+    let Ok(asked) = std::env::var("SEEDS") else { return 0..SEEDS };
+    let number = |text: &str| text.parse().expect("SEEDS is a number, or two as in 5..7");
+    match asked.split_once("..") {
+        Some((first, end)) => number(first)..number(end),
+        None => 0..number(&asked),
+    }
+}
+
+#[test]
+fn nothing_wrong_happens_whatever_fails() {
+    let model = clients::model();
+    let mut total = checks::Checks::default();
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Safety);
+        world.run(TROUBLE_MS);
+        total.add(&world.checks);
+    }
+    println!("safety, seeds {:?}: {total:?}", seeds());
+    assert!(total.answered > 0 && total.resumed > 0, "there was nothing to see: {total:?}");
+}
+
+/// A node that is lost costs no stream but those of its own clients, and neither does a second one
+/// that is lost meanwhile, as long as one is left that has the file.
+#[test]
+fn losing_nodes_costs_no_stream_elsewhere() {
+    let model = clients::model();
+    let mut total = checks::Checks::default();
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Losses(2));
+        world.everybody_has_all_files();
+        world.run(TROUBLE_MS);
+        assert_eq!(world.checks.failures(), 0, "seed {seed}: {:?}", world.checks);
+        total.add(&world.checks);
+    }
+    println!("losses, seeds {:?}: {total:?}", seeds());
+    assert!(total.answered > 0 && total.resumed > 0, "there was nothing to see: {total:?}");
+}
+
+/// A daemon that is started again at once finds its instances' other ranks as it left them.
+#[test]
+fn a_restarted_owner_has_only_its_own_rank_to_load() {
+    let model = clients::model();
+    let mut restarted = 0;
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Losses(0));
+        world.everybody_has_all_files();
+        world.run(8000);
+        let node = world.random.usize(world.nodes());
+        let (loads, mine) = (world.checks.loads, world.ranks_on(node));
+        let owns = world.machines[node]
+            .daemon
+            .as_ref()
+            .is_some_and(|d| d.instances.table.current().next().is_some());
+        world.crash(node, true);
+        world.start(node);
+        world.run(20_000);
+        assert_eq!(world.checks.loads - loads, mine, "seed {seed}: n{node} is restarted");
+        assert_eq!(world.checks.failures(), 0, "seed {seed}: {:?}", world.checks);
+        restarted += u64::from(owns);
+    }
+    println!("restarts, seeds {:?}: {restarted} of owners", seeds());
+    assert!(restarted > 0, "there was nothing to see");
+}
+
+/// Nothing passes from one node to another, for good. The two do without each other, and nothing is
+/// taken over again and again; where a link comes and goes each second, nobody is lost at all.
+#[test]
+fn one_way_loss_and_flapping_links_move_nothing_twice() {
+    let model = clients::model();
+    let mut total = checks::Checks::default();
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Cut);
+        world.everybody_has_all_files();
+        world.run(3000);
+        let (from, to) = (world.random.usize(world.nodes()), world.random.usize(world.nodes()));
+        let is_flapping = world.random.bool();
+        let claims = world.claims();
+        for second in (3..31).step_by(2) {
+            let end = if is_flapping { second + 1 } else { second + 2 };
+            world.network.cut(from, to, second * 1000 * MS..end * 1000 * MS);
+            world.run((second + 2) * 1000);
+        }
+        let moved = world.claims() - claims;
+        let most = if is_flapping { 0 } else { 2 };
+        assert!(moved <= most, "seed {seed}: {moved} takeovers");
+        // Whoever does not reach an owner has another node ask for it.
+        let now = world.now;
+        world.network.cut(from, to, now..now + 120_000 * MS);
+        world.heal_nothing();
+        world.everybody_asks(33_000);
+        total.add(&world.checks);
+    }
+    println!("one way, seeds {:?}: {total:?}", seeds());
+}
+
+/// Whoever asks for a model that is always about to be loaded is told so in the end.
+#[test]
+fn a_load_that_never_ends_is_not_waited_for_without_end() {
+    let model = clients::model();
+    let mut world = World::new(0, &model, Mode::Cut);
+    world.everybody_has_all_files();
+    world.faults.never_loaded = true;
+    let minutes = |minutes: u64| minutes * 60_000;
+    let is_told = |world: &World| format!("{:?}", world.checks).contains("was not loaded within");
+    world.run(minutes(30));
+    assert!(!is_told(&world), "{:?}", world.checks);
+    world.run(minutes(31));
+    assert!(is_told(&world), "{:?}", world.checks);
+}
+
+/// One node after the other is to be empty, and becomes so without an answer that fails.
+#[test]
+fn drained_nodes_become_empty_and_cost_no_stream() {
+    let model = clients::model();
+    let (mut total, mut emptied) = (checks::Checks::default(), 0);
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Losses(0));
+        world.everybody_has_all_files();
+        world.run(8000);
+        for turn in 1..=3 {
+            let node = world.random.usize(world.nodes());
+            let by = world.random.usize(world.nodes());
+            let was_empty = world.is_empty(node);
+            world.drain(by, node, true);
+            world.run(8000 + turn * 20_000 - 5000);
+            assert!(world.is_empty(node), "seed {seed}: n{node} is not empty");
+            world.drain(by, node, false);
+            world.run(8000 + turn * 20_000);
+            emptied += u64::from(!was_empty);
+        }
+        assert_eq!(world.checks.failures(), 0, "seed {seed}: {:?}", world.checks);
+        total.add(&world.checks);
+    }
+    println!("drains, seeds {:?}: {emptied} nodes, {total:?}", seeds());
+    assert!(emptied > 0, "there was nothing to see: {total:?}");
+}
+
+/// Models that rest are loaded by whoever asks, at any node, for the next request or after a
+/// restart of any node; it costs no stream, no model is loaded by two nodes, and what nobody asks
+/// for ends in nobody's memory and stays so over a restart of all.
+#[test]
+fn resting_models_are_loaded_by_requests_and_cost_no_stream() {
+    let model = clients::model();
+    let mut total = checks::Checks::default();
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Resting);
+        world.everybody_has_all_files();
+        for second in 1..=20 {
+            world.run(second * 1000);
+            world.count_unloads();
+            if second % 5 == 0 {
+                let node = world.random.usize(world.nodes());
+                world.crash(node, true);
+                world.start(node);
+            }
+        }
+        world.heal_nothing();
+        world.run(40_000);
+        assert_eq!(world.checks.failures(), 0, "seed {seed}: {:?}", world.checks);
+        for node in world.nodes() {
+            world.crash(node, true);
+            world.start(node);
+        }
+        let loads = world.checks.loads;
+        world.run(45_000);
+        assert_eq!(world.checks.loads, loads, "seed {seed}: loaded for nobody");
+        world.is_whole().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        world.everybody_asks(45_000);
+        total.add(&world.checks);
+        assert!(world.checks.loads > loads, "seed {seed}: nothing was loaded for anybody");
+    }
+    println!("resting, seeds {:?}: {total:?}", seeds());
+    assert!(total.unloads > 0 && total.answered > 0, "there was nothing to see: {total:?}");
+}
+
+#[test]
+fn everything_works_again_once_faults_end() {
+    let model = clients::model();
+    let mut total = checks::Checks::default();
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Liveness);
+        world.run(TROUBLE_MS);
+        world.heal();
+        let mut until_ms = TROUBLE_MS + 1000;
+        world.run(until_ms);
+        while let Err(why) = world.is_whole() {
+            assert!(until_ms < TROUBLE_MS + WHOLE_MAX_MS, "seed {seed}: {why}");
+            until_ms += 1000;
+            world.run(until_ms);
+        }
+        world.checks.whole_after_ms_max = until_ms - TROUBLE_MS;
+        world.everybody_asks(until_ms);
+        total.add(&world.checks);
+    }
+    println!("liveness, seeds {:?}: {total:?}", seeds());
+    assert!(total.answered > 0 && total.resumed > 0, "there was nothing to see: {total:?}");
+}
