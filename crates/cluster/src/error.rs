@@ -46,7 +46,7 @@ pub enum Error {
     #[error("the worker command is empty; it must name a program")]
     NoWorkerCommand,
     #[error("this is not a join code: {0}. Copy the whole code again")]
-    Code(#[from] crate::invite::CodeError),
+    Code(#[from] CodeError),
     #[error(
         "no node answered at {addresses}: {why}. Check that the inviting machine is on, that both \
          are on one network, that no firewall blocks the port, and that it is the one at which \
@@ -147,3 +147,14 @@ fn directory(file: &Path) -> Display<'_> {
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a text is not a join code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CodeError {
+    #[error("it does not start with \"sinew-\"")]
+    Prefix,
+    #[error("a character is wrong, missing or too many")]
+    Typo,
+    #[error("it was made by a newer version of sinew")]
+    Version,
+}

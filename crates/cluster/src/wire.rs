@@ -166,7 +166,7 @@ pub(crate) struct PairAsk {
 pub(crate) enum PairNews {
     Waiting,
     /// A person has typed a number.
-    Answer(crate::pake::Answer),
+    Answer(crate::admission::pake::Answer),
     Refused {
         reason: String,
     },

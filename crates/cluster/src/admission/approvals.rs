@@ -7,17 +7,22 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{Admission, Decision};
-use crate::core::{Context, Reply};
+use crate::admission::pake::Number;
+use crate::admission::waiting::{REQUESTS_MAX, Requests, choose};
+use crate::context::{Context, Reply};
 use crate::members::clean_name;
 use crate::membership::ConnId;
-use crate::pairing::{REQUESTS_MAX, Requests, choose};
-use crate::pake::Number;
 use crate::wire::Message;
-use crate::{Error, NodeId, PairRequest, Paired, Pairing, Result};
+use crate::{Error, NodeId, PairRequest, Paired, Result};
 
 /// The member that was asked proves the number with the machine that asks, and writes to its disk.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// What a person decides about a request.
+pub(crate) enum Decision {
+    Number { number: Number, decider: Decider },
+    Refused,
+}
 
 /// Who hears what came of a number.
 pub(crate) enum Decider {
@@ -56,14 +61,14 @@ enum Waits {
 }
 
 #[derive(Default)]
-pub(super) struct Approvals {
+pub(crate) struct Approvals {
     /// The machines that ask this node.
     pub waiting: Requests<oneshot::Sender<Decision>>,
     passed: BTreeMap<u64, Passed>,
     calls: u64,
 }
 
-impl Admission {
+impl Approvals {
     /// Lets in who shows this number.
     pub(crate) fn accept(
         &mut self,
@@ -89,8 +94,8 @@ impl Admission {
 
     fn accept_here(&mut self, ctx: &mut Context, number: Number, node: NodeId, decider: Decider) {
         let now = ctx.now();
-        let taken = self.approvals.waiting.wrong.check(now);
-        match taken.and_then(|()| self.approvals.waiting.take(node, now)) {
+        let taken = self.waiting.wrong.check(now);
+        match taken.and_then(|()| self.waiting.take(node, now)) {
             Err(error) => decider.answer(ctx, Err(error)),
             Ok(waiting) => {
                 let name = waiting.member.name;
@@ -117,7 +122,7 @@ impl Admission {
 
     fn refuse_here(&mut self, ctx: &Context, node: NodeId) -> Result<()> {
         let now = ctx.now();
-        let waiting = self.approvals.waiting.take(node, now)?;
+        let waiting = self.waiting.take(node, now)?;
         // One that has hung up hears nothing.
         let _ = waiting.decide.send(Decision::Refused);
         Ok(())
@@ -140,14 +145,8 @@ impl Admission {
 
     /// Who asks here.
     pub(crate) fn own_requests(&self, ctx: &Context) -> Vec<PairRequest> {
-        let all = self.approvals.waiting.list(ctx.now());
+        let all = self.waiting.list(ctx.now());
         all.into_iter().map(|one| PairRequest { at: ctx.config.name.clone(), ..one }).collect()
-    }
-
-    /// Who asks to be let in, and what this node has asked.
-    pub(crate) fn pairing(&self, ctx: &Context) -> Pairing {
-        let requests = self.requests(ctx).into_iter().map(|(one, _)| one).collect();
-        Pairing { asking: self.own.shown(ctx), requests }
     }
 
     /// What a person should know of those who ask.
@@ -170,10 +169,10 @@ impl Admission {
         number: Option<String>,
         reply: Waits,
     ) {
-        self.approvals.calls += 1;
-        let (call, until) = (self.approvals.calls, ctx.now() + ANSWER_MAX);
+        self.calls += 1;
+        let (call, until) = (self.calls, ctx.now() + ANSWER_MAX);
         ctx.send_to(to, Message::Decide { call, node: request.id, number });
-        self.approvals.passed.insert(call, Passed { to, until, request, reply });
+        self.passed.insert(call, Passed { to, until, request, reply });
     }
 
     /// A person at a member has decided about somebody who asks here.
@@ -205,10 +204,10 @@ impl Admission {
         call: u64,
         outcome: std::result::Result<Option<Paired>, String>,
     ) {
-        if self.approvals.passed.get(&call).is_none_or(|passed| passed.to != by) {
+        if self.passed.get(&call).is_none_or(|passed| passed.to != by) {
             return;
         }
-        let Some(Passed { request, reply, .. }) = self.approvals.passed.remove(&call) else {
+        let Some(Passed { request, reply, .. }) = self.passed.remove(&call) else {
             return;
         };
         match (reply, outcome) {
@@ -223,12 +222,12 @@ impl Admission {
     }
 
     /// Nobody waits for what a lost member, or one that says nothing, would have answered.
-    pub(crate) fn let_go_of_decisions(&mut self, ctx: &Context, lost: Option<NodeId>) {
+    pub(crate) fn let_go(&mut self, ctx: &Context, lost: Option<NodeId>) {
         let now = ctx.now();
         let is_over = |one: &Passed| now >= one.until || lost == Some(one.to);
-        let all = std::mem::take(&mut self.approvals.passed);
+        let all = std::mem::take(&mut self.passed);
         let (over, kept) = all.into_iter().partition(|(_, one)| is_over(one));
-        self.approvals.passed = kept;
+        self.passed = kept;
         let over: BTreeMap<u64, Passed> = over;
         for Passed { to, request, reply, .. } in over.into_values() {
             reply.fail(format!(

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 use tracing::info;
 
-use crate::core::{Context, Reply};
+use crate::context::{Context, Reply};
 use crate::members::Member;
 use crate::membership::Input;
 use crate::peers::Peers;

@@ -2,9 +2,16 @@
 //! conversations with the other machine are in `io::join`; here is what this node knows and decides.
 
 mod approvals;
+mod check;
+pub(crate) mod code;
+pub(crate) mod fleet_key;
 mod fleets;
+pub(crate) mod invites;
 mod leaving;
+pub(crate) mod nearby;
+pub(crate) mod pake;
 pub(crate) mod requests;
+pub(crate) mod waiting;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,24 +19,24 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use crate::core::{Context, Reply};
-use crate::invite::{ADDRESSES_MAX, JoinCode};
-use crate::invites::Invites;
-use crate::link_local::unscoped;
+use crate::admission::code::{ADDRESSES_MAX, JoinCode};
+use crate::admission::invites::Invites;
+use crate::admission::nearby::{Nearby, Sighting};
+use crate::context::view::View;
+use crate::context::{Context, News, Reply};
+use crate::io::tls::fingerprint;
 use crate::members::{MEMBERS_MAX, Member, Members};
 use crate::membership::Input;
-use crate::nearby::{Nearby, Sighting};
 use crate::peers::Peers;
-use crate::peers::view::View;
-use crate::tls::fingerprint;
 use crate::wire::JoinAnswer;
-use crate::{Error, Joined, NodeId, Result};
+use crate::{Error, Joined, NodeId, PairAsking, PairWith, Paired, Pairing, Result};
 use approvals::Approvals;
-pub(crate) use approvals::Decider;
+pub(crate) use approvals::Decision;
+use check::check_code;
 use fleets::Fleets;
 pub(crate) use leaving::{answer_when_parted, leave_asked, remove};
 use requests::OwnRequest;
-pub(crate) use requests::{Attempt, Decision, PairEvent};
+pub(crate) use requests::PairEvent;
 
 /// How long a join waits for the first connection, which takes milliseconds where all is well.
 const JOIN_SETTLE_MAX: Duration = Duration::from_secs(3);
@@ -57,7 +64,7 @@ pub(crate) struct Admission {
     pub nearby: Nearby,
     fleets: Fleets,
     own: OwnRequest,
-    approvals: Approvals,
+    pub approvals: Approvals,
     /// Why this node belongs to no cluster any more, if it did.
     pub parted: Option<String>,
 }
@@ -66,7 +73,7 @@ impl Admission {
     pub(crate) fn invite(&mut self, ctx: &Context, ttl: Duration) -> String {
         let mut addresses = ctx.outside.addresses();
         addresses.truncate(ADDRESSES_MAX);
-        let (fingerprint, secret) = (fingerprint(ctx.me), crate::identity::random());
+        let (fingerprint, secret) = (fingerprint(ctx.me), crate::io::identity::random());
         self.invites.add(&secret, ttl, ctx.now());
         JoinCode { addresses, fingerprint, secret }.encode()
     }
@@ -184,6 +191,120 @@ impl Admission {
         }
     }
 
+    /// Asks a node nearby, or at an address, to let this one in; answered once it waits there.
+    pub(crate) fn pair(&mut self, ctx: &mut Context, with: PairWith, reply: Reply<PairAsking>) {
+        self.own.pair(ctx, &self.nearby, with, reply);
+    }
+
+    /// The machines that ask to be let in, and this node's own request.
+    pub(crate) fn pairing(&self, ctx: &Context) -> Pairing {
+        let requests = self.approvals.requests(ctx).into_iter().map(|(one, _)| one).collect();
+        Pairing { asking: self.own.shown(ctx), requests }
+    }
+
+    pub(crate) fn pair_event(&mut self, ctx: &mut Context, peers: &mut Peers, event: PairEvent) {
+        ctx.changed();
+        match event {
+            PairEvent::Asked { member, address, decide, reply } => {
+                let (now, name) = (ctx.now(), member.name.clone());
+                let added = self.approvals.waiting.add(member, address, decide, now);
+                match &added {
+                    Ok(_) => info!(name, %address, "a node asks to be let in"),
+                    Err(error) => warn!(name, %address, %error, "a node may not ask to be let in"),
+                }
+                // A stranger that has hung up gets no answer; its task lets go of the request.
+                let _ = reply.send(added);
+                // A person may decide at any member.
+                ctx.post(News::Heartbeats);
+            }
+            PairEvent::Gone { ticket } => {
+                self.approvals.waiting.forget(ticket);
+                ctx.post(News::Heartbeats);
+            }
+            PairEvent::Proved { member, decider, answer } => {
+                let (node, name) = (member.id, member.name.clone());
+                let admitted = self.let_in(ctx, peers, member);
+                let members = ctx.membership.members().count() + 1;
+                let outcome = match &admitted {
+                    JoinAnswer::Accepted(_) => Ok(Paired { node, name, members }),
+                    JoinAnswer::Refused { reason } => Err(Error::JoinRefused(reason.clone())),
+                };
+                decider.answer(ctx, outcome);
+                drop(answer.send(admitted));
+            }
+            PairEvent::Unproved { name, decider } => {
+                self.approvals.waiting.wrong.note(ctx.now());
+                warn!(name, "a node did not show the number that was typed");
+                decider.answer(ctx, Err(Error::WrongNumber { name }));
+            }
+            PairEvent::Unsaved { error, decider } => decider.answer(ctx, Err(error)),
+            PairEvent::Waits { attempt, by, name } => self.own.waits(ctx, attempt, by, name),
+            PairEvent::Ended { attempt, outcome } => self.ended(ctx, peers, attempt, outcome),
+        }
+    }
+
+    fn ended(
+        &mut self,
+        ctx: &mut Context,
+        peers: &mut Peers,
+        attempt: u64,
+        outcome: Result<(NodeId, Members)>,
+    ) {
+        if !self.own.is_of(attempt) {
+            return;
+        }
+        match outcome {
+            Ok((by, members)) => {
+                peers.step(ctx, Input::Joined(members));
+                let joined = self.joined(ctx, by);
+                let members = joined.members;
+                info!(by = %by.short(), members, "joined a cluster by a number");
+                self.settle(ctx, joined, Waits::Request { attempt });
+            }
+            Err(error) => self.own.failed(ctx.now(), attempt, error),
+        }
+    }
+
+    /// A node has proved that it has this node's fleet key.
+    pub(crate) fn fleet_asked(
+        &mut self,
+        ctx: &mut Context,
+        peers: &mut Peers,
+        (peer, members): (NodeId, Members),
+        reply: oneshot::Sender<JoinAnswer>,
+    ) {
+        let refused = |reason: String| JoinAnswer::Refused { reason };
+        let full = ctx.membership.members().count() + 1 >= MEMBERS_MAX;
+        let answer = if peer == ctx.me {
+            refused("it is this node itself".to_owned())
+        } else if ctx.membership.was_removed(peer) {
+            refused("it was removed from this cluster, and needs a code: sinew invite".to_owned())
+        } else if full && !ctx.membership.is_member(peer) {
+            refused(format!("this cluster has {MEMBERS_MAX} nodes already"))
+        } else {
+            self.united(ctx, peers, peer, members);
+            JoinAnswer::Accepted(ctx.all_members())
+        };
+        // A visitor that has hung up keeps nothing waiting.
+        let _ = reply.send(answer);
+    }
+
+    /// Both ends have proved that they have the same key.
+    pub(crate) fn united(
+        &mut self,
+        ctx: &mut Context,
+        peers: &mut Peers,
+        peer: NodeId,
+        members: Members,
+    ) {
+        if !ctx.membership.is_member(peer) {
+            info!(peer = %peer.short(), "a node of the fleet is a member now");
+        }
+        self.own.withdraw();
+        self.parted = None;
+        peers.step(ctx, Input::Learned { members: members.sanitized(), by: Some(peer) });
+    }
+
     /// A node announces itself on a network of this machine.
     pub(crate) fn sighted(&mut self, ctx: &mut Context, peers: &mut Peers, sighting: Sighting) {
         let (peer, addresses) = (sighting.announced.id, sighting.addresses.clone());
@@ -193,11 +314,11 @@ impl Admission {
 
     /// With each tick.
     pub(crate) fn tick(&mut self, ctx: &mut Context, peers: &Peers) {
-        self.call_fleet(ctx, &peers.given);
+        self.fleets.call(ctx, &self.nearby, &peers.given);
         let now = ctx.now();
         ctx.changed_if(self.approvals.waiting.expire(now));
-        self.retry_undecided(ctx);
-        self.let_go_of_decisions(ctx, None);
+        self.own.retry_undecided(ctx, &self.nearby);
+        self.approvals.let_go(ctx, None);
     }
 }
 
@@ -206,30 +327,4 @@ fn check_room_for(ctx: &Context, member: &Member) -> Option<String> {
     let full = ctx.membership.members().count() + 1 >= MEMBERS_MAX;
     let is_new = !ctx.membership.is_member(member.id);
     (full && is_new).then(|| format!("this cluster has {MEMBERS_MAX} nodes already"))
-}
-
-/// The members on other machines.
-fn members_elsewhere(ctx: &Context) -> usize {
-    let companions = &ctx.config.companions;
-    ctx.membership.members().filter(|member| !companions.contains(&member.id)).count()
-}
-
-fn check_code(ctx: &Context, code: &str) -> Result<JoinCode> {
-    let code = JoinCode::decode(code)?;
-    if code.fingerprint == fingerprint(ctx.me) {
-        let ours = ctx.outside.addresses();
-        if let [first, ..] = code.addresses[..]
-            && !code.addresses.iter().any(|address| ours.contains(&unscoped(*address)))
-        {
-            return Err(Error::Twin { address: first, data_dir: ctx.config.data_dir.clone() });
-        }
-        let why = "this is this node's own code; use it on the machine that is to join";
-        return Err(Error::JoinRefused(why.to_owned()));
-    }
-    let others = members_elsewhere(ctx);
-    let is_inviter = |member: &Member| fingerprint(member.id) == code.fingerprint;
-    if others > 0 && !ctx.membership.members().any(is_inviter) {
-        return Err(Error::AlreadyMember { members: others + 1 });
-    }
-    Ok(code)
 }

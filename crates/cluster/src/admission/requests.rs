@@ -6,37 +6,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tracing::{info, warn};
 
-use super::{Admission, Decider, Waits, members_elsewhere};
-use crate::core::{Context, News, Reply};
+use super::approvals::{Decider, Decision};
+use super::check::members_elsewhere;
+use super::nearby::Nearby;
+use crate::admission::pake::Number;
+use crate::admission::waiting::{REQUEST_MAX, Wrong};
+use crate::context::{Attempt, Context, Reply};
 use crate::members::{Member, Members};
-use crate::membership::Input;
-use crate::pairing::{REQUEST_MAX, Wrong};
-use crate::pake::Number;
-use crate::peers::Peers;
 use crate::wire::JoinAnswer;
-use crate::{Error, Joined, NodeId, PairAsking, PairState, PairWith, Paired, Result};
+use crate::{Error, Joined, NodeId, PairAsking, PairState, PairWith, Result};
 
 /// All nodes hear an announcement within a second, and once more where it was lost.
 const NEAR_SETTLES: Duration = Duration::from_secs(3);
-
-/// What a person decides about a request.
-pub(crate) enum Decision {
-    Number { number: Number, decider: Decider },
-    Refused,
-}
-
-/// A call by which this node asks to be let in.
-pub(crate) struct Attempt {
-    pub attempt: u64,
-    /// Who must answer, if that is known; a person may give an address only.
-    pub peer: Option<NodeId>,
-    pub addresses: Vec<SocketAddr>,
-    pub number: Number,
-    /// Ends the call when its other end is dropped.
-    pub cancelled: oneshot::Receiver<()>,
-}
 
 /// What happens to requests, at either end.
 pub(crate) enum PairEvent {
@@ -86,6 +68,11 @@ pub(super) struct OwnRequest {
 }
 
 impl OwnRequest {
+    /// Whether this is the present request.
+    pub(super) fn is_of(&self, attempt: u64) -> bool {
+        self.asking.as_ref().is_some_and(|one| one.attempt == attempt)
+    }
+
     fn of(&mut self, attempt: u64) -> Option<&mut Asking> {
         self.asking.as_mut().filter(|one| one.attempt == attempt)
     }
@@ -106,7 +93,7 @@ impl OwnRequest {
         })
     }
 
-    fn waits(&mut self, ctx: &Context, attempt: u64, by: NodeId, name: String) {
+    pub(super) fn waits(&mut self, ctx: &Context, attempt: u64, by: NodeId, name: String) {
         let Some(asking) = self.of(attempt) else { return };
         (asking.node, asking.with) = (Some(by), name);
         let reply = asking.reply.take();
@@ -123,7 +110,7 @@ impl OwnRequest {
         }
     }
 
-    fn failed(&mut self, now: Duration, attempt: u64, error: Error) {
+    pub(super) fn failed(&mut self, now: Duration, attempt: u64, error: Error) {
         if matches!(error, Error::OtherNumber { .. }) {
             self.wrong.note(now);
         }
@@ -134,42 +121,45 @@ impl OwnRequest {
             let _ = reply.send(Err(error));
         }
     }
-}
 
-impl Admission {
     /// Asks a node nearby, or at an address, to let this one in; answered once it waits there.
-    pub(crate) fn pair(&mut self, ctx: &mut Context, with: PairWith, reply: Reply<PairAsking>) {
+    pub(super) fn pair(
+        &mut self,
+        ctx: &mut Context,
+        nearby: &Nearby,
+        with: PairWith,
+        reply: Reply<PairAsking>,
+    ) {
         let until = ctx.now() + NEAR_SETTLES;
-        self.pair_until(ctx, with, reply, until);
+        self.pair_until(ctx, nearby, (with, reply, until));
     }
 
     /// Nodes that have just become one cluster do not announce it at the same moment.
-    pub(super) fn retry_undecided(&mut self, ctx: &mut Context) {
-        for (with, reply, until) in std::mem::take(&mut self.own.undecided) {
-            self.pair_until(ctx, with, reply, until);
+    pub(super) fn retry_undecided(&mut self, ctx: &mut Context, nearby: &Nearby) {
+        for (with, reply, until) in std::mem::take(&mut self.undecided) {
+            self.pair_until(ctx, nearby, (with, reply, until));
         }
     }
 
     fn pair_until(
         &mut self,
         ctx: &mut Context,
-        with: PairWith,
-        reply: Reply<PairAsking>,
-        until: Duration,
+        nearby: &Nearby,
+        (with, reply, until): (PairWith, Reply<PairAsking>, Duration),
     ) {
-        let (peer, name, addresses) = match self.check_pair(ctx, &with) {
+        let (peer, name, addresses) = match self.check_pair(ctx, nearby, &with) {
             Ok(target) => target,
             Err(Error::ManyNear { .. }) if with.node.is_none() && ctx.now() < until => {
-                return self.own.undecided.push((with, reply, until));
+                return self.undecided.push((with, reply, until));
             }
             Err(error) => return drop(reply.send(Err(error))),
         };
         let [a, b, c, d, e, f, g, h, ..] = ctx.outside.random();
         let number = Number::of(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
-        self.own.attempts += 1;
-        let attempt = self.own.attempts;
+        self.attempts += 1;
+        let attempt = self.attempts;
         let (cancel, cancelled) = oneshot::channel();
-        self.own.asking = Some(Asking {
+        self.asking = Some(Asking {
             attempt,
             number: number.clone(),
             node: peer,
@@ -186,81 +176,19 @@ impl Admission {
     fn check_pair(
         &mut self,
         ctx: &Context,
+        nearby: &Nearby,
         with: &PairWith,
     ) -> Result<(Option<NodeId>, String, Vec<SocketAddr>)> {
         let members = members_elsewhere(ctx) + 1;
         if members > 1 {
             return Err(Error::AlreadyMember { members });
         }
-        self.own.wrong.check(ctx.now())?;
+        self.wrong.check(ctx.now())?;
         if let Some(address) = with.peer {
             return Ok((None, address.to_string(), vec![address]));
         }
-        let found = self.nearby.choose(with.node.as_deref())?;
+        let found = nearby.choose(with.node.as_deref())?;
         let name = found.announced.name.clone();
         Ok((Some(found.announced.id), name, found.addresses.clone()))
-    }
-
-    pub(crate) fn pair_event(&mut self, ctx: &mut Context, peers: &mut Peers, event: PairEvent) {
-        ctx.changed();
-        match event {
-            PairEvent::Asked { member, address, decide, reply } => {
-                let (now, name) = (ctx.now(), member.name.clone());
-                let added = self.approvals.waiting.add(member, address, decide, now);
-                match &added {
-                    Ok(_) => info!(name, %address, "a node asks to be let in"),
-                    Err(error) => warn!(name, %address, %error, "a node may not ask to be let in"),
-                }
-                // A stranger that has hung up gets no answer; its task lets go of the request.
-                let _ = reply.send(added);
-                // A person may decide at any member.
-                ctx.post(News::Heartbeats);
-            }
-            PairEvent::Gone { ticket } => {
-                self.approvals.waiting.forget(ticket);
-                ctx.post(News::Heartbeats);
-            }
-            PairEvent::Proved { member, decider, answer } => {
-                let (node, name) = (member.id, member.name.clone());
-                let admitted = self.let_in(ctx, peers, member);
-                let members = ctx.membership.members().count() + 1;
-                let outcome = match &admitted {
-                    JoinAnswer::Accepted(_) => Ok(Paired { node, name, members }),
-                    JoinAnswer::Refused { reason } => Err(Error::JoinRefused(reason.clone())),
-                };
-                decider.answer(ctx, outcome);
-                drop(answer.send(admitted));
-            }
-            PairEvent::Unproved { name, decider } => {
-                self.approvals.waiting.wrong.note(ctx.now());
-                warn!(name, "a node did not show the number that was typed");
-                decider.answer(ctx, Err(Error::WrongNumber { name }));
-            }
-            PairEvent::Unsaved { error, decider } => decider.answer(ctx, Err(error)),
-            PairEvent::Waits { attempt, by, name } => self.own.waits(ctx, attempt, by, name),
-            PairEvent::Ended { attempt, outcome } => self.ended(ctx, peers, attempt, outcome),
-        }
-    }
-
-    fn ended(
-        &mut self,
-        ctx: &mut Context,
-        peers: &mut Peers,
-        attempt: u64,
-        outcome: Result<(NodeId, Members)>,
-    ) {
-        if self.own.of(attempt).is_none() {
-            return;
-        }
-        match outcome {
-            Ok((by, members)) => {
-                peers.step(ctx, Input::Joined(members));
-                let joined = self.joined(ctx, by);
-                let members = joined.members;
-                info!(by = %by.short(), members, "joined a cluster by a number");
-                self.settle(ctx, joined, Waits::Request { attempt });
-            }
-            Err(error) => self.own.failed(ctx.now(), attempt, error),
-        }
     }
 }

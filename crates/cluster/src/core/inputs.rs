@@ -8,25 +8,22 @@ use std::time::Duration;
 use store::Digest;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Opened, Prepared, ProcessId};
 use crate::admission::PairEvent;
+use crate::admission::nearby::Sighting;
+use crate::context::{Opened, Prepared, ProcessId, Reply};
 use crate::instances::Models;
-use crate::machine::{Machine, Sensors};
+use crate::io::machine::{Machine, Sensors};
+use crate::io::net::DialError;
+use crate::io::worker::WorkerNews;
 use crate::members::{Member, Members};
 use crate::membership::ConnId;
-use crate::model_file::ServedFile;
-use crate::nearby::Sighting;
-use crate::net::DialError;
 use crate::paths::ways::Found;
+use crate::transfer::model_file::ServedFile;
 use crate::wire::{JoinAnswer, Message};
-use crate::worker::WorkerNews;
 use crate::{
     GenerateEvent, GenerateRequest, Joined, NodeId, PairAsking, PairRequest, PairWith, Paired,
     Pairing, Parted, Result,
 };
-
-/// Where an answer to a call goes.
-pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
 /// What a [`crate::Node`] handle asks.
 pub(crate) enum Call {

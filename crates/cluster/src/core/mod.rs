@@ -5,12 +5,10 @@
 //! each other. It has no sockets, processes, files and clocks, and never waits: [`Outside`] acts
 //! for it. So `io::driver` can run it on a real system, and a simulation whole clusters of it.
 
-mod context;
 mod inputs;
-mod news;
-mod outside;
-mod prepared;
+pub(crate) mod journal;
 mod status;
+mod turn;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,33 +17,26 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::admission::{self, Admission};
+use crate::api::peer;
+use crate::context::{Context, News, Outside, Reply};
+use crate::core::journal::Journal;
 use crate::desired::{Document, Drain, Entry};
-use crate::files::{Files, seen};
-use crate::given;
-use crate::instances::machine::Input;
-use crate::instances::{Host, Instances, check_drain, unload_idle};
-use crate::journal::Journal;
+use crate::files::Files;
+use crate::instance::Input;
+use crate::instances::{self, Host, Instances};
 use crate::members::Members;
-use crate::membership::{self, ConnId, HEARTBEAT};
+use crate::membership::{self, ConnId};
 use crate::paths::Paths;
-use crate::paths::rerouting::look_elsewhere;
 use crate::peers::{self, Peers};
 use crate::requests::{Below, Requests};
-use crate::wire::{Heartbeat, Message, VERSION};
+use crate::wire::{Heartbeat, Message};
 use crate::workers::Workers;
-use crate::{ClusterStatus, Error, NodeConfig, NodeId, Parted, Result};
+use crate::{ClusterStatus, Error, History, NodeConfig, NodeId, Parted, Result};
 
-pub(crate) use context::Context;
-pub(crate) use inputs::{Call, Event, Events, Reply};
-pub(crate) use news::News;
-pub(crate) use outside::{Done, HeaderOf, Opened, Outside, ProcessId, Start};
-pub(crate) use prepared::{Prepared, draft_bytes};
+pub(crate) use inputs::{Call, Event, Events};
 
 /// Half a heartbeat, so that silence is noticed in time.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
-/// A node that has just started first listens for this time, unless it has heard all members: they
-/// may know better by now. A little more than the second call takes between two nodes.
-const SETTLE_MAX: Duration = Duration::from_secs(4);
 
 /// The owners of state. Each may call those above it in this list, and tells those below it by
 /// [`News`].
@@ -73,7 +64,7 @@ impl Core {
         outside: Box<dyn Outside>,
     ) -> Self {
         let paths = Paths::new(me, config.fleet_key.is_some());
-        let peers = Peers::new(given::addresses(&config.peers));
+        let peers = Peers::new(peer::addresses(&config.peers));
         let ctx = Context::new(config, (me, boot, listen), document, outside);
         Self {
             host: Host { ctx, paths, files: Files::default(), workers: Workers::default() },
@@ -143,22 +134,24 @@ impl Core {
             }
             Call::Pair { with, reply } => admission.pair(ctx, with, reply),
             Call::Accept { number, node, reply } => {
-                admission.accept(ctx, &number, node.as_deref(), reply);
+                admission.approvals.accept(ctx, &number, node.as_deref(), reply);
             }
-            Call::RefuseRequest { node, reply } => admission.refuse(ctx, &node, reply),
+            Call::RefuseRequest { node, reply } => admission.approvals.refuse(ctx, &node, reply),
             Call::Pairing { reply } => drop(reply.send(Ok(admission.pairing(ctx)))),
             Call::Serve { prepared, reply } => {
-                let outcome = instances.serve(host, *prepared);
+                let outcome = instances::serve(instances, host, *prepared);
                 self.answer_when_kept(reply, outcome);
             }
-            Call::Plan { prepared, reply } => drop(reply.send(instances.plan(host, &prepared))),
+            Call::Plan { prepared, reply } => {
+                drop(reply.send(instances::plan(instances, host, &prepared)))
+            }
             Call::Stop { name, reply } => {
-                let outcome = instances.stop(host, &name);
+                let outcome = instances::stop(instances, host, &name);
                 self.reconcile();
                 self.answer_when_kept(reply, outcome);
             }
             Call::Drain { node, models, reply } => {
-                let outcome = check_drain(instances, host, node, &models);
+                let outcome = instances::check_drain(instances, host, node, &models);
                 if outcome.is_ok() {
                     self.set_drained(node, true);
                 }
@@ -172,7 +165,7 @@ impl Core {
                 let (requests, mut below) = self.requests();
                 drop(reply.send(requests.generate(&mut below, &name, *request)));
             }
-            Call::Header { name, reply } => instances.header(host, &name, reply),
+            Call::Header { name, reply } => instances::header(instances, host, &name, reply),
             Call::Shutdown { reply } => drop(reply),
         }
     }
@@ -245,7 +238,7 @@ impl Core {
                 peers.step(ctx, membership::Input::Closed { conn, reason });
             }
             Event::Sighted(sighting) if sighting.announced.id == ctx.me => {
-                paths.sighted_myself(ctx, &sighting.addresses);
+                paths.twin.sighted(ctx, &sighting.addresses);
             }
             Event::Sighted(sighting) => admission.sighted(ctx, peers, sighting),
             Event::Vanished(id) => {
@@ -279,7 +272,7 @@ impl Core {
                 }
             }
             Event::Measured { peer, address, found } if peer == ctx.me => {
-                paths.twin_answered(ctx, address, found.is_some());
+                paths.twin.answered(ctx, address, found.is_some());
             }
             Event::Measured { peer, address, found } => {
                 let cut = found.is_some() && paths.answered_at(ctx, peer, address);
@@ -297,12 +290,20 @@ impl Core {
             Event::BulkAsked { peer, digest, reply } => {
                 drop(reply.send(instances.file_for(ctx, peer, digest)));
             }
-            Event::Damaged { node, digest, group } => files.damaged(ctx, node, digest, group),
-            Event::Copied { digest, copied } => files.copied(ctx, digest, copied),
+            Event::Damaged { node, digest, group } => {
+                files.damage.note(ctx, node, digest, group);
+                if node == ctx.me {
+                    // It is looked for again, and hashed anew.
+                    files.places.located(ctx, digest, None);
+                }
+            }
+            Event::Copied { digest, copied } => {
+                files.copies.ended(ctx, &mut files.places, digest, copied)
+            }
             Event::WorkerStarted { process, started } => workers.started(ctx, process, started),
             Event::Worker { process, news } => workers.news(ctx, process, news),
-            Event::Located { digest, path } => files.located(ctx, digest, path),
-            Event::Opened { id, opened } => instances.opened(host, &id, opened),
+            Event::Located { digest, path } => files.places.located(ctx, digest, path),
+            Event::Opened { id, opened } => instances::opened(instances, host, &id, opened),
             Event::Abandoned { stream } => {
                 let (requests, mut below) = self.requests();
                 requests.abandoned(&mut below, stream);
@@ -355,9 +356,11 @@ impl Core {
                 self.route();
             }
             Message::Decide { call, node, number } => {
-                admission.decide_for(ctx, conn, call, node, number.as_deref());
+                admission.approvals.decide_for(ctx, conn, call, node, number.as_deref());
             }
-            Message::Decided { call, outcome } => admission.decided(ctx, peer, call, outcome),
+            Message::Decided { call, outcome } => {
+                admission.approvals.decided(ctx, peer, call, outcome)
+            }
         }
     }
 
@@ -400,248 +403,29 @@ impl Core {
         self.reconcile();
     }
 
-    /// Hands on what owners have for each other, until there is no more.
-    fn run_news(&mut self) {
-        while let Some(news) = self.host.ctx.take_news() {
-            self.hand_on(news);
+    /// Publishes the present status, if it has changed.
+    pub(crate) fn publish(&mut self) {
+        if !self.host.ctx.take_changed() {
+            return;
+        }
+        let status = Arc::new(status::of(self));
+        let ctx = &self.host.ctx;
+        self.journal.observe(&status, ctx.outside.unix_ms());
+        self.status.send_replace(status);
+    }
+
+    /// The journal, for handles of this node.
+    pub(crate) fn events(&self) -> watch::Receiver<History> {
+        self.journal.watch()
+    }
+
+    /// Notes requests of this node's clients that have failed.
+    fn note_failures(&mut self) {
+        for (instance, reason) in self.requests.failures.drain(..) {
+            let ctx = &self.host.ctx;
+            let found = ctx.desired.find(&instance);
+            let model = found.map_or(&instance, |(entry, _)| &entry.name);
+            self.journal.request_failed(model, &reason, ctx.outside.unix_ms());
         }
     }
-
-    fn hand_on(&mut self, news: News) {
-        let Self { host, instances, requests, .. } = self;
-        let ctx = &mut host.ctx;
-        match news {
-            News::PeerUp { peer, conn, returned } => {
-                if returned {
-                    instances.pool.growth.came_back(peer, ctx.now());
-                }
-                ctx.send(conn, Message::Members(ctx.all_members()));
-                self.send_heartbeat(peer, conn);
-            }
-            News::PeerDown { peer, conn, reason } => self.peer_down(peer, conn, reason),
-            News::MembersChanged => host.paths.look_at_all(ctx),
-            News::Parted { rest } => {
-                self.leave_behind();
-                self.peers.run(&mut self.host.ctx, rest);
-            }
-            News::Heartbeats => self.send_heartbeats(),
-            News::Reconcile => self.reconcile(),
-            News::RoundTrip => self.finish_joining(),
-            News::Worker { host: from, worker, event } => {
-                instances.worker(host, from, worker, event);
-            }
-            News::Answered { stream, event } => requests.answered(ctx, stream, event),
-            News::Interrupted { stream, reason } => requests.interrupted(ctx, stream, reason),
-            News::Resume => self.resume(),
-        }
-        self.note_failures();
-    }
-
-    fn peer_down(&mut self, peer: NodeId, conn: ConnId, reason: String) {
-        let Self { host, admission, instances, requests, .. } = self;
-        let now = host.ctx.now();
-        instances.pool.growth.node_down(peer, now);
-        host.workers.owner_left(&mut host.ctx, peer);
-        host.paths.look_at(&host.ctx, peer);
-        // Large packets may have begun to vanish.
-        host.paths.doubt(&host.ctx, peer);
-        let name = host.ctx.name_of(peer);
-        let owner_lost = format!("node {name}, which owns the model, was lost: {reason}");
-        requests.lose(&mut host.ctx, conn, &owner_lost);
-        requests.cancel_for(&mut Below { instances, host }, |on, _| on == conn);
-        admission.let_go_of_decisions(&host.ctx, Some(peer));
-        instances.step_all(host, || Input::NodeDown { node: peer, reason: reason.clone() });
-        // The others may have to know that this node sees it no more.
-        self.send_heartbeats();
-    }
-
-    /// Forgets all that belongs to the former cluster.
-    fn leave_behind(&mut self) {
-        tracing::warn!("this node belongs to no cluster any more");
-        let Self { host, peers, admission, instances, .. } = self;
-        host.ctx.changed();
-        let why = "this node was taken out of its cluster. To come back it needs a new join code: \
-                   sinew invite on a member, then sinew join CODE here";
-        admission.parted = Some(why.to_owned());
-        instances.release_all(host, "its node has left the cluster");
-        host.workers.end_all(&mut host.ctx);
-        host.ctx.desired.clear();
-        host.ctx.outside.keep_desired(host.ctx.desired.document());
-        peers.keep_members(&mut host.ctx);
-    }
-
-    fn finish_joining(&mut self) {
-        let settled = self.admission.take_settled(&self.host.ctx);
-        if !settled.is_empty() {
-            // A caller that hears that it has joined relies on the status.
-            self.publish();
-            self.admission.answer(&mut self.host.ctx, settled);
-        }
-    }
-
-    fn route(&mut self) {
-        let routes = self.host.paths.routes(&self.host.ctx);
-        self.instances.route(&routes);
-    }
-
-    /// Does what the document and the members ask of this node. The order matters: files first,
-    /// since claims depend on them; then claims; then ends, whose memory is free to plan with; then
-    /// starts.
-    fn reconcile(&mut self) {
-        let Self { host, instances, .. } = self;
-        if !self.is_settled && is_settled(&host.ctx) {
-            self.is_settled = true;
-            host.ctx.changed();
-        }
-        host.files.look(&mut host.ctx);
-        if self.is_settled {
-            take_over(host);
-        }
-        instances.end_superseded(host);
-        host.workers.leave_former_owners(&mut host.ctx);
-        if self.is_settled {
-            instances.inherit(host);
-            instances.start_owned(host);
-            host.files.keep_copies(&mut host.ctx);
-        }
-    }
-
-    /// What a tick does, in this order.
-    const EACH_TICK: [fn(&mut Self); 9] = [
-        // Losses by silence; all that follows sees the present members.
-        |core| core.peers.step(&mut core.host.ctx, membership::Input::Tick),
-        // The members hear this node before it starts anything that takes long.
-        Self::speak,
-        |core| look_elsewhere(&mut core.host.ctx),
-        // What is to be served, before what is served is looked at.
-        Self::reconcile,
-        Self::tick_paths,
-        // The instances' own deadlines; then links, then places, then idle time: an instance that
-        // moves is not unloaded for it.
-        Self::tick_instances,
-        Self::review_instances,
-        // After the instances: what they have placed ends the orphans that are in the way.
-        Self::tick_requests,
-        |core| core.admission.tick(&mut core.host.ctx, &core.peers),
-    ];
-
-    pub(crate) fn tick(&mut self) {
-        self.ticks += 1;
-        for step in Self::EACH_TICK {
-            step(self);
-            self.run_news();
-        }
-    }
-
-    fn speak(&mut self) {
-        if self.ticks.is_multiple_of(HEARTBEAT.as_millis() as u64 / TICK.as_millis() as u64) {
-            self.send_heartbeats();
-        } else {
-            peers::send_signs_of_life(&mut self.host.ctx);
-        }
-    }
-
-    fn tick_paths(&mut self) {
-        let is_at_rest = self.host.workers.is_empty();
-        self.host.paths.measure(&mut self.host.ctx, is_at_rest);
-        if Paths::is_report_due(self.ticks) {
-            let statuses = crate::instances::status::all(&self.instances, &self.host);
-            let ranks: Vec<_> = statuses.into_iter().map(|instance| instance.ranks).collect();
-            let Host { ctx, paths, .. } = &mut self.host;
-            paths.look(ctx, &ranks);
-            for node in self.instances.table.nodes_in_doubt() {
-                paths.doubt(ctx, node);
-            }
-            self.instances.table.note_links(ctx, paths);
-            paths.look_at_twin(ctx);
-        }
-        self.host.paths.report(&mut self.host.ctx, self.ticks);
-    }
-
-    /// Also between two ticks, when an instance's deadline is due.
-    pub(crate) fn tick_instances(&mut self) {
-        self.instances.step_all(&mut self.host, || Input::Tick);
-        self.run_news();
-    }
-
-    fn review_instances(&mut self) {
-        let Self { host, instances, ticks, .. } = self;
-        instances.look_at_late_links(host);
-        instances.review(host, *ticks);
-        unload_idle(instances, host);
-        host.workers.end_orphans(&mut host.ctx, |id| instances.table.get(id).is_some());
-    }
-
-    fn tick_requests(&mut self) {
-        let (requests, mut below) = self.requests();
-        requests.resume(&mut below);
-        requests.end_long_waits(&mut below);
-        self.finish_joining();
-        self.note_failures();
-    }
-
-    /// The deadline of the first instance that has one before the next tick.
-    pub(crate) fn next_deadline(&self) -> Option<Duration> {
-        self.instances.deadline()
-    }
-
-    /// Ends all instances, streams and workers.
-    pub(crate) fn end_all(&mut self) {
-        self.instances.release_all(&mut self.host, "its node shuts down");
-        self.run_news();
-        self.requests.end_all(&mut self.host.ctx);
-        self.host.workers.end_all(&mut self.host.ctx);
-    }
-
-    /// Whether all workers of this node have ended.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.host.workers.is_empty()
-    }
-
-    fn send_heartbeats(&mut self) {
-        let peers: Vec<_> = self.host.ctx.conns.iter().map(|(id, on)| (on.peer, *id)).collect();
-        for (peer, conn) in peers {
-            self.send_heartbeat(peer, conn);
-        }
-    }
-
-    fn send_heartbeat(&mut self, peer: NodeId, conn: ConnId) {
-        let Host { ctx, paths, files, workers } = &self.host;
-        let heartbeat = Heartbeat {
-            seq: self.ticks,
-            name: ctx.config.name.clone(),
-            version: VERSION.to_owned(),
-            memory_bytes: ctx.config.memory_bytes,
-            memory_used_bytes: workers.memory_used_bytes(),
-            threads: ctx.config.threads,
-            numerics: ctx.versions.numerics,
-            speed: paths.speed,
-            device: ctx.config.device.told(),
-            instances: self.instances.table.current().map(|(_, owned)| owned.told()).collect(),
-            sees: ctx.membership.reachable().collect(),
-            document: ctx.desired.fingerprint(),
-            files: files.holdings(),
-            kept: workers.kept_ranks(),
-            cannot_copy: files.cannot_copy(),
-            requests: self.admission.own_requests(ctx),
-        };
-        peers::send_heartbeat(&mut self.host.ctx, peer, conn, heartbeat);
-    }
-}
-
-/// A document that equals those of all members is the latest.
-fn is_settled(ctx: &Context) -> bool {
-    let fingerprint = ctx.desired.fingerprint();
-    let heard = |id: NodeId| ctx.heartbeat_of(id).is_some_and(|told| told.document == fingerprint);
-    ctx.membership.members().all(|member| heard(member.id)) || ctx.now() >= SETTLE_MAX
-}
-
-/// Claims what has lost its owner.
-fn take_over(host: &mut Host) {
-    let (peers, files, now) = (seen(&host.ctx), host.files.holdings(), host.ctx.now());
-    let claims = host.ctx.desired.take_over(&files, &peers, now);
-    for Entry { name, .. } in &claims {
-        tracing::warn!(name, "its owner is gone; this node takes it over");
-    }
-    host.ctx.replicate(claims, None);
 }

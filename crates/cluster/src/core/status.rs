@@ -1,62 +1,37 @@
 //! The status that everybody at this node sees: the API, the page, the command line.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::Core;
+use crate::context::view::View;
 use crate::device::NodeDevice;
 use crate::instances::{Host, status};
 use crate::link_local;
 use crate::members::Member;
 use crate::peers::gone_for;
-use crate::peers::view::View;
 use crate::wire::VERSION;
-use crate::{ClusterStatus, History, NodeState, NodeStatus};
+use crate::{ClusterStatus, NodeState, NodeStatus};
 
 /// Members that start, end or join are away for a moment; later a person should know.
 const ALONE_MAX: Duration = Duration::from_secs(10);
 
-impl Core {
-    /// Publishes the present status, if it has changed.
-    pub(crate) fn publish(&mut self) {
-        if !self.host.ctx.take_changed() {
-            return;
-        }
-        let ctx = &self.host.ctx;
-        let me = own_status(&self.host);
-        let peers = ctx.membership.members().map(|member| peer_status(&self.host, member));
-        let requests = self.admission.requests(ctx).into_iter().map(|(request, _)| request);
-        let is_known = |id| id == ctx.me || ctx.membership.is_member(id);
-        let status = ClusterStatus {
-            node: ctx.me,
-            nodes: std::iter::once(me).chain(peers).collect(),
-            instances: status::all(&self.instances, &self.host),
-            notices: notices(self),
-            unsettled: unsettled(self),
-            requests: requests.collect(),
-            nearby: self.admission.nearby.strangers(is_known),
-        };
-        let status = Arc::new(status);
-        self.journal.observe(&status, ctx.outside.unix_ms());
-        self.status.send_replace(status);
-    }
-
-    /// The journal, for handles of this node.
-    pub(crate) fn events(&self) -> watch::Receiver<History> {
-        self.journal.watch()
-    }
-
-    /// Notes requests of this node's clients that have failed.
-    pub(super) fn note_failures(&mut self) {
-        for (instance, reason) in self.requests.failures.drain(..) {
-            let ctx = &self.host.ctx;
-            let found = ctx.desired.find(&instance);
-            let model = found.map_or(&instance, |(entry, _)| &entry.name);
-            self.journal.request_failed(model, &reason, ctx.outside.unix_ms());
-        }
+/// The present status.
+pub(super) fn of(core: &Core) -> ClusterStatus {
+    let Core { host, admission, instances, .. } = core;
+    let ctx = &host.ctx;
+    let me = own_status(host);
+    let peers = ctx.membership.members().map(|member| peer_status(host, member));
+    let requests = admission.approvals.requests(ctx).into_iter().map(|(request, _)| request);
+    let is_known = |id| id == ctx.me || ctx.membership.is_member(id);
+    ClusterStatus {
+        node: ctx.me,
+        nodes: std::iter::once(me).chain(peers).collect(),
+        instances: status::all(instances, host),
+        notices: notices(core),
+        unsettled: unsettled(core),
+        requests: requests.collect(),
+        nearby: admission.nearby.strangers(is_known),
     }
 }
 
@@ -75,11 +50,11 @@ fn notices(core: &Core) -> Vec<String> {
         )
     }));
     notices.extend(ctx.config.device.problem.clone());
-    notices.extend(core.admission.notices(ctx));
-    notices.extend(paths.twin_notice(ctx));
+    notices.extend(core.admission.approvals.notices(ctx));
+    notices.extend(paths.twin.notice(ctx));
     notices.extend(core.instances.pool.absent(&core.host));
-    notices.extend(files.damage_notices(ctx));
-    notices.extend(files.copy_notices(ctx));
+    notices.extend(files.damage.notices(ctx));
+    notices.extend(files.copies.notices(ctx));
     let others = ctx.membership.members().count();
     let is_long = |member: &Member| gone_for(ctx, member.id) > ALONE_MAX;
     let is_cut_off = is_cut_off(core) && ctx.membership.members().all(is_long);

@@ -9,7 +9,7 @@
 //! Merging is the maximum of both, so order, repetition and loss of messages do no harm. A pure
 //! state machine; it knows no files and no connections.
 
-mod drain;
+mod document;
 mod owner;
 mod signature;
 #[cfg(test)]
@@ -18,87 +18,18 @@ mod simulation;
 mod tests;
 mod told;
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-use protocol::InstanceSpec;
-use serde::{Deserialize, Serialize};
-use store::Digest;
 
 use crate::NodeId;
 use crate::members::is_model_name;
 
-pub(crate) use drain::Drain;
-pub(crate) use owner::{Files, Seen};
-pub(crate) use signature::{Signatures, Signer};
-pub(crate) use told::Told;
+pub(crate) use document::{Document, Drain, Entry, Files, Seen, Signatures, Version, Wanted};
+pub(crate) use signature::Signer;
 
 /// Names that the document keeps, stopped ones included; a whole document stays far below a
 /// message's limit. The names that were stopped the longest ago are forgotten first.
 const ENTRIES_MAX: usize = 1024;
-
-/// Counts changes; the node that made this one tells two of the same count apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Version {
-    pub count: u64,
-    pub node: NodeId,
-}
-
-/// An instance as a person asked for it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Wanted {
-    /// The instance's id.
-    pub id: String,
-    pub spec: Told<InstanceSpec>,
-    /// The model file's content and length.
-    pub digest: Digest,
-    pub bytes: u64,
-    /// When it was asked for, seconds since 1970 by that node's clock. Nothing depends on it.
-    #[serde(default)]
-    pub created_unix_s: u64,
-}
-
-/// What is known of one name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
-    /// Under which clients ask for the instance.
-    pub name: String,
-    /// Of `wanted`.
-    pub version: Version,
-    /// `None` once it was stopped.
-    pub wanted: Option<Wanted>,
-    /// The node that owns the instance, and how often it was taken over.
-    pub claim: Version,
-    /// Whether its owner has it in no node's memory until somebody asks for it; goes with the
-    /// claim.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unloaded: bool,
-    /// Of the nodes that made the version and the claim, so that anybody may pass them on and
-    /// nobody can make them in another's name.
-    pub signatures: Signatures,
-}
-
-/// What is to be served and which nodes are to be empty: all of it, as it is kept on disk, or what
-/// is news of it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Document {
-    pub entries: Vec<Entry>,
-    #[serde(default)]
-    pub drains: Vec<Drain>,
-}
-
-impl Document {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.drains.is_empty()
-    }
-}
-
-impl From<Vec<Entry>> for Document {
-    fn from(entries: Vec<Entry>) -> Self {
-        Self { entries, drains: Vec::new() }
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Desired {
@@ -112,31 +43,6 @@ pub(crate) struct Desired {
     missing: BTreeMap<String, Duration>,
     fingerprint: u64,
     signer: Signer,
-}
-
-impl Entry {
-    /// Of two entries of one name the later one stays. Versions differ, unless a node has lost its
-    /// disk; then the content decides, in the same way everywhere.
-    fn replaces(&self, known: &Self) -> bool {
-        let versions = |entry: &Self| (entry.version, entry.claim);
-        let content = |entry: &Self| {
-            serde_json::to_string(&(&entry.wanted, entry.unloaded)).expect("it is JSON")
-        };
-        match versions(self).cmp(&versions(known)) {
-            Ordering::Equal => content(self) > content(known),
-            order => order == Ordering::Greater,
-        }
-    }
-
-    /// Whether copies of this file are wanted.
-    pub(crate) fn wants(&self, digest: &Digest) -> bool {
-        let wanted = self.wanted.as_ref().filter(|wanted| wanted.digest == *digest);
-        wanted.is_some_and(|wanted| wanted.spec.copies.is_some())
-    }
-
-    pub(crate) fn owner(&self) -> NodeId {
-        self.claim.node
-    }
 }
 
 impl Desired {

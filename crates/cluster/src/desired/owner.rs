@@ -1,30 +1,21 @@
-//! Who owns an instance: the node with the highest claim, as long as somebody sees it.
+//! Who owns an instance: the node with the highest claim, as long as any member sees it; and which
+//! nodes are drained, so that others take over what they own.
 
 use std::time::Duration;
 
 use protocol::Nodes;
 use store::Digest;
 
-use super::{Desired, Entry, Wanted};
+use super::Desired;
+use super::document::{Document, Drain, Entry, Files, Seen, Signature, Version, Wanted};
 use crate::NodeId;
 
+/// Nodes of which a drain is kept: more than a cluster has members. Those that are no longer drained
+/// are forgotten first.
+const DRAINS_MAX: usize = 256;
 /// How long an owner must be missing before another takes its instances over: a connection that
 /// breaks and is made anew costs nothing.
 const TAKEOVER_AFTER: Duration = Duration::from_secs(1);
-
-/// Whether a node has the files of these models; those that it has not looked for yet are not
-/// listed.
-pub(crate) type Files = Vec<(Digest, bool)>;
-
-/// A member that can be reached, as it last told of itself.
-#[derive(Debug, Clone)]
-pub(crate) struct Seen {
-    pub node: NodeId,
-    pub name: String,
-    /// The members that it can reach.
-    pub sees: Vec<NodeId>,
-    pub files: Files,
-}
 
 impl Desired {
     /// Claims what this node has to take over now, given what it and the members that it reaches
@@ -109,6 +100,72 @@ impl Desired {
         let entry = entry.clone();
         self.changed();
         Some(entry)
+    }
+
+    /// From now on a node is to be empty, or no longer; returns what has changed.
+    pub(crate) fn drain(&mut self, node: NodeId, is_on: bool) -> Document {
+        let (version, signature) = (self.next_version(), Signature::default());
+        let mut drain = Drain { node, version, is_on, signature };
+        self.signer.sign_drain(&mut drain);
+        self.drains.insert(node, drain.clone());
+        self.changed();
+        Document { entries: Vec::new(), drains: vec![drain] }
+    }
+
+    /// Whether a node is to be empty: it gets no ranks and owns nothing new.
+    pub(crate) fn is_drained(&self, node: NodeId) -> bool {
+        self.drains.get(&node).is_some_and(|drain| drain.is_on)
+    }
+
+    /// What this node is to take over from owners that are to be empty, or that lead only until a
+    /// node is back that was named before them: as in a takeover it is the one to do so.
+    pub(crate) fn to_inherit(&self, files: &Files, peers: &[Seen]) -> Vec<(Entry, Wanted)> {
+        let is_due = |(entry, wanted): &(&Entry, &Wanted)| {
+            let place = |node| self.place(wanted, node, peers);
+            let is_seen = peers.iter().any(|peer| peer.node == entry.owner());
+            let comes_after = is_seen && place(self.me) < place(entry.owner());
+            (self.is_drained(entry.owner()) || comes_after)
+                && self.successor(wanted, files, peers) == Some(self.me)
+        };
+        let due = self.wanted().filter(is_due);
+        due.map(|(entry, wanted)| (entry.clone(), wanted.clone())).collect()
+    }
+
+    /// Owns an instance, which is loaded, under a claim that was made before, if it is above the
+    /// present one.
+    pub(crate) fn claim_as(&mut self, id: &str, claim: Version) -> Option<Entry> {
+        let name = self.find(id).map(|(entry, _)| entry.name.clone())?;
+        let entry = self.entries.get_mut(&name).filter(|entry| entry.claim < claim)?;
+        (entry.claim, entry.unloaded) = (claim, false);
+        self.signer.sign_claim(entry);
+        let entry = entry.clone();
+        self.missing.remove(&name);
+        self.changed();
+        Some(entry)
+    }
+
+    /// Of two words on one node the later one stays; returns what was news.
+    pub(super) fn merge_drains(&mut self, told: Vec<Drain>) -> Vec<Drain> {
+        let mut news = Vec::new();
+        for drain in told {
+            if self.is_news_of_drain(&drain) {
+                self.drains.insert(drain.node, drain.clone());
+                news.push(drain);
+            }
+        }
+        news
+    }
+
+    pub(super) fn is_news_of_drain(&self, drain: &Drain) -> bool {
+        let order = |drain: &Drain| (drain.version, drain.is_on);
+        self.drains.get(&drain.node).is_none_or(|known| order(drain) > order(known))
+    }
+
+    pub(super) fn forget_drains(&mut self) {
+        while self.drains.len() > DRAINS_MAX {
+            let oldest = self.drains.values().min_by_key(|drain| (drain.is_on, drain.version));
+            oldest.map(|drain| drain.node).and_then(|node| self.drains.remove(&node));
+        }
     }
 }
 

@@ -6,29 +6,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use data_encoding::HEXLOWER;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use super::{Drain, Entry};
+use super::document::{Drain, Entry, Signature, Signatures};
 use crate::NodeId;
-use crate::identity::is_signed_by;
+use crate::io::identity::is_signed_by;
 
 /// Told apart, so that no signature of one kind can be taken for the other.
 const VERSION: &str = "sinew 2026 version";
 const CLAIM: &str = "sinew 2026 claim";
 const DRAIN: &str = "sinew 2026 drain";
-
-/// Bytes of a signature, in hexadecimal where people may see them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Signature(Vec<u8>);
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Signatures {
-    /// Over the name, the version and what is wanted, by the version's node.
-    version: Signature,
-    /// Over the name, the version and the claim, by the claim's node.
-    claim: Signature,
-}
 
 /// Signs in this node's name, and looks whether others have signed in theirs.
 #[derive(Clone)]
@@ -98,26 +83,12 @@ impl fmt::Debug for Signer {
     }
 }
 
-impl Serialize for Signature {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&HEXLOWER.encode(&self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Signature {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        // What is no signature is none of anybody.
-        Ok(Self(HEXLOWER.decode(text.as_bytes()).unwrap_or_default()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::wanted;
     use super::super::{Desired, Document};
     use super::*;
-    use crate::identity::Identity;
+    use crate::io::identity::Identity;
 
     fn node() -> (tempfile::TempDir, Desired) {
         let home = tempfile::tempdir().unwrap();

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 
+use store::Digest;
+
 use super::tests::{id, wanted};
 use super::*;
 

@@ -1,5 +1,8 @@
 use protocol::Nodes;
 
+use protocol::InstanceSpec;
+use store::Digest;
+
 use super::*;
 
 pub(super) fn id(node: usize) -> NodeId {

@@ -2,8 +2,10 @@
 
 use layout::Outline;
 
+use super::host::Host;
 use super::place::{Candidate, plan_for, relaxed};
-use super::{Host, Instances, status};
+use super::running::Instances;
+use super::status;
 use crate::desired::{Entry, Wanted};
 use crate::{Error, InstanceState, InstanceStatus, NodeId, Result};
 
@@ -64,7 +66,7 @@ fn others(
 fn check_heir(host: &Host, node: NodeId, entry: &Entry, wanted: &Wanted) -> Result<()> {
     let ctx = &host.ctx;
     let may_own = |on: NodeId| on != node && !ctx.desired.is_drained(on);
-    if entry.owner() != node || host.files.holders(ctx, &wanted.digest).any(may_own) {
+    if entry.owner() != node || host.files.places.holders(ctx, &wanted.digest).any(may_own) {
         return Ok(());
     }
     let (name, gib) = (ctx.name_of(node), wanted.bytes as f64 / (1u64 << 30) as f64);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use protocol::WorkerCommand;
 
 use crate::NodeId;
-use crate::core::Context;
+use crate::context::Context;
 use crate::files::Files;
-use crate::model_file::ServedFile;
 use crate::paths::Paths;
+use crate::transfer::model_file::ServedFile;
 use crate::wire::{Message, WorkerId, WorkerOrder};
 use crate::workers::Workers;
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 use protocol::KeepAlive;
 use tracing::info;
 
+use super::host::Host;
 use super::place::{Candidate, plan_somehow};
-use super::table::{Owned, Starting, Table};
-use super::{Host, Instances};
-use crate::core::{Context, News, Prepared};
-use crate::{InstanceState, InstanceStatus};
+use super::running::Instances;
+use super::table::{Starting, Table};
+use crate::context::{Context, News, Prepared};
 
 /// How often an instance that waits for memory checks whether there is enough.
 pub(super) const ROOM_LOOK: Duration = Duration::from_secs(1);
@@ -22,85 +22,41 @@ pub(super) const ROOM_LOOK: Duration = Duration::from_secs(1);
 /// killed after five, and other nodes tell of theirs twice a second.
 const ROOM_MAX: Duration = Duration::from_secs(10);
 
-/// How long an instance has been idle, and may be.
-#[derive(Debug, Default)]
-pub(crate) struct Rest {
-    /// The `keep_alive` of the last request that had one.
-    asked: Option<KeepAlive>,
-    /// By this node's clock, and by the wall's.
-    idle_since: Option<(Duration, u64)>,
-}
-
-impl Rest {
-    /// A request has come.
-    pub(super) fn asked(&mut self, keep_alive: Option<KeepAlive>) {
-        self.idle_since = None;
-        self.asked = keep_alive.or(self.asked);
-    }
-}
-
-impl Owned {
-    /// The longest idle time; `None`: no limit.
-    fn keep_alive(&self) -> Option<KeepAlive> {
-        let said = self.rest.asked.or(self.machine.fixed().spec.keep_alive);
-        said.filter(|keep| keep.limit().is_some())
-    }
-
-    /// The status, for people and other nodes.
-    pub(crate) fn told(&self) -> InstanceStatus {
-        let (keep_alive, since) = (self.keep_alive(), self.rest.idle_since);
-        let idle_since_unix_s = since.map(|(_, unix_s)| unix_s);
-        let limit = keep_alive.and_then(KeepAlive::limit);
-        let unloads_at_unix_s = idle_since_unix_s.zip(limit).map(|(s, keep)| s + keep.as_secs());
-        let status = self.machine.status();
-        InstanceStatus { keep_alive, idle_since_unix_s, unloads_at_unix_s, ..status }
-    }
-
-    /// Whether it works and has no request.
-    fn is_idle(&self) -> bool {
-        let works = self.machine.state() == InstanceState::Ready && self.machine.has_generated();
-        works && self.machine.is_idle()
-    }
-}
-
-impl Table {
-    /// Notes since when instances are idle; returns those whose time is over.
-    fn note_idle(&mut self, ctx: &mut Context) -> Vec<String> {
-        let (now, unix_s) = (ctx.now(), ctx.outside.unix_ms() / 1000);
-        let mut due = Vec::new();
-        for (id, owned) in self.current_mut() {
-            if !owned.is_idle() {
-                ctx.changed_if(owned.rest.idle_since.take().is_some());
-                continue;
-            }
-            if owned.rest.idle_since.is_none() {
-                owned.rest.idle_since = Some((now, unix_s));
-                ctx.changed();
-            }
-            let limit = owned.keep_alive().and_then(KeepAlive::limit);
-            let idle = owned.rest.idle_since.map(|(since, _)| now.saturating_sub(since));
-            if idle.zip(limit).is_some_and(|(idle, limit)| idle >= limit) {
-                due.push(id.clone());
-            }
+/// Notes since when instances are idle; returns those whose time is over.
+fn note_idle(table: &mut Table, ctx: &mut Context) -> Vec<String> {
+    let (now, unix_s) = (ctx.now(), ctx.outside.unix_ms() / 1000);
+    let mut due = Vec::new();
+    for (id, owned) in table.current_mut() {
+        if !owned.is_idle() {
+            ctx.changed_if(owned.rest.idle_since.take().is_some());
+            continue;
         }
-        due
+        if owned.rest.idle_since.is_none() {
+            owned.rest.idle_since = Some((now, unix_s));
+            ctx.changed();
+        }
+        let limit = owned.keep_alive().and_then(KeepAlive::limit);
+        let idle = owned.rest.idle_since.map(|(since, _)| now.saturating_sub(since));
+        if idle.zip(limit).is_some_and(|(idle, limit)| idle >= limit) {
+            due.push(id.clone());
+        }
     }
+    due
+}
 
-    fn longest_idle(&self) -> Option<String> {
-        let idle =
-            self.current().filter(|(_, owned)| owned.keep_alive().is_some() && owned.is_idle());
-        let since = idle.filter_map(|(id, owned)| Some((owned.rest.idle_since?.0, id)));
-        since.min().map(|(_, id)| id.clone())
-    }
+fn longest_idle(table: &Table) -> Option<String> {
+    let idle = table.current().filter(|(_, owned)| owned.keep_alive().is_some() && owned.is_idle());
+    let since = idle.filter_map(|(id, owned)| Some((owned.rest.idle_since?.0, id)));
+    since.min().map(|(_, id)| id.clone())
+}
 
-    pub(super) fn waits_for_room(&self, id: &str) -> bool {
-        matches!(self.start(id), Some(Starting::Waiting { .. }))
-    }
+pub(super) fn waits_for_room(table: &Table, id: &str) -> bool {
+    matches!(table.start(id), Some(Starting::Waiting { .. }))
 }
 
 /// Unloads instances whose idle time is over.
 pub(crate) fn unload_idle(instances: &mut Instances, host: &mut Host) {
-    for id in instances.table.note_idle(&mut host.ctx) {
+    for id in note_idle(&mut instances.table, &mut host.ctx) {
         unload(instances, host, &id, "it was idle for longer than its keep-alive");
     }
 }
@@ -167,7 +123,7 @@ pub(super) fn unload_for(
     };
     let mut unloaded = false;
     while !fits(instances, host) {
-        let Some(id) = instances.table.longest_idle() else { return (false, unloaded) };
+        let Some(id) = longest_idle(&instances.table) else { return (false, unloaded) };
         unloaded = true;
         unload(instances, host, &id, "another model needs its memory");
     }

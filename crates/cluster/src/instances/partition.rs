@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::machine::Apart;
-use super::table::Owned;
+use super::owned::Owned;
 use crate::NodeId;
-use crate::core::Context;
+use crate::context::Context;
+use crate::instance::Apart;
 
 /// Where only workers have no link, nothing tells when they have: after this time it is tried
 /// again, and at once when a person asks for a model.

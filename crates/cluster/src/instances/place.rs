@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use protocol::{InstanceSpec, Nodes, Split, SplitOptions, Strategy};
 
-use super::machine::{Path, Rank};
 use crate::NodeId;
-use crate::core::Prepared;
+use crate::context::Prepared;
+use crate::instance::{Path, Rank};
 use crate::wire::KeptRank;
 
 /// A node that could take a rank.

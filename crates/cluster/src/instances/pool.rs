@@ -7,13 +7,14 @@ use protocol::{InstanceSpec, Transport};
 
 use super::growth::Growth;
 use super::host::Host;
-use super::machine::{Apart, Path};
+use super::owned::Owned;
 use super::partition::Partition;
 use super::place::Candidate;
-use super::status;
-use super::table::{Owned, Table};
-use crate::core::Context;
+use super::reported::reported;
+use super::table::Table;
+use crate::context::Context;
 use crate::device::{class_of, kind_of, own_memory};
+use crate::instance::{Apart, Path};
 use crate::members::Member;
 use crate::wire::VERSION;
 use crate::{NodeId, NodeState};
@@ -199,7 +200,7 @@ fn memory_used_on(host: &Host, table: &Table, node: NodeId, leaving: Option<&str
 /// The memory of another node's instance on a node, as its owner reports.
 fn memory_reported(host: &Host, table: &Table, id: &str, node: NodeId) -> u64 {
     let Some((entry, wanted)) = host.ctx.desired.find(id) else { return 0 };
-    let ranks = status::reported(host, table, entry, wanted).ranks;
+    let ranks = reported(host, table, entry, wanted).ranks;
     let there = ranks.iter().filter(|rank| rank.node == node).map(|rank| rank.memory_bytes);
     there.fold(0, u64::saturating_add)
 }

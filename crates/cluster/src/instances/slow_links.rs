@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use placement::LinkSpeed;
 
-use super::table::{Owned, Table};
+use super::owned::Owned;
+use super::table::Table;
 use crate::NodeId;
-use crate::core::Context;
+use crate::context::Context;
 use crate::paths::Paths;
 
 /// Less is what a link's own traffic does to a measurement.
@@ -16,44 +17,39 @@ const DELAY_GAIN_MIN: f64 = 10.0;
 /// Shorter delays are no link's fault.
 const DELAY_FLOOR: Duration = Duration::from_millis(1);
 
-impl Table {
-    /// Remembers the speed of links at the time when ranks of this node's instances came to use
-    /// them.
-    pub(crate) fn note_links(&mut self, ctx: &Context, paths: &Paths) {
-        for (_, owned) in self.current_mut() {
-            let nodes: Vec<NodeId> = owned.machine.nodes().filter(|node| *node != ctx.me).collect();
-            owned.links.retain(|node, _| nodes.contains(node));
-            for node in nodes {
-                if let Some(speed) = paths.best(ctx, node) {
-                    owned.links.entry(node).or_insert(speed);
-                }
+/// Remembers the speed of links at the time when ranks of this node's instances came to use
+/// them.
+pub(crate) fn note_links(table: &mut Table, ctx: &Context, paths: &Paths) {
+    for (_, owned) in table.current_mut() {
+        let nodes: Vec<NodeId> = owned.machine.nodes().filter(|node| *node != ctx.me).collect();
+        owned.links.retain(|node, _| nodes.contains(node));
+        for node in nodes {
+            if let Some(speed) = paths.best(ctx, node) {
+                owned.links.entry(node).or_insert(speed);
             }
         }
     }
-
-    /// The nodes of instances whose answers say that a link has become slow.
-    pub(crate) fn nodes_in_doubt(&self) -> Vec<NodeId> {
-        let is_slow = |owned: &Owned| {
-            owned.prediction.is_some_and(|found| owned.machine.waits_for_links(&found))
-        };
-        let slow = self.current().filter(|(_, owned)| is_slow(owned));
-        slow.flat_map(|(_, owned)| owned.machine.nodes()).collect()
-    }
 }
 
-impl Owned {
-    pub(super) fn link_notes(&self, ctx: &Context, paths: &Paths) -> Vec<String> {
-        let note = |(node, then): (&NodeId, &LinkSpeed)| {
-            let what = loss(then, &paths.best(ctx, *node)?)?;
-            let (a, b) = (ctx.name_of(ctx.me), ctx.name_of(*node));
-            Some(format!(
-                "the link between {a} and {b} {what} when the model came there, so answers are \
-                 slower than planned. Look at the cable, and at who else uses it; `sinew nodes -v` \
-                 shows all links"
-            ))
-        };
-        self.links.iter().filter_map(note).collect()
-    }
+/// The nodes of instances whose answers say that a link has become slow.
+pub(crate) fn nodes_in_doubt(table: &Table) -> Vec<NodeId> {
+    let is_slow =
+        |owned: &Owned| owned.prediction.is_some_and(|found| owned.machine.waits_for_links(&found));
+    let slow = table.current().filter(|(_, owned)| is_slow(owned));
+    slow.flat_map(|(_, owned)| owned.machine.nodes()).collect()
+}
+
+pub(super) fn notes(owned: &Owned, ctx: &Context, paths: &Paths) -> Vec<String> {
+    let note = |(node, then): (&NodeId, &LinkSpeed)| {
+        let what = loss(then, &paths.best(ctx, *node)?)?;
+        let (a, b) = (ctx.name_of(ctx.me), ctx.name_of(*node));
+        Some(format!(
+            "the link between {a} and {b} {what} when the model came there, so answers are \
+             slower than planned. Look at the cable, and at who else uses it; `sinew nodes -v` \
+             shows all links"
+        ))
+    };
+    owned.links.iter().filter_map(note).collect()
 }
 
 /// What it does now, and did then, if that is much worse.

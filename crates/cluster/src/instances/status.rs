@@ -1,16 +1,14 @@
 //! The status of what is to be served: of this node's instances, and of the others' as their owners
 //! report.
 
-use std::time::Duration;
+use protocol::Nodes;
 
-use super::table::Starting;
-use super::{Host, Instances, Table, moving};
+use super::host::Host;
+use super::reported::reported;
+use super::running::Instances;
+use super::slow_links;
 use crate::desired::{Entry, Wanted};
-use crate::peers::{gone_for, way_round};
-use crate::{Error, InstanceState, InstanceStatus};
-
-/// An instance without its owner may be said to be reached through another node after this time.
-const ROUND_AFTER: Duration = Duration::from_secs(2);
+use crate::{Error, InstanceState, InstanceStatus, RankStatus};
 
 /// Everything that is to be served.
 pub(crate) fn all(instances: &Instances, host: &Host) -> Vec<InstanceStatus> {
@@ -30,104 +28,19 @@ pub(crate) fn now(
             let (placement, prediction) = (owned.why.clone(), owned.prediction);
             let mut status = owned.told();
             let pace = prediction.and_then(|found| owned.machine.pace_warning(&found));
-            status.notes.extend(pace.into_iter().chain(owned.link_notes(ctx, &host.paths)));
+            status.notes.extend(pace.into_iter().chain(slow_links::notes(owned, ctx, &host.paths)));
             status.notes.extend(owned.prepared.remarks.iter().cloned());
             InstanceStatus { placement, prediction, ..status }
         }
         None => reported(host, &instances.table, entry, wanted),
     };
     status.created_unix_s = wanted.created_unix_s;
-    status.notes.extend(instances.move_note(&wanted.id));
-    let borrowed = moving::borrowed(wanted, &status);
+    status.notes.extend(move_note(instances, &wanted.id));
+    let borrowed = borrowed(wanted, &status);
     status.notes.extend(borrowed);
     let apart = owned.map(|owned| instances.pool.partition.notes(ctx, owned));
     status.notes.extend(apart.into_iter().flatten());
     status
-}
-
-/// An instance that this node does not run, as its owner reports it; else by the document.
-pub(crate) fn reported(
-    host: &Host,
-    table: &Table,
-    entry: &Entry,
-    wanted: &Wanted,
-) -> InstanceStatus {
-    let (ctx, owner) = (&host.ctx, entry.owner());
-    let heartbeat = ctx.live_heartbeat_of(owner);
-    let mut reports = heartbeat.into_iter().flat_map(|heartbeat| &heartbeat.instances);
-    let report = reports.find(|status| status.id == wanted.id);
-    if let Some(status) = report.filter(|_| !entry.unloaded) {
-        let model = entry.name.clone();
-        return InstanceStatus { model, owner, ..status.clone() };
-    }
-    let state = match table.start(&wanted.id) {
-        Some(Starting::Failed(reason, _)) if host.files.has_heir(ctx, wanted) => {
-            let reason = format!("{reason}; another node takes it over");
-            InstanceState::Recovering { reason }
-        }
-        Some(Starting::Failed(reason, _)) => InstanceState::Failed { reason: reason.clone() },
-        _ if owner != ctx.me && heartbeat.is_none() => {
-            InstanceState::Recovering { reason: why_without_owner(host, entry, wanted) }
-        }
-        _ if entry.unloaded => InstanceState::Unloaded,
-        _ => InstanceState::Loading,
-    };
-    InstanceStatus {
-        id: wanted.id.clone(),
-        model: entry.name.clone(),
-        digest: Some(wanted.digest),
-        model_bytes: wanted.bytes,
-        owner,
-        state,
-        epoch: 0,
-        context_tokens: wanted.spec.context_tokens.unwrap_or(0),
-        created_unix_s: wanted.created_unix_s,
-        transport: wanted.spec.options.transport,
-        ranks: Vec::new(),
-        requests_running: 0,
-        requests_waiting: 0,
-        has_generated: false,
-        last_decode_tokens_per_sec: None,
-        stats: None,
-        placement: Vec::new(),
-        prediction: None,
-        notes: Vec::new(),
-        keep_alive: wanted.spec.keep_alive,
-        idle_since_unix_s: None,
-        unloads_at_unix_s: None,
-    }
-}
-
-fn why_without_owner(host: &Host, entry: &Entry, wanted: &Wanted) -> String {
-    let ctx = &host.ctx;
-    let owner = ctx.name_of(entry.owner());
-    // Just after a loss the others have yet to report that they have lost it as well.
-    let is_settled = gone_for(ctx, entry.owner()) > ROUND_AFTER;
-    if is_settled && way_round(ctx, entry.owner()).is_some() {
-        return format!("node {owner}, which owns it, is reached only through another node");
-    }
-    if host.files.has_heir(ctx, wanted) {
-        return format!("node {owner}, which owns it, is gone; another one takes it over");
-    }
-    let gib = wanted.bytes as f64 / (1u64 << 30) as f64;
-    if let Some(drained) = host.files.holders(ctx, &wanted.digest).next() {
-        let name = ctx.name_of(drained);
-        return format!(
-            "node {owner}, which owns it, is gone, and its file ({}, {gib:.2} GiB) is only on \
-             {name}, which is to be empty. Bring {owner} back, or type: sinew undrain {name}",
-            wanted.spec.model
-        );
-    }
-    let copies = match wanted.spec.copies {
-        Some(2..) => "The copy that was asked for was not finished",
-        _ => "With sinew serve --copies 2 another node would have it",
-    };
-    format!(
-        "node {owner}, which owns it, is gone, and no other node has its file ({}, {gib:.2} \
-         GiB). Bring {owner} back, or put the file into the models folder of another node. \
-         {copies}",
-        wanted.spec.model
-    )
 }
 
 /// Why a request for an instance cannot be handed to any node now.
@@ -136,7 +49,7 @@ pub(crate) fn why_nowhere(instances: &Instances, host: &Host, id: &str) -> Strin
     let status = found.map(|(entry, wanted)| reported(host, &instances.table, entry, wanted));
     match status.map(|status| status.state) {
         Some(InstanceState::Recovering { reason } | InstanceState::Failed { reason }) => reason,
-        _ if instances.table.waits_for_room(id) => {
+        _ if super::idle::waits_for_room(&instances.table, id) => {
             "the model waits for the memory of others, which are being unloaded".to_owned()
         }
         _ => "the node that owns the model is starting it".to_owned(),
@@ -151,4 +64,33 @@ pub(crate) fn not_served(instances: &Instances, host: &Host, name: &str) -> Erro
         models => format!("served are: {}", models.join(", ")),
     };
     Error::NotServed { name: name.to_owned(), known }
+}
+
+/// For a person: where an instance is about to move.
+fn move_note(instances: &Instances, id: &str) -> Option<String> {
+    let Some(next) = instances.table.successor(id) else {
+        return instances.table.get(id)?.review.stuck.clone();
+    };
+    let ranks = next.machine.status().ranks;
+    // Numbers of other nodes may be of any size.
+    let total: u128 = ranks.iter().map(|rank| u128::from(rank.total_bytes)).sum();
+    let done: u128 = ranks.iter().map(|rank| u128::from(rank.loaded_bytes)).sum();
+    let names: Vec<String> = ranks.into_iter().map(|rank| rank.node_name).collect();
+    let percent = (done * 100).checked_div(total).unwrap_or(0);
+    Some(format!("moves to {}: {percent} % loaded", names.join(", ")))
+}
+
+/// For a person: the nodes of an instance that were not asked for by name.
+fn borrowed(wanted: &Wanted, status: &InstanceStatus) -> Option<String> {
+    let Some(nodes @ Nodes::Named(asked)) = &wanted.spec.nodes else { return None };
+    let is_named = |rank: &RankStatus| nodes.place_of(&rank.node_name, &rank.node.to_string());
+    let borrowed = status.ranks.iter().filter(|rank| is_named(rank).is_none());
+    let borrowed: Vec<&str> = borrowed.map(|rank| rank.node_name.as_str()).collect();
+    (!borrowed.is_empty()).then(|| {
+        format!(
+            "it was asked for on {}, and borrows {} until these suffice without",
+            asked.join(", "),
+            borrowed.join(", ")
+        )
+    })
 }

@@ -4,22 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use placement::LinkSpeed;
-use protocol::{RequestId, Secret};
+use protocol::Secret;
 use store::Digest;
 
-use super::idle::Rest;
-use super::machine::{Effect, Fixed, Instance};
-use super::moving::Review;
-use super::place::Placed;
-use super::sinks::Sink;
-use crate::NodeId;
-use crate::core::{Context, Prepared};
-use crate::model_file::ServedFile;
+use super::owned::{Owned, WORKERS_BITS};
+use crate::context::{Context, Prepared};
+use crate::transfer::model_file::ServedFile;
 use crate::wire::WorkerId;
-
-/// Worker numbers of one instance; no instance spawns more.
-pub(crate) const WORKERS_BITS: u32 = 32;
 
 /// What this node has of an instance.
 #[derive(Default)]
@@ -41,48 +32,6 @@ pub(crate) enum Starting {
     Waiting { since: Duration, looked: Duration },
     /// Why, and when that was.
     Failed(String, Duration),
-}
-
-/// An instance that this node runs, and what its state machine does not know.
-pub(crate) struct Owned {
-    pub machine: Instance,
-    pub prepared: Arc<Prepared>,
-    pub sinks: BTreeMap<RequestId, Sink>,
-    /// The reasons for its placement.
-    pub why: Vec<String>,
-    pub prediction: Option<placement::Prediction>,
-    pub review: Review,
-    /// The speed of the paths to its ranks' nodes at the time when it was placed there.
-    pub links: BTreeMap<NodeId, LinkSpeed>,
-    pub rest: Rest,
-}
-
-impl Owned {
-    /// A new instance on the ranks of a plan, or one that waits for nodes, for this reason; with
-    /// what it asks for first.
-    pub(super) fn new(
-        fixed: Fixed,
-        prepared: Arc<Prepared>,
-        placed: Result<Placed, String>,
-        now: Duration,
-    ) -> (Self, Vec<Effect>) {
-        let (mut machine, why, prediction) = match placed {
-            Ok(Placed { plan, candidates, .. }) => {
-                let ranks = super::place::ranks(&plan, &candidates);
-                (Instance::new(fixed, ranks, plan.split, now), plan.why, plan.prediction)
-            }
-            Err(why) => (Instance::waiting(fixed, &why, now), Vec::new(), None),
-        };
-        let effects = machine.take_effects();
-        let (sinks, links) = (BTreeMap::new(), BTreeMap::new());
-        let (review, rest) = (Review::default(), Rest::default());
-        (Self { machine, prepared, sinks, why, prediction, review, links, rest }, effects)
-    }
-
-    /// Whether a worker has one of this instance's numbers.
-    fn has_number(&self, worker: WorkerId) -> bool {
-        self.machine.fixed().first_worker == worker >> WORKERS_BITS << WORKERS_BITS
-    }
 }
 
 impl Slot {

@@ -15,17 +15,17 @@ use super::lobby::Lobby;
 use super::processes::Processes;
 use super::system::Admitting;
 use crate::NodeId;
+use crate::admission::fleet_key::FleetKey;
 use crate::core::Event;
-use crate::desk::Desk;
-use crate::fleet::FleetKey;
-use crate::kept::Saver;
+use crate::io::kept::Saver;
+use crate::io::net::{Connection, DialError, Net, Visitor};
+use crate::io::probe;
 use crate::members::Members;
-use crate::model_file::{OVERWRITTEN, ServedFile};
-use crate::net::{Connection, DialError, Net, Visitor};
-use crate::probe;
-use crate::pulls::Pulls;
-use crate::relay::serve_slices;
-use crate::sharing;
+use crate::node::desk::Desk;
+use crate::transfer::model_file::{OVERWRITTEN, ServedFile};
+use crate::transfer::pulls::Pulls;
+use crate::transfer::relay::serve_slices;
+use crate::transfer::sharing;
 use crate::wire::Purpose;
 
 /// Connections whose other end has not shown that it belongs here; a real cluster never has so

@@ -13,11 +13,12 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::core::{Event, Opened};
-use crate::frames;
-use crate::instances::machine::Path;
+use crate::context::Opened;
+use crate::core::Event;
+use crate::instance::Path;
+use crate::io::frames;
+use crate::io::net::Connection;
 use crate::membership::ConnId;
-use crate::net::Connection;
 use crate::wire::{About, Message};
 
 const FAREWELL: Duration = Duration::from_millis(200);

@@ -1,12 +1,24 @@
-//! The room with the sockets, processes and files of a running node: what [`crate::core::Outside`]
+//! The room with the sockets, processes and files of a running node: what [`crate::context::Outside`]
 //! asks for, and the tasks that report to the core.
 
+mod announcer;
 mod driver;
+pub(crate) mod frames;
+pub(crate) mod given;
+pub(crate) mod identity;
 mod join;
+pub(crate) mod kept;
 mod listening;
 mod lobby;
+pub(crate) mod machine;
+pub(crate) mod net;
+pub(crate) mod probe;
 mod processes;
+mod segments;
+mod steal;
 mod system;
+pub(crate) mod tls;
+pub(crate) mod worker;
 
 pub(crate) use driver::{INPUTS_MAX, run};
 pub(crate) use listening::listen;

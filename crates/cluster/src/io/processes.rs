@@ -10,11 +10,12 @@ use store::Store;
 use tokio::sync::{mpsc, watch};
 
 use crate::NodeConfig;
-use crate::core::{Event, ProcessId, Start};
-use crate::model_file::OVERWRITTEN;
-use crate::net::Net;
-use crate::relay::Relay;
-use crate::worker::{WorkerNews, WorkerProcess};
+use crate::context::{ProcessId, Start};
+use crate::core::Event;
+use crate::io::net::Net;
+use crate::io::worker::{WorkerNews, WorkerProcess};
+use crate::transfer::model_file::OVERWRITTEN;
+use crate::transfer::relay::Relay;
 
 /// All worker processes; those that are being started come in as soon as they run.
 #[derive(Clone, Default)]

@@ -19,27 +19,30 @@ use tracing::debug;
 use super::join;
 use super::lobby::{Line, Lobby};
 use super::processes::{Processes, run_worker};
-use crate::admission::Attempt;
-use crate::announcer::Announcer;
-use crate::core::{Done, Event, HeaderOf, Outside, Prepared, ProcessId, Reply, Start, draft_bytes};
+use crate::admission::code::JoinCode;
+use crate::admission::nearby::Announcement;
+use crate::context::Attempt;
+use crate::context::{Done, HeaderOf, Outside, Prepared, ProcessId, Reply, Start, draft_bytes};
+use crate::core::Event;
 use crate::desired::{Document, Signer, Wanted};
-use crate::invite::JoinCode;
-use crate::kept::Saver;
-use crate::machine::{Machine, Thermometer};
+use crate::files::source::{Source, Sources};
+use crate::io::announcer::Announcer;
+use crate::io::kept::Saver;
+use crate::io::machine::{Machine, Thermometer};
+use crate::io::net::{DialError, Net};
+use crate::io::probe;
+use crate::io::tls::Pin as Key;
 use crate::members::Members;
 use crate::membership::ConnId;
-use crate::model_file::ServedFile;
-use crate::nearby::Announcement;
-use crate::net::{DialError, Net};
 use crate::paths::ways::{Depth, Found};
-use crate::pulls::Pulls;
-use crate::relay::{Source, fetch_header};
-use crate::swarm::{self, Swarm};
-use crate::tls::Pin as Key;
+use crate::transfer::model_file::ServedFile;
+use crate::transfer::pulls::Pulls;
+use crate::transfer::relay::fetch_header;
+use crate::transfer::swarm::Swarm;
 use crate::wire::{Message, Purpose, Verdict, Versions};
 use crate::{
     CheckText, Error, FleetKey, GenerateEvent, InstanceSpec, Joined, LINK_ADDRESSES_MAX,
-    NodeConfig, NodeId, PullStatus, probe,
+    NodeConfig, NodeId, PullStatus,
 };
 
 /// A header has a few megabytes; a slow network needs seconds for them.
@@ -164,7 +167,7 @@ impl Outside for System {
     }
 
     fn random(&mut self) -> [u8; 32] {
-        crate::identity::random()
+        crate::io::identity::random()
     }
 
     fn signer(&self) -> Signer {
@@ -279,7 +282,7 @@ impl Outside for System {
         });
     }
 
-    fn copy(&mut self, wanted: Wanted, from: swarm::Wanted) {
+    fn copy(&mut self, wanted: Wanted, from: Sources) {
         let swarm = Swarm::new(self.net.clone(), from, self.inputs.clone());
         let (pulls, digest) = (self.pulls.clone(), wanted.digest);
         let desired = self.desired.clone();

@@ -1,7 +1,8 @@
 //! What a [`Node`] is asked about burn-ins.
 
 use super::Node;
-use crate::{BurnReport, BurnSpec, Result, burn};
+use crate::node::burn;
+use crate::{BurnReport, BurnSpec, Result};
 
 impl Node {
     /// Loads every live node's memory and cores, and all links between them, for the stated time.

@@ -12,14 +12,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use protocol::Transport;
 use tracing::{debug, info};
 
-use crate::core::Context;
-use crate::instances::machine::{Path, Routes};
-use crate::machine::{Machine, Sensors};
+use crate::api::pull;
+use crate::context::Context;
+use crate::instance::{Path, Routes};
+use crate::io::machine::{Machine, Sensors};
+use crate::io::net::cannot_call;
 use crate::members::MEMBERS_MAX;
 use crate::membership::ConnId;
-use crate::net::cannot_call;
 use crate::wire::{Message, Report};
-use crate::{NodeId, PullStatus, RankStatus, pulls};
+use crate::{NodeId, PullStatus, RankStatus};
 use rdma::RdmaWays;
 use remeasuring::Remeasuring;
 use twin::Twin;
@@ -42,7 +43,8 @@ pub(crate) struct Paths {
     pub downloads: Vec<PullStatus>,
     pub(super) ways: Ways,
     rdma: RdmaWays,
-    twin: Twin,
+    /// Another machine with this node's identity.
+    pub twin: Twin,
     /// The next tick sends a report.
     has_news: bool,
 }
@@ -179,7 +181,7 @@ impl Paths {
         report.machine = report.machine.within_limits();
         report.edges.truncate(EDGES_MAX);
         report.uncalled.truncate(MEMBERS_MAX);
-        report.downloads = pulls::within_limits(report.downloads);
+        report.downloads = pull::within_limits(report.downloads);
         let (me, now, now_ms) = (ctx.me, ctx.now(), ctx.outside.unix_ms());
         let Some(view) = ctx.views.get_mut(&peer) else { return };
         view.clock_ahead_ms = report.unix_ms.map(|theirs| {

@@ -11,7 +11,7 @@ use tracing::info;
 use super::Paths;
 use super::ways::Depth;
 use crate::NodeId;
-use crate::core::Context;
+use crate::context::Context;
 
 /// A daemon that takes longer to answer may have been frozen until now, and proves nothing.
 const ANSWER_MAX: Duration = Duration::from_millis(300);

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::Paths;
 use super::ways::Depth;
 use crate::Error;
-use crate::core::Context;
+use crate::context::Context;
 
 /// Any machine can announce this node's id, and each such address is called.
 const CALL_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
-pub(super) struct Twin {
+pub(crate) struct Twin {
     called: Option<Duration>,
     /// The address that has answered with this node's key.
     at: Option<SocketAddr>,
@@ -29,39 +28,37 @@ impl Twin {
             ctx.outside.measure_way(ctx.me, address, Depth::Look);
         }
     }
-}
 
-impl Paths {
     /// A machine announces this node's id at these addresses.
-    pub(crate) fn sighted_myself(&mut self, ctx: &mut Context, addresses: &[SocketAddr]) {
+    pub(crate) fn sighted(&mut self, ctx: &mut Context, addresses: &[SocketAddr]) {
         let mine = ctx.outside.addresses();
         let is_mine = |address: &SocketAddr| mine.iter().any(|own| own.ip() == address.ip());
         if let Some(other) = addresses.iter().find(|address| !is_mine(address)) {
-            self.twin.call(ctx, *other);
+            self.call(ctx, *other);
         }
     }
 
     /// Calls the twin again, if there is one.
-    pub(crate) fn look_at_twin(&mut self, ctx: &mut Context) {
-        if let Some(at) = self.twin.at {
-            self.twin.call(ctx, at);
+    pub(crate) fn look(&mut self, ctx: &mut Context) {
+        if let Some(at) = self.at {
+            self.call(ctx, at);
         }
     }
 
     /// Another process has answered with this node's key, or none has.
-    pub(crate) fn twin_answered(&mut self, ctx: &mut Context, address: SocketAddr, is_there: bool) {
+    pub(crate) fn answered(&mut self, ctx: &mut Context, address: SocketAddr, is_there: bool) {
         let at = is_there.then_some(address);
-        if self.twin.at != at {
-            self.twin.at = at;
+        if self.at != at {
+            self.at = at;
             ctx.changed();
-            if let Some(notice) = self.twin_notice(ctx) {
+            if let Some(notice) = self.notice(ctx) {
                 warn!("{notice}");
             }
         }
     }
 
-    pub(crate) fn twin_notice(&self, ctx: &Context) -> Option<String> {
+    pub(crate) fn notice(&self, ctx: &Context) -> Option<String> {
         let data_dir = ctx.config.data_dir.clone();
-        self.twin.at.map(|address| Error::Twin { address, data_dir }.to_string())
+        self.at.map(|address| Error::Twin { address, data_dir }.to_string())
     }
 }

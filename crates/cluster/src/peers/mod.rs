@@ -1,8 +1,6 @@
 //! The connections to the other members: calls, refusals, losses, heartbeats. The membership's
 //! state machine decides ([`crate::membership`]); this does what it asks for.
 
-pub(crate) mod view;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,14 +8,14 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use crate::NodeId;
-use crate::core::{Context, News, Opened};
+use crate::admission::nearby::Announcement;
+use crate::context::view::{PeerConn, View};
+use crate::context::{Context, News, Opened};
 use crate::desired::{Entry, Wanted};
+use crate::io::net::DialError;
 use crate::members::Member;
 use crate::membership::{CloseReason, ConnId, Effect, Input};
-use crate::nearby::Announcement;
-use crate::net::DialError;
 use crate::wire::{Heartbeat, Message, Verdict};
-use view::{PeerConn, View};
 
 /// A new member may be refused once, by a node that has not heard of it yet.
 const REFUSALS_MIN: u32 = 2;

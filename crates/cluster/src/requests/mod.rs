@@ -14,8 +14,9 @@ use protocol::{FailureKind, FinishReason, RequestId};
 use tokio::sync::mpsc;
 use tracing::info;
 
-use crate::core::{Context, Events};
-use crate::instances::{Host, Instances, Sink, load, status};
+use crate::context::Context;
+use crate::core::Events;
+use crate::instances::{Host, Instances, Sink, load, reported, status};
 use crate::membership::ConnId;
 use crate::peers::{conn_to_owner, way_round};
 use crate::wire::Message;
@@ -337,9 +338,9 @@ impl Requests {
         }
         let state = match instances.table.get(id) {
             Some(owned) => owned.machine.state(),
-            None => status::reported(host, &instances.table, entry, wanted).state,
+            None => reported(host, &instances.table, entry, wanted).state,
         };
-        let has_heir = host.files.has_heir(&host.ctx, wanted);
+        let has_heir = host.files.places.has_heir(&host.ctx, wanted);
         let limit = if has_heir { OWNERLESS_MAX } else { HOMELESS_MAX };
         let is_over = now.saturating_sub(since) >= limit;
         match state {

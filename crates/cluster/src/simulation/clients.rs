@@ -12,7 +12,7 @@ use super::workers::answer;
 use super::*;
 use crate::core::Events;
 use crate::desired::Version;
-use crate::model_file::ServedFile;
+use crate::transfer::model_file::ServedFile;
 use crate::{Error, GenerateEvent, InstanceSpec, Result};
 
 pub(super) struct Client {

@@ -13,15 +13,15 @@ use store::Digest;
 use tokio::sync::mpsc;
 
 use super::address;
-use crate::admission::Attempt;
-use crate::core::{Done, HeaderOf, Outside, ProcessId, Reply, Start};
+use crate::admission::code::JoinCode;
+use crate::admission::nearby::Announcement;
+use crate::context::Attempt;
+use crate::context::{Done, HeaderOf, Outside, ProcessId, Reply, Start};
 use crate::desired::{Document, Signer, Wanted};
-use crate::invite::JoinCode;
+use crate::files::source::Source;
 use crate::members::Members;
 use crate::membership::ConnId;
-use crate::nearby::Announcement;
 use crate::paths::ways::Depth;
-use crate::relay::Source;
 use crate::wire::{Message, Verdict, Versions};
 use crate::{GenerateEvent, Joined, NodeId, PullStatus};
 
@@ -159,7 +159,7 @@ impl Outside for Believed {
     }
 
     /// Nobody asks for copies here.
-    fn copy(&mut self, _: Wanted, _: crate::swarm::Wanted) {}
+    fn copy(&mut self, _: Wanted, _: crate::files::source::Sources) {}
 
     fn start_worker(&mut self, start: Start) {
         self.0.push(Act::Start(Box::new(start)));

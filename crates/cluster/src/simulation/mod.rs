@@ -31,7 +31,8 @@ use store::Digest;
 use tokio::sync::watch;
 
 use self::make_believe::{Act, Believed, Shared};
-use crate::core::{Call, Core, Done, Event, Opened, Prepared, TICK};
+use crate::context::{Done, Opened, Prepared};
+use crate::core::{Call, Core, Event, TICK};
 use crate::desired::Document;
 use crate::members::{Member, Members};
 use crate::membership::ConnId;

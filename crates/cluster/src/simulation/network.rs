@@ -84,7 +84,7 @@ impl World {
         if self.machines[from].life != life {
             return;
         }
-        let error = crate::net::DialError::NoAddress;
+        let error = crate::io::net::DialError::NoAddress;
         let failed = Event::DialFailed { peer: id(to), error };
         let unheard = self.network.is_pair_cut(from, to, self.now) || !self.machines[to].has_power;
         if unheard || self.is_frozen(to) {
@@ -125,10 +125,7 @@ impl World {
             boot: daemon.host.ctx.boot,
             name: format!("n{peer}"),
             addresses: vec![address(peer)],
-            path: crate::instances::machine::Path {
-                ours: address(node).ip(),
-                theirs: address(peer).ip(),
-            },
+            path: crate::instance::Path { ours: address(node).ip(), theirs: address(peer).ip() },
             protocol: crate::Versions::CURRENT.newest,
         };
         self.step(node, |daemon| daemon.input(Event::Connected(opened)));
@@ -142,7 +139,7 @@ impl World {
             let life = found.ends[0].life;
             self.put(wire, 1, Packet::Closed("its daemon closed the connection"));
             if self.machines[from].life == life {
-                let error = crate::net::DialError::NoAddress;
+                let error = crate::io::net::DialError::NoAddress;
                 self.tell(from, 0, Event::DialFailed { peer: id(to), error });
             }
         }
@@ -213,13 +210,13 @@ impl World {
             (Packet::Refused(reason), _) => {
                 end.is_open = false;
                 let peer = id(found.ends[1 - to].node);
-                let error = crate::net::DialError::Refused { reason, verdict: None };
+                let error = crate::io::net::DialError::Refused { reason, verdict: None };
                 self.step(node, |daemon| daemon.input(Event::DialFailed { peer, error }));
             }
             (Packet::Closed(_), None) => {
                 end.is_open = false;
                 let peer = id(found.ends[1 - to].node);
-                let error = crate::net::DialError::NoAddress;
+                let error = crate::io::net::DialError::NoAddress;
                 self.step(node, |daemon| daemon.input(Event::DialFailed { peer, error }));
             }
             (Packet::Message(_), None) => {}

@@ -9,9 +9,9 @@ use protocol::{
 };
 
 use super::*;
-use crate::core::{ProcessId, Start};
+use crate::context::{ProcessId, Start};
+use crate::io::worker::WorkerNews;
 use crate::wire::WorkerOrder;
-use crate::worker::WorkerNews;
 
 /// Ranks that nothing was heard of for so long are lost; those that do not come to link are missed
 /// after the second.

@@ -12,12 +12,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::{config, dial, join, stranger_speaking};
+use crate::admission::waiting::REQUESTS_MAX;
 use crate::desired::{Desired, Document, Entry, Signer, Wanted};
 use crate::instances::WORKERS_BITS;
-use crate::net::{Connection, Net};
-use crate::pairing::REQUESTS_MAX;
+use crate::io::frames;
+use crate::io::net::{Connection, Net};
 use crate::wire::{Heartbeat, Message, Purpose, VERSION, Versions, WorkerOrder};
-use crate::{GenerateEvent, InstanceState, Node, NodeId, NodeState, PairRequest, Paired, frames};
+use crate::{GenerateEvent, InstanceState, Node, NodeId, NodeState, PairRequest, Paired};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

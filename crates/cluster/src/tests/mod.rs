@@ -14,14 +14,15 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::identity::Identity;
-use crate::net::{Connection, DialError, Net};
-use crate::tls::{Pin, client_config, fingerprint};
+use crate::io::frames;
+use crate::io::identity::Identity;
+use crate::io::net::{Connection, DialError, Net};
+use crate::io::tls::{Pin, client_config, fingerprint};
 use crate::wire::{
     About, HandshakeReply, Hello, JOIN_BYTES_MAX, JoinAnswer, JoinKept, JoinRequest, Message,
     PROTOCOL, Purpose, Versions,
 };
-use crate::{Node, NodeConfig, Rates, Speed, frames};
+use crate::{Node, NodeConfig, Rates, Speed};
 
 const BULK: Purpose = Purpose::Bulk { digest: Digest([7; 32]) };
 
@@ -87,7 +88,7 @@ async fn invited(node: &Node) -> String {
 
 /// Is let in by a code; the connection over which that was said.
 async fn join_by(member: &Arc<Net>, node: &Node, code: &str, confirms: bool) -> Connection {
-    let secret = crate::invite::JoinCode::decode(code).unwrap().secret.to_vec();
+    let secret = crate::admission::code::JoinCode::decode(code).unwrap().secret.to_vec();
     let pin = Pin::Fingerprint(fingerprint(node.id()));
     let address = vec![node.listen_addr()];
     let mut joining = member.dial(address, pin, Purpose::Join).await.unwrap();

@@ -12,12 +12,12 @@ use std::time::Duration;
 use protocol::{WorkerCommand, WorkerEvent};
 use tracing::{info, warn};
 
-use crate::core::{Context, News, ProcessId, Start};
+use crate::context::{Context, News, ProcessId, Start};
 use crate::files::sources;
-use crate::instances::machine::Input;
-use crate::model_file::ServedFile;
+use crate::instance::Input;
+use crate::io::worker::WorkerNews;
+use crate::transfer::model_file::ServedFile;
 use crate::wire::{Message, WorkerId, WorkerOrder};
-use crate::worker::WorkerNews;
 use crate::{LINK_ADDRESSES_MAX, NodeId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::{Hosted, WorkerKey, Workers};
 use crate::NodeId;
-use crate::core::Context;
+use crate::context::Context;
 use crate::wire::{KeptRank, WorkerOrder};
 
 /// How long a worker outlives the connection to its owner: a short cut of the network should not

@@ -11,16 +11,17 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::tell;
+use crate::admission::code::JoinCode;
 use crate::core::Event;
-use crate::invite::JoinCode;
-use crate::kept::Saver;
+use crate::io::frames;
+use crate::io::kept::Saver;
+use crate::io::net::{Connection, DialError, Net};
+use crate::io::tls::Pin;
 use crate::members::{Member, Members};
-use crate::net::{Connection, DialError, Net};
-use crate::tls::Pin;
 use crate::wire::{
     HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, JoinKept, JoinRequest, Purpose,
 };
-use crate::{Error, NodeId, Result, frames};
+use crate::{Error, NodeId, Result};
 
 /// An answer to a code takes one round trip and one write to disk.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);

@@ -10,14 +10,15 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::tell;
+use crate::NodeId;
+use crate::admission::fleet_key::{End, FleetKey};
 use crate::core::Event;
-use crate::fleet::{End, FleetKey};
-use crate::kept::Saver;
+use crate::io::frames;
+use crate::io::kept::Saver;
+use crate::io::net::{Connection, DialError, Net};
+use crate::io::tls::Pin;
 use crate::members::Members;
-use crate::net::{Connection, DialError, Net};
-use crate::tls::Pin;
 use crate::wire::{FleetProof, HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, Purpose};
-use crate::{NodeId, frames};
 
 /// Both ends answer from memory, and one writes to its disk.
 const ANSWER_MAX: Duration = Duration::from_secs(10);

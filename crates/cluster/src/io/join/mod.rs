@@ -10,7 +10,7 @@ use std::io;
 use tokio::sync::mpsc;
 
 use crate::core::Event;
-use crate::net::DialError;
+use crate::io::net::DialError;
 
 async fn tell(inputs: &mpsc::Sender<Event>, event: Event) -> Result<(), DialError> {
     let sent = inputs.send(event).await;

@@ -11,18 +11,20 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::tell;
-use crate::admission::{Attempt, Decision, PairEvent};
+use crate::admission::pake::{Asker, Ends, Number, Teller};
+use crate::admission::waiting::REQUEST_MAX;
+use crate::admission::{Decision, PairEvent};
+use crate::context::Attempt;
 use crate::core::Event;
-use crate::kept::Saver;
+use crate::io::frames;
+use crate::io::kept::Saver;
+use crate::io::net::{Connection, DialError, Net};
+use crate::io::tls::Pin;
 use crate::members::{Member, Members};
-use crate::net::{Connection, DialError, Net};
-use crate::pairing::REQUEST_MAX;
-use crate::pake::{Asker, Ends, Number, Teller};
-use crate::tls::Pin;
 use crate::wire::{
     HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, PairAsk, PairNews, PairProof, Purpose,
 };
-use crate::{Error, NodeId, Result, frames};
+use crate::{Error, NodeId, Result};
 
 /// Both ends answer from memory, and one writes to its disk.
 const ANSWER_MAX: Duration = Duration::from_secs(10);

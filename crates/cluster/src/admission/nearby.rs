@@ -1,0 +1,264 @@
+//! What nodes announce of themselves on their networks, and who is near: nothing of it is secret,
+//! and nothing of it is believed. A member's announced address is only called, where its key must
+//! answer; other nodes are shown to a person.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use crate::admission::waiting::is_id;
+use crate::link_local;
+use crate::members::{ADDRESSES_MAX, Member, clean_name};
+use crate::{Error, FleetKey, NearbyNode, NodeId, Result};
+
+/// Nodes that are remembered; anybody on the network can announce any number. A further one takes
+/// the place of one from the address that has most.
+const NEARBY_MAX: usize = 64;
+/// An announced property has at most 255 bytes, and a letter up to four.
+const NAME_CHARS_MAX: usize = 48;
+
+/// What a node says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Announcement {
+    pub id: NodeId,
+    pub name: String,
+    /// Members of its cluster, itself included.
+    pub nodes: usize,
+    /// The same for all members of a cluster that know each other: a hash of their keys.
+    pub cluster: String,
+    /// The same for all nodes with one fleet key.
+    pub fleet: Option<String>,
+}
+
+impl Announcement {
+    pub(crate) fn of(id: NodeId, name: &str, members: &[Member], fleet: Option<&FleetKey>) -> Self {
+        let mut ids: Vec<NodeId> = members.iter().map(|member| member.id).collect();
+        ids.sort_unstable();
+        let mut hasher = blake3::Hasher::new();
+        for id in &ids {
+            hasher.update(&id.0);
+        }
+        let cluster = hasher.finalize().to_hex()[..16].to_owned();
+        let name = name.chars().take(NAME_CHARS_MAX).collect();
+        Self { id, name, nodes: ids.len(), cluster, fleet: fleet.map(FleetKey::tag) }
+    }
+}
+
+/// An announcement that was heard, and where its maker is said to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sighting {
+    pub announced: Announcement,
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// Who was seen last, of those who are no members.
+#[derive(Debug, Default)]
+pub(crate) struct Nearby {
+    seen: BTreeMap<NodeId, Sighting>,
+    /// Whose announcement was heard last stands last.
+    order: VecDeque<NodeId>,
+}
+
+impl Nearby {
+    /// Whether anything changed.
+    pub(crate) fn see(&mut self, mut sighting: Sighting) -> bool {
+        let id = sighting.announced.id;
+        if !self.seen.contains_key(&id) && self.seen.len() >= NEARBY_MAX {
+            self.make_room();
+        }
+        self.order.retain(|known| *known != id);
+        self.order.push_back(id);
+        sighting.announced.name = clean_name(&sighting.announced.name);
+        sighting.addresses.truncate(ADDRESSES_MAX);
+        let known = self.seen.insert(id, sighting);
+        known.as_ref() != self.seen.get(&id)
+    }
+
+    /// Forgets the one heard longest ago, of those from the address that announces most nodes: who
+    /// makes nodes up loses its own.
+    fn make_room(&mut self) {
+        let address = |id: &NodeId| Some(self.seen.get(id)?.addresses.first()?.ip());
+        let mut counts = BTreeMap::new();
+        for id in &self.order {
+            *counts.entry(address(id)).or_insert(0) += 1;
+        }
+        let most = counts.values().max().copied();
+        let last = self.order.iter().position(|id| counts.get(&address(id)).copied() == most);
+        if let Some(id) = last.and_then(|at| self.order.remove(at)) {
+            self.seen.remove(&id);
+        }
+    }
+
+    /// Forgets who announces itself no more, by the beginning of its id.
+    pub(crate) fn forget(&mut self, id: &str) -> bool {
+        let before = self.seen.len();
+        self.seen.retain(|known, _| !known.to_string().starts_with(id));
+        self.order.retain(|known| self.seen.contains_key(known));
+        self.seen.len() < before
+    }
+
+    /// Those of a fleet who are not `out` of the question, and where they are.
+    pub(crate) fn of_fleet(
+        &self,
+        tag: &str,
+        out: impl Fn(NodeId) -> bool,
+    ) -> Vec<(NodeId, Vec<SocketAddr>)> {
+        let fleet = self
+            .seen
+            .iter()
+            .filter(|(id, seen)| seen.announced.fleet.as_deref() == Some(tag) && !out(**id));
+        fleet.map(|(id, seen)| (*id, seen.addresses.clone())).collect()
+    }
+
+    /// The node that a person means who wants to join: one of the only cluster that is near, or the
+    /// one with this name or beginning of an id. Asked by a node that has no members.
+    ///
+    /// # Errors
+    /// There is none, or several.
+    pub(crate) fn choose(&self, name: Option<&str>) -> Result<&Sighting> {
+        let is_meant = |announced: &Announcement| match name {
+            None => true,
+            Some(name) => announced.name == name || is_id(announced.id, name),
+        };
+        let meant: Vec<_> = self.seen.values().filter(|one| is_meant(&one.announced)).collect();
+        let near = || {
+            let name =
+                |one: &Sighting| format!("{} ({})", one.announced.name, one.announced.id.short());
+            self.seen.values().map(name).collect::<Vec<_>>().join(", ")
+        };
+        let same = |a: &Announcement, b: &Announcement| match name {
+            None => a.cluster == b.cluster,
+            Some(_) => a.id == b.id,
+        };
+        match (meant.as_slice(), name) {
+            ([first, others @ ..], _)
+                if others.iter().all(|one| same(&one.announced, &first.announced)) =>
+            {
+                Ok(first)
+            }
+            ([], Some(name)) if !self.seen.is_empty() => {
+                Err(Error::NotNear { name: name.to_owned(), near: near() })
+            }
+            ([], _) => Err(Error::NobodyNear),
+            _ => Err(Error::ManyNear { near: near() }),
+        }
+    }
+
+    /// Those who are no members.
+    pub(crate) fn strangers(&self, is_member: impl Fn(NodeId) -> bool) -> Vec<NearbyNode> {
+        let strangers = self.seen.values().filter(|seen| !is_member(seen.announced.id));
+        let shown = strangers.map(|Sighting { announced, addresses }| NearbyNode {
+            id: announced.id,
+            name: announced.name.clone(),
+            address: link_local::first(addresses).unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
+            nodes: announced.nodes,
+            cluster: announced.cluster.clone(),
+        });
+        shown.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sighting(id: u8, name: &str, port: u16) -> Sighting {
+        let member = |id| Member {
+            id: NodeId([id; 32]),
+            name: String::new(),
+            addresses: Vec::new(),
+            admitted: 0,
+        };
+        let announced = Announcement::of(NodeId([id; 32]), name, &[member(id), member(200)], None);
+        Sighting { announced, addresses: vec![SocketAddr::from(([10, 0, 0, id], port))] }
+    }
+
+    #[test]
+    fn who_is_near_is_shown_until_it_is_a_member_or_gone() {
+        let mut nearby = Nearby::default();
+        assert!(nearby.see(sighting(1, "desk\x1b[2J", 1)));
+        assert!(!nearby.see(sighting(1, "desk\x1b[2J", 1)), "nothing new");
+        assert!(nearby.see(sighting(1, "desk\x1b[2J", 2)));
+        let shown = nearby.strangers(|_| false);
+        assert_eq!((shown.len(), &*shown[0].name, shown[0].nodes), (1, "desk[2J", 2));
+        assert_eq!(shown[0].address.port(), 2);
+        assert_eq!(nearby.strangers(|id| id == NodeId([1; 32])).len(), 0);
+        assert!(nearby.forget(&"01".repeat(16)));
+        assert_eq!(nearby.strangers(|_| false).len(), 0);
+    }
+
+    #[test]
+    fn whom_a_person_means_is_clear_or_asked_for() {
+        let mut nearby = Nearby::default();
+        assert!(matches!(nearby.choose(None), Err(Error::NobodyNear)));
+        let two = |id, cluster: &str| {
+            let mut one = sighting(id, "desk", 1);
+            one.announced.cluster = cluster.to_owned();
+            one
+        };
+        nearby.see(two(1, "a"));
+        nearby.see(two(2, "a"));
+        assert_eq!(nearby.choose(None).unwrap().announced.id, NodeId([1; 32]), "one cluster");
+        assert!(matches!(nearby.choose(Some("desk")), Err(Error::ManyNear { .. })));
+        assert_eq!(nearby.choose(Some("0202")).unwrap().announced.id, NodeId([2; 32]));
+        nearby.see(two(3, "b"));
+        let several = nearby.choose(None).unwrap_err().to_string();
+        assert!(several.contains("desk (03030303)"), "{several}");
+        assert!(matches!(nearby.choose(Some("sofa")), Err(Error::NotNear { .. })));
+    }
+
+    #[test]
+    fn a_flood_of_announcements_is_bounded() {
+        let mut nearby = Nearby::default();
+        for id in 0..=255 {
+            nearby.see(sighting(id, "flood", 1));
+        }
+        assert_eq!(nearby.strangers(|_| false).len(), NEARBY_MAX);
+        assert_eq!(nearby.order.len(), NEARBY_MAX);
+        assert!(nearby.see(sighting(255, "known", 1)), "who is known already may still change");
+    }
+
+    #[test]
+    fn made_up_nodes_hide_no_newcomer_and_nobody_who_is_there() {
+        let mut nearby = Nearby::default();
+        nearby.see(sighting(1, "desk", 1));
+        let made_up = |id| {
+            let mut one = sighting(id, "flood", 1);
+            one.addresses = vec![SocketAddr::from(([10, 9, 9, 9], 1))];
+            one
+        };
+        for id in 100..=255 {
+            nearby.see(made_up(id));
+        }
+        assert!(nearby.see(sighting(2, "sofa", 1)));
+        // Heard again, it is no longer the one heard longest ago.
+        nearby.see(made_up(192));
+        for id in 100..=255 {
+            nearby.see(made_up(id));
+        }
+        let shown = nearby.strangers(|_| false);
+        assert_eq!(shown.len(), NEARBY_MAX);
+        for name in ["desk", "sofa"] {
+            assert_eq!(nearby.choose(Some(name)).unwrap().announced.name, name);
+        }
+        // Where all come from one address each, the one heard longest ago makes room.
+        for id in 3..=99 {
+            nearby.see(sighting(id, "many", 1));
+        }
+        assert!(nearby.choose(Some("desk")).is_err() && nearby.choose(Some("6363")).is_ok());
+    }
+
+    #[test]
+    fn members_of_one_cluster_announce_the_same_one() {
+        let of = |me: u8, ids: [u8; 2]| {
+            let member = |id| Member {
+                id: NodeId([id; 32]),
+                name: id.to_string(),
+                addresses: Vec::new(),
+                admitted: u64::from(me),
+            };
+            Announcement::of(NodeId([me; 32]), "n", &ids.map(member), None).cluster
+        };
+        assert_eq!(of(1, [1, 2]), of(2, [2, 1]));
+        assert_ne!(of(1, [1, 2]), of(1, [1, 3]));
+    }
+}

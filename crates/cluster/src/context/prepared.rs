@@ -1,0 +1,61 @@
+//! What has to be read from disk before a model can be placed.
+
+use std::sync::Arc;
+
+use store::ModelFile;
+
+use crate::transfer::model_file::ServedFile;
+use crate::{CheckText, InstanceSpec};
+
+/// A serve request with everything that had to be read from disk for it.
+#[derive(Clone)]
+pub(crate) struct Prepared {
+    pub spec: InstanceSpec,
+    pub found: ModelFile,
+    pub file: Arc<ServedFile>,
+    pub model: layout::Outline,
+    /// What the draft model takes on the first node.
+    pub draft_bytes: u64,
+    /// When it was asked for, seconds since 1970.
+    pub created_unix_s: u64,
+    /// What is odd about its tokenizer and its chat template, a sentence each.
+    pub remarks: Vec<String>,
+}
+
+impl Prepared {
+    /// # Errors
+    /// The file cannot be read, or this version cannot run its model or read its tokenizer.
+    pub fn read(
+        spec: InstanceSpec,
+        found: ModelFile,
+        draft_bytes: u64,
+        created_unix_s: u64,
+        check_text: CheckText,
+    ) -> std::result::Result<Self, String> {
+        let file = ServedFile::open(&found.path).map_err(|error| error.to_string())?;
+        let model = layout::Outline::read(file.directory()).map_err(|error| error.to_string())?;
+        let remarks = check_text(file.directory())?;
+        let file = Arc::new(file);
+        Ok(Self { spec, found, file, model, draft_bytes, created_unix_s, remarks })
+    }
+}
+
+/// What an instance's draft model takes on the node that leads, if there is one.
+///
+/// # Errors
+/// It cannot be read, or is no model that can run.
+pub(crate) fn draft_bytes(spec: &InstanceSpec) -> std::result::Result<u64, String> {
+    let Some(path) = &spec.options.draft else { return Ok(0) };
+    let unusable = |error: &dyn std::fmt::Display| {
+        format!("the draft model {} cannot be used: {error}", path.display())
+    };
+    let file = gguf::File::open(path).map_err(|error| unusable(&error))?;
+    let header = gguf::Source::directory(&file);
+    let outline = layout::Outline::read(header).map_err(|error| unusable(&error))?;
+    let whole = layout::Layout::new(&[1], &[], outline.config.layers);
+    let whole = whole.map_err(|error| unusable(&error))?;
+    let context_tokens = spec.context_tokens.unwrap_or(usize::MAX);
+    let capacity = layout::Capacity::of_draft(outline.config.context_max, context_tokens);
+    let holding = layout::Holding::new(&outline, &whole, 0);
+    Ok(holding.footprint(&capacity, layout::Device::Cpu).bytes())
+}

@@ -1,0 +1,62 @@
+//! A member as this node sees it: its connection, and what it last reported.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::NodeId;
+use crate::instance::Path;
+use crate::wire::{Heartbeat, Report};
+
+/// The median of so many round trips is shown: those of eight seconds.
+const ROUND_TRIPS: usize = 16;
+
+/// A control connection.
+pub(crate) struct PeerConn {
+    pub peer: NodeId,
+    pub path: Path,
+    /// The version of the protocol that both ends speak.
+    pub protocol: u32,
+}
+
+#[derive(Default)]
+pub(crate) struct View {
+    pub boot: u64,
+    pub heartbeat: Option<Heartbeat>,
+    /// The last report: the member's machine and its paths to others.
+    pub report: Option<Report>,
+    /// The number of the heartbeat whose answer is awaited, and when it was sent.
+    pub(crate) asked: Option<(u64, Duration)>,
+    round_trips: VecDeque<Duration>,
+    /// When its connection ended.
+    pub gone_at: Option<Duration>,
+    /// When its other addresses were last tried because its connection fell silent.
+    pub looked_elsewhere: Option<Duration>,
+    /// Its clock minus this node's clock, at the time of the report.
+    pub clock_ahead_ms: Option<i64>,
+    /// What it claimed that only another node can claim.
+    pub spoke_of: Option<&'static str>,
+}
+
+impl View {
+    pub(crate) fn new(boot: u64) -> Self {
+        Self { boot, ..Self::default() }
+    }
+
+    /// Whether the peer has heard this node over the present connection.
+    pub(crate) fn has_heard_us(&self) -> bool {
+        !self.round_trips.is_empty()
+    }
+
+    pub(crate) fn note_round_trip(&mut self, took: Duration) {
+        if self.round_trips.len() == ROUND_TRIPS {
+            self.round_trips.pop_front();
+        }
+        self.round_trips.push_back(took);
+    }
+
+    pub(crate) fn round_trip_us(&self) -> Option<u64> {
+        let mut sorted: Vec<_> = self.round_trips.iter().collect();
+        sorted.sort();
+        sorted.get(sorted.len() / 2).map(|median| median.as_micros() as u64)
+    }
+}

@@ -1,0 +1,134 @@
+//! Keeps the files of what is served on as many nodes as `--copies` asks for.
+//!
+//! Every node decides for itself: of the nodes that lack a file which too few have, those with the
+//! lowest ids copy it, one for each missing copy. A node that fails says so in its heartbeats, and
+//! the next one takes its turn.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use store::Digest;
+use tracing::{info, warn};
+
+use super::places::{Places, says, sources};
+use crate::NodeId;
+use crate::context::{Context, News};
+use crate::desired::Wanted;
+
+/// A node that restarts is back by then, and gigabytes need not be copied.
+const SHORT_MAX: Duration = Duration::from_secs(10);
+/// How often a copy that failed is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(60);
+
+/// A copy of a file that this node makes.
+#[derive(Debug, Clone, PartialEq)]
+enum Copying {
+    /// Too few nodes have the file, since then.
+    Short(Duration),
+    Running,
+    /// Why it failed, and when that was.
+    Failed(String, Duration),
+}
+
+/// Copies of files that too few nodes have.
+#[derive(Debug, Default)]
+pub(crate) struct Copies(BTreeMap<Digest, Copying>);
+
+impl Copies {
+    /// Begins to copy what too few nodes have, if it is this node's turn.
+    pub(crate) fn keep(&mut self, ctx: &mut Context, places: &Places) {
+        let now = ctx.now();
+        let short: Vec<(Wanted, usize)> =
+            ctx.desired.wanted().filter_map(|(_, wanted)| shortage(ctx, places, wanted)).collect();
+        self.0.retain(|digest, copying| {
+            *copying == Copying::Running || short.iter().any(|(it, _)| it.digest == *digest)
+        });
+        for (wanted, missing) in short {
+            let digest = wanted.digest;
+            let since = self.0.entry(digest).or_insert(Copying::Short(now));
+            let is_due = match since {
+                Copying::Short(since) => now.saturating_sub(*since) >= SHORT_MAX,
+                Copying::Running => false,
+                Copying::Failed(_, since) => now.saturating_sub(*since) >= TRY_AGAIN,
+            };
+            let turn = takers(ctx, places, &digest).iter().position(|node| *node == ctx.me);
+            if is_due && turn.is_some_and(|turn| turn < missing) {
+                info!(model = wanted.spec.model, "this node copies a model's file");
+                self.0.insert(digest, Copying::Running);
+                let sources = sources(ctx, None, digest, wanted.bytes);
+                ctx.outside.copy(wanted, sources);
+            }
+        }
+    }
+
+    /// The files that this node failed to copy.
+    pub(crate) fn failed(&self) -> Vec<Digest> {
+        let failed = |(_, copying): &(&Digest, &Copying)| matches!(copying, Copying::Failed(..));
+        self.0.iter().filter(failed).map(|(digest, _)| *digest).collect()
+    }
+
+    pub(crate) fn ended(
+        &mut self,
+        ctx: &mut Context,
+        places: &mut Places,
+        digest: Digest,
+        copied: Result<PathBuf, String>,
+    ) {
+        ctx.changed();
+        match copied {
+            Ok(path) => {
+                info!(path = %path.display(), "a model's file was copied to this node");
+                self.0.remove(&digest);
+                places.located(ctx, digest, Some(path));
+            }
+            Err(why) => {
+                warn!(why, "a model's file cannot be copied to this node");
+                let failed = Copying::Failed(why, ctx.now());
+                self.0.insert(digest, failed);
+                ctx.post(News::Heartbeats);
+            }
+        }
+    }
+
+    /// For a person: the files that fewer nodes have than `--copies` asks for.
+    pub(crate) fn notices(&self, ctx: &Context) -> Vec<String> {
+        let mut notices = Vec::new();
+        for (entry, wanted) in ctx.desired.wanted() {
+            let (name, here) = (&entry.name, &ctx.config.name);
+            if let Some(Copying::Failed(why, _)) = self.0.get(&wanted.digest) {
+                notices.push(format!("the file of {name} cannot be copied to node {here}: {why}"));
+            }
+            let asked = wanted.spec.copies.unwrap_or(0);
+            let nodes = ctx.membership.members().count() + 1;
+            if entry.owner() == ctx.me && asked > nodes {
+                notices.push(format!(
+                    "{asked} nodes were asked to have the file of {name}, and the cluster has \
+                     {nodes}. Let more nodes join (sinew invite)"
+                ));
+            }
+        }
+        notices
+    }
+}
+
+/// How many more nodes should have a file, if too few that can be reached have it.
+fn shortage(ctx: &Context, places: &Places, wanted: &Wanted) -> Option<(Wanted, usize)> {
+    let holders = places.holders(ctx, &wanted.digest).count();
+    let missing = wanted.spec.copies?.saturating_sub(holders);
+    (holders > 0 && missing > 0).then(|| (wanted.clone(), missing))
+}
+
+/// The nodes that lack a file and could take it, in the order in which they do.
+fn takers(ctx: &Context, places: &Places, digest: &Digest) -> Vec<NodeId> {
+    let is_mine = places.holdings().contains(&(*digest, false));
+    let mine = is_mine.then_some(ctx.me);
+    let has_failed = |id: NodeId| {
+        ctx.heartbeat_of(id).is_some_and(|heartbeat| heartbeat.cannot_copy.contains(digest))
+    };
+    let others = ctx.membership.reachable();
+    let others = others.filter(|id| says(ctx, *id, digest, false) && !has_failed(*id));
+    let mut takers: Vec<NodeId> = mine.into_iter().chain(others).collect();
+    takers.sort();
+    takers
+}

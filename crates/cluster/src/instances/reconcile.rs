@@ -1,0 +1,190 @@
+//! Follows the document: starts what this node owns, ends what it no longer owns, gets ready to own
+//! what drained nodes own.
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::host::Host;
+use super::idle;
+use super::moving::load_beside;
+use super::owned::Owned;
+use super::place::plan_somehow;
+use super::running::Instances;
+use super::start::{fixed, own_again};
+use super::table::Starting;
+use crate::context::Prepared;
+use crate::desired::{Entry, Wanted};
+use crate::files::seen;
+
+/// How often the file of an instance that could not be started is opened again.
+const LOOK_AGAIN: Duration = crate::files::LOOK_AGAIN;
+
+/// Ends what was stopped, and what another node owns now.
+pub(crate) fn end_superseded(instances: &mut Instances, host: &mut Host) {
+    let owned = instances.table.current().map(|(id, owned)| (id, owned.machine.fixed().claim));
+    let over: Vec<String> = owned
+        .filter(|(id, claim)| !host.ctx.is_current(id, *claim))
+        .map(|(id, _)| id.clone())
+        .collect();
+    abandon_superseded(instances, host);
+    for id in over {
+        let reason = match host.ctx.desired.find(&id) {
+            Some((entry, _)) => {
+                format!("node {} has taken it over", host.ctx.name_of(entry.owner()))
+            }
+            None => "it was stopped".to_owned(),
+        };
+        instances.release(host, &id, &reason);
+    }
+    idle::forget(&mut instances.table, &host.ctx);
+    instances.table.prune();
+}
+
+/// Ends successors of what is no longer this node's.
+pub(super) fn abandon_superseded(instances: &mut Instances, host: &mut Host) {
+    let claim = |owned: &Owned| owned.machine.fixed().claim;
+    let due = to_inherit(host);
+    let is_over = |(id, next): &(&String, &Owned)| match instances.table.get(id) {
+        Some(owned) => claim(owned) != claim(next),
+        None => !due.iter().any(|(entry, wanted)| wanted.id == **id && entry.claim < claim(next)),
+    };
+    let over: Vec<String> =
+        instances.table.successors().filter(is_over).map(|(id, _)| id.clone()).collect();
+    over.iter().for_each(|id| instances.abandon(host, id, "what it was to replace has ended"));
+}
+
+/// Opens the files of what this node owns and does not run yet. Of an unloaded instance it
+/// needs the header.
+pub(crate) fn start_owned(instances: &mut Instances, host: &mut Host) {
+    let (me, now) = (host.ctx.me, host.ctx.now());
+    let mine = host.ctx.desired.wanted().filter(|(entry, _)| entry.owner() == me);
+    let is_due = |id: &str| match instances.table.start(id) {
+        None => instances.table.get(id).is_none() && instances.table.unloaded(id).is_none(),
+        Some(Starting::Opening) => false,
+        Some(Starting::Waiting { looked, .. }) => now.saturating_sub(*looked) >= idle::ROOM_LOOK,
+        Some(Starting::Failed(_, since)) => now.saturating_sub(*since) >= LOOK_AGAIN,
+    };
+    let due: Vec<Wanted> =
+        mine.map(|(_, wanted)| wanted.clone()).filter(|wanted| is_due(&wanted.id)).collect();
+    due.into_iter().for_each(|wanted| open(instances, host, wanted));
+}
+
+/// Reads from disk what starting an instance takes; [`Self::opened`] gets it.
+fn open(instances: &mut Instances, host: &mut Host, wanted: Wanted) {
+    // An instance that waits for memory goes on waiting while its file is read again.
+    match instances.table.start_mut(&wanted.id) {
+        Some(Starting::Waiting { looked, .. }) => *looked = host.ctx.now(),
+        _ => instances.table.slot(&wanted.id).start = Some(Starting::Opening),
+    }
+    host.ctx.outside.open(wanted);
+}
+
+/// Starts an instance whose file is open now, unless another node has taken it over meanwhile.
+pub(crate) fn opened(
+    instances: &mut Instances,
+    host: &mut Host,
+    id: &str,
+    opened: std::result::Result<Box<Prepared>, String>,
+) {
+    host.ctx.changed();
+    let waiting = instances.table.take_start(id);
+    let Some((entry, _)) = host.ctx.desired.find(id) else { return };
+    let entry = entry.clone();
+    if instances.table.get(id).is_some() {
+        return;
+    }
+    let now = host.ctx.now();
+    match opened {
+        Ok(prepared) if entry.owner() != host.ctx.me => {
+            prepare_to_own(instances, host, id, entry, *prepared);
+        }
+        Ok(prepared) if entry.unloaded => {
+            instances.table.slot(id).unloaded = Some(prepared.into());
+        }
+        Ok(prepared) => {
+            let since = match waiting {
+                Some(Starting::Waiting { since, .. }) => since,
+                _ => now,
+            };
+            if idle::must_wait_for_room(instances, host, &prepared, since) {
+                instances.table.slot(id).start = Some(Starting::Waiting { since, looked: now });
+            } else {
+                own_again(instances, host, id, entry, *prepared);
+            }
+        }
+        Err(why) => {
+            warn!(instance = id, why, "what this node owns cannot be started");
+            instances.table.slot(id).start = Some(Starting::Failed(why, now));
+            // Another node may have the file.
+            let digest = host.ctx.desired.find(id).map(|(_, wanted)| wanted.digest);
+            if let Some(digest) = digest {
+                host.files.places.located(&mut host.ctx, digest, None);
+            }
+        }
+    }
+}
+
+/// Gets ready to own the instances of drained nodes.
+pub(crate) fn inherit(instances: &mut Instances, host: &mut Host) {
+    let now = host.ctx.now();
+    for (entry, wanted) in to_inherit(host) {
+        let id = &wanted.id;
+        if entry.unloaded {
+            // There is nothing to load first.
+            instances.abandon(host, id, "the model is unloaded");
+            let claim = host.ctx.desired.claim(&entry.name);
+            host.ctx.replicate(claim.into_iter().collect::<Vec<_>>(), None);
+            continue;
+        }
+        let begun = instances.table.successor(id).is_some() || instances.table.start(id).is_some();
+        if !begun && instances.pool.growth.may_move(id, true, now) {
+            info!(name = entry.name, "this node gets ready to own a drained node's model");
+            open(instances, host, wanted);
+        }
+    }
+}
+
+/// Loads an instance that this node is to inherit, beside what runs if there is room, else in
+/// its place.
+pub(super) fn prepare_to_own(
+    instances: &mut Instances,
+    host: &mut Host,
+    id: &str,
+    entry: Entry,
+    prepared: Prepared,
+) {
+    if !to_inherit(host).iter().any(|(due, _)| due.name == entry.name) {
+        return;
+    }
+    instances.pool.growth.moved(id, host.ctx.now());
+    let spec = &prepared.spec;
+    let plan_for = |leaving| {
+        let all = instances.pool.together(host, &instances.table, leaving, spec.options.transport);
+        plan_somehow(&prepared, all, spec)
+    };
+    let (beside, instead) = match plan_for(None) {
+        Ok(placed) => (Some(placed), Ok(())),
+        Err(_) => (None, plan_for(Some(id)).map(drop)),
+    };
+    let claim = host.ctx.desired.next_version();
+    match (beside, instead) {
+        (Some(placed), _) => {
+            let numbers = instances.table.number(&mut host.ctx);
+            let fixed = fixed(id, Entry { claim, ..entry }, &prepared, numbers);
+            load_beside(instances, host, fixed, prepared.into(), placed);
+        }
+        (None, Ok(())) => {
+            let Some(entry) = host.ctx.desired.claim_as(id, claim) else { return };
+            host.ctx.replicate(vec![entry.clone()], None);
+            host.workers.leave_former_owners(&mut host.ctx);
+            own_again(instances, host, id, entry, prepared);
+        }
+        (None, Err(why)) => warn!(instance = id, why, "it cannot be inherited"),
+    }
+}
+
+/// What this node is to inherit from drained nodes.
+fn to_inherit(host: &Host) -> Vec<(Entry, Wanted)> {
+    host.ctx.desired.to_inherit(&host.files.places.holdings(), &seen(&host.ctx))
+}

@@ -1,0 +1,359 @@
+//! What runs: feeds the state machines, does what they ask for, and replaces them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::{RequestId, WorkerEvent};
+use store::Digest;
+use tracing::{info, warn};
+
+use super::host::Host;
+use super::owned::{Owned, Sink};
+use super::place::{Placed, plan_in_need, plan_ring};
+use super::pool::{self, Pool};
+use super::table::Table;
+use crate::context::{Context, News};
+use crate::instance::{Effect, Input, Path, Routes};
+use crate::membership::ConnId;
+use crate::transfer::model_file::ServedFile;
+use crate::wire::WorkerId;
+use crate::{Error, GenerateRequest, InstanceState, NodeId, Result};
+
+#[derive(Default)]
+pub(crate) struct Instances {
+    pub(crate) table: Table,
+    pub(crate) pool: Pool,
+}
+
+impl Instances {
+    /// Ends an instance here and its successor, and says why to the clients that wait for it.
+    pub(crate) fn release(&mut self, host: &mut Host, id: &str, why: &str) {
+        self.abandon(host, id, why);
+        let Some(owned) = self.table.get_mut(id) else { return };
+        info!(instance = id, why, "an instance ends on this node");
+        let effects = owned.machine.stop(why);
+        self.run(host, id, effects);
+        self.table.take_current(id);
+        host.ctx.changed();
+    }
+
+    pub(crate) fn release_all(&mut self, host: &mut Host, why: &str) {
+        for id in self.table.successor_ids() {
+            self.abandon(host, &id, why);
+        }
+        for id in self.table.ids() {
+            self.release(host, &id, why);
+        }
+    }
+
+    /// The file of a placed model, for a node of the cluster that lacks it. This node may lack it as
+    /// well, if the file was replaced since.
+    pub(crate) fn file_for(
+        &self,
+        ctx: &Context,
+        peer: NodeId,
+        digest: Digest,
+    ) -> Option<Arc<ServedFile>> {
+        let belongs_here = peer == ctx.me || ctx.membership.is_member(peer);
+        self.table.file(digest).filter(|_| belongs_here).cloned()
+    }
+
+    /// Hands an event to every instance.
+    pub(crate) fn step_all(&mut self, host: &mut Host, event: impl Fn() -> Input) {
+        for id in self.table.ids() {
+            self.step(host, &id, event());
+        }
+        for id in self.table.successor_ids() {
+            self.step_successor(host, &id, event());
+        }
+    }
+
+    /// A member can be given work: `path` is the one of its connection.
+    pub(crate) fn node_up(&mut self, host: &mut Host, node: NodeId, path: Path) {
+        self.pool.growth.node_up(node, host.ctx.now());
+        self.pool.partition.forget(node);
+        let numerics = host.ctx.heartbeat_of(node).map(|heartbeat| heartbeat.numerics);
+        if numerics == Some(host.ctx.versions.numerics) {
+            self.step_all(host, || Input::NodeUp { node, path });
+        }
+    }
+
+    /// Hands the report of a worker to its instance.
+    pub(crate) fn worker(&mut self, host: &mut Host, from: NodeId, worker: WorkerId, event: Input) {
+        let Some((id, owned, is_current)) = self.table.of_worker(worker) else { return };
+        let id = id.clone();
+        match owned.machine.host(worker) {
+            Some(known) if known == from && is_current => self.step(host, &id, event),
+            Some(known) if known == from => self.step_successor(host, &id, event),
+            Some(_) => host.ctx.disbelieve(from, "a worker that another node runs"),
+            // It has ended since.
+            None => {}
+        }
+    }
+
+    fn step(&mut self, host: &mut Host, id: &str, event: Input) {
+        let now = host.ctx.now();
+        let Some(owned) = self.table.get_mut(id) else { return };
+        host.ctx.changed_if(matches!(
+            &event,
+            Input::FromWorker { event: WorkerEvent::Stats(_) | WorkerEvent::RankStats(_), .. }
+        ));
+        let (was, had_generated) = (owned.machine.state(), owned.machine.has_generated());
+        let effects = owned.machine.step(event, now);
+        let is = owned.machine.state();
+        host.ctx.changed_if(had_generated != owned.machine.has_generated());
+        if was != is {
+            host.ctx.changed();
+            match &is {
+                InstanceState::Failed { reason } | InstanceState::Recovering { reason } => {
+                    warn!(instance = id, reason, "instance in trouble");
+                }
+                state => info!(instance = id, ?state, "instance"),
+            }
+        }
+        self.run(host, id, effects);
+    }
+
+    /// Does what an instance asks for, and what that leads to.
+    pub(super) fn run(&mut self, host: &mut Host, id: &str, effects: Vec<Effect>) {
+        let mut todo = VecDeque::from(effects);
+        while let Some(effect) = todo.pop_front() {
+            match effect {
+                Effect::Spawn { node, worker, order } => {
+                    let served = self.table.file(order.digest).cloned();
+                    host.order(node, worker, order, served);
+                }
+                Effect::Send { node, worker, command } => host.command(node, worker, command),
+                Effect::End { node, worker, at_once } => host.end(node, worker, at_once),
+                Effect::Emit { request, event } => {
+                    if let Some(owned) = self.table.get_mut(id) {
+                        owned.emit(&mut host.ctx, request, event);
+                    }
+                }
+                Effect::LetGo { request, reason } => {
+                    if let Some(owned) = self.table.get_mut(id) {
+                        owned.let_go(&mut host.ctx, request, reason);
+                    }
+                }
+                Effect::Reorder(order) => todo.extend(self.reorder(host, id, &order)),
+                Effect::Replan => todo.extend(self.replan(host, id)),
+                Effect::Part(pairs) => {
+                    self.pool.partition.note(&host.ctx, pairs);
+                    todo.extend(self.part(host, id));
+                }
+            }
+        }
+    }
+
+    /// Places an instance again on the nodes that are left. The wishes for their number give way: a
+    /// model on fewer nodes is better than none.
+    fn replan(&mut self, host: &mut Host, id: &str) -> Vec<Effect> {
+        let placed = self.plan_on_rest(host, id);
+        let Some((owned, placed)) = self.table.get_mut(id).zip(placed) else { return Vec::new() };
+        let now = host.ctx.now();
+        host.ctx.changed();
+        match placed {
+            Ok(placed) => {
+                let why = &placed.plan.why;
+                warn!(instance = id, ranks = placed.plan.ranks.len(), ?why, "placed again");
+                owned.place(placed, |machine, ranks, split| machine.replace(ranks, split, now))
+            }
+            Err(why) => {
+                warn!(instance = id, why, "cannot be placed again");
+                owned.machine.give_up(&why, now)
+            }
+        }
+    }
+
+    /// A plan for the nodes that are left and reach each other.
+    fn plan_on_rest(&self, host: &Host, id: &str) -> Option<std::result::Result<Placed, String>> {
+        let owned = self.table.get(id)?;
+        let wanted = &owned.machine.fixed().spec;
+        let candidates = self.pool.together(host, &self.table, Some(id), wanted.options.transport);
+        Some(plan_in_need(&owned.prepared, candidates, wanted))
+    }
+
+    /// Places an instance again on the same nodes in another order, each with its present share.
+    /// Does nothing if one of them has just gone, of which the instance will hear.
+    fn reorder(&mut self, host: &mut Host, id: &str, order: &[(NodeId, u32)]) -> Vec<Effect> {
+        let now = host.ctx.now();
+        host.ctx.changed();
+        let Some(owned) = self.table.get(id) else { return Vec::new() };
+        let (wanted, split) = (&owned.machine.fixed().spec, owned.machine.split());
+        let all = self.pool.candidates(host, &self.table, Some(id), wanted.options.transport);
+        let placed = plan_ring(&owned.prepared, all, wanted, split, order);
+        let Some((owned, placed)) = self.table.get_mut(id).zip(placed) else { return Vec::new() };
+        match placed {
+            Ok(placed) => {
+                warn!(instance = id, why = ?placed.plan.why, "placed in the order of a ring");
+                owned.place(placed, |machine, ranks, split| machine.reorder(ranks, split, now))
+            }
+            Err(why) => {
+                warn!(instance = id, why, "cannot be placed in the order of a ring");
+                owned.machine.give_up(&format!("in the order of the only ring, {why}"), now)
+            }
+        }
+    }
+
+    /// Places an instance without some of the nodes that have no link, if the rest suffices.
+    fn part(&mut self, host: &mut Host, id: &str) -> Vec<Effect> {
+        let now = host.ctx.now();
+        let placed = self.plan_on_rest(host, id);
+        let Some((owned, placed)) = self.table.get_mut(id).zip(placed) else { return Vec::new() };
+        host.ctx.changed();
+        match placed {
+            Ok(placed) => {
+                let apart = self.pool.partition.in_words(&host.ctx).join("; ");
+                let why = format!("it is loaded on {}, since {apart}", placed.names());
+                warn!(instance = id, why, "placed again");
+                owned
+                    .place(placed, |machine, ranks, split| machine.move_to(ranks, split, &why, now))
+            }
+            Err(why) => {
+                warn!(instance = id, why, "cannot do without nodes that have no link");
+                owned.machine.cannot_part(&why);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Where links do not come up, nodes that do not reach each other need not be waited for.
+    pub(crate) fn look_at_late_links(&mut self, host: &mut Host) {
+        self.pool.partition.expire(&mut host.ctx);
+        let now = host.ctx.now();
+        let late = self.table.current().filter(|(_, owned)| owned.machine.is_late(now));
+        for id in late.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+            let Some(owned) = self.table.get_mut(&id) else { continue };
+            let pairs = pool::apart_on(&host.ctx, owned);
+            if !pairs.is_empty() {
+                let effects = owned.machine.unreached(&pairs, now);
+                self.run(host, &id, effects);
+            }
+        }
+    }
+
+    /// Gives all instances the fastest addresses of their ranks.
+    pub(crate) fn route(&mut self, routes: &Routes) {
+        for (_, owned) in self.table.current_mut() {
+            owned.machine.set_routes(routes.clone());
+        }
+    }
+
+    /// The instance of this id or name, if this node runs it.
+    pub(crate) fn find(&self, name: &str) -> Option<String> {
+        self.table.find(name).cloned()
+    }
+
+    /// Hands a request to an instance of this node.
+    pub(crate) fn submit(
+        &mut self,
+        host: &mut Host,
+        id: &str,
+        request: GenerateRequest,
+        sink: Sink,
+    ) -> Result<RequestId> {
+        host.ctx.changed();
+        let now = host.ctx.now();
+        let Some(owned) = self.table.get_mut(id) else {
+            let reason = format!("node {} does not run it", host.ctx.config.name);
+            return Err(Error::Away { model: id.to_owned(), reason });
+        };
+        let keep_alive = request.keep_alive;
+        let request = owned.machine.submit(request, now)?;
+        owned.rest.asked(keep_alive);
+        owned.sinks.insert(request, sink);
+        let effects = owned.machine.take_effects();
+        self.run(host, id, effects);
+        Ok(request)
+    }
+
+    /// Ends a request whose client is gone.
+    pub(crate) fn cancel(&mut self, host: &mut Host, id: &str, request: RequestId) {
+        let now = host.ctx.now();
+        let Some(owned) = self.table.get_mut(id) else { return };
+        if owned.sinks.remove(&request).is_some() {
+            host.ctx.changed();
+            let effects = owned.machine.step(Input::Cancel(request), now);
+            self.run(host, id, effects);
+        }
+    }
+
+    /// Ends the requests of other nodes' streams that match.
+    pub(crate) fn cancel_for(&mut self, host: &mut Host, is_it: impl Fn(ConnId, u64) -> bool) {
+        let of = |(id, owned): (&String, &Owned)| {
+            let requests = owned.of_peers(&is_it).into_iter();
+            requests.map(|request| (id.clone(), request)).collect::<Vec<_>>()
+        };
+        for (id, request) in self.table.current().flat_map(of).collect::<Vec<_>>() {
+            self.cancel(host, &id, request);
+        }
+    }
+
+    /// The deadline of the first instance that has one before the next tick.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.table.deadline()
+    }
+
+    /// Hands an event to a successor, which takes over once it works.
+    pub(super) fn step_successor(&mut self, host: &mut Host, id: &str, event: Input) {
+        let now = host.ctx.now();
+        let Some(next) = self.table.successor_mut(id) else { return };
+        let mut effects = next.machine.step(event, now);
+        // A successor is only there to be better: any trouble ends it.
+        let asks = |effect: &Effect| {
+            matches!(effect, Effect::Reorder(_) | Effect::Replan | Effect::Part(_))
+        };
+        let state = next.machine.state();
+        let fails = effects.iter().any(asks)
+            || matches!(state, InstanceState::Failed { .. } | InstanceState::Recovering { .. });
+        let works = next.machine.has_generated();
+        let apart = effects.iter_mut().filter_map(|effect| match effect {
+            Effect::Part(pairs) => Some(std::mem::take(pairs)),
+            _ => None,
+        });
+        let apart: Vec<_> = apart.flatten().collect();
+        effects.retain(|effect| !asks(effect));
+        host.ctx.changed();
+        self.pool.partition.note(&host.ctx, apart);
+        self.run(host, id, effects);
+        if fails {
+            self.pool.growth.moved(id, now);
+            self.abandon(host, id, &format!("it came to nothing: {state:?}"));
+        } else if works {
+            self.switch(host, id);
+        }
+    }
+
+    /// A successor takes the place of the current instance, whose answers go on with it.
+    fn switch(&mut self, host: &mut Host, id: &str) {
+        let Some(next) = self.table.successor(id) else { return };
+        let claim = next.machine.fixed().claim;
+        let names = next.machine.status().ranks.into_iter().map(|rank| rank.node_name);
+        let names = names.collect::<Vec<_>>().join(", ");
+        let claims = host.ctx.desired.claim_as(id, claim);
+        if !host.ctx.is_current(id, claim) {
+            return self.abandon(host, id, "it was claimed anew meanwhile");
+        }
+        host.ctx.replicate(claims.into_iter().collect::<Vec<_>>(), None);
+        let Some(next) = self.table.take_successor(id) else { return };
+        self.release(host, id, &format!("it continues on {names}"));
+        self.table.take_unloaded(id);
+        self.table.slot(id).current = Some(next);
+        // From now on the workers of its former owner do not obey that one.
+        host.workers.leave_former_owners(&mut host.ctx);
+        host.ctx.changed();
+        // Members send requests to the new owner as soon as they see it running the model.
+        host.ctx.post(News::Heartbeats);
+        host.ctx.post(News::Resume);
+    }
+
+    /// Ends a successor.
+    pub(super) fn abandon(&mut self, host: &mut Host, id: &str, why: &str) {
+        let Some(mut next) = self.table.take_successor(id) else { return };
+        warn!(instance = id, why, "a move is given up");
+        let effects = next.machine.stop(why);
+        host.ctx.changed();
+        self.run(host, id, effects);
+    }
+}

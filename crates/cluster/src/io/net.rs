@@ -1,0 +1,498 @@
+//! Connections between nodes: TCP, TLS, handshake. Knows keys and versions, no members.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::frame::FrameError;
+use rustls::ServerConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+
+use crate::NodeId;
+use crate::io::frames;
+use crate::io::identity::Identity;
+use crate::io::segments::{self, Segments, headers_bytes, used_segment};
+use crate::io::tls::{self, Pin};
+use crate::link_local::{self, Scopes};
+use crate::members::ADDRESSES_MAX;
+use crate::wire::{
+    About, HANDSHAKE_BYTES_MAX, HandshakeReply, Hello, Purpose, VERSION, Verdict, Versions,
+};
+
+/// A TCP connection on a local network takes milliseconds; a machine that is off never answers.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a stranger may keep a socket without saying who it is.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The listener may ask its daemon before it answers.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Makes and takes connections in the name of one node.
+pub(crate) struct Net {
+    identity: Identity,
+    server: Arc<ServerConfig>,
+    name: String,
+    boot: u64,
+    listen: SocketAddr,
+    versions: Versions,
+    scopes: Scopes,
+    /// Of ways on which large packets vanish.
+    pub(crate) segments: Segments,
+}
+
+/// Packets that are common where larger ones do not pass: Ethernet's beside jumbo frames, those of
+/// tunnels, the least that IPv6 asks of a network, the least of IPv4.
+const PACKET_BYTES: [u16; 4] = [1500, 1420, 1280, SMALLEST];
+const SMALLEST: u16 = 576;
+/// Of a greeting: two full packets or more, unless they are jumbo frames.
+const PADDING_BYTES: usize = 4000;
+/// TCP sends lost bytes three times meanwhile.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// A connection past TLS and the handshake of [`crate::wire`].
+pub(crate) struct Connection {
+    pub stream: TlsStream<TcpStream>,
+    pub peer: NodeId,
+    pub about: About,
+    /// The version of the protocol that both ends speak.
+    pub protocol: u32,
+    /// The peer's end, as it is seen here.
+    pub remote: SocketAddr,
+    /// This node's end.
+    pub local: IpAddr,
+}
+
+/// A dialer that has said who it is and what it wants, and waits for the answer.
+pub(crate) struct Visitor {
+    pub connection: Connection,
+    pub purpose: Purpose,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("no answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("{reason}")]
+    Refused { reason: String, verdict: Option<Verdict> },
+    #[error("{0}")]
+    Version(String),
+    #[error(
+        "another node answers there, by its key: one that has this address now, or a reinstalled \
+         one"
+    )]
+    OtherNode,
+    #[error(
+        "it takes a call, but answers no longer message, not even one in packets of {0} bytes: look \
+         at the MTU of the VPN, the router or the switch on the way there"
+    )]
+    Packets(u16),
+    #[error("no address is known for it")]
+    NoAddress,
+}
+
+/// That a node answers another one's calls at none of its addresses, for a person who may open the
+/// way.
+pub(crate) fn cannot_call(caller: &str, called: &str, addresses: &[SocketAddr]) -> String {
+    let Some(address) = link_local::first(addresses) else {
+        return format!("{caller} knows no address of {called}");
+    };
+    let port = address.port();
+    format!(
+        "{caller} cannot call {called} at {address}: open TCP port {port} in the firewall of {called}"
+    )
+}
+
+impl DialError {
+    /// Whether nothing answers there at all, as behind a firewall.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+        match self {
+            Self::Timeout(after) => *after == CONNECT_TIMEOUT,
+            Self::Io(error) => {
+                matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Net {
+    pub(crate) fn new(identity: Identity, name: String, boot: u64, listen: SocketAddr) -> Self {
+        let server = tls::server_config(&identity);
+        let (versions, scopes, segments) =
+            (Versions::CURRENT, Scopes::default(), Segments::default());
+        Self { identity, server, name, boot, listen, versions, scopes, segments }
+    }
+
+    /// The same, which says that it speaks other versions.
+    pub(crate) fn speaking(self, versions: Versions) -> Self {
+        Self { versions, ..self }
+    }
+
+    pub(crate) fn id(&self) -> NodeId {
+        self.identity.id()
+    }
+
+    /// Signs bytes in this node's name.
+    pub(crate) fn sign(&self, bytes: &[u8]) -> Vec<u8> {
+        self.identity.sign(bytes)
+    }
+
+    /// Drawn when the daemon started.
+    pub(crate) fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where this node listens, as it was asked to.
+    pub(crate) fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    pub(crate) fn versions(&self) -> Versions {
+        self.versions
+    }
+
+    /// How this node introduces itself now; addresses change as cables and networks do.
+    pub(crate) fn about(&self) -> About {
+        About {
+            protocol: self.versions.newest,
+            protocol_oldest: self.versions.oldest,
+            version: VERSION.to_owned(),
+            name: self.name.clone(),
+            boot: self.boot,
+            addresses: self.addresses(),
+            padding: String::new(),
+        }
+    }
+
+    /// Where other nodes can reach this one.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        let mut addresses = own_addresses(self.listen);
+        if addresses.is_empty() {
+            addresses.push(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), self.listen.port()));
+        }
+        addresses.truncate(ADDRESSES_MAX);
+        addresses
+    }
+
+    /// Calls one node at all its addresses at once; the first that answers with the right key wins.
+    /// Before lists of members go over a way, it is checked that full packets pass.
+    pub(crate) async fn dial(
+        self: &Arc<Self>,
+        addresses: Vec<SocketAddr>,
+        pin: Pin,
+        purpose: Purpose,
+    ) -> Result<Connection, DialError> {
+        let checks = matches!(purpose, Purpose::Control | Purpose::Join | Purpose::Fleet);
+        let mut stream = self.secure_any(addresses, pin).await?;
+        if checks {
+            stream = self.checked(stream, pin).await?;
+        }
+        self.greet(stream, purpose, 0).await
+    }
+
+    /// A call to be measured, after such a check.
+    pub(crate) async fn dial_to_measure(
+        self: &Arc<Self>,
+        address: SocketAddr,
+        pin: Pin,
+    ) -> Result<Connection, DialError> {
+        let stream = self.secure_any(vec![address], pin).await?;
+        let stream = self.checked(stream, pin).await?;
+        self.greet(stream, Purpose::Probe, 0).await
+    }
+
+    /// The same connection, or if full packets do not pass, one with smaller ones.
+    async fn checked(
+        &self,
+        stream: TlsStream<TcpStream>,
+        pin: Pin,
+    ) -> Result<TlsStream<TcpStream>, DialError> {
+        let address = stream.get_ref().0.peer_addr()?;
+        self.check_size(address, pin).await?;
+        match self.segments.of(address.ip()) {
+            None => Ok(stream),
+            // That took longer than the other end waits for a greeting.
+            segment => self.secure(address, pin, segment).await,
+        }
+    }
+
+    /// Looks whether full packets come to an address and back, and which do if not. Later
+    /// connections to it keep to that.
+    ///
+    /// # Errors
+    /// Nobody with that key answers there, whatever the size.
+    async fn check_size(&self, address: SocketAddr, pin: Pin) -> Result<(), DialError> {
+        let ip = address.ip();
+        let Err(full) = self.greet_at_length(address, pin, None).await? else {
+            self.segments.set(ip, None);
+            return Ok(());
+        };
+        let smaller = PACKET_BYTES.map(|bytes| bytes - headers_bytes(ip));
+        for segment in smaller.into_iter().filter(|segment| *segment < full) {
+            if self.greet_at_length(address, pin, Some(segment)).await?.is_err() {
+                continue;
+            }
+            // A busy machine may have answered the first greeting too late.
+            let is_cured = self.greet_at_length(address, pin, None).await?.is_ok();
+            let segment = (!is_cured).then_some(segment);
+            self.segments.set(ip, segment);
+            return Ok(());
+        }
+        Err(DialError::Packets(SMALLEST))
+    }
+
+    /// Whether a greeting of several packets is answered; if not, the size of the segments.
+    async fn greet_at_length(
+        &self,
+        address: SocketAddr,
+        pin: Pin,
+        segment: Option<u16>,
+    ) -> Result<Result<(), u16>, DialError> {
+        let stream = self.secure(address, pin, segment).await?;
+        let used = used_segment(stream.get_ref().0);
+        let greeting = self.greet(stream, Purpose::Probe, PADDING_BYTES);
+        match timeout(ANSWER_MAX, greeting).await {
+            // Who is no member yet is refused at the same length.
+            Ok(Ok(_) | Err(DialError::Refused { .. })) => Ok(Ok(())),
+            Ok(Err(error @ DialError::Version(_))) => Err(error),
+            // The other end waits for the rest of the greeting no longer than this one does.
+            Ok(Err(_)) | Err(_) => Ok(Err(used)),
+        }
+    }
+
+    async fn secure_any(
+        self: &Arc<Self>,
+        addresses: Vec<SocketAddr>,
+        pin: Pin,
+    ) -> Result<TlsStream<TcpStream>, DialError> {
+        let mut calls = JoinSet::new();
+        for address in self.reach(addresses) {
+            let net = self.clone();
+            let segment = self.segments.of(address.ip());
+            calls.spawn(async move { net.secure(address, pin, segment).await });
+        }
+        let mut failure = DialError::NoAddress;
+        while let Some(outcome) = calls.join_next().await {
+            match outcome {
+                Ok(Ok(stream)) => {
+                    calls.abort_all();
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => failure = error,
+                Err(panicked) => failure = io::Error::other(panicked).into(),
+            }
+        }
+        Err(failure)
+    }
+
+    /// A connection to who has that key.
+    pub(crate) async fn secure(
+        &self,
+        address: SocketAddr,
+        pin: Pin,
+        segment: Option<u16>,
+    ) -> Result<TlsStream<TcpStream>, DialError> {
+        let connect = async {
+            let tcp = segments::connect(address, segment).await?;
+            tcp.set_nodelay(true)?;
+            let connector = TlsConnector::from(tls::client_config(&self.identity, pin));
+            let name = ServerName::IpAddress(address.ip().into());
+            let connected = connector.connect(name, tcp).await;
+            Ok(TlsStream::from(connected.map_err(|error| match tls::is_unknown_key(&error) {
+                true => DialError::OtherNode,
+                false => error.into(),
+            })?))
+        };
+        let limit = CONNECT_TIMEOUT;
+        timeout(limit, connect).await.map_err(|_| DialError::Timeout(limit))?
+    }
+
+    /// Says who this node is and what it wants, and `padding` bytes more.
+    pub(crate) async fn greet(
+        &self,
+        mut stream: TlsStream<TcpStream>,
+        purpose: Purpose,
+        padding: usize,
+    ) -> Result<Connection, DialError> {
+        let exchange = async {
+            let node = About { padding: " ".repeat(padding), ..self.about() };
+            let hello = Hello { node, purpose };
+            frames::write(&mut stream, &hello).await?;
+            frames::read(&mut stream, HANDSHAKE_BYTES_MAX).await
+        };
+        let limit = HANDSHAKE_TIMEOUT;
+        let handshake = timeout(limit, exchange).await.map_err(|_| DialError::Timeout(limit))??;
+        let about = match handshake {
+            HandshakeReply::Welcome(about) => about,
+            HandshakeReply::Refused { reason, verdict, .. } => {
+                return Err(DialError::Refused { reason, verdict });
+            }
+        };
+        let protocol = about.agree(self.versions).map_err(DialError::Version)?;
+        Ok(self.connection(stream, about, protocol)?)
+    }
+
+    fn connection(
+        &self,
+        stream: TlsStream<TcpStream>,
+        about: About,
+        protocol: u32,
+    ) -> io::Result<Connection> {
+        self.scopes.note(stream.get_ref().0.peer_addr()?);
+        Connection::new(stream, about, protocol)
+    }
+
+    /// Where this machine may reach these addresses of others.
+    pub(crate) fn reach(&self, addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+        self.scopes.reach(addresses)
+    }
+
+    /// Takes a call: TLS, then the dialer's `Hello`. The answer is the caller's to give.
+    pub(crate) async fn accept(&self, tcp: TcpStream) -> Result<Visitor, DialError> {
+        tcp.set_nodelay(true)?;
+        let limit = ACCEPT_TIMEOUT;
+        let accepting = TlsAcceptor::from(self.server.clone()).accept(tcp);
+        let accepted = timeout(limit, accepting).await.map_err(|_| DialError::Timeout(limit))??;
+        let mut stream = TlsStream::from(accepted);
+        let hello = timeout(limit, frames::read::<Hello>(&mut stream, HANDSHAKE_BYTES_MAX)).await;
+        let hello = hello.map_err(|_| DialError::Timeout(limit))??;
+        let agreed = hello.node.agree(self.versions);
+        let protocol = *agreed.as_ref().unwrap_or(&0);
+        let mut connection = self.connection(stream, hello.node, protocol)?;
+        if let Err(reason) = agreed {
+            connection.refuse(reason.clone()).await;
+            return Err(DialError::Version(reason));
+        }
+        Ok(Visitor { connection, purpose: hello.purpose })
+    }
+}
+
+/// The addresses of this machine at which others reach what listens at `listen`: that one, or those
+/// of all interfaces if it is unspecified, the likeliest first.
+pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
+    if !listen.ip().is_unspecified() {
+        return vec![link_local::unscoped(listen)];
+    }
+    let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+    let all = interfaces
+        .iter()
+        .filter(|interface| !interface.is_loopback())
+        .filter(|one| !link_local::is_link_local(one.ip()) || !link_local::is_bridged(one))
+        .map(|one| (one.ip(), link_local::is_bridge(one)))
+        .filter(|(ip, _)| ip.is_ipv4() || listen.is_ipv6());
+    let ips = likeliest_first(all.collect(), &routed());
+    ips.into_iter().map(|ip| SocketAddr::new(ip, listen.port())).collect()
+}
+
+/// Addresses, each with whether it is a bridge's: first those from which this machine reaches the
+/// world, then those of networks, then bridges, as of containers; last those that are good on one
+/// network alone.
+fn likeliest_first(mut all: Vec<(IpAddr, bool)>, routed: &[IpAddr]) -> Vec<IpAddr> {
+    let is_local = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    all.sort_by_key(|(ip, is_bridge)| {
+        let is_routed = routed.contains(ip);
+        (is_local(ip), !is_routed && *is_bridge, !is_routed, ip.is_ipv6())
+    });
+    all.into_iter().map(|(ip, _)| ip).collect()
+}
+
+/// From which addresses this machine would call far ones. Nothing is sent: the system is asked
+/// which way it would take.
+fn routed() -> Vec<IpAddr> {
+    // Addresses for documentation: nobody has them.
+    let far = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
+    let from = |(own, far): (&str, &str)| {
+        let socket = UdpSocket::bind(own)?;
+        socket.connect(far)?;
+        socket.local_addr()
+    };
+    far.into_iter().filter_map(|pair| from(pair).ok()).map(|address| address.ip()).collect()
+}
+
+impl Connection {
+    fn new(stream: TlsStream<TcpStream>, mut about: About, protocol: u32) -> io::Result<Self> {
+        let (tcp, tls) = stream.get_ref();
+        let peer = tls::peer_id(tls.peer_certificates())
+            .ok_or_else(|| io::Error::other("the peer showed no key"))?;
+        let seen = tcp.peer_addr()?;
+        let remote = SocketAddr::new(seen.ip().to_canonical(), seen.port());
+        let local = tcp.local_addr()?.ip().to_canonical();
+        about.addresses.truncate(ADDRESSES_MAX);
+        Ok(Self { stream, peer, about, protocol, remote, local })
+    }
+
+    /// Where the peer can be called: at the address it called from, then where it says.
+    pub(crate) fn peer_addresses(&self) -> Vec<SocketAddr> {
+        let port = self.about.addresses.first().map(SocketAddr::port);
+        let seen = port.map(|port| SocketAddr::new(self.remote.ip(), port));
+        seen.into_iter().chain(self.about.addresses.iter().copied()).collect()
+    }
+
+    /// A secret that the two ends of this connection have, and nobody else: proofs that name it are
+    /// worth nothing elsewhere.
+    pub(crate) fn session(&self) -> io::Result<[u8; 32]> {
+        let label = b"EXPORTER-sinew-session";
+        let exported = match &self.stream {
+            TlsStream::Client(tls) => tls.get_ref().1.export_keying_material([0; 32], label, None),
+            TlsStream::Server(tls) => tls.get_ref().1.export_keying_material([0; 32], label, None),
+        };
+        exported.map_err(io::Error::other)
+    }
+
+    pub(crate) async fn welcome(&mut self, about: About) -> Result<(), FrameError> {
+        let about = About { padding: self.about.padding.clone(), ..about };
+        frames::write(&mut self.stream, &HandshakeReply::Welcome(about)).await
+    }
+
+    pub(crate) async fn refuse(&mut self, reason: String) {
+        self.refuse_with(reason, None).await;
+    }
+
+    /// The same, with what that means for the peer's membership.
+    pub(crate) async fn refuse_with(&mut self, reason: String, verdict: Option<Verdict>) {
+        let padding = self.about.padding.clone();
+        let refused = HandshakeReply::Refused { reason, verdict, padding };
+        // The peer may be gone already; then nobody misses the reason.
+        let _ = timeout(ACCEPT_TIMEOUT, frames::write(&mut self.stream, &refused)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_bridges_come_after_what_others_reach() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let all = [
+            ("172.17.0.1", true),
+            ("169.254.9.9", false),
+            ("fd00::5", false),
+            ("10.0.0.5", true),
+            ("192.168.9.1", false),
+            ("172.18.0.1", true),
+        ];
+        let all = all.map(|(text, is_bridge)| (ip(text), is_bridge));
+        // A bridge may be the machine's own network, as of hosts of virtual machines.
+        let found = likeliest_first(all.into(), &[ip("10.0.0.5")]);
+        let expected =
+            ["10.0.0.5", "192.168.9.1", "fd00::5", "172.17.0.1", "172.18.0.1", "169.254.9.9"];
+        assert_eq!(found, expected.map(ip));
+    }
+}

@@ -1,0 +1,70 @@
+//! Ways on which large packets vanish: a tunnel or a switch that takes less than the interfaces at
+//! both ends send, and a firewall that drops the messages about it. TCP sends what is lost again
+//! and again in the same size, so a connection stands and carries nothing but short messages.
+//!
+//! Before a way is measured, a greeting of several full packets is sent and answered in kind. Where
+//! only smaller segments come through, all connections to that address use these.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+
+use socket2::SockRef;
+use tokio::net::{TcpSocket, TcpStream};
+
+/// Addresses that are remembered.
+const REMEMBERED_MAX: usize = 4096;
+
+/// The largest segments that come through on the way to an address, where the system takes larger
+/// ones.
+#[derive(Default)]
+pub(crate) struct Segments(Mutex<HashMap<IpAddr, u16>>);
+
+impl Segments {
+    pub(crate) fn of(&self, address: IpAddr) -> Option<u16> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&address).copied()
+    }
+
+    /// The same as packets.
+    pub(crate) fn packet_bytes(&self, address: IpAddr) -> Option<u16> {
+        self.of(address).map(|segment| segment.saturating_add(headers_bytes(address)))
+    }
+
+    pub(super) fn set(&self, address: IpAddr, segment: Option<u16>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match segment {
+            Some(segment) if known.len() < REMEMBERED_MAX || known.contains_key(&address) => {
+                known.insert(address, segment);
+            }
+            Some(_) => {}
+            None => drop(known.remove(&address)),
+        }
+    }
+}
+
+/// A connection whose segments, both ways, are no larger than that.
+pub(crate) async fn connect(
+    address: SocketAddr,
+    segment: Option<u16>,
+) -> std::io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    if let Some(segment) = segment {
+        SockRef::from(&socket).set_tcp_mss(segment.into())?;
+    }
+    socket.connect(address).await
+}
+
+pub(super) fn headers_bytes(address: IpAddr) -> u16 {
+    if address.is_ipv4() { 40 } else { 60 }
+}
+
+/// The largest that a connection sends, options of the header included.
+pub(super) fn used_segment(stream: &TcpStream) -> u16 {
+    /// Of the option of timestamps, which the system counts off.
+    const OPTIONS_BYTES: u32 = 12;
+    let bytes = SockRef::from(stream).tcp_mss().map(|bytes| u16::try_from(bytes + OPTIONS_BYTES));
+    bytes.ok().and_then(Result::ok).unwrap_or(u16::MAX)
+}

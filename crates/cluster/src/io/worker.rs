@@ -1,0 +1,379 @@
+//! One worker process: its pipes, its log, its end. Knows no instances and no nodes.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::pin::{Pin, pin};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use protocol::frame::{self, FRAME_BYTES_MAX, FrameError};
+use protocol::{WorkerCommand, WorkerEvent};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
+use tokio::net::UnixStream;
+use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use crate::io::frames;
+
+/// Commands on their way to a worker; one that reads none of so many is stuck.
+const COMMANDS_MAX: usize = 4096;
+/// How long a worker may take to leave by itself once its input has ended.
+const GRACE: Duration = Duration::from_secs(3);
+/// After the process has ended, its pipes may still hold its last events.
+const DRAIN: Duration = Duration::from_millis(200);
+/// One that has told that it lives, and says nothing for so long, is frozen.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// A longer line of its log is cut.
+const LOG_LINE_BYTES_MAX: u64 = 4 << 10;
+
+/// What a worker process does, in order; `Exited` is the last.
+#[derive(Debug)]
+pub(crate) enum WorkerNews {
+    Event(WorkerEvent),
+    Exited { how: String },
+}
+
+/// What goes to a worker.
+#[derive(Debug)]
+struct Order {
+    command: WorkerCommand,
+    /// A connection that goes along.
+    beside: Option<TcpStream>,
+}
+
+/// A running worker process. Dropping it ends the process gracefully.
+#[derive(Debug)]
+pub(crate) struct WorkerProcess {
+    pid: u32,
+    orders: mpsc::Sender<Order>,
+    kill: Option<oneshot::Sender<()>>,
+}
+
+impl WorkerProcess {
+    /// Starts `command` in its own process group. Once `may_speak`, `news` hears everything that it
+    /// says, as `tell` puts it, then that it has ended. `label` marks its log lines.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub(crate) fn spawn<T: Send + 'static>(
+        command: &[String],
+        label: String,
+        mut may_speak: watch::Receiver<bool>,
+        news: mpsc::Sender<T>,
+        tell: impl Fn(WorkerNews) -> T + Clone + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
+        let (program, arguments) =
+            command.split_first().ok_or_else(|| std::io::Error::other("no program is named"))?;
+        // Not a pipe: connections go beside the commands.
+        let (stdin, worker_stdin) = StdUnixStream::pair()?;
+        stdin.set_nonblocking(true)?;
+        let stdin = UnixStream::from_std(stdin)?;
+        let mut child = tokio::process::Command::new(program)
+            .args(arguments)
+            .stdin(OwnedFd::from(worker_stdin))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // What ggml says last is one line then, not the output of a debugger.
+            .env("GGML_NO_BACKTRACE", "1")
+            // The daemon's own way with memory; a worker uses its large blocks again.
+            .env_remove("MALLOC_MMAP_THRESHOLD_")
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let pid = child.id().expect("it has not been waited for");
+        let stdout = child.stdout.take().expect("piped above");
+        let stderr = child.stderr.take().expect("piped above");
+        let (orders, inbox) = mpsc::channel(COMMANDS_MAX);
+        let (kill, killed) = oneshot::channel();
+        let (freeze, frozen) = watch::channel(false);
+        let last_line = Arc::new(Mutex::new(None));
+        let log = tokio::spawn(log(stderr, label, last_line.clone()));
+        let (to, put, mut may_say) = (news.clone(), tell.clone(), may_speak.clone());
+        let said = tokio::spawn(async move {
+            // A caller that drops its end wants to hear everything at once.
+            let _ = may_say.wait_for(|may| *may).await;
+            if listen(stdout, to, put).await == Silent(true) {
+                // It may have ended just now.
+                freeze.send_replace(true);
+            }
+            freeze
+        });
+        tokio::spawn(async move {
+            let mut is_frozen = frozen.clone();
+            let freezing = async move { is_frozen.wait_for(|frozen| *frozen).await.is_ok() };
+            let status = supervise(&mut child, pid, speak(stdin, inbox), (killed, freezing)).await;
+            // Both end by themselves unless a grandchild holds the pipes open.
+            let _ = timeout(DRAIN, async { (said.await, log.await) }).await;
+            let last_line = last_line.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let how = match *frozen.borrow() {
+                true => format!("froze: it said nothing for {} s", SILENCE_MAX.as_secs()),
+                false => describe(status, last_line),
+            };
+            let _ = may_speak.wait_for(|may| *may).await;
+            // Nobody listens any more once the daemon shuts down.
+            let _ = news.send(tell(WorkerNews::Exited { how })).await;
+        });
+        Ok(Self { pid, orders, kill: Some(kill) })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Passes a command on; one that takes no more commands is killed.
+    pub(crate) fn send(&mut self, command: WorkerCommand) {
+        let order = Order { command, beside: None };
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.orders.try_send(order) {
+            self.kill();
+        }
+    }
+
+    /// Hands it a connection. One that takes none loses it: who called calls again.
+    pub(crate) fn call(&self, call: TcpStream) {
+        if self.orders.capacity() > COMMANDS_MAX / 2 {
+            let _ =
+                self.orders.try_send(Order { command: WorkerCommand::Called, beside: Some(call) });
+        }
+    }
+
+    /// Ends the process and its children now.
+    pub(crate) fn kill(&mut self) {
+        if let Some(kill) = self.kill.take() {
+            // If it has ended already, there is nobody left to tell.
+            let _ = kill.send(());
+        }
+    }
+}
+
+/// Feeds the worker until it ends, is to be killed, or has had its grace after its input's end.
+async fn supervise(
+    child: &mut Child,
+    pid: u32,
+    speaking: impl Future<Output = ()>,
+    (killed, freezing): (oneshot::Receiver<()>, impl Future<Output = bool>),
+) -> std::io::Result<ExitStatus> {
+    let told_to_leave = async {
+        speaking.await;
+        tokio::time::sleep(GRACE).await;
+    };
+    // A dropped sender is the graceful end, which closes the commands as well.
+    let killed = async {
+        if killed.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let freezes = async {
+        if !freezing.await {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        status = child.wait() => return status,
+        () = told_to_leave => {}
+        () = killed => {}
+        () = freezes => {}
+    }
+    if let Some(group) = i32::try_from(pid).ok().and_then(Pid::from_raw)
+        && let Err(error) = kill_process_group(group, Signal::KILL)
+    {
+        debug!(pid, %error, "killing a worker's process group failed");
+    }
+    child.wait().await
+}
+
+/// Writes commands until there are no more, then closes the worker's input.
+async fn speak(mut stdin: UnixStream, mut inbox: mpsc::Receiver<Order>) {
+    while let Some(order) = inbox.recv().await {
+        let sent = match &order.beside {
+            None => frames::write(&mut stdin, &order.command).await,
+            Some(call) => hand_over(&mut stdin, &order.command, call).await,
+        };
+        if let Err(error) = sent {
+            debug!(%error, "a worker takes no more commands");
+            break;
+        }
+    }
+    // Errors mean that the worker is gone, which its exit status tells better.
+    let _ = stdin.shutdown().await;
+}
+
+/// Sends a command, and a connection beside its first byte.
+async fn hand_over(
+    stdin: &mut UnixStream,
+    command: &WorkerCommand,
+    call: &TcpStream,
+) -> Result<(), FrameError> {
+    let bytes = frame::encode(command)?;
+    let (first, rest) = bytes.split_at(1);
+    let send = || {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let call = [call.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&call));
+        let first = [IoSlice::new(first)];
+        sendmsg(&*stdin, &first, &mut control, SendFlags::empty()).map_err(io::Error::from)
+    };
+    stdin.async_io(Interest::WRITABLE, send).await?;
+    Ok(stdin.write_all(rest).await?)
+}
+
+/// Whether a worker fell silent although it had told that it lives.
+#[derive(Debug, PartialEq, Eq)]
+struct Silent(bool);
+
+async fn listen<T>(
+    stdout: ChildStdout,
+    news: mpsc::Sender<T>,
+    tell: impl Fn(WorkerNews) -> T,
+) -> Silent {
+    let mut events = BufReader::new(stdout);
+    let mut has_pulse = false;
+    loop {
+        let read = pin!(frames::read(&mut events, FRAME_BYTES_MAX));
+        let event = match has_pulse {
+            true => match in_time(read).await {
+                Some(event) => event,
+                None => return Silent(true),
+            },
+            false => read.await,
+        };
+        match event {
+            Ok(WorkerEvent::Alive) => has_pulse = true,
+            Ok(event) => {
+                if news.send(tell(WorkerNews::Event(event))).await.is_err() {
+                    return Silent(false);
+                }
+            }
+            Err(protocol::frame::FrameError::Closed) => return Silent(false),
+            Err(error) => {
+                let reason = format!("it wrote something that is no event: {error}");
+                let failed = WorkerNews::Event(WorkerEvent::Failed { reason });
+                let _ = news.send(tell(failed)).await;
+                return Silent(false);
+            }
+        }
+    }
+}
+
+/// What comes before the silence is too long. A daemon that was frozen itself waits once more.
+async fn in_time<T>(mut read: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    loop {
+        let started = Instant::now();
+        match timeout(SILENCE_MAX, &mut read).await {
+            Ok(event) => return Some(event),
+            Err(_) if started.elapsed() > SILENCE_MAX + GRACE => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Passes the worker's log on, line by line, and keeps the last line: it often says why it died.
+async fn log(stderr: ChildStderr, label: String, last_line: Arc<Mutex<Option<String>>>) {
+    let mut lines = BufReader::new(stderr);
+    while let Some(line) = read_line(&mut lines).await {
+        info!(worker = %label, "{line}");
+        // What Rust writes below a panic's reason.
+        if !line.starts_with("note: run with") {
+            *last_line.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+        }
+    }
+}
+
+async fn read_line(lines: &mut (impl AsyncRead + AsyncBufReadExt + Unpin)) -> Option<String> {
+    let mut bytes = Vec::new();
+    let read = lines.take(LOG_LINE_BYTES_MAX).read_until(b'\n', &mut bytes).await;
+    match read {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()),
+    }
+}
+
+/// It may have been this daemon, because the worker did not leave; then that was told before.
+const KILLED: &str = "was killed by signal 9: by somebody, or by the system because memory ran out";
+
+fn describe(status: std::io::Result<ExitStatus>, last_line: Option<String>) -> String {
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => return format!("could not be waited for: {error}"),
+    };
+    match (status.signal(), status.code(), last_line) {
+        (Some(9), _, _) => KILLED.to_owned(),
+        (Some(signal), _, Some(line)) => {
+            format!("was killed by signal {signal}; the last that it said: {}", line.trim_start())
+        }
+        (Some(signal), _, None) => format!("was killed by signal {signal}"),
+        (None, Some(code), Some(line)) => format!("exited with status {code}: {line}"),
+        (None, Some(code), None) => format!("exited with status {code}"),
+        (None, None, _) => "ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spawn(script: &str) -> (WorkerProcess, mpsc::Receiver<WorkerNews>) {
+        let command = ["sh", "-c", script].map(str::to_owned);
+        let (sender, news) = mpsc::channel(16);
+        let (may_speak, label) = (watch::channel(true).1, "test".to_owned());
+        let worker = WorkerProcess::spawn(&command, label, may_speak, sender, |news| news);
+        (worker.unwrap(), news)
+    }
+
+    async fn end(mut news: mpsc::Receiver<WorkerNews>) -> String {
+        loop {
+            match news.recv().await.unwrap() {
+                WorkerNews::Event(WorkerEvent::Failed { reason }) => return reason,
+                WorkerNews::Event(_) => {}
+                WorkerNews::Exited { how } => return how,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_way_it_ended_is_told() {
+        let cases = [
+            ("exit 3", "exited with status 3"),
+            ("echo no memory >&2; exit 1", "exited with status 1: no memory"),
+            ("printf 'no\\nnote: run with\\n' >&2; exit 101", "exited with status 101: no"),
+            ("kill -9 $$", "was killed by signal 9"),
+            ("kill -6 $$", "was killed by signal 6"),
+            (
+                "echo no driver >&2; kill -6 $$",
+                "was killed by signal 6; the last that it said: no d",
+            ),
+            ("printf 'garbage'; sleep 1", "it wrote something that is no event"),
+        ];
+        for (script, expected) in cases {
+            let (_worker, news) = spawn(script);
+            let how = end(news).await;
+            assert!(how.starts_with(expected), "{script}: {how:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_dropped_worker_is_asked_to_leave_and_a_killed_one_is_not() {
+        let (worker, news) = spawn("cat >/dev/null; exit 7");
+        drop(worker);
+        assert_eq!(end(news).await, "exited with status 7");
+        let (mut worker, news) = spawn("trap '' TERM; sleep 100 & wait");
+        worker.kill();
+        assert_eq!(end(news).await, KILLED);
+    }
+
+    #[tokio::test]
+    async fn one_that_will_not_leave_is_killed() {
+        let (worker, news) = spawn("sleep 100");
+        drop(worker);
+        assert_eq!(end(news).await, KILLED);
+    }
+}

@@ -1,0 +1,174 @@
+//! Serving and planning what lies on this node's disk, for its own handles and for other members.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use gguf::Bytes;
+use store::{Digest, Store, Tree};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::context::{Prepared, draft_bytes};
+use crate::core::{Call, Event};
+use crate::desired::Document;
+use crate::io::kept::Saver;
+use crate::node::burn::Burner;
+use crate::transfer::lookup::{self, Asked};
+use crate::{CheckText, ClusterStatus, Error, InstanceSpec, NodeId, NodeState, NodeStatus, Result};
+
+/// Measuring a node takes some tenths of a second, and a probe less on any link worth splitting
+/// over.
+const MEASURING_MAX: Duration = Duration::from_secs(2);
+
+/// A model that this node has, as members read it: its files one after the other.
+#[derive(Debug)]
+pub(crate) struct OpenModel {
+    parts: Vec<Arc<dyn Bytes>>,
+    pub tree: Tree,
+}
+
+impl OpenModel {
+    pub fn lens(&self) -> Vec<u64> {
+        self.parts.iter().map(|part| part.len()).collect()
+    }
+
+    /// Fills `out` with the bytes from `start` on.
+    ///
+    /// # Errors
+    /// They are not there, or cannot be read.
+    pub fn read(&self, mut start: u64, mut out: &mut [u8]) -> io::Result<()> {
+        for part in &self.parts {
+            let here = part.len().saturating_sub(start).min(out.len() as u64);
+            let (now, rest) = out.split_at_mut(here as usize);
+            if !now.is_empty() {
+                part.read(start, now)?;
+            }
+            (start, out) = (start.saturating_sub(part.len()), rest);
+        }
+        if out.is_empty() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Whether a group is not what it was when the model was hashed.
+    fn is_damaged(&self, group: u64) -> bool {
+        let (start, len) = self.tree.extent(group);
+        let mut bytes = vec![0; len as usize];
+        self.read(start, &mut bytes).is_err() || !self.tree.is_group(group, &bytes)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Desk {
+    pub id: NodeId,
+    pub store: Arc<Store>,
+    pub desired: Arc<Saver<Document>>,
+    /// Does not keep the node running.
+    pub calls: mpsc::WeakSender<Call>,
+    pub inputs: mpsc::WeakSender<Event>,
+    pub status: watch::Receiver<Arc<ClusterStatus>>,
+    pub burner: Burner,
+    pub check_text: CheckText,
+}
+
+impl Desk {
+    /// Places a model of this node's disk, and starts its workers; returns the instance's id.
+    ///
+    /// # Errors
+    /// The model is not here or unreadable, is served already, or fits on no set of nodes.
+    pub async fn serve(&self, spec: InstanceSpec, asked: Asked) -> Result<String> {
+        // Who is told that a model is served may rely on it, so it must be possible to save it.
+        self.desired.clone().check_room().await?;
+        let prepared = self.prepare(spec, asked).await?;
+        self.measured().await;
+        self.call(|reply| Call::Serve { prepared, reply }).await
+    }
+
+    /// How it would be placed now, how fast it would be, and why not otherwise.
+    ///
+    /// # Errors
+    /// The model is not here or unreadable, or fits on no set of nodes.
+    pub async fn plan(&self, spec: InstanceSpec, asked: Asked) -> Result<placement::Plan> {
+        let prepared = self.prepare(spec, asked).await?;
+        self.measured().await;
+        self.call(|reply| Call::Plan { prepared, reply }).await
+    }
+
+    /// A model by its content, for a member: on this node's disk, or held open by an instance
+    /// although it was replaced since.
+    pub async fn open(&self, peer: NodeId, digest: Digest, bytes: u64) -> Option<OpenModel> {
+        let store = self.store.clone();
+        let find = tokio::task::spawn_blocking(move || {
+            let path = store.find(&digest, bytes)?;
+            let parts = gguf::parts_of(&path);
+            let parts: io::Result<Vec<_>> = parts.iter().map(|path| gguf::on_disk(path)).collect();
+            Some((store.tree(&digest, bytes)?, parts.ok()?))
+        });
+        if let Some((tree, parts)) = find.await.ok().flatten() {
+            return Some(OpenModel { parts, tree });
+        }
+        let (reply, answer) = oneshot::channel();
+        let inputs = self.inputs.upgrade()?;
+        inputs.send(Event::BulkAsked { peer, digest, reply }).await.ok()?;
+        let (served, store) = (answer.await.ok()??, self.store.clone());
+        let open = tokio::task::spawn_blocking(move || {
+            let parts = served.intact()?.parts();
+            Some(OpenModel { parts, tree: store.tree(&digest, bytes)? })
+        });
+        open.await.ok().flatten()
+    }
+
+    /// A member has read a group of a model here that is not what its hash says. If that is so, the
+    /// file is believed no more.
+    pub async fn doubt(&self, model: Arc<OpenModel>, group: u64) {
+        let Some(inputs) = self.inputs.upgrade() else { return };
+        let (store, node) = (self.store.clone(), self.id);
+        let look = tokio::task::spawn_blocking(move || {
+            let digest = model.tree.digest;
+            model.is_damaged(group).then(|| {
+                store.doubt(&digest, model.tree.bytes);
+                Event::Damaged { node, digest, group: Some(group) }
+            })
+        });
+        if let Some(event) = look.await.ok().flatten() {
+            // The driver is gone only if the whole node is.
+            let _ = inputs.send(event).await;
+        }
+    }
+
+    /// What models may take of this node's memory.
+    pub fn room_bytes(&self) -> u64 {
+        let status = self.status.borrow();
+        let me = status.nodes.iter().find(|node| node.id == status.node);
+        me.map_or(0, |me| me.memory_bytes)
+    }
+
+    /// Waits a moment for nodes that have just met to measure what they can do.
+    async fn measured(&self) {
+        let mut watch = self.status.clone();
+        let is_known = |node: &NodeStatus| node.measured || node.state != NodeState::Live;
+        let all = watch.wait_for(|status| status.nodes.iter().all(is_known));
+        // What was not measured by then is planned for without.
+        let _ = tokio::time::timeout(MEASURING_MAX, all).await;
+    }
+
+    /// Reads from disk what serving a model takes; slow the first time that a file is seen.
+    async fn prepare(&self, spec: InstanceSpec, asked: Asked) -> Result<Box<Prepared>> {
+        let (store, check) = (self.store.clone(), self.check_text);
+        let prepare = tokio::task::spawn_blocking(move || prepare(&store, spec, asked, check));
+        prepare.await.map_err(|_| Error::ShutDown)?.map(Box::new)
+    }
+
+    async fn call<T>(&self, call: impl FnOnce(oneshot::Sender<Result<T>>) -> Call) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let calls = self.calls.upgrade().ok_or(Error::ShutDown)?;
+        calls.send(call(reply)).await.map_err(|_| Error::ShutDown)?;
+        answer.await.map_err(|_| Error::ShutDown)?
+    }
+}
+
+fn prepare(store: &Store, spec: InstanceSpec, asked: Asked, check: CheckText) -> Result<Prepared> {
+    let found = lookup::find(store, &spec.model, asked, &|_| {}).map_err(lookup::refuse)?;
+    let draft_bytes = draft_bytes(&spec).map_err(Error::Unusable)?;
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    let created_unix_s = since_1970.map_or(0, |since| since.as_secs());
+    Prepared::read(spec, found, draft_bytes, created_unix_s, check).map_err(Error::Unusable)
+}

@@ -1,0 +1,209 @@
+//! Models that are on other members' disks and not on this one's: found by name, listed, described,
+//! and served there. The members that have a file answer for it; it is copied when a person asks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use protocol::frame::FRAME_BYTES_MAX;
+use serde::de::DeserializeOwned;
+use store::Listed;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use crate::core::Event;
+use crate::files::source::{Source, Sources};
+use crate::io::frames;
+use crate::io::net::{DialError, Net};
+use crate::io::tls::Pin;
+use crate::transfer::asks::{Ask, Neighbour, Outcome, ask_and_wait};
+use crate::transfer::pulls::Pulls;
+use crate::transfer::swarm::Swarm;
+use crate::wire::Purpose;
+use crate::{Error, InstanceSpec, ModelAbout, PullStage, PullStatus, Result};
+
+/// A folder on a network drive takes its time; who looks at a list does not wait for longer.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
+/// A model on another member's disk.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub holder: Neighbour,
+    pub listed: Listed,
+}
+
+/// What every member has, with the member. Who does not answer in time is left out.
+pub(crate) async fn list(net: &Arc<Net>, others: Vec<Neighbour>) -> Vec<(String, Vec<Listed>)> {
+    let asks = others.into_iter().map(async |other| {
+        let listed = look::<Vec<Listed>>(net, &other, &Ask::List).await?;
+        Some((other.name, listed))
+    });
+    join_all(asks).await.into_iter().flatten().collect()
+}
+
+/// The member to go to for a model of that name, if one has it: one that has hashed it, rather than
+/// one that has not.
+///
+/// # Errors
+/// Members have different files under that name.
+pub(crate) async fn find(
+    net: &Arc<Net>,
+    others: Vec<Neighbour>,
+    model: &str,
+) -> Result<Option<Found>> {
+    let asks = others.into_iter().map(async |holder| {
+        let ask = Ask::Find { model: model.to_owned() };
+        let listed = look::<Option<Listed>>(net, &holder, &ask).await??;
+        Some(Found { holder, listed })
+    });
+    let mut found: Vec<Found> = join_all(asks).await.into_iter().flatten().collect();
+    found.sort_by_key(|found| (found.listed.digest.is_none(), found.holder.id));
+    let differ = |a: &Found, b: &Found| {
+        let digests = (a.listed.digest, b.listed.digest);
+        let by_content = matches!(digests, (Some(a), Some(b)) if a != b);
+        by_content || a.listed.model.bytes != b.listed.model.bytes
+    };
+    if let Some((first, other)) =
+        found.first().and_then(|first| Some((first, found.iter().find(|it| differ(first, it))?)))
+    {
+        let tell = |found: &Found| {
+            let model = &found.listed.model;
+            format!("{} on {} ({} bytes)", model.path.display(), found.holder.name, model.bytes)
+        };
+        let (one, two) = (tell(first), tell(other));
+        return Err(Error::Unusable(format!(
+            "{model} is not on this node, and other nodes have different files of that name: {one}, \
+             {two}. Serve the one that you mean on its node, with --name"
+        )));
+    }
+    Ok(found.into_iter().next())
+}
+
+/// Has the node that has a model serve it; returns the instance's id.
+///
+/// # Errors
+/// It refuses, or is lost meanwhile.
+pub(crate) async fn serve(net: &Arc<Net>, found: &Found, spec: InstanceSpec) -> Result<String> {
+    info!(model = spec.model, node = found.holder.name, "a model is served where its file is");
+    match decide(net, found, Ask::Serve { spec: Box::new(spec) }).await? {
+        Outcome::Served { instance } => Ok(instance),
+        other => Err(refusal(found, other)),
+    }
+}
+
+/// The plan of the node that has a model.
+///
+/// # Errors
+/// As [`serve`].
+pub(crate) async fn plan(
+    net: &Arc<Net>,
+    found: &Found,
+    spec: InstanceSpec,
+) -> Result<placement::Plan> {
+    match decide(net, found, Ask::Plan { spec: Box::new(spec) }).await? {
+        Outcome::Planned(plan) => Ok(*plan),
+        other => Err(refusal(found, other)),
+    }
+}
+
+/// Copies a model from the members that have it to this node's own folder.
+pub(crate) fn pull(
+    pulls: Arc<Pulls>,
+    inputs: mpsc::Sender<Event>,
+    found: Found,
+    model: String,
+) -> watch::Receiver<PullStatus> {
+    let (name, told) = pulls.begin_copy(&model);
+    let receiver = told.subscribe();
+    tokio::spawn(async move {
+        let copying = async {
+            let from = found.holder.name.clone();
+            told.send_modify(|status| status.note = format!("a copy, from node {from}"));
+            let wanted = hashed(&pulls, found, &model).await?;
+            let swarm = Swarm::new(pulls.net().clone(), wanted, inputs);
+            let is_wanted = || told.receiver_count() > 0;
+            let copied = pulls.copy((&name, &told), &swarm, is_wanted).await;
+            copied.map_err(|error| error.to_string())
+        };
+        let outcome: std::result::Result<PathBuf, String> = copying.await;
+        told.send_modify(|status| match outcome {
+            Ok(path) => {
+                (status.stage, status.note) = (PullStage::Done, path.display().to_string());
+                status.done_bytes = status.total_bytes;
+            }
+            Err(why) => (status.stage, status.note) = (PullStage::Failed, why),
+        });
+    });
+    receiver
+}
+
+/// The content of a model, after the member that has it has hashed its file, and that member.
+async fn hashed(pulls: &Pulls, found: Found, model: &str) -> std::result::Result<Sources, String> {
+    let (net, holder) = (pulls.net(), &found.holder);
+    let mut listed = found.listed.clone();
+    if listed.digest.is_none() {
+        let spec = InstanceSpec { model: model.to_owned(), ..InstanceSpec::default() };
+        let spec = Box::new(spec);
+        // Planning hashes it, whatever comes of the plan.
+        decide(net, &found, Ask::Plan { spec }).await.map_err(|error| error.to_string())?;
+        let ask = Ask::Find { model: model.to_owned() };
+        listed = look::<Option<Listed>>(net, holder, &ask).await.flatten().unwrap_or(listed);
+    }
+    let digest = listed.digest;
+    let digest = digest.ok_or_else(|| format!("node {} cannot read its file", holder.name))?;
+    let Neighbour { id: node, name, address } = holder.clone();
+    let source = Source { node, name, addresses: vec![address], digest };
+    Ok(Sources { digest, bytes: listed.model.bytes, sources: vec![source] })
+}
+
+/// What a model is, in the words of the node that has it.
+///
+/// # Errors
+/// It does not answer.
+pub(crate) async fn describe(net: &Arc<Net>, found: &Found, model: &str) -> Result<ModelAbout> {
+    let ask = Ask::Describe { model: model.to_owned() };
+    let about: Option<ModelAbout> = look(net, &found.holder, &ask).await.flatten();
+    about.ok_or_else(|| {
+        Error::Unusable(format!("node {} has {model} but cannot read it", found.holder.name))
+    })
+}
+
+fn refusal(found: &Found, outcome: Outcome) -> Error {
+    match outcome {
+        Outcome::AlreadyServed { model, instance } => Error::AlreadyServed { model, instance },
+        Outcome::Refused { reason } => Error::Unusable(format!(
+            "node {}, which has the file, and where it would be served: {reason}",
+            found.holder.name
+        )),
+        _ => Error::Unusable(format!("node {} answered something else", found.holder.name)),
+    }
+}
+
+/// Asks for something that takes as long as hashing a file may.
+async fn decide(net: &Arc<Net>, found: &Found, ask: Ask) -> Result<Outcome> {
+    let lost = |why: String| {
+        let node = &found.holder.name;
+        Error::Unusable(format!("node {node}, which has the file, did not answer: {why}"))
+    };
+    ask_and_wait(net, &found.holder, &ask).await.map_err(|error| lost(error.to_string()))
+}
+
+/// Asks for something that is known at once; nothing if there is no answer.
+async fn look<T: DeserializeOwned>(net: &Arc<Net>, other: &Neighbour, ask: &Ask) -> Option<T> {
+    let asked = async {
+        let pin = Pin::Node(other.id);
+        let mut connection = net.dial(vec![other.address], pin, Purpose::Share).await?;
+        frames::write(&mut connection.stream, ask).await?;
+        Ok::<T, DialError>(frames::read(&mut connection.stream, FRAME_BYTES_MAX).await?)
+    };
+    match timeout(LOOK_MAX, asked).await {
+        Ok(Ok(answer)) => Some(answer),
+        Ok(Err(error)) => {
+            debug!(node = %other.name, %error, "cannot be asked for its models");
+            None
+        }
+        Err(_) => None,
+    }
+}

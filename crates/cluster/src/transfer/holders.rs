@@ -1,0 +1,149 @@
+//! The members that have a model, or fetch it: asked before the hub is.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hub::{Nearby, RemoteFile};
+use tokio::io::AsyncReadExt;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use crate::io::frames;
+use crate::io::net::{Connection, DialError, Net};
+use crate::io::tls::Pin;
+use crate::transfer::asks::{ASK_BYTES_MAX, Ask, BYTES_MAX, Having, Neighbour, SILENCE_MAX};
+use crate::wire::Purpose;
+
+/// What the others say of a model.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub holders: Vec<Neighbour>,
+    /// One to wait for.
+    pub ahead: Option<Neighbour>,
+}
+
+/// Asks all members about a model's first file.
+pub(crate) async fn survey(
+    net: &Arc<Net>,
+    neighbours: Vec<Neighbour>,
+    model: &str,
+    file: &RemoteFile,
+) -> Survey {
+    let asks = neighbours.into_iter().map(async |neighbour| {
+        let told = timeout(SILENCE_MAX, ask(net, &neighbour, model, file)).await;
+        match told {
+            Ok(Ok((told, _))) => Some((neighbour, told)),
+            Ok(Err(error)) => {
+                debug!(node = %neighbour.name, %error, "cannot be asked for a model");
+                None
+            }
+            Err(_) => None,
+        }
+    });
+    let mut survey = Survey::default();
+    for (neighbour, told) in futures_util::future::join_all(asks).await.into_iter().flatten() {
+        let is_ahead = match told {
+            Having::Here => {
+                survey.holders.push(neighbour);
+                continue;
+            }
+            Having::Fetching => true,
+            Having::Wanting => neighbour.id < net.id(),
+            Having::No => false,
+        };
+        if is_ahead {
+            survey.ahead.get_or_insert(neighbour);
+        }
+    }
+    survey
+}
+
+async fn ask(
+    net: &Arc<Net>,
+    neighbour: &Neighbour,
+    model: &str,
+    file: &RemoteFile,
+) -> Result<(Having, Connection), DialError> {
+    let addresses = vec![neighbour.address];
+    let mut connection = net.dial(addresses, Pin::Node(neighbour.id), Purpose::Share).await?;
+    let (model, file, size) = (model.to_owned(), file.path.clone(), file.size);
+    frames::write(&mut connection.stream, &Ask::About { model, file, size }).await?;
+    let told = frames::read::<Having>(&mut connection.stream, ASK_BYTES_MAX).await?;
+    Ok((told, connection))
+}
+
+/// Members that have a model, as the hub's client asks them.
+pub(crate) struct Holders {
+    net: Arc<Net>,
+    model: String,
+    holders: Vec<Neighbour>,
+    runtime: Handle,
+    /// One connection for each of the client's, to the file that it is fetching.
+    open: Mutex<Vec<Open>>,
+}
+
+struct Open {
+    slot: usize,
+    file: String,
+    connection: Connection,
+}
+
+impl Holders {
+    pub fn new(net: Arc<Net>, model: &str, holders: Vec<Neighbour>, runtime: Handle) -> Self {
+        let names: Vec<&str> = holders.iter().map(|holder| holder.name.as_str()).collect();
+        info!(model, nodes = names.join(", "), "a model comes from members that have it");
+        Self { net, model: model.to_owned(), holders, runtime, open: Mutex::default() }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn fill(
+        &self,
+        slot: usize,
+        file: &RemoteFile,
+        start: u64,
+        out: &mut [u8],
+    ) -> Result<(), DialError> {
+        let kept = {
+            let mut open = self.lock();
+            let at = open.iter().position(|open| open.slot == slot && open.file == file.path);
+            at.map(|at| open.swap_remove(at).connection)
+        };
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => {
+                let holder = &self.holders[slot % self.holders.len()];
+                match ask(&self.net, holder, &self.model, file).await? {
+                    (Having::Here, connection) => connection,
+                    _ => return Err(io::Error::other("it no longer has the model").into()),
+                }
+            }
+        };
+        for (at, part) in out.chunks_mut(BYTES_MAX as usize).enumerate() {
+            let start = start + at as u64 * BYTES_MAX;
+            let ask = Ask::Bytes { start, len: part.len() as u64 };
+            frames::write(&mut connection.stream, &ask).await?;
+            connection.stream.read_exact(part).await?;
+        }
+        self.lock().push(Open { slot, file: file.path.clone(), connection });
+        Ok(())
+    }
+}
+
+impl Nearby for Holders {
+    fn read(&self, slot: usize, file: &RemoteFile, start: u64, out: &mut [u8]) -> bool {
+        // A clock belongs to a runtime, so it is asked for inside of it.
+        let fill = async { timeout(SILENCE_MAX, self.fill(slot, file, start, out)).await };
+        match self.runtime.block_on(fill) {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                info!(model = self.model, %error, "a member gives no more of a model");
+                false
+            }
+            Err(_) => false,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Model bytes for workers whose machine lacks the file, or has a damaged one: a loopback address
+//! for the worker, behind which this daemon reads the model from all who have it ([`Swarm`]). And a
+//! model's header from the node that has it.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gguf::{Directory, File, Strided};
+use protocol::Secret;
+use store::slices::{
+    ANSWER_BYTES_MAX, ANSWER_HEADER_BYTES, REQUEST_BYTES, Request, Server, decode_answer_header,
+    refusal,
+};
+use subtle::ConstantTimeEq;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OnceCell, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use crate::NodeId;
+use crate::core::Event;
+use crate::files::source::{Source, Sources};
+use crate::io::identity::random;
+use crate::io::net::{Connection, Net};
+use crate::io::tls::Pin;
+use crate::transfer::swarm::Swarm;
+use crate::wire::Purpose;
+
+/// Another local user who finds the port does not know the token and is not let wait.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Connections of one worker at a time: it may read several slices at once.
+const PASSING_MAX: usize = 16;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// No header of a real model comes near this.
+const HEADER_BYTES_MAX: u64 = 256 << 20;
+
+/// A loopback listener for a model of other nodes; closed when the task that runs [`Relay::run`]
+/// ends.
+pub(crate) struct Relay {
+    listener: TcpListener,
+    token: Secret,
+    model: Arc<Model>,
+}
+
+/// What a relay gives, opened for the first who asks.
+struct Model {
+    net: Arc<Net>,
+    wanted: Sources,
+    inputs: mpsc::Sender<Event>,
+    file: OnceCell<Arc<File>>,
+    /// Who is told that this machine's own file is damaged, since somebody asks here.
+    doubt: Option<(NodeId, Doubt)>,
+}
+
+type Doubt = Arc<dyn Fn() + Send + Sync>;
+
+impl Relay {
+    pub(crate) async fn open(
+        net: Arc<Net>,
+        wanted: Sources,
+        inputs: mpsc::Sender<Event>,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let model = Model { net, wanted, inputs, file: OnceCell::new(), doubt: None };
+        Ok(Self { listener, token: Secret(random()), model: Arc::new(model) })
+    }
+
+    /// Whoever comes has read bytes of this node's own file that are wrong.
+    pub(crate) fn instead_of(mut self, me: NodeId, doubt: Doubt) -> Self {
+        if let Some(model) = Arc::get_mut(&mut self.model) {
+            model.doubt = Some((me, doubt));
+            model.wanted.sources.retain(|source| source.node != me);
+        }
+        self
+    }
+
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    pub(crate) fn token(&self) -> Secret {
+        self.token.clone()
+    }
+
+    /// Lets the worker in, as often as it comes; what it has open ends with this.
+    pub(crate) async fn run(self) {
+        let mut passing = JoinSet::new();
+        loop {
+            while passing.try_join_next().is_some() {}
+            match self.listener.accept().await {
+                Ok((worker, _)) if passing.len() < PASSING_MAX => {
+                    let (token, model) = (self.token.clone(), self.model.clone());
+                    passing.spawn(async move {
+                        if let Err(error) = pass(worker, &token, &model).await {
+                            debug!(%error, "a model relay was cut");
+                        }
+                    });
+                }
+                Ok(_) => debug!("a model relay has no room for one more connection"),
+                Err(error) => {
+                    warn!(%error, "a model relay cannot accept connections");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+impl Model {
+    async fn open(&self) -> io::Result<Arc<File>> {
+        let open = async || {
+            if let Some((node, doubt)) = &self.doubt {
+                let (doubt, node, digest) = (doubt.clone(), *node, self.wanted.digest);
+                let _ = tokio::task::spawn_blocking(move || doubt()).await;
+                // The driver is gone only if the whole node is.
+                let _ = self.inputs.send(Event::Damaged { node, digest, group: None }).await;
+            }
+            let (net, wanted) = (self.net.clone(), self.wanted.clone());
+            Swarm::new(net, wanted, self.inputs.clone()).open().await.map(Arc::new)
+        };
+        self.file.get_or_try_init(open).await.cloned()
+    }
+}
+
+impl Source {
+    async fn dial(self, net: &Arc<Net>) -> io::Result<Connection> {
+        let purpose = Purpose::Bulk { digest: self.digest };
+        let dialed = net.dial(self.addresses, Pin::Node(self.node), purpose).await;
+        dialed.map_err(io::Error::other)
+    }
+}
+
+async fn pass(mut worker: TcpStream, expected: &Secret, model: &Model) -> io::Result<()> {
+    let mut token = [0; 32];
+    timeout(TOKEN_TIMEOUT, worker.read_exact(&mut token)).await??;
+    if !bool::from(token.ct_eq(&expected.0)) {
+        warn!("a program on this machine knocked at a model relay without its token");
+        return Ok(());
+    }
+    worker.set_nodelay(true)?;
+    match model.open().await {
+        Ok(file) => answer_slices(&mut worker, file).await,
+        Err(error) => {
+            let mut request = [0; REQUEST_BYTES];
+            worker.read_exact(&mut request).await?;
+            worker.write_all(&refusal(&error.to_string())).await
+        }
+    }
+}
+
+/// Reads the header of a peer's model file.
+///
+/// # Errors
+/// The peer cannot be reached or refuses, or what it sends is no header.
+pub(crate) async fn fetch_header(net: &Arc<Net>, source: Source) -> io::Result<Directory> {
+    let mut peer = source.dial(net).await?.stream;
+    let shape = exchange(&mut peer, Request::Shape).await?;
+    let shape: [u8; 16] = shape.try_into().map_err(|_| io::Error::other("a shape is 16 bytes"))?;
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 of 16 bytes"));
+    let (header_len, file_len) = (number(&shape[..8]), number(&shape[8..]));
+    if header_len > HEADER_BYTES_MAX {
+        return Err(io::Error::other(format!("a header of {header_len} bytes is too large")));
+    }
+    let mut header = Vec::new();
+    while (header.len() as u64) < header_len {
+        let start = header.len() as u64;
+        let piece = (header_len - start).min(ANSWER_BYTES_MAX as u64);
+        let pieces = Strided { start, piece, stride: piece, count: 1 };
+        let answer = exchange(&mut peer, Request::Pieces(pieces)).await?;
+        if answer.len() as u64 != piece {
+            return Err(io::Error::other("an answer has the wrong length"));
+        }
+        header.extend(answer);
+    }
+    Directory::parse(&header, file_len).map_err(io::Error::other)
+}
+
+async fn exchange(
+    peer: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    request: Request,
+) -> io::Result<Vec<u8>> {
+    peer.write_all(&request.encode()).await?;
+    peer.flush().await?;
+    let mut header = [0; ANSWER_HEADER_BYTES];
+    peer.read_exact(&mut header).await?;
+    let (refused, len) = decode_answer_header(header).map_err(io::Error::other)?;
+    let mut answer = vec![0; len];
+    peer.read_exact(&mut answer).await?;
+    if refused {
+        return Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned()));
+    }
+    Ok(answer)
+}
+
+/// Answers slice requests of a peer from `file` until it is done.
+pub(crate) async fn serve_slices(mut connection: Connection, file: Arc<File>) -> io::Result<()> {
+    answer_slices(&mut connection.stream, file).await
+}
+
+async fn answer_slices(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    file: Arc<File>,
+) -> io::Result<()> {
+    let server = Server::new(file);
+    let mut answer = Vec::new();
+    loop {
+        let mut request = [0; REQUEST_BYTES];
+        match stream.read_exact(&mut request).await {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let (server, mut buffer) = (server.clone(), answer);
+        let filled = tokio::task::spawn_blocking(move || {
+            server.answer(&request, &mut buffer);
+            buffer
+        });
+        answer = filled.await.map_err(io::Error::other)?;
+        stream.write_all(&answer).await?;
+        stream.flush().await?;
+    }
+}

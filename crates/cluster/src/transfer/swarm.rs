@@ -1,0 +1,209 @@
+//! A model's bytes from all members that have the file, each group of them compared with its hash
+//! on arrival. A member whose bytes are wrong is told and passed over for that group; one that
+//! does not answer, for a while.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::try_join_all;
+use gguf::File;
+use store::{Checked, GROUP_BYTES, Groups, Tree};
+use tokio::io::AsyncReadExt;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use crate::core::Event;
+use crate::files::source::Sources;
+use crate::io::frames;
+use crate::io::net::{Connection, DialError, Net, cannot_call};
+use crate::io::tls::Pin;
+use crate::transfer::asks::Ask;
+use crate::wire::Purpose;
+
+/// A member that is silent for so long is passed over.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// For how long the others are asked first.
+const BARRED: Duration = Duration::from_secs(5);
+/// The names of so many files fit into the answer to [`Ask::Open`].
+const LENS_BYTES_MAX: usize = 128 << 10;
+
+pub(crate) struct Swarm {
+    net: Arc<Net>,
+    wanted: Sources,
+    runtime: Handle,
+    inputs: mpsc::Sender<Event>,
+    /// Open connections by the source's place.
+    idle: Mutex<Vec<(usize, Connection)>>,
+    barred: Mutex<BTreeMap<usize, Instant>>,
+}
+
+impl std::fmt::Debug for Swarm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Swarm").field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}
+
+impl Swarm {
+    pub fn new(net: Arc<Net>, wanted: Sources, inputs: mpsc::Sender<Event>) -> Self {
+        let (idle, barred) = Default::default();
+        Self { net, wanted, runtime: Handle::current(), inputs, idle, barred }
+    }
+
+    /// Asks for the hashes and opens the model. What is read of it later blocks its thread.
+    ///
+    /// # Errors
+    /// Nobody has the model, or it is not GGUF.
+    pub async fn open(self) -> io::Result<File> {
+        let (tree, lens) = self.learn().await?;
+        let open = move || {
+            // Parts are found by such names.
+            let path = match lens.len() {
+                1 => PathBuf::from("model.gguf"),
+                count => PathBuf::from(format!("model-00001-of-{count:05}.gguf")),
+            };
+            Checked::new(tree, self).open(&path, &lens).map_err(io::Error::other)
+        };
+        tokio::task::spawn_blocking(open).await.map_err(io::Error::other)?
+    }
+
+    /// The hashes of the model's groups, which prove themselves, and the lengths of its files.
+    pub async fn learn(&self) -> io::Result<(Tree, Vec<u64>)> {
+        let mut why = Vec::new();
+        for at in self.order(0) {
+            let learned = timeout(SILENCE_MAX, self.learn_from(at)).await;
+            match learned.unwrap_or(Err(DialError::Timeout(SILENCE_MAX))) {
+                Ok(learned) => return Ok(learned),
+                Err(error) => why.push(self.bar(at, &error)),
+            }
+        }
+        Err(self.nobody("the hashes", &why, false))
+    }
+
+    async fn learn_from(&self, at: usize) -> Result<(Tree, Vec<u64>), DialError> {
+        let Sources { digest, bytes, .. } = self.wanted;
+        let (mut connection, lens) = self.dial(at).await?;
+        let count = bytes.div_ceil(GROUP_BYTES);
+        let mut hashes = vec![0; if count <= 1 { 0 } else { count as usize * 32 }];
+        frames::write(&mut connection.stream, &Ask::Tree).await?;
+        connection.stream.read_exact(&mut hashes).await?;
+        self.lock_idle().push((at, connection));
+        let tree = Tree::from_bytes(digest, bytes, &hashes);
+        let tree = tree.ok_or_else(|| io::Error::other("its hashes are not the model's"))?;
+        if lens.iter().fold(0, |sum: u64, len| sum.saturating_add(*len)) != bytes {
+            return Err(io::Error::other("its files have another length").into());
+        }
+        Ok((tree, lens))
+    }
+
+    /// A connection to a source, open at the model, and the lengths of its files.
+    async fn dial(&self, at: usize) -> Result<(Connection, Vec<u64>), DialError> {
+        let Sources { digest, bytes, sources } = &self.wanted;
+        let source = &sources[at];
+        let pin = Pin::Node(source.node);
+        let mut connection = self.net.dial(source.addresses.clone(), pin, Purpose::Share).await?;
+        let ask = Ask::Open { digest: *digest, bytes: *bytes };
+        frames::write(&mut connection.stream, &ask).await?;
+        let lens: Option<Vec<u64>> = frames::read(&mut connection.stream, LENS_BYTES_MAX).await?;
+        let lens = lens.filter(|lens| !lens.is_empty());
+        let lens = lens.ok_or_else(|| io::Error::other("its file is gone, or was overwritten"))?;
+        Ok((connection, lens))
+    }
+
+    /// A group's bytes from whoever has the right ones.
+    ///
+    /// # Errors
+    /// Nobody has them.
+    pub async fn group(&self, tree: &Tree, group: u64) -> io::Result<Vec<u8>> {
+        let (mut why, mut is_damaged) = (Vec::new(), false);
+        for at in self.order(group as usize) {
+            let asked = timeout(SILENCE_MAX, self.ask(tree, group, at)).await;
+            match asked.unwrap_or(Err(DialError::Timeout(SILENCE_MAX))) {
+                Ok(Some(bytes)) => return Ok(bytes),
+                Ok(None) => {
+                    let name = &self.wanted.sources[at].name;
+                    warn!(node = name, group, "a member's copy of a model is damaged");
+                    is_damaged = true;
+                    why.push(format!("the copy on {name} is damaged there"));
+                }
+                Err(error) => why.push(self.bar(at, &error)),
+            }
+        }
+        Err(self.nobody(&format!("MiB {}", group + 1), &why, is_damaged))
+    }
+
+    /// What one source gives for a group; nothing if it is not what was hashed.
+    async fn ask(&self, tree: &Tree, group: u64, at: usize) -> Result<Option<Vec<u8>>, DialError> {
+        let kept = {
+            let mut idle = self.lock_idle();
+            let place = idle.iter().position(|(source, _)| *source == at);
+            place.map(|place| idle.swap_remove(place).1)
+        };
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => self.dial(at).await?.0,
+        };
+        let (start, len) = tree.extent(group);
+        let mut bytes = vec![0; len as usize];
+        frames::write(&mut connection.stream, &Ask::Bytes { start, len }).await?;
+        connection.stream.read_exact(&mut bytes).await?;
+        let is_right = tree.is_group(group, &bytes);
+        if !is_right {
+            // It looks for itself, and believes its own disk.
+            frames::write(&mut connection.stream, &Ask::Doubt { group }).await?;
+            let (node, digest) = (self.wanted.sources[at].node, self.wanted.digest);
+            // The driver is gone only if the whole node is.
+            let _ = self.inputs.send(Event::Damaged { node, digest, group: Some(group) }).await;
+        }
+        self.lock_idle().push((at, connection));
+        Ok(is_right.then_some(bytes))
+    }
+
+    /// The sources by turns, those that have just failed last.
+    fn order(&self, turn: usize) -> Vec<usize> {
+        let count = self.wanted.sources.len();
+        let barred = self.barred.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_barred = |at: &usize| barred.get(at).is_some_and(|since| since.elapsed() < BARRED);
+        let mut order: Vec<usize> = (0..count).map(|at| (turn + at) % count).collect();
+        order.sort_by_key(is_barred);
+        order
+    }
+
+    /// Asks the others first for a while; says why.
+    fn bar(&self, at: usize, error: &DialError) -> String {
+        let name = &self.wanted.sources[at].name;
+        debug!(node = name, %error, "a member gives nothing of a model");
+        let mut barred = self.barred.lock().unwrap_or_else(PoisonError::into_inner);
+        barred.insert(at, Instant::now());
+        if !error.is_unreachable() {
+            return format!("{name}: {error}");
+        }
+        let what = cannot_call(self.net.name(), name, &self.wanted.sources[at].addresses);
+        format!("{what} ({error})")
+    }
+
+    fn nobody(&self, what: &str, why: &[String], is_damaged: bool) -> io::Error {
+        let why = if why.is_empty() { "no other node has it".to_owned() } else { why.join("; ") };
+        let what = format!("no node gives {what} of the model: {why}");
+        io::Error::other(match is_damaged {
+            true => format!(
+                "{what}. Put a whole copy in the place of a damaged one, and serve the model again"
+            ),
+            false => what,
+        })
+    }
+
+    fn lock_idle(&self) -> MutexGuard<'_, Vec<(usize, Connection)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Groups for Swarm {
+    fn fetch(&self, tree: &Tree, wanted: &[u64]) -> io::Result<Vec<Vec<u8>>> {
+        self.runtime.block_on(try_join_all(wanted.iter().map(|group| self.group(tree, *group))))
+    }
+}
