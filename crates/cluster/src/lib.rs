@@ -37,7 +37,6 @@ mod transfer;
 mod wire;
 mod workers;
 
-pub use admission::fleet_key::FleetKey;
 pub use api::peer::Peer;
 pub use api::pull::{PullStage, PullStatus};
 pub use api::{
@@ -49,6 +48,7 @@ pub use core::journal::{ClusterEvent, EventKind, History, Tone};
 pub use device::{DeviceConfig, NodeDevice};
 pub use error::{CodeError, Error, Result};
 pub use id::{NodeId, NodeIdError};
+pub use io::fleet_key::FleetKey;
 pub use io::identity::{check_data_dir, id_in, is_in_use};
 pub use io::machine::{Machine, Sensors};
 pub use io::net::own_addresses;

@@ -4,7 +4,6 @@
 mod approvals;
 mod check;
 pub(crate) mod code;
-pub(crate) mod fleet_key;
 mod fleets;
 pub(crate) mod invites;
 mod leaving;

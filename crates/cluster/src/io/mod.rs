@@ -3,6 +3,7 @@
 
 mod announcer;
 mod driver;
+pub(crate) mod fleet_key;
 pub(crate) mod frames;
 pub(crate) mod given;
 pub(crate) mod identity;

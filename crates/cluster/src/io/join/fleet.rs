@@ -11,8 +11,8 @@ use tracing::{debug, warn};
 
 use super::tell;
 use crate::NodeId;
-use crate::admission::fleet_key::{End, FleetKey};
 use crate::core::Event;
+use crate::io::fleet_key::{End, FleetKey};
 use crate::io::frames;
 use crate::io::kept::Saver;
 use crate::io::net::{Connection, DialError, Net};
