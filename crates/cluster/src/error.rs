@@ -117,11 +117,8 @@ pub enum Error {
     OwnName { name: String },
     #[error("this node belongs to no cluster, so there is none to leave")]
     Alone,
-    #[error(
-        "{} {name:?}, or has an id that begins so. There are: {known}",
-        if *.found == 0 { "no node is called" } else { "more than one node is called" }
-    )]
-    NoNode { name: String, found: usize, known: String },
+    #[error(transparent)]
+    FindNode(#[from] crate::FindNodeError),
     #[error("{0}")]
     Unusable(String),
     /// There is no such model on this machine.

@@ -22,6 +22,7 @@ mod device;
 mod drain;
 mod elsewhere;
 mod error;
+mod find_node;
 mod fleet;
 mod frames;
 mod given;
@@ -68,6 +69,7 @@ pub use api::{
 pub use burn::{BURN_SECS, BurnReport, BurnSpec, LinkBurn, Loaded, NodeBurn};
 pub use device::{DeviceConfig, NodeDevice};
 pub use error::{Error, Result};
+pub use find_node::{FindNodeError, find_node};
 pub use fleet::FleetKey;
 pub use given::Peer;
 pub use id::{NodeId, NodeIdError};
