@@ -9,7 +9,8 @@ impl Node {
     /// done once the node's status tells no memory in use and no instance names it.
     ///
     /// # Errors
-    /// There is no such node, there are several, or the others do not suffice; then nothing is changed.
+    /// There is no such node, there are several, or the others do not suffice. Then nothing is
+    /// changed.
     pub async fn drain(&self, node: &str) -> Result<NodeId> {
         let status = self.status();
         let node = find(&status, node)?;

@@ -24,8 +24,8 @@ pub struct JoinArgs {
     /// typed there: sinew accept NUMBER
     #[arg(conflicts_with_all = ["with", "peer"])]
     pub code: Option<String>,
-    /// Ask this node to let this machine in, by its name or the first digits of its id [default: the
-    /// one cluster that is near]
+    /// Ask this node to let this machine in, by its name or the first digits of its id (at least 4)
+    /// [default: the one cluster that is near]
     #[arg(long, value_name = "NODE", conflicts_with = "peer")]
     pub with: Option<String>,
     /// Ask the node that listens there, such as 10.0.0.5, studio.local:8751 or

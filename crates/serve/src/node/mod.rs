@@ -96,8 +96,8 @@ pub trait Cluster: Send + Sync + 'static {
     /// Stops an instance.
     fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;
 
-    /// Empties a node, given by its name or the first digits of its id; what it has is on its way to
-    /// the others when this returns.
+    /// Empties a node, given by its name or the first digits of its id. What it has is on its way
+    /// to the others when this returns.
     fn drain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>>;
 
     /// Lets a node have work again.
