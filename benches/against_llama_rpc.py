@@ -12,26 +12,20 @@ Everything stays in benches/results, the page as against_llama_rpc-DATE.md.
 import argparse
 import contextlib
 import datetime
-import hashlib
-import json
 import os
 import platform
-import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tarfile
 import types
-import urllib.parse
-import urllib.request
 import venv
 
 import compare_llama_rpc as rpc
 import harness
 import performance
 
-INDEX = "https://pypi.org/simple/llama-cpp-python/"
 RIVAL = os.path.join(harness.RESULTS, "rival")
 BUILD = ["ggml-rpc-server", "llama-bench"]
 OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DGGML_RPC=ON"]
@@ -58,29 +52,25 @@ def arguments():
 
 
 def fetch(version):
-    """The folder of llama.cpp's source, out of PyPI's archive, whose hash PyPI tells."""
+    """The folder of llama.cpp's source, out of PyPI's archive; pip checks the hash PyPI tells."""
     source = os.path.join(RIVAL, f"llama_cpp_python-{version}", "vendor", "llama.cpp")
     if os.path.isdir(source):
         return source
     os.makedirs(RIVAL, exist_ok=True)
     name = f"llama_cpp_python-{version}.tar.gz"
-    kind = {"Accept": "application/vnd.pypi.simple.v1+json"}
-    with urllib.request.urlopen(urllib.request.Request(INDEX, headers=kind)) as answer:
-        files = json.load(answer)["files"]
-    found = next((file for file in files if file["filename"] == name), None)
-    if not found:
-        sys.exit(f"{INDEX} has no source archive {name}")
-    archive = os.path.join(RIVAL, found["filename"])
-    url = urllib.parse.urljoin(INDEX, found["url"])
-    with urllib.request.urlopen(url) as answer, open(archive, "wb") as out:
-        shutil.copyfileobj(answer, out)
-    with open(archive, "rb") as whole:
-        digest = hashlib.sha256(whole.read()).hexdigest()
-    if digest != found["hashes"]["sha256"]:
-        sys.exit(f"{archive} has the hash {digest}, and PyPI says {found['hashes']['sha256']}")
-    with tarfile.open(archive) as packed:
+    pip("download", "--no-deps", "--no-binary", "llama-cpp-python", "-d", RIVAL,
+        f"llama-cpp-python=={version}")
+    with tarfile.open(os.path.join(RIVAL, name)) as packed:
         packed.extractall(RIVAL, filter="data")
     return source
+
+
+def pip(*arguments):
+    """Runs the pip of a virtual environment of its own."""
+    tools = os.path.join(RIVAL, "venv")
+    if not os.path.isfile(os.path.join(tools, "bin", "pip")):
+        venv.create(tools, with_pip=True)
+    subprocess.run([os.path.join(tools, "bin", "pip"), "-q", *arguments], check=True)
 
 
 def build(source, jobs):
@@ -90,9 +80,7 @@ def build(source, jobs):
         return binaries
     tools = os.path.join(RIVAL, "venv")
     if not os.path.isfile(os.path.join(tools, "bin", "cmake")):
-        venv.create(tools, with_pip=True)
-        pip = [os.path.join(tools, "bin", "pip"), "install", "-q", "--only-binary", ":all:"]
-        subprocess.run([*pip, "cmake", "ninja"], check=True)
+        pip("install", "--only-binary", ":all:", "cmake", "ninja")
     path = os.pathsep.join([os.path.join(tools, "bin"), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path}
     for step in (["-B", "build", "-G", "Ninja", *OPTIONS],

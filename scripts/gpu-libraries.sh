@@ -8,7 +8,8 @@
 # them (400 MB, from PyPI) where it is not installed. build: what ggml's sources in $GGML_SOURCE make here (CMake
 # and a C++ compiler; options of theirs in $GGML_OPTIONS, such as -DGGML_METAL=ON).
 #
-# The first three are built by node-llama-cpp and come from npm's registry, checked by their hash.
+# The first three are built by node-llama-cpp. npm fetches them and pip CUDA's runtime, each from the
+# registry that it is configured for; the hashes here decide what is installed.
 # DIR: by default `gpu` in the node's data directory.
 set -euo pipefail
 
@@ -43,7 +44,7 @@ need() {
         command -v "$tool" >/dev/null || lacking+=("$tool")
     done
     [ ${#lacking[@]} = 0 ] && return
-    echo "this needs ${lacking[*]}; on Debian and Ubuntu: apt-get install ca-certificates ${lacking[*]}" >&2
+    echo "this needs ${lacking[*]}; on Debian and Ubuntu: apt-get install ca-certificates ${lacking[*]/pip3/python3-pip}" >&2
     exit 1
 }
 
@@ -52,46 +53,44 @@ trap 'rm -rf "$work"' EXIT
 
 fetch() {
     local name="$1" hash
-    need curl openssl tar
+    need npm openssl tar
     hash="$(hash_of "$name")"
     echo "fetching $name $version"
-    curl -fsSL --retry 3 -o "$work/$name.tgz" \
-        "https://registry.npmjs.org/@node-llama-cpp/$name/-/$name-$version.tgz"
-    local found
-    found="$(openssl dgst -sha512 -binary "$work/$name.tgz" | openssl base64 -A)"
+    local packed found
+    packed="$(npm pack --silent --pack-destination "$work" "@node-llama-cpp/$name@$version")"
+    packed="$work/${packed##*/}"
+    found="$(openssl dgst -sha512 -binary "$packed" | openssl base64 -A)"
     if [ "$found" != "$hash" ]; then
         echo "$name: the hash is $found, not $hash; nothing was installed" >&2
         exit 1
     fi
     mkdir -p "$work/$name"
-    tar -xzf "$work/$name.tgz" -C "$work/$name"
+    tar -xzf "$packed" -C "$work/$name"
     mkdir -p "$to"
     find "$work/$name" -name 'libggml-*.so' -exec cp {} "$to/" \;
 }
 
 # CUDA's runtime, as NVIDIA packs it for Python, where the system has none.
 fetch_runtime() {
-    local known pypi=https://files.pythonhosted.org/packages
+    local known
     known="$(ldconfig -p 2>/dev/null || /sbin/ldconfig -p 2>/dev/null || true)"
     case "$known" in *libcublas.so.13*) case "$known" in *libcudart.so.13*) return ;; esac ;; esac
-    need unzip
+    need pip3 unzip
     echo "fetching CUDA 13's runtime (400 MB)"
-    unpack "$pypi/2e/24/d1558f3b68b1d26e706813b1d10aa1d785e4698c425af8db8edc3dced472/nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl" \
+    unpack nvidia-cuda-runtime==13.0.96 \
         7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548 libcudart.so.13
-    unpack "$pypi/28/d4/30e630055d8e0f7058cc0d39e562c965d692f4735537d3f02f45d579a280/nvidia_cublas-13.0.2.14-py3-none-manylinux_2_27_x86_64.whl" \
+    unpack nvidia-cublas==13.0.2.14 \
         0cf238ffdbe46c00cb9aa98e7bca745c223a5ca5a53e686ac8b3e5a08fe80d6c libcublas.so.13 libcublasLt.so.13
 }
 
+# Libraries out of a wheel; pip refuses one with another hash.
 unpack() {
-    local address="$1" hash="$2" wheel="$work/wheel.zip" found
+    local package="$1" hash="$2" wheels="$work/wheels-$1"
     shift 2
-    curl -fsSL --retry 3 -o "$wheel" "$address"
-    found="$(openssl dgst -sha256 -r "$wheel" | cut -d' ' -f1)"
-    if [ "$found" != "$hash" ]; then
-        echo "$address: the hash is $found, not $hash; nothing of it was installed" >&2
-        exit 1
-    fi
-    unzip -qjo "$wheel" "${@/#/*/lib/}" -d "$to"
+    echo "$package --hash=sha256:$hash" >"$work/wanted.txt"
+    pip3 download -q --no-deps --only-binary :all: --require-hashes -r "$work/wanted.txt" \
+        --platform manylinux2014_x86_64 --platform manylinux_2_27_x86_64 -d "$wheels"
+    unzip -qjo "$wheels/*.whl" "${@/#/*/lib/}" -d "$to"
 }
 
 build() {

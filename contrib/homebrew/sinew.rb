@@ -1,9 +1,8 @@
-# A formula for a tap: brew install --HEAD ./contrib/homebrew/sinew.rb
+# A formula that builds the checkout which it lies in: brew install --HEAD ./contrib/homebrew/sinew.rb
 class Sinew < Formula
   desc "One AI computer out of the machines you already own"
-  homepage "https://github.com/sinew-ai/sinew"
   license "Apache-2.0"
-  head "https://github.com/sinew-ai/sinew.git", branch: "main"
+  head "file://#{File.expand_path("../..", __dir__)}", using: :git, branch: "main"
 
   depends_on "rust" => :build
 

@@ -349,25 +349,25 @@ def drain_a_node(bench):
     bench.mend()
 
 
-# Number in the list of faults, what to call it, the fault, how many streams, and where their
-# clients are: "any" node that lives on, or "first".
+# The fault's name, the fault, how many streams, and where their clients are: "any" node that
+# lives on, or "first".
 FAULTS = [
-    ("1, 2", "`kill -9` of a worker", kill_a_worker, 4, "any"),
-    ("3", "`kill -9` of the owner's daemon", kill_the_owner, 4, "other"),
-    ("3", "the same, and it is started again at once", restart_the_owner, 4, "other"),
-    ("4", "power loss of a node with a rank", power_loss, 4, "owner"),
-    ("5", "a node with a rank frozen for 2 s", freeze_2_s, 4, "owner"),
-    ("6", "the same for 60 s", freeze_60_s, 4, "owner"),
-    ("7", "the cable of a node with a rank pulled", pull_a_cable, 4, "owner"),
-    ("8", "nothing passes from the owner to a rank, for good", one_way_loss, 4, "owner"),
-    ("9", "the owner cut off from all others for 8 s", two_halves, 4, "owner"),
-    ("10", "a link 1 s down, 1 s up, ten times", flapping_link, 4, "owner"),
-    ("15", "a worker killed every 2 s for 30 s", worker_out_of_memory, 2, "owner"),
-    ("18", "a client leaves in mid-answer", client_leaves, 2, "owner"),
-    ("23", "the model's file deleted under its owner", delete_the_file, 2, "owner"),
-    ("8", "two followers do not reach each other", followers_apart, 4, "owner"),
-    ("14", "the kernel has no memory for a second model", out_of_memory_while_loading, 4, "owner"),
-    ("31", "a node is drained under 16 streams", drain_a_node, 16, "first"),
-    ("32", "a worker, then the owner's daemon 0 to 1.5 s later", twice, 4, "other"),
-    ("-", "`kill -9` of any process, 16 streams", kill_anything, 16, "first"),
+    ("`kill -9` of a worker", kill_a_worker, 4, "any"),
+    ("`kill -9` of the owner's daemon", kill_the_owner, 4, "other"),
+    ("the same, and it is started again at once", restart_the_owner, 4, "other"),
+    ("power loss of a node with a rank", power_loss, 4, "owner"),
+    ("a node with a rank frozen for 2 s", freeze_2_s, 4, "owner"),
+    ("the same for 60 s", freeze_60_s, 4, "owner"),
+    ("the cable of a node with a rank pulled", pull_a_cable, 4, "owner"),
+    ("nothing passes from the owner to a rank, for good", one_way_loss, 4, "owner"),
+    ("the owner cut off from all others for 8 s", two_halves, 4, "owner"),
+    ("a link 1 s down, 1 s up, ten times", flapping_link, 4, "owner"),
+    ("a worker killed every 2 s for 30 s", worker_out_of_memory, 2, "owner"),
+    ("a client leaves in mid-answer", client_leaves, 2, "owner"),
+    ("the model's file deleted under its owner", delete_the_file, 2, "owner"),
+    ("two followers do not reach each other", followers_apart, 4, "owner"),
+    ("the kernel has no memory for a second model", out_of_memory_while_loading, 4, "owner"),
+    ("a node is drained under 16 streams", drain_a_node, 16, "first"),
+    ("a worker, then the owner's daemon 0 to 1.5 s later", twice, 4, "other"),
+    ("`kill -9` of any process, 16 streams", kill_anything, 16, "first"),
 ]

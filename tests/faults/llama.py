@@ -109,11 +109,11 @@ def one_way(bench):
 
 
 FAULTS = [
-    ("1, 2", "llama.cpp: `kill -9` of an RPC server", kill_helper),
-    ("5", "llama.cpp: an RPC server frozen for 2 s", freeze_2_s),
-    ("6", "llama.cpp: the same until the end", freeze),
-    ("7", "llama.cpp: the cable of an RPC server pulled", pull_cable),
-    ("8", "llama.cpp: nothing passes to an RPC server", one_way),
+    ("llama.cpp: `kill -9` of an RPC server", kill_helper),
+    ("llama.cpp: an RPC server frozen for 2 s", freeze_2_s),
+    ("llama.cpp: the same until the end", freeze),
+    ("llama.cpp: the cable of an RPC server pulled", pull_cable),
+    ("llama.cpp: nothing passes to an RPC server", one_way),
 ]
 
 
@@ -123,7 +123,7 @@ def measure(folder, work, model, rounds):
         bench.start()
         whole = bench.ask()
         whole.join(120)
-        for number, name, fault in FAULTS:
+        for name, fault in FAULTS:
             outcomes, gone, answers = Counter(), 0, 0
             for _ in range(rounds):
                 bench.start()
@@ -136,7 +136,7 @@ def measure(folder, work, model, rounds):
                 # Whatever was lost is back; does the server answer again by itself?
                 answers += answers_again(bench, whole)
             told = f"the server itself died: {gone}; answers again without help: {answers}"
-            cells = [number, name, rounds, *(outcomes[one] for one in
+            cells = [name, rounds, *(outcomes[one] for one in
                      ["right", "error", "silently wrong", "hung", "cut"]), 0, told]
             rows.append("| " + " | ".join(map(str, cells)) + " |")
             print(rows[-1], flush=True)

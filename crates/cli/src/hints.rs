@@ -38,11 +38,19 @@ pub fn complete(text: &str) -> Cow<'_, str> {
 
 fn with_option(text: &str, option: &str) -> String {
     let root = Cli::command();
-    let lines = text.split('\n').map(|line| line_with_option(&root, line, option));
+    let mut introduction = "";
+    let lines = text.split('\n').map(|line| {
+        let done = line_with_option(&root, introduction, line, option);
+        // "On the other machine type:" speaks of the next line too.
+        if !line.trim().is_empty() {
+            introduction = if line.ends_with(':') { line } else { "" };
+        }
+        done
+    });
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn line_with_option(root: &clap::Command, line: &str, option: &str) -> String {
+fn line_with_option(root: &clap::Command, introduction: &str, line: &str, option: &str) -> String {
     let mut done = String::new();
     let mut rest = line;
     while let Some(at) = rest.find("sinew ") {
@@ -50,7 +58,8 @@ fn line_with_option(root: &clap::Command, line: &str, option: &str) -> String {
         done.push_str(before);
         let is_command =
             done.chars().last().is_none_or(|c| !c.is_alphanumeric() && !"-_./".contains(c));
-        let end = command_end(root, from).filter(|_| is_command && is_here(&done));
+        let end = command_end(root, from)
+            .filter(|end| is_command && is_here(&format!("{introduction} {done}"), &from[*end..]));
         let end = end.filter(|end| !from[*end..].trim_start().starts_with("--data-dir"));
         let (command, after) = from.split_at(end.unwrap_or("sinew ".len()));
         done.push_str(command);
@@ -64,11 +73,33 @@ fn line_with_option(root: &clap::Command, line: &str, option: &str) -> String {
     done
 }
 
-/// Whether what follows is to be typed on this machine, and not on another one.
-fn is_here(before: &str) -> bool {
+/// How messages say that a command is for another machine.
+const ELSEWHERE: &[&str] = &[
+    " there:",
+    " on one of them",
+    " on each",
+    " on another",
+    " on the other",
+    " on the machine that",
+    " on a member",
+    " on both",
+    " type on ",
+];
+
+/// Whether a command is to be typed on this machine, and not on another one: by what is said after
+/// it up to the next comma or command, else by what is said before it.
+fn is_here(before: &str, after: &str) -> bool {
+    let clause = after.split([',', '.', ';', '(', ')', '`']).next().unwrap_or_default();
+    let clause = clause.split("sinew ").next().unwrap_or_default();
+    if clause.ends_with(" here") {
+        return true;
+    }
+    if clause.ends_with(" there") || ELSEWHERE.iter().any(|words| clause.contains(words)) {
+        return false;
+    }
     let before = format!(" {}", before.to_lowercase());
     let last = |words: &[&str]| words.iter().filter_map(|word| before.rfind(word)).max();
-    last(&[" there", " on one of them", " on each", " on another"]) <= last(&[" here"])
+    last(ELSEWHERE) <= last(&[" here"])
 }
 
 /// How long the name of a command is that takes a data directory, if one stands at the start.
@@ -101,6 +132,37 @@ mod tests {
             (
                 "type there: sinew invite   and here: sinew join CODE",
                 "type there: sinew invite   and here: sinew join --data-dir d CODE",
+            ),
+            (
+                "needs a code: sinew invite on a member, then sinew join CODE here",
+                "needs a code: sinew invite on a member, then sinew join --data-dir d CODE here",
+            ),
+            (
+                "sinew invite on a member, sinew join CODE on the machine that is to join",
+                "sinew invite on a member, sinew join CODE on the machine that is to join",
+            ),
+            (
+                "a node on the other machine (sinew up), or here: sinew join, or: sinew invite there",
+                "a node on the other machine (sinew up), or here: sinew join --data-dir d, or: \
+                 sinew invite there",
+            ),
+            (
+                "On the machine that is to join type: sinew join",
+                "On the machine that is to join type: sinew join",
+            ),
+            ("it is not here. Type on b: sinew rm m", "it is not here. Type on b: sinew rm m"),
+            (
+                "On the other machine (sinew up), type:\n\n    sinew join C\n\nor: sinew ps",
+                "On the other machine (sinew up), type:\n\n    sinew join C\n\nor: \
+                 sinew ps --data-dir d",
+            ),
+            (
+                "there is no key x. See: sinew keys list",
+                "there is no key x. See: sinew keys list --data-dir d",
+            ),
+            (
+                "put files there, or type: sinew pull m",
+                "put files there, or type: sinew pull --data-dir d m",
             ),
             ("sinew is up", "sinew is up"),
             ("sinew up --data-dir d", "sinew up --data-dir d"),

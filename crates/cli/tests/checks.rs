@@ -4,7 +4,6 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 use common::{Node, SINEW, demo_model, refused, sinew, wait_for};
@@ -100,16 +99,21 @@ fn room_for_files(pid: u32, limit: &str) {
     assert!(status.expect("util-linux has prlimit").success());
 }
 
+/// Has another program start a node's command, in its own process.
+fn run_by(starter: &[&str], command: &mut Command) {
+    let program = command.get_program().to_owned();
+    let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+    *command = Command::new(starter[0]);
+    command.args(&starter[1..]).arg(program).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+}
+
 #[test]
 fn who_cannot_save_a_membership_does_not_join_and_spends_no_code() {
     // A process that a full disk would end cannot tell of it.
     let patient = |command: &mut Command| {
-        let program = command.get_program().to_owned();
-        let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-        *command = Command::new("sh");
-        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(program).args(arguments);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.arg0("sh");
+        run_by(&["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""], command);
+        command.stderr(Stdio::null());
     };
     let start = |name: &str| {
         let dir = tempfile::tempdir().unwrap();
@@ -149,7 +153,10 @@ fn a_frozen_node_is_told_from_one_that_is_gone() {
 
 #[test]
 fn the_end_of_the_terminal_ends_a_node_well() {
-    let mut node = Node::start("a");
+    // A shell cannot take back that a signal is ignored, as it is where these tests run by `nohup`.
+    let hears = |command: &mut Command| run_by(&["env", "--default-signal=HUP"], command);
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::start_with("a", dir, "127.0.0.1:0", hears);
     node.signal("-HUP");
     wait_for("the node's end", || node.has_ended().then_some(()));
     assert!(!node.dir.path().join("daemon.json").exists());
@@ -157,6 +164,16 @@ fn the_end_of_the_terminal_ends_a_node_well() {
     let text = node.refused(&["nodes"]);
     let option = format!("sinew up --data-dir {}", node.dir.path().display());
     assert!(text.contains(&option), "{text}");
+}
+
+#[test]
+fn a_node_that_shall_outlive_its_terminal_does() {
+    let deaf = |command: &mut Command| run_by(&["env", "--ignore-signal=HUP"], command);
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::start_with("a", dir, "127.0.0.1:0", deaf);
+    node.signal("-HUP");
+    node.run(&["nodes"]);
+    assert!(!node.has_ended());
 }
 
 #[test]

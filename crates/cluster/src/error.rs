@@ -81,7 +81,7 @@ pub enum Error {
     PairingPaused { wrong: usize, minutes: u64 },
     #[error(
         "{waiting} machines wait to be let in there already. Accept or refuse them first, or use a \
-         code: sinew invite"
+         code: sinew invite there"
     )]
     ManyRequests { waiting: usize },
     #[error(
@@ -93,7 +93,7 @@ pub enum Error {
     WhichRequest { waiting: String },
     #[error(
         "no cluster announces itself nearby. Start a node on the other machine (sinew up), or say \
-         where it listens: sinew join --peer ADDRESS:8751, or use a code: sinew invite there"
+         here where it listens: sinew join --peer ADDRESS:8751, or use a code: sinew invite there"
     )]
     NobodyNear,
     #[error("several clusters are near: {near}. Say which one: sinew join --with NAME")]
@@ -117,11 +117,8 @@ pub enum Error {
     OwnName { name: String },
     #[error("this node belongs to no cluster, so there is none to leave")]
     Alone,
-    #[error(
-        "{} {name:?}, or has an id that begins so. There are: {known}",
-        if *.found == 0 { "no node is called" } else { "more than one node is called" }
-    )]
-    NoNode { name: String, found: usize, known: String },
+    #[error(transparent)]
+    FindNode(#[from] crate::FindNodeError),
     #[error("{0}")]
     Unusable(String),
     /// There is no such model on this machine.

@@ -18,6 +18,7 @@ mod desired;
 mod device;
 mod error;
 mod files;
+mod find_node;
 mod id;
 mod instance;
 mod instances;
@@ -47,6 +48,7 @@ pub use api::{
 pub use core::journal::{ClusterEvent, EventKind, History, Tone};
 pub use device::{DeviceConfig, NodeDevice};
 pub use error::{CodeError, Error, Result};
+pub use find_node::{FindNodeError, find_node};
 pub use id::{NodeId, NodeIdError};
 pub use io::fleet_key::FleetKey;
 pub use io::identity::{check_data_dir, id_in, is_in_use};

@@ -246,6 +246,8 @@ pub(crate) enum Message {
     Generate {
         stream: u64,
         name: String,
+        /// With the names of its parameters: an owner refuses one that it does not know.
+        #[serde(with = "protocol::parameters")]
         request: GenerateRequest,
         /// How many more nodes may pass it on: the owner may be reached only through another one.
         relays: u32,
@@ -436,6 +438,10 @@ mod tests {
         for wrong in [&br#"{"news":{"a":1}}"#[..], b"[]", b"\"optional_news\"", b"{"] {
             assert!(Message::decode(wrong).is_err(), "{wrong:?}");
         }
+        let newer = br#"{"generate":{"stream":1,"name":"i-1","relays":0,"request":{"prompt":[1],
+            "min_tokens":1,"beams":4,"must_know":["min_tokens","beams"]}}}"#;
+        let Ok(Some(Message::Generate { request, .. })) = Message::decode(newer) else { panic!() };
+        assert_eq!(request.must_know, ["beams"]);
         let sparse = br#"{"report":{"machine":{"chip":"c","sockets":2},"moods":[]}}"#;
         let Ok(Some(Message::Report(report))) = Message::decode(sparse) else { panic!() };
         assert_eq!((report.machine.chip.as_str(), report.edges.len()), ("c", 0));

@@ -1,13 +1,10 @@
 use crate::SplitError;
 
-/// Where users ask for an architecture.
-const ISSUES: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/issues");
-
 /// Why a file is no model that can be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
-        "models of architecture \"{found}\" do not run here{near}. Those that run: {known}. Serve one of these, or ask for it at {ISSUES}"
+        "models of architecture \"{found}\" do not run here{near}. Those that run: {known}. Serve one of these; docs/adding-a-model.md says how another one is added"
     )]
     Arch { found: String, near: String, known: String },
     #[error(

@@ -101,6 +101,10 @@ pub struct GenerateRequest {
     /// From now on the model stays loaded for so long while nobody asks for anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<KeepAlive>,
+    /// Names of parameters that were set and that this version does not know: the request is
+    /// refused. Between nodes the names of all that are set, see [`crate::parameters`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub must_know: Vec<String>,
 }
 
 /// A token of an answer.
@@ -168,7 +172,16 @@ pub enum InvalidRequest {
     Sampling { field: &'static str, value: f32, expected: &'static str },
     #[error("{count} {what} are asked for, and {most} are the most")]
     TooMany { what: &'static str, count: usize, most: usize },
+    #[error(
+        "the node that serves the model is of an older version and does not know {}. Update \
+         Sinew there, or leave that out of the request",
+        names[..names.len().min(UNKNOWN_NAMED_MAX)].join(", ")
+    )]
+    UnknownParameters { names: Vec<String> },
 }
+
+/// Unknown parameters that a message names.
+const UNKNOWN_NAMED_MAX: usize = 8;
 
 /// Likeliest tokens whose log-probabilities a request may ask for.
 pub const LOGPROBS_MAX: usize = 20;
@@ -185,6 +198,9 @@ impl GenerateRequest {
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn check(&self, context_tokens: usize, vocab: usize) -> Result<(), InvalidRequest> {
+        if !self.must_know.is_empty() {
+            return Err(InvalidRequest::UnknownParameters { names: self.must_know.clone() });
+        }
         if self.prompt.is_empty() {
             return Err(InvalidRequest::Empty);
         }

@@ -25,6 +25,7 @@ pub mod frame;
 mod generate;
 mod keep_alive;
 mod nodes;
+pub mod parameters;
 mod ring;
 mod secret;
 mod spec;

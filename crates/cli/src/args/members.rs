@@ -24,8 +24,8 @@ pub struct JoinArgs {
     /// typed there: sinew accept NUMBER
     #[arg(conflicts_with_all = ["with", "peer"])]
     pub code: Option<String>,
-    /// Ask this node to let this machine in, by its name or the beginning of its id [default: the
-    /// one cluster that is near]
+    /// Ask this node to let this machine in, by its name or the first digits of its id (at least 4)
+    /// [default: the one cluster that is near]
     #[arg(long, value_name = "NODE", conflicts_with = "peer")]
     pub with: Option<String>,
     /// Ask the node that listens there, such as 10.0.0.5, studio.local:8751 or
@@ -40,7 +40,7 @@ pub struct AcceptArgs {
     pub query: QueryArgs,
     /// The number that the other machine shows; without it, who asks is listed
     pub number: Option<String>,
-    /// Whose it is where several ask: a name, or the beginning of an id
+    /// Whose it is where several ask: a name, or the first digits of an id (at least 4)
     #[arg(long, value_name = "NODE", requires = "number")]
     pub node: Option<String>,
 }
@@ -49,7 +49,7 @@ pub struct AcceptArgs {
 pub struct RefuseArgs {
     #[command(flatten)]
     pub query: QueryArgs,
-    /// The machine's name, or the beginning of its id
+    /// The machine's name, or the first digits of its id (at least 4)
     pub node: String,
 }
 
@@ -57,7 +57,7 @@ pub struct RefuseArgs {
 pub struct RemoveArgs {
     #[command(flatten)]
     pub query: QueryArgs,
-    /// The node's name, or the beginning of its id, from `sinew nodes`
+    /// The node's name, or the first digits of its id (at least 4), from `sinew nodes`
     pub node: String,
 }
 
@@ -75,6 +75,6 @@ pub enum FleetKeyCommand {
 pub struct DrainArgs {
     #[command(flatten)]
     pub query: QueryArgs,
-    /// The node's name, or the beginning of its id, from `sinew nodes`
+    /// The node's name, or the first digits of its id (at least 4), from `sinew nodes`
     pub node: String,
 }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::{PairAsking, PairState, PairWith};
+use cluster::{FindNodeError, PairAsking, PairState, PairWith};
 
 use super::query::print_json;
 use crate::args::{AcceptArgs, JoinArgs, RefuseArgs};
@@ -45,10 +45,10 @@ pub fn join(args: &JoinArgs) -> Result<(), CliError> {
 fn await_nearby(client: &Client, with: &PairWith) -> Result<(), CliError> {
     let begin = Instant::now();
     let is_heard = |status: &cluster::ClusterStatus| match &with.node {
-        Some(name) => status
-            .nearby
-            .iter()
-            .any(|near| near.name == *name || near.id.to_string().starts_with(name.as_str())),
+        Some(name) => {
+            let near = status.nearby.iter().map(|near| (near.id, near.name.as_str()));
+            !matches!(cluster::find_node(name, near), Err(FindNodeError::Nobody { .. }))
+        }
         None => !status.nearby.is_empty(),
     };
     while with.peer.is_none() && begin.elapsed() < NEARBY_MAX && !is_heard(&client.status()?) {

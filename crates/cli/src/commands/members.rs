@@ -62,8 +62,10 @@ pub fn new_fleet_key(file: &Path) -> Result<(), CliError> {
     let mut options = OpenOptions::new();
     let mut made = options.write(true).create_new(true).mode(0o600).open(file).doing(doing())?;
     made.write_all(FleetKey::generate().text().as_bytes()).doing(doing())?;
-    say!("wrote {}. Copy it to each machine, and on each type:", file.display());
-    say!("    sinew up --fleet-key {}", file.display());
+    let file = file.display();
+    say!(
+        "wrote {file}. Copy it to each machine, and on each type:\n    sinew up --fleet-key {file}"
+    );
     say!("Whoever has this file can join: keep it as you keep a password.");
     Ok(())
 }

@@ -17,8 +17,10 @@ pub fn invite(args: &InviteArgs) -> Result<(), CliError> {
     if args.query.json {
         return print_json(&invite);
     }
-    say!("On the other machine, with its node up (sinew up), type:\n");
-    say!("    sinew join {}\n", invite.code);
+    say!(
+        "On the other machine, with its node up (sinew up), type:\n\n    sinew join {}\n",
+        invite.code
+    );
     let time = match invite.expires_in_secs {
         secs @ ..120 => format!("{secs} s"),
         secs => format!("{} minutes", secs.div_ceil(60)),

@@ -5,10 +5,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use crate::admission::waiting::is_id;
 use crate::link_local;
 use crate::members::{ADDRESSES_MAX, Member, clean_name};
-use crate::{Error, FleetKey, NearbyNode, NodeId, Result};
+use crate::{Error, FindNodeError, FleetKey, NearbyNode, NodeId, Result, find_node};
 
 /// Nodes that are remembered; anybody on the network can announce any number. A further one takes
 /// the place of one from the address that has most.
@@ -110,36 +109,29 @@ impl Nearby {
     }
 
     /// The node that a person means who wants to join: one of the only cluster that is near, or the
-    /// one with this name or beginning of an id. Asked by a node that has no members.
+    /// one that [`find_node`] finds. Asked by a node that has no members.
     ///
     /// # Errors
     /// There is none, or several.
     pub(crate) fn choose(&self, name: Option<&str>) -> Result<&Sighting> {
-        let is_meant = |announced: &Announcement| match name {
-            None => true,
-            Some(name) => announced.name == name || is_id(announced.id, name),
-        };
-        let meant: Vec<_> = self.seen.values().filter(|one| is_meant(&one.announced)).collect();
         let near = || {
             let name =
                 |one: &Sighting| format!("{} ({})", one.announced.name, one.announced.id.short());
             self.seen.values().map(name).collect::<Vec<_>>().join(", ")
         };
-        let same = |a: &Announcement, b: &Announcement| match name {
-            None => a.cluster == b.cluster,
-            Some(_) => a.id == b.id,
+        let first = self.seen.values().next().ok_or(Error::NobodyNear)?;
+        let Some(name) = name else {
+            let is_same = |one: &Sighting| one.announced.cluster == first.announced.cluster;
+            let is_one = self.seen.values().all(is_same);
+            return if is_one { Ok(first) } else { Err(Error::ManyNear { near: near() }) };
         };
-        match (meant.as_slice(), name) {
-            ([first, others @ ..], _)
-                if others.iter().all(|one| same(&one.announced, &first.announced)) =>
-            {
-                Ok(first)
-            }
-            ([], Some(name)) if !self.seen.is_empty() => {
+        let nodes = self.seen.iter().map(|(id, seen)| (*id, seen.announced.name.as_str()));
+        match find_node(name, nodes) {
+            Ok(id) => self.seen.get(&id).ok_or(Error::NobodyNear),
+            Err(FindNodeError::Nobody { .. }) => {
                 Err(Error::NotNear { name: name.to_owned(), near: near() })
             }
-            ([], _) => Err(Error::NobodyNear),
-            _ => Err(Error::ManyNear { near: near() }),
+            Err(other) => Err(other.into()),
         }
     }
 

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::members::Member;
-use crate::{Error, NodeId, PairRequest, Result};
+use crate::{Error, FindNodeError, NodeId, PairRequest, Result, find_node};
 
 /// Requests at a time: as many machines as somebody sets up at once.
 pub(crate) const REQUESTS_MAX: usize = 8;
@@ -24,8 +24,6 @@ pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(300);
 /// guesses, one in 200,000 gets in.
 const WRONG_MAX: usize = 5;
 const WRONG_WINDOW: Duration = Duration::from_secs(600);
-/// Fewer digits of an id would name several nodes too easily.
-const ID_DIGITS_MIN: usize = 4;
 
 /// Wrong numbers of late, at either end.
 #[derive(Debug, Default)]
@@ -145,8 +143,8 @@ impl<D> Requests<D> {
     }
 }
 
-/// The request that a person means, and at whom: the only one, or that of the machine with this
-/// name or beginning of an id.
+/// The request that a person means, and at whom: the only one, or that of the machine which
+/// [`find_node`] finds.
 ///
 /// # Errors
 /// There is none, or several.
@@ -154,9 +152,14 @@ pub(crate) fn choose<T: Copy>(
     all: &[(PairRequest, T)],
     node: Option<&str>,
 ) -> Result<(PairRequest, T)> {
-    let is_named = |one: &PairRequest, name: &str| one.name == name || is_id(one.id, name);
-    let mut meant = all.iter().filter(|(one, _)| node.is_none_or(|name| is_named(one, name)));
     let waiting = || names(all.iter().map(|(one, _)| one));
+    let all_names = all.iter().map(|(one, _)| (one.id, one.name.as_str()));
+    let meant = match node.map(|name| find_node(name, all_names)).transpose() {
+        Ok(meant) => meant,
+        Err(FindNodeError::Nobody { .. }) => return Err(Error::NoRequest { waiting: waiting() }),
+        Err(other) => return Err(other.into()),
+    };
+    let mut meant = all.iter().filter(|(one, _)| meant.is_none_or(|id| one.id == id));
     match (meant.next(), meant.next()) {
         (Some((one, at)), None) => Ok((one.clone(), *at)),
         (None, _) => Err(Error::NoRequest { waiting: waiting() }),
@@ -168,11 +171,6 @@ fn names<'a>(requests: impl IntoIterator<Item = &'a PairRequest>) -> String {
     let name = |one: &PairRequest| format!("{} ({})", one.name, one.id.short());
     let names: Vec<String> = requests.into_iter().map(name).collect();
     if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
-}
-
-/// Whether this is an id, or the beginning of one that is long enough.
-pub(crate) fn is_id(id: NodeId, text: &str) -> bool {
-    text.len() >= ID_DIGITS_MIN && id.to_string().starts_with(text)
 }
 
 #[cfg(test)]

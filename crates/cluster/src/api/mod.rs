@@ -109,7 +109,7 @@ pub struct PairRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PairWith {
-    /// The name of a node nearby, or the beginning of its id.
+    /// The name of a node nearby, or at least four digits with which its id begins.
     pub node: Option<String>,
     /// Where a node listens; in text also as `[fe80::1%eth0]:8751`.
     #[serde(deserialize_with = "typed_address")]

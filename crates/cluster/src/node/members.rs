@@ -30,7 +30,7 @@ impl Node {
         self.call(|reply| Call::Join { code, reply }).await
     }
 
-    /// Takes a member, given by its name or the beginning of its id, out of the cluster. Its
+    /// Takes a member, given by its name or the first digits of its id, out of the cluster. Its
     /// connections end at once, and its key needs a new invitation to come back.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Node {
     }
 
     /// Lets in the machine that shows this number: the only one that asks a member, or the one with
-    /// this name or beginning of an id.
+    /// this name or these first digits of an id.
     ///
     /// # Errors
     /// It shows another number, none or several ask, or too many numbers were wrong.

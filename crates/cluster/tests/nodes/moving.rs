@@ -115,7 +115,12 @@ pub async fn a_drained_node_loses_its_ranks_without_a_failed_request() {
     assert!(refused.contains("sinew undrain b"), "{refused}");
     let unknown = a.drain("nobody").await.unwrap_err().to_string();
     assert!(unknown.contains("no node is called \"nobody\"") && unknown.contains("c ("));
-    homes[1].node.undrain("b").await.unwrap();
+    let id = b.id().to_string();
+    for refused in [a.drain(&id[..3]).await, a.undrain(&id[..3]).await] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("3 digits of an id are too few"), "{refused}");
+    }
+    homes[1].node.undrain(&id[..8]).await.unwrap();
     until(&a, "the word", |status| status.nodes.iter().all(|node| !node.drained)).await;
     let other = homes[1].node.serve(serve(&path)).await.unwrap();
     timeout(TIMEOUT, homes[1].node.wait_ready(&other)).await.unwrap().unwrap();

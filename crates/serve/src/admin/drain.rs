@@ -25,7 +25,7 @@ const REPEAT_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
 struct DrainBody {
-    /// Its name, or the beginning of its id.
+    /// Its name, or at least four digits with which its id begins.
     node: String,
     /// Report until it is empty.
     wait: Option<bool>,

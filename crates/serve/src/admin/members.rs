@@ -12,7 +12,7 @@ use crate::http::error::ApiError;
 
 #[derive(Deserialize)]
 pub(super) struct RemoveBody {
-    /// A member's name, or the beginning of its id.
+    /// A member's name, or at least four digits with which its id begins.
     node: String,
 }
 

@@ -14,7 +14,7 @@ use crate::http::error::ApiError;
 #[derive(Deserialize)]
 pub(super) struct AcceptBody {
     number: String,
-    /// Whose it is, where several ask: a name, or the beginning of an id.
+    /// Whose it is, where several ask: a name, or at least four digits with which an id begins.
     node: Option<String>,
 }
 

@@ -126,6 +126,7 @@ impl TextModel {
             cache_salt: 0,
             keep_alive: request.keep_alive,
             embedding: None,
+            must_know: Vec::new(),
         };
         generate.check(context_tokens, self.tokenizer.len())?;
         Ok(Prepared { request: generate, grammar_field, words })

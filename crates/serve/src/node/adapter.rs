@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    BurnReport, BurnSpec, ClusterStatus, Error, GenerateRequest, Held, History, Identified,
-    InstanceSpec, Invite, Joined, ModelAbout, Node, NodeId, PairAsking, PairRequest, PairWith,
-    Paired, Pairing, Parted, Plan,
+    BurnReport, BurnSpec, ClusterStatus, Error, FindNodeError, GenerateRequest, Held, History,
+    Identified, InstanceSpec, Invite, Joined, ModelAbout, Node, NodeId, PairAsking, PairRequest,
+    PairWith, Paired, Pairing, Parted, Plan,
 };
 use futures_util::stream;
 use tokio::sync::watch;
@@ -151,7 +151,7 @@ impl From<Error> for Refusal {
             | Error::NobodyNear
             | Error::NotNear { .. }
             | Error::NotHere(_)
-            | Error::NoNode { .. } => RefusalKind::NotFound,
+            | Error::FindNode(FindNodeError::Nobody { .. }) => RefusalKind::NotFound,
             Error::Failed { .. } => RefusalKind::Failed,
             Error::QueueFull { .. } | Error::PairingPaused { .. } | Error::ManyRequests { .. } => {
                 RefusalKind::Busy
@@ -159,7 +159,8 @@ impl From<Error> for Refusal {
             Error::AlreadyServed { .. } | Error::AlreadyMember { .. } | Error::Alone => {
                 RefusalKind::Conflict
             }
-            Error::ManyMembers { .. }
+            Error::FindNode(_)
+            | Error::ManyMembers { .. }
             | Error::OwnName { .. }
             | Error::Code(_)
             | Error::NoNumber

@@ -55,7 +55,7 @@ pub trait Cluster: Send + Sync + 'static {
     /// Who asks to be let in here, and what this node has asked.
     fn pairing(&self) -> BoxFuture<'_, Result<Pairing, Refusal>>;
 
-    /// Takes a member, given by its name or the beginning of its id, out of the cluster.
+    /// Takes a member, given by its name or the first digits of its id, out of the cluster.
     fn remove<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Parted, Refusal>>;
 
     /// Takes this node out of its cluster.
@@ -96,8 +96,8 @@ pub trait Cluster: Send + Sync + 'static {
     /// Stops an instance.
     fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;
 
-    /// Empties a node, given by its name or the beginning of its id; what it has is on its way to
-    /// the others when this returns.
+    /// Empties a node, given by its name or the first digits of its id. What it has is on its way
+    /// to the others when this returns.
     fn drain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>>;
 
     /// Lets a node have work again.

@@ -49,9 +49,9 @@ impl ApiError {
             CompletionError::Invalid(InvalidRequest::Sampling { field, .. }) => {
                 Self::invalid_value(field, message)
             }
-            CompletionError::Invalid(InvalidRequest::TooMany { .. }) => {
-                Self::invalid("invalid_request", message)
-            }
+            CompletionError::Invalid(
+                InvalidRequest::TooMany { .. } | InvalidRequest::UnknownParameters { .. },
+            ) => Self::invalid("invalid_request", message),
             CompletionError::TooMany { .. } => Self::busy(message),
             CompletionError::Stops(_) => Self::invalid_value("stop", message),
             CompletionError::Unusable { field, .. } => Self::invalid_value(field, message),
