@@ -39,8 +39,8 @@ pub enum WorkerCommand {
     Cancel {
         request: RequestId,
     },
-    /// Another rank has called this one at the node's port: its connection comes with the first byte
-    /// of this command.
+    /// Another rank has called this one at the node's port: its connection comes with the first
+    /// byte of this command.
     Called,
 }
 
