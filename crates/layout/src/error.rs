@@ -1,9 +1,9 @@
 use crate::SplitError;
 
-/// Where users ask for an architecture.
+/// The place to request an architecture.
 const ISSUES: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/issues");
 
-/// Why a file is no model that can be run.
+/// Why a model file cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
