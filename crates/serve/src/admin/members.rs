@@ -1,4 +1,4 @@
-//! Who belongs to the cluster.
+//! Members of the cluster.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::http::error::ApiError;
 
 #[derive(Deserialize)]
 pub(super) struct RemoveBody {
-    /// A member's name, or the beginning of its id.
+    /// A member's name or a prefix of its id.
     node: String,
 }
 

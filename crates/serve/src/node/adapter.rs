@@ -1,4 +1,4 @@
-//! A running node is a [`Cluster`].
+//! Implements [`Cluster`] for a running node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl Cluster for Node {
                 if status.stage.is_last() {
                     return Some((status, None));
                 }
-                // An error means that the thread that fetched has died; the last status stands.
+                // An error means that the fetching thread has died; the last status remains.
                 let next = receiver.changed().await.ok().map(|()| receiver);
                 Some((status, next))
             }));
