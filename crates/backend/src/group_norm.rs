@@ -5,9 +5,9 @@
 /// A rank's heads among all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupNorm {
-    /// Numbers of a head.
+    /// Elements of a head.
     pub head_dim: usize,
-    /// The rank's first head, and how many there are on all ranks.
+    /// The rank's first head, and the number of heads on all ranks.
     pub first_head: usize,
     pub heads_all: usize,
     /// Heads that are normalised together.
@@ -15,8 +15,8 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// The sums of squares of one row's heads `x`, `[heads * head_dim]`, at their places in `out`,
-    /// `[heads_all]`.
+    /// The sums of squares of one row's heads `x`, `[heads * head_dim]`, written to their indices
+    /// in `out`, `[heads_all]`.
     pub(crate) fn squares(&self, x: &[f32], out: &mut [f32]) {
         let heads = x.chunks_exact(self.head_dim);
         for (head, out) in heads.zip(&mut out[self.first_head..]) {
@@ -24,7 +24,7 @@ impl GroupNorm {
         }
     }
 
-    /// `x = x / sqrt(mean of its group's squares + eps) * gain` for one row's heads, by the
+    /// `x = x / sqrt(mean of its group's squares + eps) * gain` for one row's heads, with the
     /// `squares` of all heads, `[heads_all]`.
     pub(crate) fn normalise(&self, x: &mut [f32], squares: &[f32], gain: &[f32], eps: f32) {
         let heads = x.chunks_exact_mut(self.head_dim).zip(gain.chunks_exact(self.head_dim));
@@ -42,7 +42,7 @@ impl GroupNorm {
         }
     }
 
-    /// What the heads of a group are multiplied with; `squares` begins with theirs.
+    /// The factor of a group's heads; `squares` starts with theirs.
     fn scale(&self, squares: &[f32], eps: f32) -> f32 {
         let sum: f32 = squares[..self.group_heads].iter().sum();
         kernels::inverse_rms(sum, self.group_heads * self.head_dim, eps)

@@ -2,14 +2,15 @@
 //! devices of ggml's libraries.
 //!
 //! Model code is written once over this trait and reads as if for a single device. The operations
-//! are those that a decoder is made of, not a general tensor library: a backend is free to fuse,
-//! to keep its data where it likes, and to lay weights out as its hardware wants them. It may only
-//! record what it is asked for, and do it when [`Backend::host`] or [`Backend::synchronise`] wants
-//! to see it; what failed until then is told there. It knows nothing of ranks: where a partial sum
-//! leaves for the other ranks, the model hands what `host` returns to its collective.
+//! are those of a decoder, not a general tensor library: a backend is free to fuse them, to place
+//! its data, and to choose the layout of weights for its hardware. It may only record operations,
+//! and run them when [`Backend::host`] or [`Backend::synchronise`] needs a result; earlier failures
+//! are reported there. It knows nothing of ranks: the model passes partial sums from `host` to its
+//! collective.
 //!
-//! [`Cpu`]'s results must not depend on how many rows a call has, on threads, or on where a shard's
-//! borders fall: that is what makes every split give the same bits as one node. [`Ggml`]'s do.
+//! [`Cpu`]'s results must not depend on the number of rows of a call, on threads, or on the borders
+//! of shards: therefore every split gives the same bits as one node. [`Ggml`]'s results do depend
+//! on them.
 
 mod cpu;
 mod ggml;
@@ -41,62 +42,62 @@ use gguf::TensorType;
 
 /// A device that can run a decoder. All activations are f32, row-major `[rows, width]`.
 pub trait Backend {
-    /// Whether it takes memory and compiles kernels at the first step of a kind: then a rank tries
-    /// itself before it serves.
+    /// Whether it allocates memory and compiles kernels at the first step of a kind: then a rank
+    /// runs a trial before it serves.
     const COMPILES: bool = false;
 
     /// A weight matrix `[rows, cols]` in the device's own layout.
     type Matrix: Send;
-    /// Matrices that are being loaded.
+    /// Matrices being loaded.
     type Loader;
     /// A learned vector: a norm's gain, a bias.
     type Vector: Send;
-    /// Activations `[rows, width]`; it remembers how many rows are in use.
+    /// Activations `[rows, width]`, with their number of rows in use.
     type Rows: Send;
     /// The keys and values of one layer.
     type Kv: Send;
-    /// How a layer attends, prepared from an [`AttentionShape`].
+    /// The attention of a layer, prepared from an [`AttentionShape`].
     type Attention: Send;
     /// The entries of blocks of positions of one layer.
     type Entries: Send;
-    /// Which positions, or entries, a step's rows see, in layers that choose them.
+    /// The positions, or entries, chosen for a step's rows, in layers with an indexer.
     type Chosen: Send;
-    /// The experts that a step's rows go to.
+    /// The experts of a step's rows.
     type Routes: Send;
     /// The states of one layer.
     type States: Send;
-    /// How a layer's state goes on, prepared from a [`RecurrentShape`] and what was learned.
+    /// The recurrence of a layer, prepared from a [`RecurrentShape`] and its weights.
     type Recurrent: Send;
 
-    /// Whether it has layers that carry a state.
+    /// Checks that the device supports layers with a state.
     ///
     /// # Errors
-    /// It has none.
+    /// It does not.
     fn check_recurrence(&self) -> Result<(), BackendError> {
         Ok(())
     }
 
-    /// Whether the device can route rows to experts by `rule`.
+    /// Checks that the device supports the routing by `rule`.
     ///
     /// # Errors
-    /// It cannot.
+    /// It does not.
     fn check_routing(&self, _rule: &RoutingRule) -> Result<(), BackendError> {
         Ok(())
     }
 
-    /// Whether it has layers that see what an indexer chooses.
+    /// Checks that the device supports layers with an indexer.
     ///
     /// # Errors
-    /// It has none.
+    /// It does not.
     fn check_indexer(&self) -> Result<(), BackendError> {
         Ok(())
     }
 
-    /// Whether it has products with matrices of `rows` by `cols` numbers stored as `ty`, where that
-    /// is known before anything is loaded.
+    /// Checks that the device can multiply with matrices of `rows` by `cols` elements stored as
+    /// `ty`, if that is known before anything is loaded.
     ///
     /// # Errors
-    /// It has none.
+    /// It cannot.
     fn check_matrix(
         &self,
         _ty: TensorType,
@@ -106,8 +107,8 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Begins `count` matrices of `rows` by `cols` numbers stored as `ty`, which come one after the
-    /// other: the experts or heads of one tensor, or its only matrix.
+    /// Starts `count` matrices of `rows` by `cols` elements stored as `ty`, which follow one after
+    /// the other: the experts or heads of one tensor, or its only matrix.
     ///
     /// # Errors
     /// The type is not supported, or there is no memory.
@@ -125,32 +126,32 @@ pub trait Backend {
     /// There are more rows than announced, or not whole ones.
     fn push_rows(&mut self, loader: &mut Self::Loader, bytes: &[u8]) -> Result<(), BackendError>;
 
-    /// Ends them: as many as were begun.
+    /// Ends them and returns the same number of matrices.
     ///
     /// # Errors
     /// Rows are missing.
     fn finish_matrices(&mut self, loader: Self::Loader) -> Result<Vec<Self::Matrix>, BackendError>;
 
-    /// Bytes that a matrix takes on the device.
+    /// Bytes of a matrix on the device.
     fn matrix_bytes(&self, matrix: &Self::Matrix) -> usize;
 
     fn vector(&mut self, values: &[f32]) -> Self::Vector;
 
-    /// Room for `rows_max` rows of `width` numbers.
+    /// A buffer for `rows_max` rows of `width` elements.
     fn rows(&mut self, rows_max: usize, width: usize) -> Self::Rows;
 
-    /// Bytes that they take on the device.
+    /// Their bytes on the device.
     fn rows_bytes(&self, x: &Self::Rows) -> usize;
 
-    /// The kind of cache that this device takes where none was asked for, and [`Cpu`] would take
-    /// `of_cpu`, which is as exact as the weights.
+    /// The device's default kind of cache, where [`Cpu`] would take `of_cpu`, which is as exact as
+    /// the weights.
     fn cache_kind(&self, of_cpu: CacheKind) -> CacheKind;
 
     /// # Errors
     /// There is no memory, or no cache of this kind.
     fn kv(&mut self, shape: KvShape) -> Result<Self::Kv, BackendError>;
 
-    /// Bytes that a cache takes on the device.
+    /// Bytes of a cache on the device.
     fn kv_bytes(&self, shape: &KvShape) -> usize;
 
     /// # Errors
@@ -160,7 +161,7 @@ pub trait Backend {
         refused("check_indexer")
     }
 
-    /// Bytes that they take on the device.
+    /// Their bytes on the device.
     fn entries_bytes(&self, shape: &EntryShape) -> usize {
         let _ = shape;
         refused("check_indexer")
@@ -168,31 +169,32 @@ pub trait Backend {
 
     fn attention(&mut self, shape: &AttentionShape) -> Self::Attention;
 
-    /// Room for the choices of so many rows, each of so many groups of heads and pages.
+    /// A buffer for the choices of `rows_max` rows, each of `groups` groups of heads and `pages`
+    /// pages.
     fn chosen(&mut self, rows_max: usize, groups: usize, pages: usize) -> Self::Chosen;
 
-    /// Bytes that it takes.
+    /// Its bytes.
     fn chosen_bytes(&self, rows_max: usize, groups: usize, pages: usize) -> usize;
 
     fn routes(&mut self) -> Self::Routes;
 
     /// # Errors
-    /// There is no memory, or the device has no such layers.
+    /// There is no memory, or the device does not support such layers.
     fn states(
         &mut self,
         shape: &RecurrentShape,
         room: StateRoom,
     ) -> Result<Self::States, BackendError>;
 
-    /// Bytes that the states of a layer take on the device.
+    /// Bytes of a layer's states on the device.
     fn states_bytes(&self, shape: &RecurrentShape, room: StateRoom) -> usize;
 
     fn recurrent(&mut self, shape: RecurrentShape, weights: RecurrentWeights) -> Self::Recurrent;
 
-    /// Turns rows of `cols` numbers, stored as `ty` in the file's own layout, into f32.
+    /// Converts rows of `cols` elements, stored as `ty` in the file's own layout, to f32.
     ///
     /// # Errors
-    /// The type is not supported, or `bytes` are not as many rows as `out` has room for.
+    /// The type is not supported, or the number of rows in `bytes` differs from that of `out`.
     fn dequantize(
         &mut self,
         ty: TensorType,
@@ -201,11 +203,10 @@ pub trait Backend {
         out: &mut [f32],
     ) -> Result<(), BackendError>;
 
-    /// Makes `rows` rows the ones in use and lets `fill` write them, `[rows, width]` f32, in host
-    /// memory.
+    /// Sets `rows` rows in use and lets `fill` write them, `[rows, width]` f32, in host memory.
     ///
     /// # Errors
-    /// Those of `fill`.
+    /// An error of `fill`.
     fn write<E>(
         &mut self,
         out: &mut Self::Rows,
@@ -213,24 +214,24 @@ pub trait Backend {
         fill: impl FnOnce(&mut [f32]) -> Result<(), E>,
     ) -> Result<(), E>;
 
-    /// The rows in use, in host memory, once all that was asked for before is done.
+    /// The rows in use, in host memory, after all earlier operations.
     ///
     /// # Errors
-    /// The device failed, now or at anything since it was last asked.
+    /// The device failed, now or since the last call.
     fn host<'a>(&mut self, x: &'a mut Self::Rows) -> Result<&'a [f32], BackendError>;
 
-    /// Waits until all that was asked for is done.
+    /// Waits for all earlier operations.
     ///
     /// # Errors
     /// As [`Backend::host`].
     fn synchronise(&mut self) -> Result<(), BackendError>;
 
-    /// Half a layer ends here. A device that records can keep what it recorded since the last such
-    /// call, or since [`Backend::host`], and replay it when the same `segment` comes again: it has
-    /// the same operations on the same operands, only positions and pages are others.
+    /// Ends half a layer. A device that records can keep the operations since the last such call,
+    /// or since [`Backend::host`], and replay them when the same `segment` comes again: it has the
+    /// same operations on the same operands, and only positions and pages differ.
     fn end_segment(&mut self, segment: SegmentKey);
 
-    /// Prepares the rotations of a step's rows, one position a row, by each of `tables`, for all
+    /// Prepares the rotations of a step's rows, one position a row, with each of `tables`, for all
     /// its layers.
     fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]);
 
@@ -243,17 +244,17 @@ pub trait Backend {
     /// `out = x / rms(x) * gain`, over each whole row.
     fn rms_norm(&mut self, x: &Self::Rows, gain: &Self::Vector, eps: f32, out: &mut Self::Rows);
 
-    /// Subtracts each row's mean, then does as [`Backend::rms_norm`].
+    /// Subtracts each row's mean, then acts like [`Backend::rms_norm`].
     fn layer_norm(&mut self, x: &Self::Rows, gain: &Self::Vector, eps: f32, out: &mut Self::Rows);
 
-    /// As [`Backend::rms_norm`], in place, over each run of as many numbers as `gain` has: heads or
-    /// whole rows.
+    /// Like [`Backend::rms_norm`], in place, over each run of the length of `gain`: heads or whole
+    /// rows.
     fn rms_norm_in_place(&mut self, x: &mut Self::Rows, gain: &Self::Vector, eps: f32);
 
     /// Copies the columns `cols` of every row.
     fn columns(&mut self, x: &Self::Rows, cols: Range<usize>, out: &mut Self::Rows);
 
-    /// Puts head `h` of `b` after head `h` of `a`, for heads of `a_dim` and `b_dim` numbers.
+    /// Appends head `h` of `b` to head `h` of `a`, for heads of `a_dim` and `b_dim` elements.
     fn join_heads(
         &mut self,
         a: (&Self::Rows, usize),
@@ -273,15 +274,15 @@ pub trait Backend {
     /// `out = x Wᵀ` for each matrix; all over the same `x`.
     fn linear(&mut self, x: &Self::Rows, outs: &mut [(&Self::Matrix, &mut Self::Rows)]);
 
-    /// As [`Backend::linear`], for one matrix, and where its weights are quantised, with
-    /// activations of about 16 bits instead of 8.
+    /// Like [`Backend::linear`], for one matrix; if its weights are quantised, with activations of
+    /// about 16 bits instead of 8.
     fn linear_int16(&mut self, x: &Self::Rows, matrix: &Self::Matrix, out: &mut Self::Rows);
 
-    /// A product of its own for each head: head `h` of `out` is that of `x` times `matrices[h]`ᵀ.
+    /// A separate product for each head: head `h` of `out` is that of `x` times `matrices[h]`ᵀ.
     fn linear_heads(&mut self, x: &Self::Rows, matrices: &[Self::Matrix], out: &mut Self::Rows);
 
-    /// Partial sums of a row-parallel product: `out` gets `parts` times the rows of `x`, part by
-    /// part, each the sum of one subtree of leaves in the order of `sumtree`; no rows without
+    /// Partial sums of a row-parallel product: `out` gets the rows of `x` for each of `parts`, part
+    /// by part, each the sum of one subtree of leaves in the order of `sumtree`; no rows without
     /// parts.
     fn linear_parts(
         &mut self,
@@ -291,26 +292,25 @@ pub trait Backend {
         out: &mut Self::Rows,
     );
 
-    /// Rotates each head of every row by its position and table `table`, as set by
+    /// Rotates each head of every row by its position with table `table`, both set by
     /// [`Self::set_positions`].
     fn rope(&mut self, x: &mut Self::Rows, head_dim: usize, style: RopeStyle, table: usize);
 
-    /// The same of the last numbers of each head.
+    /// The same for the last elements of each head.
     fn rope_last(&mut self, x: &mut Self::Rows, head_dim: usize, style: RopeStyle, table: usize) {
         let _ = (x, head_dim, style, table);
         refused("check_indexer")
     }
 
-    /// Multiplies each row by the temperature of its position, as set by
-    /// [`Self::set_positions`].
+    /// Multiplies each row by the temperature of its position, set by [`Self::set_positions`].
     fn scale_by_temperature(&mut self, x: &mut Self::Rows, temperature: &Temperature);
 
-    /// Writes keys and values of the batch's rows into the cache. What `k` and `v` hold after that
-    /// is undefined.
+    /// Writes keys and values of the batch's rows into the cache. Afterwards the content of `k` and
+    /// `v` is undefined.
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Self::Rows, v: &Self::Rows);
 
-    /// Chooses what every row sees, by the products of an indexer's queries `[rows, heads * dim]`
-    /// and keys, which are cached already, and its heads' weights `[rows, heads]`.
+    /// Chooses the visible positions of every row, from the products of an indexer's queries
+    /// `[rows, heads * dim]` with the cached keys, and its heads' weights `[rows, heads]`.
     fn choose(
         &mut self,
         keys: IndexKeys<'_, Self>,
@@ -330,7 +330,7 @@ pub trait Backend {
         refused("check_indexer")
     }
 
-    /// Causal attention of every row over what it sees of its own sequence.
+    /// Causal attention of every row over the visible part of its own sequence.
     fn attend(
         &mut self,
         kv: &Self::Kv,
@@ -341,9 +341,9 @@ pub trait Backend {
         out: &mut Self::Rows,
     );
 
-    /// Makes entries of the blocks that the batch's rows end, of their keys, and of by what these
-    /// are weighed; and keeps what the next ones are made of, in the pages of `windows`. `batch`:
-    /// the same segments with the tables of entries.
+    /// Makes entries of the blocks that end in the batch's rows, from their keys and their weights;
+    /// and stores the inputs of the next ones in the pages of `windows`. `batch`: the same segments
+    /// with the tables of entries.
     fn compress(
         &mut self,
         entries: &mut Self::Entries,
@@ -356,14 +356,13 @@ pub trait Backend {
         refused("check_indexer")
     }
 
-    /// Makes the weights of residual streams of each row's `numbers`, in place.
+    /// Computes the weights of residual streams from each row's `numbers`, in place.
     fn weigh_streams(&mut self, mix: &StreamMix, numbers: &mut Self::Rows) {
         let _ = (mix, numbers);
         refused("check_indexer")
     }
 
-    /// `out` = what half a layer reads of the streams `x`, which gates have multiplied, if they mix
-    /// them.
+    /// `out` = a half's input from the streams `x`, which are already gated if gates mix them.
     fn read_streams(
         &mut self,
         mix: &StreamMix,
@@ -375,7 +374,7 @@ pub trait Backend {
         refused("check_indexer")
     }
 
-    /// The streams `x` become what they are with what half a layer `given`.
+    /// Updates the streams `x` with the output `given` of half a layer.
     fn give_streams(
         &mut self,
         mix: &StreamMix,
@@ -387,9 +386,9 @@ pub trait Backend {
         refused("check_indexer")
     }
 
-    /// `out` = what half a layer, or the head, reads of the residual stream `x` and of the first
-    /// `banks.1` of those that earlier layers banked: their sum, weighed by the softmax of their
-    /// products with `score`, each divided by its root mean square.
+    /// `out` = the input of half a layer, or of the head, from the residual stream `x` and the
+    /// first `banks.1` banked streams: their sum, weighted by the softmax of their products with
+    /// `score`, each divided by its root mean square.
     fn read_banks(
         &mut self,
         banks: (&Self::Rows, usize),
@@ -402,15 +401,15 @@ pub trait Backend {
         refused("check_recurrence")
     }
 
-    /// Moves the residual stream `x` to place `at` of `banks`, `[rows, places * width]`; what it
-    /// leaves is zeros.
+    /// Moves the residual stream `x` to place `at` of `banks`, `[rows, places * width]`; `x`
+    /// becomes zero.
     fn bank(&mut self, x: &mut Self::Rows, banks: &mut Self::Rows, at: usize) {
         let _ = (x, banks, at);
         refused("check_recurrence")
     }
 
-    /// Takes the batch's rows into the states of their sequences, and puts what comes of each row
-    /// into `out`, `[rows, v_heads * v_dim]`.
+    /// Updates the states of the batch's sequences with their rows, and writes each row's output to
+    /// `out`, `[rows, v_heads * v_dim]`.
     fn recur(
         &mut self,
         states: &mut Self::States,
@@ -423,8 +422,8 @@ pub trait Backend {
         refused("check_recurrence")
     }
 
-    /// The sums of squares of this rank's heads, zeros for those of others: `out` gets
-    /// `[parts * rows, heads_all]`; every part but the first is zeros.
+    /// The sums of squares of this rank's heads, zeros for those of others: `out` gets `[parts *
+    /// rows, heads_all]`; every part except the first is zero.
     fn group_squares(
         &mut self,
         x: &Self::Rows,
@@ -436,8 +435,8 @@ pub trait Backend {
         refused("check_recurrence")
     }
 
-    /// `out` = what each residual stream takes in of a `value` of n-grams, by the product of its
-    /// key and its query, `[rows, streams * width]`.
+    /// `out` = the part of an n-gram's `value` for each residual stream, gated by the product of
+    /// its key and its query, `[rows, streams * width]`.
     fn gate_ngrams(
         &mut self,
         keys_and_queries: [&Self::Rows; 2],
@@ -464,14 +463,14 @@ pub trait Backend {
     /// `x = activation(x)`.
     fn activate(&mut self, activation: Activation, x: &mut Self::Rows);
 
-    /// Multiplies each head of `x`, `head_dim` numbers, by the sigmoid of its `gate`,
-    /// `[rows, heads]`. What `gate` holds after that is undefined.
+    /// Multiplies each head of `x`, of `head_dim` elements, by the sigmoid of its `gate`, `[rows,
+    /// heads]`. Afterwards the content of `gate` is undefined.
     fn gate_heads(&mut self, x: &mut Self::Rows, gate: &mut Self::Rows, head_dim: usize);
 
-    /// `gate = activation(gate) * up`. What `up` holds after that is undefined.
+    /// `gate = activation(gate) * up`. Afterwards the content of `up` is undefined.
     fn gated(&mut self, activation: Activation, gate: &mut Self::Rows, up: &Self::Rows);
 
-    /// Sends each row to experts: by its `logits`, `[rows, rule.experts]`, and to the shared one.
+    /// Routes each row to experts: by its `logits`, `[rows, rule.experts]`, and to the shared one.
     fn route(
         &mut self,
         rule: &RoutingRule,
@@ -481,9 +480,9 @@ pub trait Backend {
         routes: &mut Self::Routes,
     );
 
-    /// Partial sums of a mixture of experts: `out` gets `parts.part_ends.len()` times the rows of
-    /// `x`. In each leaf, a row's experts are added in their order, each times its weight; then
-    /// the leaves, in the order of `sumtree`. Only the experts in `routes` are read.
+    /// Partial sums of a mixture of experts: `out` gets the rows of `x` for each of
+    /// `parts.part_ends`. In each leaf, a row's experts are added in their order, each times its
+    /// weight; then the leaves, in the order of `sumtree`. Only the experts in `routes` are read.
     fn mixture(
         &mut self,
         x: &Self::Rows,

@@ -1,13 +1,13 @@
-//! What a mixture of experts is made of on one rank.
+//! A mixture of experts on one rank.
 
 use kernels::Parts;
 use sumtree::merges_after;
 
 use crate::{Activation, Backend, BackendError};
 
-/// One gated feed-forward block of a mixture: this rank's columns of its hidden numbers.
+/// One gated feed-forward block of a mixture: this rank's columns of its hidden elements.
 pub struct Expert<B: Backend + ?Sized> {
-    /// `[hidden, width]` each. Without a gate, `up` alone is activated.
+    /// `[hidden, width]` each. Without a gate, only `up` is activated.
     pub gate: Option<B::Matrix>,
     pub up: B::Matrix,
     /// `[width, hidden]`.
@@ -21,49 +21,50 @@ pub struct ExpertBias<B: Backend + ?Sized> {
     /// `[hidden]` each: this rank's columns.
     pub gate: B::Vector,
     pub up: B::Vector,
-    /// `[width]`, on the rank that holds the first leaf: added to that leaf's sum.
+    /// `[width]`, on the rank with the first leaf: added to that leaf's sum.
     pub down: Option<B::Vector>,
 }
 
 /// A layer's experts.
 pub struct Mixture<B: Backend + ?Sized> {
-    /// The routed ones that this rank has a part of in order, then the shared one, if there is one.
+    /// The routed experts that this rank has a part of in order, then the shared one, if there is
+    /// one.
     pub experts: Vec<Expert<B>>,
 }
 
-/// How a mixture's down products are summed: leaf by leaf over the experts, then in the tree.
+/// The summation of a mixture's down products: leaf by leaf over the experts, then in the tree.
 #[derive(Debug, Clone)]
 pub struct MixtureParts {
     routed: Cut,
-    /// How the shared expert is cut, which may have more or fewer columns.
+    /// The cut of the shared expert, which may have more or fewer columns.
     shared: Option<Cut>,
-    /// Where each of the rank's subtrees ends, in leaves.
+    /// The end of each of the rank's subtrees, in leaves.
     pub(crate) part_ends: Vec<usize>,
     whole: Option<Whole>,
 }
 
-/// How one expert's down product is cut.
+/// The cut of one expert's down product.
 #[derive(Debug, Clone)]
 pub(crate) struct Cut {
-    /// Each leaf of the expert's columns is a part of its own.
+    /// Each leaf of the expert's columns is a separate part.
     pub parts: Parts,
-    /// Which of the rank's leaves each is, in order; counted from the first of a whole expert.
+    /// The rank's leaf for each of them, in order; for a whole expert counted from its first.
     pub leaves: Vec<usize>,
 }
 
-/// A rank has some experts whole, and each leaf is the sum over some of them.
+/// A rank with whole experts: each leaf is the sum over some of them.
 #[derive(Debug, Clone)]
 struct Whole {
-    /// How many routed experts the layer has; the shared one's number.
+    /// The number of routed experts of the layer, which is also the shared one's number.
     all: usize,
-    /// The first that this rank has.
+    /// The first expert of this rank.
     first: usize,
-    /// The leaf of each that it has, counted from its first leaf.
+    /// The leaf of each of its experts, counted from its first leaf.
     leaves: Vec<usize>,
 }
 
 impl Cut {
-    /// `ends`: where each of the rank's leaves ends, in the expert's columns; some may be empty.
+    /// `ends`: the end of each of the rank's leaves, in the expert's columns; some may be empty.
     fn new(ends: &[usize]) -> Result<Self, BackendError> {
         let is_empty = |leaf: usize| ends[leaf] == if leaf == 0 { 0 } else { ends[leaf - 1] };
         let leaves: Vec<usize> = (0..ends.len()).filter(|leaf| !is_empty(*leaf)).collect();
@@ -74,8 +75,8 @@ impl Cut {
 }
 
 impl MixtureParts {
-    /// `routed_ends`, `shared_ends`: where each of this rank's leaves ends, in columns; the shared
-    /// expert's may be empty, but not all of them; `part_ends`: where each subtree ends, in leaves.
+    /// `routed_ends`, `shared_ends`: the end of each of this rank's leaves, in columns; some of the
+    /// shared expert's may be empty; `part_ends`: the end of each subtree, in leaves.
     ///
     /// # Errors
     /// They are no partition of the same leaves.
@@ -84,7 +85,7 @@ impl MixtureParts {
         shared_ends: Option<Vec<usize>>,
         part_ends: Vec<usize>,
     ) -> Result<Self, BackendError> {
-        // Only its check is wanted: the subtrees cover exactly these leaves, and none is empty.
+        // Only for its check: the subtrees cover exactly these leaves, and none is empty.
         Parts::new(routed_ends.clone(), part_ends.clone())?;
         if let Some(shared) = shared_ends.as_ref().filter(|ends| ends.len() != routed_ends.len()) {
             let reason = format!("{shared:?} are not as many leaves as {routed_ends:?}");
@@ -94,8 +95,8 @@ impl MixtureParts {
         Ok(Self { routed: Cut::new(&routed_ends)?, shared, part_ends, whole: None })
     }
 
-    /// For a rank that has some of `all` experts whole, from number `first` on, with `hidden`
-    /// columns each. `expert_ends`: where each of its leaves ends, in its experts; the others as in
+    /// For a rank with some of `all` experts whole, from number `first` on, with `hidden` columns
+    /// each. `expert_ends`: the end of each of its leaves, in its experts; the others as in
     /// [`MixtureParts::new`].
     ///
     /// # Errors
@@ -121,13 +122,12 @@ impl MixtureParts {
         self.part_ends.last().copied().unwrap_or(0)
     }
 
-    /// This rank's routed experts, where it does not have a part of each: the first of them, and
-    /// how many.
+    /// This rank's routed experts, if it has whole ones: the first, and their number.
     pub(crate) fn own_experts(&self) -> Option<(usize, usize)> {
         self.whole.as_ref().map(|whole| (whole.first, whole.leaves.len()))
     }
 
-    /// The place among this rank's experts of number `expert`; `None` if it is another rank's.
+    /// The index among this rank's experts of number `expert`; `None` if it is another rank's.
     pub(crate) fn place(&self, expert: usize) -> Option<usize> {
         let Some(whole) = &self.whole else { return Some(expert) };
         if expert == whole.all {
@@ -137,8 +137,8 @@ impl MixtureParts {
         (place < whole.leaves.len()).then_some(place)
     }
 
-    /// How expert `expert` of the `experts` that this rank has is cut, and from which of the rank's
-    /// leaves on its leaves are counted.
+    /// The cut of expert `expert` of the `experts` of this rank, and the rank's leaf of its first
+    /// leaf.
     pub(crate) fn of(&self, expert: usize, experts: usize) -> (&Cut, usize) {
         match (&self.shared, &self.whole) {
             (Some(shared), _) if expert + 1 == experts => (shared, 0),
@@ -148,8 +148,8 @@ impl MixtureParts {
     }
 }
 
-/// Adds up `leaves`, equally long vectors one after the other, in the order of `sumtree`; the sum
-/// takes the place of the first.
+/// Adds up `leaves`, vectors of equal length one after the other, in the order of `sumtree`; the
+/// sum replaces the first.
 pub(crate) fn fold_tree(leaves: &mut [f32], count: usize) {
     let len = leaves.len() / count;
     let mut stack = [0; sumtree::LEAVES_MAX];

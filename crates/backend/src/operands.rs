@@ -1,10 +1,10 @@
-//! What operations are told besides activations and weights.
+//! Operands besides activations and weights.
 
 use kernels::{AttentionRange, CacheKind, Segment};
 
 use crate::Backend;
 
-/// Why a backend cannot do what it was asked for.
+/// Why a backend cannot do an operation.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     #[error(transparent)]
@@ -32,19 +32,19 @@ pub struct KvShape {
     pub kind: CacheKind,
 }
 
-/// How many states a layer has room for.
+/// The number of states of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateRoom {
-    /// One for each sequence that may run.
+    /// One for each sequence at once.
     pub slots: usize,
-    /// Copies that sequences can go on from.
+    /// Copies from which sequences can continue.
     pub checkpoints: usize,
-    /// Rows that a slot keeps while their tokens are guesses.
+    /// Rows kept by a slot while their tokens are speculated.
     pub kept_rows: usize,
 }
 
-/// What a layer with a state reads of a step's rows; see [`kernels::RecurrentRows`]. What a rule
-/// has no use for has no columns.
+/// The inputs of a layer with a state for a step's rows; see [`kernels::RecurrentRows`]. Unused
+/// ones have no columns.
 #[derive(Debug, Clone, Copy)]
 pub struct RecurrentInputs<'a, R> {
     pub q: &'a R,
@@ -54,43 +54,43 @@ pub struct RecurrentInputs<'a, R> {
     pub beta: &'a R,
 }
 
-/// How the heads of a rank attend in one layer.
+/// The attention of a rank's heads in one layer.
 #[derive(Debug, Clone)]
 pub struct AttentionShape {
     /// For each head of the rank, its head in the rank's cache.
     pub kv_of_head: Vec<u32>,
     pub k_dim: usize,
     pub v_dim: usize,
-    /// Multiplies every score (usually `1 / sqrt(k_dim)`).
+    /// The factor of every score (usually `1 / sqrt(k_dim)`).
     pub scale: f32,
-    /// Which earlier positions a query attends to.
+    /// The earlier positions that a query attends to.
     pub range: AttentionRange,
     /// Scores become `cap * tanh(score / cap)` (Gemma 2).
     pub soft_cap: Option<f32>,
-    /// One logit a head that takes part in the softmax and has no value (gpt-oss).
+    /// One logit a head that takes part in the softmax without a value (gpt-oss).
     pub sinks: Option<Vec<f32>>,
-    /// A value is the beginning of its key.
+    /// Whether a value is the start of its key.
     pub values_in_keys: bool,
 }
 
-/// The expert that every row visits besides those it is routed to.
+/// The expert of every row besides the routed ones.
 #[derive(Debug, Clone, Copy)]
 pub enum SharedExpert<'a, R> {
     Absent,
     /// With weight 1.
     Full,
-    /// With the sigmoid of these numbers, `[rows, 1]`, as weights.
+    /// With the sigmoid of these values, `[rows, 1]`, as weights.
     Gated(&'a R),
 }
 
-/// What a layer learned for its choice of experts, `[rule.experts]` each.
+/// A layer's learned vectors for its choice of experts, `[rule.experts]` each.
 #[derive(Debug)]
 pub struct RoutingVectors<'a, V> {
-    /// Counts for the choice but not for the weights.
+    /// A bias on the choice but not on the weights.
     pub choice_bias: Option<&'a V>,
-    /// Multiplies the weights in the end.
+    /// Factors of the final weights.
     pub scales: Option<&'a V>,
-    /// The experts of each row, `[rows, rule.used]`, where its token decides and not its scores.
+    /// The experts of each row, `[rows, rule.used]`, if its token chooses them and not its scores.
     pub experts: Option<&'a [u32]>,
 }
 
@@ -101,8 +101,8 @@ pub enum Half {
     FeedForward,
 }
 
-/// Which half a layer a segment is, and for how many rows; of a model's last layer, only `outputs`
-/// of them go on after their keys and values.
+/// A segment's half layer, and its number of rows; in a model's last layer, only `outputs` of them
+/// go on after their keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SegmentKey {
     pub layer: usize,
@@ -111,19 +111,19 @@ pub struct SegmentKey {
     pub outputs: usize,
 }
 
-/// What an indexer chooses from.
+/// The keys that an indexer chooses from.
 pub enum IndexKeys<'a, B: Backend + ?Sized> {
     Positions(&'a B::Kv),
     /// Entries of blocks of positions.
     Entries(&'a B::Entries),
 }
 
-/// What rows attend to.
+/// The visible positions of rows.
 pub struct Seen<'a, B: Backend + ?Sized> {
-    /// Only these, of positions, or of entries where there are any.
+    /// Only these, of positions, or of entries if there are any.
     pub chosen: Option<&'a B::Chosen>,
-    /// The entries of blocks that ended before a row, besides its window: the batch's segments,
-    /// with the tables of entries.
+    /// The entries of blocks that ended before a row, besides its window; with the batch's segments
+    /// and the tables of entries.
     pub entries: Option<(&'a B::Entries, &'a [Segment])>,
 }
 

@@ -1,22 +1,22 @@
-//! Which experts a token goes to, and with what weights.
+//! Routes tokens to experts, with weights.
 //!
 //! Every rank routes the same logits by the same rule and so to the same experts: softmax, sigmoid
 //! and the choice of the largest run in one fixed order, and ties go to the lower index.
 
 use kernels::{root_softplus_in_place, sigmoid_in_place, softmax, top_k};
 
-/// How router logits become scores.
+/// The function from router logits to scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Gating {
     /// Softmax over all experts (Mixtral, Qwen, DeepSeek-V2).
     Softmax,
     /// Each expert's sigmoid (DeepSeek-V3, GLM-4.5, MiniMax-M2).
     Sigmoid,
-    /// The largest logits, then softmax over those alone (gpt-oss).
+    /// The largest logits, then softmax over only those (gpt-oss).
     SoftmaxOfChosen,
-    /// Chooses one expert at a time: the largest logit `m` of those left. Its weight is its part
-    /// of the softmax over the logits `x` that are left with `m - x <= 0.02 max(|x|, m)`
-    /// (SparseMixer in Phi-3.5-MoE; Liu et al., arXiv 2409.12136).
+    /// Chooses one expert at a time: the largest remaining logit `m`. Its weight is its part of the
+    /// softmax over the remaining logits `x` with `m - x <= 0.02 max(|x|, m)` (SparseMixer in
+    /// Phi-3.5-MoE; Liu et al., arXiv 2409.12136).
     SparseMixer,
     /// The largest logits, then the sigmoid of those (Llama 4).
     SigmoidOfChosen,
@@ -31,7 +31,7 @@ pub struct RoutingRule {
     /// Experts of each token.
     pub used: usize,
     pub gating: Gating,
-    /// Experts are in this many groups, of which `groups_used` may be chosen from.
+    /// Experts form this many groups; the choice uses `groups_used` of them.
     pub groups: usize,
     pub groups_used: usize,
     /// The chosen weights are divided by their sum.
@@ -42,7 +42,7 @@ pub struct RoutingRule {
     pub weighs_inputs: bool,
 }
 
-/// One row's visit to one expert.
+/// The route of one row to one expert.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Route {
     pub expert: u32,
@@ -53,7 +53,7 @@ pub struct Route {
 /// The routes of a step.
 #[derive(Debug, Default)]
 pub struct Routes {
-    /// By expert, then by row: the order in which experts' outputs are added.
+    /// By expert, then by row: the order of addition of experts' outputs.
     routes: Vec<Route>,
     scores: Vec<f32>,
     choice: Vec<f32>,
@@ -62,7 +62,7 @@ pub struct Routes {
     weighs_inputs: bool,
 }
 
-/// Keeps weights finite when all scores are (as good as) zero.
+/// Keeps weights finite if all scores are (nearly) zero.
 pub(crate) const SUM_MIN: f32 = 1e-20;
 
 impl Routes {
@@ -76,13 +76,13 @@ impl Routes {
         self.weighs_inputs
     }
 
-    /// Routes every row of `logits`, `[rows, rule.experts]` f32. `bias`, `[rule.experts]`, counts
-    /// for the choice but not for the weights (DeepSeek-V3); `scales`, as many, multiply the
-    /// weights in the end (Gemma 4). `experts`, `[rows, rule.used]`: those of each row, where its
-    /// scores do not decide, but only make weights (DeepSeek V4).
+    /// Routes every row of `logits`, `[rows, rule.experts]` f32. `bias`, `[rule.experts]`, affects
+    /// the choice but not the weights (DeepSeek-V3); `scales`, of the same length, multiply the
+    /// final weights (Gemma 4). `experts`, `[rows, rule.used]`: the given experts of each row, for
+    /// which scores only determine the weights (DeepSeek V4).
     ///
-    /// A row with a logit or a biased score that is infinite or not a number has weights that are
-    /// not numbers: it would go to other experts than it should.
+    /// A row with an infinite or NaN logit or biased score gets NaN weights: its choice would be
+    /// wrong.
     pub fn route(
         &mut self,
         rule: &RoutingRule,
@@ -108,8 +108,8 @@ impl Routes {
         self.routes.sort_unstable_by_key(|route| (route.expert, route.row));
     }
 
-    /// Sends each of `rows` rows to `expert` too, after all others, with the sigmoid of its `gate`
-    /// as weight, or 1.
+    /// Also routes each of `rows` rows to `expert`, after all others, with the sigmoid of its
+    /// `gate` as weight, or 1.
     pub fn add_shared(&mut self, expert: usize, rows: usize, gate: Option<&[f32]>) {
         let expert = expert as u32;
         let weights = &mut self.scores;
@@ -174,7 +174,7 @@ impl Routes {
         top_k(&self.choice, &mut self.chosen);
     }
 
-    /// Chooses by [`Gating::SparseMixer`] out of the logits in `scores`.
+    /// Chooses by [`Gating::SparseMixer`] from the logits in `scores`.
     fn mix_sparsely(&mut self, rule: &RoutingRule, row: u32) {
         /// Twice the jitter of training.
         const NEAR: f32 = 0.02;
@@ -195,8 +195,9 @@ impl Routes {
         }
     }
 
-    /// Takes the experts of all but the best groups out of the choice. A group counts as much as
-    /// its best expert (softmax, DeepSeek-V2) or its best two together (sigmoid, DeepSeek-V3).
+    /// Removes the experts outside of the best groups from the choice. The score of a group is that
+    /// of its best expert (softmax, DeepSeek-V2) or of its best two together (sigmoid,
+    /// DeepSeek-V3).
     fn close_groups(&mut self, rule: &RoutingRule) {
         let size = rule.experts / rule.groups;
         let best = if rule.gating == Gating::Sigmoid { 2.min(size) } else { 1 };
@@ -296,10 +297,10 @@ mod tests {
     #[test]
     fn sparse_mixer_shares_among_those_that_are_near() {
         let rule = RoutingRule { gating: Gating::SparseMixer, ..RULE };
-        // 9.9 is near 10, and once 10 is gone it is alone: 5 is far from it.
+        // 9.9 is near 10, and without 10 it is the only one: 5 is far from it.
         let part = 1.0 / (1.0 + (-0.1_f32).exp());
         assert_close(&route(&rule, &[5.0, 10.0, 9.9, -9.0], None), &[(1, 0, part), (2, 0, 1.0)]);
-        // Of small numbers, those of the opposite sign are far.
+        // For small numbers, those of the opposite sign are far.
         let found = route(&rule, &[-1.0, -1.01, -2.0, -3.0], None);
         let part = 1.0 / (1.0 + (-0.01_f32).exp());
         assert_close(&found, &[(0, 0, part), (1, 0, 1.0)]);

@@ -1,8 +1,8 @@
-//! What ggml does not go on with ends the process, and one line says why: the daemon tells that line
-//! of a lost worker.
+//! An error that ggml cannot recover from ends the process with one line that explains it: the
+//! daemon reports that line for a lost worker.
 //!
-//! Needs ggml's libraries (`scripts/gpu-libraries.sh`) in the folder that `SINEW_GPU_LIBRARIES`
-//! names; says so without.
+//! Needs ggml's libraries (`scripts/gpu-libraries.sh`) in the folder `SINEW_GPU_LIBRARIES`; without
+//! them the test prints that it is skipped.
 
 use std::convert::Infallible;
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use backend::{Backend, Ggml};
 
-/// Set in the process that is to end.
+/// Set in the process that should end.
 const ENDS: &str = "SINEW_TEST_ENDS";
 
 #[test]
@@ -31,7 +31,7 @@ fn an_assertion_ends_the_process_with_its_reason_in_one_line() {
     assert!(matches!(lines[..], [line] if line.contains("GGML_ASSERT")), "{said}");
 }
 
-/// ggml ends the process.
+/// Makes ggml end the process.
 fn add_what_does_not_fit(dir: &Path) {
     let mut ggml = Ggml::open(dir, "CPU", 1).unwrap();
     let (mut x, mut y) = (ggml.rows(1, 8), ggml.rows(1, 5));

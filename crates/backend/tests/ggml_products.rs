@@ -1,9 +1,9 @@
-//! Products with weights of every type on a device of ggml's, against exact arithmetic: with few
-//! rows and with many, for which devices have kernels of their own, and for each head of a stack.
+//! Products with weights of every type on a ggml device, compared with exact arithmetic: with few
+//! rows and with many, for which devices have separate kernels, and for each head of a stack.
 //!
-//! Needs ggml's libraries (`scripts/gpu-libraries.sh`) in the folder that `SINEW_GPU_LIBRARIES`
-//! names; says so without. The device is ggml's own engine on the CPU, or the one that
-//! `SINEW_TEST_DEVICE` names.
+//! Needs ggml's libraries (`scripts/gpu-libraries.sh`) in the folder `SINEW_GPU_LIBRARIES`; without
+//! them the tests print that they are skipped. The device is ggml's own engine on the CPU, or the
+//! one in `SINEW_TEST_DEVICE`.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -11,8 +11,8 @@ use std::path::Path;
 use backend::{Backend, Ggml};
 use gguf::TensorType::{self, *};
 
-/// Each type, and where in a block its half-precision scales lie, which must be numbers; all else
-/// may be any bits.
+/// Each type, and the offsets of a block's half-precision scales, which must be finite; all other
+/// bits are arbitrary.
 const TYPES: &[(TensorType, &[usize])] = &[
     (F32, &[]),
     (F16, &[0]),
@@ -36,11 +36,11 @@ const HEADS: usize = 4;
 const DIM: usize = 64;
 const ROWS_MAX: usize = 70;
 
-/// Rounding of activations to eight bits is the coarsest that any device does: 1 % of a product's
-/// size, and a few times that for the worst of thousands.
+/// Eight-bit rounding of activations is the coarsest of any device: 1 % of a product's size, and a
+/// few times that for the worst of thousands.
 const ERROR_MAX: f32 = 0.05;
 
-/// `len` bytes of whole blocks whose numbers are of moderate size.
+/// `len` bytes of whole blocks with values of moderate size.
 fn blocks(random: &mut fastrand::Rng, ty: TensorType, scales: &[usize], len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|_| random.u8(..)).collect();
     for block in bytes.chunks_exact_mut(ty.block_bytes()) {
@@ -59,7 +59,7 @@ fn blocks(random: &mut fastrand::Rng, ty: TensorType, scales: &[usize], len: usi
     bytes
 }
 
-/// The largest difference, as a part of the exact numbers' root mean square.
+/// The largest difference, relative to the root mean square of the exact values.
 fn error(found: &[f32], exact: &[f64]) -> f32 {
     assert_eq!(found.len(), exact.len());
     let square = exact.iter().map(|number| number * number).sum::<f64>() / exact.len() as f64;

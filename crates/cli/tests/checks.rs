@@ -221,7 +221,7 @@ fn nodes_are_given_by_count_or_by_name() {
     for (nodes, expected) in [
         ("b", "leads: name it first"),
         ("b,a", "leads: name it first"),
-        ("a,zork", "no live node is called zork; the others are: b"),
+        ("a,zork", "no node is called \"zork\", and no id begins so. There are: b ("),
         ("3", "3 nodes were asked for, but 2"),
     ] {
         let text = a.refused(&serve(nodes));

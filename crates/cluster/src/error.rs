@@ -109,10 +109,6 @@ pub enum Error {
     AlreadyServed { model: String, instance: String },
     #[error("{name} is not served here; {known}")]
     NotServed { name: String, known: String },
-    #[error("{name} is no other member of the cluster. Members are: {known}")]
-    NoMember { name: String, known: String },
-    #[error("{name} is the name of several members. Say which by its id: {ids}")]
-    ManyMembers { name: String, ids: String },
     #[error("{name} is this node itself. To take it out of the cluster type: sinew leave")]
     OwnName { name: String },
     #[error("this node belongs to no cluster, so there is none to leave")]

@@ -3,8 +3,8 @@
 //!     RANK=0 MY_IP=10.0.0.1 PEER_IP=10.0.0.2 cargo run --example pair -- rdma 100
 //!     RANK=1 MY_IP=10.0.0.2 PEER_IP=10.0.0.1 cargo run --example pair -- rdma 100
 //!
-//! The transport is `auto`, `tcp` or `rdma`; rounds follow. It says which transport carried the
-//! messages and fails if a sum was wrong.
+//! The transport is `auto`, `tcp` or `rdma`; the number of rounds follows. The program prints the
+//! transport that carried the messages and fails if a sum was wrong.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Sums numbers that both ranks can compute, and returns how many sums were not theirs.
+/// Sums values that both ranks can compute, and returns the number of wrong sums.
 fn all_reduces(mut group: Group, rounds: usize) -> Result<usize, collective::CollectiveError> {
     let plan = ReducePlan::new(2, &[0..1, 1..2]).expect("the spans hold each leaf once");
     let rank = group.rank();
@@ -87,7 +87,7 @@ fn all_reduces(mut group: Group, rounds: usize) -> Result<usize, collective::Col
     Ok(wrong)
 }
 
-/// Numbers of very different sizes, so that a wrong byte shows.
+/// Values of very different sizes, so that a wrong byte shows.
 fn value(rank: usize, round: usize, at: usize) -> f32 {
     let mixed = ((rank + 1) * 0x9e37_79b9 + round * 0x85eb_ca6b + at * 0xc2b2_ae35) as u32;
     let mixed = (mixed ^ (mixed >> 15)).wrapping_mul(0x2c1b_3c6d);

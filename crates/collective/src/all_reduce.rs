@@ -1,4 +1,5 @@
-//! All-reduce: every rank's partial sums in, the tree's total out, the same bits on every rank.
+//! All-reduce: adds every rank's partial sums into the tree's total, with the same bits on every
+//! rank.
 
 use std::ops::Range;
 
@@ -12,8 +13,8 @@ impl Group {
     /// Adds the parts of all ranks in the order of the summation tree.
     ///
     /// `parts`: `[plan.parts(rank), len]` f32, this rank's sums of its subtrees from left to right.
-    /// `total`: `[len]` f32, on return the sum over all leaves, bit-identical on every rank and,
-    /// but for [`crate::Wire::Q8`], to what one machine alone computes.
+    /// `total`: `[len]` f32, on return the sum over all leaves: bit-identical on every rank and,
+    /// except with [`crate::Wire::Q8`], to the result of a single machine.
     pub fn all_reduce(
         &mut self,
         plan: &ReducePlan,
@@ -23,8 +24,7 @@ impl Group {
         self.all_reduce_by(plan, parts, total, self.is_quantised())
     }
 
-    /// As [`Group::all_reduce`], exact whatever the wire: for numbers that everything behind them
-    /// is scaled by.
+    /// Like [`Group::all_reduce`], but exact on any wire: for values that scale all later results.
     ///
     /// # Errors
     /// As [`Group::all_reduce`].
@@ -115,7 +115,7 @@ impl Group {
         Ok(())
     }
 
-    /// The first of the two phases, for the elements `run` of each part of `len`: returns this
+    /// The first of the two phases, for the elements `run` of each part of `len`. Returns this
     /// rank's chunk of the run's total, in `scratch`.
     fn scatter<'a>(
         &mut self,
@@ -144,7 +144,7 @@ fn scale(range: Range<usize>, by: usize) -> Range<usize> {
     range.start * by..range.end * by
 }
 
-/// All own parts to everyone, everyone's parts to their places.
+/// Sends all own parts to every rank and stores every rank's parts.
 struct OneShot<'a> {
     plan: &'a ReducePlan,
     parts: &'a [f32],
@@ -172,7 +172,7 @@ impl Payload for OneShot<'_> {
     }
 }
 
-/// To each peer its chunk of the own parts' run; from each peer its parts of the own chunk.
+/// Sends each peer its chunk of the own parts' run; receives the peer's parts of the own chunk.
 struct Scatter<'a> {
     plan: &'a ReducePlan,
     /// `[own parts, len]`.

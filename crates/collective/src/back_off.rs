@@ -1,8 +1,8 @@
-//! How a rank waits: it polls hard while an answer is a wire's latency away, then sleeps between
-//! looks. Ranks that share a core let each other have it first instead of polling.
+//! The waiting of a rank: it polls hard while an answer is a wire's latency away, then sleeps
+//! between polls. Ranks that share a core yield to each other before they sleep.
 //!
-//! A rank with a core of its own never yields it: on a machine that others use too, who yields
-//! goes behind them all for a time slice, longer than a token, while who sleeps is
+//! A rank with a core of its own never yields. On a machine with other users, a thread that yields
+//! goes behind all of them for a time slice, longer than a token, while a thread that sleeps is
 //! woken ahead of them. Beside one busy loop, two ranks on two cores make 48 tokens/s with yields
 //! and 272 without (docs/performance.md).
 
@@ -11,23 +11,23 @@ use std::time::{Duration, Instant};
 
 use crate::CollectiveError;
 
-/// While spinning, the clock and the abort flag are looked at once in so many polls: a look costs
-/// 30 ns, a poll of shared memory 5.
+/// A spinning rank reads the clock and the abort flag once in this many polls: that costs 30 ns, a
+/// poll of shared memory 5.
 const POLLS_PER_LOOK: u32 = 16;
 
-/// How long ranks that share a core poll with `yield` in between before they sleep. Longer is
-/// slower: four ranks on two cores make 441 tokens/s with this, 412 with ten times as much.
+/// How long ranks that share a core yield between polls before they sleep. Longer is slower: four
+/// ranks on two cores make 441 tokens/s with this, 412 with ten times this.
 const YIELD_MAX: Duration = Duration::from_micros(100);
 
-/// The sleep between two looks: a twentieth of the time already waited, in these bounds. Systems
-/// add to it; Linux 50 us.
+/// The sleep between two polls: a twentieth of the time already waited, within these bounds.
+/// Systems add to it; Linux 50 us.
 const NAP_MIN: Duration = Duration::from_micros(5);
 const NAP_MAX: Duration = Duration::from_millis(1);
 
-/// A rank that waits looks this often whether the ranks that it does not wait for are still there.
+/// The interval at which a waiting rank checks the ranks that it does not wait for.
 const CHECK: Duration = Duration::from_millis(100);
 
-/// An idle rank looks at the abort flag this often. Data and a lost root wake it at once.
+/// The interval at which an idle rank reads the abort flag. Data and a lost root wake it at once.
 pub(crate) const IDLE_LOOK: Duration = Duration::from_millis(5);
 
 /// One wait; [`reset`](BackOff::reset) whenever something has moved.
@@ -36,22 +36,22 @@ pub(crate) struct BackOff<'a> {
     spin: Duration,
     polls: u32,
     started: Option<Instant>,
-    /// What waits that have ended took.
+    /// The total time of earlier waits.
     ended: Duration,
-    /// How long nothing had moved at the last look at the clock.
+    /// The time without progress, as of the last look at the clock.
     waited: Duration,
-    /// When all links are looked at next, as a time waited.
+    /// The time waited at which all links are checked next.
     check_at: Duration,
 }
 
-/// What a pause has come to.
+/// The phase of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Polled again at once.
+    /// Polls again at once.
     Spinning,
-    /// Let another thread run in between, where ranks share a core.
+    /// Lets another thread run between polls, where ranks share a core.
     Yielding,
-    /// The caller should sleep, for [`BackOff::nap`] if it knows nothing better.
+    /// The caller should sleep, for [`BackOff::nap`] if it has no better limit.
     Sleeping,
 }
 
@@ -68,14 +68,14 @@ impl<'a> BackOff<'a> {
         }
     }
 
-    /// Something moved: the wait begins anew.
+    /// Starts a new wait after progress.
     pub fn reset(&mut self) {
         let ended = self.total();
         *self = BackOff { ended, ..BackOff::new(self.abort, self.spin) };
     }
 
-    /// How long nothing moved in all waits together. A wait that spins counts from its first look
-    /// at the clock to its last, a microsecond less than it took: so that counting costs no look.
+    /// The time without progress in all waits. A wait that spins counts from its first look at the
+    /// clock to its last, a microsecond less than it took, so that counting needs no extra look.
     pub fn total(&self) -> Duration {
         match self.started {
             None => self.ended,
@@ -84,12 +84,12 @@ impl<'a> BackOff<'a> {
         }
     }
 
-    /// How long nothing has moved, as of the last look at the clock.
+    /// The time without progress, as of the last look at the clock.
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// Pauses once between two polls that found nothing. An error if the abort flag is up.
+    /// Pauses once between two empty polls. An error if the abort flag is up.
     pub fn pause(&mut self) -> Result<Phase, CollectiveError> {
         self.polls = self.polls.wrapping_add(1);
         let mut phase = self.phase();
@@ -108,7 +108,7 @@ impl<'a> BackOff<'a> {
         Ok(phase)
     }
 
-    /// Whether it is time to look at all links, those included that are not waited for.
+    /// Whether it is time to check all links, including those of ranks that it does not wait for.
     pub fn is_check_due(&mut self) -> bool {
         let is_due = self.waited >= self.check_at;
         if is_due {
@@ -117,7 +117,7 @@ impl<'a> BackOff<'a> {
         is_due
     }
 
-    /// A sleep that adds little to a wait that is already long.
+    /// A sleep that adds little to an already long wait.
     pub fn nap(&self) -> Duration {
         (self.waited / 20).clamp(NAP_MIN, NAP_MAX)
     }

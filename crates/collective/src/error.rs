@@ -1,4 +1,4 @@
-//! What ends a collective, with the rank that caused it.
+//! The errors that end a collective, with the rank that caused them.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub enum CollectiveError {
 }
 
 impl CollectiveError {
-    /// The rank that the others should blame, if it is one.
+    /// The rank to blame, if there is one.
     pub fn rank(&self) -> Option<usize> {
         match self {
             CollectiveError::Silent { rank, .. }
@@ -72,7 +72,7 @@ impl CollectiveError {
         }
     }
 
-    /// What is wrong with that rank, for whoever knows which one is meant.
+    /// The fault of that rank, for callers that name it themselves.
     pub fn reason(&self) -> String {
         match self {
             CollectiveError::Silent { silent_ms, .. } => {
@@ -91,13 +91,13 @@ impl CollectiveError {
         }
     }
 
-    /// For `rank`, which is alive, but from which nothing came for too long.
+    /// The error for `rank`, which is alive but has sent nothing for too long.
     pub(crate) fn late(rank: usize, waited: Duration, wait_max: Duration) -> Self {
         let (waited_ms, limit_ms) = (waited.as_millis() as u64, wait_max.as_millis() as u64);
         CollectiveError::Late { rank, waited_ms, limit_ms }
     }
 
-    /// A rank that wakes up to find the others gone was the one that they gave up.
+    /// Turns the error into this rank's own fault if it stood still: the others gave it up.
     pub(crate) fn unless_own_fault(self, own_standstill: Option<Duration>) -> Self {
         match (own_standstill, self.rank()) {
             (Some(stood), Some(_)) => CollectiveError::StoodStill {

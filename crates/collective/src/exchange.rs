@@ -1,8 +1,8 @@
 //! The engine under every collective: sends to and receives from all peers at once.
 //!
-//! It never waits for one peer while another could move, and always drains what comes while it
-//! sends, so no order of ranks can deadlock it. Payloads longer than a message are cut into
-//! messages, which pipeline through the links' slots.
+//! It never waits for one peer while another could progress, and always receives while it sends, so
+//! no order of ranks can deadlock it. Payloads longer than a message are cut into messages, which
+//! pipeline through the links' slots.
 
 use crate::back_off::{BackOff, Phase};
 use crate::group::check_silence;
@@ -23,7 +23,7 @@ impl Group {
         self.keep(done)
     }
 
-    /// Runs it to its end on all lanes, and takes in what comes through pipes meanwhile.
+    /// Runs it to its end on all lanes, and drains the pipes meanwhile.
     fn run(&mut self, op: Op, payload: &mut impl Payload) -> Result<(), CollectiveError> {
         let Group { first, lanes, pipes, options, .. } = self;
         let payload = &mut InStage { first: *first, payload };
@@ -34,7 +34,7 @@ impl Group {
         let mut last: Option<usize> = None;
         loop {
             let mut moved = false;
-            // Sends first: others wait for them, while our own receives wait for others.
+            // Sends first: other ranks wait for them, while our own receives wait for others.
             for lane in lanes.iter_mut().filter(|lane| lane.is_sending()) {
                 moved |= lane.advance_send(op, payload)?;
             }
@@ -42,7 +42,7 @@ impl Group {
                 moved |= lane.advance_recv(op, payload)?;
             }
             if lanes.iter().all(|lane| !lane.is_sending() && !lane.is_receiving()) {
-                // Whose message came last is whom all of it was for.
+                // The wait counts for the peer of the last message.
                 if let Some(last) = last {
                     lanes[last].waited += back_off.total();
                 }
@@ -70,8 +70,7 @@ impl Group {
     }
 }
 
-/// The lane that is waited for: of a rank that owes us bytes, or else of one that takes none of
-/// ours.
+/// The lane to wait for: of a rank that owes us bytes, or else of one that takes none of ours.
 fn waited_for(lanes: &[Lane]) -> Option<usize> {
     let owes = lanes.iter().position(Lane::is_receiving);
     owes.or_else(|| lanes.iter().position(Lane::is_sending))

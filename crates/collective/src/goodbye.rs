@@ -1,8 +1,8 @@
-//! The last message of a failing rank: whose fault it was, so that nobody blames the messenger.
+//! The last message of a failing rank. It names the culprit, so that the messenger is not blamed.
 //!
 //! When one rank fails, the ranks that wait for it close their links, and others that wait for
-//! *those* would name the wrong one. So a failing group first tells its peers. Best effort: a peer
-//! that is not told still sees the links close.
+//! *those* would name the wrong one. So a failing group first notifies its peers. Best effort: a
+//! peer without the message still sees the links close.
 
 use crate::CollectiveError;
 use crate::wire::{Header, Op};
@@ -13,7 +13,7 @@ const REASON_BYTES_MAX: usize = 200;
 /// Stands for no rank: the sender stops for a reason of its own.
 const NOBODY: u64 = u64::MAX;
 
-/// The message that tells a peer of `error`.
+/// The message that reports `error` to a peer.
 pub(crate) fn encode(error: &CollectiveError) -> Vec<u8> {
     let reason = error.reason();
     let mut message = Header { op: Op::Goodbye, total: 0 }.encode().to_vec();
@@ -23,7 +23,7 @@ pub(crate) fn encode(error: &CollectiveError) -> Vec<u8> {
     message
 }
 
-/// What a goodbye of `peer` means for this rank.
+/// The error that a goodbye of `peer` means for this rank.
 pub(crate) fn decode(peer: usize, payload: &[u8]) -> CollectiveError {
     let (culprit, reason) = payload.split_first_chunk().unwrap_or((&[0xff; 8], &[]));
     let reason = String::from_utf8_lossy(&reason[..reason.len().min(REASON_BYTES_MAX)]);
@@ -39,7 +39,7 @@ pub(crate) fn decode(peer: usize, payload: &[u8]) -> CollectiveError {
 mod tests {
     use super::*;
 
-    /// What rank 1 is told of an error on rank 4, as text.
+    /// Rank 1's text for an error on rank 4.
     fn told(error: CollectiveError) -> String {
         let message = encode(&error);
         let (header, payload) = Header::decode(&message).unwrap();

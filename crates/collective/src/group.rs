@@ -1,4 +1,4 @@
-//! One rank's links to all others, and what their collectives share.
+//! One rank's links to all others, and the shared state of their collectives.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::{CollectiveError, Options, Speed, goodbye};
 
 /// One rank of an epoch.
 ///
-/// Ranks that follow each other form a *stage*; all of them are one, unless it is said otherwise.
-/// Collectives run among the ranks of a stage, which must all call the same ones in the same order,
-/// and count ranks from the stage's first. Between stages there are [`Group::post`] and
-/// [`Group::take`], and they, like all errors, name the epoch's ranks.
+/// Consecutive ranks form a *stage*; by default all ranks are one stage. Collectives run among the
+/// ranks of a stage, which must all call the same ones in the same order, and count ranks from the
+/// stage's first. [`Group::post`] and [`Group::take`] pass messages between stages; they, like all
+/// errors, use the epoch's rank numbers.
 ///
 /// After the first error, every call returns that error again. Dropping the group closes its
 /// links, which the other ranks see.
@@ -28,7 +28,7 @@ pub struct Group {
     pub(crate) first: usize,
     /// Ranks of the stage.
     ranks: usize,
-    /// To the other ranks of the stage, in order; to its neighbours at least.
+    /// To the other ranks of the stage, in order; at least to its neighbours.
     pub(crate) lanes: Vec<Lane>,
     /// To the ranks of other stages, in order.
     pub(crate) pipes: Vec<Pipe>,
@@ -37,15 +37,15 @@ pub struct Group {
     pub(crate) spin: Duration,
     /// Room for the parts of an all-reduce; grows to the largest and stays.
     pub(crate) scratch: Vec<f32>,
-    /// Room for the quantised values that leave and that come, if they are asked for; it grows and
-    /// stays, too.
+    /// Room for the quantised values to send and to receive, with [`crate::Wire::Q8`]; it grows to
+    /// the largest and stays.
     pub(crate) quantised: [Vec<u8>; 2],
-    /// What was measured of the links.
+    /// The measured speed of the links.
     pub(crate) speed: Option<Speed>,
     failed: Option<CollectiveError>,
 }
 
-/// What went over a link: bytes of messages with their headers, without what a transport adds.
+/// The traffic of a link: bytes of messages with their headers, without the transport's overhead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traffic {
     /// The epoch's number of the other rank.
@@ -67,12 +67,11 @@ impl Group {
         Self::in_stage(rank, ranks, 0..ranks, links, abort, options)
     }
 
-    /// As [`Group::new`], with collectives among the ranks of one `stage` of all `ranks`.
+    /// Like [`Group::new`], with collectives among the ranks of one `stage` of all `ranks`.
     ///
-    /// Not every two of them need a link. Within the stage each rank has one to all others, or to
-    /// the rank before it and the one after alone, the last and the first being neighbours; then
-    /// all collectives go round that ring. To ranks of other stages there is a link where one is
-    /// needed.
+    /// Not every pair needs a link. Within the stage each rank has a link to all others, or only to
+    /// the ranks before and after it (the last and the first are neighbours); then all collectives
+    /// go round that ring. Ranks of different stages have a link where one is needed.
     pub fn in_stage(
         rank: usize,
         ranks: usize,
@@ -124,31 +123,32 @@ impl Group {
         self.ranks
     }
 
-    /// Whether some pair of ranks may have no link, so that everything goes round the ring.
+    /// Whether some pair of ranks may have no link, so that all collectives go round the ring.
     pub(crate) fn is_sparse(&self) -> bool {
         self.lanes.len() + 1 < self.ranks
     }
 
-    /// What each link is: those within the stage in order of rank, then those to other stages.
+    /// The properties of each link: those within the stage in order of rank, then those to other
+    /// stages.
     pub fn links(&self) -> impl Iterator<Item = LinkInfo> + '_ {
         let pipes = self.pipes.iter().map(|pipe| &pipe.lane);
         self.lanes.iter().chain(pipes).map(|lane| lane.link.info())
     }
 
-    /// How long its calls have waited for other ranks, all together, those counted that succeeded.
-    /// Waits of less than a microsecond count as none.
+    /// The total time that its successful calls have waited for other ranks. Waits of less than a
+    /// microsecond are not counted.
     pub fn waited(&self) -> Duration {
         self.waits().map(|(_, waited)| waited).sum()
     }
 
-    /// The same, of each rank that there is a link to: an exchange with several waits for the one
-    /// whose message comes last.
+    /// The same for each linked rank: an exchange with several ranks counts for the one with the
+    /// last message.
     pub fn waits(&self) -> impl Iterator<Item = (usize, Duration)> + '_ {
         let pipes = self.pipes.iter().map(|pipe| &pipe.lane);
         self.lanes.iter().chain(pipes).map(|lane| (lane.peer, lane.waited))
     }
 
-    /// What went over each link, in the order of [`Group::links`].
+    /// The traffic of each link, in the order of [`Group::links`].
     pub fn traffic(&self) -> impl Iterator<Item = Traffic> + '_ {
         let pipes = self.pipes.iter().map(|pipe| &pipe.lane);
         self.lanes.iter().chain(pipes).map(|lane| {
@@ -157,7 +157,7 @@ impl Group {
         })
     }
 
-    /// What [`Group::measure`] found.
+    /// The result of [`Group::measure`].
     pub fn speed(&self) -> Option<Speed> {
         self.speed
     }
@@ -166,8 +166,8 @@ impl Group {
         &self.options
     }
 
-    /// Looks whether all ranks are still there, without waiting: for a rank that has nothing to
-    /// do for long. Costs a system call for each.
+    /// Checks without waiting that all ranks are still there: for a rank that is idle for long.
+    /// Costs a system call for each.
     ///
     /// # Errors
     /// A rank is silent or lost.
@@ -182,7 +182,7 @@ impl Group {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Keeps the first error and tells the other ranks about it.
+    /// Keeps the first error and reports it to the other ranks.
     pub(crate) fn keep<T>(
         &mut self,
         result: Result<T, CollectiveError>,
@@ -200,34 +200,35 @@ impl Group {
         })
     }
 
-    /// Where the lane to `peer` of this stage is.
+    /// Index of the lane to `peer` of this stage.
     pub(crate) fn lane(&self, peer: usize) -> Result<usize, CollectiveError> {
         let rank = self.first + peer;
         let at = self.lanes.iter().position(|lane| lane.peer == rank);
         at.ok_or(CollectiveError::Links { rank, problem: "is not a peer" })
     }
 
-    /// Where the pipe to `rank` is.
+    /// Index of the pipe to `rank`.
     pub(crate) fn pipe(&self, rank: usize) -> Result<usize, CollectiveError> {
         let at = self.pipes.iter().position(|pipe| pipe.lane.peer == rank);
         at.ok_or(CollectiveError::Links { rank, problem: "is of the same stage, or of none" })
     }
 
-    /// Looks whether every rank is still there.
+    /// Checks that every rank is still there.
     pub(crate) fn check_links(&mut self) -> Result<(), CollectiveError> {
         check_silence(&self.lanes, &self.pipes, self.options.silence_max)?;
         let pipes = self.pipes.iter_mut().map(|pipe| &mut pipe.lane);
         self.lanes.iter_mut().chain(pipes).try_for_each(Lane::check)
     }
 
-    /// For how long this rank itself stood still a moment ago, if it did.
+    /// The length of this rank's own standstill a moment ago, if there was one.
     fn own_standstill(&self) -> Option<Duration> {
         let pipes = self.pipes.iter().map(|pipe| &pipe.lane);
         self.lanes.iter().chain(pipes).find_map(|lane| lane.link.liveness().own_standstill())
     }
 }
 
-/// An error if any rank is silent, even one that is not waited for: the others wait for it.
+/// An error if any rank is silent, even one that this rank does not wait for: the others wait for
+/// it.
 pub(crate) fn check_silence(
     lanes: &[Lane],
     pipes: &[Pipe],
@@ -237,7 +238,7 @@ pub(crate) fn check_silence(
     lanes.try_for_each(|lane| lane.check_silence(silence_max))
 }
 
-/// A peer that is lost may have said why before it went: then that is the error.
+/// Replaces the loss of a peer by the error in its goodbye, if it sent one.
 fn last_said(lanes: &mut [&mut Lane], error: CollectiveError) -> CollectiveError {
     let CollectiveError::Lost { rank, .. } = error else {
         return error;
@@ -246,8 +247,8 @@ fn last_said(lanes: &mut [&mut Lane], error: CollectiveError) -> CollectiveError
     lane.and_then(|lane| lane.find_goodbye()).unwrap_or(error)
 }
 
-/// All ranks of a stage must agree on whether sums go round its ring, so each has a link to all
-/// others, or to its neighbours and no other.
+/// All ranks of a stage must agree on whether sums go round its ring. So each has a link to all
+/// others, or to its neighbours and to no other rank.
 fn check_ring(rank: usize, stage: &Range<usize>, lanes: &[Lane]) -> Result<(), CollectiveError> {
     let (place, size) = (rank - stage.start, stage.len());
     let near = [(place + 1) % size, (place + size - 1) % size].map(|at| stage.start + at);

@@ -1,4 +1,5 @@
-//! One link of a group: how far the running collective has come on it, and what its peer may send.
+//! One link of a group: the progress of the running collective on it, and the messages it may
+//! admit.
 
 use std::time::{Duration, Instant};
 
@@ -8,19 +9,19 @@ use crate::payload::{Expect, Payload};
 use crate::wire::{HEADER_BYTES, Header, Op};
 use crate::{CollectiveError, goodbye};
 
-/// How long a failing rank tries to tell each peer: many round trips on a LAN, and little beside
-/// the deadline that may have passed before.
+/// How long a failing rank tries to notify each peer: many round trips on a LAN, and little beside
+/// a deadline that may already have passed.
 const GOODBYE_MAX: Duration = Duration::from_millis(2);
 
-/// Messages of a lost peer that are skipped in search of its last: more than its link and a
-/// socket's buffer hold.
+/// Messages of a lost peer to skip in search of its last: more than its link and a socket's buffer
+/// hold.
 const LAST_MESSAGES_MAX: usize = 1024;
 
-/// A link and how far the running collective has come on it.
+/// A link and the progress of the running collective on it.
 pub(crate) struct Lane {
     pub link: Box<dyn Link>,
     pub peer: usize,
-    /// Of messages, with their headers.
+    /// Bytes of messages, with their headers.
     pub sent_bytes: u64,
     pub received_bytes: u64,
     /// How long this rank waited for the peer.
@@ -30,12 +31,12 @@ pub(crate) struct Lane {
 }
 
 enum Sending {
-    /// Bytes sent of the payload's.
+    /// Bytes of the payload already sent.
     Payload {
         sent: usize,
         total: usize,
     },
-    /// All committed, not all pushed out.
+    /// All messages are committed, not all have left.
     Flushing,
     Done,
 }
@@ -74,7 +75,7 @@ impl Lane {
         };
     }
 
-    /// Sends one message if a slot is free; `true` if something moved.
+    /// Sends one message if a slot is free; `true` after progress.
     pub fn advance_send(
         &mut self,
         op: Op,
@@ -110,7 +111,7 @@ impl Lane {
         }
     }
 
-    /// Takes in one message if one is here; `true` if something moved.
+    /// Receives one message if there is one; `true` after progress.
     pub fn advance_recv(
         &mut self,
         op: Op,
@@ -135,8 +136,8 @@ impl Lane {
         Ok(true)
     }
 
-    /// Looks whether the peer is still there. It may have said goodbye while nothing was due from
-    /// it; what else has come stays where it is.
+    /// Checks that the peer is still there. It may have said goodbye while no message was due; any
+    /// other message stays queued.
     pub fn check(&mut self) -> Result<(), CollectiveError> {
         let message = self.link.poll_recv()?.and_then(Header::decode);
         if let Some((Header { op: Op::Goodbye, .. }, payload)) = message {
@@ -145,7 +146,7 @@ impl Lane {
         Ok(self.link.check()?)
     }
 
-    /// An error if the peer is silent, or the way to it cut.
+    /// An error if the peer is silent, or the network path to it cut.
     pub fn check_silence(&self, silence_max: Duration) -> Result<(), CollectiveError> {
         if let Some(cut) = self.link.liveness().cut() {
             let unacknowledged_ms = cut.unacknowledged.as_millis() as u64;
@@ -163,7 +164,7 @@ impl Lane {
         })
     }
 
-    /// Sends a failing rank's last message, as far as that goes at once.
+    /// Sends a failing rank's last message, as far as that works at once.
     pub fn say_goodbye(&mut self, message: &[u8]) {
         let started = Instant::now();
         let mut said = false;
@@ -187,7 +188,7 @@ impl Lane {
         Ok(true)
     }
 
-    /// What a lost peer said last, if it said goodbye.
+    /// The error in a lost peer's goodbye, if it sent one.
     pub fn find_goodbye(&mut self) -> Option<CollectiveError> {
         for _ in 0..LAST_MESSAGES_MAX {
             let Ok(Some(message)) = self.link.poll_recv() else { break };
@@ -208,8 +209,8 @@ impl Lane {
     }
 }
 
-/// Checks that a message is the next of what is due from `peer`, and returns the payload's whole
-/// length and this message's share of it.
+/// Checks that a message is the next one due from `peer`. Returns the payload's total length and
+/// this message's part of it.
 pub(crate) fn admit(
     peer: usize,
     op: Op,
@@ -246,7 +247,7 @@ pub(crate) fn admit(
     if header.total != due as u64 {
         return Err(mismatch(format!("{op:?} of {due} bytes"), format!("{} bytes", header.total)));
     }
-    // An empty share of a longer payload would be a peer that never finishes.
+    // An empty part of a longer payload would come from a peer that never finishes.
     if bytes.len() > due - received || (bytes.is_empty() && due > 0) {
         let found = format!("{} bytes in one message", bytes.len());
         return Err(mismatch(format!("{op:?} with {} bytes to come", due - received), found));
@@ -294,7 +295,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a peer sends, at most what was expected is taken.
+        /// Whatever a peer sends, this rank takes at most the expected bytes.
         #[test]
         fn no_message_makes_a_rank_panic_or_take_too_much(
             message in prop::collection::vec(any::<u8>(), 0..64),

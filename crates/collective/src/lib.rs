@@ -1,15 +1,13 @@
 //! All-reduce, gather and broadcast over links, in a fixed order, with a deadline on every wait.
 //!
 //! A [`Group`] is one rank's view of its epoch: a link to every other rank. All ranks call the same
-//! collectives in the same order (SPMD); each call returns once this rank has what it came for and
-//! all it owes to others has left the process.
+//! collectives in the same order (SPMD). Each call returns once this rank has its result and all
+//! messages it owes to others have left the process.
 //!
-//! - **The same bits everywhere.** [`Group::all_reduce`] finishes one summation tree
-//!   ([`sumtree`]) whatever the number of ranks, the split and the algorithm; only [`Wire::Q8`],
-//!   which must be asked for, gives that up.
-//! - **Nothing hangs.** A rank that is gone, sends no heartbeat for 3 s, or is alive and late
-//!   beyond reason, is *named* in the error; the others are told who it was. After its first error
-//!   a group is finished.
+//! - **The same bits everywhere.** [`Group::all_reduce`] finishes one summation tree ([`sumtree`])
+//!   for any number of ranks, split and algorithm. Only [`Wire::Q8`], an option, gives that up.
+//! - **Nothing hangs.** The error *names* a rank that is gone, sends no heartbeat for 3 s, or is
+//!   alive but late; the other ranks get that name too. After its first error a group is finished.
 //! - **No allocation in the steady state**: scratch grows to the largest message and stays.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! What a collective sends and expects, as bytes: the trait, and the shapes that several share.
+//! The bytes that a collective sends and expects: the trait, and the shapes that several share.
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use crate::wire::{get_f32, put_f32};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
     Nothing,
-    /// A payload of just so many bytes (0 is a message too).
+    /// A payload of exactly this many bytes (0 is a message too).
     Bytes(usize),
-    /// A payload of a length that only its sender knows.
+    /// A payload of at most this many bytes; only its sender knows the length.
     AtMost(usize),
 }
 
-/// The payloads of one collective, as bytes. `peer` is a rank. Nothing is sent and nothing expected
-/// where an implementation does not say so.
+/// The payloads of one collective, as bytes. `peer` is a rank. By default nothing is sent and
+/// nothing expected.
 pub(crate) trait Payload {
     /// Bytes to send to `peer`; `None` for no message, `Some(0)` for an empty one.
     fn outgoing(&self, _peer: usize) -> Option<usize> {
@@ -29,7 +29,7 @@ pub(crate) trait Payload {
         Expect::Nothing
     }
 
-    /// Takes in `bytes` of the payload from `peer`, which stand at `offset` of its `total`.
+    /// Stores `bytes` of the payload from `peer`, at `offset` of its `total`.
     fn store(&mut self, _peer: usize, _offset: usize, _total: usize, _bytes: &[u8]) {}
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn slice_of(lens: &[usize], rank: usize) -> Range<usize> {
     start..start + lens[rank]
 }
 
-/// `Some(bytes)`, or `None` where there is nothing to send.
+/// The bytes of this many elements, or `None` for none.
 pub(crate) fn bytes_of(elements: usize) -> Option<usize> {
     (elements > 0).then_some(4 * elements)
 }
@@ -72,7 +72,7 @@ pub(crate) fn expect_elements(elements: usize) -> Expect {
     bytes_of(elements).map_or(Expect::Nothing, Expect::Bytes)
 }
 
-/// One vector of which every rank holds a slice: the own slice to everyone, theirs to their places.
+/// A vector with a slice for each rank: the own slice goes to all ranks, theirs into the vector.
 pub(crate) struct Slices<'a, F> {
     vector: &'a mut [f32],
     slice: F,
@@ -139,8 +139,8 @@ impl Payload for BytesIn<'_> {
     }
 }
 
-/// Adds the next bytes of a message; the first ones replace what was there. Room is made as bytes
-/// come, so that an announced length alone costs nothing.
+/// Appends the next bytes of a message; the first ones replace the old content. The buffer grows as
+/// bytes arrive, so that an announced length costs nothing.
 pub(crate) fn append(message: &mut Vec<u8>, offset: usize, total: usize, bytes: &[u8]) {
     message.truncate(offset);
     message.reserve(bytes.len().max((total - offset).min(2 * offset)));

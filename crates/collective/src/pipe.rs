@@ -1,4 +1,4 @@
-//! The link to one rank of another stage, and what has come by it that nobody has asked for yet.
+//! The link to one rank of another stage, and the queue of its messages.
 
 use std::collections::VecDeque;
 
@@ -7,19 +7,19 @@ use crate::lane::{Lane, admit};
 use crate::payload::{Expect, append};
 use crate::wire::Op;
 
-/// Messages that are kept for later, of one peer: more than steps are ever in flight. Beyond that
-/// the peer has to wait.
+/// Messages of one peer to keep: more than the steps ever in flight. Beyond that the peer has to
+/// wait.
 const KEPT_MAX: usize = 64;
 
 /// The link to one rank of another stage.
 pub(crate) struct Pipe {
     pub lane: Lane,
-    /// Whole messages that nobody has asked for yet, the oldest first.
+    /// Complete messages that have not been taken, the oldest first.
     kept: VecDeque<Vec<u8>>,
-    /// The message that is coming in, and its whole length once that is known.
+    /// The incoming message, and its total length once known.
     partial: Vec<u8>,
     total: Option<usize>,
-    /// Buffers to use again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
 }
 
@@ -29,7 +29,7 @@ impl Pipe {
         Pipe { lane, kept, partial, total: None, spare }
     }
 
-    /// Takes in what is here; `true` if something moved.
+    /// Receives what is here; `true` after progress.
     pub fn drain(&mut self, bytes_max: usize) -> Result<bool, CollectiveError> {
         let mut moved = false;
         while self.kept.len() < KEPT_MAX {
@@ -52,12 +52,12 @@ impl Pipe {
         Ok(moved)
     }
 
-    /// Whether the beginning of a message is here, and not its end.
+    /// Whether a message has begun to arrive and is not complete.
     pub fn has_begun(&self) -> bool {
         self.total.is_some()
     }
 
-    /// Hands the oldest message out, if there is one.
+    /// Hands out the oldest message, if there is one.
     pub fn take(&mut self, message: &mut Vec<u8>) -> bool {
         let Some(oldest) = self.kept.pop_front() else { return false };
         self.spare.push(std::mem::replace(message, oldest));
@@ -65,7 +65,7 @@ impl Pipe {
     }
 }
 
-/// Takes in what has come through any pipe; `true` if something moved.
+/// Drains all pipes; `true` after progress.
 pub(crate) fn drain(pipes: &mut [Pipe], bytes_max: usize) -> Result<bool, CollectiveError> {
     pipes.iter_mut().try_fold(false, |moved, pipe| Ok(moved | pipe.drain(bytes_max)?))
 }

@@ -1,4 +1,4 @@
-//! Who sends which partial sums of a row-parallel product, and how the total is made of them.
+//! The plan of a row-parallel product's all-reduce: the parts of each rank, and the additions.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use sumtree::{Add, cover, program};
 
 use crate::CollectiveError;
 
-/// The all-reduce of one row-parallel product, prepared at load from what every rank owns.
+/// The all-reduce of one row-parallel product, prepared at load from the ranks' spans.
 ///
 /// A rank that owns a run of the product's leaves holds one vector (a *part*) for each subtree in
 /// [`sumtree::cover`] of that run. The plan knows how many parts each rank has, where they stand
@@ -14,7 +14,7 @@ use crate::CollectiveError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReducePlan {
     leaves: usize,
-    /// By rank: the place of its first part among all parts from left to right, and their number.
+    /// By rank: the range of its parts among all parts from left to right.
     parts: Vec<Range<usize>>,
     /// The leaves under each part, from left to right.
     subtrees: Vec<Range<usize>>,
@@ -50,17 +50,17 @@ impl ReducePlan {
         self.parts.len()
     }
 
-    /// How many vectors `rank` contributes.
+    /// The number of vectors of `rank`.
     pub fn parts(&self, rank: usize) -> usize {
         self.parts[rank].len()
     }
 
-    /// How many vectors all ranks contribute together.
+    /// The number of vectors of all ranks.
     pub fn parts_total(&self) -> usize {
         self.parts.iter().map(Range::len).sum()
     }
 
-    /// Where the vectors of `rank` stand among all, from left to right in the tree.
+    /// The positions of the vectors of `rank` among all, from left to right in the tree.
     pub(crate) fn places(&self, rank: usize) -> Range<usize> {
         self.parts[rank].clone()
     }

@@ -1,9 +1,9 @@
-//! Messages between ranks of different stages: point to point, and never in anybody's way.
+//! Messages between ranks of different stages: point to point, and never blocking each other.
 //!
-//! The collectives of a [`Group`] run among the ranks of one stage. What a stage hands to the next
-//! goes over *pipes*, the links to all other ranks. A rank that waits, for whatever it may be,
-//! takes in what comes through its pipes and keeps it until it is asked for; so two ranks that send
-//! to each other cannot wait for each other, and a stage computes while its next input arrives.
+//! The collectives of a [`Group`] run among the ranks of one stage. A stage hands its results to
+//! the next over *pipes*, the links to the ranks of other stages. A waiting rank, whatever it waits
+//! for, drains its pipes and queues the messages. So two ranks that send to each other cannot
+//! deadlock, and a stage computes while its next input arrives.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::pipe::drain;
 use crate::wire::Op;
 use crate::{CollectiveError, Group};
 
-/// What it means that a message does not come.
+/// The meaning of a missing message.
 #[derive(Debug, Clone, Copy)]
 enum Patience {
-    /// After so long the rank that owes it is late.
+    /// After this long the sender is late.
     Late(Duration),
-    /// There is none, which is said after so long.
+    /// The sender may have none; the call returns after this long.
     Idle(Duration),
 }
 
@@ -46,7 +46,7 @@ impl Group {
         pipes[at].lane.start(payload);
         while pipes[at].lane.is_sending() {
             let sent = pipes[at].lane.advance_send(Op::Send, payload)?;
-            // What others send is taken in, but makes this peer no less late.
+            // Messages of other ranks are queued, but make this peer no less late.
             let drained = drain(pipes, options.bytes_max)?;
             if sent {
                 back_off.reset();
@@ -72,7 +72,7 @@ impl Group {
         Ok(())
     }
 
-    /// Replaces `message` by the oldest that rank `from` of another stage has posted.
+    /// Replaces `message` by the oldest message that rank `from` of another stage has posted.
     ///
     /// # Errors
     /// The rank is late or lost.
@@ -81,8 +81,8 @@ impl Group {
         self.take_within(from, message, Patience::Late(wait_max)).map(|_| ())
     }
 
-    /// As [`Group::take`], but, once the wait is long, without using the core: for a stage that has
-    /// nothing to do until there is work. `false` if nothing has come after `wait`.
+    /// Like [`Group::take`], but a long wait does not use the core: for a stage that is idle until
+    /// there is work. `false` if no message came within `wait`.
     ///
     /// # Errors
     /// A rank is lost, or the epoch was ended.
@@ -95,7 +95,7 @@ impl Group {
         self.take_within(from, message, Patience::Idle(wait))
     }
 
-    /// As [`Group::take`], but only if the message is here already; `false` if it is not.
+    /// Like [`Group::take`], but never waits; `false` if there is no message.
     ///
     /// # Errors
     /// A rank is lost.
@@ -137,14 +137,15 @@ impl Group {
                 back_off.reset();
                 continue;
             }
-            // What others send is taken in, but makes this peer no less late.
+            // Messages of other ranks are queued, but make this peer no less late.
             let drained = drain(&mut self.pipes, bytes_max)?;
             let phase = back_off.pause()?;
             if phase == Phase::Spinning {
                 continue;
             }
             check_silence(&self.lanes, &self.pipes, self.options.silence_max)?;
-            // However long the first byte of a message may take, the rest has to follow.
+            // The first byte of a message may take any time; the rest must follow within
+            // `wait_max`.
             let begun = self.pipes[at].has_begun().then_some(self.options.wait_max);
             let limit = match patience {
                 Patience::Late(wait_max) => Some(wait_max),

@@ -1,14 +1,13 @@
-//! All-reduce with 8 bits a value on the wire, for links whose bandwidth is what a step waits for.
+//! All-reduce with 8 bits a value on the wire, for links too slow for f32.
 //!
 //! Values travel in blocks of [`BLOCK`], as bytes and one scale: 1.125 bytes each instead of 4.
-//! Parts are quantised before they leave, and totals before they return where a sum goes in two
-//! phases; a rank restores its own as well, so that **all ranks still hold the same bits**. But
-//! they are not those of one machine, nor of another split: a value is off by up to 1/254 of the
-//! largest in its block, once for each part that goes into it and once more for a total that
-//! returns.
+//! Parts are quantised before they leave, and so are totals before they return where a sum takes
+//! two phases. A rank restores its own as well, so that **all ranks still hold the same bits**. But
+//! these differ from those of a single machine and of another split: a value is off by up to 1/254
+//! of the largest in its block, once for each of its parts and once more for a returned total.
 //!
-//! Which way a vector goes depends on its length alone, not on what the links were measured to do:
-//! or else two runs of one split would differ.
+//! The algorithm depends only on the length of a vector, not on measured speeds: otherwise two runs
+//! of one split would differ.
 
 use std::ops::Range;
 
@@ -26,18 +25,18 @@ const SCALE_BYTES: usize = 4;
 /// Steps from 0 to the largest value of a block.
 const STEPS: f32 = 127.0;
 
-/// Added to a number below 2^22, it leaves the nearest whole one in the lowest bits: what
-/// `f32::round` takes a call for on a processor that the compiler knows too little of.
+/// Added to a number below 2^22, it leaves the nearest integer in the lowest bits. `f32::round`
+/// compiles to a call on processors without a known rounding instruction.
 const ROUNDING: f32 = 1.5 * (1u32 << 23) as f32;
 
 impl Group {
-    /// Whether sums travel so; a rank alone sends none.
+    /// Whether sums are quantised; a single rank sends none.
     pub(crate) fn is_quantised(&self) -> bool {
         self.ranks() > 1 && self.options().wire == Wire::Q8
     }
 
-    /// In two phases each rank's chunk of all parts goes to it, and its total to every rank; else
-    /// every rank's parts go to every rank. `parts`, `total` as for [`Group::all_reduce`].
+    /// In two phases, each rank gets its chunk of all parts and returns the total to every rank; in
+    /// one, every rank gets all parts of every rank. `parts`, `total` as for [`Group::all_reduce`].
     pub(crate) fn quantised_all_reduce(
         &mut self,
         plan: &ReducePlan,
@@ -63,8 +62,8 @@ impl Group {
         done
     }
 
-    /// The first phase: the total of this rank's span, in `scratch`. `span`: by rank, the elements
-    /// that it sums.
+    /// The first phase: the total of this rank's span, in `scratch`. `span`: by rank, the range of
+    /// elements that it sums.
     fn quantised_sums<'a>(
         &mut self,
         op: Op,
@@ -77,7 +76,8 @@ impl Group {
         let (rank, ranks) = (self.rank(), self.ranks());
         let (own, len) = (span(rank), parts.len() / plan.parts(rank).max(1));
         let span_bytes = |rank: usize| quantised_bytes(span(rank).len());
-        // Of the own parts what each rank sums, to it; of its parts what this rank sums, from it.
+        // Each rank gets the own parts of its span; this rank gets every rank's parts of the own
+        // span.
         let sent = |peer: usize| plan.parts(rank) * span_bytes(peer);
         let come = |peer: usize| plan.parts(peer) * span_bytes(rank);
         let outgoing = grown(outgoing, run(ranks, sent).end);
@@ -102,7 +102,7 @@ impl Group {
         Ok(&vectors[..own.len()])
     }
 
-    /// The second phase: the own total to every rank, and everyone's back.
+    /// The second phase: sends the own total to every rank and receives theirs.
     fn quantised_return(
         &mut self,
         own: &[f32],
@@ -125,12 +125,12 @@ impl Group {
     }
 }
 
-/// All bytes of the ranks below `rank`, of which each has `bytes`.
+/// The bytes of all ranks below `rank`; `bytes` returns those of one rank.
 fn run(rank: usize, bytes: impl Fn(usize) -> usize) -> Range<usize> {
     0..(0..rank).map(bytes).sum()
 }
 
-/// Where the bytes of `rank` stand, of which each rank has `bytes`.
+/// The byte range of `rank`; `bytes` returns the length of one rank.
 fn slot(rank: usize, bytes: impl Fn(usize) -> usize + Copy) -> Range<usize> {
     run(rank, bytes).end..run(rank + 1, bytes).end
 }
@@ -146,11 +146,11 @@ fn quantise(values: &[f32], bytes: &mut [u8]) {
     for block in values.chunks(BLOCK) {
         let (bytes, after) = rest.split_at_mut(SCALE_BYTES + block.len());
         let (scale_bytes, steps) = bytes.split_at_mut(SCALE_BYTES);
-        // Of positive floats the order is that of their bits, infinities and NaNs above all others.
+        // Positive floats sort like their bits, with infinities and NaNs above all others.
         let magnitude = |value: &f32| (value.to_bits() & i32::MAX as u32) as i32;
         let largest = block.iter().map(magnitude).fold(0, i32::max);
         let largest = f32::from_bits(largest as u32);
-        // What is no number must arrive as none, not as a small one.
+        // A NaN or infinity must arrive as NaN, not as a small number.
         let scale = if largest.is_finite() { largest / STEPS } else { f32::NAN };
         let per_step = if scale > 0.0 { STEPS / largest } else { 0.0 };
         scale_bytes.copy_from_slice(&scale.to_le_bytes());
@@ -174,7 +174,7 @@ fn restore(bytes: &[u8], values: &mut [f32]) {
     }
 }
 
-/// To each peer its slot of one buffer, from each peer its slot of the other.
+/// Sends each peer its slot of one buffer and receives its slot of the other.
 struct Slots<'a, O, I> {
     outgoing: &'a [u8],
     out: O,
@@ -227,7 +227,7 @@ mod tests {
             for (block, found) in values.chunks(BLOCK).zip(back.chunks(BLOCK)) {
                 let largest = block.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
                 for (value, found) in block.iter().zip(found) {
-                    // A little more than half a step, for the roundings of the arithmetic.
+                    // A little more than half a step, for rounding errors.
                     assert!((value - found).abs() <= largest / (2.0 * STEPS) * 1.001);
                 }
             }

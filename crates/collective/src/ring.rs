@@ -2,15 +2,15 @@
 //! barrier pass whole messages on, one hop at a time.
 //!
 //! An all-reduce that passes *running* sums adds in an order that depends on the number of ranks.
-//! This one passes sums of the tree's nodes instead: on its way round, each chunk of the vector
-//! collects the parts of one rank after the other, and whenever two siblings have met, their sum
-//! goes on in their place. The result is the tree's, to the last bit.
+//! This one passes sums of the tree's nodes instead. On its way round, each chunk of the vector
+//! collects the parts of one rank after the other, and as soon as two siblings have met, their sum
+//! replaces them. The result is the tree's, to the last bit.
 //!
-//! What that costs: a bundle of a run of ranks holds the largest complete subtrees of their leaves,
-//! at most `2 log2(ranks)` vectors where a running sum is one. For an even split over 4 and 8 ranks
+//! The cost: a bundle for a run of ranks holds the largest complete subtrees of their leaves, at
+//! most `2 log2(ranks)` vectors instead of one running sum. For an even split over 4 and 8 ranks
 //! that is 1.5 and 2.1 vectors on average, so with the way back a link carries 1.25 and 1.6 times
 //! the bytes of the inexact ring; and `ranks - 1` hops of latency twice, as in any ring. So a ring
-//! pays only where the others are impossible: where not every pair of ranks has a link.
+//! pays only where the other algorithms are impossible: where not every pair of ranks has a link.
 
 use std::ops::Range;
 
@@ -23,7 +23,8 @@ use crate::wire::{Op, get_f32, put_f32};
 use crate::{CollectiveError, Group, ReducePlan};
 
 impl Group {
-    /// See the module's text. `parts`, `total` as for [`Group::all_reduce`].
+    /// An exact all-reduce round the ring; see the module. `parts`, `total` as for
+    /// [`Group::all_reduce`].
     pub(crate) fn ring_all_reduce(
         &mut self,
         plan: &ReducePlan,
@@ -46,11 +47,11 @@ impl Group {
         scratch: &'a mut Vec<f32>,
     ) -> Result<&'a [f32], CollectiveError> {
         let (rank, ranks) = (self.rank(), self.ranks());
-        // Two bundles, the one that leaves and the one that comes, each with room for own parts.
+        // Two bundles, an outgoing and an incoming one, each with room for own parts.
         let room = plan.parts_total() * (len / ranks + 2 * CHUNK_STEP);
         let (left, right) = grown(scratch, 2 * room).split_at_mut(room);
         let (mut held, mut coming) = (Bundle::new(left), Bundle::new(right));
-        // The chunk of rank `c` starts its way at rank `c + 1` and ends it at `c`.
+        // The chunk of rank `c` starts at rank `c + 1` and ends at `c`.
         let mut place = (rank + ranks - 1) % ranks;
         held.start(chunk(place, ranks, len).len(), Nodes::default());
         held.add(plan, rank, parts, len, chunk(place, ranks, len));
@@ -68,7 +69,7 @@ impl Group {
         Ok(&held.vectors[at..][..held.len])
     }
 
-    /// Every rank's slice of `vector` to every rank, from neighbour to neighbour.
+    /// Sends every rank's slice of `vector` to every rank, from neighbour to neighbour.
     pub(crate) fn ring_all_gather(
         &mut self,
         vector: &mut [f32],
@@ -85,7 +86,7 @@ impl Group {
         Ok(())
     }
 
-    /// `message` of `root`, passed on until all have it.
+    /// Passes `message` of `root` on until all ranks have it.
     pub(crate) fn ring_broadcast(
         &mut self,
         root: usize,
@@ -102,7 +103,7 @@ impl Group {
         self.exchange(Op::Broadcast, &mut BytesOut { to: Some(to), bytes: message })
     }
 
-    /// Every rank's slice passes every rank; `root` keeps them.
+    /// Passes every rank's slice round; `root` keeps them.
     pub(crate) fn ring_gather(
         &mut self,
         root: usize,
@@ -121,7 +122,7 @@ impl Group {
         done
     }
 
-    /// After so many hops everyone has heard of everyone.
+    /// After `ranks - 1` hops every rank has heard from every other.
     pub(crate) fn ring_barrier(&mut self) -> Result<(), CollectiveError> {
         let (to, from) = self.neighbours();
         (1..self.ranks()).try_for_each(|_| self.exchange(Op::Barrier, &mut Token { to, from }))
@@ -158,7 +159,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    /// What a bundle holds that has collected the parts of `count` ranks from `first` on.
+    /// The nodes of a bundle with the parts of `count` ranks from `first` on.
     fn of_run(plan: &ReducePlan, first: usize, count: usize) -> Self {
         let ranks = plan.ranks();
         let mut nodes = Nodes::default();
@@ -189,7 +190,7 @@ impl Nodes {
         left.end == right.start && sumtree::is_node(leaves, left.start..right.end)
     }
 
-    /// Makes the last two one.
+    /// Merges the last two.
     fn merge(&mut self) {
         self.count -= 1;
         self.ranges[self.count - 1].end = self.ranges[self.count].end;
@@ -212,14 +213,14 @@ impl<'a> Bundle<'a> {
         Bundle { vectors, nodes: Nodes::default(), slots, len: 0 }
     }
 
-    /// For these nodes, which are about to be received.
+    /// Prepares the bundle to receive these nodes.
     fn start(&mut self, len: usize, nodes: Nodes) {
         (self.len, self.nodes) = (len, nodes);
         self.slots = std::array::from_fn(|slot| slot);
     }
 
-    /// Adds the parts of `rank`, `[parts, len]`, of which only `chunk` counts: copies them in, then
-    /// sums what has become complete.
+    /// Adds the elements `chunk` of the parts of `rank`, `[parts, len]`: copies them in, then sums
+    /// the completed nodes.
     fn add(
         &mut self,
         plan: &ReducePlan,
@@ -261,7 +262,7 @@ impl<'a> Bundle<'a> {
         let count = self.nodes.count;
         let [left, right] = [self.slots[count - 2], self.slots[count - 1]].map(|s| s * self.len);
         let len = self.len;
-        // The sum takes the place of whichever stands first; both orders of two round alike.
+        // The sum takes the lower of the two slots; both orders of two round alike.
         let (low, high) = (left.min(right), left.max(right));
         let (before, after) = self.vectors.split_at_mut(high);
         for (into, from) in before[low..low + len].iter_mut().zip(&after[..len]) {
@@ -344,8 +345,8 @@ impl Payload for Relay<'_> {
 mod tests {
     use super::*;
 
-    /// Vectors that all links carry on the way of all chunks, for an even split of 16 leaves;
-    /// running sums would be `ranks * (ranks - 1)`.
+    /// The vectors that all links carry for all chunks, for an even split of 16 leaves; running
+    /// sums would be `ranks * (ranks - 1)`.
     #[test]
     fn a_bundle_is_little_more_than_a_running_sum() {
         for (ranks, expected) in [(2, 2), (4, 18), (8, 120)] {

@@ -8,8 +8,7 @@ use crate::wire::{Op, get_f32, put_f32};
 use crate::{CollectiveError, Group};
 
 impl Group {
-    /// Copies `message` of `root` to all ranks. On the others it is overwritten; its capacity is
-    /// reused.
+    /// Copies `message` of `root` to all ranks. The others overwrite theirs and reuse its capacity.
     pub fn broadcast(&mut self, root: usize, message: &mut Vec<u8>) -> Result<(), CollectiveError> {
         self.check_rank(root)?;
         let bytes_max = self.options().bytes_max;
@@ -26,10 +25,9 @@ impl Group {
         }
     }
 
-    /// As [`Group::broadcast`], but the other ranks wait for the message without using the core
-    /// once the wait is long: for ranks with nothing to do until `root` has work. After `wait` it
-    /// is `false` there, and they may ask again. The abort flag and the loss of any rank end the
-    /// wait.
+    /// Like [`Group::broadcast`], but a long wait of the other ranks does not use the core: for
+    /// ranks that are idle until `root` has work. After `wait` it returns `false` there, and they
+    /// may call again. The abort flag and the loss of any rank end the wait.
     pub fn broadcast_idle(
         &mut self,
         root: usize,
@@ -49,10 +47,10 @@ impl Group {
         self.broadcast(root, message).map(|()| true)
     }
 
-    /// Brings every rank's slice of a vector to `root`.
+    /// Copies every rank's slice of a vector to `root`.
     ///
     /// `own`: `[lens[rank]]` f32. `all`: on `root` `[sum of lens]` f32, filled in order of rank;
-    /// elsewhere it is not used and may be empty. `lens` must be the same on all ranks.
+    /// unused elsewhere, where it may be empty. `lens` must be equal on all ranks.
     pub fn gather(
         &mut self,
         root: usize,
@@ -77,10 +75,10 @@ impl Group {
         self.exchange(Op::Gather, &mut FloatsIn { lens, all })
     }
 
-    /// Brings every rank's slice of a vector to every rank.
+    /// Copies every rank's slice of a vector to every rank.
     ///
     /// `own`: `[lens[rank]]` f32. `all`: `[sum of lens]` f32, filled in order of rank. `lens` must
-    /// be the same on all ranks.
+    /// be equal on all ranks.
     pub fn all_gather(
         &mut self,
         own: &[f32],
@@ -101,13 +99,13 @@ impl Group {
         self.exchange(Op::AllGather, &mut Slices::new(all, |peer| slice_of(lens, peer), rank))
     }
 
-    /// Sends f32 values to `to`, which must [`recv`](Group::recv) as many.
+    /// Sends f32 values to `to`, which must [`recv`](Group::recv) the same number.
     pub fn send(&mut self, to: usize, values: &[f32]) -> Result<(), CollectiveError> {
         self.check_peer(to)?;
         self.exchange(Op::Send, &mut FloatsOut { to, values })
     }
 
-    /// Fills `values` with what `from` sends.
+    /// Fills `values` with the values that `from` sends.
     pub fn recv(&mut self, from: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
         self.check_peer(from)?;
         self.exchange(Op::Send, &mut FloatsFrom { from, values })
@@ -121,7 +119,7 @@ impl Group {
         }
     }
 
-    /// Waits until a message of `lanes[at]` is here; `false` if `wait` is over before.
+    /// Waits for a message on `lanes[at]`; `false` after `wait`.
     fn wait_idle(&mut self, at: usize, wait: Duration) -> Result<bool, CollectiveError> {
         let abort = self.abort.clone();
         let mut back_off = BackOff::new(&abort, self.spin);
@@ -209,7 +207,7 @@ impl Payload for FloatsFrom<'_> {
     }
 }
 
-/// Each peer's slice to its place.
+/// Stores each peer's slice.
 struct FloatsIn<'a> {
     lens: &'a [usize],
     all: &'a mut [f32],
@@ -226,7 +224,7 @@ impl Payload for FloatsIn<'_> {
     }
 }
 
-/// An empty message to and from everyone.
+/// An empty message to and from every rank.
 struct Nothing;
 
 impl Payload for Nothing {

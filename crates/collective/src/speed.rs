@@ -1,8 +1,8 @@
-//! Which algorithm an all-reduce takes: from what the links were measured to do.
+//! Chooses the algorithm of an all-reduce from the measured speed of the links.
 //!
-//! All ranks must choose alike, so they measure together and agree on the slowest. The model is
-//! the textbook's (latency plus bytes over bandwidth, Thakur, Rabenseifner and Gropp 2005) with the
-//! additions, which decide between two ranks, where both ways carry the same bytes.
+//! All ranks must make the same choice, so they measure together and use the slowest figures. The
+//! model is the textbook's (latency plus bytes over bandwidth, Thakur, Rabenseifner and Gropp 2005)
+//! with the additions, which decide between two ranks, where both algorithms carry the same bytes.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::{Algorithm, CollectiveError, Group, ReducePlan};
 /// Samples of each size; the fastest counts, because noise only ever adds.
 const SAMPLES: usize = 3;
 
-/// Exchanges of a sample, which is their mean: a rank that is ahead by the wire's latency waits
+/// Exchanges of a sample, which is their mean. A rank that is ahead by the wire's latency waits
 /// twice as long in one exchange and not at all in the next, so the fastest single one takes no
 /// time.
 const LATENCY_ROUNDS: usize = 10;
@@ -21,36 +21,36 @@ const BANDWIDTH_ROUNDS: usize = 4;
 /// 2 ms over a gigabit.
 const BANDWIDTH_FLOATS: usize = 64 * 1024;
 
-/// Over links on which that takes longer the rest is not worth its time: at 20 Mbit/s it is over a
-/// second, by which an epoch would begin later.
+/// Above this the exact bandwidth is not worth measuring: at 20 Mbit/s it would delay the start of
+/// an epoch by over a second.
 const SLOW_US: f64 = 20_000.0;
 
-/// What one core adds up, in bytes of sums: measured with `sinew bench net`, where 64 KiB of
+/// The additions of one core, in bytes of sums: measured with `sinew bench net`, where 64 KiB of
 /// additions between two ranks are worth 1.5 us.
 const ADD_BYTES_PER_US: f64 = 20_000.0;
 
-/// Floats of the runs that a long vector takes two phases in, one after the other: what a rank has
-/// in hand of 256 KiB (its parts, what came, the total) stays in the second-level cache.
+/// Floats of one run; a long vector takes two phases in runs, one after the other. A rank's data
+/// for 256 KiB (its parts, the received ones, the total) stays in the second-level cache.
 const RUN_FLOATS: usize = 64 * 1024;
 
-/// What that saves for each run: 4 MiB between two ranks took 1.36 ms whole and 0.71 ms in 16 runs.
+/// The time that a run saves: 4 MiB between two ranks took 1.36 ms whole and 0.71 ms in 16 runs.
 const RUN_SAVES_US: f64 = 40.0;
 
-/// What the slowest link of a group does.
+/// The speed of the slowest link of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed {
     /// One hop of an empty message between all ranks at once.
     pub latency_us: f64,
-    /// What a rank sends to all others together.
+    /// The bytes that a rank sends to all others together.
     pub bytes_per_us: f64,
 }
 
 impl Group {
-    /// Measures the links, all ranks together, in a few milliseconds; from then on
-    /// [`Algorithm::Auto`] knows. Of a group of one nothing can be measured.
+    /// Measures the links, all ranks together, in a few milliseconds, for [`Algorithm::Auto`]. A
+    /// group of one returns `None`.
     ///
     /// # Errors
-    /// As any collective.
+    /// As for any collective.
     pub fn measure(&mut self) -> Result<Option<Speed>, CollectiveError> {
         if self.ranks() == 1 {
             return Ok(None);
@@ -59,7 +59,7 @@ impl Group {
         let (ranks, own) = (self.ranks(), vec![0.0; BANDWIDTH_FLOATS]);
         let (lens, mut all) = (vec![own.len(); ranks], vec![0.0; ranks * own.len()]);
         let mut gather = |group: &mut Group| group.all_gather(&own, &lens, &mut all);
-        // The first one finds connections that have not reached their speed.
+        // The first one also warms up new connections.
         let mut gather_us = self.fastest_us(2, 1, &mut gather)?;
         if self.slowest(gather_us)? < SLOW_US {
             gather_us = self.fastest_us(SAMPLES, BANDWIDTH_ROUNDS, &mut gather)?;
@@ -72,8 +72,8 @@ impl Group {
         Ok(Some(speed))
     }
 
-    /// The largest of all ranks' figures: the answer must be the same for all, and no rank is
-    /// faster than the slowest.
+    /// The largest of all ranks' figures: the answer must be the same for all, and the collective
+    /// is as fast as its slowest rank.
     fn slowest(&mut self, us: f64) -> Result<f64, CollectiveError> {
         let ranks = self.ranks();
         let mut all = vec![0.0; ranks];
@@ -112,7 +112,7 @@ impl Group {
         }
     }
 
-    /// How much of a vector of `len` goes through both phases at a time, the same on all ranks.
+    /// The length of a run of a vector of `len`, the same on all ranks.
     pub(crate) fn run_len(&self, len: usize) -> usize {
         match self.speed {
             Some(speed) if speed.is_worth_runs() => RUN_FLOATS.min(len),
@@ -127,7 +127,7 @@ impl Speed {
         2.0 * self.latency_us < RUN_SAVES_US
     }
 
-    /// The faster of the two direct ways for a vector of `bytes`.
+    /// The faster of the two direct algorithms for a vector of `bytes`.
     fn fastest(&self, plan: &ReducePlan, bytes: usize) -> Algorithm {
         let (ranks, bytes) = (plan.ranks() as f64, bytes as f64);
         let parts = (0..plan.ranks()).map(|rank| plan.parts(rank)).max().unwrap_or(0) as f64;

@@ -1,7 +1,7 @@
-//! What collectives put into a link's messages: a short header, then bytes of the payload.
+//! The content of a collective's messages: a short header, then bytes of the payload.
 //!
-//! Links keep order, so the header carries no number; it says which step the sender is at, so that
-//! ranks that fell out of step find out instead of reading each other's bytes wrongly.
+//! Links keep order, so the header carries no number. It names the sender's operation, so that
+//! ranks that fell out of step notice instead of misreading each other's bytes.
 
 /// Bytes of the header; a multiple of what keeps f32 payloads aligned.
 pub(crate) const HEADER_BYTES: usize = 16;
@@ -9,9 +9,9 @@ pub(crate) const HEADER_BYTES: usize = 16;
 /// The step a message belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Parts for everyone: the one-shot all-reduce.
+    /// Parts for every rank: the one-shot all-reduce.
     Reduce,
-    /// Parts of the receiver's chunk: the first phase of the two.
+    /// Parts of the receiver's chunk: the first of the two phases.
     ReduceScatter,
     /// Sums of a chunk on their way round the ring.
     RingReduce,
@@ -20,7 +20,7 @@ pub(crate) enum Op {
     Gather,
     Send,
     Barrier,
-    /// The sender's group has failed; the payload says by whose fault.
+    /// The sender's group has failed; the payload names the culprit.
     Goodbye,
 }
 
@@ -39,7 +39,7 @@ const OPS: [Op; 9] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub op: Op,
-    /// Bytes of the whole payload, of which this message holds the next.
+    /// Bytes of the whole payload; this message holds the next part of it.
     pub total: u64,
 }
 
@@ -51,7 +51,7 @@ impl Header {
         bytes
     }
 
-    /// Splits a message into its header and its share of the payload.
+    /// Splits a message into its header and its part of the payload.
     pub fn decode(message: &[u8]) -> Option<(Self, &[u8])> {
         let (header, payload) = message.split_first_chunk::<HEADER_BYTES>()?;
         let op = *OPS.get(header[0] as usize)?;

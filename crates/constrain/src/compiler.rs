@@ -1,4 +1,4 @@
-//! Grammars compiled beside the step loop, one after the other.
+//! Compiles grammars on a separate thread, one after the other.
 
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use protocol::{Grammar, RequestId};
 
 use crate::{ConstrainError, Constraint, Vocabulary};
 
-/// Grammars that may wait.
+/// The most waiting grammars.
 pub const QUEUE_MAX: usize = 64;
 
-/// Parsers of grammars descend, as deep as a grammar is nested.
+/// The stack for parsers of grammars, which recurse as deep as a grammar is nested.
 const STACK_BYTES: usize = 64 << 20;
 
 type Compiled = Result<Constraint, ConstrainError>;
@@ -22,7 +22,7 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// `read`: reads the model's vocabulary, once the first grammar is there.
+    /// `read`: reads the model's vocabulary, when the first grammar arrives.
     pub fn start(
         read: impl FnOnce() -> Result<Vocabulary, ConstrainError> + Send + 'static,
     ) -> std::io::Result<Self> {
@@ -44,7 +44,7 @@ impl Compiler {
         Ok(Self { jobs, compiled })
     }
 
-    /// Has a grammar compiled.
+    /// Queues a grammar.
     ///
     /// # Errors
     /// Too many are waiting.
@@ -52,7 +52,7 @@ impl Compiler {
         self.jobs.try_send((request, grammar)).map_err(|_| ConstrainError::Busy)
     }
 
-    /// A grammar that is compiled; waits for one so long.
+    /// The next compiled grammar; waits for `wait`.
     pub fn next(&self, wait: Duration) -> Option<(RequestId, Compiled)> {
         self.compiled.recv_timeout(wait).ok()
     }

@@ -1,4 +1,4 @@
-//! One answer on its way through a grammar.
+//! The state of one answer in its grammar.
 
 use llguidance::Matcher;
 use llguidance::api::StopReason;
@@ -7,7 +7,7 @@ use protocol::Token;
 use crate::ConstrainError;
 use crate::vocabulary::brief;
 
-/// What one answer is held to.
+/// The constraint on one answer.
 pub struct Constraint {
     matcher: Matcher,
     /// A bit for each token of the vocabulary.
@@ -20,11 +20,11 @@ impl Constraint {
         Self { matcher, allowed: Vec::new(), tokens }
     }
 
-    /// The tokens that may come next, a bit each, token 0 the lowest of the first word. Of
-    /// `end_tokens` all may come where the answer may end, and none elsewhere.
+    /// The tokens that may come next, a bit each, token 0 the lowest of the first word.
+    /// `end_tokens` are all allowed where the answer may end, and forbidden elsewhere.
     ///
     /// # Errors
-    /// Nothing may come, or the grammar is too costly to follow.
+    /// No token is allowed, or the grammar is too costly to follow.
     pub fn allowed(&mut self, end_tokens: &[Token]) -> Result<&[u32], ConstrainError> {
         let mask = self.matcher.compute_mask().map_err(|error| stopped(&error))?;
         self.allowed.clear();
@@ -45,7 +45,7 @@ impl Constraint {
         }
     }
 
-    /// Goes on by a token that was allowed and is no end.
+    /// Advances by an allowed token that is not an end.
     ///
     /// # Errors
     /// The grammar is too costly to follow.
@@ -53,16 +53,16 @@ impl Constraint {
         self.matcher.consume_token(token).map_err(|error| stopped(&error))
     }
 
-    /// Whether the answer is whole and nothing may follow.
+    /// Whether the answer is complete and nothing may follow.
     pub fn is_done(&self) -> bool {
         self.matcher.is_stopped()
     }
 }
 
-/// Why a grammar cannot be followed on.
+/// Why a grammar cannot be followed any further.
 fn stopped(error: &impl ToString) -> ConstrainError {
     let error = brief(&error.to_string());
-    // The library tells this one by its reason's name alone.
+    // The library reports this reason only by its name.
     match error == format!("{:?}", StopReason::NoExtensionBias) {
         true => ConstrainError::DeadEnd,
         false => ConstrainError::Costly(error),

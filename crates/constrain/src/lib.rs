@@ -1,8 +1,8 @@
-//! Answers held to a JSON schema, a regex or a grammar: which tokens may come next.
+//! Answers constrained by a JSON schema, a regex or a grammar: computes the allowed next tokens.
 //!
-//! [`Vocabulary`] is read once a model, [`Vocabulary::compile`] makes a [`Constraint`] of a
-//! request's grammar, and that tells for each token of the answer what is allowed. Compiling takes
-//! milliseconds, of hostile grammars more, so a [`Compiler`] does it on a thread of its own.
+//! [`Vocabulary`] is read once a model, [`Vocabulary::compile`] turns a request's grammar into a
+//! [`Constraint`], which computes the allowed tokens at each step of the answer. Compiling takes
+//! milliseconds, hostile grammars longer, so a [`Compiler`] does it on its own thread.
 
 mod compiler;
 mod constraint;
@@ -12,7 +12,7 @@ pub use compiler::{Compiler, QUEUE_MAX};
 pub use constraint::Constraint;
 pub use vocabulary::{GRAMMAR_BYTES_MAX, Vocabulary};
 
-/// Why an answer cannot be held to a grammar.
+/// Why a grammar cannot constrain an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConstrainError {
     #[error("the grammar has {bytes} bytes, and {GRAMMAR_BYTES_MAX} are the most")]

@@ -1,4 +1,4 @@
-//! The bytes of a model's tokens, in the form in which grammars are followed.
+//! The bytes of a model's tokens, in the form that the grammar matcher uses.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::{ConstrainError, Constraint};
 /// The longest grammar.
 pub const GRAMMAR_BYTES_MAX: usize = 256 * 1024;
 
-/// Brackets within brackets: the parsers of grammars descend as deep.
+/// The deepest nesting of brackets: parsers of grammars recurse that deep.
 const DEPTH_MAX: usize = 100;
 
-/// Lexer states of one grammar, of 1 to 2 kB each.
+/// The most lexer states of one grammar, of 1 to 2 kB each.
 const LEXER_STATES_MAX: usize = 20_000;
 
-/// A longer token is never allowed: it would be the work of a broken or hostile file.
+/// A longer token is never allowed: it comes from a broken or hostile file.
 const TOKEN_BYTES_MAX: usize = 1024;
 
 /// The vocabulary of one model, for all grammars.
@@ -41,7 +41,7 @@ impl Vocabulary {
         let tokenizer = Tokenizer::from_gguf(header).map_err(|e| error(&e))?;
         let tokens = tokenizer.len();
         let words = (0..tokens as TokenId).map(|id| word(&tokenizer, id));
-        // An end of no model's: which tokens end an answer, its request says.
+        // An artificial end token: the request names the real ones.
         let words: Vec<Vec<u8>> = words.chain([marked(b"<end of answer>")]).collect();
         let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, tokens as TokenId), &words);
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
@@ -58,7 +58,7 @@ impl Vocabulary {
     }
 
     /// # Errors
-    /// The grammar is malformed, asks for what cannot be followed, or is too large.
+    /// The grammar is malformed, unsupported, or too large.
     pub fn compile(&self, grammar: &Grammar) -> Result<Constraint, ConstrainError> {
         let (Grammar::JsonSchema(source) | Grammar::Regex(source) | Grammar::Lark(source)) =
             grammar;
@@ -82,7 +82,7 @@ impl Vocabulary {
     }
 }
 
-/// What a token adds to a text, or its name behind a mark that no text has.
+/// A token's text, or its name after a mark that no text contains.
 fn word(tokenizer: &Tokenizer, id: TokenId) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(id);
     match bytes.len() {
@@ -117,8 +117,8 @@ fn check_size(source: &str) -> Result<(), ConstrainError> {
     }
 }
 
-/// An error's first line, and where that only announces the reason, the line that gives it: others
-/// point into the grammar.
+/// An error's first line; if that only announces the reason, the line with it. Other lines point
+/// into the grammar.
 pub(crate) fn brief(error: &str) -> String {
     let mut lines = error.lines().map(str::trim);
     let first = lines.next().unwrap_or_default();

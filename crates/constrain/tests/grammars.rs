@@ -1,4 +1,4 @@
-//! Random answers under a constraint are what the grammar says, whatever a model would prefer.
+//! Random answers under a constraint fit the grammar, whatever a model would prefer.
 
 use constrain::{ConstrainError, Constraint, GRAMMAR_BYTES_MAX, Vocabulary};
 use gguf::{File, Source};
@@ -26,7 +26,7 @@ impl Model {
         self.tokenizer.end_ids()[0]
     }
 
-    /// Draws any of the allowed tokens until the answer ends.
+    /// Draws random allowed tokens until the answer ends.
     fn answer(&self, grammar: &Grammar, seed: u64) -> Vec<Token> {
         let mut constraint = self.vocabulary.compile(grammar).unwrap();
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -225,7 +225,7 @@ fn a_grammar_that_costs_too_much_on_the_way_ends_with_an_error_or_the_answer() {
     }
 }
 
-/// A call of `act` with arguments of `schema`, demanded in the form of a template and drawn at
+/// A required call of `act` with arguments of `schema`, in the form of a template and drawn at
 /// random.
 fn demanded(model: &Model, template: &str, schema: &Value, seed: u64) -> Value {
     let format = ReplyFormat::detect(template);
@@ -320,7 +320,7 @@ fn tagged_calls_are_held_to_the_whole_schema() {
     }
 }
 
-/// A tagged call has as many fields as its schema says.
+/// A tagged call respects the field counts of its schema.
 #[test]
 fn tagged_calls_are_counted() {
     let any = |names: &[&str]| -> Value {
@@ -344,7 +344,7 @@ fn tagged_calls_are_counted() {
                 "allOf": [{"minProperties": 1}]}),
             1..=usize::MAX,
         ),
-        // Nothing fits, so that the number is not held to.
+        // Nothing fits, so the count is not enforced.
         (json!({"properties": any(&["a"]), "minProperties": 5}), 0..=1),
     ];
     for model in Model::all() {
@@ -353,7 +353,7 @@ fn tagged_calls_are_counted() {
                 for seed in 0..20 {
                     let found = demanded(&model, template, schema, seed);
                     let count = found.as_object().unwrap().len();
-                    // A name that is drawn twice is one.
+                    // A name drawn twice counts once.
                     let is_free = schema.get("additionalProperties").is_some();
                     let least = if is_free { 1 } else { *counts.start() };
                     assert!((least..=*counts.end()).contains(&count), "{schema} {found}");
@@ -363,7 +363,7 @@ fn tagged_calls_are_counted() {
     }
 }
 
-/// In each form, a call of whatever schema has its arguments as an object that fits.
+/// In each form, the arguments of a call are an object that fits its schema.
 #[test]
 fn calls_have_arguments_in_every_form() {
     let limited = json!({"type": "integer", "minimum": 0, "maximum": 9});

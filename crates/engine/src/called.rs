@@ -1,5 +1,5 @@
-//! The worker's standard input: commands, and beside them the connections on which other ranks have
-//! called its node.
+//! The worker's standard input: commands, and beside them connections from other ranks, accepted by
+//! the node's daemon.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut, Read};
@@ -10,14 +10,13 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-/// One connection comes with a byte at most.
+/// At most one connection comes with a byte.
 const BESIDE_MAX: usize = 1;
 
-/// Standard input. If it is a pipe, as for a worker that was started by hand, nothing comes beside
-/// the bytes.
+/// Standard input. A pipe, as for a worker started by hand, carries only bytes.
 pub(crate) struct CommandInput {
     is_pipe: bool,
-    /// Connections whose commands have yet to be read.
+    /// Connections, in the order of their unread commands.
     beside: VecDeque<OwnedFd>,
 }
 
@@ -26,7 +25,7 @@ impl CommandInput {
         Self { is_pipe: false, beside: VecDeque::new() }
     }
 
-    /// The connection that came beside the command that was just read.
+    /// The connection that came with the last command.
     pub fn call(&mut self) -> Option<TcpStream> {
         self.beside.pop_front().map(TcpStream::from)
     }
@@ -71,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// `link` writes what a daemon looks for, and neither knows the other.
+    /// `link` writes the bytes that a daemon parses; neither crate depends on the other.
     #[test]
     fn a_rank_says_whom_it_calls() {
         let node = TcpListener::bind("127.0.0.1:0").unwrap();

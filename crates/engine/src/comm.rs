@@ -12,18 +12,18 @@ use protocol::{RankCall, SplitOptions, Transport, WireType};
 
 use crate::EngineError;
 
-/// One rank's links to the others in one epoch, with the reductions of its model.
+/// One rank's links in one epoch, with the reductions of its model.
 pub(crate) struct Comm {
     pub(crate) group: Group,
     attention: ReducePlan,
     recurrence: ReducePlan,
     feed_forward: ReducePlan,
     notes: Vec<String>,
-    /// Two sums that go together.
+    /// Scratch for two sums that are reduced together.
     joined: Vec<f32>,
 }
 
-/// With whom to meet, and how.
+/// The parameters of an epoch's links.
 #[derive(Debug, Clone)]
 pub(crate) struct Meeting {
     pub instance: String,
@@ -31,29 +31,30 @@ pub(crate) struct Meeting {
     pub rank: usize,
     /// The ranks of this rank's stage.
     pub stage: Range<usize>,
-    /// The addresses of each rank, of which the first that answers is used.
+    /// The addresses of each rank; the first that answers is used.
     pub endpoints: Vec<Vec<SocketAddr>>,
-    /// The largest TCP segments on the ways to some of them.
+    /// The largest TCP segment towards an address, if it is limited.
     pub segments: Vec<(IpAddr, u16)>,
-    /// The ranks to link with, of a ring ([`protocol::ring_peers`]), where not
-    /// every two can; `None` for all.
+    /// The ranks to link with in a ring ([`protocol::ring_peers`]), if some pairs cannot link;
+    /// `None` for all.
     pub peers: Option<Vec<usize>>,
     pub secret: [u8; 32],
     pub options: SplitOptions,
     pub latency: Duration,
-    /// Whether this rank's threads are pinned to CPUs of their own.
+    /// Whether each thread of this rank is pinned to its own CPU.
     pub is_pinned: bool,
     /// The longest message: the largest step.
     pub message_bytes_max: usize,
-    /// How long the ranks may take to find each other.
+    /// The time for the ranks to find each other.
     pub deadline: Duration,
 }
 
 impl Comm {
-    /// Meets the other ranks. Raising `abort` ends the wait, and later every wait in the epoch.
+    /// Links this rank with the others. Raising `abort` ends the wait, and later every wait in the
+    /// epoch.
     ///
     /// # Errors
-    /// A rank does not come, or does not agree.
+    /// A rank does not come, or its terms differ.
     pub fn connect(
         meeting: &Meeting,
         listener: &Listener,
@@ -93,7 +94,7 @@ impl Comm {
         let (rank, stage) = (meeting.rank, meeting.stage.clone());
         let ranks = meeting.endpoints.len();
         let mut group = Group::in_stage(rank, ranks, stage, links, abort, options)?;
-        // So that long sums take the way that is fastest on these links.
+        // Long sums then use the fastest algorithm on these links.
         group.measure()?;
         let plan = |product| {
             let leaves = leaves(product);
@@ -104,7 +105,7 @@ impl Comm {
         Ok(Self { group, attention, recurrence, feed_forward, notes, joined: Vec::new() })
     }
 
-    /// Addresses of the other ranks that do not answer, for a person to read.
+    /// Addresses of the other ranks that do not answer, as notes for the user.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -126,7 +127,7 @@ impl Reduce for Comm {
         let plan = match product {
             Product::Attention => &self.attention,
             Product::Recurrence => &self.recurrence,
-            // A norm scales all of a row by them.
+            // A norm scales the whole row by them.
             Product::Squares => {
                 return Ok(self.group.all_reduce_exact(&self.recurrence, sums, total)?);
             }
@@ -143,7 +144,7 @@ impl Reduce for Comm {
     ) -> Result<(), EngineError> {
         let mut joined = std::mem::take(&mut self.joined);
         joined.clear();
-        // Part by part, as one product of twice the rows has them.
+        // Part by part, in the layout of one product with twice the rows.
         let [one, other] = sums.map(|sums| sums.chunks_exact((totals.len() / 2).max(1)));
         for (one, other) in one.zip(other) {
             joined.extend_from_slice(one);
@@ -155,7 +156,7 @@ impl Reduce for Comm {
     }
 }
 
-/// One rank's partial sums are everybody's.
+/// For a model on a single rank: the partial sums are the totals.
 pub(crate) struct Alone;
 
 impl Reduce for Alone {

@@ -1,17 +1,19 @@
-/// The CPUs that this process may use, in order of their ids; empty where the system does not say.
+/// The CPUs that this process may use, in order of their ids; empty if the system does not report
+/// them.
 #[cfg(target_os = "linux")]
 pub fn allowed_cpus() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
-/// The CPUs that this process may use, in order of their ids; empty where the system does not say.
+/// The CPUs that this process may use, in order of their ids; empty if the system does not report
+/// them.
 #[cfg(not(target_os = "linux"))]
 pub fn allowed_cpus() -> Vec<usize> {
     Vec::new()
 }
 
-/// `threads` CPUs of its own for process `index` of `count`, or none if there are not enough.
+/// `threads` separate CPUs for process `index` of `count`, or none if there are not enough.
 pub fn own_cpus(index: usize, count: usize, threads: usize) -> Vec<usize> {
     let allowed = allowed_cpus();
     if count * threads > allowed.len() {
@@ -20,8 +22,8 @@ pub fn own_cpus(index: usize, count: usize, threads: usize) -> Vec<usize> {
     allowed[index * threads..(index + 1) * threads].to_vec()
 }
 
-/// Keeps the calling thread, and what it starts, to these CPUs, if there are any. A thread that may
-/// not be kept is slower, and otherwise well.
+/// Pins the calling thread, and threads it starts, to these CPUs, if there are any. A thread that
+/// cannot be pinned is only slower.
 #[cfg(target_os = "linux")]
 pub fn keep_to(cpus: &[usize]) {
     let mut set = rustix::thread::CpuSet::new();
@@ -31,12 +33,12 @@ pub fn keep_to(cpus: &[usize]) {
     }
 }
 
-/// Keeps the calling thread, and what it starts, to these CPUs, where the system can do that.
+/// Pins the calling thread, and threads it starts, to these CPUs, on systems that support it.
 #[cfg(not(target_os = "linux"))]
 pub fn keep_to(_cpus: &[usize]) {}
 
-/// The CPUs that a thread may use, kept to be given back to it: a thread that computes is pinned,
-/// and what it starts later, or measures next, must not inherit that.
+/// The former CPU set of a thread, restored on drop: a computing thread is pinned, and threads that
+/// it starts later, or its next measurement, must not inherit that.
 pub(crate) struct Unpin(Vec<usize>);
 
 impl Unpin {

@@ -1,8 +1,8 @@
-//! A second, smaller model of the same vocabulary, whole on rank 0, that guesses next tokens.
+//! A smaller model with the same vocabulary, whole on rank 0, that speculates next tokens.
 //!
-//! Its tokens are drawn as the model's own are, with the same random numbers: where the two models
-//! think alike, they draw alike at any temperature. Only a few sequences have a cache here: where
-//! many run, a guess does not pay.
+//! Its tokens are drawn like the model's own, with the same random numbers: similar distributions
+//! give the same tokens at any temperature. Only a few sequences have a cache here, since
+//! speculation does not pay with many running sequences.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::logits::Logits;
 use crate::ring::Ring;
 use crate::sampler::{Draw, Sampler};
 
-/// More rows than this of a sequence are text that the draft did not know.
+/// With more rows of a sequence than this, the draft is reading new text.
 const READ_MIN: usize = 8;
 
-/// Where a file keeps its vocabulary.
+/// The metadata keys of a file's vocabulary.
 const VOCABULARY: [&str; 2] = ["tokenizer.ggml.model", "tokenizer.ggml.tokens"];
 
 pub(crate) struct Draft<B: Backend> {
@@ -31,13 +31,13 @@ pub(crate) struct Draft<B: Backend> {
     rows_max: usize,
     places: Vec<Place>,
     sampler: Sampler,
-    /// Of a forward pass.
+    /// Buffers of a forward pass.
     segments: Vec<Segment>,
     windows: Vec<Segment>,
     positions: Vec<u32>,
     states: Vec<StateSegment>,
     tokens: Vec<Token>,
-    /// Those before each, if the model needs them.
+    /// The tokens before each, if the model needs them.
     before: Vec<Token>,
     input: Vec<f32>,
 }
@@ -50,15 +50,15 @@ struct Place {
     ring: Option<Ring>,
     /// The tokens whose keys and values are in it.
     text: Vec<Token>,
-    /// Of a model that carries states: how many of them are in the checkpoint of this place, the
-    /// last state behind which no token was a guess, and whether the next rows go on from there.
+    /// For models with states: the number of tokens in this place's checkpoint, the last state
+    /// without speculated tokens, and whether the next rows continue from it.
     certain: usize,
     restores: bool,
 }
 
 impl Place {
-    /// How much of its first `keep` tokens it can go on behind where a state goes with them, which
-    /// cannot be cut.
+    /// The length to continue from, of its first `keep` tokens, in a model with states, which
+    /// cannot be truncated.
     fn resumable(&mut self, keep: usize) -> usize {
         if keep == self.text.len() {
             return keep;
@@ -70,8 +70,8 @@ impl Place {
         self.certain
     }
 
-    /// The state step of `rows` rows from position `first` on. `known` tokens of the text are
-    /// certain. Rows without a guess save the state behind them.
+    /// The state step of `rows` rows from position `first` on. The first `known` tokens of the text
+    /// are certain. Rows without a speculated token save the state after them.
     fn state(&mut self, slot: usize, first: usize, rows: usize, known: usize) -> StateSegment {
         let begin = match first {
             0 => Begin::Zero,
@@ -88,12 +88,12 @@ impl Place {
     }
 }
 
-/// A sequence whose next tokens are to be guessed.
+/// A sequence to speculate for.
 #[derive(Debug)]
 pub(crate) struct DraftJob<'a> {
     pub id: RequestId,
     pub request: &'a GenerateRequest,
-    /// Prompt and answer.
+    /// Prompt and answer so far.
     pub text: &'a [Token],
     pub count: usize,
 }
@@ -157,9 +157,9 @@ impl<B: Backend> Draft<B> {
         self.model.kv_bytes()
     }
 
-    /// Guesses for up to [`DRAFTS_MAX`] sequences: `guesses` gets a list for each. A sequence that
-    /// is new to the draft gets none until its text has been read, a chunk at a time. Returns how
-    /// many passes gave a token each; none if longer texts were read on the way.
+    /// Speculates for up to [`DRAFTS_MAX`] sequences: `guesses` gets a list for each. For a
+    /// sequence that is new to the draft, its text is read first, a chunk at a time. Returns the
+    /// number of passes that gave a token each; 0 if longer texts were read on the way.
     ///
     /// # Errors
     /// The device failed.
@@ -218,7 +218,7 @@ impl<B: Backend> Draft<B> {
         Ok(if has_read { 0 } else { rounds })
     }
 
-    /// Runs the rows that are laid out, and draws a token where a text has been read to its end.
+    /// Runs the prepared rows, and draws a token for each text that has been read completely.
     fn forward(
         &mut self,
         backend: &mut B,
@@ -261,16 +261,16 @@ impl<B: Backend> Draft<B> {
             let answer = &text[request.prompt.len()..];
             let position = text.len() + guesses[*at].len();
             let draw = Draw { request, answer, position, allowed: None };
-            // A draft that computes no numbers guesses nothing.
+            // A draft with non-finite logits speculates nothing.
             let drawn = self.sampler.sample(Logits::All(logits), &draw).ok();
             guesses[*at].extend(drawn.map(|drawn| drawn.token));
         }
         Ok(())
     }
 
-    /// A place for each job: of those that are left, the one that knows most of its text already.
-    /// What it knows otherwise is forgotten, and so is the text's last token: its logits are
-    /// wanted.
+    /// Assigns a place to each job: of the remaining ones, the one with the longest prefix of its
+    /// text. The place is truncated to that prefix, and never includes the text's last token,
+    /// because its logits are needed.
     fn assign(&mut self, jobs: &[DraftJob<'_>]) -> Vec<usize> {
         let mut left: Vec<usize> = (0..self.places.len()).collect();
         let mut places = Vec::with_capacity(jobs.len());

@@ -1,4 +1,4 @@
-//! Embeddings: what is made of the hidden states of a text.
+//! Embeddings, computed from the hidden states of a text.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub(crate) struct Embeddings {
 
 #[derive(Debug)]
 struct Sum {
-    /// Rows that are in it begin before this position.
+    /// Rows before this position are included.
     end: usize,
     values: Vec<f32>,
 }
@@ -24,14 +24,14 @@ impl Embeddings {
     pub fn add(&mut self, output: Output, hidden: &[f32]) {
         let sum = self.sums.entry(output.request);
         let sum = sum.or_insert_with(|| Sum { end: 0, values: vec![0.0; hidden.len()] });
-        // Rows of a text that was put aside come again.
+        // Rows of a preempted text are computed again.
         if output.position > sum.end {
             sum.end = output.position;
             sum.values.iter_mut().zip(hidden).for_each(|(sum, value)| *sum += value);
         }
     }
 
-    /// The embedding of a text whose rows are all there: of length one.
+    /// The embedding of a complete text: a vector of length one.
     pub fn take(&mut self, request: RequestId) -> Vec<f32> {
         let mut values = self.sums.remove(&request).map(|sum| sum.values).unwrap_or_default();
         let squares: f64 = values.iter().map(|value| f64::from(*value).powi(2)).sum();
@@ -42,7 +42,7 @@ impl Embeddings {
         values
     }
 
-    /// Forgets a request that ended early.
+    /// Drops a request that ended early.
     pub fn forget(&mut self, request: RequestId) {
         self.sums.remove(&request);
     }

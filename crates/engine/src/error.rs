@@ -5,7 +5,7 @@ use crate::sampler::NotFinite;
 use crate::scheduler::Refused;
 use crate::step::BadStep;
 
-/// Why a rank cannot go on.
+/// Why a rank cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error(transparent)]
@@ -35,7 +35,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// The rank to blame, if the trouble came from another one.
+    /// The rank to blame, if another rank caused the error.
     pub fn rank(&self) -> Option<usize> {
         match self {
             Self::Collective(error) => error.rank(),
@@ -46,7 +46,7 @@ impl EngineError {
         }
     }
 
-    /// Why the epoch ended, for whoever knows which rank is to blame.
+    /// Why the epoch ended, for callers that name the rank themselves.
     pub fn reason(&self) -> String {
         match self {
             Self::Collective(error) => error.reason(),
@@ -54,7 +54,7 @@ impl EngineError {
         }
     }
 
-    /// The ranks with which no link came up.
+    /// The ranks without a link.
     pub fn unreached(&self) -> Vec<usize> {
         match self {
             Self::Mesh(link::MeshError::Missing { missing, .. }) => {

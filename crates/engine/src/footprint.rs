@@ -1,4 +1,4 @@
-//! What a rank is planned to take in memory is what it takes, byte for byte.
+//! Compares the planned memory of a rank with its actual memory, byte for byte.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use protocol::{CacheType, Split, SplitOptions, StageSize};
 
 use crate::rank::{Rank, RankOptions};
 
-/// Shares of the ranks, and the ranks of each stage: those of `parity.rs`, and uneven ones.
+/// Shares of the ranks, and the ranks of each stage: those in `parity.rs`, and uneven ones.
 const SPLITS: &[(&[u32], &[usize])] = &[
     (&[1], &[]),
     (&[1, 1], &[]),
@@ -49,8 +49,8 @@ fn taken<B: Backend>(rank: &Rank<B>) -> Footprint {
     }
 }
 
-/// On ggml's devices no less is planned than they take, and each rank passes its trial. Needs their
-/// libraries in `SINEW_GPU_LIBRARIES`; says so without.
+/// On ggml's devices the plan is an upper bound, and each rank passes its trial. Needs their
+/// libraries in `SINEW_GPU_LIBRARIES`; without them the test prints that it is skipped.
 #[test]
 fn planned_bytes_are_enough_on_ggmls_devices() {
     let Some(dir) = std::env::var_os("SINEW_GPU_LIBRARIES").filter(|dir| !dir.is_empty()) else {
@@ -69,7 +69,7 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
         let experts = outline.config.experts;
         let sparse_mixer = experts.is_some_and(|found| found.gating == Gating::SparseMixer);
         let indexer = outline.config.indexer.is_some();
-        // They refuse these.
+        // ggml's devices refuse these.
         if outline.config.recurrence.is_some() || sparse_mixer || indexer {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Requests whose answers are held to a grammar: while it is compiled, and while they run.
+//! Requests with a grammar: while it is compiled, and while they run.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub(crate) struct Grammars {
     constraints: HashMap<RequestId, Constraint>,
 }
 
-/// A request whose grammar is compiled, and when it came; or why it cannot be held to it.
+/// A request with a compiled grammar, and the time of its arrival; or why it cannot be constrained.
 pub(crate) type Ready = (GenerateRequest, Result<Instant, ConstrainError>);
 
 impl Grammars {
-    /// `source`: the model's, which has its vocabulary.
+    /// `source`: the model's file, which contains the vocabulary.
     pub fn new(source: Arc<dyn Source>) -> Self {
         let (compiler, compiling, constraints) = Default::default();
         Self { source, compiler, compiling, constraints }
@@ -39,10 +39,10 @@ impl Grammars {
         self.compiling.is_empty()
     }
 
-    /// Has a request's grammar compiled, if it has one; else gives the request back.
+    /// Starts to compile a request's grammar, if it has one; else returns the request.
     ///
     /// # Errors
-    /// Too many are waiting, or the system has no thread for it.
+    /// Too many are waiting, or the system refuses a thread.
     pub fn compile(
         &mut self,
         id: RequestId,
@@ -55,13 +55,13 @@ impl Grammars {
         Ok(None)
     }
 
-    /// The next request whose grammar is compiled; waits for one so long.
+    /// The next request with a compiled grammar; waits for at most `wait`.
     pub fn next_ready(&mut self, wait: Duration) -> Option<(RequestId, Ready)> {
         if self.is_idle() {
             return None;
         }
         let (id, compiled) = self.compiler.as_ref()?.next(wait)?;
-        // One that was cancelled meanwhile is not there.
+        // A request that was cancelled meanwhile is missing.
         let Compiling { request, added, .. } = self.forget_compiling(id)?;
         let ready = compiled.and_then(|mut constraint| {
             request.answered.iter().try_for_each(|token| constraint.take(*token))?;
@@ -71,7 +71,7 @@ impl Grammars {
         Some((id, (request, ready)))
     }
 
-    /// What may come next in an answer; `None` if it is held to nothing.
+    /// The allowed next tokens of an answer; `None` without a constraint.
     ///
     /// # Errors
     /// The grammar is too costly, or allows nothing.
@@ -84,7 +84,7 @@ impl Grammars {
         constraint.map(|constraint| constraint.allowed(end_tokens)).transpose()
     }
 
-    /// Takes an answer's next token; whether the answer is whole with it.
+    /// Adds an answer's next token; returns whether the answer is complete.
     ///
     /// # Errors
     /// The grammar is too costly.
@@ -94,12 +94,12 @@ impl Grammars {
         Ok(constraint.is_done())
     }
 
-    /// Whether the answer so far is whole.
+    /// Whether the answer so far is complete.
     pub fn is_done(&self, id: RequestId) -> bool {
         self.constraints.get(&id).is_some_and(Constraint::is_done)
     }
 
-    /// Ends a request; it is given back if its grammar was still being compiled.
+    /// Drops a request and returns it if its grammar was still being compiled.
     pub fn forget(&mut self, id: RequestId) -> Option<GenerateRequest> {
         self.constraints.remove(&id);
         self.forget_compiling(id).map(|compiling| compiling.request)

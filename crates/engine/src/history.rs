@@ -1,7 +1,7 @@
 //! The tokens before a step's rows, for models that embed the last few of them together.
 //!
-//! They lie in pages, as keys and values do. So a text that begins with another's pages has the
-//! tokens in them too. Those of wrong guesses are written over before anything reads them.
+//! They are stored in pages, like keys and values. So a text that shares another's pages has the
+//! tokens in them too. Tokens of rejected guesses are overwritten before they are read.
 
 use layout::{Ngrams, PAGE_POSITIONS};
 use protocol::Token;
@@ -10,11 +10,11 @@ use crate::step::{Step, StepSegment};
 use crate::tables::Tables;
 
 pub(crate) struct History {
-    /// How many tokens before a row are needed.
+    /// The number of tokens needed before a row.
     before: usize,
-    /// Of all pages, if any are needed.
+    /// The tokens of all pages, if any are needed.
     pages: Vec<Token>,
-    /// Of a step's rows, the nearest first, `[rows, before]`.
+    /// The tokens before a step's rows, the nearest first, `[rows, before]`.
     found: Vec<Token>,
 }
 
@@ -24,8 +24,8 @@ impl History {
         Self { before, pages: vec![Ngrams::NONE; tokens], found: Vec::new() }
     }
 
-    /// Remembers a step's tokens, and finds those before each, as [`tokens_before`] does. The
-    /// tables know the step.
+    /// Stores a step's tokens, and returns the tokens before each, as [`tokens_before`] does. The
+    /// tables must already include the step.
     pub fn take_in(&mut self, step: &Step, tables: &Tables) -> &[Token] {
         self.found.clear();
         if self.before == 0 {
@@ -92,9 +92,9 @@ mod tests {
         let before = found(0, 0, &[3, 1], (0..70).collect());
         assert_eq!(before[..6], [NONE, NONE, 0, NONE, 1, 0]);
         assert_eq!(before[2 * 64..2 * 66], [63, 62, 64, 63]);
-        // Another sequence goes on behind the first page.
+        // Another sequence continues after the first page.
         assert_eq!(found(1, 64, &[3, 0], vec![90, 91]), [63, 62, 90, 63]);
-        // Guesses behind position 70, of which the first was wrong.
+        // Guesses after position 70, the first of them wrong.
         assert_eq!(found(0, 70, &[], vec![7, 8, 9]), [69, 68, 7, 69, 8, 7]);
         assert_eq!(found(0, 71, &[], vec![5, 6]), [7, 69, 5, 7]);
     }

@@ -1,4 +1,4 @@
-//! Rank 0's loop over requests: `schedule -> run -> commit`, and telling what comes of it.
+//! Rank 0's loop over requests: `schedule -> run -> commit`, and the events that result.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use crate::scheduler::{Refused, Scheduler};
 use crate::step::Output;
 use crate::{EngineError, Rank};
 
-/// How long a step with nothing to compute waits for a grammar.
+/// How long an empty step waits for a grammar.
 const GRAMMAR_WAIT: Duration = Duration::from_millis(5);
 
 /// The requests of one epoch.
@@ -32,11 +32,11 @@ pub(crate) struct Leader<'a, B: Backend> {
     pipeline: Pipeline,
     requests: Requests,
     meter: Meter,
-    /// What was told last of its counts, and when.
+    /// The last reported counters, and their time.
     told: Option<(Instant, EngineStats)>,
 }
 
-/// Why an answer cannot go on.
+/// Why an answer cannot continue.
 #[derive(Debug, thiserror::Error)]
 enum DrawError {
     #[error(transparent)]
@@ -54,7 +54,7 @@ impl DrawError {
     }
 }
 
-/// What is to be answered.
+/// The unfinished requests.
 struct Requests {
     scheduler: Scheduler,
     grammars: Grammars,
@@ -78,7 +78,7 @@ impl<'a, B: Backend> Leader<'a, B> {
         self.requests.is_idle() && self.pipeline.is_empty()
     }
 
-    /// Looks whether the other ranks are still there, without waiting.
+    /// Checks without waiting that the other ranks are still there.
     ///
     /// # Errors
     /// A rank is silent or lost.
@@ -86,10 +86,10 @@ impl<'a, B: Backend> Leader<'a, B> {
         Ok(self.comm.group.check_ranks()?)
     }
 
-    /// Takes a request in.
+    /// Adds a request.
     ///
     /// # Errors
-    /// It can never be done, too many are waiting, or one with this id is running.
+    /// It is invalid, too many are waiting, or one with this id is running.
     pub fn add(&mut self, id: RequestId, request: GenerateRequest) -> Result<(), Refused> {
         request.check(self.rank.limits().context_tokens, self.rank.config().vocab)?;
         let Requests { scheduler, grammars, .. } = &mut self.requests;
@@ -100,12 +100,12 @@ impl<'a, B: Backend> Leader<'a, B> {
         }
     }
 
-    /// Ends a request early; its account, if it was known.
+    /// Ends a request early; returns its account, if it was known.
     pub fn cancel(&mut self, request: RequestId) -> Option<WorkerEvent> {
         self.requests.cancel(request).map(WorkerEvent::Done)
     }
 
-    /// What it counts, if that has changed and it is time to tell it.
+    /// The counters, if they have changed and a report is due.
     pub fn stats(&mut self, now: Instant) -> Option<EngineStats> {
         let is_early = |(at, _): &(Instant, _)| now < *at + TELL_INTERVAL;
         if self.told.as_ref().is_some_and(is_early) {
@@ -117,21 +117,21 @@ impl<'a, B: Backend> Leader<'a, B> {
         is_new.then_some(stats)
     }
 
-    /// Where the time of this rank went, if it is time to tell it.
+    /// The times of this rank, if a report is due.
     pub fn rank_stats(&mut self, now: Instant) -> Option<RankStats> {
         self.meter.due(&self.comm.group, now)
     }
 
-    /// What it counts.
+    /// The counters.
     pub fn counts(&self) -> EngineStats {
         self.requests.scheduler.stats()
     }
 
-    /// Begins a step if there is one to begin, and commits those that have come back. If none was
-    /// begun, it waits for the oldest.
+    /// Starts a step if possible, and commits finished ones. If none was started, waits for the
+    /// oldest.
     ///
     /// # Errors
-    /// The epoch or this rank cannot go on.
+    /// The epoch or this rank cannot continue.
     pub fn step(&mut self, report: impl FnMut(WorkerEvent)) -> Result<(), EngineError> {
         let (begun, waited) = (Instant::now(), self.comm.group.waited());
         self.run(report)?;
@@ -166,7 +166,7 @@ impl<'a, B: Backend> Leader<'a, B> {
 }
 
 impl Requests {
-    /// Has the draft model guess at answers before they are planned, where that pays.
+    /// Lets the draft model speculate before the answers are planned, if that pays.
     fn draft<B: Backend>(&mut self, rank: &mut Rank<B>) -> Result<(), EngineError> {
         self.scheduler.want_drafts(DRAFTS_MAX);
         let jobs: Vec<DraftJob<'_>> = self.scheduler.draft_jobs().collect();
@@ -188,7 +188,7 @@ impl Requests {
         self.scheduler.is_idle() && self.grammars.is_idle()
     }
 
-    /// Hands requests whose grammars are compiled to the scheduler; waits for one so long if there
+    /// Moves requests with compiled grammars to the scheduler; waits for one up to `wait` if there
     /// is nothing else to do.
     fn take_ready(&mut self, wait: Duration, report: &mut impl FnMut(WorkerEvent)) {
         let Self { scheduler, grammars, .. } = self;
@@ -226,7 +226,7 @@ impl Requests {
         }
     }
 
-    /// Draws an output's token, and tells what it means for its request.
+    /// Draws an output's token, and reports its effect on the request.
     fn commit(&mut self, output: Output, logits: Logits<'_>, report: &mut impl FnMut(WorkerEvent)) {
         let id = output.request;
         let done = match logits {
@@ -247,9 +247,9 @@ impl Requests {
         }
     }
 
-    /// The request's account, if this is the last of the hidden states that make its embedding.
+    /// The request's account, if this is the last hidden state of its embedding.
     fn embed(&mut self, output: Output, hidden: &[f32]) -> Result<Option<Generation>, DrawError> {
-        // One that was cancelled meanwhile is not known any more.
+        // A request that was cancelled meanwhile is unknown.
         if !self.scheduler.knows(output.request) {
             return Ok(None);
         }
@@ -264,7 +264,7 @@ impl Requests {
         Ok(done.map(embedding))
     }
 
-    /// The request's account, if it ends with the token that is drawn.
+    /// The request's account, if it ends with the drawn token.
     fn draw(
         &mut self,
         output: Output,
@@ -273,8 +273,8 @@ impl Requests {
     ) -> Result<Option<Generation>, DrawError> {
         let (id, now) = (output.request, Instant::now());
         let Self { scheduler, grammars, sampler, .. } = self;
-        // A request that was cancelled meanwhile is not known any more, nor a token after a wrong
-        // guess wanted.
+        // A request that was cancelled meanwhile is unknown, and a token after a wrong guess is
+        // dropped.
         let Some((request, answer)) = scheduler.progress(output) else { return Ok(None) };
         let allowed = grammars.allowed(id, &request.end_tokens)?;
         let draw = Draw { request, answer, position: output.position, allowed };

@@ -1,9 +1,9 @@
 //! Sequences, scheduler, sampler and the worker's step loop. Knows no HTTP and no text.
 //!
-//! Every rank of an instance runs the same steps on its own slice of the model: rank 0 leads
-//! (`step = schedule -> run -> commit`, in `leader`), the others follow. [`Rank`] is one of them,
-//! wherever it runs: in a [`worker`] process that a daemon drives, or as a thread of [`Local`],
-//! with which tools measure and test.
+//! Every rank of an instance runs the same steps on its own slice of the model: rank 0 leads (`step
+//! = schedule -> run -> commit`, in `leader`), the others follow. [`Rank`] is one of them: in a
+//! [`worker`] process driven by a daemon, or as a thread of [`Local`], which tools use for
+//! measurements and tests.
 
 mod called;
 mod comm;

@@ -1,5 +1,5 @@
-//! Tells how far loading is, and that this process is alive while it loads: a thread of its own
-//! speaks, also while the one that loads waits for a disk.
+//! Reports the progress of loading, and that this process is alive. A separate thread reports, even
+//! while the loading thread waits for a disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,26 +7,26 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Progress is told at most this often.
+/// The shortest interval between progress reports.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// And at least each fifth time, progress or not: a daemon takes who says nothing for frozen.
+/// A report is repeated at least every fifth interval: a daemon takes a silent worker for frozen.
 const REPEAT: u32 = 5;
 
-/// Bytes of a shard that are in memory, and that there will be.
+/// Loaded bytes of a shard, and its total bytes.
 #[derive(Debug, Default)]
 struct Bytes {
     done: AtomicU64,
     total: AtomicU64,
 }
 
-/// Speaks until it is dropped; nothing is told after that.
+/// Reports until it is dropped, and never after that.
 pub(crate) struct Loading {
     bytes: Arc<Bytes>,
     speaker: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Loading {
-    /// `tell`: bytes done, and in all; 0 as long as that is unknown.
+    /// `tell`: bytes done, and total bytes; 0 while unknown.
     pub(crate) fn begin(tell: impl Fn(u64, u64) + Send + 'static) -> Self {
         let bytes = Arc::new(Bytes::default());
         let (stop, stopped) = channel();
@@ -59,7 +59,7 @@ impl Drop for Loading {
     fn drop(&mut self) {
         if let Some((stop, speaker)) = self.speaker.take() {
             drop(stop);
-            // It only sends; there is nothing that it could report.
+            // The thread only sends; it has no error to report.
             let _ = speaker.join();
         }
     }

@@ -1,5 +1,5 @@
-//! All ranks of an instance as threads of this process, over real links: what the tools for
-//! developers and the benchmarks run on.
+//! All ranks of an instance as threads of this process, over real links: the base of developer
+//! tools and benchmarks.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::scheduler::Refused;
 use crate::step::{Output, Save, StateStep, StepSegment};
 use crate::{EngineError, Rank};
 
-/// Instances of this process so far.
+/// Number of instances of this process so far.
 static INSTANCES: AtomicU64 = AtomicU64::new(0);
 
-/// A rank with a small share waits here for those that still load. One that fails raises the flag
+/// A rank with a small share waits here for those that still load. A failed rank raises the flag
 /// that ends the wait at once.
 const LOAD_AND_CONNECT_MAX: Duration = Duration::from_secs(600);
 
@@ -39,35 +39,35 @@ const LOAD_AND_CONNECT_MAX: Duration = Duration::from_secs(600);
 pub struct LocalOptions {
     pub options: SplitOptions,
     pub split: Split,
-    /// Whether ranks link as if not every two of them could: along a ring.
+    /// Whether ranks link only along a ring.
     pub ring: bool,
     /// Added to every message between ranks.
     pub link_latency: Duration,
-    /// Threads of each rank, pinned one to a CPU where there are enough.
+    /// Threads of each rank, each pinned to a CPU if there are enough.
     pub threads: usize,
 }
 
-/// A model that is split over threads of this process: for one sequence that is fed by hand, or for
-/// requests that run together.
+/// A model split over threads of this process: for one sequence fed by hand, or for concurrent
+/// requests.
 pub struct Local<B: Backend = Cpu> {
     rank: Rank<B>,
     comm: Comm,
-    /// Of the sequence that is fed.
+    /// The steps of the fed sequence.
     pipeline: Pipeline,
     position: usize,
-    /// Of a model that carries states: the position of the one that was kept, and whether the next
-    /// tokens go on from there.
+    /// For models with states: the position of the kept state, and whether the next tokens continue
+    /// from it.
     kept: usize,
     restores: bool,
-    /// Of the requests that ran together last.
+    /// Counters of the last concurrent requests.
     stats: EngineStats,
     abort: Arc<AtomicBool>,
     followers: Vec<JoinHandle<()>>,
-    /// Of the calling thread, which is rank 0's.
+    /// The CPU set of the calling thread, which runs rank 0.
     _unpin: Unpin,
 }
 
-/// Opens the device of a rank, of so many threads, pinned to these CPUs if there are any.
+/// Opens the device of a rank with this number of threads, pinned to these CPUs if there are any.
 pub type OpenDevice<B> = Arc<dyn Fn(usize, &[usize]) -> Result<B, BackendError> + Send + Sync>;
 
 impl Local {
@@ -81,7 +81,7 @@ impl Local {
 }
 
 impl<B: Backend + 'static> Local<B> {
-    /// As [`Local::start`], on devices of another kind.
+    /// Like [`Local::start`], on devices of another kind.
     ///
     /// # Errors
     /// A rank cannot be loaded or linked.
@@ -138,9 +138,9 @@ impl<B: Backend + 'static> Local<B> {
         &self.rank
     }
 
-    /// Forgets all but the first `len` tokens of the sequence; or all, where layers carry a state
-    /// and it was not [kept](Self::feed_and_keep) there, or their window does not reach back so
-    /// far. Returns how many are left.
+    /// Truncates the sequence to its first `len` tokens; or to none, if layers carry a state that
+    /// was not [kept](Self::feed_and_keep) there, or their window does not reach back that far.
+    /// Returns the number of remaining tokens.
     pub fn truncate(&mut self, len: usize) -> usize {
         let limits = self.rank.limits();
         self.restores = limits.has_states && len > 0 && len < self.position;
@@ -152,12 +152,13 @@ impl<B: Backend + 'static> Local<B> {
         self.position
     }
 
-    /// The window pages of the only sequence, if layers keep no more than those.
+    /// The window pages of the only sequence, if layers keep only their window.
     fn ring(&self) -> Option<Ring> {
         self.rank.limits().window.map(|window| Ring::new(window, 0, 1))
     }
 
-    /// As [`Self::feed`]; afterwards the sequence can be [cut back](Self::truncate) to where it is.
+    /// Like [`Self::feed`]; afterwards the sequence can be [truncated](Self::truncate) to this
+    /// length.
     ///
     /// # Errors
     /// As [`Self::feed`].
@@ -177,8 +178,8 @@ impl<B: Backend + 'static> Local<B> {
         }
     }
 
-    /// Adds so many positions whose keys and values are made up, in no more time than it takes to
-    /// write them: the model must have one rank.
+    /// Adds positions with made-up keys and values, as fast as they can be written: the model must
+    /// have one rank.
     ///
     /// # Errors
     /// As [`Self::feed`].
@@ -189,7 +190,8 @@ impl<B: Backend + 'static> Local<B> {
         made
     }
 
-    /// Adds tokens to the sequence and hands `read` the logits after each, `[vocab]`, in order.
+    /// Adds tokens to the sequence and passes the logits after each, `[vocab]`, to `read`, in
+    /// order.
     ///
     /// # Errors
     /// As [`Self::feed`], a logit is not a number, or `read` fails.
@@ -198,7 +200,7 @@ impl<B: Backend + 'static> Local<B> {
         tokens: &[Token],
         mut read: impl FnMut(&[f32]) -> Result<(), E>,
     ) -> Result<(), E> {
-        // Every row of a step has logits, so a step has only as many rows as may have them.
+        // Every row of a step needs logits, so a step has at most `outputs_max` rows.
         for chunk in tokens.chunks(self.rank.limits().outputs_max) {
             for logits in self.add(chunk, Wanted::All, chunk.len())? {
                 match logits {
@@ -238,11 +240,11 @@ impl<B: Backend + 'static> Local<B> {
         Ok(generated)
     }
 
-    /// Runs requests together, as a worker does, and returns the tokens of each. Whatever was fed
-    /// before is forgotten.
+    /// Runs requests concurrently, as a worker does, and returns the tokens of each. The fed
+    /// sequence is dropped.
     ///
     /// # Errors
-    /// A request cannot be done, or a rank failed.
+    /// A request is invalid, or a rank failed.
     pub fn serve(
         &mut self,
         requests: Vec<GenerateRequest>,
@@ -259,7 +261,7 @@ impl<B: Backend + 'static> Local<B> {
         Ok(answers)
     }
 
-    /// Runs requests for embeddings together, and returns the embedding of each, `[width]`.
+    /// Runs requests for embeddings concurrently, and returns the embedding of each, `[width]`.
     ///
     /// # Errors
     /// As [`Self::serve`].
@@ -276,7 +278,7 @@ impl<B: Backend + 'static> Local<B> {
         Ok(embeddings)
     }
 
-    /// Runs requests, whose ids are their places, and tells what comes of them.
+    /// Runs requests, with their indices as ids, and reports their events.
     fn run(
         &mut self,
         requests: Vec<GenerateRequest>,
@@ -298,13 +300,13 @@ impl<B: Backend + 'static> Local<B> {
         rejected.map_or(Ok(()), |reason| Err(EngineError::Protocol(reason)))
     }
 
-    /// What the last [`Self::serve`] counted.
+    /// The counters of the last [`Self::serve`].
     pub fn stats(&self) -> &EngineStats {
         &self.stats
     }
 
-    /// Adds tokens, in chunks of a step each, and returns what is wanted of the last `outputs`,
-    /// which must fit in one step.
+    /// Adds tokens, in chunks of a step each, and returns the `wanted` results of the last
+    /// `outputs` rows, which must fit in one step.
     fn add(
         &mut self,
         tokens: &[Token],
@@ -377,15 +379,15 @@ impl<B: Backend> Drop for Local<B> {
     }
 }
 
-/// A follower's own errors reach rank 0 as a lost rank; there is nothing else to learn from it.
+/// A follower's own errors reach rank 0 as a lost rank; its thread has nothing to add.
 fn join(follower: JoinHandle<()>) {
     let _ = follower.join();
 }
 
-/// What one rank needs to start.
+/// The parameters of one rank's start.
 struct Start<B> {
     open: OpenDevice<B>,
-    /// Not the same in any two processes: shared memory is named after it.
+    /// Unique among processes: names of shared memory contain it.
     instance: String,
     rank: usize,
     listener: Listener,
@@ -418,7 +420,7 @@ impl<B: Backend> Start<B> {
             endpoints: self.endpoints,
             segments: Vec::new(),
             peers,
-            // Nobody but these threads learns of the ports, and the links still seal their frames.
+            // The ports are known only to these threads, and the links still seal their frames.
             secret: [0x5e; 32],
             options: rank_options.options,
             latency: options.link_latency,
@@ -444,7 +446,7 @@ fn spawn_follower<B: Backend + 'static>(start: Start<B>) -> JoinHandle<()> {
     })
 }
 
-/// Ends every wait for a rank that has ended, however it did.
+/// Ends every wait for a rank that has ended, for any reason.
 struct Gone(Arc<AtomicBool>);
 
 impl Drop for Gone {

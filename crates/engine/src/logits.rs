@@ -1,7 +1,8 @@
-//! What of a position's logits is wanted, and picking it out of a rank's slice of the vocabulary.
+//! The wanted results of a position, and their selection from a rank's slice of the vocabulary.
 //!
 //! All logits of a large vocabulary are half a megabyte a token. A greedy or top-k sampler needs
-//! only the likeliest few, so each rank with a part of the output head picks those of its own part.
+//! only the likeliest few, so each rank with a part of the output head selects those of its own
+//! part.
 
 use std::cmp::Ordering;
 
@@ -10,17 +11,17 @@ use protocol::{GenerateRequest, Token};
 use crate::results::OutputPart;
 use crate::sampler::{check_finite, is_adjusted};
 
-/// The longest list of likeliest tokens; who wants more gets all logits.
+/// The longest list of likeliest tokens; a request for more gets all logits.
 pub const TOP_MAX: u32 = 256;
 
-/// What a step is to tell about one of its positions.
+/// The wanted result of one of a step's positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     Nothing,
-    /// The so many likeliest tokens, 1 to [`TOP_MAX`].
+    /// This many of the likeliest tokens, 1 to [`TOP_MAX`].
     Top(u32),
     All,
-    /// The hidden state that logits would be made of.
+    /// The hidden state before the output head.
     Hidden,
 }
 
@@ -31,20 +32,19 @@ pub struct Candidate {
     pub logit: f32,
 }
 
-/// What was wanted of one position.
+/// The result of one position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Logits<'a> {
     /// `[vocab]`.
     All(&'a [f32]),
-    /// The likeliest tokens, likeliest first. If any logit is infinite or not a number, the first
-    /// is not a number.
+    /// The likeliest tokens, likeliest first. If any logit is infinite or NaN, the first is NaN.
     Top(&'a [Candidate]),
     /// No logits: `[width]`.
     Hidden(&'a [f32]),
 }
 
 impl Wanted {
-    /// What a sampler needs for the token after `answered` tokens of a request's answer.
+    /// The result that a sampler needs for the token after `answered` tokens of a request's answer.
     pub fn by(request: &GenerateRequest, answered: usize) -> Self {
         match request.sampling.top_k {
             _ if request.embedding.is_some() => Self::Hidden,
@@ -74,7 +74,7 @@ impl Wanted {
         }
     }
 
-    /// How many numbers the rank with this part of the output head sends: a logit for each of its
+    /// The numbers sent by the rank with this part of the output head: a logit for each of its
     /// tokens, or a token and a logit for each of the likeliest.
     pub(crate) fn numbers(self, part: &OutputPart) -> usize {
         match self {
@@ -87,19 +87,19 @@ impl Wanted {
 }
 
 impl Candidate {
-    /// The likelier first, of equals the lower token.
+    /// The likelier first; of equal ones the lower token.
     pub fn order(&self, other: &Self) -> Ordering {
-        // Both zeros become the positive one.
+        // Adding zero makes both zeros positive.
         let (own, others) = (self.logit + 0.0, other.logit + 0.0);
         others.total_cmp(&own).then(self.token.cmp(&other.token))
     }
 }
 
-/// Tokens that are looked through together.
+/// Tokens scanned together.
 const BLOCK: usize = 64;
 
-/// Appends what is wanted of a slice of the vocabulary that begins with token `first`. `candidates`
-/// is scratch.
+/// Appends the wanted result from a slice of the vocabulary that starts with token `first`.
+/// `candidates` is scratch.
 pub(crate) fn pick(
     wanted: Wanted,
     slice: &[f32],
@@ -124,8 +124,8 @@ pub(crate) fn pick(
 
 /// Puts the `count` likeliest tokens into `candidates`, which is empty, in any order.
 ///
-/// They are all in the `count` blocks with the likeliest first tokens: before any token of another
-/// block come at least those.
+/// They are all in the `count` blocks with the likeliest top tokens: the top tokens of those blocks
+/// precede any token of another block.
 pub(crate) fn likeliest(
     slice: &[f32],
     first: usize,
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_likeliest_of_many_are_those_of_a_sorted_list() {
-        // Few values, so that there are many equals, and zeros of both signs.
+        // Few distinct values, so that many are equal, and zeros of both signs.
         let number = |at: usize| match (at * 7919) % 13 {
             0 => -0.0,
             1 => 0.0,

@@ -1,4 +1,4 @@
-//! Where a rank's time goes: what its worker tells of it.
+//! Measures the times of a rank, for its worker's reports.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use protocol::{LinkStats, RankStats};
 
 use crate::starved::ProcessorTime;
 
-/// It is told at most this often. A rank that has had nothing to do for as long is idle, which is
-/// no wait for others.
+/// The shortest interval of reports. A rank without work for this long is idle, which does not
+/// count as waiting for others.
 pub(crate) const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The times of one rank in one epoch.
@@ -19,9 +19,9 @@ pub(crate) struct Meter {
     compute: Duration,
     exchange_wait: Duration,
     step_wait: Duration,
-    /// When it was told last, and of how many steps.
+    /// The time of the last report, and its number of steps.
     told: Option<(Instant, u64)>,
-    /// What its process had of the processors before.
+    /// The processor time of its process at the last report.
     before: Option<ProcessorTime>,
 }
 
@@ -30,19 +30,19 @@ impl Meter {
         Self { before: ProcessorTime::of_this_process(), ..Self::default() }
     }
 
-    /// Counts a step that took so long, of which `waited` in collectives.
+    /// Counts a step with its duration, of which `waited` was spent in collectives.
     pub fn step(&mut self, took: Duration, waited: Duration) {
         self.steps += 1;
         self.compute += took.saturating_sub(waited);
         self.exchange_wait += waited;
     }
 
-    /// Counts the wait between two steps.
+    /// Adds the wait between two steps.
     pub fn wait_for_step(&mut self, wait: Duration) {
         self.step_wait += wait;
     }
 
-    /// What it counts, if there were steps and it is time to tell it.
+    /// The measurements, if there were steps and a report is due.
     pub fn due(&mut self, group: &Group, now: Instant) -> Option<RankStats> {
         let (told_at, told_steps) = self.told.unzip();
         let is_early = told_at.is_some_and(|at| now < at + TELL_INTERVAL);

@@ -1,7 +1,7 @@
-//! Rank 0's steps in flight: begun on all ranks, and not yet come back.
+//! Rank 0's steps in flight: started on all ranks, and not finished.
 //!
-//! A model in one stage has one step in flight. One in several stages has more, so that no stage
-//! waits for rank 0: one in each stage, and one on its way to each.
+//! A model in one stage has one step in flight. A model in several stages has more, so that no
+//! stage waits for rank 0: one in each stage, and one on its way to each.
 
 use std::collections::VecDeque;
 
@@ -16,13 +16,13 @@ use crate::step::{Output, Step};
 
 /// The steps in flight of one epoch.
 pub(crate) struct Pipeline {
-    /// Those in flight, oldest first, then those that may be filled.
+    /// Steps in flight, oldest first, then free ones.
     steps: VecDeque<Step>,
     in_flight: usize,
-    /// The step that came back last.
+    /// The last finished step.
     finished: Step,
     results: Results,
-    /// How many parts of the oldest step's results are here.
+    /// The number of received parts of the oldest step's results.
     parts: usize,
     message: Vec<u8>,
     vocab: usize,
@@ -51,12 +51,12 @@ impl Pipeline {
         self.in_flight == 0
     }
 
-    /// The step to fill next; `None` while as many as there may be are in flight.
+    /// The step to fill next; `None` while the maximum is in flight.
     pub fn room(&mut self) -> Option<&mut Step> {
         self.steps.get_mut(self.in_flight)
     }
 
-    /// Begins the step that was filled, on all ranks.
+    /// Starts the filled step on all ranks.
     ///
     /// # Errors
     /// Another rank is late or lost, or an embedding cannot be read.
@@ -70,8 +70,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Whether the oldest step has come back, for which `wait` says to wait; `false` if there is
-    /// none.
+    /// Whether the oldest step has finished; waits for it if `wait`. `false` if there is none.
     ///
     /// # Errors
     /// Another rank is late or lost.
@@ -101,18 +100,18 @@ impl Pipeline {
         Ok(true)
     }
 
-    /// The step that came back last.
+    /// The last finished step.
     pub fn finished(&self) -> &Step {
         &self.finished
     }
 
-    /// What came of the step that came back last.
+    /// The results of the last finished step.
     pub fn outputs(&self) -> impl Iterator<Item = (Output, Logits<'_>)> {
         self.results.outputs(&self.finished, self.vocab, self.width)
     }
 
-    /// Several stages: takes the next part of the oldest step's results, or makes it if it is rank
-    /// 0's own; `false` if it is not here and `wait` says not to wait.
+    /// With several stages: receives the next part of the oldest step's results, or computes rank
+    /// 0's own part; `false` if it has not arrived and `wait` is not set.
     fn take_part<B: Backend>(
         &mut self,
         rank: &mut Rank<B>,
@@ -127,7 +126,7 @@ impl Pipeline {
             }
             self.results.numbers.extend(decode(&self.message));
         } else if !step.outputs.is_empty() {
-            // The rows that the last stage made, for rank 0's own part of the output head.
+            // The last stage's rows, for rank 0's own part of the output head.
             let count = step.outputs.len() * rank.config().stream_width();
             if !receive(comm, rank.last_stage().start, count, &mut self.message, wait)? {
                 return Ok(false);
@@ -139,8 +138,8 @@ impl Pipeline {
     }
 }
 
-/// Takes a rank's next message, which must be of `count` numbers; `false` if it is not here and
-/// `wait` says not to wait.
+/// Receives a rank's next message, which must have `count` numbers; `false` if it has not arrived
+/// and `wait` is not set.
 fn receive(
     comm: &mut Comm,
     rank: usize,

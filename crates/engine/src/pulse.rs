@@ -1,16 +1,16 @@
-//! Whether a worker's step hangs: it takes so much longer than all before that the device, or its
-//! driver, is to blame. Until then the thread that writes events tells the daemon that the process
-//! lives, so that a long step does not look like a frozen one.
+//! Detects a hanging step: it takes much longer than all earlier ones, so the device or its driver
+//! is at fault. Until then the writer thread reports to the daemon that the process lives, so that
+//! a long step does not look like a frozen process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Between two signs of life of a worker that has nothing else to tell.
+/// The interval between signs of life of an otherwise silent worker.
 pub(crate) const BEAT: Duration = Duration::from_secs(1);
-/// No step of a model that answers people takes so long, on whatever machine.
+/// Far longer than a step of any useful model, on any machine.
 const STEP_MIN: Duration = Duration::from_secs(120);
-/// Nor so many times the longest that this worker has run.
+/// A hanging step also exceeds the worker's longest step by this factor.
 const STEP_FACTOR: u32 = 20;
 
 #[derive(Debug, Clone)]
@@ -19,10 +19,10 @@ pub(crate) struct Pulse {
     steps: Arc<Steps>,
 }
 
-/// Microseconds, written by the thread that computes.
+/// Times in microseconds, written by the computing thread.
 #[derive(Debug, Default)]
 struct Steps {
-    /// When the present one began, one more than since the worker started; 0 if none runs.
+    /// The start of the current step plus one, since the worker started; 0 if none runs.
     since: AtomicU64,
     longest: AtomicU64,
 }
@@ -43,7 +43,7 @@ impl Pulse {
         done
     }
 
-    /// Why the present step is not waited for any more.
+    /// Why the current step counts as hanging, if it does.
     pub fn hangs(&self, now: Instant) -> Option<String> {
         let since = self.steps.since.load(Ordering::Relaxed).checked_sub(1)?;
         let took = Duration::from_micros(self.elapsed(now).saturating_sub(since));

@@ -30,9 +30,9 @@ pub struct Rank<B: Backend> {
     backend: B,
     source: Arc<dyn Source>,
     model: Model<B>,
-    /// Rank 0 looks embeddings up for all.
+    /// On rank 0, which looks up embeddings for all ranks.
     embedding: Option<Embedding>,
-    /// The tokens that it needs besides a step's.
+    /// The earlier tokens that it needs besides a step's own.
     history: History,
     draft: Option<Draft<B>>,
     notes: Vec<String>,
@@ -40,32 +40,32 @@ pub struct Rank<B: Backend> {
     speculation: Speculation,
     tables: Tables,
     buffers: Buffers,
-    /// Steps leave noise in the cache, and compute nothing.
+    /// Whether steps write noise to the cache and compute nothing.
     keeps_noise: bool,
 }
 
-/// Reused by every step.
+/// Buffers reused by every step.
 #[derive(Default)]
 struct Buffers {
     message: Vec<u8>,
-    /// Of the first layer that this rank runs, `[rows, width]`.
+    /// Input of this rank's first layer, `[rows, width]`.
     input: Vec<f32>,
     segments: Vec<Segment>,
     /// The same in layers with a window.
     windows: Vec<Segment>,
     positions: Vec<u32>,
     states: Vec<StateSegment>,
-    /// The rows whose logits are needed, and the same as segments.
+    /// The rows that need logits, also as segments.
     outputs: Vec<usize>,
     output_segments: Vec<Segment>,
     output_windows: Vec<Segment>,
-    /// What this rank picked out of its logits, and scratch for it.
+    /// The values selected from this rank's logits, and scratch.
     picked: Vec<f32>,
     candidates: Vec<Candidate>,
     hidden: Vec<f32>,
-    /// How many numbers each rank picked.
+    /// The number of values from each rank.
     lens: Vec<usize>,
-    /// The rows that the last stage made, for rank 0's part of the output head.
+    /// The rows from the last stage, for rank 0's part of the output head.
     rows: Vec<f32>,
 }
 
@@ -92,7 +92,7 @@ impl RankOptions {
 }
 
 impl<B: Backend> Rank<B> {
-    /// Loads this rank's slice of a model into `backend`.
+    /// Loads this rank's slice of a model on `backend`.
     ///
     /// # Errors
     /// The model or the split cannot be used, or memory is short.
@@ -138,7 +138,7 @@ impl<B: Backend> Rank<B> {
                 let due = (source.directory().as_ref(), config);
                 Some(Draft::load(&mut backend, &file, due, options.split.context_tokens)?)
             }
-            // The node that leads now may not be the one that has it.
+            // The present leader may not have the file.
             Some((path, Err(error))) => {
                 let path = path.display();
                 notes
@@ -176,7 +176,7 @@ impl<B: Backend> Rank<B> {
         })
     }
 
-    /// Whether the next steps leave noise in the cache and compute nothing, to measure.
+    /// Whether the next steps write noise to the cache and compute nothing, for measurements.
     pub(crate) fn set_noise(&mut self, keeps: bool) {
         self.keeps_noise = keeps;
     }
@@ -202,7 +202,7 @@ impl<B: Backend> Rank<B> {
         self.model.buffer_bytes()
     }
 
-    /// How all ranks cache keys and values.
+    /// The cache type of keys and values, equal on all ranks.
     pub fn cache_kind(&self) -> CacheKind {
         self.model.cache_kind()
     }
@@ -211,17 +211,17 @@ impl<B: Backend> Rank<B> {
         self.limits
     }
 
-    /// What it goes without, a sentence each.
+    /// Missing features, a sentence each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Rank 0: whether a draft model guesses tokens.
+    /// Rank 0: whether a draft model speculates.
     pub(crate) fn has_draft(&self) -> bool {
         self.draft.is_some()
     }
 
-    /// Rank 0: has the draft model [guess](Draft::guess).
+    /// Rank 0: lets the draft model [speculate](Draft::guess).
     ///
     /// # Errors
     /// The device failed.
@@ -234,13 +234,13 @@ impl<B: Backend> Rank<B> {
         draft.as_mut().map_or(Ok(0), |draft| draft.guess(backend, jobs, guesses))
     }
 
-    /// Whether tokens are guessed ahead.
+    /// The kind of speculation.
     pub(crate) fn speculation(&self) -> Speculation {
         self.speculation
     }
 
-    /// Bytes of the longest message between ranks: a step, or all logits of as many outputs as a
-    /// step may have.
+    /// Bytes of the longest message between ranks: a step, or all logits of the most outputs of a
+    /// step.
     pub(crate) fn message_bytes_max(&self) -> usize {
         let (limits, config) = (self.limits, self.config());
         let logits = limits.outputs_max * config.vocab * size_of::<f32>();
@@ -254,7 +254,7 @@ impl<B: Backend> Rank<B> {
         self.route.stage.clone()
     }
 
-    /// The number of stages, which is how many steps can be worked on at once.
+    /// The number of stages, which is the number of steps computed at once.
     pub(crate) fn stages(&self) -> usize {
         self.route.stages
     }
@@ -271,7 +271,7 @@ impl<B: Backend> Rank<B> {
         self.model.leaves(product).clone()
     }
 
-    /// Rank 0: tells the other ranks a step, and runs it.
+    /// Rank 0: sends a step to the other ranks, and runs it.
     ///
     /// # Errors
     /// Another rank is late or lost, or an embedding cannot be read.
@@ -290,11 +290,10 @@ impl<B: Backend> Rank<B> {
         self.forward(comm, step)
     }
 
-    /// Any other rank: runs the steps that come until the epoch ends, and tells where its time
-    /// goes.
+    /// Any other rank: runs incoming steps until the epoch ends, and reports its times.
     ///
     /// # Errors
-    /// Another rank is late or lost, the epoch was ended, or a step makes no sense.
+    /// Another rank is late or lost, the epoch was ended, or a step is invalid.
     pub(crate) fn follow(
         &mut self,
         comm: &mut Comm,
@@ -322,7 +321,7 @@ impl<B: Backend> Rank<B> {
         }
     }
 
-    /// Runs the step that has come.
+    /// Runs the received step.
     fn follow_step(&mut self, comm: &mut Comm, step: &mut Step) -> Result<(), EngineError> {
         let Buffers { message, input, .. } = &mut self.buffers;
         step.decode(message, &self.limits, input)?;
@@ -335,7 +334,8 @@ impl<B: Backend> Rank<B> {
         }
     }
 
-    /// Takes a step into the tables, of which nobody then has the old ones in hand.
+    /// Adds a step to the tables. The segments are cleared first, so no other owner holds the old
+    /// tables.
     fn learn(&mut self, step: &Step) -> Result<(), EngineError> {
         let b = &mut self.buffers;
         for segments in
@@ -346,8 +346,8 @@ impl<B: Backend> Rank<B> {
         Ok(self.tables.update(step)?)
     }
 
-    /// Runs a step, which the tables know, on `buffers.input`, and sends the residual stream to the
-    /// next stage.
+    /// Runs a step from `buffers.input`, and sends the residual stream to the next stage. The
+    /// tables must already include the step.
     fn forward(&mut self, comm: &mut Comm, step: &Step) -> Result<(), EngineError> {
         let b = &mut self.buffers;
         b.positions.clear();
@@ -393,7 +393,7 @@ impl<B: Backend> Rank<B> {
         Ok(())
     }
 
-    /// One stage: brings every rank's part of the step's results to rank 0's `numbers`.
+    /// With one stage: gathers every rank's part of the step's results in rank 0's `numbers`.
     ///
     /// # Errors
     /// Another rank is late or lost.
@@ -417,11 +417,11 @@ impl<B: Backend> Rank<B> {
         Ok(comm.group.gather(0, picked, lens, numbers)?)
     }
 
-    /// The last of several stages: sends rank 0 this rank's part of the step's results.
+    /// The last of several stages: sends this rank's part of the step's results to rank 0.
     fn post_results(&mut self, comm: &mut Comm, step: &Step) -> Result<(), EngineError> {
         let is_first = self.route.rank == self.route.last_stage.start;
         if is_first && step.wanted().next().is_some() {
-            // Before its own part, so that rank 0 works on its part meanwhile.
+            // Sent before its own part, so that rank 0 can work on its part meanwhile.
             encode(self.model.residual(&mut self.backend)?, &mut self.buffers.message);
             comm.group.post(0, &self.buffers.message)?;
         }
@@ -431,8 +431,8 @@ impl<B: Backend> Rank<B> {
         Ok(comm.group.post(0, message)?)
     }
 
-    /// Rank 0 of several stages: its part of the results of a step, of which `message` has the rows
-    /// that the last stage made, `[outputs, width]` f32.
+    /// Rank 0 with several stages: its own part of a step's results. `message` holds the last
+    /// stage's rows, `[outputs, width]` f32.
     ///
     /// # Errors
     /// The device failed.
@@ -444,7 +444,7 @@ impl<B: Backend> Rank<B> {
         Ok(&self.buffers.picked)
     }
 
-    /// Picks what is needed out of this rank's logits and hidden states.
+    /// Selects the needed values from this rank's logits and hidden states.
     fn pick(&mut self, step: &Step) -> Result<(), EngineError> {
         let Buffers { picked, candidates, hidden, .. } = &mut self.buffers;
         picked.clear();
@@ -477,7 +477,7 @@ fn state_segment(slot: usize, rows: usize, state: StateStep) -> StateSegment {
     StateSegment { slot, rows, begin, guesses, save }
 }
 
-/// Replaces what `message` held by numbers, little-endian.
+/// Replaces the content of `message` by these numbers, little-endian.
 fn encode(numbers: &[f32], message: &mut Vec<u8>) {
     message.clear();
     message.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));

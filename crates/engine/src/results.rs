@@ -1,5 +1,4 @@
-//! The results of one step, put together from the parts that the ranks with a part of the output
-//! head send.
+//! The results of one step, assembled from the parts of the ranks that share the output head.
 
 use std::ops::Range;
 
@@ -10,25 +9,26 @@ use crate::step::{Output, Step};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OutputPart {
     pub rank: usize,
-    /// Its rows: these tokens of the vocabulary.
+    /// Its rows of the matrix: these tokens of the vocabulary.
     pub vocab: Range<usize>,
-    /// The model's width if hidden states are its business, which one part's are; else 0.
+    /// The model's width in the one part that returns hidden states; else 0.
     pub hidden: usize,
 }
 
-/// Keeps its buffers from step to step.
+/// The results of a step; the buffers are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
-    /// What the ranks sent: part by part, in each output by output.
+    /// The values from the ranks: part by part, and within a part output by output.
     pub numbers: Vec<f32>,
-    /// Of each output that needs all logits `[vocab]`, of each that needs a hidden state `[width]`.
+    /// Logits `[vocab]` of each output that needs all, and hidden states `[width]` of each that
+    /// needs one.
     logits: Vec<f32>,
     /// The likeliest tokens of every other output, likeliest first.
     candidates: Vec<Candidate>,
 }
 
 impl Results {
-    /// Puts `numbers` in the order of the step's outputs.
+    /// Sorts `numbers` by the step's outputs.
     pub fn assemble(&mut self, step: &Step, parts: &[OutputPart]) {
         let Self { numbers, logits, candidates } = self;
         logits.clear();
@@ -57,7 +57,7 @@ impl Results {
         }
     }
 
-    /// What each of the step's outputs wanted, of a model with `vocab` tokens.
+    /// The result of each of the step's outputs, in a model with `vocab` tokens.
     pub fn outputs<'a>(
         &'a self,
         step: &'a Step,

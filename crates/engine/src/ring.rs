@@ -1,4 +1,4 @@
-//! A run of window pages for one sequence alone, which its positions go through in turn.
+//! A ring of window pages for a single sequence, which its positions use in turn.
 
 use layout::{PAGE_POSITIONS, Window};
 
@@ -10,24 +10,23 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Part `at` of `parts` of all pages of the window's cache.
+    /// Part `at` of `parts` of the window cache's pages.
     pub fn new(window: Window, at: usize, parts: usize) -> Self {
         let pages = window.pages / parts;
         Self { window, first: at * pages, pages }
     }
 
-    /// The page of the window's cache for a sequence's page number `at`.
+    /// The window cache's page for page number `at` of a sequence.
     pub fn page(&self, at: usize) -> u32 {
         (self.first + at % self.pages) as u32
     }
 
-    /// Most rows of a step, so that none takes the page of a position that another one sees.
+    /// The most rows of a step, so that none overwrites a page that another row sees.
     pub fn rows_max(&self) -> usize {
         (self.pages - self.window.pages_behind() - 1) * PAGE_POSITIONS
     }
 
-    /// Whether a sequence that has filled `filled` positions still has all that position `next`
-    /// sees.
+    /// Whether a sequence of `filled` positions still has everything visible from position `next`.
     pub fn reaches_back(&self, filled: usize, next: usize) -> bool {
         let first_seen = (next + 1).saturating_sub(self.window.positions) / PAGE_POSITIONS;
         first_seen + self.pages >= filled.div_ceil(PAGE_POSITIONS)

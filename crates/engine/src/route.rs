@@ -1,4 +1,4 @@
-//! Where a rank's steps come from, and where what it computes goes.
+//! The route of a rank's steps: where its input comes from, and where its output goes.
 
 use std::ops::Range;
 
@@ -6,17 +6,17 @@ use layout::{Config, Layout};
 
 use crate::results::OutputPart;
 
-/// Ranks are those of the whole instance.
+/// Rank numbers are those of the whole instance.
 pub(crate) struct Route {
     pub rank: usize,
     /// The ranks of this rank's stage.
     pub stage: Range<usize>,
-    /// The rank of the stage before that sends to this one; `None` in the first stage.
+    /// The sender in the previous stage; `None` in the first stage.
     pub upstream: Option<usize>,
-    /// The ranks of the next stage that this one sends to.
+    /// The receivers in the next stage.
     pub downstream: Vec<usize>,
     pub output_parts: Vec<OutputPart>,
-    /// The ranks of the last stage, of which the first sends rank 0 the rows that its layers made.
+    /// The ranks of the last stage; the first of them sends its layers' rows to rank 0.
     pub last_stage: Range<usize>,
     pub stages: usize,
     /// The first layer of this rank's stage.
@@ -33,7 +33,7 @@ impl Route {
         let senders = stages[own].ranks.len();
         let parts = layout.output_ranks().iter().zip(layout.cut_vocab(config.vocab));
         let part = |(rank, vocab): (&usize, Range<usize>)| {
-            // Rank 0 has a part of the head in every split, and whole rows to make it of.
+            // Rank 0 has a part of the head in every split, so it returns hidden states.
             OutputPart { rank: *rank, vocab, hidden: if *rank == 0 { config.width } else { 0 } }
         };
         Self {

@@ -1,8 +1,8 @@
-//! Drawing the next token from logits.
+//! Draws the next token from logits.
 //!
-//! The random number of a step is a function of the request's seed and the token's position alone.
-//! So the same seed gives the same answer, and a request that is replayed elsewhere goes on exactly
-//! as it would have.
+//! The random number of a step depends only on the request's seed and the token's position. So the
+//! same seed gives the same answer, and a request that is replayed elsewhere continues exactly as
+//! it would have.
 
 mod adjust;
 mod logprobs;
@@ -13,32 +13,32 @@ use crate::logits::{Candidate, Logits};
 
 pub(crate) use adjust::is_adjusted;
 
-/// A token to draw: for whom, and where.
+/// The parameters of one draw.
 #[derive(Debug, Clone, Copy)]
 pub struct Draw<'a> {
-    /// One that [`GenerateRequest::check`] has passed.
+    /// A request that has passed [`GenerateRequest::check`].
     pub request: &'a GenerateRequest,
     /// The answer so far.
     pub answer: &'a [Token],
     /// The position that the token will have.
     pub position: usize,
-    /// What the request's grammar lets come next: a bit for each token.
+    /// The tokens that the request's grammar allows next: a bit for each.
     pub allowed: Option<&'a [u32]>,
 }
 
-/// Keeps its lists between calls, so that sampling allocates nothing after the first.
+/// Keeps its buffers between calls, so that sampling allocates nothing after the first.
 #[derive(Debug, Default)]
 pub struct Sampler {
-    /// `[vocab]`, where a request changes its logits.
+    /// `[vocab]`, if a request changes its logits.
     adjusted: Vec<f32>,
     counts: Vec<u32>,
     candidates: Vec<Candidate>,
-    /// Of each candidate.
+    /// The probability of each candidate.
     probabilities: Vec<f32>,
 }
 
-/// The logits hold NaN or infinity: the model's weights or a kernel are broken. What goes wrong
-/// before becomes NaN and stays so: `kernels` keeps it in every function that would hide it.
+/// The logits contain NaN or infinity: the model's weights or a kernel are broken. An earlier bad
+/// number becomes NaN and stays NaN: `kernels` preserves it in every function that would hide it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the model computed a logit that is not a number. Its file is probably damaged; fetch it again"
@@ -46,8 +46,8 @@ pub struct Sampler {
 pub struct NotFinite;
 
 impl Sampler {
-    /// The next token of an answer. Ties go to the lower token id. `logits` must be what
-    /// [`by`](crate::logits::Wanted::by) this request asks for, or all.
+    /// The next token of an answer. Ties go to the lower token id. `logits` must be the result that
+    /// [`by`](crate::logits::Wanted::by) wants for this request, or all.
     ///
     /// # Errors
     /// A logit is infinite or not a number.
@@ -77,7 +77,7 @@ impl Sampler {
         Ok(AnswerToken { token, logprobs })
     }
 
-    /// Draws by logits that are as the request wants them.
+    /// Draws from logits that are already adjusted to the request.
     fn choose(&mut self, logits: Logits<'_>, draw: &Draw<'_>) -> Result<Token, NotFinite> {
         let sampling = &draw.request.sampling;
         let best = match logits {
@@ -97,7 +97,8 @@ impl Sampler {
         Ok(self.draw(draw, sampling.temperature))
     }
 
-    /// The `top_k` likeliest tokens (all, if 0), likeliest first, with their probabilities.
+    /// Collects the `top_k` likeliest tokens (all, if 0), likeliest first, with their
+    /// probabilities.
     fn gather(&mut self, logits: Logits<'_>, top_k: usize) {
         self.candidates.clear();
         match logits {
@@ -132,7 +133,7 @@ impl Sampler {
         self.candidates.truncate(likely.max(1));
     }
 
-    /// The candidate at which the running sum of probabilities passes `draw`, from 0 to 1.
+    /// The candidate where the running sum of probabilities passes `draw`, from 0 to 1.
     fn draw(&mut self, draw: f32, temperature: f32) -> Token {
         self.set_probabilities(temperature);
         let mut left = draw;
@@ -142,11 +143,11 @@ impl Sampler {
                 return candidate.token;
             }
         }
-        // Rounding left a crumb of probability: it belongs to the likeliest.
+        // Rounding left a tiny probability, which goes to the likeliest.
         self.candidates[0].token
     }
 
-    /// Softmax of `logit / temperature` over the candidates, which are sorted.
+    /// Softmax of `logit / temperature` over the sorted candidates.
     fn set_probabilities(&mut self, temperature: f32) {
         let max = self.candidates[0].logit;
         let weight = |candidate: &Candidate| ((candidate.logit - max) / temperature).exp();
@@ -157,7 +158,7 @@ impl Sampler {
     }
 }
 
-/// That these are all numbers, as a model without damage computes them.
+/// Checks that all numbers are finite, as an undamaged model computes them.
 ///
 /// # Errors
 /// One is infinite or not a number.
@@ -166,7 +167,7 @@ pub(crate) fn check_finite(numbers: &[f32]) -> Result<(), NotFinite> {
     is_finite.then_some(()).ok_or(NotFinite)
 }
 
-/// The token with the largest logit, of which some may be masked by minus infinity.
+/// The token with the largest logit; masked ones are minus infinity.
 fn argmax(logits: &[f32]) -> Result<Token, NotFinite> {
     let mut best = (0, f32::NEG_INFINITY);
     for (token, logit) in (0..).zip(logits) {
@@ -180,7 +181,7 @@ fn argmax(logits: &[f32]) -> Result<Token, NotFinite> {
     if best.1.is_finite() { Ok(best.0) } else { Err(NotFinite) }
 }
 
-/// A number in [0, 1) that depends on its arguments alone (SplitMix64's output function).
+/// A number in [0, 1) that depends only on its arguments (SplitMix64's output function).
 fn uniform(seed: u64, position: u64) -> f32 {
     let mut z = seed.wrapping_add(position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -198,7 +199,7 @@ mod tests {
         Sampling { temperature: 1.0, ..Sampling::default() }
     }
 
-    /// Draws from logits as a request without more than these options.
+    /// Draws from logits for a request with only these options.
     fn sample(
         sampler: &mut Sampler,
         logits: &[f32],
@@ -210,7 +211,7 @@ mod tests {
         sampler.sample(Logits::All(logits), &draw).map(|answer| answer.token)
     }
 
-    /// How often each of four tokens is drawn over many positions.
+    /// The frequency of each of four tokens over many positions.
     fn frequencies(logits: &[f32], sampling: &Sampling) -> Vec<f32> {
         const DRAWS: usize = 20_000;
         let mut sampler = Sampler::default();

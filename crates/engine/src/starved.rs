@@ -1,20 +1,20 @@
-//! How much of the processor time that this process asked for it did not get: other programs had
-//! it, or a limit on it (a container's, say) was used up. The rank itself cannot tell such time
-//! from work or from waiting for others; the system counts it.
+//! The processor time that this process wanted and did not get: other programs used it, or a limit
+//! (a container's, for example) was reached. The rank itself cannot distinguish such time from work
+//! or from waiting for others; the system counts it.
 
 use std::fs;
 use std::time::Duration;
 
-/// Of all threads that live, since each began.
+/// Sums over all live threads, since each started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessorTime {
     pub ran: Duration,
-    /// Ready to run, and not let.
+    /// Ready to run, but not running.
     pub starved: Duration,
 }
 
 impl ProcessorTime {
-    /// `None` where the system does not tell.
+    /// `None` if the system does not report it.
     pub fn of_this_process() -> Option<Self> {
         let threads = fs::read_dir("/proc/self/task").ok()?;
         let counts = threads.filter_map(|thread| {
@@ -23,7 +23,7 @@ impl ProcessorTime {
         counts.reduce(|a, b| Self { ran: a.ran + b.ran, starved: a.starved + b.starved })
     }
 
-    /// What was added since.
+    /// The difference to an earlier measurement.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             ran: self.ran.saturating_sub(earlier.ran),
@@ -32,7 +32,7 @@ impl ProcessorTime {
     }
 }
 
-/// Nanoseconds on a processor, and in its queue; then how often.
+/// Nanoseconds on a processor, and in its queue; then the number of runs.
 fn counted(line: &str) -> Option<ProcessorTime> {
     let mut numbers = line.split_whitespace().map(|number| number.parse().ok());
     let mut next = || numbers.next()?.map(Duration::from_nanos);

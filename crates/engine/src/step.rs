@@ -1,4 +1,4 @@
-//! What all ranks compute next, and the message in which rank 0 tells the others.
+//! The next computation of all ranks, and the message with it from rank 0.
 //!
 //! ```text
 //! n_segments u32 | n_pages u32
@@ -7,11 +7,10 @@
 //! | page u32 ... | window_page u32 ... | token u32 ... | input f32 ...
 //! ```
 //!
-//! Little-endian. Of a sequence's tables of pages, only what is new goes with a segment; window
-//! pages, as many as pages, are there if layers with a window keep fewer. The input
-//! is what the receiver's first layer reads, `[rows, width]`: in the first stage the embeddings of
-//! the segments' tokens, so that the other ranks need not the embedding matrix; in later stages
-//! the residual stream.
+//! Little-endian. A segment carries only the new pages of its sequence's table; the same number of
+//! window pages follows if layers with a window keep fewer. The input is that of the receiver's
+//! first layer, `[rows, width]`: in the first stage the embeddings of the segments' tokens, so that
+//! the other ranks need no embedding matrix; in later stages the residual stream.
 
 use std::time::Instant;
 
@@ -25,26 +24,26 @@ use crate::results::OutputPart;
 /// One run of consecutive positions of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepSegment {
-    /// The sequence's place among those that run.
+    /// The sequence's index among the running ones.
     pub slot: usize,
     pub first_position: usize,
     pub rows: usize,
-    /// So many of its last rows have logits that are needed.
+    /// The number of its last rows that need logits.
     pub outputs: usize,
-    /// Which logits of these rows; `Nothing` if there are none.
+    /// The wanted result of these rows; `Nothing` if there are none.
     pub wanted: Wanted,
-    /// The sequence's table is the one it had up to here, and then so many of [`Step::pages`], of
-    /// which each segment takes its own in turn.
+    /// The sequence's table is the old one up to here, followed by `pages` new ones from
+    /// [`Step::pages`], where each segment takes its own in turn.
     pub first_page: usize,
     pub pages: usize,
-    /// The position that the first row rotates by; the others follow.
+    /// The rotary position of the first row; the others follow.
     pub first_rotation: usize,
-    /// What the rows do with the sequence's state, in models whose layers carry one.
+    /// The state step of the rows, in models with states.
     pub state: StateStep,
 }
 
 impl StepSegment {
-    /// Rows that nothing is wanted of, on pages that are known, at the start of a state.
+    /// Rows without outputs, on known pages, at the start of a state.
     pub fn new(slot: usize, first_position: usize, rows: usize) -> Self {
         Self {
             slot,
@@ -60,13 +59,13 @@ impl StepSegment {
     }
 }
 
-/// How a segment's rows go into the state of their sequence.
+/// The state step of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateStep {
     pub begin: Begin,
-    /// So many of its last rows are guesses: kept, and applied by the next step that accepts them.
+    /// The number of speculated last rows: kept, and applied by the next step that accepts them.
     pub guesses: usize,
-    /// Saves the state once so many rows are applied (accepted ones first), to this checkpoint.
+    /// The checkpoint to save the state to, after this many applied rows (accepted ones first).
     pub save: Option<Save>,
 }
 
@@ -83,7 +82,7 @@ impl Default for StateStep {
 }
 
 impl StateStep {
-    /// Guessed rows of the step before that are applied first.
+    /// Accepted guesses of the step before, which are applied first.
     pub fn accepted(&self) -> usize {
         match self.begin {
             Begin::GoOn { accepted } => accepted,
@@ -101,7 +100,7 @@ impl StateStep {
         [begin, at, self.guesses, save.after, save.checkpoint]
     }
 
-    /// Of a segment with so many rows.
+    /// Decodes the state step of a segment with `rows` rows.
     fn decode(
         [begin, at, guesses, after, checkpoint]: [usize; STATE_WORDS],
         rows: usize,
@@ -131,32 +130,32 @@ impl StateStep {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     pub segments: Vec<StepSegment>,
-    /// Pages of the cache that are new in the sequences' tables, segment by segment.
+    /// New pages in the sequences' tables, segment by segment.
     pub pages: Vec<u32>,
-    /// The same in the cache of layers that keep their window alone, if there are any; any page
-    /// where the window does not reach.
+    /// The same in the cache of layers that keep only their window, if there are any; arbitrary
+    /// beyond the window.
     pub window_pages: Vec<u32>,
     /// The token of each row.
     pub tokens: Vec<Token>,
-    /// Whom the logits are for, one for each row whose logits are needed; on rank 0 alone.
+    /// The receiver of each result, one for each row with an output; only on rank 0.
     pub outputs: Vec<Output>,
-    /// What rank 0 notes for its account of the step.
+    /// Rank 0's notes on the step.
     pub note: StepNote,
 }
 
-/// What a step is, for who measures it; on rank 0 alone.
+/// The measured properties of a step; only on rank 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepNote {
     pub begun: Option<Instant>,
     pub prompt_rows: usize,
-    /// A row for each answer, and those of guesses at its further tokens.
+    /// A row for each answer, and the rows of guesses.
     pub answer_rows: usize,
     pub guess_rows: usize,
-    /// Rows of prompts that it has to go behind: its own, and those of steps in flight before it.
+    /// Rows of prompts ahead of it: its own, and those of earlier steps in flight.
     pub prompt_rows_ahead: usize,
 }
 
-/// A token that a step will give.
+/// A token computed by a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Output {
     pub request: RequestId,
@@ -164,7 +163,7 @@ pub struct Output {
     pub position: usize,
 }
 
-/// The largest step; a message that asks for more is an error, not an index out of bounds.
+/// The largest step; a message beyond these limits is an error, not an index out of bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub slots: usize,
@@ -174,9 +173,9 @@ pub struct Limits {
     pub rows_max: usize,
     pub outputs_max: usize,
     pub width: usize,
-    /// What layers with a window keep, if that is less.
+    /// The window of layers that have one, if it is smaller.
     pub window: Option<Window>,
-    /// Whether layers carry a state, and how many copies of states there are.
+    /// Whether layers carry a state, and the number of its copies.
     pub has_states: bool,
     pub checkpoints: usize,
 }
@@ -226,17 +225,17 @@ impl Step {
         self.segments.iter().map(|segment| segment.rows).sum()
     }
 
-    /// The logits that are needed, output by output.
+    /// The wanted results, output by output.
     pub fn wanted(&self) -> impl Iterator<Item = Wanted> {
         self.segments.iter().flat_map(|s| std::iter::repeat_n(s.wanted, s.outputs))
     }
 
-    /// How many numbers a rank with `tokens` of the vocabulary's tokens sends to rank 0.
+    /// The values that a rank with this part of the output head sends to rank 0.
     pub fn numbers(&self, part: &OutputPart) -> usize {
         self.wanted().map(|wanted| wanted.numbers(part)).sum()
     }
 
-    /// Writes the message into `out`, replacing what it held.
+    /// Writes the message into `out`, replacing its content.
     pub fn encode(&self, input: &[f32], out: &mut Vec<u8>) {
         out.clear();
         let mut put = |word: u32| out.extend(word.to_le_bytes());
@@ -255,7 +254,7 @@ impl Step {
         input.iter().for_each(|value| put(value.to_bits()));
     }
 
-    /// Reads a message into this step and `input`, replacing what they held.
+    /// Decodes a message into this step and `input`, replacing their content.
     ///
     /// # Errors
     /// The message is not a step within `limits`.
@@ -312,7 +311,7 @@ impl Step {
         Ok(())
     }
 
-    /// Whether a checkpoint that one segment saves is another's too: the two would race.
+    /// Whether two segments use the same checkpoint and one saves it: they would race.
     fn shares_checkpoints(&self) -> bool {
         let saved = |s: &StepSegment| s.state.save.map(|save| save.checkpoint);
         let read = |s: &StepSegment| match s.state.begin {
@@ -326,7 +325,7 @@ impl Step {
         })
     }
 
-    /// The next segment of a message, each number within `limits`.
+    /// The next segment of a message, with each number within `limits`.
     fn segment(
         &self,
         words: [Option<u32>; SEGMENT_WORDS],

@@ -1,7 +1,7 @@
-//! Where each sequence's keys and values lie, as every rank knows it.
+//! The page tables of all sequences, as every rank keeps them.
 //!
-//! Rank 0 deals pages out; with each step, all ranks hear what is new in the tables of its
-//! sequences. What they hear is checked before anything is computed with it.
+//! Rank 0 assigns pages; each step carries the new entries of its sequences' tables to all ranks.
+//! They are checked before any computation.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ pub(crate) struct Tables(Vec<Table>);
 
 #[derive(Debug)]
 struct Table {
-    /// As many as a sequence may have, of which the first `len` are told.
+    /// The most pages of a sequence; the first `len` are valid.
     pages: Arc<[u32]>,
-    /// The same in layers that keep their window alone, if there are any.
+    /// The same in layers that keep only their window, if there are any.
     window: Option<Arc<[u32]>>,
     len: usize,
-    /// Rows of the last step that were guesses.
+    /// Speculated rows of the last step.
     guesses: usize,
 }
 
@@ -43,8 +43,8 @@ impl Tables {
         window.as_ref().unwrap_or(pages).clone()
     }
 
-    /// Takes in what is new with a step, which is within the limits that these tables are for.
-    /// Where nobody else has a table of these sequences in hand, nothing is allocated.
+    /// Adds the new entries of a step, which must be within the limits of these tables. Allocates
+    /// nothing unless a table of these sequences is shared.
     ///
     /// # Errors
     /// A segment has positions without pages, or would write to one page twice.
@@ -104,7 +104,7 @@ mod tests {
         checkpoints: 0,
     };
 
-    /// Slot, first position, rows; where new pages go, and which.
+    /// Slot, first position, rows; index of the new pages, and the pages.
     type Given<'a> = (usize, usize, usize, usize, &'a [u32]);
 
     fn step(given: Given<'_>) -> Step {
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(given((1, 0, 70, 0, &[4, 2])), [4, 2]);
         assert_eq!(given((1, 70, 58, 2, &[])), [4, 2]);
         assert_eq!(given((1, 128, 1, 2, &[7])), [4, 2, 7]);
-        // A page that turned out to be there already.
+        // A page that was already published.
         assert_eq!(given((1, 129, 1, 1, &[3, 7])), [4, 3, 7]);
         assert_eq!(given((0, 0, 1, 0, &[2])), [2]);
         assert_eq!(given((1, 0, 1, 0, &[8])), [8]);

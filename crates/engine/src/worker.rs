@@ -1,7 +1,7 @@
 //! The worker process: one rank, driven by its daemon over standard input and output.
 //!
 //! Three threads: one reads commands, one writes events, and the main thread loads, links and
-//! computes. The reader also ends what must not wait: it raises the running epoch's abort flag when
+//! computes. The reader also handles urgent commands: it raises the running epoch's abort flag when
 //! the daemon ends the epoch, and ends the process when the daemon is gone.
 
 use std::io::{self, BufReader, BufWriter, Write};
@@ -29,17 +29,17 @@ use crate::pulse::{BEAT, Pulse};
 use crate::rank::RankOptions;
 use crate::{EngineError, Rank};
 
-/// How long the ranks of a new epoch may take to find each other; all of them have loaded.
+/// The time for the ranks of a new epoch to find each other; all of them have loaded.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// An idle leader looks this often whether the other ranks are still there.
+/// The interval at which an idle leader checks the other ranks.
 const IDLE_CHECK: Duration = Duration::from_millis(250);
 
-/// A failed worker's last events may take so long: a daemon that lives reads them at once, and one
-/// that is frozen must not keep the weights in memory.
+/// The time for a failed worker's last events: a live daemon reads them at once, and a frozen one
+/// must not keep the weights in memory.
 const LAST_EVENTS_MAX: Duration = Duration::from_secs(5);
 
-/// A command, and for `Connect` the flag that ends the epoch it begins.
+/// A command, and for `Connect` the abort flag of its epoch.
 struct Order {
     command: WorkerCommand,
     abort: Arc<AtomicBool>,
@@ -48,7 +48,7 @@ struct Order {
 /// Runs until the daemon closes standard input.
 ///
 /// # Errors
-/// The shard cannot be loaded or computed; the daemon has been told.
+/// The shard cannot be loaded or computed; the daemon has got the reason.
 pub fn run() -> Result<(), EngineError> {
     offer_itself_first();
     let calls = Calls::default();
@@ -59,21 +59,21 @@ pub fn run() -> Result<(), EngineError> {
     if let Err(error) = &result {
         report(&events, WorkerEvent::Failed { reason: error.to_string() });
     }
-    // The writer ends, everything written, when the last sender is gone.
+    // The writer ends when the last sender is dropped and everything is written.
     let Events { sender, written } = events;
     drop(sender);
     let _ = written.recv_timeout(LAST_EVENTS_MAX);
     result
 }
 
-/// Where memory runs out, Linux ends the worker that loads, and not the daemon, which starts it
-/// anew and says what happened, however small the model is: 1000 stands for all memory there is.
+/// When memory runs out, Linux should kill the loading worker, not the daemon, which restarts it
+/// and reports the reason. 1000 is the highest score, whatever the model's size.
 fn offer_itself_first() {
-    // Elsewhere there is no such file.
+    // Other systems have no such file.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
 }
 
-/// Takes the first command and serves on the device that it names.
+/// Takes the first command and serves on its device.
 fn serve(
     orders: &Receiver<Order>,
     events: &Events,
@@ -83,7 +83,7 @@ fn serve(
     let Ok(Order { command: WorkerCommand::Open(spec), .. }) = orders.recv() else {
         return Err(EngineError::Protocol("the first command must be open".to_owned()));
     };
-    // The only place that names kinds of devices.
+    // The only code that distinguishes kinds of devices.
     match spec.device.clone() {
         None => {
             let cpu = |spec: &WorkerSpec| Cpu::new(spec.threads, &spec.cpus);
@@ -101,7 +101,7 @@ struct Worker<'a, B: Backend> {
     spec: WorkerSpec,
     rank: Rank<B>,
     listener: Listener,
-    /// What of its addresses could not be had.
+    /// Addresses that could not be bound, as notes.
     notes: Vec<String>,
     events: &'a Events,
     pulse: Pulse,
@@ -122,7 +122,7 @@ impl<'a, B: Backend> Worker<'a, B> {
         let started = Instant::now();
         let sender = events.sender.clone();
         let loading = Loading::begin(move |done_bytes, total_bytes| {
-            // The writer ends the process before it ends itself.
+            // The writer thread never ends before the process.
             let _ = sender.send(WorkerEvent::Loading { done_bytes, total_bytes });
         });
         let source = open_source(&spec.model)?;
@@ -170,7 +170,8 @@ impl<'a, B: Backend> Worker<'a, B> {
                     report(self.events, WorkerEvent::Rejected { request, kind, reason });
                     orders.recv().ok()
                 }
-                // Nothing runs that could be cancelled or disconnected; the reader takes calls.
+                // Nothing is running that could be cancelled or disconnected; the reader takes
+                // calls.
                 WorkerCommand::Cancel { .. }
                 | WorkerCommand::Disconnect
                 | WorkerCommand::Called => orders.recv().ok(),
@@ -182,7 +183,7 @@ impl<'a, B: Backend> Worker<'a, B> {
         Ok(())
     }
 
-    /// With whom an epoch's links are built.
+    /// The parameters of an epoch's links.
     fn meeting(
         &self,
         epoch: u64,
@@ -207,8 +208,8 @@ impl<'a, B: Backend> Worker<'a, B> {
         }
     }
 
-    /// One epoch: meets the other ranks, then leads or follows until it ends. What the daemon wants
-    /// next ended it; `None` if the daemon is gone.
+    /// Runs one epoch: links with the other ranks, then leads or follows until it ends. Returns the
+    /// command that ended it; `None` if the daemon is gone.
     fn epoch(
         &mut self,
         meeting: &Meeting,
@@ -226,7 +227,7 @@ impl<'a, B: Backend> Worker<'a, B> {
         match self.rank.follow(&mut comm, tell)? {}
     }
 
-    /// Rank 0: takes requests between steps, and waits for one when there is nothing to do.
+    /// Rank 0: takes requests between steps, and waits for one when it is idle.
     fn lead(
         &mut self,
         comm: &mut Comm,
@@ -262,7 +263,7 @@ impl<'a, B: Backend> Worker<'a, B> {
         }
     }
 
-    /// Tells that an epoch ended because of another rank, unless the daemon ended it.
+    /// Reports that an epoch ended because of another rank, unless the daemon ended it.
     fn lost(&self, epoch: u64, error: &EngineError, abort: &AtomicBool) {
         if abort.load(Ordering::Acquire) {
             return;
@@ -273,8 +274,8 @@ impl<'a, B: Backend> Worker<'a, B> {
     }
 }
 
-/// Takes the calls that its node hands on, and listens on all addresses that it was told, the first
-/// of which it must have.
+/// Accepts calls from its node's daemon, and listens on all addresses of the spec; the first must
+/// succeed.
 fn listen(spec: &WorkerSpec, calls: Calls) -> Result<(Listener, Vec<String>), EngineError> {
     let mut listener = Listener::of_calls(calls);
     spec.bind.map_or(Ok(()), |ip| listener.also_bind(SocketAddr::new(ip, 0)))?;
@@ -297,7 +298,7 @@ fn open_source(model: &ModelSource) -> Result<Arc<dyn Source>, EngineError> {
             let relay = (check.relay, check.token.0);
             match CheckedFile::open(path, digest, &check.tree, relay) {
                 Ok(file) => Arc::new(file),
-                // Its very header is damaged.
+                // The header itself is damaged.
                 Err(here) => Arc::new(PeerFile::connect(relay.0, &relay.1).map_err(|there| {
                     EngineError::Peer(io::Error::other(format!("{there}. And here: {here}")))
                 })?),
@@ -330,14 +331,14 @@ fn load<B: Backend>(
     Ok(rank)
 }
 
-/// How many bytes this rank will load.
+/// The number of bytes that this rank will load.
 fn share_of_file(options: &RankOptions, source: &dyn Source) -> Result<u64, EngineError> {
     let outline = Outline::read(source.directory())?;
     let layout = options.layout(&outline.config)?;
     Ok(Holding::new(&outline, &layout, options.rank).file_bytes())
 }
 
-/// The reader thread. When standard input ends, so does this process, whatever it is doing.
+/// The reader thread. The process ends with standard input, whatever it is doing.
 fn read_commands(calls: Calls) -> Receiver<Order> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -368,15 +369,15 @@ fn read_commands(calls: Calls) -> Receiver<Order> {
     receiver
 }
 
-/// Where events go.
+/// The sending end of events.
 struct Events {
     sender: Sender<WorkerEvent>,
-    /// Disconnected once all are written and the sender is gone.
+    /// Disconnected after the sender is dropped and all events are written.
     written: Receiver<()>,
 }
 
-/// The writer thread, so that the step loop never waits for a pipe. Where there is nothing to tell
-/// it gives signs of life, until a step hangs.
+/// The writer thread, so that the step loop never waits for a pipe. Without events it sends signs
+/// of life, until a step hangs.
 fn write_events(pulse: Pulse) -> Events {
     let (sender, receiver) = channel::<WorkerEvent>();
     let (writing, written) = channel();
@@ -385,7 +386,7 @@ fn write_events(pulse: Pulse) -> Events {
         let mut output = BufWriter::new(io::stdout().lock());
         let mut first = WorkerEvent::Alive;
         loop {
-            // The tokens of one step go together.
+            // The tokens of one step are written together.
             let waiting = std::iter::once(first).chain(receiver.try_iter());
             if write_together(&mut output, waiting).is_err() {
                 std::process::exit(0); // The daemon is gone.
@@ -400,7 +401,7 @@ fn write_events(pulse: Pulse) -> Events {
             };
             if matches!(first, WorkerEvent::Failed { .. }) {
                 let _ = write_together(&mut output, std::iter::once(first));
-                return; // The daemon ends a worker that has said that and stays.
+                return; // The daemon ends a failed worker that stays.
             }
         }
     });
@@ -418,6 +419,6 @@ fn write_together(
 }
 
 fn report(events: &Events, event: WorkerEvent) {
-    // The writer ends the process before it ends itself.
+    // The writer thread never ends before the process.
     let _ = events.sender.send(event);
 }

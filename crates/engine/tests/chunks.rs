@@ -1,4 +1,4 @@
-//! Llama 4 over more positions than a chunk has, against an independent computation
+//! Llama 4 over more positions than a chunk, compared with an independent computation
 //! (`fixtures/generate/llama4_long.py`).
 
 #[allow(dead_code, reason = "other tests have use for more of it")]
@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 /// As in `parity.rs`.
 const ERROR_MAX: f32 = 2e-5;
-/// So many that layers with chunks keep fewer pages than the others.
+/// Enough that layers with chunks keep fewer pages than the others.
 const CONTEXT_TOKENS: usize = 40_000;
 const PIECE: usize = 1000;
 

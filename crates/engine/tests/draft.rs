@@ -1,4 +1,4 @@
-//! A draft model changes what an answer takes, never what it says.
+//! A draft model changes the time of an answer, never its tokens.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ fn requests() -> Vec<GenerateRequest> {
     (0..6).map(request).collect()
 }
 
-/// The answers one after the other, then together, and what was counted meanwhile.
+/// The answers one after the other, then together, and the counters.
 fn answers(local: &mut Local) -> (Vec<Vec<Token>>, EngineStats) {
     let mut counted = EngineStats::default();
     let mut answers = Vec::new();
@@ -67,8 +67,8 @@ fn answers(local: &mut Local) -> (Vec<Vec<Token>>, EngineStats) {
     (answers, counted)
 }
 
-/// Models with drafts of their vocabulary: the model itself, which is always right, and one that
-/// knows nothing of it. States have to be cut back where it was wrong, in the model and in the draft.
+/// Models with drafts of their vocabulary: the model itself, which is always right, and an
+/// unrelated one. Wrong guesses roll states back, in the model and in the draft.
 #[test]
 fn a_draft_guesses_and_every_answer_stays_the_same() {
     for (name, drafts) in [

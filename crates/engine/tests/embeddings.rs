@@ -1,4 +1,5 @@
-//! Embeddings: the pooled hidden states, of length one, the same on every split and beside others.
+//! Embeddings: the pooled hidden states, of length one, equal on every split and beside other
+//! requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +91,7 @@ fn has_the_mean_of_what_the_last_of_every_beginning_gives(model: &str) {
     let mut local = start(model, &[1], &[]);
     let whole = text(9, 3);
     let mean = embed(&mut local, vec![request(whole.clone(), Pooling::Mean)]).remove(0);
-    // Hidden states have about the same length after the norm, but not quite: so only nearly.
+    // Hidden states have nearly the same length after the norm, so the comparison is approximate.
     let beginnings = (1..=whole.len()).map(|end| request(whole[..end].to_vec(), Pooling::Last));
     let lasts = embed(&mut local, beginnings.collect());
     let sum: Vec<f32> = (0..mean.len()).map(|at| lasts.iter().map(|last| last[at]).sum()).collect();

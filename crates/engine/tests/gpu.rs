@@ -1,8 +1,8 @@
-//! Models on ggml's devices against the reference of another implementation.
+//! Models on ggml's devices, compared with the reference of another implementation.
 //!
-//! Needs ggml's libraries (`scripts/gpu-libraries.sh`) in the folder that `SINEW_GPU_LIBRARIES`
-//! names; without it nothing is tested here, and each test says so. The device is ggml's own engine
-//! on the CPU, or the one that `SINEW_TEST_DEVICE` names.
+//! Needs ggml's libraries (`scripts/gpu-libraries.sh`) in the folder `SINEW_GPU_LIBRARIES`; without
+//! them each test prints that it is skipped. The device is ggml's own engine on the CPU, or the one
+//! in `SINEW_TEST_DEVICE`.
 
 mod device;
 #[allow(dead_code, reason = "other tests have use for more of it")]
@@ -23,7 +23,7 @@ fn start(name: &str, shares: &[u32], cache_type: CacheType) -> Local<Ggml> {
     start_for(1, name, shares, cache_type)
 }
 
-/// For so many requests at once.
+/// Starts the model for this number of requests at once.
 fn start_for(
     sequences_max: usize,
     name: &str,
@@ -34,7 +34,7 @@ fn start_for(
     device::start(name, Arc::new(file), &options(sequences_max, CONTEXT_TOKENS, shares, cache_type))
 }
 
-/// Which models' errors may be how large.
+/// The limit of a model's errors.
 enum Limit {
     /// A fraction of the spread of the logits.
     OfSpread(f32),
@@ -46,8 +46,8 @@ fn check(name: &str, shares: &[u32], cache: CacheType, limit: &Limit) -> Vec<Str
     compare(name, &mut start(name, shares, cache), limit)
 }
 
-/// Compares a model's logits with the reference, and the greedy tokens up to the first step whose
-/// margin is within the limit. Returns what is wrong.
+/// Compares a model's logits with the reference, and the greedy tokens up to the first step with a
+/// margin within the limit. Returns the failures.
 fn compare(name: &str, local: &mut Local<Ggml>, limit: &Limit) -> Vec<String> {
     let mut wrong = Vec::new();
     let prompts = prompts(name);
@@ -83,12 +83,12 @@ fn compare(name: &str, local: &mut Local<Ggml>, limit: &Limit) -> Vec<String> {
     wrong
 }
 
-/// All that is wrong, of all models: a device is not at hand every day.
+/// Reports the failures of all models at once: devices are not always available.
 fn expect_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Models whose weights are floats and that have no experts.
+/// Models with float weights and without experts.
 const DENSE: &[&str] = &[
     "models/llama-spm",
     "models/llama-untied",
@@ -122,8 +122,8 @@ const DENSE: &[&str] = &[
     "models/muse-glimmer",
 ];
 
-/// Models whose weights are floats and that have experts; but for deepseek-v2-lite, of whose
-/// experts two are so close that half-precision products choose the other one.
+/// Models with float weights and experts, except deepseek-v2-lite: two of its experts are so close
+/// that half-precision products choose the other one.
 const SPARSE: &[&str] = &[
     "models/mixtral",
     "models/qwen2moe",
@@ -148,15 +148,16 @@ const SPARSE: &[&str] = &[
     "models/llama4",
 ];
 
-/// Half-precision weights are multiplied with half-precision activations, and keys and values are
-/// half-precision too: so ten bits, over some layers. Other devices round more often (largest seen:
-/// 1.4 % for Gemma 4, whose attention divides no score, on a Vulkan driver in software).
+/// The limit of half-precision weights, activations, keys and values: ten bits, over some layers.
+/// Other devices round more often (largest seen: 1.4 % for Gemma 4, whose attention divides no
+/// score, on a Vulkan driver in software).
 fn float() -> Limit {
     Limit::OfSpread(if device::name() == "CPU" { 1e-2 } else { 2e-2 })
 }
 
-/// Both round activations to eight bits; what they round to is chance. llama.cpp's error is that of
-/// its CPU engine, and CUDA rounds others (largest seen on an H200: 1.8 times).
+/// The limit when both round activations to eight bits; the rounding differs by chance. llama.cpp's
+/// error is that of its CPU engine, and CUDA rounds differently (largest seen on an H200: 1.8
+/// times).
 fn rounded() -> Limit {
     Limit::OfLlamaCpp(if device::name().starts_with("CUDA") { 2.0 } else { 1.25 })
 }
@@ -178,7 +179,7 @@ fn float_models_agree_with_the_reference() {
 fn experts_that_nearly_tie_are_chosen_as_by_the_reference() {
     check_all(&["models/kimi-k2"], &[1], CacheType::Auto, &float());
     check_all(&["models/kimi-k2"], &[1, 1], CacheType::Auto, &float());
-    // Of the scores of this one two differ by 7e-6: which of them is larger differs by device.
+    // Two scores of this model differ by 7e-6: the larger one depends on the device.
     if device::name() == "CPU" {
         check_all(&["models/deepseek-v2-lite"], &[1], CacheType::Auto, &rounded());
     }
@@ -216,13 +217,13 @@ fn what_devices_do_not_have_is_refused_by_name() {
 
 #[test]
 fn an_exact_cache_and_exact_weights_give_the_references_logits() {
-    // Others may multiply floats in half precision.
+    // Other devices may multiply floats in half precision.
     let exact = Limit::OfSpread(if device::name() == "CPU" { 1e-5 } else { 2e-3 });
     check_all(&["models/llama-untied", "models/qwen3"], &[1], CacheType::F32, &exact);
 }
 
-/// Heads that are no whole blocks of that type are refused everywhere, and elsewhere those that the
-/// device's attention does not have.
+/// Heads that are no multiple of the type's block are refused everywhere, and on some devices those
+/// that their attention does not support.
 #[test]
 fn a_cache_of_eight_bits_is_near_the_reference_or_refused() {
     if libraries().is_none() {
@@ -270,7 +271,7 @@ fn several_ranks_agree_with_the_reference() {
     check_all(&["quant/llama-q256.Q4_K_M"], &[1, 1], CacheType::Auto, &rounded());
 }
 
-/// Of the experts that a row goes to, each rank has some, or none.
+/// Each rank has some of the experts of a row, or none.
 #[test]
 fn ranks_with_some_experts_whole_agree_with_the_reference() {
     if libraries().is_none() {
@@ -284,7 +285,7 @@ fn ranks_with_some_experts_whole_agree_with_the_reference() {
     }
 }
 
-/// Latent attention, windows and experts among them.
+/// Models with latent attention, windows and experts among them.
 const TOGETHER: &[&str] =
     &["models/llama-untied", "models/gemma3", "models/mixtral", "models/deepseek-v3"];
 
@@ -315,7 +316,7 @@ fn requests_that_run_together_agree_with_the_reference_on_one_rank_two_and_three
     let splits: [&[u32]; 3] = [&[1], &[1, 1], &[1, 3, 2]];
     for (name, shares) in TOGETHER.iter().flat_map(|name| splits.map(|shares| (name, shares))) {
         let prompts = prompts(name);
-        // Each prompt several times, so that some wait, and some begin while others go on.
+        // Each prompt several times, so that some wait, and some start while others continue.
         let exact = |at: usize| prompts[1 + at % 2].hf.as_ref().expect("a reference");
         let request = |at: usize| GenerateRequest {
             prompt: prompts[1 + at % 2].ids.clone(),

@@ -1,9 +1,9 @@
-//! Shapes for which GPUs have kernels of their own, or none: heads of 128, rotated by neighbours and
-//! by halves, latent attention of 512 and 64, sinks with heads of 64, each with queries that cannot
-//! be dealt evenly over the heads of the cache. Small models with random weights, made here; the
-//! reference is Sinew's engine on the CPU, which other fixtures hold to other implementations.
+//! Shapes with special GPU kernels, or none: heads of 128, rotated by neighbours and by halves,
+//! latent attention of 512 and 64, sinks with heads of 64, each with queries that do not divide
+//! evenly over the heads of the cache. Small models with random weights, generated here; the
+//! reference is Sinew's engine on the CPU, which other fixtures compare with other implementations.
 //!
-//! As with `gpu.rs`, nothing is tested without ggml's libraries.
+//! As in `gpu.rs`, the tests need ggml's libraries.
 
 mod device;
 
@@ -23,8 +23,8 @@ const LAYERS: u64 = 2;
 const HIDDEN: u64 = 192;
 const EXPERTS: u64 = 6;
 
-/// Six heads; where they share keys and values, three by three. Over three ranks that is one group
-/// cut in two, over two of 2 : 1 one and a third.
+/// Six heads; three each share keys and values. Over three ranks one group is cut in two, over two
+/// ranks of 2 : 1 one and a third.
 const HEADS: u64 = 6;
 const KV_HEADS: u64 = 2;
 const SPLITS: [&[u32]; 4] = [&[1], &[1, 1], &[2, 1], &[1, 3, 2]];
@@ -51,7 +51,7 @@ impl Source for Memory {
 /// Names and dimensions.
 type Tensors = Vec<(&'static str, Vec<u64>)>;
 
-/// A model of `arch`, with these sizes, floats and tensors of each layer beside those that all have.
+/// A model of `arch` with these sizes, floats and additional tensors of each layer.
 fn model(
     arch: &str,
     sizes: &[(&str, u64)],
@@ -89,7 +89,7 @@ fn model(
     let mut random = fastrand::Rng::with_seed(22);
     let mut bytes = Vec::new();
     let fill = |name: &str, ty: TensorType, len: u64, out: &mut Vec<u8>| {
-        // Uniform, of variance one over about the number of inputs; norms are around one.
+        // Uniform, with a variance of about one over the number of inputs; norms are around one.
         let (mean, reach) = match name {
             name if name.contains("norm") => (1.0, 0.5),
             name if name.contains("token_embd") || name.ends_with("bias") => (0.0, 0.3),
@@ -108,7 +108,7 @@ fn model(
     Arc::new(Memory { bytes, directory })
 }
 
-/// Half precision, cut off; not for numbers below 2^-14, which become zero, nor for large ones.
+/// Half precision by truncation; numbers below 2^-14 become zero, and large ones are not supported.
 fn half(number: f32) -> u16 {
     let bits = number.to_bits();
     let exponent = (bits >> 23 & 0xff) as i32 - 127;
@@ -157,7 +157,7 @@ fn heads_of_128() -> Arc<dyn Source> {
     model("llama", &sizes, &[], |_| [grouped(128), dense()].concat())
 }
 
-/// Rotated by halves, as all but Llama's relatives are: CUDA has another kernel for these.
+/// Rotated by halves, as in all models but Llama's relatives: CUDA has another kernel for these.
 fn heads_rotated_by_halves() -> Arc<dyn Source> {
     let sizes = [
         ("attention.head_count_kv", KV_HEADS),
@@ -170,7 +170,7 @@ fn heads_rotated_by_halves() -> Arc<dyn Source> {
     })
 }
 
-/// As DeepSeek-V3 has it: 512 numbers that keys and values are made of, and 64 that are rotated.
+/// DeepSeek-V3's sizes: 512 elements for keys and values, and 64 rotated ones.
 fn latent_of_512_and_64() -> Arc<dyn Source> {
     let sizes = [
         ("attention.head_count_kv", 1),
@@ -239,11 +239,11 @@ fn prompt(seed: u64, len: usize) -> Vec<Token> {
     (0..len).map(|_| random.u32(..VOCAB as u32)).collect()
 }
 
-/// A device that takes longer for 380 tokens is one in software: its steps take a second, and
-/// prompts have few rows of each beside answers.
+/// A device that takes longer for 380 tokens is emulated in software: its steps take a second, so
+/// prompts get few rows beside answers.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// What may be off by half-precision activations and cache, of the spread of the logits.
+/// The most error of half-precision activations and cache, relative to the spread of the logits.
 const MOST: f32 = 1e-2;
 
 fn check(name: &str, source: &Arc<dyn Source>) {
@@ -270,8 +270,8 @@ fn check(name: &str, source: &Arc<dyn Source>) {
     }
 }
 
-/// Prompts that take several steps, beside answers that go on meanwhile: each token must be the best
-/// by the exact logits, or as good as that.
+/// Prompts of several steps beside concurrent answers: each token must be the best by the exact
+/// logits, or as good as that.
 fn check_together(name: &str, local: &mut Local<Ggml>, exact: &mut Local, lens: [usize; 5]) {
     let prompts: Vec<_> = lens.map(|len| prompt(100 + len as u64, len)).into();
     let requests = prompts.iter().map(|prompt| GenerateRequest {

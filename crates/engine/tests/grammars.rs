@@ -1,5 +1,5 @@
-//! A running model under constraint: whatever it prefers, its answer is what the grammar says, alone
-//! and among others, on one rank and on several.
+//! A running model under constraint: whatever it prefers, its answer fits the grammar, as the only
+//! request and among others, on one rank and on several.
 
 use std::sync::Arc;
 use std::time::Duration;

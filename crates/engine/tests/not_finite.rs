@@ -1,5 +1,5 @@
-//! A weight that is infinite or not a number, anywhere in a model: the answer ends in an error that
-//! says so, on one rank and on two.
+//! An infinite or NaN weight, anywhere in a model: the answer ends in an error that reports it, on
+//! one rank and on two.
 
 #[allow(dead_code, reason = "other tests have use for more of it")]
 mod fixtures;
@@ -56,7 +56,7 @@ const MODELS: &[&str] = &[
 const BAD: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
 const CACHES: [CacheType; 4] = [CacheType::I16, CacheType::F16, CacheType::Q8_0, CacheType::F32];
 
-/// A fixture in memory, with one tensor that is damaged.
+/// A fixture in memory with one damaged tensor.
 struct Damaged {
     bytes: Vec<u8>,
     directory: Arc<Directory>,
@@ -76,7 +76,7 @@ impl Source for Damaged {
     }
 }
 
-/// Which rows of a tensor have a bad number: one, which `usize` chooses, or every one.
+/// The damaged rows of a tensor: one, chosen by `usize`, or all.
 #[derive(Debug, Clone, Copy)]
 enum Rows {
     One(usize),
@@ -90,10 +90,10 @@ impl Damaged {
         Self { bytes, directory: Arc::new(directory) }
     }
 
-    /// The same with a bad number in one column of some rows. `None`: the tensor has no place for
+    /// The same with a bad number in one column of some rows. `None`: the tensor cannot contain
     /// one.
     fn of(name: &str, tensor: &TensorInfo, bad: f32, rows: Rows) -> Option<Self> {
-        // Every scale of the latter is a finite number.
+        // Every scale of an MXFP4 block is finite.
         if [TensorType::I32, TensorType::MXFP4].contains(&tensor.ty) {
             return None;
         }
@@ -113,7 +113,7 @@ impl Damaged {
     }
 }
 
-/// Writes a bad number, or the scale of a block.
+/// Writes a bad number, or a bad scale of a block.
 fn put(ty: TensorType, block: &mut [u8], bad: f32) {
     let half = match bad {
         bad if bad.is_nan() => 0x7e00_u16,
@@ -182,7 +182,7 @@ fn a_bad_weight_in_any_tensor_ends_the_answer_by_name() {
         for tensor in kinds(&healthy) {
             turn += 1;
             let bad = BAD[turn % 3];
-            // A token's embedding is a row, and an answer visits some experts alone.
+            // A token's embedding is one row, and an answer uses only some experts.
             let is_chosen = ["embd", "exps", "ngram"].iter().any(|part| tensor.name.contains(part));
             let rows = if is_chosen || turn % 5 == 0 { Rows::All } else { Rows::One(7 * turn) };
             let Some(model) = Damaged::of(name, &tensor, bad, rows) else { continue };
@@ -190,7 +190,7 @@ fn a_bad_weight_in_any_tensor_ends_the_answer_by_name() {
             let wire = if turn % 4 == 1 { WireType::Q8 } else { WireType::F32 };
             let what = format!("{name}, {bad} in {} on {ranks} ranks, {cache:?}", tensor.name);
             match try_start(model, ranks, cache, wire) {
-                // Factors of rotation are looked at while a model is loaded.
+                // Rotation factors are checked while a model is loaded.
                 Err(EngineError::Model(error)) if tensor.name.starts_with("rope") => {
                     assert!(error.to_string().contains("rotation"), "{what}: {error}");
                 }
@@ -203,7 +203,7 @@ fn a_bad_weight_in_any_tensor_ends_the_answer_by_name() {
     }
 }
 
-/// What clients may ask for: likeliest tokens, all logits, adjusted ones, embeddings.
+/// Everything that clients may request: likeliest tokens, all logits, adjusted ones, embeddings.
 #[test]
 fn no_request_is_answered_by_a_model_whose_last_norm_is_no_number() {
     let name = "quant/llama-q256-l1.Q8_0";
@@ -234,12 +234,12 @@ fn no_request_is_answered_by_a_model_whose_last_norm_is_no_number() {
     }
 }
 
-/// A model with one token whose embedding is bad. Requests without it are answered as ever, also in
-/// the pages that one with it has left.
+/// A model with a bad embedding of one token. Requests without it get normal answers, also in pages
+/// freed by a request with it.
 #[test]
 fn who_does_not_meet_the_bad_token_is_answered_as_ever() {
     let name = "models/llama3-tied";
-    // The output head has the same bad row, so no token can be drawn: only embeddings.
+    // The output head has the same bad row, so no token can be drawn: only embeddings work.
     let good = |seed: u32| GenerateRequest {
         prompt: (0..90).map(|at| 5 + (at * 7 + seed) % 100).collect(),
         max_tokens: 1,

@@ -1,7 +1,8 @@
-//! The engine against the reference of another implementation, and split against whole.
+//! Compares the engine with the reference of another implementation, and a split model with a whole
+//! one.
 //!
-//! The fixtures hold tiny models with the logits and greedy continuations that `transformers`
-//! computed for them in f32 (see `fixtures/README.md`).
+//! The fixtures contain tiny models with the f32 logits and greedy continuations of `transformers`
+//! (see `fixtures/README.md`).
 
 #[path = "../../model/tests/recording/device.rs"]
 mod device;
@@ -37,7 +38,7 @@ const RECURRENT_MODELS: [&str; 6] = [
     "models/qwen4exp",
 ];
 
-/// `stages`: ranks of each, which get equal runs of layers.
+/// `stages`: ranks of each; each gets an equal run of layers.
 fn start_staged(
     name: &str,
     shares: &[u32],
@@ -140,13 +141,13 @@ fn float_models_agree_with_the_reference() {
 
 #[test]
 fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
-    // llama.cpp quantises activations as well; the bound is its own error and a quarter, since what
-    // activations round to is chance.
+    // llama.cpp quantises activations too; the limit is 1.25 times its own error, since the
+    // rounding of activations is chance.
     const FACTOR: f32 = 1.25;
     for &name in QUANTISED_MODELS {
         let mut local = start(name, &[1], Transport::Auto, 1);
         let prompts = prompts(name);
-        // Of models whose weights were never more exact, transformers has these very numbers.
+        // For models with no exacter weights than these, transformers has the same numbers.
         let exact =
             |prompt: &Prompt| prompt.llama_cpp_dequant_f32.as_ref().or(prompt.hf.as_ref()).cloned();
         let limit = FACTOR * llama_cpp_error(&prompts, exact);
@@ -221,7 +222,7 @@ fn every_split_gives_the_bits_of_one_node() {
     }
 }
 
-/// More ranks than share one product, and more with a part of the output head than that.
+/// More ranks than can share one product, and more than can share the output head.
 #[test]
 fn eighteen_ranks_give_the_bits_of_one() {
     let name = "models/llama3-tied";
@@ -291,7 +292,7 @@ fn whole_experts_agree_with_columns_and_give_the_same_bits_on_every_split() {
     }
 }
 
-/// Requests of other lengths and samplings, more than run at once.
+/// Requests of various lengths and samplings, more than run at once.
 fn requests(prompts: &[Prompt]) -> Vec<GenerateRequest> {
     let request = |at: usize| GenerateRequest {
         prompt: prompts[at % 3].ids.iter().map(|id| (id + at as u32 / 3) % 256).collect(),
@@ -425,7 +426,7 @@ fn a_quantised_cache_is_near_an_exact_one_and_gives_the_same_bits_on_every_split
     }
 }
 
-/// Near the exact logits, and on one split the same bits whatever carries them and however fast.
+/// Near the exact logits, and the same bits on one split, whatever the transport and its speed.
 #[test]
 fn quantised_sums_are_near_exact_ones_and_repeat_to_the_bit() {
     let splits: &[(&[u32], &[usize])] = &[(&[1, 1], &[]), (&[3, 2, 1], &[]), (&[1, 2, 1], &[2, 1])];

@@ -1,5 +1,6 @@
-//! Requests that share pages of the cache, take them from each other, and have their next tokens
-//! guessed, get the answers they get alone: on every kind of split, with every kind of attention.
+//! Requests that share pages of the cache, preempt each other, and have their next tokens
+//! speculated get the same answers as single ones: on every kind of split, with every kind of
+//! attention.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use protocol::{
 
 const CONTEXT_TOKENS: usize = 448;
 
-/// Windows, sinks, latent attention, experts; layers that carry a state, of each kind.
+/// Windows, sinks, latent attention, experts; and each kind of layer with a state.
 const MODELS: [&str; 19] = [
     "llama3-tied",
     "gemma3",
@@ -34,7 +35,7 @@ const MODELS: [&str; 19] = [
     "glm5-next",
     "qwen4exp",
 ];
-/// Models in which some layers carry a state or see a window, and do not keep all positions.
+/// Models in which some layers carry a state or have a window, and do not keep all positions.
 const FORGETFUL: [&str; 13] = [
     "gemma3",
     "gpt-oss",
@@ -50,7 +51,7 @@ const FORGETFUL: [&str; 13] = [
     "glm5-next",
     "qwen4exp",
 ];
-/// In so small a cache that layers with a window would not keep less, they keep all of it.
+/// In a smaller cache, windows would save nothing, and layers keep everything.
 const ROOM_FOR_WINDOWS: usize = 12 * CONTEXT_TOKENS;
 
 /// Shares of the ranks, and the ranks of each stage: tensor, pipeline, hybrid.
@@ -61,13 +62,13 @@ fn path(name: &str) -> String {
     format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where a pipeline may cut the model: before which layers, and both ends.
+/// The layers before which a pipeline may cut the model, and both ends.
 fn borders(name: &str) -> Vec<usize> {
     let file = File::open(path(name)).expect("the fixture is in the repository");
     layout::Outline::read(file.directory()).expect("the model is supported").config.borders()
 }
 
-/// The most stages that it can be cut into.
+/// The most stages of the model.
 fn pieces(name: &str) -> usize {
     borders(name).len() - 1
 }
@@ -100,7 +101,7 @@ fn start(
     Local::start(Arc::new(file), &options).expect("the model is supported")
 }
 
-/// Prompts that begin alike in three ways, of 30 to 330 tokens.
+/// Prompts with three common beginnings, of 30 to 330 tokens.
 fn requests() -> Vec<GenerateRequest> {
     let request = |at: usize| {
         let beginning = (0..30 * (1 + at)).map(|p| ((p * (3 + at % 3) + 11) % 250) as Token);
@@ -197,9 +198,9 @@ fn an_answer_goes_on_elsewhere_as_it_would_have_gone_on() {
     }
 }
 
-/// Where layers do not keep all positions, the next turn of a conversation goes on behind the last
-/// page of the answer, the same prompt behind its own last page, and another one where it leaves
-/// the first.
+/// If layers do not keep all positions, the next turn of a conversation continues after the last
+/// page of the answer, the same prompt after its own last page, and another one where it diverges
+/// from the first.
 #[test]
 fn what_layers_kept_is_gone_on_with_where_the_texts_are_alike() {
     let tokens = |count: usize, seed: usize| -> Vec<Token> {
@@ -215,8 +216,8 @@ fn what_layers_kept_is_gone_on_with_where_the_texts_are_alike() {
         let first = tokens(150, 1);
         let answer = one.serve(vec![request(&first)]).unwrap().remove(0);
         let next = [&first[..], &answer, &tokens(20, 2)].concat();
-        // Two that leave the first prompt behind its 64th token: the second one finds a checkpoint
-        // that the first one left there.
+        // Two that diverge from the first prompt after its 64th token: the second one finds a
+        // checkpoint that the first one saved there.
         let others = [3, 4].map(|seed| [&first[..70], &tokens(60, seed)].concat());
         let turns = [first.clone(), next, first.clone(), others[0].clone(), others[1].clone()];
         let expected = turns.iter().map(|turn| one.serve(vec![request(turn)]).unwrap().remove(0));
@@ -226,8 +227,8 @@ fn what_layers_kept_is_gone_on_with_where_the_texts_are_alike() {
                 let mut other = start(name, split, 1, ROOM_FOR_WINDOWS, speculation);
                 let found = other.serve(turns.iter().map(|turn| request(turn)).collect()).unwrap();
                 assert_eq!(found, expected, "{name} over {split:?}");
-                // 192 of 150 + 80 + 20, 128 of 150, none and 64 of 130. What makes entries of 128
-                // positions is a window of as many, so the first page is still there.
+                // 192 of 150 + 80 + 20, 128 of 150, none and 64 of 130. The inputs of entries of
+                // 128 positions form a window of that size, so the first page is still there.
                 let first = if name == "deepseek4" { 64 } else { 0 };
                 let hits = other.stats().prefix_hit_tokens;
                 assert_eq!(hits, 192 + 128 + first + 64, "{name} over {split:?}");

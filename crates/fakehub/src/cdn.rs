@@ -1,4 +1,4 @@
-//! The CDN: bytes by range from signed addresses, and all that goes wrong with them.
+//! The CDN: bytes by range from signed addresses, with all its faults.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::http::{Answer, Request, decode};
 use crate::routes::{overload, seen};
 use crate::state::{Inner, Place, State};
 
-/// Where a file is for a while.
+/// The signed address of a file.
 pub(crate) fn address(cdn: SocketAddr, repo: &str, file: &str, signature: u32) -> String {
     let file = file.replace('%', "%25").replace('?', "%3F").replace('#', "%23");
     let file = file.replace(' ', "%20");
@@ -63,7 +63,7 @@ fn content(inner: &Inner, request: &Request) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The range that was asked for, or what a fault makes of it.
+/// The requested range, modified by the active faults.
 fn send(inner: &Inner, request: &Request, bytes: &[u8]) -> Answer {
     const KIND: &str = "application/octet-stream";
     let total = bytes.len();

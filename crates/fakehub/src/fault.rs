@@ -1,24 +1,23 @@
-/// Something that went wrong with a real hub, mirror or CDN. Faults with a number of `times` end
-/// by themselves.
+/// A fault seen on a real hub, mirror or CDN. Faults with a number of `times` end by themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The CDN's connection ends after so many bytes of a body.
+    /// The CDN's connection ends after `after` bytes of a body.
     Cut { after: usize, times: u32 },
-    /// The CDN sends the whole file whatever range was asked for.
+    /// The CDN sends the whole file whatever the requested range.
     IgnoresRange,
     /// It answers a range with 200 and a `Content-Range`, as ModelScope does.
     OkWithRange,
-    /// It sends a range that begins elsewhere.
+    /// It sends a range with another start.
     WrongStart,
-    /// `Content-Length` is that much off the truth, also to the negative.
+    /// `Content-Length` is off by this much; may be negative.
     Length { off: i64 },
     /// No `Content-Length` at all; the end of the connection ends the body.
     NoLength,
-    /// The length is right and one byte, at this place of the file, is not.
+    /// The length is right and the byte at this offset is wrong.
     WrongByte { at: usize },
-    /// Another file is there from the CDN's `after`th request on, of the same length.
+    /// From the CDN's `after`th request on, it sends another file of the same length.
     Changes { after: u32 },
-    /// Signed addresses are good for so many requests, then 403.
+    /// Signed addresses are valid for `after` requests, then 403.
     Expires { after: u32 },
     /// 416 for every range that does not begin at 0.
     NoSuchRange,
@@ -30,23 +29,23 @@ pub enum Fault {
     TooMany { wait: Wait, times: u32 },
     /// The hub, or the CDN, answers 503.
     Unavailable { times: u32 },
-    /// The CDN falls silent after so many bytes of a body, with the connection open.
+    /// The CDN falls silent after `after` bytes of a body, with the connection open.
     Silent { after: usize, times: u32 },
     /// The CDN sends a few bytes at a time.
     Drips { bytes: usize, pause_ms: u64 },
     /// A web page with status 200 instead of a file.
     PageForFile,
-    /// A web page with status 200 instead of what the API answers.
+    /// A web page with status 200 instead of the API's answer.
     PageForApi,
     /// The CDN answers 400 to a request without `Range`.
     NeedsRange,
-    /// The hub, or something on the way to it, answers 403 and does not speak of terms.
+    /// The hub, or something in between, answers 403 without mentioning terms.
     Refuses,
-    /// The tree tells another SHA-256 than the file's.
+    /// The tree contains another SHA-256 than the file's.
     WrongDigest,
 }
 
-/// How a 429 says how long to wait.
+/// How a 429 announces its waiting time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wait {
     /// `RateLimit: "resolvers";r=0;t=SECONDS`

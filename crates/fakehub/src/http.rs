@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as a hub needs, by hand, so that it can be done wrong on purpose.
+//! The part of HTTP/1.1 that a hub needs, written by hand, so that it can fail on purpose.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::state::State;
 
-/// Bytes written at once, and looked at for cuts.
+/// Bytes written at once, and checked for cuts.
 const PIECE_BYTES: usize = 16 << 10;
 /// Longer than any client's patience in a test.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -30,21 +30,21 @@ impl Request {
         Some(self.header("authorization")?.strip_prefix("Bearer ")?.to_owned())
     }
 
-    /// First and last byte of a range, the last one only if it is given.
+    /// First and last byte of a range; the last one may be absent.
     pub fn range(&self) -> Option<(usize, Option<usize>)> {
         let (start, end) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some((start.parse().ok()?, end.parse().ok()))
     }
 }
 
-/// An answer, and how its sending goes wrong.
+/// An answer, and its transmission faults.
 pub(crate) struct Answer {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// Whether the body is a file's, whose bytes are counted.
+    /// Whether the body is a file's; its bytes are counted then.
     pub is_file: bool,
-    /// What `Content-Length` says; absent for none.
+    /// The value of `Content-Length`; `None` omits it.
     pub length: Option<i64>,
     pub cut_after: Option<usize>,
     pub silent_after: Option<usize>,
@@ -82,7 +82,7 @@ impl Answer {
     }
 }
 
-/// Answers on a free port of loopback until the state says that it is over.
+/// Answers on a free port of loopback until the state ends.
 pub(crate) fn serve(state: Arc<State>, answer: fn(&State, &Request) -> Answer) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("it listens");
@@ -92,7 +92,7 @@ pub(crate) fn serve(state: Arc<State>, answer: fn(&State, &Request) -> Answer) -
                 return;
             }
             let state = state.clone();
-            // A client that goes away in mid-answer is no concern of the hub's.
+            // A client that hangs up in mid-answer is ignored.
             std::thread::spawn(move || drop(converse(&state, stream, answer)));
         }
     });
@@ -133,7 +133,7 @@ fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Request>> {
     Ok(Some(Request { method, path, headers }))
 }
 
-/// Returns whether the connection can be used again.
+/// Returns whether the connection can be reused.
 fn write_answer(
     state: &State,
     mut stream: &TcpStream,
@@ -186,7 +186,7 @@ fn fall_silent(state: &State) {
     }
 }
 
-/// What stands for percent signs with two digits.
+/// Decodes percent signs with two digits.
 pub(crate) fn decode(path: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = path.as_bytes();

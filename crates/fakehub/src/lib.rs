@@ -1,10 +1,10 @@
-//! A model hub and its CDN on loopback, for tests: what the real hub answers, and on demand what
-//! went wrong with real ones.
+//! A model hub and its CDN on loopback, for tests: the real hub's answers, and on demand the faults
+//! of real ones.
 //!
-//! Two servers, so that what must stay with the hub (a token) is seen if it reaches the CDN. Files
-//! are told by the tree, resolved with a redirect that carries their SHA-256, and sent by range
-//! from signed addresses. [`Fault`] is what goes wrong; everything that was asked is kept, and the
-//! bytes of files that left the CDN are counted.
+//! Two servers, so that a token that leaks from the hub to the CDN is seen. The tree lists files,
+//! `resolve` redirects with their SHA-256, and the CDN sends ranges from signed addresses.
+//! [`Fault`] selects a fault; all requests are recorded, and the bytes of files that left the CDN
+//! are counted.
 //!
 //! ```no_run
 //! let hub = fakehub::FakeHub::start();
@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 
 use state::State;
 
-/// A running hub with its CDN. Both end with the process; what is open is cut when this is dropped.
+/// A running hub with its CDN. Both end with the process; open connections are cut on drop.
 pub struct FakeHub {
     hub: SocketAddr,
     state: Arc<State>,
@@ -46,53 +46,53 @@ impl FakeHub {
         Self { hub, state }
     }
 
-    /// The address to give as `HF_ENDPOINT`.
+    /// The value for `HF_ENDPOINT`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.hub)
     }
 
-    /// Puts a file into a repository, replacing what is there under a new commit. Files of 1 KiB
-    /// and more are large ones, with a redirect and a SHA-256.
+    /// Puts a file into a repository, in place of any old one, under a new commit. Files from 1 KiB
+    /// are large ones, with a redirect and a SHA-256.
     pub fn add(&self, repo: &str, path: &str, bytes: impl Into<Vec<u8>>) {
         self.state.lock().add(repo, path, bytes.into());
     }
 
-    /// Who may fetch a repository's files.
+    /// Sets the access rule of a repository's files.
     pub fn gate(&self, repo: &str, gate: Gate) {
         self.state.lock().repo(repo).gate = gate;
     }
 
-    /// Another name of what a repository has now.
+    /// Adds a tag for a repository's present commit.
     pub fn tag(&self, repo: &str, name: &str) {
         self.state.lock().repo(repo).tags.push(name.to_owned());
     }
 
-    /// The name that a repository had before; requests for it are sent on.
+    /// Renames a repository; requests for the old name are redirected.
     pub fn renamed(&self, old: &str, new: &str) {
         self.state.lock().renamed.insert(old.to_owned(), new.to_owned());
     }
 
-    /// What goes wrong from now on, beside what does already.
+    /// Activates a fault, in addition to the active ones.
     pub fn fail(&self, fault: Fault) {
         self.state.lock().faults.push(fault);
     }
 
-    /// Nothing goes wrong any more.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.state.lock().faults.clear();
     }
 
-    /// Everything that was asked, in order.
+    /// All requests, in order.
     pub fn seen(&self) -> Vec<Seen> {
         self.state.lock().seen.clone()
     }
 
-    /// Bytes of files that were sent.
+    /// Sent bytes of files.
     pub fn bytes_sent(&self) -> u64 {
         self.state.bytes_sent.load(Ordering::SeqCst)
     }
 
-    /// Whether a request to the CDN, or to another port than the hub's, had a token with it.
+    /// Whether a request to the CDN, or to another port than the hub's, carried a token.
     pub fn token_leaked(&self) -> bool {
         self.seen().iter().any(|seen| seen.place == Place::Cdn && seen.token.is_some())
     }
@@ -104,7 +104,7 @@ impl Drop for FakeHub {
     }
 }
 
-/// The SHA-256 of some bytes, as the hub writes it.
+/// The SHA-256 of bytes, in the hub's format.
 pub fn sha256(bytes: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     data_encoding::HEXLOWER.encode(digest.as_ref())

@@ -1,5 +1,5 @@
-//! A fake hub to try things with: `fakehub [--slow] ORG/REPO FILE...` serves the files in one
-//! repository until it is ended, and prints the address to give as `HF_ENDPOINT`. A slow one sends
+//! A fake hub for experiments: `fakehub [--slow] ORG/REPO FILE...` serves the files in one
+//! repository until it is ended, and prints the address for `HF_ENDPOINT`. With `--slow` it sends
 //! some 300 KiB a second over each connection.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The hub: repositories' lists, and where their files are.
+//! The hub: repositories' lists, and redirects to their files.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::http::{Answer, Request, decode};
 use crate::state::{Gate, Inner, LARGE_BYTES, Place, Repo, Seen, State};
 use crate::{cdn, sha256};
 
-/// Entries of a tree in one answer; the rest is behind `Link`.
+/// Entries of a tree in one answer; `Link` leads to the rest.
 const PAGE_ENTRIES: usize = 3;
 
 pub(crate) fn answer(state: &State, request: &Request) -> Answer {
@@ -112,7 +112,7 @@ fn tree(repo: &Repo, path: &str, query: &str, lies: bool) -> Answer {
     if start + PAGE_ENTRIES >= repo.files.len() {
         return answer;
     }
-    // The real one names its own public host here, whatever name it was reached by.
+    // The real hub puts its own public host here, whatever the request's host.
     let next = format!("{path}?recursive=true&cursor={}", start + PAGE_ENTRIES);
     answer.with("link", format!("<{next}>; rel=\"next\""))
 }
@@ -195,7 +195,7 @@ fn refuse(repo: &Repo, request: &Request, name: &str) -> Option<Answer> {
     }
 }
 
-/// Who has no token cannot tell what is missing from what is private.
+/// Without a token, a missing repository looks like a private one.
 fn missing(request: &Request, code: &str, message: &str) -> Answer {
     let hides = code == "RepoNotFound" && request.token().is_none();
     let (status, message) =

@@ -1,4 +1,4 @@
-//! What the hub holds, and what it was asked.
+//! The hub's content, and the recorded requests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,18 +11,18 @@ use crate::sha256;
 /// A file of this size and more is kept outside of git, and sent by the CDN.
 pub(crate) const LARGE_BYTES: usize = 1 << 10;
 
-/// Who may fetch a repository's files. Its list is everybody's, but for a private one.
+/// The access rule of a repository's files. The list is public, except for a private repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Gate {
     #[default]
     Open,
-    /// Whoever has this token; others get 401, and with another token 403.
+    /// Clients with this token; without a token 401, with another token 403.
     Token(String),
-    /// It is told to nobody without this token that it exists.
+    /// The repository is hidden from clients without this token.
     Private(String),
 }
 
-/// Which server was asked.
+/// The server of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Hub,
@@ -33,10 +33,10 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub place: Place,
-    /// With its query.
+    /// The path with its query.
     pub path: String,
     pub range: Option<String>,
-    /// What came as `Authorization: Bearer`.
+    /// The token in `Authorization: Bearer`.
     pub token: Option<String>,
 }
 
@@ -54,9 +54,9 @@ pub(crate) struct Inner {
     pub renamed: BTreeMap<String, String>,
     pub faults: Vec<Fault>,
     pub seen: Vec<Seen>,
-    /// How often each signed address was used.
+    /// The number of uses of each signed address.
     pub uses: BTreeMap<String, u32>,
-    /// Signatures given out so far.
+    /// The number of signatures issued.
     pub signed: u32,
     pub cdn_requests: u32,
 }
@@ -65,7 +65,7 @@ pub(crate) struct Inner {
 pub(crate) struct Repo {
     pub gate: Gate,
     pub files: BTreeMap<String, Arc<Vec<u8>>>,
-    /// Names of the commit that `main` is at.
+    /// Tags of the commit of `main`.
     pub tags: Vec<String>,
     changes: u32,
 }
@@ -91,7 +91,7 @@ impl Inner {
         repo.files.insert(path.to_owned(), Arc::new(bytes));
     }
 
-    /// Uses up one of a fault's times, if there is such a fault.
+    /// Uses up one of a fault's times, if it is active.
     pub fn strike(&mut self, is_it: impl Fn(&Fault) -> bool) -> Option<Fault> {
         let at = self.faults.iter().position(is_it)?;
         let fault = self.faults[at].clone();
@@ -115,7 +115,7 @@ impl Inner {
 }
 
 impl Repo {
-    /// The commit that `main` is at: 40 hexadecimal digits that differ with every change.
+    /// The commit of `main`: 40 hexadecimal digits that differ with every change.
     pub fn commit(&self) -> String {
         sha256(&self.changes.to_le_bytes())[..40].to_owned()
     }

@@ -1,15 +1,15 @@
-//! Calls that no exception of C++ comes out of.
+//! Calls that let no C++ exception escape.
 //!
 //! ggml's Vulkan throws one when its device is lost or has no memory left. Rust cannot catch it,
-//! and would run destructors that need the device. Here the search for who catches it ends at a
-//! frame of which the unwinder knows nothing, and then C++ ends the process where it was thrown:
-//! with its text on stderr, of which whoever started this process tells.
+//! and would run destructors that need the device. Here the search for a handler ends at a frame
+//! unknown to the unwinder, and then C++ ends the process at the throw: with the exception's text
+//! on stderr, which the parent process reports.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::ffi::{self, Api};
 
-/// What goes through a register that is meant for integers.
+/// A value that fits an integer register.
 trait Word {
     fn out(self) -> usize;
     fn back(word: usize) -> Self;
@@ -50,7 +50,7 @@ impl Word for c_int {
         self as usize
     }
 
-    /// The upper half of a register that has a `c_int` means nothing.
+    /// The upper half of a register with a `c_int` is undefined.
     fn back(word: usize) -> Self {
         word as c_int
     }
@@ -70,14 +70,14 @@ macro_rules! barred {
         impl Api {
             $(
                 /// # Safety
-                /// As for the function of that name in ggml's headers.
+                /// As for the function with that name in ggml's headers.
                 pub unsafe fn $name(&self, $($argument: $ty),*) -> $result {
                     let function: unsafe extern "C-unwind" fn($($ty),*) -> $result = self.$function;
                     let mut words = [0; ARGUMENTS_MAX];
                     for (word, argument) in words.iter_mut().zip([$($argument.out()),*]) {
                         *word = argument;
                     }
-                    // SAFETY: the caller's promise; it takes and returns words alone.
+                    // SAFETY: the caller's promise; it takes and returns only words.
                     <$result>::back(unsafe { call(function as *const (), words) })
                 }
             )*
@@ -100,10 +100,10 @@ barred! {
 
 const ARGUMENTS_MAX: usize = 5;
 
-/// Calls a C function; arguments that it has no use for do no harm.
+/// Calls a C function; superfluous arguments do no harm.
 ///
 /// # Safety
-/// As for `function` itself, which must take and return integers and pointers alone.
+/// As for `function` itself, which must take and return only integers and pointers.
 #[cfg(all(unix, any(target_arch = "x86_64", target_arch = "aarch64")))]
 unsafe fn call(function: *const (), words: [usize; ARGUMENTS_MAX]) -> usize {
     let [a, b, c, d, e] = words;
@@ -171,14 +171,14 @@ mod tests {
         assert_eq!(result, 12345);
     }
 
-    /// The child throws as C++'s own library does for others.
+    /// The child throws like C++'s own library.
     #[cfg(target_os = "linux")]
     #[test]
     fn an_exception_ends_the_process_with_its_text_and_unwinds_nothing() {
         use std::os::unix::process::ExitStatusExt;
 
         const CHILD: &str = "SINEW_TEST_THROWS";
-        // SAFETY: that library has no initialisers that could do harm.
+        // SAFETY: that library has no harmful initialisers.
         let Ok(library) = (unsafe { libloading::Library::new("libstdc++.so.6") }) else {
             eprintln!("there is no libstdc++ here: nothing is tested");
             return;

@@ -1,4 +1,4 @@
-//! Numbers on their way between the host and a device.
+//! Transfers of numbers between the host and a device.
 
 use std::ffi::c_void;
 use std::ops::Deref;
@@ -9,8 +9,8 @@ use crate::device::{Device, Stream};
 use crate::ffi::{self, Api};
 use crate::memory::{Array, Type};
 
-/// Numbers in the host's memory, of a kind that a device reads and writes by itself if it has such:
-/// then nothing is copied on the way.
+/// Numbers in the host's memory, of a kind that the device accesses directly if it has such memory:
+/// then they are not copied on the way.
 pub struct HostNumbers(Arc<Kept>);
 
 enum Kept {
@@ -25,29 +25,29 @@ struct Pinned {
     len: usize,
 }
 
-// SAFETY: the memory belongs to no thread, and is only changed by who has it alone.
+// SAFETY: the memory belongs to no thread, and only its exclusive owner changes it.
 unsafe impl Send for Pinned {}
 // SAFETY: as above.
 unsafe impl Sync for Pinned {}
 
 impl HostNumbers {
-    /// Whether [`Self::numbers_mut`] gives them now.
+    /// Whether [`Self::numbers_mut`] is possible now.
     pub fn is_free(&mut self) -> bool {
         Arc::get_mut(&mut self.0).is_some()
     }
 
-    /// So many zeros.
+    /// `len` zeros.
     pub fn new(stream: &Stream, len: usize) -> Self {
         let pinned = Pinned::new(stream.device(), len).map(Kept::OfDriver);
         Self(Arc::new(pinned.unwrap_or_else(|| Kept::Own(vec![0.0; len].into()))))
     }
 
     /// # Panics
-    /// They are on their way to a device: [`Stream::synchronise`] comes first.
+    /// A transfer to a device is in flight: call [`Stream::synchronise`] first.
     pub fn numbers_mut(&mut self) -> &mut [f32] {
         match Arc::get_mut(&mut self.0).expect("nothing of them is on its way") {
             Kept::Own(numbers) => numbers,
-            // SAFETY: so many numbers are there, and `self` has them alone.
+            // SAFETY: this many numbers are there, and `self` has exclusive access.
             Kept::OfDriver(Pinned { base, len, .. }) => unsafe {
                 std::slice::from_raw_parts_mut(base.as_ptr(), *len)
             },
@@ -61,7 +61,7 @@ impl Deref for HostNumbers {
     fn deref(&self) -> &[f32] {
         match &*self.0 {
             Kept::Own(numbers) => numbers,
-            // SAFETY: so many numbers are there, and nobody changes them now.
+            // SAFETY: this many numbers are there, and nothing changes them now.
             Kept::OfDriver(Pinned { base, len, .. }) => unsafe {
                 std::slice::from_raw_parts(base.as_ptr(), *len)
             },
@@ -70,7 +70,7 @@ impl Deref for HostNumbers {
 }
 
 impl Pinned {
-    /// `None` where the device has no such memory.
+    /// `None` if the device has no such memory.
     fn new(device: &Device, len: usize) -> Option<Self> {
         let api = device.api;
         // SAFETY: the device lives as long as its library.
@@ -83,7 +83,7 @@ impl Pinned {
         // SAFETY: the buffer was just made.
         let base = NonNull::new(unsafe { (api.buffer_base)(buffer.as_ptr()) }.cast::<f32>());
         let base = base.expect("a buffer that is not empty lies somewhere");
-        // SAFETY: it has room for so many, and such memory begins at a page.
+        // SAFETY: it has room for `len` numbers, and such memory starts at a page.
         unsafe { base.as_ptr().write_bytes(0, len) };
         Some(Self { api, buffer, base, len })
     }
@@ -91,14 +91,14 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it, and no copy is under way: streams keep what they were given.
+        // SAFETY: there is no other owner, and no copy is in flight: streams keep their buffers.
         unsafe { (self.api.buffer_free)(self.buffer.as_ptr()) };
     }
 }
 
 impl Stream {
-    /// Writes into an array, `offset` bytes from its start; done when it returns, but not in turn
-    /// with what the stream was given.
+    /// Writes into an array, `offset` bytes from its start. Complete on return, but not ordered
+    /// with the stream's work.
     pub fn write(&self, array: &Array, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= array.bytes(), "beyond an array's end");
         let (raw, from) = (array.raw.as_ptr(), bytes.as_ptr().cast());
@@ -106,25 +106,25 @@ impl Stream {
         unsafe { self.device.api.set(raw, from, offset, bytes.len()) };
     }
 
-    /// Writes the first `len` of these numbers to an array's start, after all that the stream was
-    /// given before.
+    /// Writes the first `len` of these numbers to an array's start, after the stream's earlier
+    /// work.
     pub fn send(&self, array: &Array, numbers: &HostNumbers, len: usize) {
         let from = numbers[..len].as_ptr().cast();
         self.set(array, from, len * size_of::<f32>());
         self.keep(numbers.0.clone());
     }
 
-    /// Whoever calls it keeps what `from` points to.
+    /// The caller keeps the target of `from` alive.
     fn set(&self, array: &Array, from: *const c_void, bytes: usize) {
         assert!(bytes <= array.bytes(), "beyond an array's end");
         self.is_busy.set(true);
         let (stream, raw) = (self.raw(), array.raw.as_ptr());
         // SAFETY: the array is placed and long enough; `from` is kept, unchanged, until the stream
-        // was waited for.
+        // has been synchronised.
         unsafe { self.device.api.set_async(stream, raw, from, 0, bytes) };
     }
 
-    /// Reads an array from its start, once all is done that the stream was given.
+    /// Reads an array from its start, after the stream's earlier work.
     pub fn read(&self, array: &Array, out: &mut [f32]) {
         let bytes = size_of_val(out);
         assert!(array.ty() == Type::F32 && bytes <= array.bytes(), "beyond an array's end");

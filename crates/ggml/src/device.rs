@@ -1,4 +1,4 @@
-//! Devices as the libraries list them, and a device at work.
+//! Devices as listed by the libraries, and running devices.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -12,17 +12,17 @@ use crate::error::Error;
 use crate::ffi::{self, Api, SetThreads};
 use crate::words;
 
-/// Devices are started one at a time.
+/// Only one device is started at a time.
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// What a device is.
+/// The kind of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// ggml's own engine on this machine's processors.
     Cpu,
-    /// A processor for graphics with memory of its own.
+    /// A GPU with its own memory.
     Gpu,
-    /// One that shares the machine's memory.
+    /// A GPU that shares the machine's memory.
     IntegratedGpu,
     /// An addition to the CPU (BLAS, AMX), which cannot run a model by itself.
     Accelerator,
@@ -65,7 +65,7 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Those that a device library has found.
+    /// The devices that a device library has found.
     pub(crate) fn of(api: &'static Api, registry: *mut ffi::Registry, file: &Path) -> Vec<Self> {
         let Some(of) = NonNull::new(registry) else { return Vec::new() };
         // SAFETY: the registry is that of an opened library, and texts live as long as it does.
@@ -93,22 +93,22 @@ impl Device {
         (0..count).filter_map(device).collect()
     }
 
-    /// By which its library knows it, such as `CUDA0`, `Vulkan1`, `CPU`.
+    /// Its name in its library, such as `CUDA0`, `Vulkan1`, `CPU`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The name that its maker gave it.
+    /// The manufacturer's name.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// What drives it, such as `CUDA`, `Vulkan`, `Metal`, `CPU`.
+    /// Its driver interface, such as `CUDA`, `Vulkan`, `Metal`, `CPU`.
     pub fn backend(&self) -> &str {
         &self.backend
     }
 
-    /// Of the library that found it.
+    /// The file of the library that found it.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -117,20 +117,20 @@ impl Device {
         self.kind
     }
 
-    /// Whether it is Mesa's driver in software. It faults where a set of descriptors names a
-    /// buffer that was freed, used or not (docs/gpus.md); ggml leaves such sets behind for later
-    /// graphs when its scratch memory grows.
+    /// Whether it is Mesa's software driver. It faults if a descriptor set names a freed buffer,
+    /// used or not (docs/gpus.md); ggml leaves such sets behind for later graphs when its scratch
+    /// memory grows.
     fn is_llvmpipe(&self) -> bool {
         self.description.starts_with("llvmpipe")
     }
 
-    /// Whether attention in one operation is worth it with keys of so many numbers: Mesa's driver
-    /// in software takes seconds a step where they are 576.
+    /// Whether fused attention is faster for keys of `k_dim` elements: Mesa's software driver takes
+    /// seconds a step for 576.
     pub fn flashes(&self, k_dim: usize) -> bool {
         !self.is_llvmpipe() || k_dim <= 256
     }
 
-    /// Bytes of its memory that are free now, and that it has.
+    /// Free and total bytes of its memory.
     pub fn memory(&self) -> (usize, usize) {
         let (mut free, mut total) = (0, 0);
         // SAFETY: the device lives as long as its library.
@@ -138,10 +138,10 @@ impl Device {
         (free, total)
     }
 
-    /// Starts it; `threads`: of this machine, where it computes with them.
+    /// Starts it; `threads`: the machine's threads, for a device that computes with them.
     ///
     /// # Errors
-    /// Its driver does not start it.
+    /// Its driver refuses to start it.
     pub fn start(&self, threads: usize) -> Result<Stream, Error> {
         Ok(Stream {
             device: self.clone(),
@@ -154,7 +154,7 @@ impl Device {
 
     fn begin(&self, threads: usize) -> Result<NonNull<ffi::Stream>, Error> {
         let api = self.api;
-        // Vulkan makes a device at its first start, and aborts where a second one overtakes that.
+        // Vulkan creates a device at its first start, and aborts if a second start overtakes that.
         let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         words::take();
         // SAFETY: the device lives as long as its library; no parameters are given.
@@ -191,14 +191,14 @@ unsafe fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// A device at work: its queue of graphs and copies.
+/// A running device: its queue of graphs and copies.
 pub struct Stream {
     pub(crate) device: Device,
     threads: usize,
     raw: Cell<NonNull<ffi::Stream>>,
-    /// Whether it was given something since it was last waited for.
+    /// Whether it has work since it was last synchronised.
     pub(crate) is_busy: Cell<bool>,
-    /// What it was given to read, until that is done.
+    /// Buffers that it reads, kept until then.
     kept: RefCell<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -214,19 +214,19 @@ impl Stream {
         self.raw.get().as_ptr()
     }
 
-    /// Before a graph: on a driver that reads what sets of descriptors have left over from earlier
-    /// ones, it goes on with new sets.
+    /// Before a graph: replaces the stream on a driver that reads stale descriptor sets of earlier
+    /// graphs.
     pub(crate) fn forget_descriptors(&self) -> Result<(), Error> {
         if self.device.is_llvmpipe() {
             let raw = self.device.begin(self.threads)?;
             self.synchronise();
-            // SAFETY: it has nothing to do any more, and nobody else has it.
+            // SAFETY: it has no work left, and no other owner.
             unsafe { (self.device.api.stream_free)(self.raw.replace(raw).as_ptr()) };
         }
         Ok(())
     }
 
-    /// Waits for all that it was given.
+    /// Waits for all its work.
     pub fn synchronise(&self) {
         if self.is_busy.replace(false) {
             // SAFETY: it was started, and ends with `self`.
@@ -235,7 +235,7 @@ impl Stream {
         self.kept.borrow_mut().clear();
     }
 
-    /// Keeps what it reads until it was waited for.
+    /// Keeps `what` until the stream has been synchronised.
     pub(crate) fn keep(&self, what: Arc<dyn Any + Send + Sync>) {
         self.kept.borrow_mut().push(what);
     }
@@ -244,7 +244,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.synchronise();
-        // SAFETY: nobody else has it.
+        // SAFETY: there is no other owner.
         unsafe { (self.device.api.stream_free)(self.raw()) };
     }
 }

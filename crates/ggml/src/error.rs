@@ -34,7 +34,7 @@ pub enum Error {
     Failed { device: String, what: String, words: String },
 }
 
-/// What the library last said, if it said something.
+/// The library's last message, if there was one.
 fn said(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!("; its last words: {words}") }
 }

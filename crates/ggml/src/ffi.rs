@@ -1,9 +1,9 @@
-//! What of `ggml.h`, `ggml-backend.h` and `ggml-backend-impl.h` is used, declared by hand for
+//! The used parts of `ggml.h`, `ggml-backend.h` and `ggml-backend-impl.h`, declared by hand for
 //! [`VERSION`](crate::VERSION).
 //!
-//! Functions are `C-unwind`: Vulkan's device throws C++ exceptions when it is lost. Those
-//! that may are called through [`barrier`](crate::barrier), and none comes to Rust. Structures are
-//! only handed on by pointer, but for the few here.
+//! Functions are `C-unwind`: Vulkan's device throws C++ exceptions when it is lost. Functions that
+//! may throw are called through [`barrier`](crate::barrier), so no exception reaches Rust.
+//! Structures are only passed by pointer, except for the few here.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -29,7 +29,7 @@ pub struct BufferType {
 pub struct Buffer {
     _opaque: [u8; 0],
 }
-/// A device's queue of work, which ggml calls a backend.
+/// A device's work queue, which ggml calls a backend.
 #[repr(C)]
 pub struct Stream {
     _opaque: [u8; 0],
@@ -39,7 +39,7 @@ pub struct Device {
     _opaque: [u8; 0],
 }
 
-/// The first field of what a device library returns.
+/// The first field of a device library's registry.
 #[repr(C)]
 pub struct Registry {
     pub api_version: c_int,

@@ -1,7 +1,7 @@
-//! Graphs: recorded once, with every result at a place of its own, and computed as often as wanted.
+//! Graphs: recorded once, with a place for every result, and computed any number of times.
 //!
-//! A shape has its fastest dimension first: rows of activations `[rows, width]` are `[width, rows]`
-//! here.
+//! Shapes have their fastest dimension first: rows of activations `[rows, width]` are `[width,
+//! rows]` here.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::error::Error;
 use crate::ffi::{self, Api};
 use crate::memory::{Array, Buffer, Context, Type, Usage, place};
 
-/// A recorded graph. It keeps what it reads and writes alive.
+/// A recorded graph. It keeps its operands alive.
 pub struct Graph {
     raw: NonNull<ffi::Graph>,
-    /// The graph lies in it.
+    /// The memory of the graph itself.
     _context: Context,
     _arrays: Vec<Arc<Array>>,
     _results: Vec<Arc<Buffer>>,
@@ -23,22 +23,23 @@ pub struct Graph {
 // SAFETY: it is only read after it was recorded, and belongs to no thread.
 unsafe impl Send for Graph {}
 
-/// One result, or one array, of the graph that is recorded.
+/// One result, or one array, of the graph being recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node(usize);
 
-/// Where results go that nobody named a place for. One operation's are overwritten by the next's.
+/// Memory of results without an explicit place. Each operation's results overwrite those of the
+/// last.
 #[derive(Default)]
 pub struct Temporary {
     chunks: Vec<Arc<Buffer>>,
-    /// Where the next result goes: in which chunk, and how many bytes from its start.
+    /// The place of the next result: the chunk, and the offset in bytes.
     at: (usize, usize),
 }
 
 /// Bytes of the first chunk of temporary results.
 const TEMPORARY_BYTES: usize = 1 << 20;
 
-/// A graph while it is recorded.
+/// A graph being recorded.
 pub struct Recorder<'a> {
     pub(crate) device: Device,
     pub(crate) api: &'static Api,
@@ -56,12 +57,12 @@ pub(crate) struct Slot {
     ty: Type,
     buffer: Arc<Buffer>,
     address: usize,
-    /// Bytes from the address to the end of what may be read or written there.
+    /// Bytes from the address to the end of the accessible range.
     room: usize,
 }
 
 impl Temporary {
-    /// Room for `bytes`, and where.
+    /// A place for `bytes`.
     fn take(&mut self, device: &Device, bytes: usize) -> Result<(Arc<Buffer>, usize), Error> {
         loop {
             let (chunk, used) = self.at;
@@ -78,14 +79,14 @@ impl Temporary {
         }
     }
 
-    /// Bytes of the device that it has taken.
+    /// The device bytes that it uses.
     pub fn bytes(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.bytes).sum()
     }
 }
 
 impl<'a> Recorder<'a> {
-    /// Begins a graph of at most `nodes_max` nodes and arrays.
+    /// Starts a graph of at most `nodes_max` nodes and arrays.
     pub fn new(stream: &Stream, temporary: &'a mut Temporary, nodes_max: usize) -> Self {
         let device = stream.device().clone();
         let api = device.api;
@@ -99,12 +100,12 @@ impl<'a> Recorder<'a> {
         Self { device, api, temporary, context, graph, slots, slots_max, arrays, adds_up_exactly }
     }
 
-    /// From here on all of [`Recorder::mul_mat`] is added up in single precision.
+    /// From here on all [`Recorder::mul_mat`] sums are in single precision.
     pub fn add_up_exactly(&mut self) {
         self.adds_up_exactly = true;
     }
 
-    /// What was recorded.
+    /// The recorded graph.
     pub fn finish(self) -> Graph {
         Graph {
             raw: self.graph,
@@ -114,12 +115,12 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Temporary results so far are not needed any more.
+    /// Frees the temporary results so far.
     pub fn forget_temporary(&mut self) {
         self.temporary.at = (0, 0);
     }
 
-    /// An array as an operand or a place.
+    /// An array as an operand or a target.
     pub fn array(&mut self, array: &Arc<Array>) -> Node {
         self.arrays.push(array.clone());
         self.push(Slot {
@@ -131,7 +132,7 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    /// A part of a node, or another shape of it: `strides` in bytes, of all dimensions but the
+    /// A part of a node, or another shape of it: `strides` in bytes, of all dimensions except the
     /// first; `offset` in bytes.
     pub fn view(&mut self, of: Node, dims: [usize; 4], strides: [usize; 3], offset: usize) -> Node {
         let (ty, room) = (self.slots[of.0].ty, self.slots[of.0].room);
@@ -147,8 +148,8 @@ impl<'a> Recorder<'a> {
         self.place_view(view, of, offset)
     }
 
-    /// The same numbers, which lie together, in another shape. It stands in the graph here: where
-    /// it is expected, devices do the choice of experts in one operation.
+    /// The same contiguous elements in another shape. It is part of the graph here: devices fuse
+    /// the choice of experts only if they find it at the expected position.
     pub fn reshape(&mut self, of: Node, dims: [usize; 4]) -> Node {
         let [ne0, ne1, ne2, ne3] = dims.map(|dim| dim as i64);
         let (context, raw) = (self.context.raw.as_ptr(), self.raw(of));
@@ -166,7 +167,7 @@ impl<'a> Recorder<'a> {
         self.place_view(view, of, 0)
     }
 
-    /// A later graph reads what is at this node's place.
+    /// Marks a node that a later graph reads.
     pub fn keep(&mut self, node: Node) {
         // SAFETY: it is alive.
         unsafe { (self.api.set_output)(self.raw(node)) };
@@ -176,7 +177,7 @@ impl<'a> Recorder<'a> {
         self.slots[node.0].ty
     }
 
-    /// A tensor was made that is no node.
+    /// Accounts for a tensor that became no node.
     pub(crate) fn give_up_slot(&mut self) {
         self.slots_max -= 1;
     }
@@ -205,7 +206,7 @@ impl<'a> Recorder<'a> {
         self.push(Slot { raw, ty, buffer, address: address + offset, room: room - offset })
     }
 
-    /// Puts a result where it should go, or among the temporary ones.
+    /// Places a result at its target, or in temporary memory.
     pub(crate) fn place(
         &mut self,
         raw: *mut ffi::Tensor,
@@ -232,7 +233,7 @@ impl<'a> Recorder<'a> {
         let node = self.push(Slot { raw, ty, buffer, address, room: bytes });
         self.build(node);
         match to {
-            // Some devices want more room than the numbers take.
+            // Some devices need more room than the elements take.
             Some(to) if !is_named => Ok(self.copy(node, to)),
             _ => Ok(node),
         }
@@ -240,7 +241,7 @@ impl<'a> Recorder<'a> {
 }
 
 impl Stream {
-    /// Begins to compute a graph; [`Stream::synchronise`] waits for it.
+    /// Starts to compute a graph; [`Stream::synchronise`] waits for it.
     ///
     /// # Errors
     /// The device failed.

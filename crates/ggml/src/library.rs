@@ -1,4 +1,4 @@
-//! Opening the libraries of a folder.
+//! Opens the libraries of a folder.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -10,10 +10,10 @@ use crate::error::Error;
 use crate::ffi::{Api, INTERFACE, Init, Registry, Score};
 use crate::words;
 
-/// The version of ggml whose functions are declared here; patches of it are as good.
+/// The ggml version of the declarations here; any patch release of it works too.
 pub const VERSION: &str = "0.25";
 
-/// ggml's base library and those of its devices that open on this machine.
+/// ggml's base library and the device libraries that open on this machine.
 pub struct Library {
     version: String,
     base: PathBuf,
@@ -21,17 +21,17 @@ pub struct Library {
     problems: Vec<Error>,
 }
 
-/// The libraries that were opened, by their folder.
+/// The opened libraries, by folder.
 static OPENED: Mutex<Option<HashMap<PathBuf, &'static Library>>> = Mutex::new(None);
 
 impl Library {
     /// Opens the libraries in `dir`, which stay open until the process ends: `libggml-base`, and
-    /// each `libggml-NAME` beside it; of those that are variants for different processors
-    /// (`libggml-cpu-NAME`), the best that runs here. A device's library that does not open
-    /// is one of the [problems](Self::problems), not an error.
+    /// each `libggml-NAME` beside it; of several variants for different processors
+    /// (`libggml-cpu-NAME`), the best that runs here. A device library that does not open is listed
+    /// in [problems](Self::problems) and is not an error.
     ///
     /// # Errors
-    /// There is no base library, or it is of another version.
+    /// There is no base library, or it has another version.
     pub fn open(dir: &Path) -> Result<&'static Self, Error> {
         let missing = || Error::Missing { dir: dir.to_owned() };
         let dir = dir.canonicalize().map_err(|_| missing())?;
@@ -70,7 +70,7 @@ impl Library {
         Ok(Box::leak(Box::new(Self { version, base: base.clone(), devices, problems })))
     }
 
-    /// As the libraries tell it.
+    /// As reported by the libraries.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -85,20 +85,21 @@ impl Library {
         &self.devices
     }
 
-    /// Why a device's library is of no use here.
+    /// Why a device library is unusable here.
     pub fn problems(&self) -> &[Error] {
         &self.problems
     }
 }
 
-/// On Hopper and later, ggml's CUDA kernels begin before the ones ahead of them have ended. In its
-/// replayed graphs that goes wrong where heads are rotated by halves (Qwen, gpt-oss): on an H200,
-/// answers after some 300 positions were wrong, and right without. Who sets it has decided.
+/// On Hopper and later, ggml's CUDA kernels start before the previous ones have ended. In its
+/// replayed graphs that fails if heads are rotated by halves (Qwen, gpt-oss): on an H200, answers
+/// after some 300 positions were wrong, and right without it. An explicit setting of the user is
+/// respected.
 fn keep_kernels_apart() {
     const OVERLAP: &str = "GGML_CUDA_PDL";
     if std::env::var_os(OVERLAP).is_none() {
         // SAFETY: devices read it at their first kernel, and none is open yet. Rust's own readers
-        // take turns with this; C's, in other threads, ask for other names when they start.
+        // are synchronised with this; C's, in other threads, read other variables when they start.
         unsafe { std::env::set_var(OVERLAP, "0") };
     }
 }
@@ -107,7 +108,7 @@ fn is_known(version: &str) -> bool {
     version.strip_prefix(VERSION).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// The files `libggml-NAME` of a folder and their names, in the order of these.
+/// The files `libggml-NAME` of a folder with their names, sorted by name.
 fn libraries(dir: &Path) -> Vec<(String, PathBuf)> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let named = entries.filter_map(|entry| {
@@ -139,7 +140,7 @@ fn chosen(files: &[(String, PathBuf)], problems: &mut Vec<Error>) -> Vec<PathBuf
     paths
 }
 
-/// How well a variant suits this processor; 0: not at all.
+/// The score of a variant on this processor; 0: unusable.
 fn score(path: &Path) -> Result<i32, Error> {
     let library = load(path)?;
     let failed = |error: libloading::Error| failed_to_open(path, &error);
@@ -151,7 +152,7 @@ fn score(path: &Path) -> Result<i32, Error> {
     Ok(score)
 }
 
-/// Opens a device's library and lets it look for devices.
+/// Opens a device library, which looks for devices.
 fn registry(path: &Path) -> Result<*mut Registry, Error> {
     let library = load(path)?;
     let failed = |error: libloading::Error| failed_to_open(path, &error);
@@ -173,7 +174,7 @@ fn registry(path: &Path) -> Result<*mut Registry, Error> {
 }
 
 fn load(path: &Path) -> Result<libloading::Library, Error> {
-    // SAFETY: what runs on opening are the initialisers of a library that the user has put there.
+    // SAFETY: opening runs the initialisers of a library that the user has put there.
     unsafe { libloading::Library::new(path) }.map_err(|error| failed_to_open(path, &error))
 }
 

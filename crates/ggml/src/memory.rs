@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::ffi::{self, Api, InitParams};
 use crate::words;
 
-/// The type of an array's numbers, by ggml's number for it, which GGUF files use as well.
+/// The type of an array's elements, by ggml's number for it, which GGUF files also use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Type(pub(crate) i32);
 
@@ -20,12 +20,12 @@ impl Type {
     pub const I32: Self = Self(26);
     pub const I64: Self = Self(27);
 
-    /// The type that a GGUF file means by `number`; `number` must be one of ggml's.
+    /// The type with `number` in a GGUF file; it must be one of ggml's.
     pub fn of_file(number: u32) -> Self {
         Self(number as i32)
     }
 
-    /// Bytes of a number of one of the types above that has no blocks.
+    /// Bytes of an element of one of the block-less types above.
     pub fn bytes(self) -> usize {
         match self {
             Self::F16 => 2,
@@ -35,19 +35,19 @@ impl Type {
     }
 }
 
-/// What an array is for.
+/// The purpose of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     /// Written once; drivers may treat it as constant.
     Weights,
-    /// Written all the time, and zero at first.
+    /// Written repeatedly, and zero at first.
     Compute,
 }
 
-/// Bytes of what is allocated at a time: small arrays share it, larger ones have their own.
+/// Bytes of one allocation: small arrays share it, larger ones have their own.
 const CHUNK_BYTES: usize = 16 << 20;
 
-/// Memory of a device that is handed out piece by piece and freed with the last array in it.
+/// A device's memory, handed out piece by piece and freed with the last array in it.
 pub struct Memory {
     device: Device,
     usage: Usage,
@@ -66,7 +66,7 @@ pub(crate) struct Buffer {
     pub bytes: usize,
 }
 
-// SAFETY: ggml's buffers belong to no thread; what is in them is only touched by streams.
+// SAFETY: ggml's buffers belong to no thread; only streams access their content.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -105,16 +105,16 @@ impl Drop for Buffer {
     }
 }
 
-/// Numbers in a device's memory.
+/// An array in a device's memory.
 pub struct Array {
-    /// Its description lies in it.
+    /// The memory of its description.
     _context: Context,
     pub(crate) raw: NonNull<ffi::Tensor>,
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) address: usize,
     pub(crate) ty: Type,
     bytes: usize,
-    /// With what the device wants behind the numbers.
+    /// Its bytes including the device's padding.
     room: usize,
 }
 
@@ -128,12 +128,12 @@ impl Array {
         self.ty
     }
 
-    /// Bytes of its numbers.
+    /// Bytes of its elements.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes that it takes of the device's memory.
+    /// Bytes of the device's memory that it takes.
     pub fn room(&self) -> usize {
         self.room
     }
@@ -144,7 +144,7 @@ impl Memory {
         Self { device: device.clone(), usage, chunk: None }
     }
 
-    /// An array of `dims` numbers, the first of them next to each other.
+    /// An array of `dims` elements, contiguous in the first dimension.
     ///
     /// # Errors
     /// The device has no room for it.
@@ -165,7 +165,7 @@ impl Memory {
         Ok(Arc::new(Array { _context: context, raw, buffer, address, ty, bytes, room }))
     }
 
-    /// `bytes` of a chunk, and where in it.
+    /// A place of `bytes` in a chunk.
     fn take(&mut self, bytes: usize) -> Result<(Arc<Buffer>, usize), Error> {
         if let Some(chunk) = &mut self.chunk
             && chunk.used + bytes <= chunk.buffer.bytes
@@ -183,7 +183,7 @@ impl Memory {
     }
 }
 
-/// Puts a tensor at an address inside a buffer.
+/// Places a tensor at an address inside a buffer.
 pub(crate) fn place(
     device: &Device,
     raw: NonNull<ffi::Tensor>,
@@ -196,14 +196,14 @@ pub(crate) fn place(
     device.check(status, "it does not take an array")
 }
 
-/// Room for descriptions of tensors and of one graph.
+/// Memory for descriptions of tensors and of one graph.
 pub(crate) struct Context {
     api: &'static Api,
     pub raw: NonNull<ffi::Context>,
 }
 
 impl Context {
-    /// Of `tensors`, and of a graph of `nodes` if there are any.
+    /// For `tensors`, and for a graph of `nodes` if there are any.
     pub fn new(api: &'static Api, tensors: usize, nodes: usize) -> Self {
         // SAFETY: these compute sizes.
         let (tensor, graph) =
@@ -245,7 +245,7 @@ impl Device {
         Err(Error::Failed { device: self.name().to_owned(), what, words: words::take() })
     }
 
-    /// Whether it can compute what it is to: else it would end the process.
+    /// Checks that the device supports an operation: otherwise it would end the process.
     pub(crate) fn check_operation(&self, raw: NonNull<ffi::Tensor>) -> Result<(), Error> {
         // SAFETY: the tensor is whole, and the device lives as long as its library.
         if unsafe { (self.api.device_supports)(self.raw.as_ptr(), raw.as_ptr()) } {
@@ -257,13 +257,13 @@ impl Device {
         Err(Error::Operation { device: self.name().to_owned(), operation })
     }
 
-    /// Bytes of a row of `numbers`.
+    /// Bytes of a row of `numbers` elements.
     pub fn row_bytes(&self, ty: Type, numbers: usize) -> usize {
         // SAFETY: it computes a size.
         unsafe { (self.api.row_size)(ty.0, numbers as i64) }
     }
 
-    /// Whether it multiplies rows of `cols` numbers with a matrix `[rows, cols]` of this type.
+    /// Whether it multiplies rows of `cols` elements with a matrix `[rows, cols]` of this type.
     pub fn multiplies(&self, ty: Type, rows: usize, cols: usize) -> bool {
         let context = Context::new(self.api, 3, 0);
         let matrix = context.tensor(ty, [cols, rows, 1, 1]);
@@ -277,8 +277,8 @@ impl Device {
 }
 
 impl Device {
-    /// Whether it has attention in one operation over a cache of this type, whose heads must
-    /// be whole blocks of it.
+    /// Whether it has fused attention over a cache of this type, with heads that are whole blocks
+    /// of it.
     pub fn attends(&self, ty: Type, k_dim: usize, v_dim: usize) -> bool {
         const POSITIONS: usize = 256;
         // SAFETY: it looks a number up.

@@ -1,5 +1,5 @@
-//! The operations, with ggml's names and meanings; their shapes are in `ggml.h`. `to` is where a
-//! result goes; without it, among the temporary ones.
+//! The operations, with ggml's names and meanings; their shapes are in `ggml.h`. `to` is the target
+//! of a result; without it, temporary memory.
 
 use std::ffi::c_int;
 
@@ -8,7 +8,7 @@ use crate::ffi::{self, PRECISION_F32, SORT_DESCENDING};
 use crate::graph::{Node, Recorder};
 use crate::memory::Type;
 
-/// The functions of one number that models need beside [`Glu`].
+/// The unary functions that models need beside [`Glu`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unary {
     Tanh = 4,
@@ -23,26 +23,26 @@ pub enum Glu {
     /// With the hyperbolic tangent.
     Gelu,
     Silu,
-    /// gpt-oss's.
+    /// gpt-oss's activation.
     Clamped {
         alpha: f32,
         limit: f32,
     },
 }
 
-/// How heads are rotated.
+/// The rotation of heads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rope {
-    /// Rotated numbers of each head.
+    /// Rotated elements of each head.
     pub dims: usize,
-    /// Halves are pairs, not neighbours.
+    /// Whether halves are pairs, not neighbours.
     pub neox: bool,
-    /// Multiplies sine and cosine.
+    /// The factor of sine and cosine.
     pub magnitude: f32,
 }
 
 impl Recorder<'_> {
-    /// `to = from`, of as many numbers, in their order.
+    /// `to = from`, with the same number of elements, in their order.
     pub fn copy(&mut self, from: Node, to: Node) -> Node {
         let (context, from) = (self.context.raw.as_ptr(), self.raw(from));
         // SAFETY: all are alive.
@@ -52,7 +52,7 @@ impl Recorder<'_> {
         node
     }
 
-    /// Rows of `from` go to where `indices` says in `to`.
+    /// Writes rows of `from` to the rows `indices` of `to`.
     pub fn set_rows(&mut self, to: Node, from: Node, indices: Node) -> Node {
         let context = self.context.raw.as_ptr();
         let [raw, from, indices] = [to, from, indices].map(|node| self.raw(node));
@@ -117,7 +117,7 @@ impl Recorder<'_> {
         self.place(raw, Type::F32, None)
     }
 
-    /// `least` in place of smaller numbers, and `most` in place of larger ones.
+    /// Replaces smaller elements by `least`, and larger ones by `most`.
     pub fn clamp(&mut self, x: Node, least: f32, most: f32) -> Result<Node, Error> {
         let (context, x) = (self.context.raw.as_ptr(), self.raw(x));
         // SAFETY: all are alive.
@@ -132,7 +132,7 @@ impl Recorder<'_> {
         self.place(raw, Type::F32, None)
     }
 
-    /// Where each row's numbers are, the largest first; of equal ones, any.
+    /// The indices of each row's elements, the largest first; equal ones in any order.
     pub fn argsort(&mut self, x: Node) -> Result<Node, Error> {
         let (context, x) = (self.context.raw.as_ptr(), self.raw(x));
         // SAFETY: all are alive.
@@ -174,14 +174,14 @@ impl Recorder<'_> {
         self.place(raw, Type::F32, to)
     }
 
-    /// As [`Recorder::rms_norm`], of what is left of `x` without its mean.
+    /// Like [`Recorder::rms_norm`], after subtracting the mean of `x`.
     pub fn norm(&mut self, x: Node, eps: f32, to: Option<Node>) -> Result<Node, Error> {
         // SAFETY: all are alive.
         let raw = unsafe { (self.api.norm)(self.context.raw.as_ptr(), self.raw(x), eps) };
         self.place(raw, Type::F32, to)
     }
 
-    /// Where the matrix is exact, so is the sum; else devices may add up in half precision.
+    /// A product. With an exact matrix the sum is exact; else devices may add up in half precision.
     pub fn mul_mat(&mut self, matrix: Node, x: Node, to: Option<Node>) -> Result<Node, Error> {
         if self.adds_up_exactly || self.ty(matrix) == Type::F32 {
             return self.mul_mat_f32(matrix, x, to);
@@ -190,7 +190,7 @@ impl Recorder<'_> {
         self.place(raw, Type::F32, to)
     }
 
-    /// The same, added up in single precision whatever the matrix is.
+    /// The same, added up in single precision whatever the matrix.
     pub fn mul_mat_f32(&mut self, matrix: Node, x: Node, to: Option<Node>) -> Result<Node, Error> {
         let raw = self.product(matrix, x);
         // SAFETY: it was just made, by a product.
@@ -204,7 +204,7 @@ impl Recorder<'_> {
         unsafe { (self.api.mul_mat)(context, matrix, x) }
     }
 
-    /// Products with those matrices of a stack that `ids` names for each row.
+    /// Products with the matrices of a stack selected by `ids` for each row.
     pub fn mul_mat_id(&mut self, stack: Node, x: Node, ids: Node) -> Result<Node, Error> {
         let context = self.context.raw.as_ptr();
         let [stack, x, ids] = [stack, x, ids].map(|node| self.raw(node));
@@ -213,7 +213,7 @@ impl Recorder<'_> {
         self.place(raw, Type::F32, None)
     }
 
-    /// `x` and those rows of `rows` that `ids` names.
+    /// Adds the rows of `rows` selected by `ids` to `x`.
     pub fn add_id(&mut self, x: Node, rows: Node, ids: Node) -> Result<Node, Error> {
         let context = self.context.raw.as_ptr();
         let [x, rows, ids] = [x, rows, ids].map(|node| self.raw(node));
@@ -222,7 +222,7 @@ impl Recorder<'_> {
         self.place(raw, Type::F32, None)
     }
 
-    /// Rotates heads `[dim, heads, rows]`; `periods`: one over each pair's frequency.
+    /// Rotates heads `[dim, heads, rows]`; `periods`: the reciprocal of each pair's frequency.
     pub fn rope(
         &mut self,
         of: Rope,
@@ -234,8 +234,8 @@ impl Recorder<'_> {
         let context = self.context.raw.as_ptr();
         let [x, positions, periods] = [x, positions, periods].map(|node| self.raw(node));
         let (dims, mode) = (of.dims as c_int, if of.neox { 2 } else { 0 });
-        // With base 1 the angle is the position over the period, whatever the schedule was; with
-        // an extension of 0 the last two numbers mean nothing.
+        // With base 1 the angle is the position over the period, whatever the schedule; with an
+        // extension of 0 the last two numbers are unused.
         // SAFETY: all are alive.
         let raw = unsafe {
             let (base, scale, extension) = (1.0, 1.0, 0.0);
@@ -266,9 +266,9 @@ impl Recorder<'_> {
         self.place(raw, Type::F32, None)
     }
 
-    /// Attention in one operation, added up in single precision, or `None` where the device has
-    /// none for these shapes. `[q, k, v, mask]`: `[dim, rows, heads]`, twice
-    /// `[dim, n_kv, kv_heads]`, `[n_kv, rows]`; the result is `[dim, heads, rows]`.
+    /// Fused attention, added up in single precision, or `None` if the device has none for these
+    /// shapes. `[q, k, v, mask]`: `[dim, rows, heads]`, twice `[dim, n_kv, kv_heads]`, `[n_kv,
+    /// rows]`; the result is `[dim, heads, rows]`.
     pub fn flash(
         &mut self,
         [q, k, v, mask]: [Node; 4],
@@ -281,7 +281,7 @@ impl Recorder<'_> {
         let cap = soft_cap.unwrap_or(0.0);
         // SAFETY: all are alive.
         let raw = unsafe { (self.api.flash)(context, q, k, v, mask, scale, 0.0, cap) };
-        // As llama.cpp does: half precision chooses other experts where two nearly tie.
+        // As in llama.cpp: half precision flips near ties of the experts' choice.
         // SAFETY: it was just made, by an operation that adds up.
         unsafe { (self.api.sum_precision)(raw, PRECISION_F32) };
         if let Some(sinks) = sinks {

@@ -1,5 +1,5 @@
-//! What the libraries say: their warnings and errors, of which the last is told with a failure, and
-//! why they end the process.
+//! The libraries' messages: their warnings and errors, of which the last is reported with a
+//! failure, and their reason for ending the process.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::Write;
@@ -12,7 +12,7 @@ const BYTES_MAX: usize = 300;
 
 static LAST: Mutex<String> = Mutex::new(String::new());
 
-/// Takes what the libraries say from now on; they would write it to this process's stderr.
+/// Captures the libraries' messages from now on; they would write them to this process's stderr.
 pub(crate) fn listen(api: &Api) {
     // SAFETY: the callbacks live as long as the process, and need no data.
     unsafe {
@@ -21,8 +21,8 @@ pub(crate) fn listen(api: &Api) {
     }
 }
 
-/// One line on stderr, of which whoever started this process tells; the libraries would write
-/// pages, and start a debugger.
+/// Writes one line to stderr, which the parent process reports; the libraries would write pages,
+/// and start a debugger.
 unsafe extern "C-unwind" fn tell(why: *const c_char) {
     if why.is_null() {
         return;
@@ -30,7 +30,7 @@ unsafe extern "C-unwind" fn tell(why: *const c_char) {
     // SAFETY: the library passes a text that ends in zero and lives for this call.
     let why = unsafe { CStr::from_ptr(why) }.to_string_lossy();
     let line = [why.trim(), &take()].join(" ").replace('\n', " ");
-    // There is nobody else to tell.
+    // There is no other place to report to.
     let _ = writeln!(std::io::stderr(), "{}", line.trim_end());
 }
 
@@ -45,7 +45,7 @@ unsafe extern "C-unwind" fn note(level: c_int, text: *const c_char, _data: *mut 
     }
 }
 
-/// A line that is set in goes on with the one before: CUDA's reason comes first, then where.
+/// An indented line continues the one before: CUDA prints the reason first, then the location.
 fn add(last: &mut String, text: &str) {
     if text.starts_with(' ') && !last.is_empty() {
         last.push_str("; ");
@@ -58,7 +58,7 @@ fn add(last: &mut String, text: &str) {
     }
 }
 
-/// The last of them, once.
+/// Takes the last message.
 pub(crate) fn take() -> String {
     LAST.lock().map(|mut last| std::mem::take(&mut *last)).unwrap_or_default()
 }

@@ -5,16 +5,16 @@ use crate::reader::Reader;
 use crate::{Array, Error, TensorType, Value, ValueType};
 
 const MAGIC: [u8; 4] = *b"GGUF";
-/// What a file that does not say otherwise is aligned to.
+/// The alignment of a file without an explicit one.
 const ALIGNMENT_DEFAULT: u64 = 32;
 const ALIGNMENT_MAX: u64 = 65536;
 /// The format's own limit on dimensions (`GGML_MAX_DIMS`).
 const DIMS_MAX: u32 = 4;
-/// The smallest entries that the format allows: they bound the counts a header may claim.
+/// The smallest entries that the format allows: they bound the counts in a header.
 const KEY_BYTES_MIN: u64 = 8 + 4 + 1;
 const TENSOR_BYTES_MIN: u64 = 8 + 4 + 8 + 4 + 8;
 
-/// Everything a GGUF file says in front of its tensor data: metadata and where each tensor lies.
+/// Everything in front of a GGUF file's tensor data: metadata and the place of each tensor.
 #[derive(Debug, Clone)]
 pub struct Directory {
     version: u32,
@@ -32,7 +32,7 @@ pub struct TensorInfo {
     /// Fastest-varying first, as in the file: a matrix is `[columns, rows]`.
     pub dims: Vec<u64>,
     pub ty: TensorType,
-    /// Where its bytes lie, counted from the start of the file.
+    /// Its bytes, counted from the start of the file.
     pub range: Range<u64>,
 }
 
@@ -42,7 +42,7 @@ impl TensorInfo {
         self.dims[0] as usize
     }
 
-    /// Rows: the product of all dimensions but the first.
+    /// The product of all dimensions but the first.
     pub fn rows(&self) -> usize {
         self.dims[1..].iter().product::<u64>() as usize
     }
@@ -58,7 +58,7 @@ impl Directory {
     /// the header; `file_len` is the length of the whole file, against which tensors are checked.
     ///
     /// # Errors
-    /// Whatever makes the input not a complete, consistent GGUF file.
+    /// The input is not a complete, consistent GGUF file.
     pub fn parse(bytes: &[u8], file_len: u64) -> Result<Self, Error> {
         let mut reader = Reader::new(bytes);
         let found = reader.array::<4>("the magic")?;
@@ -118,8 +118,7 @@ impl Directory {
         self.find_tensor(name).ok_or_else(|| Error::MissingTensor { name: name.to_owned() })
     }
 
-    /// An integer value that must be there; an array of equal ones is that one, as for floats and
-    /// bools.
+    /// A required integer. An array of equal integers counts as one, as for floats and bools.
     pub fn u64(&self, key: &str) -> Result<u64, Error> {
         needed(key, self.find_u64(key)?)
     }
@@ -129,7 +128,7 @@ impl Directory {
         self.find_one(key, "an unsigned integer", Value::as_u64)
     }
 
-    /// A float value that must be there.
+    /// A required float.
     pub fn f32(&self, key: &str) -> Result<f32, Error> {
         needed(key, self.find_f32(key)?)
     }
@@ -144,7 +143,7 @@ impl Directory {
         self.find_one(key, "a bool", Value::as_bool)
     }
 
-    /// A string value that must be there.
+    /// A required string.
     pub fn str(&self, key: &str) -> Result<&str, Error> {
         needed(key, self.find_str(key)?)
     }
@@ -159,7 +158,8 @@ impl Directory {
         self.find(key, "an array", Value::as_array)
     }
 
-    /// Some converters write an array with an entry for each layer where one value is meant.
+    /// Accepts an array with an equal entry for each layer, which some converters write for one
+    /// value.
     fn find_one<T>(
         &self,
         key: &str,
@@ -188,11 +188,11 @@ fn needed<T>(key: &str, found: Option<T>) -> Result<T, Error> {
     found.ok_or_else(|| Error::MissingKey { key: key.to_owned() })
 }
 
-/// No real file counts more tensors, keys or entries of a list: a count up to this that does not
-/// fit is a file that was cut off, a larger one is nonsense.
+/// No real file counts more tensors, keys or entries of a list. A smaller count that does not fit
+/// comes from a truncated file, a larger one is nonsense.
 const COUNT_REAL_MAX: u64 = 1 << 24;
 
-/// A count that the rest of the input can pay for at `bytes_min` an entry.
+/// A count that fits the rest of the input at `bytes_min` an entry.
 fn read_count(reader: &mut Reader<'_>, what: &'static str, bytes_min: u64) -> Result<u64, Error> {
     let offset = reader.pos();
     let found = reader.u64(what)?;
@@ -298,7 +298,7 @@ fn tensor_bytes(dims: &[u64], ty: TensorType) -> Result<u64, &'static str> {
     blocks.checked_mul(ty.block_bytes() as u64).ok_or("the size overflows 64 bits")
 }
 
-/// That a file does not end where its weights would begin.
+/// Rejects a file that ends where its weights would begin.
 fn check_weights(tensors: &[TensorInfo], data_start: u64, file_len: u64) -> Result<(), Error> {
     let end = tensors.iter().map(|tensor| tensor.range.end).max().unwrap_or(0);
     match end > 0 && file_len == data_start {

@@ -1,8 +1,8 @@
-//! A file's bytes, most often on this machine's disk, read at positions.
+//! A file's bytes, usually on this machine's disk, read at positions.
 //!
-//! It is not mapped: mapped pages count as this process's memory for as long as they are mapped,
-//! beside the weights that were packed from them; a disk that fails or a file that was cut would
-//! end the process instead of returning an error.
+//! The file is not mapped. Mapped pages count as this process's memory while they are mapped,
+//! beside the weights that were packed from them. And a failing disk or a truncated file would end
+//! the process instead of returning an error.
 
 use std::fmt;
 use std::fs::File;
@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 use crate::{Directory, Error};
 
-/// Bytes that are read in search of the header's end at first; then four times as many, and so on.
+/// Bytes of the first read in search of the header's end; each further read is four times as long.
 const HEADER_BYTES_FIRST: u64 = 1 << 20;
 
-/// The longest header that is accepted. Published models stay below 20 MB, most of it vocabulary.
+/// The longest accepted header. Published models stay below 20 MB, most of it vocabulary.
 const HEADER_BYTES_MAX: u64 = 256 << 20;
 
-/// The bytes of one file, wherever they lie.
+/// The bytes of one file, on disk or elsewhere.
 pub trait Bytes: fmt::Debug + Send + Sync {
-    /// Bytes of the whole file, which do not change.
+    /// Length of the whole file in bytes; it does not change.
     fn len(&self) -> u64;
 
     fn is_empty(&self) -> bool {
@@ -30,14 +30,14 @@ pub trait Bytes: fmt::Debug + Send + Sync {
     /// Fills `out` with the bytes from `start` on.
     ///
     /// # Errors
-    /// The file ends before, or cannot be read.
+    /// The file ends before that, or cannot be read.
     fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()>;
 }
 
 #[derive(Debug)]
 struct OnDisk {
     file: File,
-    /// When it was opened.
+    /// Its length when it was opened.
     len: u64,
 }
 
@@ -56,7 +56,7 @@ impl Bytes for OnDisk {
 /// # Errors
 /// It cannot be opened, or is no regular file.
 pub fn on_disk(path: &Path) -> io::Result<Arc<dyn Bytes>> {
-    // A pipe would be waited for without end.
+    // Opening a pipe could wait without end.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
@@ -65,17 +65,17 @@ pub fn on_disk(path: &Path) -> io::Result<Arc<dyn Bytes>> {
     Ok(Arc::new(OnDisk { file, len }))
 }
 
-/// What stands in front of the tensors of a file whose tensors may be missing: all that a plan
-/// needs. [`File`](crate::File) reads models that run.
+/// The directory of a file, which need not have its tensors: all that a plan needs.
+/// [`File`](crate::File) reads models that run.
 ///
 /// # Errors
-/// It cannot be read, or is no such file.
+/// It cannot be read, or is not a GGUF file.
 pub fn read_header(path: &Path) -> Result<Directory, Error> {
     let io = |source| Error::Io { path: PathBuf::from(path), source };
     Disk(on_disk(path).map_err(io)?).directory(path, u64::MAX)
 }
 
-/// A file with what stands in front of its tensors.
+/// A file, of which the directory has been read.
 #[derive(Debug)]
 pub(crate) struct Disk(Arc<dyn Bytes>);
 
@@ -86,15 +86,15 @@ impl Disk {
         Self::over(on_disk(path).map_err(io)?, path)
     }
 
-    /// The same of bytes that lie elsewhere; `path` is for errors.
+    /// Like [`Self::open`], for bytes from elsewhere; `path` is for errors.
     pub fn over(bytes: Arc<dyn Bytes>, path: &Path) -> Result<(Self, Directory), Error> {
         let disk = Self(bytes);
         let directory = disk.directory(path, disk.len())?;
         Ok((disk, directory))
     }
 
-    /// What stands in front of the tensors of a file of `file_len` bytes, of which more than that
-    /// need not be here.
+    /// The directory of a file of `file_len` bytes; only the bytes in front of its tensors need to
+    /// exist.
     fn directory(&self, path: &Path, file_len: u64) -> Result<Directory, Error> {
         let io = |source| Error::Io { path: PathBuf::from(path), source };
         let mut wanted = HEADER_BYTES_FIRST;
@@ -104,7 +104,7 @@ impl Disk {
             header.resize(wanted.min(self.len()) as usize, 0);
             self.read(have as u64, &mut header[have..]).map_err(io)?;
             match Directory::parse(&header, file_len) {
-                // What is there may only be the beginning.
+                // The bytes so far may be only the beginning.
                 Err(Error::Truncated { .. } | Error::TooMany { .. }) if wanted < self.len() => {
                     wanted *= 4;
                 }
@@ -116,7 +116,7 @@ impl Disk {
         }
     }
 
-    /// Its length when it was opened, bytes.
+    /// Its length in bytes when it was opened.
     pub fn len(&self) -> u64 {
         self.0.len()
     }

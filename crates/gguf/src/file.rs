@@ -6,15 +6,15 @@ use crate::disk::Disk;
 use crate::split::{Split, is_split};
 use crate::{Bytes, Directory, Error, ReadError, Source, Strided};
 
-/// Pieces that lie at most this far apart are read in one go with what is between them: a disk and
-/// a page cache hand out whole pages anyway, and a read of its own costs as much as some of them.
+/// Pieces at most this far apart are read together with the bytes between them: a disk and a page
+/// cache return whole pages anyway, and a separate read costs about as much as some of them.
 const STRIDE_BYTES_MAX: u64 = 32 << 10;
 
 /// Bytes of such a read.
 const SPAN_BYTES_MAX: u64 = 1 << 20;
 
-/// A GGUF file of this machine: of its tensors, nothing is read before it is asked for. A model in
-/// several files is opened by the first and shown as one file.
+/// A GGUF file of this machine. Tensors are read on demand. A model in several files is opened by
+/// the first and appears as one file.
 #[derive(Debug)]
 pub struct File {
     path: PathBuf,
@@ -43,7 +43,7 @@ impl Data {
         }
     }
 
-    /// Reads pieces that lie close together, some at a time with what is between them.
+    /// Reads pieces that lie close together, several at a time with the bytes between them.
     fn read_close(&self, pieces: Strided, out: &mut [u8]) -> io::Result<()> {
         let Strided { mut start, piece, stride, .. } = pieces;
         let at_once = (SPAN_BYTES_MAX / stride).max(1) as usize;
@@ -66,13 +66,13 @@ impl File {
     /// Opens and checks a file.
     ///
     /// # Errors
-    /// It cannot be opened, or is not a complete GGUF file, or one of its other parts is not.
+    /// It cannot be opened, or it or one of its other parts is not a complete GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_parts(path.as_ref().to_path_buf(), |_, path| Disk::open(path))
     }
 
-    /// The same of files whose bytes lie elsewhere. `path` is the first one's, by whose name the
-    /// others are known and which errors tell.
+    /// Like [`Self::open`], for files with bytes from elsewhere. `path` is the name of the first;
+    /// it gives the names of the others and appears in errors.
     ///
     /// # Errors
     /// As [`Self::open`]; a part is missing.
@@ -111,7 +111,7 @@ impl File {
         &self.path
     }
 
-    /// Bytes of the whole file; of one in several parts, of the file that they make.
+    /// Bytes of the whole file; for a model in several parts, of their joint file.
     pub fn file_len(&self) -> u64 {
         self.data.len()
     }
@@ -134,7 +134,7 @@ impl Source for File {
         }
         let read = match stride {
             _ if count == 1 || stride == piece => self.data.read(start, out),
-            // Pieces that overlap are nobody's slice, but may be asked for.
+            // Overlapping pieces are no slice of a model, but allowed.
             stride if stride > piece && stride <= STRIDE_BYTES_MAX => {
                 self.data.read_close(pieces, out)
             }
@@ -257,7 +257,7 @@ mod tests {
             directory.tensors().iter().map(|tensor| tensor.name.clone()).collect::<Vec<_>>()
         };
         assert_eq!(names(&crate::read_header(&path).unwrap()), ["a", "b"]);
-        // One that was cut elsewhere is a download that did not end.
+        // A file truncated elsewhere is an incomplete download.
         let mut cut = writer.padded_header();
         cut.extend([0; 40]);
         std::fs::write(&path, cut).unwrap();
@@ -293,7 +293,7 @@ mod tests {
         for tensor in whole.directory().tensors() {
             assert_eq!(bytes(&split, tensor.range.clone()), bytes(&whole, tensor.range.clone()));
         }
-        // A peer reads the header as bytes, and so it must be those of the whole file.
+        // A peer reads the header as bytes, so it must be that of the joint file.
         let header = 0..whole.directory().header_len();
         assert_eq!(bytes(&split, header.clone()), bytes(&whole, header));
         let across = split.directory().tensors()[0].range.end - 4;

@@ -2,8 +2,8 @@
 //!
 //! [`Directory::parse`] reads everything in front of the tensor data from a byte slice and checks
 //! it completely; [`File`] opens a file and reads tensor bytes; [`Writer`] makes such files.
-//! Hostile input is an [`Error`], never a panic, and no allocation is larger than what the input
-//! itself pays for: strings and arrays stay in the input and are decoded when asked for.
+//! Hostile input is an [`Error`], never a panic. No allocation exceeds the size of the input:
+//! strings and arrays stay encoded and are decoded on demand.
 //!
 //! This crate knows nothing of models, shards or machines.
 //!

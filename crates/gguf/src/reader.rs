@@ -1,6 +1,6 @@
 use crate::Error;
 
-/// A cursor over untrusted bytes. Every read is checked against what is left.
+/// A cursor over untrusted bytes. Every read is checked against the rest of the input.
 #[derive(Clone)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
         self.take(len, what)
     }
 
-    /// A string whose bytes that are no UTF-8 become U+FFFD.
+    /// A string; invalid UTF-8 becomes U+FFFD.
     pub fn text(&mut self, what: &'static str) -> Result<String, Error> {
         Ok(String::from_utf8_lossy(self.string(what)?).into_owned())
     }

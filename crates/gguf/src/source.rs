@@ -11,7 +11,7 @@ pub struct Strided {
     pub piece: u64,
     /// Bytes from the start of one piece to the start of the next.
     pub stride: u64,
-    /// How many pieces.
+    /// Number of pieces.
     pub count: u64,
 }
 
@@ -43,18 +43,18 @@ pub enum ReadError {
     Peer(#[from] std::io::Error),
 }
 
-/// Where tensor bytes come from: this machine's file, or a peer that has it.
+/// A source of tensor bytes: this machine's file, or a peer with it.
 pub trait Source: Send + Sync {
     fn directory(&self) -> &Arc<Directory>;
 
-    /// Fills `out` with the pieces, one after the other; `out.len()` is `pieces.total()`.
+    /// Fills `out` with the pieces in order; `out.len()` is `pieces.total()`.
     ///
     /// # Errors
     /// The range lies outside the file, the disk fails, or the peer is gone.
     fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError>;
 
-    /// The same of bytes that were read before. A source that checks what it reads checks here no
-    /// more than that the file has not been changed since: so it costs no more than the bytes.
+    /// Reads bytes that were read before. A source that checks its bytes only checks here that the
+    /// file has not changed since, so it costs no more than the bytes.
     ///
     /// # Errors
     /// As [`Self::read`].

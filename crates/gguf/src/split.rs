@@ -1,8 +1,8 @@
-//! A model that was written as several files, `NAME-00001-of-00003.gguf` and so on.
+//! A model in several files, `NAME-00001-of-00003.gguf` and so on.
 //!
-//! The parts are shown as the one file that they were split from: its header is written anew (the
-//! first part's metadata, every part's tensors), and each tensor's bytes are where that header
-//! says, though they lie in a part. So nobody else, and no peer, needs to know of parts.
+//! The parts appear as the one file they were split from. Its header is written anew (the first
+//! part's metadata, every part's tensors), and each tensor's bytes appear at that header's offset,
+//! though they lie in a part. So no other module and no peer needs to know of parts.
 //!
 //! Source: `gguf-split` of the llama.cpp project (keys `split.count`, `split.no`).
 
@@ -13,18 +13,18 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::{Bytes, Directory, Error, Writer};
 
-/// No published model comes near this.
+/// Far more than any published model has.
 const PARTS_MAX: u64 = 4096;
 const COUNT: &str = "split.count";
 const NUMBER: &str = "split.no";
 
-/// The parts of a split file, as one.
+/// The parts of a split file, joined.
 #[derive(Debug)]
 pub(crate) struct Split {
     /// Everything in front of the first tensor.
     header: Vec<u8>,
     parts: Vec<Disk>,
-    /// Where each tensor's bytes are, in the order of `start`.
+    /// The place of each tensor's bytes, in the order of `start`.
     pieces: Vec<Piece>,
     len: u64,
 }
@@ -32,15 +32,15 @@ pub(crate) struct Split {
 /// One tensor's bytes.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
-    /// In the file that the parts make.
+    /// Offset in the joint file.
     start: u64,
     len: u64,
     part: usize,
-    /// In the part.
+    /// Offset in the part.
     at: u64,
 }
 
-/// The files that belong to `path`, itself included and in their order, by their names alone: one
+/// The files of the model at `path`, in order and including it, derived from its name; a single one
 /// for a file that is not split.
 pub fn parts_of(path: &Path) -> Vec<PathBuf> {
     let Some((prefix, _, count)) = part_name(path) else { return vec![path.to_path_buf()] };
@@ -63,14 +63,14 @@ pub fn part_name(path: &Path) -> Option<(String, u64, u64)> {
     possible.then(|| (prefix.to_owned(), number, count))
 }
 
-/// Whether a file says that it is one of several.
+/// Whether a file's metadata marks it as one of several.
 pub(crate) fn is_split(directory: &Directory) -> Result<bool, Error> {
     Ok(directory.find_u64(COUNT)?.is_some_and(|count| count > 1))
 }
 
 impl Split {
-    /// Opens the parts of which `path`, already open, is the first; `open` opens one more, by its
-    /// number from 0 and its path.
+    /// Opens the parts of a split file. `path`, already open, is the first; `open` opens another by
+    /// its number from 0 and its path.
     pub fn open(
         path: &Path,
         first: (Disk, Directory),
@@ -137,7 +137,7 @@ impl Split {
         Ok((Self { header, parts, pieces, len: start }, directory))
     }
 
-    /// Bytes of the file that the parts make.
+    /// Bytes of the joint file.
     pub fn len(&self) -> u64 {
         self.len
     }

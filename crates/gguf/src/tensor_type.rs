@@ -1,8 +1,8 @@
 use std::fmt;
 
-/// How the numbers of a tensor are stored. The discriminants are those of the file format.
+/// The storage format of a tensor's numbers. The discriminants are those of the file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(non_camel_case_types)] // The names under which everybody knows them.
+#[allow(non_camel_case_types)] // The established names.
 #[repr(u32)]
 pub enum TensorType {
     F32 = 0,
@@ -83,7 +83,7 @@ impl TensorType {
         LAYOUT.iter().map(|row| row.0).find(|ty| *ty as u32 == number)
     }
 
-    /// How many consecutive numbers of a row share one block.
+    /// Consecutive numbers of a row in one block.
     pub fn block_len(self) -> usize {
         self.layout().1
     }

@@ -126,7 +126,7 @@ impl Value {
         if let Value::Array(v) = self { Some(v) } else { None }
     }
 
-    /// What it is, in a word or two, for error messages.
+    /// Its kind in a word or two, for error messages.
     pub(crate) fn kind(&self) -> String {
         match self {
             Value::Array(array) => format!("an array of {:?}", array.ty),
@@ -139,7 +139,7 @@ impl Value {
 }
 
 impl Array {
-    /// Reads and checks a whole array. Arrays of arrays are not used by any model and refused.
+    /// Reads and checks a whole array. Arrays of arrays are refused; no model uses them.
     fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
         let offset = reader.pos();
         let ty = ValueType::read(reader)?;
@@ -195,7 +195,7 @@ impl Array {
         self.len == 0
     }
 
-    /// The one number or bool that all entries are.
+    /// The common value of all entries, a number or a bool.
     pub(crate) fn same_value(&self) -> Option<Value> {
         let mut entries = self.bytes.chunks_exact(self.ty.fixed_bytes()?);
         let first = entries.next()?;

@@ -41,11 +41,10 @@ impl Writer {
         self
     }
 
-    /// Writes everything. `fill` is called once a tensor, in order, and must write exactly
-    /// `bytes` bytes.
+    /// Writes the file. Calls `fill` once a tensor, in order; it must write exactly `bytes` bytes.
     ///
     /// # Errors
-    /// Whatever `out` or `fill` fail with.
+    /// An error of `out` or `fill`.
     pub fn write<W: Write>(
         &self,
         out: &mut W,
@@ -62,10 +61,10 @@ impl Writer {
         Ok(())
     }
 
-    /// What a reader of the file would find in front of the tensors' bytes.
+    /// The directory that a reader of the file would get.
     ///
     /// # Errors
-    /// What was declared is no possible file.
+    /// The declared tensors make no valid file.
     pub fn directory(&self) -> Result<Directory, Error> {
         let bytes = |(_, dims, ty): &(String, Vec<u64>, TensorType)| tensor_bytes(dims, *ty);
         let tensors: u64 = self.tensors.iter().map(|tensor| Self::padded(bytes(tensor))).sum();
@@ -73,15 +72,14 @@ impl Writer {
         Directory::parse(&header, header.len() as u64 + tensors)
     }
 
-    /// What stands in front of the first tensor: a file by which a model can be planned with, and
-    /// which has no weights.
+    /// Everything in front of the first tensor: a file without weights, enough for a plan.
     pub fn padded_header(&self) -> Vec<u8> {
         let mut header = self.header();
         header.resize(Self::padded(header.len() as u64) as usize, 0);
         header
     }
 
-    /// Bytes that a tensor of `len` bytes takes in the file.
+    /// Bytes of a tensor of `len` bytes in the file, with its padding.
     pub(crate) fn padded(len: u64) -> u64 {
         len.next_multiple_of(ALIGNMENT)
     }

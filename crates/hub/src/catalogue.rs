@@ -1,13 +1,13 @@
 //! Short names of common models: data that ships with the program (`catalogue.json`).
 //!
-//! An entry says which repository a name stands for and how many parameters the model has. It says
-//! nothing of files: which quantisations there are, their lengths and hashes, the hub is asked for.
-//! Sizes that are made of the number of parameters are therefore approximate.
+//! An entry contains the repository of a name and the model's number of parameters, and nothing
+//! about files: the hub lists the quantisations, their lengths and hashes. Sizes derived from the
+//! number of parameters are therefore approximate.
 //!
 //! Each repository's name was found in several public programs that fetch from it, in November
-//! 2026; no hub was asked. `Qwen/Qwen3-0.6B-GGUF` and `Qwen/Qwen3-1.7B-GGUF` have `Q8_0` alone, and
-//! those of gpt-oss their own MXFP4, so their weights have other bits than the usual. Rows of
-//! Nemotron 3 are no multiple of 256 weights, so that finer types stand in for those of `Q4_K_M`.
+//! 2026, without a query to a hub. `Qwen/Qwen3-0.6B-GGUF` and `Qwen/Qwen3-1.7B-GGUF` have only
+//! `Q8_0`, and those of gpt-oss their own MXFP4, so their weights have unusual bits. Rows of
+//! Nemotron 3 are no multiple of 256 weights, so finer types replace some of those of `Q4_K_M`.
 
 use std::sync::OnceLock;
 
@@ -16,21 +16,21 @@ use serde::{Deserialize, Serialize};
 use crate::name::shown;
 use crate::{HubError, RepoName, Want};
 
-/// What a weight takes in the usual `Q4_K_M`, scales and the finer layers included.
+/// Bits of a weight in the usual `Q4_K_M`, including scales and the finer layers.
 const BITS_USUAL: f64 = 4.85;
 const NEAR_MAX: usize = 3;
 
 /// A model with a short name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The family, which alone stands for its first entry.
+    /// The family; without a tag it means its first entry.
     pub name: String,
     /// The size.
     pub tag: String,
     pub repo: String,
-    /// About how many.
+    /// The approximate number of parameters.
     pub parameters: u64,
-    /// A weight's, on average, in the file that is chosen by default.
+    /// Average bits of a weight in the default file.
     #[serde(default = "bits_usual")]
     pub bits: f64,
 }
@@ -40,12 +40,12 @@ fn bits_usual() -> f64 {
 }
 
 impl Entry {
-    /// About how large the default file is.
+    /// The approximate size of the default file.
     pub fn about_bytes(&self) -> u64 {
         (self.parameters as f64 * self.bits / 8.0) as u64
     }
 
-    /// What to type.
+    /// The name to type.
     pub fn short_name(&self) -> String {
         format!("{}:{}", self.name, self.tag)
     }
@@ -59,11 +59,10 @@ pub fn entries() -> &'static [Entry] {
     })
 }
 
-/// The repository that a short name stands for: `llama3.2`, `llama3.2:1b`, `qwen3:8b-q8_0`,
-/// `qwen3:q8_0`.
+/// The repository of a short name: `llama3.2`, `llama3.2:1b`, `qwen3:8b-q8_0`, `qwen3:q8_0`.
 ///
 /// # Errors
-/// There is none of that name; the text says which are near.
+/// There is no such name; the text lists similar ones.
 pub fn find(text: &str) -> Result<RepoName, HubError> {
     let lower = text.to_ascii_lowercase();
     let (family, tag) = lower.split_once(':').unwrap_or((&lower, "latest"));

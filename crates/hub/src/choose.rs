@@ -1,4 +1,4 @@
-//! Which of a repository's files are models, and which one is taken where none was named.
+//! Chooses one of a repository's models, and the default if none is named.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,21 +8,21 @@ use store::repository::{InRepository, is_marked_beside, is_path, pick};
 use crate::name::shown;
 use crate::{HubError, RemoteFile, Want};
 
-/// In names of files that belong to a model and are none.
+/// Parts of names of files that belong to a model and are none.
 const COMPANIONS: &[&str] = &["mmproj", "imatrix"];
 /// Labels in an error's list.
 const LABELS_MAX: usize = 12;
 
-/// One of a repository's models: its files are the parts, in order.
+/// One of a repository's models; its files are the parts, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variant {
-    /// `Q4_K_M`, or the file's name where it tells none; the path of one that stands beside the
+    /// `Q4_K_M`, or the file's name if it contains no label; the path of a companion of the
     /// repository's model, such as a drafter.
     pub label: String,
     pub files: Vec<RemoteFile>,
 }
 
-/// Memory for a model.
+/// Available memory for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
     pub bytes: u64,
@@ -35,7 +35,7 @@ impl Variant {
         self.files.iter().map(|file| file.size).sum()
     }
 
-    /// Whether it is something else than the repository's model.
+    /// Whether it is a companion of the repository's model.
     pub fn is_beside(&self) -> bool {
         is_path(&self.label)
     }
@@ -45,14 +45,14 @@ impl Variant {
     }
 }
 
-/// What a model takes in memory: its weights, and about as much again for cache and buffers as is
-/// usual at the default context. The plan that places it counts exactly.
+/// The approximate memory of a model: its weights, and the usual cache and buffers at the default
+/// context. The plan that places it computes the exact figure.
 pub fn need_bytes(file_bytes: u64) -> u64 {
     const BESIDES: u64 = 256 << 20;
     file_bytes.saturating_add(file_bytes / 10).saturating_add(BESIDES)
 }
 
-/// Files by their common path and how many there should be, each with its number.
+/// Files by their common path and number of parts, each with its part number.
 type Sets = BTreeMap<(String, u64), Vec<(u64, RemoteFile)>>;
 
 fn sets(files: &[RemoteFile]) -> Sets {
@@ -77,7 +77,7 @@ fn sets(files: &[RemoteFile]) -> Sets {
     sets
 }
 
-/// The models among a repository's files. Parts that lack others are left out.
+/// The models among a repository's files. Incomplete ones are left out.
 pub fn variants(repo: &str, files: &[RemoteFile]) -> Vec<Variant> {
     let whole = sets(files).into_iter().filter_map(|((_, count), parts)| {
         let is_whole = parts.iter().map(|(number, _)| *number).eq(1..=count);
@@ -85,7 +85,7 @@ pub fn variants(repo: &str, files: &[RemoteFile]) -> Vec<Variant> {
     });
     let whole: Vec<Vec<RemoteFile>> = whole.collect();
     let is_marked = |files: &Vec<RemoteFile>| is_marked_beside(repo, &files[0].path);
-    // A repository of nothing but drafters has them as its models.
+    // In a repository of drafters only, they are the models.
     let all_marked = whole.iter().all(is_marked);
     let of = |files: &Vec<RemoteFile>| InRepository {
         path: files[0].path.clone(),
@@ -96,7 +96,7 @@ pub fn variants(repo: &str, files: &[RemoteFile]) -> Vec<Variant> {
     labels.into_iter().zip(whole).map(|(label, files)| Variant { label, files }).collect()
 }
 
-/// What is missing of models in several files, in words.
+/// The missing parts of models in several files, in words.
 fn broken(files: &[RemoteFile]) -> String {
     let broken = sets(files)
         .into_iter()
@@ -106,10 +106,10 @@ fn broken(files: &[RemoteFile]) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-/// The variant that is wanted, and why it is that one.
+/// The requested variant, and the reason for it.
 ///
 /// # Errors
-/// There is none of that kind, or none fits.
+/// There is no such variant, or none fits.
 pub fn choose(
     repo: &str,
     files: &[RemoteFile],
@@ -130,7 +130,7 @@ pub fn choose(
     Ok((found, format!("{why}{others}")))
 }
 
-/// Which other files have the same quantisation, and how to ask for them.
+/// The other files with the same quantisation, and their names for a request.
 fn beside(repo: &str, all: &[Variant], chosen: &Variant) -> String {
     let alike = all.iter().filter(|one| {
         let stem = Path::new(one.path()).file_stem().unwrap_or_default().to_string_lossy();
@@ -183,7 +183,7 @@ fn best(
     Ok(((*chosen).clone(), why))
 }
 
-/// Where a variant stands among those that are taken by default.
+/// The rank of a variant in the default choice.
 fn rank(variant: &Variant) -> Option<(usize, &Variant)> {
     if variant.is_beside() {
         return None;
@@ -236,7 +236,7 @@ fn no_model(repo: &str, files: &[RemoteFile], all: &[Variant]) -> HubError {
     HubError::NoModel { repo: repo.to_owned(), found }
 }
 
-/// Bytes for a person, in the largest binary unit that keeps the number above one.
+/// Bytes in the largest binary unit with a number above one.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -344,12 +344,12 @@ mod tests {
         let (any, why) = choose("o/Q-GGUF", &repo, &Want::Any, Some(&room(64))).unwrap();
         assert_eq!(any.label, "Q4_K_M");
         assert!(why.contains("o/Q-GGUF:Q-0.5b-Q4_K_M.gguf"), "{why}");
-        // A sibling is no smaller form of the model.
+        // A smaller sibling is another model.
         let none = choose("o/Q-GGUF", &repo, &Want::Any, Some(&room(2))).unwrap_err().to_string();
         assert!(none.contains("no variant of o/Q-GGUF fits"), "{none}");
         let text = pick("Q2_K").unwrap_err().to_string();
         assert!(text.contains("Q4_K_M, Q8_0, "), "{text}");
-        // What is offered is accepted.
+        // Every offered label is accepted.
         for variant in variants("o/Q-GGUF", &repo) {
             assert_eq!(pick(&variant.label).unwrap(), variant.files[0].path);
         }

@@ -1,5 +1,5 @@
-//! Fetching a planned model: file by file, each by ranges over several connections, verified, and
-//! only then in its place.
+//! Downloads a planned model: file by file, each by ranges over several connections. A file is
+//! verified before it moves to its final path.
 
 use std::fs;
 use std::io::Read;
@@ -17,33 +17,33 @@ use crate::pull::Call;
 use crate::ranges::Ranges;
 use crate::{Hub, HubError, Plan, Progress, Pulled, RemoteFile, Stage, Watch, space, transfer};
 
-/// How often progress is told, and how often what is there is noted.
+/// Intervals of progress reports, and of saving the list of fetched ranges.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 const SAVE_EVERY: Duration = Duration::from_secs(1);
-/// A piece is no smaller, so that asking for it costs little beside it.
+/// The minimum piece, so that the cost of a request is small beside it.
 const PIECE_BYTES_MIN: u64 = 1 << 20;
-/// Read at once for verifying.
+/// Bytes read at once while verifying.
 const VERIFY_BYTES: usize = 1 << 20;
 
-/// Somebody nearer than the hub who has a model's files.
+/// A nearer source of a model's files than the hub.
 pub trait Nearby: Sync {
     /// Fills `out` with a file's bytes from `start` on. Several calls run at a time, each with its
-    /// own `slot`; false means that nothing more is to be had there.
+    /// own `slot`; false means that this source has no more.
     fn read(&self, slot: usize, file: &RemoteFile, start: u64, out: &mut [u8]) -> bool;
 }
 
 impl Hub {
-    /// Fetches what is missing of a plan's files into a folder for models.
+    /// Downloads the missing files of a plan into a folder of models.
     ///
     /// # Errors
-    /// The disk is too small, the files are not what was announced, the hub does not give them, or
-    /// `watch` breaks. What was fetched is kept, and the next call goes on from there.
+    /// The disk is too small, the files differ from the announced ones, the hub refuses them, or
+    /// `watch` breaks. Fetched bytes are kept, and the next call continues from there.
     pub fn fetch(&self, plan: &Plan, models: &Path, watch: &Watch<'_>) -> Result<Pulled, HubError> {
         self.fetch_near(plan, models, None, watch)
     }
 
-    /// The same, with bytes from `nearby` as far as that gives them. What it gives is verified like
-    /// the hub's; if it was wrong, the file comes from the hub alone.
+    /// Like [`Self::fetch`], with bytes from `nearby` as far as it has them. They are verified like
+    /// the hub's; if they are wrong, the file is downloaded only from the hub.
     ///
     /// # Errors
     /// As [`Self::fetch`].
@@ -64,7 +64,7 @@ impl Hub {
             let is_there = is_long && !(plan.is_doubted && is_damaged(&path, file));
             if !is_there {
                 let left = plan.bytes() - before;
-                // Only what has an announced hash can be believed from somebody else.
+                // Only a file with an announced hash can be accepted from another source.
                 let near = nearby.filter(|_| file.sha256.is_some());
                 match call.fetch_file(&plan.source, &path, account, left, near) {
                     Err(HubError::Digest { .. }) if near.is_some() => {
@@ -80,7 +80,7 @@ impl Hub {
     }
 }
 
-/// A file's place among all of a model's.
+/// A file's position among all of a model's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Account<'a> {
     pub file: &'a RemoteFile,
@@ -120,7 +120,7 @@ impl Call<'_> {
             work.run_near(nearby);
         }
         let outcome = work.run(dir);
-        // What was fetched is noted however it ended, but for a file that turned into another.
+        // Saves the fetched ranges after any outcome, unless the file has changed.
         let saved = match outcome {
             Err(HubError::Changed { .. } | HubError::NotGguf { .. }) => Ok(()),
             _ => partial.save(&work.lock().kept).map_err(HubError::disk(path)),
@@ -134,7 +134,7 @@ impl Call<'_> {
         }
     }
 
-    /// Reads the whole file back: what counts is what the disk has.
+    /// Reads the whole file back, to verify what is on the disk.
     fn verify(&self, partial: &Partial, account: Account<'_>) -> Result<(), HubError> {
         let file = account.file;
         let Some(announced) = &file.sha256 else { return Ok(()) };
@@ -160,7 +160,7 @@ impl Call<'_> {
     }
 }
 
-/// Whether a file is another one than was announced, or nobody can tell.
+/// Whether a file differs from the announced one, or has no announced hash.
 fn is_damaged(path: &Path, file: &RemoteFile) -> bool {
     let hash = || {
         let (mut hasher, mut buffer) = (Context::new(&SHA256), vec![0; VERIFY_BYTES]);
@@ -175,7 +175,7 @@ fn is_damaged(path: &Path, file: &RemoteFile) -> bool {
     file.sha256.is_none() || hash() != file.sha256
 }
 
-/// One file while it is fetched, for all connections.
+/// The download of one file, shared by all connections.
 pub(crate) struct Work<'a> {
     pub call: &'a Call<'a>,
     pub source: &'a Source,
@@ -183,18 +183,18 @@ pub(crate) struct Work<'a> {
     account: Account<'a>,
     pub partial: &'a Partial,
     shared: Mutex<Shared>,
-    /// Somebody failed, or the server sends nothing but whole files.
+    /// A connection failed, or the server sends only whole files.
     stop: AtomicBool,
 }
 
 pub(crate) struct Shared {
     pub kept: Kept,
-    /// Bytes that were there when this began.
+    /// Bytes that existed when this download began.
     had: u64,
-    /// Being fetched.
+    /// Ranges being fetched.
     taken: Ranges,
     pub place: Option<Place>,
-    /// Counts places, so that one that went stale is looked up once.
+    /// Counts places, so that a stale one is resolved once.
     pub place_number: u64,
     pub error: Option<HubError>,
     pub ignores_ranges: bool,
@@ -203,7 +203,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Whether no byte has come since this call began.
+    /// Whether this call has received no bytes yet.
     pub fn is_first(&self) -> bool {
         self.kept.have.total() == self.had
     }
@@ -237,7 +237,7 @@ impl<'a> Work<'a> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fetches what somebody near gives; what goes wrong with that is the hub's to make good.
+    /// Fetches from the nearby source; missing bytes come from the hub.
     fn run_near(&self, nearby: &dyn Nearby) {
         std::thread::scope(|scope| {
             for slot in 0..self.call.hub.settings.connections {
@@ -246,7 +246,7 @@ impl<'a> Work<'a> {
         });
     }
 
-    /// Fetches piece after piece from somebody near, `pieces` at most.
+    /// Fetches up to `pieces` pieces from the nearby source.
     pub fn pieces_near(&self, nearby: &dyn Nearby, slot: usize, pieces: usize) {
         let mut buffer = vec![0; PIECE_BYTES_MIN as usize];
         for _ in 0..pieces {
@@ -269,8 +269,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Fetches all that is missing. The first piece goes alone: it tells whether the server gives
-    /// ranges, and whether it is a model at all.
+    /// Fetches all missing bytes. The first piece goes alone: it shows whether the server supports
+    /// ranges, and whether the file is a model.
     fn run(&self, dir: &Path) -> Result<(), HubError> {
         self.tell()?;
         let settings = &self.call.hub.settings;
@@ -308,7 +308,7 @@ impl<'a> Work<'a> {
         self.tell()
     }
 
-    /// Fetches piece after piece, `pieces` at most.
+    /// Fetches up to `pieces` pieces, one after the other.
     pub fn connection(&self, pieces: usize) {
         for _ in 0..pieces {
             let Some((start, end)) = self.take() else { return };
@@ -322,7 +322,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The next piece that nobody has or fetches.
+    /// The next piece that is neither fetched nor being fetched.
     fn take(&self) -> Option<(u64, u64)> {
         if self.is_stopped() {
             return None;
@@ -341,7 +341,7 @@ impl<'a> Work<'a> {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// The server sends whole files only.
+    /// Records that the server sends whole files only.
     pub fn ignores_ranges(&self) {
         self.lock().ignores_ranges = true;
         self.stop.store(true, Ordering::SeqCst);
@@ -358,7 +358,7 @@ impl<'a> Work<'a> {
         all == shared.kept.have
     }
 
-    /// Keeps bytes that have come.
+    /// Stores received bytes.
     pub fn keep(&self, at: u64, bytes: &[u8]) -> Result<(), HubError> {
         if at == 0 {
             check_magic(self.file, bytes)?;
@@ -382,11 +382,11 @@ impl<'a> Work<'a> {
         self.call.tell(self.account.progress(Stage::Pulling, self.have()))
     }
 
-    /// Notes how the server calls this state of the file. Bytes of another state that are there
-    /// already are forgotten if nobody added to them yet.
+    /// Records the server's ETag of the file. If it changed and this call has added no bytes yet,
+    /// the old bytes are dropped.
     ///
     /// # Errors
-    /// It is not the one that was fetched so far.
+    /// The file changed during the download.
     pub fn note_etag(&self, etag: &str, is_first: bool) -> Result<(), HubError> {
         let mut shared = self.lock();
         match &shared.kept.etag {

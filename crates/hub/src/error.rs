@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use crate::choose::size;
 
-/// Why a model was not found or fetched. What was fetched until then is kept, unless the text says
+/// Why a model could not be found or fetched. Fetched bytes are kept, unless the text says
 /// otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {

@@ -1,5 +1,5 @@
-//! The header before the weights: some megabytes tell whether a model can be run, and are asked
-//! before gigabytes are fetched. What was fetched for that is kept for the download.
+//! Checks the header before downloading the weights: some megabytes show whether a model can be
+//! run. The download reuses those bytes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::pull::Call;
 use crate::ranges::Ranges;
 use crate::{Hub, HubError, Plan, Watch};
 
-/// Of a header that is looked for. Published models stay below 20 MB.
+/// The longest header. Published models stay below 20 MB.
 const HEADER_BYTES_MAX: u64 = 64 << 20;
 
-/// Says why a model cannot be run, by its header.
+/// Decides from a model's header whether it can be run; the error is the reason.
 pub type Check<'c> = dyn Fn(&Directory) -> Result<(), String> + Sync + 'c;
 
-/// What has come of a file's beginning, as if the rest were zeros.
+/// The received start of a file; the rest reads as zeros.
 #[derive(Debug)]
 struct Head {
     bytes: Vec<u8>,
@@ -42,11 +42,11 @@ impl Bytes for Head {
 }
 
 impl Hub {
-    /// Fetches the headers of a plan's files, and asks `check` about them. Where the server gives
-    /// no ranges, or a header has no end, nothing is asked.
+    /// Fetches the headers of a plan's files and passes them to `check`. Where the server supports
+    /// no ranges, or a header has no end, nothing is checked.
     ///
     /// # Errors
-    /// The model cannot be run: what has come of it is deleted. Otherwise as [`Self::fetch`].
+    /// The model cannot be run: its fetched bytes are deleted. Otherwise as [`Self::fetch`].
     pub fn check_header(
         &self,
         plan: &Plan,
@@ -90,7 +90,7 @@ impl Hub {
     }
 }
 
-/// Removes the folders that were made for a file, as far as they are empty.
+/// Removes the folders made for a file, as far as they are empty.
 fn remove_empty(path: &Path, models: &Path) {
     let mut dir = path.parent().map(PathBuf::from);
     while let Some(empty) = dir.filter(|dir| dir != models && dir.starts_with(models)) {
@@ -102,7 +102,7 @@ fn remove_empty(path: &Path, models: &Path) {
 }
 
 impl Call<'_> {
-    /// A file's header; nothing where it cannot be had.
+    /// A file's header; `None` if it is not available.
     fn head(
         &self,
         source: &Source,
@@ -149,14 +149,14 @@ impl Work<'_> {
             };
             match self.known_start() == known {
                 true if ignores_ranges || near.is_none() => return Ok(None),
-                // What nobody near gives, the hub does.
+                // Bytes that the nearby source lacks come from the hub.
                 true => near = None,
                 false => {}
             }
         }
     }
 
-    /// How many bytes are there from the file's start on.
+    /// The number of consecutive bytes present from the file's start on.
     fn known_start(&self) -> u64 {
         let gap = self.lock().kept.have.gap(&Ranges::default(), self.file.size, 1);
         gap.map_or(self.file.size, |(start, _)| start)

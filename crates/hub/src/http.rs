@@ -1,7 +1,7 @@
-//! One request at a time, and where redirects may lead.
+//! Sends one request at a time, and decides which redirects to follow.
 //!
-//! Redirects are followed by hand: the first answer's headers say what a file is, and a token must
-//! reach nobody but the hub itself.
+//! Redirects are followed by hand: the first answer's headers describe the file, and a token must
+//! reach only the hub itself.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::settings::{Settings, Token};
 pub(crate) const REDIRECTS_MAX: usize = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Where something is.
+/// A parsed address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     scheme: String,
@@ -26,7 +26,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// `None` for what is no `http` or `https` address, or holds a password.
+    /// `None` if it is no `http` or `https` address, or contains a password.
     pub fn parse(text: &str) -> Option<Self> {
         let uri: Uri = text.parse().ok()?;
         let scheme = uri.scheme_str()?.to_ascii_lowercase();
@@ -44,7 +44,7 @@ impl Address {
         Some(Self { scheme, host, port: authority.port_u16().unwrap_or(usual), rest })
     }
 
-    /// Where a `Location` leads from here.
+    /// The target of a `Location`, relative to this address.
     pub fn join(&self, location: &str) -> Option<Self> {
         if location.contains("://") {
             return Self::parse(location);
@@ -67,7 +67,7 @@ impl Address {
         (&self.scheme, &self.host, self.port) == (&other.scheme, &other.host, other.port)
     }
 
-    /// Scheme and host, for messages: what follows may be signed, and then is a secret.
+    /// Scheme and host, for messages: the rest may be signed, and is then a secret.
     pub fn origin(&self) -> String {
         let usual = if self.scheme == "https" { 443 } else { 80 };
         let port = if self.port == usual { String::new() } else { format!(":{}", self.port) };
@@ -78,14 +78,14 @@ impl Address {
         format!("{}{}", self.origin(), self.rest)
     }
 
-    /// A file in the same folder, asked for in the same way.
+    /// A file in the same folder, with the same query.
     pub fn beside(&self, file: &str) -> Option<Self> {
         let query =
             self.rest.split_once('?').map_or(String::new(), |(_, query)| format!("?{query}"));
         self.join(&format!("{}{query}", encode(file)))
     }
 
-    /// The folders that the path names.
+    /// The folders in the path.
     pub fn folders(&self) -> impl Iterator<Item = &str> {
         let path = self.rest.split('?').next().unwrap_or_default();
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -103,19 +103,20 @@ impl Address {
         self.leads_to(is_private)
     }
 
-    /// Whether one of its addresses is such a one.
+    /// Whether one of its addresses has the property.
     fn leads_to(&self, such: fn(IpAddr) -> bool) -> bool {
         let host = self.host.trim_matches(['[', ']']);
         if let Ok(ip) = host.parse::<IpAddr>() {
             return such(ip);
         }
-        // A name that cannot be resolved here is the proxy's to resolve.
+        // If a name does not resolve here, the proxy resolves it.
         let Ok(mut found) = (host, self.port).to_socket_addrs() else { return false };
         found.any(|address| such(address.ip()))
     }
 }
 
-/// Addresses of one cable or network alone. Clouds give secrets out at one (169.254.169.254).
+/// Addresses that are valid only on one cable or network. Clouds hand out secrets at one
+/// (169.254.169.254).
 fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
@@ -144,12 +145,12 @@ fn is_private(ip: IpAddr) -> bool {
     }
 }
 
-/// Why there is no answer at all.
+/// Why there was no answer.
 pub(crate) type Silence = String;
 
 pub(crate) struct Client {
     agent: ureq::Agent,
-    /// The hub; absent where the settings name none that can be.
+    /// The hub; absent if the settings contain no valid one.
     pub hub: Option<Address>,
     token: Option<Token>,
 }
@@ -171,7 +172,7 @@ impl Client {
         Self { agent: config.into(), hub, token: settings.token.clone() }
     }
 
-    /// One request, and no redirect followed. The token goes along only to the hub itself.
+    /// Sends one request and follows no redirect. The token is sent only to the hub itself.
     pub fn get(
         &self,
         to: &Address,
@@ -197,7 +198,7 @@ impl Client {
 /// Whether a redirect may be followed.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub(crate) fn may_follow(from: &Address, to: &Address) -> Result<(), &'static str> {
     if from.scheme == "https" && to.scheme != "https" {
         return Err("it would leave encryption");
@@ -211,8 +212,8 @@ pub(crate) fn may_follow(from: &Address, to: &Address) -> Result<(), &'static st
     Ok(())
 }
 
-/// The machine's own certificates, which a company may have added to; a machine without any gets
-/// those that browsers trust.
+/// The machine's own certificates, to which a company may have added; a machine without any gets
+/// those of browsers.
 fn roots() -> RootCerts {
     const USUAL: &[&str] = &[
         "/etc/ssl/certs",
@@ -232,7 +233,7 @@ fn roots() -> RootCerts {
     }
 }
 
-/// What went wrong, without the address, which may be signed.
+/// The error in words, without the address, which may be signed.
 fn words(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Timeout(_) => "it does not answer".to_owned(),
@@ -242,7 +243,7 @@ fn words(error: &ureq::Error) -> String {
     }
 }
 
-/// A path for an address: everything but letters, digits and `-_.~/` as percent signs and digits.
+/// A path for an address: everything but letters, digits and `-_.~/` is percent-encoded.
 pub(crate) fn encode(path: &str) -> String {
     let mut out = String::new();
     for byte in path.bytes() {
@@ -255,7 +256,7 @@ pub(crate) fn encode(path: &str) -> String {
     out
 }
 
-/// What a part of an address says, without its percent signs; as it is if that is no text.
+/// A percent-decoded part of an address; unchanged if the result is not UTF-8.
 pub(crate) fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::new(), 0);

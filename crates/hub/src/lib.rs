@@ -1,13 +1,12 @@
-//! Models by name: which file a name means, and its way from a hub to this machine's disk.
+//! Models by name: resolves a name to a file, and downloads it from a hub to this machine's disk.
 //!
-//! A [`Name`] is what a person types: a short name of the [`catalogue`], `org/repo:QUANT`, a page's
-//! address. A [`Hub`] lists what a repository has, chooses the quantisation that fits, and
-//! fetches its files: by ranges, several at once where the server allows it, going on after any
-//! cut, with a look at the header before the weights, and with each file's SHA-256 verified before
-//! anybody may use it.
+//! A [`Name`] is what a user types: a short name of the [`catalogue`], `org/repo:QUANT`, a page's
+//! address. A [`Hub`] lists a repository, chooses the quantisation that fits, and downloads its
+//! files: by ranges, several at once where the server allows it. A download continues after any
+//! cut, the header is checked before the weights, and each file's SHA-256 is verified before use.
 //!
-//! Everything blocks: callers run it on threads of their own. This crate writes below the folder
-//! that it is given and nowhere else, and knows no cluster.
+//! All calls block: callers run them on their own threads. This crate writes only below the folder
+//! it is given, and knows no cluster.
 
 pub mod catalogue;
 mod choose;

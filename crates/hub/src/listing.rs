@@ -1,4 +1,5 @@
-//! What a repository has: its commit, and each file's length and SHA-256, before a byte is fetched.
+//! The listing of a repository: its commit, and each file's length and SHA-256, before a byte is
+//! fetched.
 
 use std::io::Read;
 
@@ -14,17 +15,17 @@ use crate::{HubError, RepoName};
 
 /// A page of a tree has a thousand entries; no repository has a hundred such pages.
 const PAGES_MAX: usize = 100;
-/// Of one answer of the API.
+/// The longest answer of the API.
 const ANSWER_BYTES_MAX: u64 = 32 << 20;
 
 /// A file of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteFile {
-    /// Within the repository.
+    /// Path within the repository.
     pub path: String,
     /// Bytes.
     pub size: u64,
-    /// In small letters; small files have none.
+    /// In lower case; small files have none.
     pub sha256: Option<String>,
 }
 
@@ -68,7 +69,7 @@ struct Lfs {
 }
 
 impl Call<'_> {
-    /// Lists a repository at the commit where its revision (by default `main`) is now.
+    /// Lists a repository at the present commit of its revision (by default `main`).
     pub(crate) fn list(&self, name: &RepoName) -> Result<Listing, HubError> {
         let revision = name.revision.as_deref().unwrap_or("main");
         let base = format!("{}/api/models/{}", self.endpoint(), name.repo);
@@ -120,7 +121,7 @@ impl Call<'_> {
 }
 
 impl Entry {
-    /// Paths that could lead elsewhere are left out, as if they were not there.
+    /// Leaves out paths that could lead elsewhere, as if they did not exist.
     fn file(self) -> Option<RemoteFile> {
         if self.kind != "file" {
             return None;
@@ -139,7 +140,7 @@ pub(crate) fn is_page(response: &Response<Body>) -> bool {
     kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/html"))
 }
 
-/// `<ADDRESS>; rel="next"`. A mirror that names the real hub here is asked itself.
+/// `<ADDRESS>; rel="next"`. If a mirror names the real hub here, the mirror is still used.
 fn next_page(response: &Response<Body>, at: &Address) -> Option<String> {
     let link = response.headers().get("link")?.to_str().ok()?;
     let next = link.split(',').find(|part| part.contains("rel=\"next\""))?;

@@ -1,4 +1,4 @@
-//! What people type for a model.
+//! The names that users type for a model.
 //!
 //! | typed | means |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `hf.co/org/repo:QUANT`, `https://huggingface.co/org/repo/blob/main/FILE.gguf` | the same |
 //! | `https://host/path/FILE.gguf` | that file |
 //!
-//! Paths are looked at before names, by whoever knows the disk.
+//! The caller, which knows the disk, looks for paths before names.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ use crate::{HubError, catalogue};
 
 /// Longer ones are nonsense; the hub allows 96 characters for each half.
 const NAME_CHARS_MAX: usize = 512;
-/// Hosts under which people know the hub, whatever the endpoint is.
+/// Well-known hosts of the hub, whatever the endpoint is.
 const HUB_HOSTS: &[&str] = &["hf.co", "huggingface.co", "www.huggingface.co"];
 
 /// A model by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Name {
     Repo(RepoName),
-    /// A file anywhere.
+    /// A file at any address.
     Url(String),
 }
 
-/// A repository of the hub, and which of its files.
+/// A repository of the hub, and the requested one of its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoName {
     /// `org/repo`.
@@ -38,10 +38,10 @@ pub struct RepoName {
     pub want: Want,
 }
 
-/// Which of a repository's models.
+/// The requested one of a repository's models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Want {
-    /// Whatever fits best.
+    /// The best one that fits.
     Any,
     /// A quantisation, in capitals.
     Quant(String),
@@ -50,7 +50,7 @@ pub enum Want {
 }
 
 impl Name {
-    /// Where a file anywhere belongs, below a folder for models; only addresses tell.
+    /// The path of a downloaded file below a folder of models; only for addresses.
     pub fn place(&self) -> Option<PathBuf> {
         match self {
             Self::Url(url) => crate::plan::place_of(url),
@@ -59,14 +59,14 @@ impl Name {
     }
 
     /// # Errors
-    /// It is no name, or a short one that the catalogue does not have.
+    /// It is not a valid name, or a short name that is not in the catalogue.
     pub fn parse(text: &str) -> Result<Self, HubError> {
         let wrong =
             |why: &str| HubError::Name { name: shown(text).to_string(), why: why.to_owned() };
         if text.is_empty() || text.chars().count() > NAME_CHARS_MAX {
             return Err(wrong("it must have from 1 to 512 characters"));
         }
-        // Names of files may have spaces, and nothing else.
+        // Only names of files may contain spaces.
         let may_have_spaces = text.contains('/') && !text.contains("://");
         let is_wrong = |c: char| c.is_whitespace() && !(c == ' ' && may_have_spaces);
         if text.trim() != text || text.chars().any(|c| c.is_control() || is_wrong(c)) {
@@ -117,7 +117,7 @@ fn repo(text: &str) -> Option<RepoName> {
     Some(RepoName { repo: repo_name(name)?, revision, want })
 }
 
-/// A page of the hub's: `org/repo/blob/REVISION/FILE.gguf`, or `resolve` for `blob`.
+/// A page of the hub: `org/repo/blob/REVISION/FILE.gguf`, or `resolve` for `blob`.
 fn page(text: &str) -> Option<RepoName> {
     let text = text.split(['?', '#']).next()?.trim_end_matches('/');
     let mut parts = text.splitn(5, '/');
@@ -134,7 +134,7 @@ fn page(text: &str) -> Option<RepoName> {
     Some(RepoName { repo: name, revision, want })
 }
 
-/// A revision that may be, but for `main`, which is meant where none is named.
+/// A valid revision; `Some(None)` for `main`, the default.
 fn named_revision(text: &str) -> Option<Option<String>> {
     let revision = safe_path(text)?;
     Some((revision != "main").then_some(revision))
@@ -154,7 +154,7 @@ fn is_gguf(path: &str) -> bool {
     path.to_ascii_lowercase().ends_with(".gguf")
 }
 
-/// Two halves of letters, digits and `-_.`, as the hub has them.
+/// Two halves of letters, digits and `-_.`, the hub's rule.
 fn repo_name(text: &str) -> Option<String> {
     let (owner, name) = text.split_once('/')?;
     let is_half = |half: &str| {
@@ -164,7 +164,7 @@ fn repo_name(text: &str) -> Option<String> {
     (is_half(owner) && is_half(name)).then(|| text.to_owned())
 }
 
-/// A path that stays below where it is put: names whose characters do no harm in any file system.
+/// A path that stays below its folder, with characters that are safe in any file system.
 pub(crate) fn safe_path(text: &str) -> Option<String> {
     const BYTES_MAX: usize = 1024;
     let is_name = |name: &str| {
@@ -174,7 +174,7 @@ pub(crate) fn safe_path(text: &str) -> Option<String> {
     (text.len() <= BYTES_MAX && text.split('/').all(is_name)).then(|| text.to_owned())
 }
 
-/// Text of others' without what a terminal would obey.
+/// Untrusted text without control characters.
 pub(crate) fn shown(text: &str) -> impl fmt::Display {
     const CHARS_MAX: usize = 200;
     let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };

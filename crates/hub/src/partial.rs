@@ -1,4 +1,4 @@
-//! A file that is not whole yet: its bytes in `FILE.part`, and which of them are there in
+//! An incomplete file: its bytes in `FILE.part`, and the list of present ranges in
 //! `FILE.part.json`.
 
 use std::fs::{self, File, TryLockError};
@@ -11,29 +11,30 @@ use serde::{Deserialize, Serialize};
 use crate::ranges::Ranges;
 use crate::{HubError, RemoteFile};
 
-/// Behind the file's name: its bytes, which of them are there, and that before it is in place.
+/// Suffixes of the file's name: its bytes, its list of ranges, and the list before it is moved into
+/// place.
 pub(crate) const PART: &str = ".part";
 pub(crate) const PART_NOTE: &str = ".part.json";
 const PART_NOTE_NEW: &str = ".part.json.new";
 
-/// What is known of the bytes that are there.
+/// The saved state of an incomplete file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kept {
     size: u64,
     sha256: Option<String>,
-    /// As the file's server said: bytes under another one do not belong to these.
+    /// The server's ETag: bytes under another one belong to another file.
     pub etag: Option<String>,
     pub have: Ranges,
 }
 
 impl Kept {
-    /// Of the whole file.
+    /// Bytes of the whole file.
     pub fn size(&self) -> u64 {
         self.size
     }
 }
 
-/// An open file that is being filled; nobody else fills it meanwhile.
+/// An open incomplete file, locked against other processes.
 #[derive(Debug)]
 pub(crate) struct Partial {
     file: File,
@@ -41,7 +42,7 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
-    /// Opens what there is of `path`, or begins it.
+    /// Opens the partial file of `path`, or creates it.
     pub fn open(path: &Path, remote: &RemoteFile) -> Result<(Self, Kept), HubError> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(HubError::disk(folder))?;
@@ -55,7 +56,8 @@ impl Partial {
             Err(TryLockError::WouldBlock) => {
                 return Err(HubError::Busy { file: remote.path.clone() });
             }
-            // Some network drives have no locks; then two that fetch the same only do it twice.
+            // Some network drives have no locks; two downloads of the same file then only do the
+            // work twice.
             Err(TryLockError::Error(_)) => {}
         }
         let found = fs::read(with_suffix(path, PART_NOTE)).ok();
@@ -83,17 +85,17 @@ impl Partial {
         self.file.read_exact_at(bytes, at)
     }
 
-    /// Notes what is there, in one step. It is not forced to the disk: after a loss of power it may
-    /// promise bytes that are not there, which the file's hash tells.
+    /// Saves the list of ranges, in one step. It is not synced: after a power loss it may list
+    /// bytes that are missing, which the file's hash reveals.
     pub fn save(&self, kept: &Kept) -> io::Result<()> {
         let (path, new) = (self.note(), with_suffix(&self.path, PART_NOTE_NEW));
         let text = serde_json::to_vec(kept).map_err(io::Error::other)?;
         let saved = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
-        // On a full disk: an empty one is of no use to anybody.
+        // On a full disk: an empty list is useless.
         saved.inspect_err(|_| _ = fs::remove_file(&new))
     }
 
-    /// Puts the file in its place.
+    /// Moves the file to its final path.
     pub fn finish(self) -> Result<(), HubError> {
         self.file.sync_all().map_err(HubError::disk(&self.path))?;
         fs::rename(with_suffix(&self.path, PART), &self.path)
@@ -101,13 +103,13 @@ impl Partial {
         remove(&self.note())
     }
 
-    /// Throws away what is there.
+    /// Deletes the bytes and the list.
     pub fn discard(self) -> Result<(), HubError> {
         remove(&self.note())?;
         remove(&with_suffix(&self.path, PART))
     }
 
-    /// Forgets which bytes are there, so that the next one begins anew.
+    /// Deletes the list, so that the next download starts anew.
     pub fn forget(&self) -> Result<(), HubError> {
         remove(&self.note())
     }

@@ -1,5 +1,5 @@
-//! Where a file's bytes are now. The hub sends to an address that is signed for a while; once that
-//! is over, it is asked again.
+//! The present location of a file's bytes. The hub redirects to a signed address; after that
+//! expires, the hub is asked again.
 
 use crate::HubError;
 use crate::download::Work;
@@ -7,7 +7,7 @@ use crate::http::{Address, encode};
 use crate::plan::Source;
 use crate::pull::Trouble;
 
-/// An address that gives ranges, for now.
+/// An address that serves ranges, for now.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub address: Address,
@@ -15,9 +15,9 @@ pub(crate) struct Place {
 }
 
 impl Work<'_> {
-    /// The place that is known, unless it is the `stale` one.
+    /// The known place, unless it is the `stale` one.
     pub fn place(&self, stale: Option<u64>) -> Result<Place, HubError> {
-        // Held while the hub is asked: the others wait for the same answer.
+        // Released during the request: two connections may resolve a new place at once.
         let mut shared = self.lock();
         if let Some(place) = shared.place.as_ref().filter(|place| Some(place.number) != stale) {
             return Ok(place.clone());
@@ -47,7 +47,7 @@ impl Work<'_> {
         self.follow(start, repo)
     }
 
-    /// Follows redirects to where the bytes are; the hub's own say what they should be.
+    /// Follows redirects to the bytes, and checks the hub's own announcement.
     fn follow(&self, start: Address, repo: &str) -> Result<Address, HubError> {
         let mut failures = 0;
         loop {
@@ -82,7 +82,7 @@ impl Work<'_> {
         }
     }
 
-    /// What the hub's redirect says of the file must be what its list said.
+    /// Checks that the hub's redirect agrees with its listing.
     fn check_announced(&self, response: &ureq::http::Response<ureq::Body>) -> Result<(), HubError> {
         let header = |name: &str| response.headers().get(name)?.to_str().ok();
         let (file, host) = (self.file.path.clone(), self.call.host());

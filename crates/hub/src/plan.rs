@@ -1,4 +1,4 @@
-//! What a name means on the hub now: which files, from where, to which folder.
+//! Resolves a name on the hub: the files, their source, and the target folder.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use crate::name::{safe_path, shown};
 use crate::pull::{Call, Trouble};
 use crate::{Hub, HubError, Name, Pulled, RemoteFile, RepoName, Room, Watch, choose};
 
-/// What is to be fetched.
+/// The files to download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// `org/repo:QUANT`, or the address.
     pub name: String,
     pub files: Vec<RemoteFile>,
-    /// Why it is this quantisation.
+    /// Why this quantisation was chosen.
     pub why: String,
-    /// Where it belongs, below a folder for models.
+    /// Target folder, below a folder of models.
     folder: PathBuf,
-    /// Whether what is there already, of the right length, may be damaged: then it is read and
-    /// compared with what the hub announced.
+    /// Whether existing files of the right length may be damaged: they are then hashed and compared
+    /// with the hub's announcement.
     pub is_doubted: bool,
     pub(crate) source: Source,
 }
@@ -35,12 +35,12 @@ impl Plan {
         self.files.iter().map(|file| file.size).sum()
     }
 
-    /// Where a file of it is, or will be.
+    /// The path of a file, present or future.
     pub fn path(&self, models: &Path, file: &RemoteFile) -> PathBuf {
         models.join(&self.folder).join(&file.path)
     }
 
-    /// The model as it is once all files are there.
+    /// The model after all files have been downloaded.
     pub fn pulled(&self, models: &Path) -> Pulled {
         Pulled {
             name: self.name.clone(),
@@ -50,7 +50,7 @@ impl Plan {
         }
     }
 
-    /// Whether all its files are there. Their names say what they were verified to be.
+    /// Whether all its files exist. A file gets its final name only after verification.
     pub fn is_there(&self, models: &Path) -> bool {
         self.files.iter().all(|file| {
             let found = std::fs::metadata(self.path(models, file));
@@ -60,10 +60,10 @@ impl Plan {
 }
 
 impl Hub {
-    /// Finds out what a name means: asks the hub what there is, and chooses.
+    /// Resolves a name: lists the hub's files, and chooses.
     ///
     /// # Errors
-    /// There is none, it may not be had, or nothing of it fits into `room`.
+    /// There is no such model, access is denied, or nothing of it fits into `room`.
     pub fn plan(
         &self,
         name: &Name,
@@ -78,8 +78,8 @@ impl Hub {
     }
 }
 
-/// Where the file of an address belongs, below a folder for models. Its query says nothing of that:
-/// most often it is a signature.
+/// The path of an address's file, below a folder of models. The query is ignored: usually it is a
+/// signature.
 pub(crate) fn place_of(url: &str) -> Option<PathBuf> {
     let address = Address::parse(url)?;
     let host: String = address.origin().split("://").skip(1).collect();
@@ -100,7 +100,7 @@ impl Call<'_> {
         let (variant, why) = choose(&name.repo, &listing.files, &name.want, room)?;
         let at = name.revision.as_ref().map_or(String::new(), |revision| format!("@{revision}"));
         let repo = format!("{}{at}", name.repo);
-        // What stands beside the model must not be taken for it, whatever else is there.
+        // A companion of the model must not be taken for it, whatever else is in the folder.
         let beside = if variant.is_beside() { store::shelves::BESIDE } else { "" };
         Ok(Plan {
             name: format!("{repo}:{}", variant.label),
@@ -133,7 +133,7 @@ impl Call<'_> {
         })
     }
 
-    /// How long a file is that no list tells of.
+    /// The length of a file without a listing.
     fn length(&self, start: &Address, file: &str) -> Result<u64, HubError> {
         let mut failures = 0;
         loop {

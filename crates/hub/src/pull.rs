@@ -1,4 +1,4 @@
-//! A hub, and asking it.
+//! A hub and its requests.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::http::{Address, Client, REDIRECTS_MAX, may_follow};
 use crate::name::shown;
 use crate::{HubError, Listing, RepoName, Settings, wait};
 
-/// How often a waiting call looks whether it is still wanted.
+/// How often a waiting call checks for cancellation.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A hub, or a mirror of one.
@@ -22,13 +22,13 @@ pub struct Hub {
     pub(crate) settings: Settings,
 }
 
-/// How far a call is.
+/// The progress of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     pub stage: Stage,
-    /// The file's name; empty while none is chosen.
+    /// The file's name; empty until one is chosen.
     pub file: String,
-    /// The SHA-256 that is announced for it.
+    /// The announced SHA-256.
     pub sha256: Option<String>,
     /// Bytes of this file.
     pub done: u64,
@@ -40,22 +40,22 @@ pub struct Progress {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// The hub is asked what there is.
+    /// Listing the repository.
     Manifest,
     Pulling,
-    /// The server asked for patience, or does not answer; why, and for how long.
+    /// The server is busy or does not answer; the reason and the waiting time.
     Waiting(String),
     /// The SHA-256 is computed.
     Verifying,
-    /// A file is whole and in its place.
+    /// The file is complete and at its final path.
     Done,
 }
 
-/// Hears of progress, a few times a second and from any thread; a break cancels the call, which
-/// keeps what was fetched.
+/// Receives progress, a few times a second and from any thread. A break cancels the call, which
+/// keeps the fetched bytes.
 pub type Watch<'w> = dyn Fn(&Progress) -> ControlFlow<()> + Sync + 'w;
 
-/// A model that is on this machine's disk now.
+/// A downloaded model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pulled {
     /// `org/repo:QUANT`.
@@ -63,7 +63,7 @@ pub struct Pulled {
     /// Its first part.
     pub path: PathBuf,
     pub bytes: u64,
-    /// Why it is this quantisation.
+    /// Why this quantisation was chosen.
     pub why: String,
 }
 
@@ -72,20 +72,20 @@ impl Hub {
         Self { client: Client::new(&settings), settings }
     }
 
-    /// What a repository has.
+    /// Lists a repository.
     ///
     /// # Errors
-    /// It does not exist or is not told to us, the hub does not answer, or `watch` breaks.
+    /// It does not exist or is hidden, the hub does not answer, or `watch` breaks.
     pub fn list(&self, name: &RepoName, watch: &Watch<'_>) -> Result<Listing, HubError> {
         Call::new(self, watch).list(name)
     }
 }
 
-/// One use of a hub, and who waits for it.
+/// One call to a hub, with its receiver of progress.
 pub(crate) struct Call<'a> {
     pub hub: &'a Hub,
     watch: &'a Watch<'a>,
-    /// What was told last, repeated while waiting.
+    /// The last report, repeated while waiting.
     last: Mutex<Progress>,
 }
 
@@ -113,20 +113,20 @@ impl<'a> Call<'a> {
         hub.map_or_else(|| self.endpoint().to_owned(), Address::origin)
     }
 
-    /// Tells how far it is.
+    /// Reports progress.
     ///
     /// # Errors
-    /// Nobody wants it any more.
+    /// The caller has cancelled.
     pub fn tell(&self, progress: Progress) -> Result<(), HubError> {
         let told = (self.watch)(&progress);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = progress;
         if told.is_break() { Err(HubError::Cancelled) } else { Ok(()) }
     }
 
-    /// Waits, and says why.
+    /// Waits, and reports the reason.
     ///
     /// # Errors
-    /// Nobody waits with us any more.
+    /// The caller has cancelled.
     pub fn wait(&self, time: Duration, why: &str) -> Result<(), HubError> {
         let until = Instant::now() + time;
         loop {
@@ -143,7 +143,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Asks until there is an answer of success, following redirects; for the API.
+    /// Repeats an API request until it succeeds, following redirects.
     pub fn settled(
         &self,
         start: Address,
@@ -169,7 +169,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Where a redirect leads.
+    /// The target of a redirect.
     pub fn redirected(
         &self,
         response: &Response<Body>,
@@ -193,7 +193,7 @@ impl<'a> Call<'a> {
         Ok(to)
     }
 
-    /// What a refusal of the hub's means, if asking again cannot help.
+    /// The error of a hub's refusal, if repeating the request is useless.
     pub fn refused(&self, response: &Response<Body>, repo: &str, what: &str) -> Option<HubError> {
         let (host, repo, what) = (self.host(), repo.to_owned(), what.to_owned());
         let code = response.headers().get("x-error-code").and_then(|code| code.to_str().ok());
@@ -215,7 +215,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Waits after something went wrong, or gives up.
+    /// Waits after a failure, or gives up.
     pub fn recover(
         &self,
         trouble: Trouble,
@@ -249,15 +249,15 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Why a request gave nothing.
+/// Why a request failed.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// No answer, or one that broke off.
     Silent(String),
     Status(u16, String),
-    /// It sent something else than it had promised, or a part of it.
+    /// It sent something else than promised, or a part of it.
     Unsteady(String),
-    /// Too many requests, and how long to wait.
+    /// Too many requests; the waiting time.
     Busy(Duration),
     Fatal(HubError),
 }

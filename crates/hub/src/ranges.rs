@@ -1,4 +1,4 @@
-//! Which bytes of a file are there, and which are being fetched.
+//! Sets of byte ranges: those present in a file, and those being fetched.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,12 +33,12 @@ impl Ranges {
         self.0 = left;
     }
 
-    /// Bytes in all.
+    /// The number of bytes.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// The first bytes below `len` that are in neither, at most `most` of them.
+    /// The first range below `len` that is in neither set, at most `most` bytes long.
     pub fn gap(&self, other: &Self, len: u64, most: u64) -> Option<(u64, u64)> {
         let mut start = 0;
         let end = loop {
@@ -55,7 +55,7 @@ impl Ranges {
         (start < end).then(|| (start, end.min(start.saturating_add(most))))
     }
 
-    /// Whether it came from a file that may say anything: in order, and below `len`.
+    /// Whether an untrusted set is valid: in order, and below `len`.
     pub fn is_sound(&self, len: u64) -> bool {
         let ordered = self.0.windows(2).all(|two| two[0].1 < two[1].0);
         ordered && self.0.iter().all(|range| range.0 < range.1 && range.1 <= len)

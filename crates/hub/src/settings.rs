@@ -1,4 +1,4 @@
-//! What the environment says about hubs, by the names that other programs use.
+//! Hub settings from the environment, under the names that other programs use.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 const ENDPOINT: &str = "https://huggingface.co";
 
-/// How a hub is reached.
+/// The connection settings of a hub.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Scheme, host and perhaps port and path; without a slash at its end.
+    /// Scheme, host and perhaps port and path, without a trailing slash.
     pub endpoint: String,
     pub token: Option<Token>,
-    /// Why nothing may be fetched, if so.
+    /// Why downloads are forbidden, if they are.
     pub offline: Option<&'static str>,
     /// Connections to a file's server at a time.
     pub connections: usize,
-    /// Bytes that one request asks for.
+    /// Bytes of one request.
     pub piece_bytes: u64,
-    /// A connection that is silent for so long is given up.
+    /// A connection that is silent for this long is given up.
     pub silence: Duration,
-    /// Before the first repetition; each further one waits twice as long.
+    /// The pause before the first retry; each further one is twice as long.
     pub pause: Duration,
-    /// Failures in a row, without a byte in between, until it is given up.
+    /// The most failures in a row without a byte in between.
     pub tries: u32,
 }
 
-/// A secret of the hub's, and where it was found. Its text is never shown.
+/// A secret of the hub, and its origin. Its text is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     secret: String,
@@ -35,7 +35,7 @@ pub struct Token {
 
 impl Token {
     /// # Errors
-    /// The text could not be a header's.
+    /// The text is not valid in a header.
     pub fn new(text: &str, from: impl Into<String>) -> Result<Self, String> {
         let (secret, from) = (text.trim(), from.into());
         if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -48,7 +48,7 @@ impl Token {
         &self.secret
     }
 
-    /// Where it was found, such as `HF_TOKEN`.
+    /// Its origin, such as `HF_TOKEN`.
     pub fn origin(&self) -> &str {
         &self.from
     }
@@ -68,12 +68,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What this process's environment says.
+    /// Settings from this process's environment.
     pub fn from_env() -> Self {
         Self::read(&|name| std::env::var(name).ok())
     }
 
-    /// The same from any source of variables.
+    /// Settings from any source of variables.
     pub fn read(var: &dyn Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| var(name).filter(|value| !value.trim().is_empty());
         let endpoint = set("MODEL_ENDPOINT").or_else(|| set("HF_ENDPOINT"));
@@ -102,7 +102,7 @@ impl Settings {
     }
 }
 
-/// The first of the usual places that has one.
+/// The token from the first of the usual places that has one.
 fn token(set: &dyn Fn(&str) -> Option<String>) -> Option<Token> {
     for name in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"] {
         if let Some(text) = set(name) {

@@ -1,18 +1,18 @@
-//! Room on a disk.
+//! Free space on a disk.
 
 use std::path::Path;
 
 use crate::HubError;
 
-/// Left free: a disk that is full to the last byte stops other programs.
+/// Space to leave free: a completely full disk stops other programs.
 pub(crate) const MARGIN_BYTES: u64 = 64 << 20;
 
-/// Checks that `needed` more bytes have room where `dir` is, before the first of them is fetched.
+/// Checks that the disk of `dir` has room for `needed` more bytes, before the first is fetched.
 ///
 /// # Errors
-/// They have not.
+/// There is not enough room.
 pub fn check_room(dir: &Path, file: &str, needed: u64) -> Result<(), HubError> {
-    // A file system that does not tell is found out by writing.
+    // If the file system does not report its space, writing shows it.
     let Ok(stat) = rustix::fs::statvfs(dir) else { return Ok(()) };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     match missing(needed, free) {
@@ -26,7 +26,7 @@ fn missing(needed: u64, free: u64) -> Option<u64> {
     wanted.checked_sub(free).filter(|missing| *missing > 0)
 }
 
-/// The disk became full while it was written to.
+/// The error of a disk that filled up during a download.
 pub(crate) fn became_full(dir: &Path, file: &str, needed: u64) -> HubError {
     full(dir, file, needed, 0, needed.saturating_add(MARGIN_BYTES))
 }

@@ -1,4 +1,5 @@
-//! Bytes from a place to the disk: one piece over one connection, going on after each cut.
+//! Transfers bytes from a place to the disk: one piece over one connection, continuing after each
+//! cut.
 
 use std::io::Read;
 
@@ -11,21 +12,21 @@ use crate::listing::is_page;
 use crate::place::Place;
 use crate::pull::Trouble;
 
-/// Read and written at once.
+/// Bytes read and written at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Why a request ended before its piece.
+/// Why a request ended early.
 enum Stop {
-    /// To be tried again, at the same place.
+    /// Retry at the same place.
     Again(Trouble),
-    /// The place is no longer good.
+    /// The place is no longer valid.
     Stale(Trouble),
-    /// It sends whole files only.
+    /// The server sends whole files only.
     IgnoresRange,
     Fatal(HubError),
 }
 
-/// Fetches `start..end`. Failures are counted from the last byte that came.
+/// Fetches `start..end`. Failures are counted from the last received byte.
 pub(crate) fn piece(work: &Work<'_>, start: u64, end: u64) -> Result<(), HubError> {
     let (mut at, mut failures, mut stale) = (start, 0, None);
     while at < end && !work.is_stopped() {
@@ -53,7 +54,7 @@ pub(crate) fn piece(work: &Work<'_>, start: u64, end: u64) -> Result<(), HubErro
     Ok(())
 }
 
-/// One request for `at..end`: how far it got, and why not to the end.
+/// One request for `at..end`: the offset it reached, and why it stopped early.
 fn request(work: &Work<'_>, place: &Place, at: u64, end: u64) -> (u64, Option<Stop>) {
     let response = match work.call.hub.client.get(&place.address, Some((at, end))) {
         Ok(response) => response,
@@ -72,7 +73,7 @@ fn request(work: &Work<'_>, place: &Place, at: u64, end: u64) -> (u64, Option<St
     (reached, stop)
 }
 
-/// Whether an answer is the range that was asked for.
+/// Checks that an answer is the requested range.
 fn check(
     work: &Work<'_>,
     place: &Place,
@@ -85,7 +86,7 @@ fn check(
     let trouble = || Trouble::of(response, &place.address, None);
     match status {
         200 | 206 => {}
-        // A redirect, a signature that is over, or a server that forgot: the hub knows a new place.
+        // A redirect, an expired signature, or a server that forgot: the hub has a new place.
         300..=416 => return Err(Stop::Stale(trouble()).into()),
         _ => return Err(Stop::Again(trouble()).into()),
     }
@@ -123,8 +124,8 @@ fn parse_range(text: &str) -> Option<(u64, Option<u64>)> {
     Some((range.split_once('-')?.0.parse().ok()?, total.parse().ok()))
 }
 
-/// Copies a body's bytes, the first of which belongs at `at`, up to `end`. What is there already
-/// is kept as it is unless `overwrite`.
+/// Copies a body's bytes, which start at `at`, up to `end`. Bytes already present are kept unless
+/// `overwrite`.
 fn copy(
     work: &Work<'_>,
     body: &mut impl Read,
@@ -155,8 +156,8 @@ fn copy(
     (at, None)
 }
 
-/// Fetches the whole file over one connection, from a server that gives nothing else. After a cut
-/// it begins anew, and only what comes beyond what is there counts.
+/// Fetches the whole file over one connection, from a server without ranges. After a cut it starts
+/// anew, and only bytes beyond the present ones count.
 pub(crate) fn whole(work: &Work<'_>) -> Result<(), HubError> {
     let (size, mut failures, mut stale) = (work.file.size, 0, None);
     while work.have() < size {

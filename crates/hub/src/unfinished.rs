@@ -1,4 +1,4 @@
-//! Downloads that were cut: what of them is on the disk, and taking it away again.
+//! Interrupted downloads: lists their partial files, and deletes them.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,22 +9,22 @@ use serde::Serialize;
 
 use crate::partial::{Kept, PART, PART_NOTE};
 
-/// Folders below the models folder: organisation and repository, and some of its own.
+/// Folders below the models folder: organisation and repository, and some inside it.
 const DEPTH_MAX: usize = 8;
 const FILES_MAX: usize = 10_000;
 
-/// A file that is not whole yet.
+/// An incomplete file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unfinished {
-    /// What to pull to go on: `org/repo:QUANT`, or the file's name.
+    /// The name to pull to continue: `org/repo:QUANT`, or the file's name.
     pub name: String,
-    /// Where it will be.
+    /// Its final path.
     pub path: PathBuf,
     pub done_bytes: u64,
     pub total_bytes: u64,
 }
 
-/// Every download below a folder for models that is not whole, whether it goes on or was cut.
+/// Every incomplete download below a folder of models, running or interrupted.
 pub fn unfinished(models: &Path) -> Vec<Unfinished> {
     let mut found = Vec::new();
     look(models, models, 0, &mut found);
@@ -54,7 +54,7 @@ fn look(models: &Path, dir: &Path, depth: usize, found: &mut Vec<Unfinished>) {
     }
 }
 
-/// `org/repo:QUANT` of a file in a repository's folder, or its path there; what else it is called.
+/// `org/repo:QUANT` of a file in a repository's folder, or its path there; and its other name.
 fn name_of(models: &Path, path: &Path) -> String {
     let inside = path.strip_prefix(models).unwrap_or(path);
     let folders: Vec<_> = inside.parent().into_iter().flat_map(Path::components).collect();
@@ -74,7 +74,7 @@ fn name_of(models: &Path, path: &Path) -> String {
 }
 
 impl Unfinished {
-    /// Whether somebody means this one by a name.
+    /// Whether a name means this one.
     pub fn is_called(&self, name: &str) -> bool {
         let repo = self.name.split(':').next().unwrap_or_default();
         let file = self.path.file_name().unwrap_or_default().to_string_lossy();
@@ -83,8 +83,7 @@ impl Unfinished {
         names.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
-    /// Deletes what is there; returns the bytes that this freed on the disk, which are never those
-    /// that were not fetched.
+    /// Deletes the partial file and returns the bytes freed on the disk; holes do not count.
     ///
     /// # Errors
     /// It is being fetched, or cannot be deleted.
@@ -98,7 +97,7 @@ impl Unfinished {
             if matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)) {
                 return Err(io::Error::other("it is being downloaded now. Stop that first"));
             }
-            // It has its whole length from the beginning, with holes.
+            // It has its full length from the beginning, with holes.
             freed = file.metadata()?.blocks() * 512;
             fs::remove_file(&part)?;
         }

@@ -1,20 +1,20 @@
-//! How long to wait before something is tried again.
+//! The waiting time before a retry.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ureq::http::HeaderMap;
 
-/// The hub counts requests in windows of five minutes: what asks for more is no answer to wait for.
+/// The hub counts requests in windows of five minutes: a longer wait means failure.
 const WAIT_MAX: Duration = Duration::from_secs(330);
-/// Where a 429 says nothing.
+/// The wait after a 429 without a time.
 const WAIT_UNSAID: Duration = Duration::from_secs(10);
 
-/// Whether what a 429 asks for is not too long for anybody to wait.
+/// Whether the wait of a 429 is short enough.
 pub(crate) fn is_short(wait: Duration) -> bool {
     wait <= WAIT_MAX
 }
 
-/// How long a 429 asks to wait.
+/// The wait that a 429 asks for.
 pub(crate) fn asked(headers: &HeaderMap) -> Duration {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let told = text("ratelimit").and_then(rate_limit);
@@ -48,7 +48,7 @@ fn unix_secs(date: &str) -> Option<u64> {
     if hour > 23 || minute > 59 || second > 60 {
         return None;
     }
-    // Days since 1970 by a calendar whose years begin in March, so that leap days come last.
+    // Days since 1970 by a calendar with years from March, so that leap days come last.
     let (year, month) = if month < 3 { (year - 1, month + 9) } else { (year, month - 3) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
     const DAYS_TO_1970: u64 = 719_468;

@@ -2,9 +2,9 @@
 //! `cargo run --release -p kernels --example bench -- [threads] [what]`.
 //!
 //! `what` filters by name: `read`, `pool`, `load`, `pack`, `gemv`, `wide`, `int16`, `gemm`,
-//! `decode`, `prefill`, or a type. A line gives the best and the median of many runs. `read` is
-//! what a plain loop gets out of memory. Times are the wall's, so the machine should have nothing
-//! else to do.
+//! `decode`, `prefill`, or a type. A line gives the best and the median of many runs. `read` is the
+//! memory throughput of a plain loop. Times are wall-clock, so the machine should be otherwise
+//! idle.
 
 use gguf::TensorType;
 use kernels::{
@@ -27,10 +27,10 @@ const TYPES: [TensorType; 10] = [
     TensorType::BF16,
 ];
 
-/// What attention is measured with.
+/// The kinds of cache for attention measurements.
 const KINDS: [CacheKind; 3] = [CacheKind::I16, CacheKind::F16, CacheKind::Q8_0];
 
-/// Bytes of weights in a bandwidth measurement: many times any cache.
+/// Bytes of weights in a bandwidth measurement: many times the size of any cache.
 const STREAM_BYTES: usize = 256 << 20;
 
 fn main() {
@@ -92,7 +92,7 @@ fn main() {
     }
 }
 
-/// Seconds that one measurement should take at least.
+/// The minimum seconds of one measurement.
 const SAMPLE_SECONDS: f64 = 0.15;
 
 /// Seconds of one run: best and median of `runs`.
@@ -140,7 +140,7 @@ fn jobs(pool: &Pool) {
     println!("pool job            {:7.2} / {:7.2} us", best * 1e6, median * 1e6);
 }
 
-/// Bytes that are valid rows of any type (small numbers where a float is read).
+/// Bytes that are valid rows of any type (small numbers if read as floats).
 fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 % 56) as u8).collect()
 }
@@ -154,7 +154,7 @@ fn matrix(pool: &Pool, ty: TensorType, rows: usize, cols: usize) -> Matrix {
     packer.finish().expect("all rows")
 }
 
-/// A matrix out of rows as they lie in a file, the system's clearing of its memory included.
+/// Packs a matrix from rows in a file's layout, including the system's clearing of its memory.
 fn pack(pool: &Pool, ty: TensorType) {
     let cols = 2048;
     let chunk = bytes((2 << 20) / ty.row_bytes(cols) / 16 * 16 * ty.row_bytes(cols));
@@ -191,14 +191,14 @@ fn input(pool: &Pool, rows: usize, cols: usize) -> Input {
     input
 }
 
-/// As [`input`], as integers of 16 bits.
+/// Like [`input`], as integers of 16 bits.
 fn int16(pool: &Pool, rows: usize, cols: usize) -> Input {
     let mut input = Input::new_int16(rows, cols);
     input.load_int16(pool, &waves(rows, cols), rows);
     input
 }
 
-/// Few input rows against weights that no cache holds.
+/// Few input rows against weights that exceed any cache.
 fn stream(pool: &Pool, name: &str, ty: TensorType, input: &Input) {
     let cols = input.cols();
     let rows = STREAM_BYTES / ty.row_bytes(cols) / 64 * 64;
@@ -213,7 +213,7 @@ fn gemm(pool: &Pool, ty: TensorType, inputs: usize) {
     let (rows, cols) = (8192, 2048);
     let matrix = matrix(pool, ty, rows, cols);
     let input = input(pool, inputs, cols);
-    // On a cache line's border, as a backend has it.
+    // Aligned to a cache line, as in a backend.
     let mut room = vec![0.0; inputs * rows + 16];
     let first = room.as_ptr().align_offset(64);
     let out = &mut room[first..][..inputs * rows];
@@ -227,7 +227,7 @@ fn gemm(pool: &Pool, ty: TensorType, inputs: usize) {
 fn attention(pool: &Pool, name: &str, depth: usize, rows: usize, kind: CacheKind) {
     let (heads, kv_heads, dim) = (32, 8, 64);
     let pages = (depth + rows).div_ceil(PAGE_POSITIONS);
-    // Several layers, so that no cache holds them all.
+    // Several layers, so that no cache holds all of them.
     let layers = if rows == 1 { 16 } else { 1 };
     let table: Vec<u32> = (0..pages as u32).collect();
     let caches: Vec<KvCache> = (0..layers)

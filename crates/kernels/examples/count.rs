@@ -1,6 +1,6 @@
-//! Multiplies a matrix of 256 x 2048 with 512 rows so many times, for an emulator that counts
-//! instructions (NOTES.md): `cargo run --release -p kernels --example count -- TYPE TIMES`. What
-//! one product takes is the difference of two runs.
+//! Multiplies a matrix of 256 x 2048 with 512 rows TIMES times, for an emulator that counts
+//! instructions (NOTES.md): `cargo run --release -p kernels --example count -- TYPE TIMES`. The
+//! cost of one product is the difference of two runs.
 
 use gguf::TensorType;
 use kernels::{Input, Packer, Pool, Product, multiply};

@@ -2,9 +2,9 @@
 //! `cargo run --release -p kernels --example recur -- [threads] [what]`.
 //!
 //! `what` filters by name: `delta`, `channel`, `mamba`, `short`, and by rows: `delta 512`. A line
-//! gives the best and the median of many runs. Vector operations count 16 numbers of the state, of
-//! which each takes 4 a row with the delta rules and 3 with Mamba's. Bytes are those of the state,
-//! read and written once; with few rows, no cache holds the layers.
+//! gives the best and the median of many runs. Vector operations process 16 elements of the state;
+//! each row takes 4 of them with the delta rules and 3 with Mamba's. Bytes are those of the state,
+//! read and written once; with few rows, the layers exceed any cache.
 
 use kernels::{
     Begin, Pool, RecurrentLayer, RecurrentRows, RecurrentScratch, RecurrentShape, RecurrentWeights,
@@ -12,7 +12,7 @@ use kernels::{
 };
 use std::time::Instant;
 
-/// Bytes of states in a measurement with few rows: many times any cache.
+/// Bytes of states in a measurement with few rows: many times the size of any cache.
 const STATE_BYTES: usize = 256 << 20;
 
 struct Model {

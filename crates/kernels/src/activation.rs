@@ -8,31 +8,30 @@ use crate::rows::for_each_run;
 use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd};
 
-/// Numbers in one task.
+/// Elements of one task.
 const RUN: usize = 4096;
 
-/// How the gate of a feed-forward block lets its other half through.
+/// The gating function of a feed-forward block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     /// `gate * sigmoid(gate) * up` (SwiGLU; Shazeer, "GLU Variants Improve Transformer", 2020).
     Silu,
     /// `gelu(gate) * up`, with the tanh approximation of the Gaussian error unit (Hendrycks and
-    /// Gimpel, 2016), as Gemma uses it.
+    /// Gimpel, 2016), as in Gemma.
     Gelu,
-    /// `g * sigmoid(alpha * g) * (u + 1)` with `g = min(gate, limit)` and
-    /// `u = clamp(up, -limit, limit)`, as gpt-oss has it (alpha 1.702, limit 7).
+    /// `g * sigmoid(alpha * g) * (u + 1)` with `g = min(gate, limit)` and `u = clamp(up, -limit,
+    /// limit)`, as in gpt-oss (alpha 1.702, limit 7).
     ClampedSwiglu { alpha: f32, limit: f32 },
     /// `sigmoid(gate) * up`.
     Sigmoid,
-    /// `min(gate * sigmoid(gate), limit) * clamp(up, -limit, limit)`, as Step 3.5 has it.
+    /// `min(gate * sigmoid(gate), limit) * clamp(up, -limit, limit)`, as in Step 3.5.
     LimitedSilu { limit: f32 },
-    /// `g * sigmoid(g) * clamp(up, -limit, limit)` with `g = min(gate, limit)`, as DeepSeek V4 has
-    /// it.
+    /// `g * sigmoid(g) * clamp(up, -limit, limit)` with `g = min(gate, limit)`, as in DeepSeek V4.
     SiluOfLimited { limit: f32 },
-    /// `limited(gate, beta) * sigmoid(gate) * limited(up, linear_beta)` with
-    /// `limited(x, beta) = beta * tanh(x / beta)`, as Kimi K3 has it; `up` may stay as it is.
+    /// `limited(gate, beta) * sigmoid(gate) * limited(up, linear_beta)` with `limited(x, beta) =
+    /// beta * tanh(x / beta)`, as in Kimi K3; without `linear_beta`, `up` is not limited.
     Situ { beta: f32, linear_beta: Option<f32> },
-    /// `max(gate, 0)² * up` (So et al., "Primer", 2021), as Nemotron-H has it, without an `up`.
+    /// `max(gate, 0)² * up` (So et al., "Primer", 2021), as in Nemotron-H, without an `up`.
     SquaredRelu,
 }
 
@@ -61,14 +60,14 @@ impl Kernel for SoftCap<'_> {
 /// `gate = activation(gate) * up`, element by element.
 ///
 /// # Panics
-/// If they have not the same size.
+/// If their sizes differ.
 pub fn gated(pool: &Pool, activation: Activation, gate: &mut [f32], up: &[f32]) {
     assert!(gate.len() == up.len(), "both must have the same size");
     let (len, isa) = (gate.len(), Isa::chosen());
     let target = SharedMut::new(gate.as_mut_ptr());
     for_each_run(pool, len.div_ceil(RUN), RUN, |index| {
         let range = index * RUN..len.min((index + 1) * RUN);
-        // SAFETY: the run lies inside `gate`, and no other task has it.
+        // SAFETY: the run lies inside `gate`, and belongs to this task only.
         let gate =
             unsafe { std::slice::from_raw_parts_mut(target.ptr().add(range.start), range.len()) };
         run(isa, Gated { activation, gate, up: &up[range] });
@@ -81,7 +80,7 @@ pub fn activate(pool: &Pool, activation: Activation, x: &mut [f32]) {
     let target = SharedMut::new(x.as_mut_ptr());
     for_each_run(pool, len.div_ceil(RUN), RUN, |index| {
         let range = index * RUN..len.min((index + 1) * RUN);
-        // SAFETY: the run lies inside `x`, and no other task has it.
+        // SAFETY: the run lies inside `x`, and belongs to this task only.
         let x =
             unsafe { std::slice::from_raw_parts_mut(target.ptr().add(range.start), range.len()) };
         run(isa, Activated { activation, x });
@@ -124,8 +123,8 @@ impl Kernel for Gated<'_> {
 }
 
 impl Activation {
-    /// `activation(gate) * up`, which is finite only if both are: what a bad weight makes must not
-    /// vanish in a function that saturates.
+    /// `activation(gate) * up`, which is finite only if both inputs are: the result of a bad weight
+    /// must not vanish in a saturating function.
     #[inline(always)]
     pub(crate) fn of<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
         match self {
@@ -157,7 +156,7 @@ impl Activation {
     }
 }
 
-/// `min(x, limit)`; of infinity "not a number", as the two below.
+/// `min(x, limit)`; NaN for infinity, as in the two functions below.
 #[inline(always)]
 fn at_most<S: Simd>(s: S, x: S::F, limit: f32) -> S::F {
     tainted(s, s.min(x, s.splat(limit)), x)

@@ -1,9 +1,9 @@
-//! Attention over the residual streams that earlier layers banked (Kimi K3).
+//! Attention over banked residual streams of earlier layers (Kimi K3).
 //!
 //! A stream's score is the product of a learned vector and the stream, divided by its root mean
-//! square. The softmax of a row's scores weighs its streams. Products and squares are added in four
-//! vectors of 16 lanes, as in a norm. The weighed streams are added in the order in which they were
-//! banked, the row's own last, by plain multiplications and additions.
+//! square. The softmax of a row's scores weights its streams. Products and squares are added in
+//! four vectors of 16 lanes, as in a norm. The weighted streams are added in the order of banking,
+//! the row's own last, by plain multiplications and additions.
 
 use crate::isa::{Isa, Kernel, run};
 use crate::math::finite;
@@ -14,14 +14,14 @@ use crate::rows::for_each_run;
 use crate::shared::SharedMut;
 use crate::simd::Simd;
 
-/// The most streams that can be banked.
+/// The most banked streams.
 pub const BANKS_MAX: usize = 64;
 
-/// `out`, `[rows, width]`, becomes the weighed sum of the first `used` streams of `banks`, `[rows,
+/// `out`, `[rows, width]`, becomes the weighted sum of the first `used` streams of `banks`, `[rows,
 /// places, width]`, and of `x`, `[rows, width]`. `score` is the learned vector, `[width]`.
 ///
 /// # Panics
-/// If the shapes do not fit, or `used` is above [`BANKS_MAX`].
+/// If the shapes do not match, or `used` is above [`BANKS_MAX`].
 pub fn read_banks(
     pool: &Pool,
     (banks, used): (&[f32], usize),
@@ -44,7 +44,7 @@ pub fn read_banks(
             *found = finite(run(isa, Score { x, score, eps }));
         }
         softmax(&mut scores[..=used]);
-        // SAFETY: the row lies inside `out`, and no other task has it.
+        // SAFETY: the row lies inside `out`, and belongs to this task only.
         let out = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * width), width) };
         out.fill(0.0);
         for (stream, weight) in streams.zip(scores) {
@@ -53,8 +53,8 @@ pub fn read_banks(
     });
 }
 
-/// Moves each row of `x`, `[rows, width]`, to place `at` of `banks`, `[rows, places, width]`. What
-/// it leaves is zeros.
+/// Moves each row of `x`, `[rows, width]`, to place `at` of `banks`, `[rows, places, width]`; `x`
+/// becomes zero.
 ///
 /// # Panics
 /// If there is no such place.
@@ -151,7 +151,7 @@ mod tests {
                 assert!((f64::from(*got) - exact).abs() < 1e-4, "{row}, {at}: {got}, {exact}");
             }
         }
-        // Without any banked, a row is what it was.
+        // Without banked streams, a row stays unchanged.
         read_banks(&pool, (&banks, 0), &x, &score, EPS, &mut out);
         assert_eq!(out, x);
     }

@@ -1,7 +1,7 @@
 use gguf::TensorType;
 use std::io;
 
-/// Why a kernel object could not be made.
+/// Why a kernel object could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

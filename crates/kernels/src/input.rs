@@ -1,11 +1,11 @@
-//! The input of matrix products: rows of activations, as they are and as integers.
+//! The input of matrix products: rows of activations, as floats and as integers.
 //!
 //! Quantised weights are multiplied with 8-bit activations, each tile of 32 consecutive columns
-//! with a scale of its own ([`crate::quantise`] says which). The same form serves every quantised
-//! type, the K-quants included (other engines give those one scale for 256 columns, which costs
-//! accuracy where one activation towers above the rest). Where that is not enough there are
-//! activations of about 16 bits ([`Int16Tile`]). A tile depends on nothing but its own 32 numbers,
-//! so a shard quantises its columns to the same bits as one machine does.
+//! with its own scale (chosen by [`crate::quantise`]). The same form serves every quantised type,
+//! including the K-quants (other engines give those one scale for 256 columns, which costs accuracy
+//! if one activation is much larger than the rest). If 8 bits are not enough there are activations
+//! of about 16 bits ([`Int16Tile`]). A tile depends only on its own 32 elements, so a shard
+//! quantises its columns to the same bits as a single machine.
 
 use crate::format::TILE_COLS;
 use crate::isa::{Isa, Kernel, run};
@@ -16,13 +16,13 @@ use crate::simd::Simd;
 use crate::tile::{GemmTile, Int16Tile, SkinnyTile};
 use std::ops::BitOr;
 
-/// Activations that one task of [`Input::load`] prepares: whole tiles, sixteen at a time.
+/// Activations of one task of [`Input::load`]: whole tiles, sixteen at a time.
 const TASK_LEN: usize = 4096;
 
-/// Rows up to which a product unpacks quantised weights into registers, once for all rows.
+/// The most rows for which a product unpacks quantised weights into registers, once for all rows.
 pub(crate) const SKINNY_ROWS: usize = 12;
 
-/// Which forms of the activations a product needs.
+/// The forms of the activations that a product needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forms {
     float: bool,
@@ -57,12 +57,12 @@ pub struct Input {
     forms: Forms,
     /// `[rows, cols]`.
     floats: Vec<f32>,
-    /// These are `[cols / 32, rows]`, so that the rows of one tile are neighbours; empty if the
-    /// columns are no multiple of 32. If there are more rows than [`SKINNY_ROWS`]:
+    /// Integers are `[cols / 32, rows]`, so that the rows of one tile are adjacent; empty if the
+    /// columns are no multiple of 32. For more rows than [`SKINNY_ROWS`]:
     gemm: Vec<GemmTile>,
-    /// If there are not.
+    /// For at most that many rows.
     skinny: Vec<SkinnyTile>,
-    /// Only of inputs made with [`Input::new_int16`].
+    /// Only in inputs made with [`Input::new_int16`].
     int16: Vec<Int16Tile>,
 }
 
@@ -87,7 +87,7 @@ impl Input {
     /// [`Input::load_int16`].
     ///
     /// # Panics
-    /// If `cols` is no multiple of 32, as no quantised matrix has.
+    /// If `cols` is no multiple of 32, which every quantised matrix has.
     pub fn new_int16(rows_max: usize, cols: usize) -> Self {
         assert!(cols.is_multiple_of(TILE_COLS), "{cols} columns are no whole tiles");
         let int16 = vec![Int16Tile::default(); rows_max * (cols / TILE_COLS)];
@@ -105,7 +105,7 @@ impl Input {
         self.cols
     }
 
-    /// Rows that it has room for.
+    /// The most rows.
     pub fn rows_max(&self) -> usize {
         self.rows_max
     }
@@ -113,13 +113,13 @@ impl Input {
     /// Prepares `x`: `[rows, cols]` f32, row-major, in both forms.
     ///
     /// # Panics
-    /// If there are more rows than there is room for, or `x` is not `[rows, cols]`.
+    /// If there are too many rows, or `x` is not `[rows, cols]`.
     pub fn load(&mut self, pool: &Pool, x: &[f32], rows: usize) {
         self.load_for(pool, x, rows, Forms::BOTH);
     }
 
-    /// As [`Input::load`], only in the forms named: those of the matrices it will meet
-    /// ([`crate::Matrix::form`]). Products assert that they find theirs.
+    /// Like [`Input::load`], only in the given forms: those of the matrices to multiply with
+    /// ([`crate::Matrix::form`]). Products assert that their form is present.
     ///
     /// # Panics
     /// As [`Input::load`].
@@ -153,8 +153,8 @@ impl Input {
         });
     }
 
-    /// Prepares `x` for products that err by a hundredth of what those with 8 bits do, and take
-    /// twice the arithmetic; for few rows memory is waited for longer than that takes.
+    /// Prepares `x` for products with a hundredth of the error of 8-bit ones, and twice the
+    /// arithmetic; for few rows memory takes longer than that.
     ///
     /// # Panics
     /// As [`Input::load`], or if this input was not made with [`Input::new_int16`].
@@ -204,15 +204,15 @@ impl Input {
         &self.int16[..self.tiles()]
     }
 
-    /// How many tiles were loaded.
+    /// The number of loaded tiles.
     fn tiles(&self) -> usize {
         assert!(self.forms.covers(Forms::INT8), "this input was loaded without its 8-bit form");
         self.rows * (self.cols / TILE_COLS)
     }
 }
 
-/// Quantises one row to about 16 bits. A kernel for its instructions alone: the loops are left to
-/// the compiler.
+/// Quantises one row to about 16 bits. A kernel only for its instructions: the compiler vectorizes
+/// the loops.
 struct QuantiseInt16<'a> {
     /// Whole tiles.
     x: &'a [f32],

@@ -1,4 +1,4 @@
-//! Which instruction set the kernels use, chosen once when the program starts.
+//! Selects the kernels' instruction set, once at program start.
 //!
 //! `SINEW_ISA=scalar|avx2|avx2-vnni|avx512|neon|neon-dot|neon-i8mm` forces one, for tests and
 //! comparisons; all give the same bits (see [`crate::simd`]).
@@ -44,7 +44,7 @@ impl Isa {
         }
     }
 
-    /// What this machine has, the best last.
+    /// The instruction sets of this machine, the best last.
     pub fn available() -> Vec<Isa> {
         let mut available = vec![Isa::Scalar];
         #[cfg(target_arch = "x86_64")]
@@ -81,7 +81,7 @@ impl Isa {
         available
     }
 
-    /// The one in use: the best this machine has, or the one `SINEW_ISA` names.
+    /// The one in use: the best of this machine, or the one in `SINEW_ISA`.
     pub fn chosen() -> Isa {
         static CHOSEN: OnceLock<Isa> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
@@ -99,11 +99,11 @@ pub fn isa() -> &'static str {
     Isa::chosen().name()
 }
 
-/// Whether `SINEW_ISA`, if set, names an instruction set of this machine. A program checks this
-/// when it starts; the kernels fall back to the best one.
+/// Checks that `SINEW_ISA`, if set, is an instruction set of this machine. A program calls this at
+/// its start; the kernels fall back to the best one.
 ///
 /// # Errors
-/// [`Error::Isa`] names what was asked for and what there is.
+/// [`Error::Isa`] contains the requested one and the available ones.
 pub fn check_isa() -> Result<(), Error> {
     let Ok(asked) = std::env::var("SINEW_ISA") else { return Ok(()) };
     let names: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
@@ -113,35 +113,35 @@ pub fn check_isa() -> Result<(), Error> {
     Err(Error::Isa { asked, available: names.join(", ") })
 }
 
-/// A piece of work written once for all instruction sets: its arguments, and what to do with them.
+/// A piece of work written once for all instruction sets: its arguments and its code.
 ///
-/// Each set that it is compiled for takes its share of the build, so it says what it gains by
-/// (docs/decisions/0015-build-time.md); any set gives the same bits.
+/// Each compiled instruction set adds to the build time, so a kernel declares the features it
+/// benefits from (docs/decisions/0015-build-time.md); any set gives the same bits.
 pub(crate) trait Kernel {
     type Out;
-    /// Whether it has integer dot products, so that sets that add only those are worth having.
+    /// Whether it uses integer dot products, so that sets that only add those are worthwhile.
     const INT_DOTS: bool = false;
-    /// Whether it has products of small integer matrices ([`Simd::gemm_dots`]).
+    /// Whether it uses products of small integer matrices ([`Simd::gemm_dots`]).
     #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
     const MATRICES: bool = false;
-    /// Whether it gains by vectors of 64 bytes.
+    /// Whether it benefits from vectors of 64 bytes.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     const WIDE: bool = true;
-    /// Whether it has to run on [`Isa::Scalar`]: where another kernel could do the same work, it
-    /// does it there.
+    /// Whether it must support [`Isa::Scalar`]: if another kernel can do the same work, that one
+    /// runs there.
     const SCALAR: bool = true;
     /// Must be `#[inline(always)]`, so that it is compiled with the instructions of its caller.
     fn run<S: Simd>(self, s: S) -> Self::Out;
 }
 
 /// Runs a kernel on the given instruction set, which must be among [`Isa::available`], or on a
-/// smaller one where the kernel gains nothing by it. A kernel may run another one that several
-/// share: it stays a function of its own.
+/// smaller one if the kernel does not benefit. A kernel may run another one that several share,
+/// which stays a separate function.
 pub(crate) fn run<K: Kernel>(isa: Isa, kernel: K) -> K::Out {
     match isa {
         Isa::Scalar if K::SCALAR => run_scalar(kernel),
         Isa::Scalar => unreachable!("another kernel does this without vectors"),
-        // SAFETY (all arms): an `Isa` other than scalar comes from `available`, which asked the
+        // SAFETY (all arms): an `Isa` other than scalar comes from `available`, which checked the
         // machine, and every set contains the smaller one.
         #[cfg(target_arch = "x86_64")]
         // SAFETY: see above.

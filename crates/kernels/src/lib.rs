@@ -5,19 +5,17 @@
 //! * [`Packer`] makes a [`Matrix`] from rows of a GGUF tensor; [`Input`] holds activations;
 //!   [`matmul_parts`] and [`multiply`] are the products.
 //! * [`KvCache`] and [`attend`]: attention over a paged cache.
-//! * [`States`] and [`recur`]: layers that carry a state instead of a cache.
-//! * [`rms_norm`], [`rope`](fn@rope), [`gated`], [`softmax`] and others: the rest of a
-//!   layer.
+//! * [`States`] and [`recur`]: layers with a state instead of a cache.
+//! * [`rms_norm`], [`rope`](fn@rope), [`gated`], [`softmax`] and others: the rest of a layer.
 //!
-//! **The same numbers everywhere.** Results depend on the arguments alone: not on the number of
-//! threads, on what else is in the batch, on the instruction set, or on where a shard's borders
-//! fall. Every kernel is written once over a small set of vector operations that are exact or
-//! correctly rounded on each instruction set, and every order of additions is fixed and written
-//! down in its module. What this rests on: inputs are finite, and nobody turned on flushing of
-//! subnormal numbers.
+//! **The same numbers everywhere.** Results depend only on the arguments: not on the number of
+//! threads, on the rest of the batch, on the instruction set, or on the borders of shards. Every
+//! kernel is written once over a small set of vector operations that are exact or correctly rounded
+//! on each instruction set, and every order of additions is fixed and documented in its module.
+//! This assumes that inputs are finite, and that subnormal numbers are not flushed to zero.
 //!
 //! This crate knows nothing of models, layers or other machines. Wrong shapes are bugs of the
-//! caller and panic; what depends on the machine or a file is an [`Error`].
+//! caller and panic; failures that depend on the machine or a file are an [`Error`].
 
 // Kernels index several arrays by the same lane, row or panel.
 #![allow(clippy::needless_range_loop)]

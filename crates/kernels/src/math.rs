@@ -1,26 +1,26 @@
-//! Exponentials in vector form, built from exact and correctly rounded operations only, so that
-//! every machine gets the same bits (a system's own `expf` differs from one to the next).
+//! Exponentials in vector form, built only from exact and correctly rounded operations, so that
+//! every machine gets the same bits (the system's own `expf` differs between machines).
 //!
-//! Every function here gives "not a number" for what is not a number: [`Simd::max`] and
-//! [`Simd::min`] do if their second argument is none. What saturates also hides an infinity; where
-//! that must not be, [`tainted`] keeps it.
+//! Every function here maps NaN to NaN, because [`Simd::max`] and [`Simd::min`] do if their second
+//! argument is NaN. A saturating function also hides an infinity; [`tainted`] preserves it where
+//! necessary.
 
 use crate::simd::Simd;
 
 /// Below this `exp` gives zero; e^-87 is still a normal number.
 const EXP_MIN: f32 = -87.0;
 
-/// Above this `exp` stays what it is here; e^88 is still finite.
+/// Above this `exp` stays constant; e^88 is still finite.
 const EXP_MAX: f32 = 88.0;
 
-/// `v`, or "not a number" where `x` is infinite or not a number.
+/// `v`, or NaN where `x` is infinite or NaN.
 #[inline(always)]
 pub(crate) fn tainted<S: Simd>(s: S, v: S::F, x: S::F) -> S::F {
     // The difference has no bit set if `x` is finite, and all bits of the exponent otherwise.
     s.cast_f(s.or(s.cast_i(v), s.cast_i(s.sub(x, x))))
 }
 
-/// `x`, or "not a number" where it is infinite.
+/// `x`, or NaN where it is infinite.
 pub(crate) fn finite(x: f32) -> f32 {
     if x.is_finite() { x } else { f32::NAN }
 }
@@ -65,7 +65,7 @@ pub(crate) fn exp2<S: Simd>(s: S, x: S::F) -> S::F {
     for factor in [0.009_671_513, 0.055_507_336, 0.240_222_42, FIRST, 1.0] {
         p = s.fma(p, r, s.splat(factor));
     }
-    // What is not a number has an `n` whose low bits are zero, and stays none.
+    // NaN has an `n` with zero low bits, and stays NaN.
     let power = s.add_i(s.cast_i(p), s.shl(n, 23));
     s.keep_from(s.cast_f(power), x, s.splat(EXP2_MIN))
 }

@@ -1,8 +1,8 @@
 //! Weight matrices, packed for the CPU.
 //!
 //! Packing moves the file's bits into the order in which the kernels read them (see
-//! [`crate::format`]); it adds none, apart from zero rows that fill the last panel of 16. Rows are
-//! pushed as they arrive, from a file or from another machine, and no second copy is made.
+//! [`crate::format`]). It adds only zero rows that fill the last panel of 16. Rows are pushed as
+//! they arrive, from a file or from another machine, without a second copy.
 
 use crate::error::Error;
 use crate::format::{
@@ -24,9 +24,9 @@ pub struct Matrix {
     rows: usize,
     cols: usize,
     panel_bytes: usize,
-    /// May hold other matrices of the same tensor as well, which saves each a region of its own.
+    /// May hold other matrices of the same tensor as well, so that each needs no separate region.
     data: Arc<Region>,
-    /// Where this one's panels begin in it, bytes.
+    /// The offset of this matrix's panels in it, bytes.
     start: usize,
 }
 
@@ -46,12 +46,12 @@ impl Matrix {
         self.ty
     }
 
-    /// Bytes held in memory.
+    /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         self.panels() * self.panel_bytes
     }
 
-    /// Which form of the input this matrix is multiplied with.
+    /// The form of the input for this matrix.
     pub fn form(&self) -> Forms {
         match self.ty {
             TensorType::F32 | TensorType::F16 | TensorType::BF16 => Forms::FLOAT,
@@ -59,7 +59,7 @@ impl Matrix {
         }
     }
 
-    /// Bytes that a matrix of this type and shape will hold, or `None` if it cannot be packed.
+    /// Bytes of a matrix of this type and shape, or `None` if it cannot be packed.
     pub fn bytes_of(ty: TensorType, rows: usize, cols: usize) -> Option<usize> {
         panel_bytes(ty, cols)?.checked_mul(rows.div_ceil(LANES))
     }
@@ -99,7 +99,7 @@ impl Matrix {
     }
 }
 
-/// Bytes of one packed panel, or `None` for types and widths that cannot be packed.
+/// Bytes of one packed panel, or `None` for unsupported types and widths.
 fn panel_bytes(ty: TensorType, cols: usize) -> Option<usize> {
     if !cols.is_multiple_of(ty.block_len()) {
         return None;
@@ -116,7 +116,7 @@ fn panel_bytes(ty: TensorType, cols: usize) -> Option<usize> {
     known.then_some(ty.row_bytes(cols) * LANES)
 }
 
-/// Collects the rows of a [`Matrix`], or of several that lie in one tensor.
+/// Collects the rows of a [`Matrix`], or of several in one tensor.
 pub struct Packer {
     ty: TensorType,
     rows: usize,
@@ -125,7 +125,7 @@ pub struct Packer {
     data: Region,
     /// Rows received so far.
     received: usize,
-    /// Whole rows of the panel that is not complete yet, in the file's layout.
+    /// Whole rows of the incomplete panel, in the file's layout.
     pending: Vec<u8>,
 }
 
@@ -133,7 +133,7 @@ impl Packer {
     /// A packer for a matrix `[rows, cols]` of type `ty`; reserves its memory.
     ///
     /// # Errors
-    /// The type has no kernels, the shape is not possible, or memory is not to be had.
+    /// The type has no kernels, the shape is impossible, or the allocation fails.
     pub fn new(ty: TensorType, rows: usize, cols: usize) -> Result<Self, Error> {
         if rows == 0 || cols == 0 || !cols.is_multiple_of(ty.block_len()) {
             return Err(Error::Shape { ty, rows, cols });
@@ -144,15 +144,15 @@ impl Packer {
         Ok(Self { ty, rows, cols, panel_bytes, data, received: 0, pending: Vec::new() })
     }
 
-    /// Bytes of one row as the file has it.
+    /// Bytes of one row in the file.
     pub fn row_bytes(&self) -> usize {
         self.ty.row_bytes(self.cols)
     }
 
-    /// Takes the next rows, in the file's layout; any number of whole rows.
+    /// Adds the next rows, in the file's layout; any number of whole rows.
     ///
     /// # Errors
-    /// `bytes` is not a number of whole rows, or more than are missing.
+    /// `bytes` is not a whole number of rows, or more than are missing.
     pub fn push(&mut self, pool: &Pool, bytes: &[u8]) -> Result<(), Error> {
         let row_bytes = self.row_bytes();
         let rows = bytes.len() / row_bytes;
@@ -179,7 +179,7 @@ impl Packer {
         Ok(())
     }
 
-    /// The matrix, once all rows are in.
+    /// The matrix, after all rows have been added.
     ///
     /// # Errors
     /// Rows are missing.
@@ -188,26 +188,27 @@ impl Packer {
         Ok(matrices.pop().expect("one was asked for"))
     }
 
-    /// Whether the rows can be taken for `count` equal matrices, one below the other: each must
-    /// begin with a panel.
+    /// Whether the rows can be split into `count` equal matrices, one below the other: each must
+    /// start at a panel.
     pub fn divides_into(&self, count: usize) -> bool {
         count == 1 || (count > 0 && self.rows.is_multiple_of(count * LANES))
     }
 
-    /// `count` equal matrices, one below the other, once all rows are in. They share their memory.
+    /// `count` equal matrices, one below the other, after all rows have been added. They share
+    /// their memory.
     ///
     /// # Errors
     /// Rows are missing.
     ///
     /// # Panics
-    /// If the rows do not divide so, see [`Self::divides_into`].
+    /// If the rows do not divide evenly, see [`Self::divides_into`].
     pub fn finish_several(mut self, count: usize) -> Result<Vec<Matrix>, Error> {
         assert!(self.divides_into(count), "{} rows do not make {count} matrices", self.rows);
         if self.received != self.rows {
             return Err(Error::Incomplete { packed: self.received, rows: self.rows });
         }
         if !self.pending.is_empty() {
-            // Zero rows have zero scales and count nothing.
+            // Zero rows have zero scales and add nothing.
             self.pending.resize(LANES * self.row_bytes(), 0);
             let pending = std::mem::take(&mut self.pending);
             self.pack_one(self.rows.div_ceil(LANES) - 1, &pending);
@@ -231,7 +232,7 @@ impl Packer {
         pool.run(panels, |index| {
             let source = &rows[index * panel_bytes..][..panel_bytes];
             // SAFETY: panel `first + index` lies inside the region (`push` checked the number of
-            // rows), and every task has its own.
+            // rows), and belongs to this task only.
             let target = unsafe {
                 let start = data.ptr().add((first + index) * panel_bytes);
                 std::slice::from_raw_parts_mut(start, panel_bytes)
@@ -257,7 +258,7 @@ fn pack_panel(ty: TensorType, rows: &[u8], panel: &mut [u8]) {
     run(Isa::chosen(), PackPanel { ty, rows, panel });
 }
 
-/// A kernel for its instructions alone: the loops over bytes are left to the compiler.
+/// A kernel only for its instructions: the compiler vectorizes the loops over bytes.
 struct PackPanel<'a> {
     ty: TensorType,
     rows: &'a [u8],
@@ -291,19 +292,19 @@ impl Kernel for PackPanel<'_> {
     }
 }
 
-/// Turns rows in the file's layout into f32; keeps its memory from call to call.
+/// Converts rows in the file's layout to f32; reuses its memory between calls.
 #[derive(Default)]
 pub struct Dequantizer {
-    /// 16 rows where fewer are left, and a panel.
+    /// 16 rows if fewer are left, and a panel.
     rows: Vec<u8>,
     panel: Vec<u8>,
 }
 
 impl Dequantizer {
-    /// `bytes`: whole rows of `cols` numbers of type `ty`; `out`: `[rows, cols]` f32.
+    /// `bytes`: whole rows of `cols` elements of type `ty`; `out`: `[rows, cols]` f32.
     ///
     /// # Errors
-    /// The type has no kernels, the shape is not possible, or the bytes are not so many rows.
+    /// The type has no kernels, the shape is impossible, or the number of rows differs.
     pub fn run(
         &mut self,
         ty: TensorType,

@@ -1,9 +1,9 @@
 //! Large zeroed memory for weights and caches, on huge pages where the system has them.
 //!
 //! A matrix read once a token misses the TLB on every 4 KB page, and the machine's own prefetching
-//! starts anew with each; so regions are cut from large mappings: alone, a matrix of 3 MB has room
-//! for one huge page at best. Pages that are never written cost no memory, which is what lets a KV
-//! cache reserve its full context.
+//! starts anew with each. So regions are cut from large mappings: in a separate mapping, a matrix
+//! of 3 MB has room for at most one huge page. Pages that are never written cost no memory, so a KV
+//! cache can reserve its full context.
 
 use crate::error::Error;
 #[cfg(target_os = "linux")]
@@ -57,10 +57,10 @@ mod blocks {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
     use std::sync::{Arc, Mutex, PoisonError};
 
-    /// Address space that is mapped at once, at least.
+    /// The minimum address space of a mapping.
     const BLOCK: usize = 256 << 20;
 
-    /// Regions begin and end on pages (of any Linux), so that each can be given back alone.
+    /// Regions start and end on pages (of any Linux), so that each can be freed separately.
     const PAGE: usize = 64 << 10;
 
     const HUGE_PAGE: usize = 2 << 20;
@@ -71,24 +71,25 @@ mod blocks {
         bytes: usize,
     }
 
-    // SAFETY: a block only remembers where its mapping lies.
+    // SAFETY: a block only stores the address of its mapping.
     unsafe impl Send for Block {}
     // SAFETY: as above.
     unsafe impl Sync for Block {}
 
     impl Block {
-        /// At least `bytes`, from a huge page's border on.
+        /// Maps at least `bytes`, starting at a huge page's border.
         fn map(bytes: usize) -> Result<Self, Errno> {
             let bytes = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or(Errno::NOMEM)?;
             let mapped = bytes.checked_add(HUGE_PAGE).ok_or(Errno::NOMEM)?;
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: a fresh private mapping where the system chooses touches nothing else.
+            // SAFETY: a fresh private mapping at an address of the system's choice touches nothing
+            // else.
             let first: *mut u8 =
                 unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, protection, flags) }?.cast();
             let before = first.align_offset(HUGE_PAGE);
             let start = first.wrapping_add(before);
-            // SAFETY: what lies before and after the block, in the mapping just made.
+            // SAFETY: the parts before and after the block, in the new mapping.
             unsafe {
                 if before > 0 {
                     munmap(first.cast(), before)?;
@@ -109,7 +110,7 @@ mod blocks {
         }
     }
 
-    /// The block that is cut next, and how much of it is taken.
+    /// The current block, and its used bytes.
     static OPEN: Mutex<Option<(Arc<Block>, usize)>> = Mutex::new(None);
 
     /// Fresh zeroed memory for `bytes` bytes, and the block that it is part of.
@@ -125,10 +126,10 @@ mod blocks {
         Ok((block, start))
     }
 
-    /// Gives the memory of a region back; its addresses go with its block.
+    /// Frees the memory of a region; its addresses stay reserved until its block is unmapped.
     pub fn forget(start: *mut u8, bytes: usize) {
         let bytes = bytes.max(1).next_multiple_of(PAGE);
-        // SAFETY: whole pages that belong to this region alone.
+        // SAFETY: whole pages of this region only.
         let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxDontNeed) };
     }
 }
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     fn slice(region: &mut Region) -> &mut [u8] {
-        // SAFETY: the region owns so many bytes.
+        // SAFETY: the region owns this many bytes.
         unsafe { std::slice::from_raw_parts_mut(region.as_mut_ptr(), region.bytes) }
     }
 
@@ -181,7 +182,7 @@ mod tests {
             bytes[0] = index as u8 + 1;
             bytes[last] = index as u8 + 1;
         }
-        // Half of them go; the others keep what they hold.
+        // Half of them are freed; the others keep their content.
         let mut index = 0;
         regions.retain(|_| {
             index += 1;

@@ -1,8 +1,8 @@
-//! How much of an n-gram's value each residual stream takes in (Qwen3.8-Flash-Next).
+//! Gates an n-gram's value for each residual stream (Qwen3.8-Flash-Next).
 //!
-//! A stream's query and its key, both normalised before, have a product. Its gate is the sigmoid of
-//! the product's root, with the product's sign. Products are added in four vectors of 16 lanes, as
-//! in a norm.
+//! The gate of a stream comes from the product of its query and its key, both already normalised:
+//! the sigmoid of the product's root, with the product's sign. Products are added in four vectors
+//! of 16 lanes, as in a norm.
 
 use crate::isa::{Isa, Kernel, run};
 use crate::norm::product;
@@ -12,14 +12,14 @@ use crate::rows::for_each_run;
 use crate::shared::SharedMut;
 use crate::simd::Simd;
 
-/// No product counts as nearer to zero.
+/// The smallest magnitude of a product.
 const LEAST: f32 = 1e-6;
 
 /// `out`, `[rows, streams, width]`, becomes the `value` of each row, `[rows, width]`, times the
-/// gate of each stream, by its key and its query, `[rows, streams, width]`.
+/// gate of each stream, from its key and its query, `[rows, streams, width]`.
 ///
 /// # Panics
-/// If the shapes do not fit.
+/// If the shapes do not match.
 pub fn gate_ngrams(
     pool: &Pool,
     [keys, queries]: [&[f32]; 2],
@@ -33,7 +33,7 @@ pub fn gate_ngrams(
     assert!(all.is_multiple_of(width), "streams of {width} numbers");
     let target = SharedMut::new(out.as_mut_ptr());
     for_each_run(pool, rows, 3 * all, |row| {
-        // SAFETY: the row lies inside `out`, and no other task has it.
+        // SAFETY: the row lies inside `out`, and belongs to this task only.
         let out = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * all), all) };
         let value = &value[row * width..][..width];
         for (stream, out) in out.chunks_exact_mut(width).enumerate() {

@@ -22,13 +22,13 @@ pub fn rms_norm(pool: &Pool, x: &[f32], gain: &[f32], eps: f32, out: &mut [f32])
     let target = SharedMut::new(out.as_mut_ptr());
     let (dim, isa) = (gain.len(), Isa::chosen());
     for_each_run(pool, x.len() / dim, dim, |row| {
-        // SAFETY: the row lies inside `out`, and no other task has it.
+        // SAFETY: the row lies inside `out`, and belongs to this task only.
         let out = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * dim), dim) };
         run(isa, Normalise { x: &x[row * dim..][..dim], gain, eps, out });
     });
 }
 
-/// As [`rms_norm`], in place.
+/// Like [`rms_norm`], in place.
 ///
 /// # Panics
 /// If `x` is not whole rows.
@@ -38,13 +38,13 @@ pub fn rms_norm_in_place(pool: &Pool, x: &mut [f32], gain: &[f32], eps: f32) {
     let rows = x.len() / dim;
     let target = SharedMut::new(x.as_mut_ptr());
     for_each_run(pool, rows, dim, |row| {
-        // SAFETY: the row lies inside `x`, and no other task has it.
+        // SAFETY: the row lies inside `x`, and belongs to this task only.
         let x = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * dim), dim) };
         run(isa, NormaliseInPlace { x, gain, eps });
     });
 }
 
-/// Layer normalisation of each row: subtracts its mean, then does as [`rms_norm`]. Source: Ba et
+/// Layer normalisation of each row: subtracts its mean, then acts like [`rms_norm`]. Source: Ba et
 /// al., "Layer Normalization", arXiv 1607.06450.
 ///
 /// # Panics
@@ -55,7 +55,7 @@ pub fn layer_norm(pool: &Pool, x: &[f32], gain: &[f32], eps: f32, out: &mut [f32
     let target = SharedMut::new(out.as_mut_ptr());
     let (dim, isa) = (gain.len(), Isa::chosen());
     for_each_run(pool, x.len() / dim, dim, |row| {
-        // SAFETY: the row lies inside `out`, and no other task has it.
+        // SAFETY: the row lies inside `out`, and belongs to this task only.
         let out = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * dim), dim) };
         run(isa, Centre { x: &x[row * dim..][..dim], out });
         run(isa, NormaliseInPlace { x: out, gain, eps });
@@ -90,7 +90,7 @@ pub fn add(pool: &Pool, x: &mut [f32], y: &[f32]) {
     let target = SharedMut::new(x.as_mut_ptr());
     for_each_run(pool, y.len().div_ceil(RUN), RUN, |run| {
         let y = &y[run * RUN..y.len().min((run + 1) * RUN)];
-        // SAFETY: the run lies inside `x`, and no other task has it.
+        // SAFETY: the run lies inside `x`, and belongs to this task only.
         let x = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(run * RUN), y.len()) };
         add_row(x, y);
     });
@@ -116,7 +116,7 @@ pub fn add_bias(x: &mut [f32], bias: &[f32]) {
     }
 }
 
-/// `x += factor * y`, each rounded once: how an expert's output joins the others.
+/// `x += factor * y`, each rounded once: adds an expert's output to the others.
 ///
 /// # Panics
 /// If the sizes differ.
@@ -188,14 +188,14 @@ impl Kernel for NormaliseInPlace<'_> {
     }
 }
 
-/// What a row is multiplied with: `1 / sqrt(mean(x²) + eps)`.
+/// The factor of a row: `1 / sqrt(mean(x²) + eps)`.
 #[inline(always)]
 pub(crate) fn scale_of<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
     inverse_rms(squares(s, x), x.len(), eps)
 }
 
-/// `1 / sqrt(squares / count + eps)`, `squares` being a sum of `count`. Not a number if that sum is
-/// infinite: a factor of zero would make zeros of numbers that are too large.
+/// `1 / sqrt(squares / count + eps)`, where `squares` is a sum of `count`. NaN if that sum is
+/// infinite: a factor of zero would turn numbers that are too large into zeros.
 #[inline(always)]
 pub fn inverse_rms(squares: f32, count: usize, eps: f32) -> f32 {
     let mean = squares / count as f32 + eps;
@@ -208,7 +208,7 @@ fn squares<S: Simd>(s: S, x: &[f32]) -> f32 {
     product(s, x, x)
 }
 
-/// The sum of the products of two rows' numbers.
+/// The sum of the products of two rows' elements.
 #[inline(always)]
 pub(crate) fn product<S: Simd>(s: S, x: &[f32], y: &[f32]) -> f32 {
     let mut sums = [s.splat(0.0); 4];
@@ -218,7 +218,7 @@ pub(crate) fn product<S: Simd>(s: S, x: &[f32], y: &[f32]) -> f32 {
     s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
 }
 
-/// A vector of up to 16 numbers, zeros after them.
+/// A vector of up to 16 elements, zeros after them.
 #[inline(always)]
 pub(crate) fn load_padded<S: Simd>(s: S, x: &[f32]) -> S::F {
     if x.len() >= LANES {
@@ -266,7 +266,7 @@ impl Kernel for AddScaled<'_> {
     }
 }
 
-/// Stores as many lanes as `x` is long (at most 16).
+/// Stores the first `x.len()` lanes (at most 16).
 #[inline(always)]
 pub(crate) fn store_part<S: Simd>(s: S, x: &mut [f32], v: S::F) {
     if x.len() >= LANES {

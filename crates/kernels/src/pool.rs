@@ -2,11 +2,10 @@
 //! overhead, because a token passes through hundreds of jobs.
 //!
 //! The calling thread is thread 0 and always works too. A thread takes a run of tasks from a
-//! counter, each time half its fair share of those left: long runs first, because tasks that follow
-//! one another read memory that does, and single ones last, so a slow thread only delays itself.
-//! Nothing computed may depend on who ran a task.
-//! Idle workers spin for [`SPIN_TIME`], then park. A parked worker that wakes too late simply finds
-//! the job closed: the caller waits only for workers that joined.
+//! counter, each time half its fair share of those left: long runs first, because adjacent tasks
+//! read adjacent memory, and single ones last, so a slow thread only delays itself. Results must
+//! not depend on the thread of a task. Idle workers spin for [`SPIN_TIME`], then park. A parked
+//! worker that wakes too late finds the job closed: the caller waits only for workers that joined.
 //!
 //! The pool knows nothing of numerics, and a job allocates nothing.
 
@@ -19,22 +18,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// Threads in one pool at most; a mistake in a configuration should not start thousands.
+/// The most threads of one pool; a mistake in a configuration should not start thousands.
 const THREADS_MAX: usize = 256;
 
 /// How long an idle worker spins before it parks: longer than a network hop between two layers, so
 /// that a worker is awake throughout a token, and short enough that an idle machine is idle.
 const SPIN_TIME: Duration = Duration::from_micros(100);
 
-/// Between two looks at the clock.
+/// Spins between two looks at the clock.
 const SPINS_PER_CLOCK: u32 = 64;
 
-/// In [`Shared::state`]: workers inside the job, then a flag, then the job's number.
+/// In [`Shared::state`]: the workers inside the job, then a flag, then the job's number.
 const ACTIVE_MASK: u64 = (1 << 16) - 1;
 const OPEN: u64 = 1 << 16;
 const EPOCH: u64 = 1 << 17;
 
-/// A field on cache lines of its own, so that its writers do not disturb readers of the next.
+/// A field on separate cache lines, so that its writers do not disturb readers of the next.
 #[repr(align(128))]
 struct Padded<T>(T);
 
@@ -43,7 +42,7 @@ struct Job {
     tasks: usize,
 }
 
-/// What a job does with a run of its tasks.
+/// The work of a job on a run of its tasks.
 type Work<'a> = dyn Fn(Range<usize>) + Sync + 'a;
 
 struct Shared {
@@ -51,7 +50,7 @@ struct Shared {
     next_task: Padded<AtomicUsize>,
     sleepers: Padded<AtomicUsize>,
     stop: AtomicBool,
-    /// The caller included.
+    /// Including the caller.
     threads: usize,
     panicked: AtomicBool,
     /// Written by the caller while no worker is inside, read by workers that joined.
@@ -61,11 +60,11 @@ struct Shared {
 // SAFETY: `job` is written only while `state` is closed with no active worker, and read only
 // between a successful join (acquire) and the matching leave (release).
 unsafe impl Sync for Shared {}
-// SAFETY: the raw pointer inside `job` is dereferenced only while the caller of `run`, who owns
-// what it points to, is waiting.
+// SAFETY: the raw pointer inside `job` is dereferenced only while the caller of `run`, which owns
+// its target, is waiting.
 unsafe impl Send for Shared {}
 
-/// A fixed set of threads that run one job at a time; see the module's text.
+/// A fixed set of threads that run one job at a time; see the module.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -82,8 +81,8 @@ impl Pool {
         Self::start(threads, None)
     }
 
-    /// One thread for each of `cpus`, pinned to it; the calling thread is pinned to `cpus[0]`.
-    /// Where the system has no pinning (anything but Linux) the ids only count threads.
+    /// One thread for each of `cpus`, pinned to it; the calling thread is pinned to `cpus[0]`. On
+    /// systems without pinning (all except Linux) the ids only determine the number of threads.
     ///
     /// # Errors
     /// As [`Pool::new`], or the system refuses a CPU id.
@@ -131,14 +130,14 @@ impl Pool {
         Ok(pool)
     }
 
-    /// How many threads work on a job, the caller included.
+    /// The number of threads that work on a job, including the caller.
     pub fn threads(&self) -> usize {
         self.shared.threads
     }
 
     /// Calls `work(task)` once for every `task` below `tasks`, on any thread in any order, and
-    /// returns when all are done. A call from inside a task, or from a second thread while a job
-    /// is running, runs its tasks on the calling thread alone.
+    /// returns when all are done. A call from inside a task, or from a second thread during a job,
+    /// runs its tasks on the calling thread only.
     ///
     /// # Panics
     /// If a task panics, after all threads have left the job.
@@ -146,8 +145,8 @@ impl Pool {
         self.run_in_runs(tasks, |run| run.for_each(&work));
     }
 
-    /// As [`Pool::run`], where `work` gets the tasks that a thread takes at once: runs of
-    /// neighbours, which together are all tasks.
+    /// Like [`Pool::run`], but `work` gets a run of adjacent tasks that a thread takes at once;
+    /// together the runs are all tasks.
     ///
     /// # Panics
     /// As [`Pool::run`].
@@ -166,7 +165,7 @@ impl Pool {
         // SAFETY: only the lifetime changes; `close` (run by the guard even when a task panics)
         // waits until no worker can still use the pointer.
         let work = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
-        // SAFETY: the state is closed and no worker is active, so nobody reads the job; `busy`
+        // SAFETY: the state is closed and no worker is active, so no thread reads the job; `busy`
         // keeps other callers out.
         unsafe { *shared.job.get() = Job { work, tasks } };
         shared.next_task.0.store(0, Ordering::Relaxed);

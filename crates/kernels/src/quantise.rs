@@ -1,11 +1,12 @@
 //! Activations as 8-bit integers: sixteen tiles of 32 columns at once, one in each lane.
 //!
-//! A tile is `x = q * scale`. Its largest number takes some number of steps up to 127, and what the
-//! other 31 round to is chance. So chance is asked [`CANDIDATES`] times: of as many numbers of
-//! steps the one that leaves the least squares is taken, and for its `q` the scale that makes them
-//! least. Beside `max / 127` that leaves four fifths of the squares of normal numbers.
+//! A tile is `x = q * scale`. Its largest element takes some number of steps up to 127, and the
+//! rounding errors of the other 31 depend on that number by chance. So [`CANDIDATES`] numbers of
+//! steps are tried, and the one with the least squared error is taken, and for its `q` the scale
+//! that minimizes the error. Compared with `max / 127` that leaves four fifths of the squared error
+//! of normal numbers.
 //!
-//! Lanes do not meet, so a tile depends on nothing but its own 32 numbers.
+//! Lanes are independent, so a tile depends only on its own 32 elements.
 
 use crate::format::TILE_COLS;
 use crate::isa::Kernel;
@@ -13,23 +14,23 @@ use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
 use crate::tile::{GemmTile, SMALLEST_MAX, SkinnyTile};
 use std::mem::{offset_of, size_of};
 
-/// The steps that a tile's largest number takes are these or up to seven fewer.
+/// The steps of a tile's largest element are this many or up to seven fewer.
 const MOST_STEPS: i32 = 127;
 
-/// Twice as many would leave 2 % less.
+/// Twice as many would reduce the error by 2 %.
 const CANDIDATES: usize = 8;
 
-/// The bits that tell candidates apart.
+/// The bits that identify a candidate.
 const CANDIDATE_BITS: i32 = CANDIDATES as i32 - 1;
 
 /// 32 columns of sixteen tiles.
 type Columns<S> = [<S as Simd>::F; TILE_COLS];
 
-/// Quantises consecutive tiles of one row after another.
+/// Quantises the tiles of one row after another.
 pub(crate) struct Quantise<'a, T> {
     /// Whole tiles.
     pub x: &'a [f32],
-    /// The first of them, counted over all rows.
+    /// The index of the first tile, over all rows.
     pub first: usize,
     /// Tiles of a row.
     pub cols: usize,
@@ -51,7 +52,7 @@ impl<T: Tile> Kernel for Quantise<'_, T> {
             for out in &mut out[..count] {
                 // SAFETY: a tile of the caller's.
                 *out = unsafe { self.out.add(col * self.stride + row) };
-                // Rows of a step are neighbours, so those of one row are far apart.
+                // Rows of a step are adjacent, so the tiles of one row are far apart.
                 s.prefetch(out.cast());
                 col += 1;
                 if col == self.cols {
@@ -82,12 +83,12 @@ fn load<S: Simd>(s: S, x: &[f32]) -> Columns<S> {
     array_of!(TILE_COLS, s.splat(0.0), k => s.cast_f(halves[k / LANES][k % LANES]))
 }
 
-/// Quantises sixteen tiles, each then one vector that begins as it lies in memory. `next` is what
-/// will be read next, which is asked for meanwhile.
+/// Quantises sixteen tiles to one vector each, which starts with the tile's memory layout. `next`
+/// is prefetched meanwhile.
 #[inline(always)]
 fn quantise<S: Simd, T: Tile>(s: S, x: &Columns<S>, next: *const f32) -> [S::I; LANES] {
-    // Of positive floats the order is that of their bits, infinity and "not a number" above all
-    // others: what is not finite makes a scale that is not a number, and so are all products.
+    // Positive floats sort like their bits, infinity and NaN above all others: a tile that is not
+    // finite gets a NaN scale, and so do all products.
     let mut top = s.cast_i(s.abs(x[0]));
     for x in &x[1..] {
         top = s.max_i(top, s.cast_i(s.abs(*x)));
@@ -112,16 +113,16 @@ fn quantise<S: Simd, T: Tile>(s: S, x: &Columns<S>, next: *const f32) -> [S::I; 
             bytes[four] = s.add_i(s.shl(bytes[four], 8), nearest);
         }
     }
-    // `sum(x q) / sum(q q)` in steps, less the one step that the scale has been.
+    // `sum(x q) / sum(q q)` in steps, minus the one step that the scale was.
     let more = s.keep_from(s.div(products, squares), squares, s.splat(1.0));
     let scale = s.fma(scale, more, scale);
     tiles::<S, T>(s, bytes, scale)
 }
 
-/// Those of the candidates that leave the least of each tile.
+/// The candidate with the least error of each tile.
 ///
-/// A number that is `u` of the largest takes `steps * u` steps. Of these only the fraction matters,
-/// so they are 16-bit integers whose unit is 2^-16 of a step: whole steps fall off at the top.
+/// An element of `u` times the largest takes `steps * u` steps. Only the fraction matters, so these
+/// are 16-bit integers with the unit 2^-16 of a step: whole steps overflow away.
 #[inline(always)]
 fn best_steps<S: Simd>(s: S, x: &Columns<S>, next: *const f32, inverse_top: S::F) -> S::F {
     let unit = s.mul(inverse_top, s.splat(65536.0));
@@ -143,7 +144,7 @@ fn best_steps<S: Simd>(s: S, x: &Columns<S>, next: *const f32, inverse_top: S::F
     let mut best = s.splat_i(i32::MAX);
     for candidate in 0..CANDIDATES {
         let steps = (MOST_STEPS - candidate as i32) as f32;
-        // Positive floats are ordered as their bits are; the last bits tell the candidate.
+        // Positive floats sort like their bits; the last bits identify the candidate.
         let squares = s.mul(s.to_f(squares[candidate]), s.splat(1.0 / (steps * steps)));
         let bits = s.and(s.cast_i(squares), s.splat_i(!CANDIDATE_BITS));
         best = s.min_i(best, s.or(bits, s.splat_i(candidate as i32)));
@@ -151,15 +152,15 @@ fn best_steps<S: Simd>(s: S, x: &Columns<S>, next: *const f32, inverse_top: S::F
     s.to_f(s.sub_i(s.splat_i(MOST_STEPS), s.and(best, s.splat_i(CANDIDATE_BITS))))
 }
 
-/// What quantisation makes.
+/// The result of quantisation.
 pub(crate) trait Tile {
-    /// Words 9 to 15 as they lie in memory, after the integers and the scale.
+    /// Words 9 to 15 in their memory layout, after the integers and the scale.
     fn tail<S: Simd>(s: S, scale: S::F, sums: [S::I; 3]) -> [S::I; 7];
 
     /// Whether the integers have 128 added.
     const BIASED: bool;
 
-    /// Writes a tile, with which `words` begins.
+    /// Writes a tile; `words` is its start.
     ///
     /// # Safety
     /// `to` can be written.
@@ -177,7 +178,7 @@ pub(crate) trait Tile {
     }
 }
 
-// How `tiles` lays them out.
+// The layout that `tiles` produces.
 const _: () = assert!(size_of::<GemmTile>() == VECTOR_BYTES);
 const _: () = assert!(offset_of!(GemmTile, scale) == 8 * 4);
 const _: () = assert!(offset_of!(GemmTile, sums) == 9 * 4);
@@ -250,7 +251,7 @@ mod tests {
 
     #[test]
     fn quantisation_is_the_same_on_every_instruction_set_and_close() {
-        // Seventeen tiles: a whole group, and one alone.
+        // Seventeen tiles: a whole group, and a single one.
         let fill = |value: fn(usize) -> f32| (0..17 * TILE_COLS).map(value).collect::<Vec<f32>>();
         let cases = [
             ("random", floats(&mut Rng::with_seed(3), 17 * TILE_COLS)),
@@ -284,7 +285,7 @@ mod tests {
                 assert!(q.iter().all(|q| i32::from(q.abs()) <= MOST_STEPS));
                 assert_eq!(tile.sums, [q[..LANES].iter().sum(), q[LANES..].iter().sum::<i16>()]);
                 for (q, x) in q.iter().zip(x) {
-                    // Half a step, and what the last choice of the scale moves a number by.
+                    // Half a step, plus the effect of the final scale on an element.
                     let error = (f64::from(*q) * f64::from(tile.scale) - f64::from(*x)).abs();
                     let limit = f64::from(tile.scale) * 0.7 + f64::from(SMALLEST_MAX);
                     assert!(error <= limit, "{name}: {x} became {q} x {}", tile.scale);

@@ -1,14 +1,14 @@
 //! Rotary position embedding (Su et al., "RoFormer", 2021).
 //!
-//! Pair `i` of a head turns by `position * inverse_frequency[i]`. Angles are computed in f64 with a
-//! sine of our own, made of basic operations: a system's own differs from one machine to the next,
-//! and f32 angles lose a thousandth of a turn at position 100,000.
+//! Pair `i` of a head turns by `position * inverse_frequency[i]`. Angles are computed in f64 with
+//! our own sine, made of basic operations: the system's sine differs between machines, and f32
+//! angles lose a thousandth of a turn at position 100,000.
 
 use crate::pool::Pool;
 use crate::rows::{for_each_run, keep_rows};
 use crate::shared::SharedMut;
 
-/// Which numbers of a head form a pair.
+/// The pairing of a head's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RopeStyle {
     /// Neighbours: (0, 1), (2, 3), ... GGUF's `norm` (Llama, Mistral).
@@ -51,18 +51,18 @@ impl RopeTable {
         &self.inverse_frequencies
     }
 
-    /// Multiplies sine and cosine.
+    /// The factor of sine and cosine.
     pub fn magnitude(&self) -> f32 {
         self.magnitude
     }
 
-    /// The table that turns back what this one turned.
+    /// The table that reverses this one.
     pub fn inverse(&self) -> Self {
         let backwards = self.inverse_frequencies.iter().map(|frequency| -frequency);
         Self { inverse_frequencies: backwards.collect(), magnitude: self.magnitude.recip() }
     }
 
-    /// Rotates the first numbers of `head` as those of `position`.
+    /// Rotates the first elements of `head` for `position`.
     pub(crate) fn rotate(&self, head: &mut [f32], position: u32, style: RopeStyle) {
         let turns: Vec<(f32, f32)> = self.turns(position).collect();
         rotate(&mut head[..2 * turns.len()], &turns, style);
@@ -91,16 +91,16 @@ impl RopeAngles {
         Self::default()
     }
 
-    /// Computes the angles of `positions`, one a row; keeps its memory from call to call.
+    /// Computes the angles of `positions`, one a row; reuses its memory between calls.
     pub fn load(&mut self, pool: &Pool, table: &RopeTable, positions: &[u32]) {
         let pairs = table.inverse_frequencies.len();
         self.pairs = pairs;
         self.turns.resize(positions.len() * pairs, (0.0, 0.0));
         let turns = SharedMut::new(self.turns.as_mut_ptr());
-        // A sine costs as much as some tens of plain numbers.
+        // A sine costs as much as some tens of plain operations.
         for_each_run(pool, positions.len(), 32 * pairs, |row| {
             for (pair, turn) in table.turns(positions[row]).enumerate() {
-                // SAFETY: inside `[rows, pairs]`; no other task has this row.
+                // SAFETY: inside `[rows, pairs]`; only this task has this row.
                 unsafe { *turns.ptr().add(row * pairs + pair) = turn };
             }
         });
@@ -112,7 +112,7 @@ impl RopeAngles {
         self.turns.truncate(kept.len() * self.pairs);
     }
 
-    /// How many numbers of a head they are for.
+    /// The number of rotated elements of a head.
     pub fn rotated(&self) -> usize {
         2 * self.pairs
     }
@@ -123,11 +123,11 @@ impl RopeAngles {
     }
 }
 
-/// Rotates numbers of each head of `x`, `[rows, heads, head_dim]` f32: as many as the angles are
-/// for, from `first` on.
+/// Rotates elements of each head of `x`, `[rows, heads, head_dim]` f32: as many as the angles
+/// cover, from `first` on.
 ///
 /// # Panics
-/// If `x` does not have the angles' rows, or the heads are shorter than what is rotated.
+/// If `x` does not have the angles' rows, or the heads are shorter than the rotated part.
 pub fn rope(
     pool: &Pool,
     x: &mut [f32],
@@ -142,7 +142,7 @@ pub fn rope(
     assert!(end <= head_dim, "numbers {first}..{end} of {head_dim}");
     let target = SharedMut::new(x.as_mut_ptr());
     for_each_run(pool, rows, width, |row| {
-        // SAFETY: the row lies inside `x`, and no other task has it.
+        // SAFETY: the row lies inside `x`, and belongs to this task only.
         let x = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * width), width) };
         let turns = &angles.turns[row * pairs..][..pairs];
         for head in x.chunks_exact_mut(head_dim) {
@@ -171,8 +171,8 @@ fn rotate(head: &mut [f32], turns: &[(f32, f32)], style: RopeStyle) {
     }
 }
 
-/// Sine and cosine from basic operations alone. Angles are below 2^33 (a 32-bit position times a
-/// frequency of at most a few), where the reduced angle is good to 1e-6 and far better below.
+/// Sine and cosine only from basic operations. Angles are below 2^33 (a 32-bit position times a
+/// frequency of at most a few), where the reduced angle is accurate to 1e-6 and far better below.
 fn sin_cos(angle: f64) -> (f64, f64) {
     // pi / 2 in three parts, the first two with 33 bits, so that their products are exact.
     const HIGH: f64 = 1.570_796_326_734_125_6;

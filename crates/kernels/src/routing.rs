@@ -1,4 +1,4 @@
-//! What routing a token to its experts needs: softmax, sigmoid and the largest of some scores.
+//! The functions for routing a token to experts: softmax, sigmoid and the largest of some scores.
 //! All in one fixed order with our own exponential, so that every machine routes alike.
 
 use crate::isa::{Isa, Kernel, run};
@@ -6,23 +6,23 @@ use crate::math::{exp, sigmoid, softplus, tainted};
 use crate::norm::{load_padded, store_part};
 use crate::simd::{LANES, Simd};
 
-/// Replaces `x` by its softmax: all are "not a number" if one is, or if the largest is infinite.
+/// Replaces `x` by its softmax: all NaN if any is NaN, or if the largest is infinite.
 pub fn softmax(x: &mut [f32]) {
     run(Isa::chosen(), Softmax { x });
 }
 
-/// Replaces each number by `1 / (1 + e^-x)`, and infinity by "not a number".
+/// Replaces each element by `1 / (1 + e^-x)`, and infinity by NaN.
 pub fn sigmoid_in_place(x: &mut [f32]) {
     run(Isa::chosen(), Sigmoid { x });
 }
 
-/// Replaces each number by the root of its softplus, `sqrt(log(1 + e^x))`.
+/// Replaces each element by the root of its softplus, `sqrt(log(1 + e^x))`.
 pub fn root_softplus_in_place(x: &mut [f32]) {
     run(Isa::chosen(), RootSoftplus { x });
 }
 
-/// Writes the indices of the `best.len()` largest numbers, largest first; of equal ones, the first
-/// comes first. A number that is not one counts as the smallest.
+/// Writes the indices of the `best.len()` largest elements, largest first; of equal ones, the first
+/// comes first. NaN counts as the smallest.
 ///
 /// # Panics
 /// If there are fewer numbers than indices.

@@ -1,12 +1,12 @@
-//! Work on rows that are too cheap to share out one by one.
+//! Work on rows that are too cheap for one task each.
 
 use crate::pool::Pool;
 use crate::shared::SharedMut;
 
-/// Numbers that one task handles at least: some microseconds, well above the cost of a job.
+/// The minimum elements of one task: some microseconds, well above the cost of a job.
 const TASK_NUMBERS: usize = 16 * 1024;
 
-/// Calls `work(row)` for every row, in runs of rows that are worth a task.
+/// Calls `work(row)` for every row, in runs that are worth a task.
 pub(crate) fn for_each_run(pool: &Pool, rows: usize, dim: usize, work: impl Fn(usize) + Sync) {
     let run = (TASK_NUMBERS / dim.max(1)).max(1);
     pool.run(rows.div_ceil(run), |task| {
@@ -30,7 +30,7 @@ pub fn for_each_row<T: Send>(
     assert!(chosen.last().is_none_or(|last| (last + 1) * width <= x.len()), "no such row");
     let target = SharedMut::new(x.as_mut_ptr());
     pool.run(chosen.len(), |at| {
-        // SAFETY: the row lies inside `x`, and no other task has it, for `chosen` rises.
+        // SAFETY: the row lies inside `x`, and belongs to this task only, since `chosen` increases.
         let row =
             unsafe { std::slice::from_raw_parts_mut(target.ptr().add(chosen[at] * width), width) };
         work(at, row);

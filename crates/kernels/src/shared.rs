@@ -1,10 +1,10 @@
-//! A pointer that the tasks of one job share, each writing its own part of what it points to.
+//! A pointer shared by the tasks of one job; each writes its own part of the target.
 
-/// `&mut` data handed to several threads; whoever writes through it says why the parts are apart.
+/// `&mut` data handed to several threads; every write states why its part is disjoint.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedMut<T>(*mut T);
 
-// SAFETY: only a pointer; every use is unsafe and states that it touches its own part.
+// SAFETY: only a pointer; every use is unsafe and states that it accesses its own part.
 unsafe impl<T: Send> Send for SharedMut<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for SharedMut<T> {}

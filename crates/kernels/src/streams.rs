@@ -1,8 +1,8 @@
-//! Several residual streams, and how a half of a layer mixes them (hyper-connections).
+//! Several residual streams, and their mixing by a half of a layer (hyper-connections).
 //!
-//! A half reads a weighted sum of the streams, or the mean of what gates leave of them. What it
-//! gives is added to each, times a weight. With a matrix, each becomes a sum of all too. All sums
-//! run over the streams in their order, in plain multiplications and additions.
+//! A half reads a weighted sum of the streams, or the mean of the gated streams. Its output is
+//! added to each stream, times a weight. With a matrix, each stream also becomes a sum of all. All
+//! sums run over the streams in their order, in plain multiplications and additions.
 
 use crate::math::finite;
 use crate::pool::Pool;
@@ -10,22 +10,22 @@ use crate::routing::{sigmoid_in_place, softmax};
 use crate::rows::for_each_run;
 use crate::shared::SharedMut;
 
-/// How a half mixes the streams, besides what it learns from each row.
+/// The mixing of the streams, besides each row's own weights.
 #[derive(Debug, Clone)]
 pub enum StreamMix {
     /// By weights, and a matrix whose rows and columns add up to nearly one (manifold-constrained
     /// hyper-connections, arXiv 2512.24880).
     Matrix(MatrixMix),
-    /// By gates, of so many streams, which have multiplied them already (Qwen3.8-Flash-Next).
+    /// By gates, over `count` streams that are already gated (Qwen3.8-Flash-Next).
     Gates { count: usize },
 }
 
 impl StreamMix {
-    /// Turns each row's numbers into weights, in place. With a matrix these are `[rows, count]` of
-    /// what is read, or `[rows, (2 + count) * count]`: after those as many of what is given, then
-    /// the matrix, from streams (rows) to streams (columns). With gates these are `[rows, count]`
-    /// of what is given, `2 * sigmoid(number / count)`. A number that is infinite or none leaves
-    /// no weight of its stream, or of its row's matrix, that is one.
+    /// Turns each row's numbers into weights, in place. With a matrix these are the `[rows, count]`
+    /// weights of the input, or `[rows, (2 + count) * count]`: then also those of the output and
+    /// the matrix, from streams (rows) to streams (columns). With gates these are the `[rows,
+    /// count]` weights of the output, `2 * sigmoid(number / count)`. An infinite or NaN number
+    /// makes the weight of its stream, or its row's matrix, NaN.
     ///
     /// # Panics
     /// If `numbers` is not whole rows.
@@ -40,11 +40,11 @@ impl StreamMix {
         }
     }
 
-    /// What the half reads: `out`, `[rows, width]`, of `x`, `[rows, count, width]`. With a matrix
-    /// that is a sum by the first `count` of each row's `weights`, with gates a mean.
+    /// The half's input: `out`, `[rows, width]`, from `x`, `[rows, count, width]`. With a matrix it
+    /// is a sum weighted by the first `count` of each row's `weights`, with gates a mean.
     ///
     /// # Panics
-    /// If the shapes do not fit.
+    /// If the shapes do not match.
     pub fn read(&self, pool: &Pool, x: &[f32], weights: &[f32], out: &mut [f32]) {
         match self {
             Self::Matrix(mix) => mix.read(pool, x, weights, out),
@@ -52,11 +52,10 @@ impl StreamMix {
         }
     }
 
-    /// What the streams become: `x`, `[rows, count, width]`, with what the half gave, `[rows,
-    /// width]`.
+    /// Updates the streams `x`, `[rows, count, width]`, with the half's output, `[rows, width]`.
     ///
     /// # Panics
-    /// If the shapes do not fit.
+    /// If the shapes do not match.
     pub fn give(&self, pool: &Pool, x: &mut [f32], given: &[f32], weights: &[f32]) {
         match self {
             Self::Matrix(mix) => mix.give(pool, x, given, weights),
@@ -65,7 +64,7 @@ impl StreamMix {
     }
 }
 
-/// The mean of `count` streams of so many rows.
+/// The mean of `count` streams of `rows` rows.
 fn mean(pool: &Pool, x: &[f32], (count, rows): (usize, usize), out: &mut [f32]) {
     let width = out.len() / rows.max(1);
     assert_eq!(x.len(), out.len() * count, "there are {count} streams");
@@ -81,7 +80,7 @@ fn mean(pool: &Pool, x: &[f32], (count, rows): (usize, usize), out: &mut [f32]) 
     });
 }
 
-/// Adds what was given to each stream, times its weight, `[rows, count]`.
+/// Adds the half's output to each stream, times its weight, `[rows, count]`.
 fn give_each(pool: &Pool, x: &mut [f32], given: &[f32], (count, weights): (usize, &[f32])) {
     let rows = weights.len() / count;
     let width = given.len() / rows.max(1);
@@ -98,19 +97,19 @@ fn give_each(pool: &Pool, x: &mut [f32], given: &[f32], (count, weights): (usize
     });
 }
 
-/// How a half mixes the streams by a matrix.
+/// Mixing by a matrix.
 #[derive(Debug, Clone)]
 pub struct MatrixMix {
     /// Residual streams.
     pub count: usize,
-    /// How often rows and columns of the matrix are normalised.
+    /// The number of normalisations of the matrix's rows and columns.
     pub rounds: usize,
-    /// Added to what they are divided by, and to the weights of what the half reads.
+    /// Added to the divisors, and to the weights of the half's input.
     pub eps: f32,
-    /// What a row's numbers are multiplied by: for the weights of what the half reads, of what it
-    /// gives, and for the matrix.
+    /// The factors of a row's numbers: for the weights of the half's input, of its output, and for
+    /// the matrix.
     pub scale: [f32; 3],
-    /// What is added to them then, `[(2 + count) * count]`.
+    /// Added to them afterwards, `[(2 + count) * count]`.
     pub base: Vec<f32>,
 }
 
@@ -196,7 +195,7 @@ impl MatrixMix {
     }
 }
 
-/// One row: `weights` of what is given, then the matrix.
+/// One row: `weights` of the half's output, then the matrix.
 fn mix(x: &mut [f32], given: &[f32], weights: &[f32]) {
     let (width, count) = (given.len(), x.len() / given.len());
     let (of_given, matrix) = weights.split_at(count);
@@ -217,7 +216,7 @@ fn mix(x: &mut [f32], given: &[f32], weights: &[f32]) {
     }
 }
 
-/// The most streams, and the numbers of each that are mixed at once.
+/// The most streams, and the elements of each that are mixed at once.
 const STREAMS_MAX: usize = 16;
 const RUN: usize = 64;
 

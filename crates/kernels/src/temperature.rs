@@ -22,7 +22,7 @@ impl Temperature {
 /// Multiplies each row of `x`, `[positions.len(), width]`, by the factor of its position.
 ///
 /// # Panics
-/// If there are not as many rows as positions.
+/// If the numbers of rows and positions differ.
 pub fn scale_by_temperature(x: &mut [f32], temperature: &Temperature, positions: &[u32]) {
     assert!(x.len().is_multiple_of(positions.len().max(1)), "one position a row");
     let width = x.len() / positions.len().max(1);
@@ -37,7 +37,7 @@ pub fn scale_by_temperature(x: &mut [f32], temperature: &Temperature, positions:
     }
 }
 
-/// The natural logarithm of a count, from basic operations alone. The system's logarithm differs
+/// The natural logarithm of a count, only from basic operations. The system's logarithm differs
 /// between machines.
 fn ln(count: u64) -> f64 {
     /// Each term is at most a ninth of the one before it.

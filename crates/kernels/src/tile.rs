@@ -1,20 +1,20 @@
-//! 32 columns of one input row as integers, in the form that each kind of product takes them in.
+//! 32 columns of one input row as integers, in the form for each kind of product.
 //!
 //! With one row or a few, weights stream past inputs that should stay in the first-level cache, so
-//! those tiles are as small as can be. With many rows it is inputs that pass by, so their tiles
-//! hold ready what a product would otherwise compute for every panel.
+//! those tiles are as small as possible. With many rows the inputs stream, so their tiles contain
+//! precomputed sums that a product would otherwise compute for every panel.
 
 use crate::format::{Quantised, TILE, TILE_COLS};
 use crate::simd::{LANES, Simd, array_of};
 
-/// Steps of the largest number of a [`Int16Tile`]: what 8 bits above and 7 below can hold.
+/// Steps of the largest element of an [`Int16Tile`]: the range of 8 bits above and 7 below.
 const INT16_STEPS: f32 = 127.0 * 128.0;
 
 /// Bits of a [`Int16Tile`]'s low parts.
 const LOW_BITS: u32 = 7;
 
-/// Below this a tile counts as zeros, since a scale's inverse might overflow. No activation that
-/// matters is anywhere near.
+/// Below this a tile counts as zeros, since a scale's inverse might overflow. No relevant
+/// activation is that small.
 pub(crate) const SMALLEST_MAX: f32 = 1e-33;
 
 /// For products with more rows than [`crate::input::SKINNY_ROWS`]. One cache line. `sums` and
@@ -22,7 +22,7 @@ pub(crate) const SMALLEST_MAX: f32 = 1e-33;
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
 pub(crate) struct GemmTile {
-    /// About `x / scale`, plus 128, as [`Simd::gemm_splat_x4`] wants it.
+    /// About `x / scale`, plus 128, the form for [`Simd::gemm_splat_x4`].
     pub q: [u8; TILE_COLS],
     pub scale: f32,
     pub sums: [i32; 3],
@@ -30,7 +30,7 @@ pub(crate) struct GemmTile {
     pub scaled_sums: [f32; 3],
 }
 
-/// For products with one row or a few, of the same numbers as [`GemmTile`].
+/// For products with one row or a few, from the same elements as [`GemmTile`].
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct SkinnyTile {
@@ -39,7 +39,7 @@ pub(crate) struct SkinnyTile {
     pub scale: f32,
     /// Of columns 0..16 and 16..32.
     pub sums: [i16; 2],
-    /// `scale` times both: with several rows, a multiplication less for each shows.
+    /// `scale` times both: with several rows, this saves a noticeable multiplication for each.
     pub scaled_sum: f32,
 }
 
@@ -59,7 +59,8 @@ impl Int16Tile {
     #[inline(always)]
     pub fn of(x: &[f32]) -> Self {
         let mut tile = Self::default();
-        // As in `quantise`: what is not finite is above all that is, and leaves no finite scale.
+        // As in `quantise`: infinity and NaN are above all finite elements, and give no finite
+        // scale.
         let top = f32::from_bits(x.iter().fold(0, |top, x| top.max(x.abs().to_bits())));
         if top < SMALLEST_MAX {
             return tile;
@@ -77,15 +78,15 @@ impl Int16Tile {
     }
 }
 
-/// A tile as products with one row or a few meet it.
+/// A tile for products with one row or a few.
 pub(crate) trait RowTile: Copy {
     /// The tile's integers, four in every lane.
     type Spread<S: Simd>: Copy;
 
     fn spread<S: Simd>(&self, s: S) -> Self::Spread<S>;
 
-    /// The exact dot products of 16 rows of weights and the tile, of half `half` of its columns
-    /// where the weights' type has halves.
+    /// The exact dot products of 16 rows of weights and the tile; for weight types with halves, of
+    /// half `half` of its columns.
     fn dot<S: Simd, T: Quantised>(
         &self,
         s: S,
@@ -112,7 +113,7 @@ pub(crate) trait RowTile: Copy {
         self.scale() * self.sum::<T>(half) as f32
     }
 
-    /// Where a dot product starts, so that weight [`Quantised::ZERO`] stands for 0.
+    /// The start of a dot product, so that weight [`Quantised::ZERO`] represents 0.
     #[inline(always)]
     fn start<S: Simd, T: Quantised>(&self, s: S, half: usize) -> S::I {
         let factor = if T::BIASED {
@@ -124,7 +125,7 @@ pub(crate) trait RowTile: Copy {
     }
 }
 
-/// Which vectors of weights half `half` of a tile's columns has.
+/// The vectors of weights for half `half` of a tile's columns.
 #[inline(always)]
 fn quads<T: Quantised>(half: usize) -> std::ops::Range<usize> {
     let quads = TILE / T::HALVES;
@@ -158,7 +159,8 @@ impl RowTile for SkinnyTile {
         spread: &Self::Spread<S>,
         half: usize,
     ) -> S::I {
-        // Two chains, because one would wait for itself; integers may be added in any order.
+        // Two chains, because a single one would wait for itself; integers may be added in any
+        // order.
         let mut dots = [self.start::<S, T>(s, half), s.splat_i(0)];
         for i in quads::<T>(half) {
             dots[i % 2] = dot4::<S, T>(s, dots[i % 2], weights[i], spread[i]);

@@ -1,7 +1,7 @@
 //! The supported architectures: a table of switches over one decoder.
 //!
-//! A row says what a file's metadata does not: how its published model is wired. How to add one is
-//! written in `docs/adding-a-model.md`.
+//! A row holds what a file's metadata does not: how the published model is wired.
+//! `docs/adding-a-model.md` explains how to add one.
 
 use crate::names;
 
@@ -12,18 +12,18 @@ mod switches;
 pub use find::find;
 pub use switches::*;
 
-/// What distinguishes one architecture from the others.
+/// The switches of one architecture.
 #[derive(Debug)]
 pub struct Arch {
     /// `general.architecture` in the file, and the prefix of its keys.
     pub name: &'static str,
     pub rope_style: RopeStyle,
-    /// Keys and values come from one compressed vector a position (DeepSeek-V2's MLA).
+    /// Keys and values are projected from one compressed vector a position (DeepSeek-V2's MLA).
     pub latent: bool,
     pub qk_norm: QkNorm,
     pub norms: Norms,
     pub norm_kind: NormKind,
-    /// The epsilon of norms after a half of a layer, where it is not the file's (Muse Glimmer).
+    /// The epsilon of norms after a half of a layer, if it differs from the file's (Muse Glimmer).
     pub after_norms_eps: Option<f32>,
     /// Attention and feed-forward block read the same norm, and both add to the residual stream
     /// (Cohere).
@@ -34,16 +34,16 @@ pub struct Arch {
     pub local_rope: LocalRope,
     pub rotation: Rotation,
     pub temperature: TemperatureRule,
-    /// Layers that see everything rotate half as many numbers as the others (Step 3.5).
+    /// Layers with full attention rotate half as many elements as the others (Step 3.5).
     pub half_rotated_without_window: bool,
     pub attention_scale: AttentionScale,
     pub values: Values,
     pub gated_attention: GatedAttention,
-    /// Layers see positions, or blocks of them, that an indexer chooses.
+    /// Layers attend to positions, or blocks of them, chosen by an indexer.
     pub indexer: Option<IndexerKind>,
-    /// What the layers do that carry a state instead of attending.
+    /// The recurrence of layers that carry a state instead of attending.
     pub recurrence: Option<RecurrenceKind>,
-    /// Gates on what comes out of a gated delta net are sigmoids (Qwen3.8-Flash-Next).
+    /// The output gates of a gated delta net are sigmoids (Qwen3.8-Flash-Next).
     pub sigmoid_gates: bool,
     /// Each block is one half of a layer, with `attn_norm` before it (Nemotron-H).
     pub single_halves: bool,
@@ -55,17 +55,17 @@ pub struct Arch {
     pub embedding_times_sqrt_width: bool,
     /// Embeddings pass an RMS norm without a gain (Muse Glimmer).
     pub embedding_norm: bool,
-    /// A layer may take in embeddings of the last few tokens (Qwen3.8-Flash-Next).
+    /// A layer may add embeddings of the last few tokens (Qwen3.8-Flash-Next).
     pub ngrams: bool,
     pub logit_scale: LogitScale,
     /// There are several residual streams.
     pub streams: Option<StreamKind>,
-    /// Residual streams are banked every so many layers, and all later ones attend to them (Kimi
-    /// K3).
+    /// Residual streams are banked at a fixed interval of layers, and all later layers attend to
+    /// them (Kimi K3).
     pub banks: bool,
     pub experts: ExpertKind,
-    /// A dense block stands beside a layer's experts, each with norms of its own, and the router
-    /// reads the residual stream, normalised by itself (Gemma 4).
+    /// A dense block stands beside a layer's experts, each with its own norms, and the router reads
+    /// the residual stream with a norm of its own (Gemma 4).
     pub dense_beside_experts: bool,
 }
 
@@ -76,7 +76,7 @@ const PRE_NORMS: Norms = Norms {
     after_feed_forward: None,
 };
 
-/// Some converters call the norm before the feed-forward block by where else it could be.
+/// Some converters name the norm before the feed-forward block after another position.
 const PRE_NORMS_RENAMED: Norms = Norms { feed_forward: Some("post_attention_norm"), ..PRE_NORMS };
 
 /// Norms before and after each half.
@@ -101,7 +101,7 @@ const SIGMOID: ExpertDefaults = ExpertDefaults { gating: Gating::Sigmoid, ..SOFT
 
 const GPT_OSS_SWIGLU: Activation = Activation::ClampedSwiglu { alpha: 1.702, limit: 7.0 };
 
-/// Llama: what most others differ from in a switch or two.
+/// Llama: the base of most others, which differ in a switch or two.
 const LLAMA: Arch = Arch {
     name: "llama",
     rope_style: RopeStyle::Interleaved,
@@ -220,7 +220,7 @@ const ARCHS: &[Arch] = &[
         name: "olmo2",
         qk_norm: QkNorm::Whole,
         norms: POST_NORMS,
-        // OLMo 3 calls itself so too, and has windows.
+        // OLMo 3 has the same name, and windows.
         windows: Windows::AllButEvery(4),
         local_rope: LocalRope::Unscaled,
         ..QWEN2

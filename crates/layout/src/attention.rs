@@ -1,4 +1,4 @@
-//! How each layer attends: its heads, and the layer whose keys and values it reads.
+//! The attention of each layer: its heads, and the layer whose keys and values it reads.
 
 use crate::arch::Rotation;
 use crate::config::WIDTH_MAX;
@@ -10,24 +10,25 @@ use crate::{Compressed, Error, Latent};
 pub struct Heads {
     /// Query heads.
     pub queries: usize,
-    /// Key/value heads; as many queries share each.
+    /// Key/value heads; each serves an equal number of queries.
     pub keys: usize,
-    /// Numbers of one head's query and key.
+    /// Elements of one head's query and key.
     pub k_dim: usize,
-    /// Numbers of one head's value.
+    /// Elements of one head's value.
     pub v_dim: usize,
-    /// How many query heads share columns of the output matrix, and how many columns: each has its
-    /// own, as many as a value has numbers, unless what heads attended to is compressed first.
+    /// Query heads that share columns of the output matrix, and the number of those columns. Each
+    /// head has its own, one for each element of a value, unless the heads' outputs are compressed
+    /// first.
     pub out_heads: usize,
     pub out_dim: usize,
 }
 
-/// How the layers attend.
+/// The attention of all layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attending {
-    /// The different heads that layers have.
+    /// The distinct kinds of heads.
     pub heads: Vec<Heads>,
-    /// Which of them each layer has.
+    /// The kind of each layer's heads.
     pub kinds: Vec<usize>,
     /// The layer whose keys and values each layer reads.
     pub caches: Vec<usize>,
@@ -35,7 +36,7 @@ pub(crate) struct Attending {
 }
 
 impl Heads {
-    /// How many queries share each key.
+    /// The number of queries that share each key.
     pub fn group(&self) -> usize {
         self.queries / self.keys
     }
@@ -46,7 +47,7 @@ impl Heads {
             let what = format!("{queries} heads cannot share {keys} key/value heads evenly");
             return Err(Error::Impossible { what });
         }
-        // Products of these are sizes of tensors; none may overflow before it is compared.
+        // Products of these are sizes of tensors; none may overflow before the comparison.
         let (found, limit) = (queries * k_dim.max(v_dim), WIDTH_MAX as usize * 16);
         if found > limit {
             let what = format!("a matrix of {found} rows; at most {limit} are possible");
@@ -71,15 +72,14 @@ impl Heads {
         Err(Error::Impossible { what })
     }
 
-    /// Columns of the output matrix behind all of them.
+    /// Columns of the output matrix for all heads.
     pub fn columns(&self) -> usize {
         self.queries / self.out_heads * self.out_dim
     }
 }
 
 impl Attending {
-    /// `attends`: which layers attend. `windows`: how many positions each sees, where that is not
-    /// all of them.
+    /// `attends`: which layers attend. `windows`: the visible positions of each layer, if not all.
     pub fn read(
         metadata: &Metadata<'_>,
         compressed: Option<&Compressed>,
@@ -127,8 +127,8 @@ impl Attending {
     }
 }
 
-/// The layer whose keys and values each layer reads. The last so many layers may have none of their
-/// own: they read those of the last layer before them that sees as much as they do.
+/// The layer whose keys and values each layer reads. The last `shared_kv_layers` layers have none
+/// of their own: each reads those of the nearest earlier layer with the same window.
 fn caches(
     metadata: &Metadata<'_>,
     kinds: &[usize],
@@ -158,7 +158,7 @@ fn caches(
     Ok(found)
 }
 
-/// A head's key and value numbers, and latent attention's sizes.
+/// The dimensions of a head's key and value, and latent attention's sizes.
 fn head_sizes(
     metadata: &Metadata<'_>,
     default: usize,
@@ -190,7 +190,7 @@ fn latent_sizes(metadata: &Metadata<'_>) -> Result<(usize, usize, Latent), Error
     let size = |name| metadata.size(name, WIDTH_MAX);
     let k_dim = size("attention.key_length_mla")?;
     let rope_dim = match metadata.arch.rotation {
-        // GLM-5.3-Flash has nothing that could be rotated.
+        // GLM-5.3-Flash rotates nothing.
         Rotation::Never => metadata.find_size("rope.dimension_count", WIDTH_MAX)?.unwrap_or(0),
         _ => size("rope.dimension_count")?,
     };

@@ -1,5 +1,5 @@
-//! Residual streams that are banked: every so many layers one is put aside and begun anew, and each
-//! half of a layer attends to all of them (Kimi K3).
+//! Banked residual streams: at a fixed interval of layers the stream is put aside and a new one
+//! begins, and each half of a layer attends to all of them (Kimi K3).
 
 use crate::Error;
 use crate::config::LAYERS_MAX;
@@ -7,16 +7,16 @@ use crate::metadata::Metadata;
 
 const COUNT_MAX: usize = 64;
 
-/// Which layers bank the residual stream that they get.
+/// The layers that bank the residual stream they receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Banks {
     every: usize,
-    /// All there are after the last layer.
+    /// The number after the last layer.
     pub count: usize,
 }
 
 impl Banks {
-    /// `None` for models that bank nothing.
+    /// `None` for models without banks.
     pub(crate) fn read(metadata: &Metadata<'_>, layers: usize) -> Result<Option<Self>, Error> {
         if !metadata.arch.banks {
             return Ok(None);
@@ -31,12 +31,12 @@ impl Banks {
         Ok(Some(Self { every, count }))
     }
 
-    /// How many were banked by the layers before layer `layer`.
+    /// The number of streams banked before layer `layer`.
     pub fn before(&self, layer: usize) -> usize {
         layer.div_ceil(self.every)
     }
 
-    /// The place of what layer `layer` banks, if it does.
+    /// The index of the stream that layer `layer` banks, if it does.
     pub fn place(&self, layer: usize) -> Option<usize> {
         layer.is_multiple_of(self.every).then(|| self.before(layer))
     }

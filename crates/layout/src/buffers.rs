@@ -3,57 +3,57 @@
 use crate::arch::{GatedAttention, QkNorm};
 use crate::{Capacity, Device, Holding, Leaves, PAGE_POSITIONS, RecurrentWidths};
 
-/// The widths of the activations of a step, in numbers. Latent attention's are apart.
+/// The widths of a step's activations, in elements. Those of latent attention are separate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Buffers {
-    /// Rows of the largest step, and those of them whose logits may be wanted.
+    /// Rows of the largest step, and how many of them may produce logits.
     pub rows: usize,
     pub outputs: usize,
     /// The residual stream.
     pub width: usize,
-    /// Of each kind of heads.
+    /// For each kind of heads.
     pub heads: Vec<HeadBuffers>,
     pub latent: Option<LatentBuffers>,
-    /// What layers with a state read and write.
+    /// The buffers of layers with a state.
     pub recurrent: Option<RecurrentWidths>,
-    /// Hidden numbers of a dense block of each width, and then those of a shared expert that is a
-    /// block of its own, if there is one.
+    /// Hidden elements of a dense block of each width, then those of a shared expert that is a
+    /// separate block, if there is one.
     pub hidden: Vec<usize>,
-    /// What a dense block gives beside experts, in models that have both in one layer.
+    /// The output of a dense block beside experts, in models with both in one layer.
     pub beside: Option<usize>,
     pub by_layer: Option<LayerEmbeddingBuffers>,
-    /// What the layer reads and writes that takes in n-gram embeddings.
+    /// The buffers of the layer with n-gram embeddings.
     pub ngrams: Option<NgramBuffers>,
     pub indexer: Option<IndexerBuffers>,
-    /// What compression and several residual streams need.
+    /// The buffers of compression and of several residual streams.
     pub compressed: Option<CompressedBuffers>,
     pub streams: Option<StreamBuffers>,
-    /// What is banked of the residual stream.
+    /// The buffers of banked residual streams.
     pub banks: Option<BankBuffers>,
-    /// Experts of a layer, which each row's router has a number for.
+    /// Experts of a layer: the router has a logit for each, in every row.
     pub experts: Option<usize>,
-    /// What experts read and write, if that is not the residual stream.
+    /// The width of experts' inputs and outputs, if it differs from the residual stream.
     pub expert_width: Option<usize>,
     /// Partial sums of the same row.
     pub parts: usize,
     /// This rank's part of the vocabulary.
     pub vocab: usize,
-    /// Of the cache.
+    /// Positions of the cache.
     pub positions: u64,
 }
 
-/// What layers with one kind of heads read and write.
+/// The buffers of layers with one kind of heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadBuffers {
     /// This rank's queries, keys and values.
     pub q: usize,
     pub k: usize,
     pub v: usize,
-    /// Those of all heads, for models that normalise them together.
+    /// The queries and keys of all heads, for models that normalise them together.
     pub all_q: usize,
     pub all_k: usize,
     pub attended: usize,
-    /// Gates on what heads attended to, in models that have them.
+    /// Gates on the heads' outputs, in models that have them.
     pub gate: Option<usize>,
 }
 
@@ -64,96 +64,96 @@ impl HeadBuffers {
     }
 }
 
-/// What an indexer reads and writes.
+/// The buffers of an indexer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexerBuffers {
     pub q: usize,
     pub k: usize,
     pub weights: usize,
-    /// Choices of each row, and pages that each is made of.
+    /// Choices of each row, and the pages of each choice.
     pub groups: usize,
     pub pages: usize,
 }
 
-/// What layers with embeddings of their own read and write.
+/// The buffers of layers with embeddings of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerEmbeddingBuffers {
-    /// Numbers of one layer's.
+    /// Elements of one layer's embedding.
     pub own: usize,
     /// The embedding that all layers share,
     pub shared: usize,
-    /// and those of all layers from the stage's first on.
+    /// and the embeddings of all layers from the stage's first on.
     pub all: usize,
 }
 
-/// What a layer reads and writes that takes in n-gram embeddings.
+/// The buffers of the layer with n-gram embeddings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NgramBuffers {
-    /// The embeddings of all heads, and the value that is made of them.
+    /// The embeddings of all heads, and the value made from them.
     pub own: usize,
     pub value: usize,
-    /// All residual streams, and how many there are.
+    /// All residual streams, and their number.
     pub all: usize,
     pub count: usize,
 }
 
 impl NgramBuffers {
-    /// Keys, queries, what gates leave of the value, and ones; then nothing.
+    /// Keys, queries, the gated value, and ones; then nothing.
     fn widths(&self) -> [usize; 8] {
         let Self { own, value, all, count } = *self;
         [own, value, all, all, all, all, count, 0]
     }
 }
 
-/// What latent attention needs in addition.
+/// The additional buffers of latent attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatentBuffers {
     /// Compressed queries, if queries are compressed.
     pub q_down: Option<usize>,
-    /// The parts of queries that are not rotated, and that are.
+    /// The plain and the rotated parts of queries.
     pub q_plain: usize,
     pub q_rope: usize,
     /// Queries in the compressed space.
     pub q_up: usize,
-    /// The compressed keys and values, and the part of the key that is rotated.
+    /// The compressed keys and values, and the rotated part of the key.
     pub kv: usize,
     pub k_rope: usize,
 }
 
-/// What layers read and write that compress what is before their window.
+/// The buffers of layers that compress the positions before their window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompressedBuffers {
-    /// Compressed queries, and what this rank's heads attended to, compressed.
+    /// Compressed queries, and the compressed outputs of this rank's heads.
     pub q_down: usize,
     pub out: usize,
-    /// What entries are made of: of heads, in layers whose blocks do not overlap and in those whose
-    /// do, and of an indexer.
+    /// Inputs of entries: of heads in layers without overlapping blocks, of heads in layers with
+    /// them, and of an indexer.
     pub rows: [usize; 3],
 }
 
 impl CompressedBuffers {
-    /// Rows for entries come in pairs: keys, and by what they are weighed.
+    /// Rows for entries come in pairs: keys and their weights.
     fn widths(&self) -> impl Iterator<Item = usize> {
         let Self { q_down, out, rows } = *self;
         [q_down, out].into_iter().chain(rows).chain(rows)
     }
 }
 
-/// Several residual streams.
+/// The buffers of several residual streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamBuffers {
     /// All of them.
     pub all: usize,
-    /// How a half mixes them, and how the head does.
+    /// The mixing weights of a half, and of the head.
     pub weights: usize,
     pub head: usize,
-    /// What gates are made of, where they mix the streams, and how many streams there are.
+    /// The gates' input width, and the number of streams, where gates mix them.
     pub gates: Option<[usize; 2]>,
 }
 
 impl StreamBuffers {
-    /// The streams, once more normalised, their weights, and what is read of them; gates, what they
-    /// are made of, and the streams' squares.
+    /// The streams, their normalised copy, their weights, and the mixed input; then gates, their
+    /// inputs, and the streams' squares.
     fn widths(&self, width: usize) -> Vec<usize> {
         let gates = self.gates.iter().flat_map(|[rank, count]| [self.all, *rank, *count]);
         let all = [self.all, self.all, self.weights, self.head, width];
@@ -161,17 +161,17 @@ impl StreamBuffers {
     }
 }
 
-/// The residual streams that layers bank.
+/// The buffers of banked residual streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BankBuffers {
     /// All of them.
     pub all: usize,
-    /// What is read of them.
+    /// The mixed input.
     pub mixed: usize,
 }
 
 impl Holding<'_> {
-    /// The activations of its steps.
+    /// The activations of this rank's steps.
     pub fn buffers(&self, capacity: &Capacity) -> Buffers {
         let (config, shard) = (&self.outline.config, &self.shard);
         let has_dense = |kind: usize| {

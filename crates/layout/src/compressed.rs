@@ -8,26 +8,26 @@ use crate::config::WIDTH_MAX;
 use crate::metadata::{Metadata, in_range};
 use crate::{Capacity, Error, GUESSES_MAX, Holding, PAGE_POSITIONS, names};
 
-/// Such layers' sizes. All heads share one key a position, which is its value too.
+/// The sizes of such layers. All heads share one key a position, which is also its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compressed {
     /// Numbers of a compressed query.
     pub q_rank: usize,
-    /// How many numbers of a head, its last, are rotated.
+    /// The number of rotated elements of a head, its last ones.
     pub rope_dim: usize,
-    /// What heads attended to is compressed in so many groups, to so many numbers each.
+    /// The heads' outputs are compressed in `out_groups` groups, to `out_rank` elements each.
     pub out_groups: usize,
     pub out_rank: usize,
-    /// How each layer compresses, if it does.
+    /// The compression of each layer, if it has one.
     blocks: Vec<Option<Blocks>>,
 }
 
-/// Blocks of positions that become one entry each.
+/// Blocks of positions; each becomes one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blocks {
     /// Positions of a block.
     pub positions: usize,
-    /// An entry is made of the block before its own too.
+    /// An entry also includes the block before its own.
     pub overlap: bool,
 }
 
@@ -60,68 +60,68 @@ impl Compressed {
         }))
     }
 
-    /// How layer `layer` compresses, if it does.
+    /// The compression of layer `layer`, if it has one.
     pub fn blocks(&self, layer: usize) -> Option<Blocks> {
         self.blocks[layer]
     }
 
-    /// How many positions before one, and itself, are needed to go on from it.
+    /// The number of positions up to one, including it, that are needed to continue from it.
     pub(crate) fn reach(&self) -> Option<usize> {
         self.blocks.iter().flatten().map(Blocks::reach).max()
     }
 }
 
 impl Blocks {
-    /// Positions that an entry is made of.
+    /// Positions in an entry.
     pub fn reach(&self) -> usize {
         self.positions * self.parts()
     }
 
-    /// Blocks that an entry is made of: each position has as many keys.
+    /// Blocks in an entry: each position has this many keys.
     pub fn parts(&self) -> usize {
         if self.overlap { 2 } else { 1 }
     }
 
-    /// How many positions of a page are kept until entries are made of them, its last ones: enough
-    /// to go on from any of them, guesses that were wrong behind it.
+    /// The last positions of a page that are kept until their entries exist: enough to continue
+    /// from any of them after rejected guesses.
     pub fn row_slots(&self) -> usize {
         (self.reach() + GUESSES_MAX).next_power_of_two().min(PAGE_POSITIONS)
     }
 
-    /// Entries that a page has room for.
+    /// Entries in a page.
     pub fn entries_a_page(&self) -> usize {
         (PAGE_POSITIONS / self.positions).max(1)
     }
 }
 
-/// What a layer keeps of blocks on a rank, for its heads or for its indexer: entries, and what the
-/// next ones are made of.
+/// The block cache of a layer on a rank, for its heads or for its indexer: entries, and the inputs
+/// of the next ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryCache {
     pub blocks: Blocks,
-    /// Numbers of an entry.
+    /// Elements of an entry.
     pub dim: usize,
     pub cache_type: CacheType,
     pub pages: usize,
-    /// Pages of what entries are made of.
+    /// Pages of the inputs of entries.
     pub row_pages: usize,
 }
 
 impl EntryCache {
-    /// Of one entry, as the CPU has it: no other device does.
+    /// Bytes of one entry, in the CPU's layout: no other device has entries.
     pub fn entry_bytes(&self) -> u64 {
         let numbers = self.dim.next_multiple_of(2);
         match self.cache_type {
             CacheType::F32 => (size_of::<f32>() * numbers) as u64,
-            // Integers, and their scale.
+            // Integers and their scale.
             _ => (size_of::<i16>() * numbers + size_of::<f32>()) as u64,
         }
     }
 
-    /// Of one layer.
+    /// Bytes of one layer.
     pub fn bytes(&self) -> u64 {
         let entries = (self.pages as u64).saturating_mul(self.blocks.entries_a_page() as u64);
-        // A key, and by what it is weighed.
+        // A key and its weight.
         let row = (2 * size_of::<f32>() * self.dim * self.blocks.parts()) as u64;
         let rows = (self.row_pages as u64).saturating_mul(self.blocks.row_slots() as u64);
         entries.saturating_mul(self.entry_bytes()).saturating_add(rows.saturating_mul(row))
@@ -129,7 +129,7 @@ impl EntryCache {
 }
 
 impl Holding<'_> {
-    /// What layer `layer` keeps of blocks: for its heads, then for its indexer, if it has them.
+    /// The block caches of layer `layer`: of its heads, then of its indexer, if it has them.
     pub fn entry_caches(&self, layer: usize, capacity: &Capacity) -> Vec<EntryCache> {
         let config = &self.outline.config;
         let indexer = config.indexer_of(layer);
@@ -139,7 +139,7 @@ impl Holding<'_> {
         let cache = self.cache(layer, capacity);
         let of_heads = blocks.map(|_| cache.k_dim);
         let Some(blocks) = blocks.or(pools) else { return Vec::new() };
-        // A rank without heads keeps nothing.
+        // A rank without heads keeps no pages.
         let held = |pages| if cache.heads > 0 { pages } else { 0 };
         let of = |dim: usize| EntryCache {
             blocks,

@@ -12,7 +12,7 @@ use crate::{
     Banks, Compressed, Error, Experts, Indexer, Ngrams, Rope, Streams, Temperature, indexer,
 };
 
-/// No published model comes near these; a file that does is broken or hostile.
+/// Far above any published model; a larger file is broken or hostile.
 pub(crate) const LAYERS_MAX: u64 = 1024;
 pub(crate) const WIDTH_MAX: u64 = 1 << 20;
 const VOCAB_MAX: u64 = 1 << 24;
@@ -23,35 +23,35 @@ const CONTEXT_MAX: u64 = 1 << 30;
 pub struct Config {
     pub arch: &'static Arch,
     pub layers: usize,
-    /// What each layer is made of.
+    /// The halves of each layer.
     pub halves: Vec<LayerHalves>,
-    /// Numbers of the residual stream.
+    /// Elements of the residual stream.
     pub width: usize,
     attending: Attending,
     /// Latent attention's sizes.
     pub latent: Option<Latent>,
-    /// The sizes of layers that compress what is before their window.
+    /// The sizes of layers that compress the positions before their window.
     pub compressed: Option<Compressed>,
-    /// The residual streams, where there are several.
+    /// The residual streams, if there are several.
     pub streams: Option<Streams>,
-    /// Which layers bank the residual stream, where some do.
+    /// The layers that bank the residual stream, if any do.
     pub banks: Option<Banks>,
     /// The sizes of layers that carry a state.
     pub recurrence: Option<Recurrence>,
-    /// The different widths that dense feed-forward blocks have, in hidden numbers.
+    /// The distinct widths of dense feed-forward blocks, in hidden elements.
     pub feed_forward: Vec<usize>,
-    /// Which of them each layer has.
+    /// The index of each layer's width among them.
     feed_forward_kinds: Vec<usize>,
     pub experts: Option<Experts>,
     /// Which layers have experts.
     sparse: Vec<bool>,
     pub vocab: usize,
-    /// Positions that it was trained for.
+    /// The context that the model was trained for.
     pub context_max: usize,
     pub rms_eps: f32,
     pub rope: Rope,
     rotation: Rotation,
-    /// The sizes of an indexer, in models whose layers see what one chooses.
+    /// The sizes of the indexer, in models that have one.
     pub indexer: Option<Indexer>,
     /// The layer whose choice each layer follows.
     choosers: Vec<Option<usize>>,
@@ -59,19 +59,20 @@ pub struct Config {
     /// Attention scores become `cap * tanh(score / cap)`, after their scale.
     pub attention_cap: Option<f32>,
     temperature: Option<Temperature>,
-    /// What heads attended to is multiplied by this.
+    /// The factor of attention outputs.
     pub value_scale: f32,
-    /// How many positions each layer sees; all of them where it is `None`.
+    /// The visible positions of each layer; `None` for all.
     pub windows: Vec<Option<usize>>,
     pub embedding_scale: f32,
-    /// Numbers of the embeddings that each layer has of its own, besides those that all share.
+    /// Elements of the embeddings of each single layer, besides the shared one.
     pub by_layer: Option<usize>,
-    /// Embeddings of the last few tokens, where a layer takes them in.
+    /// The embeddings of the last few tokens, if a layer reads them.
     pub ngrams: Option<Ngrams>,
     clamps: Vec<[Option<f32>; 2]>,
-    /// The limits of [`Activation::Situ`](crate::Activation::Situ), where that is the activation.
+    /// The limits of [`Activation::Situ`](crate::Activation::Situ), for models with that
+    /// activation.
     pub situ: Option<Situ>,
-    /// What a layer's halves add to the residual stream is multiplied by this.
+    /// The factor of a half's output before it is added to the residual stream.
     pub residual_scale: f32,
     pub logit_scale: f32,
     /// Logits become `cap * tanh(logit / cap)`, after their scale.
@@ -79,14 +80,14 @@ pub struct Config {
 }
 
 /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): the cache holds one compressed
-/// vector a position, which all heads share.
+/// vector a position, shared by all heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latent {
-    /// Numbers of a compressed query, if queries are compressed.
+    /// Elements of a compressed query, if queries are compressed.
     pub q_rank: Option<usize>,
-    /// Numbers of a compressed key and value.
+    /// Elements of a compressed key and value.
     pub kv_rank: usize,
-    /// Numbers of a head's query that are not rotated, and that are.
+    /// Elements of a head's query without rotation, and with it.
     pub plain_dim: usize,
     pub rope_dim: usize,
 }
@@ -168,38 +169,38 @@ impl Config {
         self.experts.as_ref().filter(|_| sparse)
     }
 
-    /// The different heads that layers have.
+    /// The distinct kinds of heads.
     pub fn heads(&self) -> &[Heads] {
         &self.attending.heads
     }
 
-    /// Which of them layer `layer` has.
+    /// The kind of layer `layer`'s heads.
     pub fn heads_kind(&self, layer: usize) -> usize {
         self.attending.kinds[layer]
     }
 
-    /// The heads of layer `layer`, which attends.
+    /// The heads of layer `layer`, which must attend.
     pub fn heads_of(&self, layer: usize) -> &Heads {
         &self.attending.heads[self.heads_kind(layer)]
     }
 
-    /// The layer whose keys and values layer `layer` reads: itself, or one before it.
+    /// The layer whose keys and values layer `layer` reads: itself, or an earlier one.
     pub fn cache_of(&self, layer: usize) -> usize {
         self.attending.caches[layer]
     }
 
-    /// The layer whose choice of positions layer `layer` follows: itself, or one before it; `None`
-    /// if it sees all.
+    /// The layer whose choice of positions layer `layer` follows: itself, or an earlier one; `None`
+    /// for full attention.
     pub fn chooser_of(&self, layer: usize) -> Option<usize> {
         self.choosers[layer]
     }
 
-    /// The indexer of layer `layer`, if it chooses by itself.
+    /// The indexer of layer `layer`, if it has its own.
     pub fn indexer_of(&self, layer: usize) -> Option<&Indexer> {
         self.indexer.as_ref().filter(|_| self.choosers[layer] == Some(layer))
     }
 
-    /// Which width of [`feed_forward`](Self::feed_forward) layer `layer` has.
+    /// The index of layer `layer`'s width in [`feed_forward`](Self::feed_forward).
     pub fn feed_forward_kind(&self, layer: usize) -> usize {
         self.feed_forward_kinds[layer]
     }
@@ -228,8 +229,8 @@ impl Config {
         bare && self.rotates(layer) && !is_without
     }
 
-    /// How many positions the layers with the widest window see, or make an entry of; `None` if no
-    /// layer has a window.
+    /// The positions of the widest window, or of the longest entry; `None` if no layer has a
+    /// window.
     pub fn window(&self) -> Option<usize> {
         let reach = self.compressed.as_ref().and_then(Compressed::reach);
         self.windows.iter().flatten().copied().max().map(|most| most.max(reach.unwrap_or(0)))
@@ -246,7 +247,7 @@ impl Config {
         self.recurrence.as_ref().filter(|_| recurs)
     }
 
-    /// How many numbers of a key and of a value a cache has, of each head that it has.
+    /// The cached elements of a key and of a value, for each cached head.
     pub fn cached_dims(&self, heads: &Heads) -> (usize, usize) {
         match self.latent {
             Some(latent) => (latent.kv_rank + latent.rope_dim, latent.kv_rank),
@@ -254,37 +255,36 @@ impl Config {
         }
     }
 
-    /// What the scores of layer `layer`, which attends, are multiplied by.
+    /// The factor of the scores of layer `layer`, which must attend.
     pub fn attention_scale(&self, layer: usize) -> f32 {
         self.attention_scales[self.heads_kind(layer)]
     }
 
-    /// What the hidden numbers of layer `layer`'s routed experts, and of its shared one, are
-    /// limited to.
+    /// The limits of the hidden elements of layer `layer`'s routed experts, and of its shared one.
     pub fn clamps(&self, layer: usize) -> [Option<f32>; 2] {
         self.clamps[layer]
     }
 
-    /// Numbers of all residual streams of a row.
+    /// Elements of all residual streams of a row.
     pub fn stream_width(&self) -> usize {
         self.width * self.streams.map_or(1, |streams| streams.count)
     }
 
-    /// Whether layers from `layer` on send tokens to experts that they alone decide.
+    /// Whether a layer from `layer` on chooses experts by the token's id.
     pub fn needs_tokens(&self, layer: usize) -> bool {
         self.experts.is_some_and(|experts| layer < experts.by_token)
     }
 
-    /// The n-gram embeddings that layer `layer` or one after it takes in.
+    /// The n-gram embeddings that layer `layer` or a later one reads.
     pub fn ngrams_from(&self, layer: usize) -> Option<&Ngrams> {
         self.ngrams.as_ref().filter(|ngrams| layer <= ngrams.layer)
     }
 
-    /// Numbers of a row on its way to the first layer of a stage: the residual streams, those that
-    /// earlier layers banked, and what layers from `layer` on read of embeddings by layer or of
-    /// n-grams, or of the token itself.
+    /// Elements of a row at the first layer of a stage: the residual streams, those banked by
+    /// earlier layers, and whatever layers from `layer` on read of layer embeddings, of n-grams, or
+    /// of the token itself.
     pub fn input_width(&self, layer: usize) -> usize {
-        // At first all residual streams are the embedding.
+        // Before the first layer all residual streams equal the embedding.
         let streams = if layer > 0 { self.stream_width() } else { self.width };
         let banked = self.banks.map_or(0, |banks| banks.before(layer) * self.width);
         let ngrams = self.ngrams_from(layer).map_or(0, Ngrams::width);
@@ -294,20 +294,19 @@ impl Config {
         streams + embedding + by_layer * (self.layers - layer)
     }
 
-    /// The last layer that keeps anything of positions: after it, only the rows whose logits are
-    /// wanted go on.
+    /// The last layer that caches positions: after it, only rows that produce logits go on.
     pub fn last_keeping(&self) -> usize {
         let keeps = |layer: &usize| self.keeps(*layer) || self.recurrence_of(*layer).is_some();
         (0..self.layers).rev().find(keeps).unwrap_or(self.layers - 1)
     }
 
-    /// Whether layer `layer` caches keys and values of its own.
+    /// Whether layer `layer` has its own cache of keys and values.
     pub fn keeps(&self, layer: usize) -> bool {
         self.attends(layer) && self.cache_of(layer) == layer
     }
 
-    /// Where a pipeline may be cut: before which layers, and both ends. A layer that reads
-    /// another's keys and values, or follows its choice, stays with it.
+    /// The layers before which a pipeline may be cut, and both ends. A layer that reads another's
+    /// keys and values, or follows its choice, stays with it.
     pub fn borders(&self) -> Vec<usize> {
         let of_layer =
             |layer: usize| self.cache_of(layer).min(self.chooser_of(layer).unwrap_or(layer));
@@ -351,7 +350,7 @@ impl Config {
     }
 }
 
-/// Refuses adapters and vision towers, which repositories hold beside models.
+/// Refuses adapters and vision towers, which repositories contain beside models.
 fn check_is_model(directory: &Directory) -> Result<(), Error> {
     let text = |key| directory.find_str(key).ok().flatten().unwrap_or_default();
     let what = match (text("general.type"), text("general.architecture")) {
@@ -362,20 +361,20 @@ fn check_is_model(directory: &Directory) -> Result<(), Error> {
     Err(Error::NoModel { what })
 }
 
-/// Layers that are run: those for the prediction of further tokens are not.
+/// The number of layers to run, without those for multi-token prediction.
 fn layers(metadata: &Metadata<'_>) -> Result<usize, Error> {
     let all = metadata.size("block_count", LAYERS_MAX)?;
     let extra = metadata.find_size("nextn_predict_layers", LAYERS_MAX)?.unwrap_or(0);
     let what = || format!("{extra} of {all} layers are for further tokens");
     let layers = all.checked_sub(extra).filter(|layers| *layers > 0);
     let layers = layers.ok_or_else(|| Error::Impossible { what: what() })?;
-    // Some files name such layers and were written without them.
+    // Some files count such layers and do not contain them.
     Ok(if crate::names::is_plain_layer(metadata.directory, layers) { all } else { layers })
 }
 
 fn rms_eps(metadata: &Metadata<'_>) -> Result<f32, Error> {
     const KEY: &str = "attention.layer_norm_rms_epsilon";
-    // Nemotron-H's converter writes the other name, for RMS norms all the same.
+    // Nemotron-H's converter writes this name, although its norms are RMS norms.
     let find = |key| metadata.find_not_negative(key);
     match find(KEY)?.or(find("attention.layer_norm_epsilon")?) {
         Some(eps) => Ok(eps),
@@ -391,7 +390,7 @@ fn rotation(metadata: &Metadata<'_>) -> Result<Rotation, Error> {
     })
 }
 
-/// How many numbers of a head can be rotated, in layers that see everything and in those with a
+/// The number of rotated elements of a head, in layers with full attention and in layers with a
 /// window.
 fn rotated_dims(attending: &Attending, attends: &[bool], windows: &[Option<usize>]) -> [usize; 2] {
     let of = |local: bool| {
@@ -402,7 +401,7 @@ fn rotated_dims(attending: &Attending, attends: &[bool], windows: &[Option<usize
     [of(false), of(true)]
 }
 
-/// What scores are multiplied by, for each kind of heads.
+/// The factor of attention scores, for each kind of heads.
 fn attention_scales(
     metadata: &Metadata<'_>,
     rope: &Rope,
@@ -410,8 +409,8 @@ fn attention_scales(
     heads: &[Heads],
     layers: usize,
 ) -> Result<Vec<f32>, Error> {
-    /// Of Gemma 2 and 3, those of 27B alone scale by their width for each head; their files do not
-    /// say so.
+    /// Of Gemma 2 and 3, only the 27B models scale by width per head; their files do not contain
+    /// that.
     const GEMMAS_27B: [(&str, usize); 2] = [("gemma2", 46), ("gemma3", 62)];
     let gemma_27b = GEMMAS_27B.contains(&(metadata.arch.name, layers));
     let of = |heads: &Heads| {
@@ -425,7 +424,7 @@ fn attention_scales(
     heads.iter().map(of).collect()
 }
 
-/// The different widths of dense feed-forward blocks, and which of them each layer has.
+/// The distinct widths of dense feed-forward blocks, and the index of each layer's width.
 fn feed_forward(
     metadata: &Metadata<'_>,
     layers: usize,
@@ -433,8 +432,8 @@ fn feed_forward(
 ) -> Result<(Vec<usize>, Vec<usize>), Error> {
     const KEY: &str = "feed_forward_length";
     let all = metadata.of_layers(KEY, layers)?;
-    // Layers without such a block have 0, and files of which every layer has experts need not say
-    // how wide dense blocks would be.
+    // Layers without such a block have 0. Files with experts in every layer may omit the width of
+    // dense blocks.
     let any = all.iter().flatten().copied().find(|hidden| *hidden > 0);
     let any = match (any, experts) {
         (None, Some(experts)) => experts.hidden as u64,
@@ -452,11 +451,11 @@ fn feed_forward(
     Ok((widths, kinds))
 }
 
-/// The window of each layer; none at all in a file that names none.
+/// The window of each layer; `None` for all in a file without windows.
 fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>, Error> {
     const KEY: &str = "attention.sliding_window";
     let window = match metadata.arch.windows {
-        // A window of 0 turns chunks off. No file has another size of chunks.
+        // A window of 0 turns chunks off. No file has another chunk size.
         Windows::ChunksButEvery { size, .. } if metadata.get(KEY).is_none() => Some(size),
         _ => metadata.find_size(KEY, CONTEXT_MAX)?,
     };
@@ -471,7 +470,7 @@ fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>,
     Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed)).collect())
 }
 
-/// Which layers have a window: the file may say so, layer by layer or as a period.
+/// The layers with a window; the file may list them or give a period.
 fn pattern(metadata: &Metadata<'_>, layers: usize, every: usize) -> Result<Vec<bool>, Error> {
     const KEY: &str = "attention.sliding_window_pattern";
     let array = metadata.get(KEY).and_then(|value| value.as_array());
@@ -483,13 +482,13 @@ fn pattern(metadata: &Metadata<'_>, layers: usize, every: usize) -> Result<Vec<b
         }
         return Ok(flags[..layers].to_vec());
     }
-    // A period of 0 would mean that all layers have a window, which is not the usual one.
+    // A period of 0 would mean a window in all layers, not the default pattern.
     let is_given = metadata.get(KEY).is_some();
     let every = if is_given { metadata.size(KEY, LAYERS_MAX)? } else { every };
     Ok((0..layers).map(|layer| !(layer + 1_usize).is_multiple_of(every)).collect())
 }
 
-/// Tokens, counted by the embedding matrix: the one place that every file has.
+/// The number of tokens, from the embedding matrix: every file has it.
 fn vocab(directory: &Directory) -> Result<usize, Error> {
     let rows = directory.tensor(crate::names::EMBEDDING)?.rows() as u64;
     in_range("the number of tokens", rows, VOCAB_MAX)

@@ -1,42 +1,42 @@
-//! How many bytes a device takes for what it is given to hold.
+//! The bytes that a device takes for tensors, caches and activations.
 
 use gguf::TensorType;
 use protocol::CacheType;
 
-/// A kind of device. A test of `engine` holds these figures against what is allocated.
+/// A kind of device. A test in `engine` compares these figures with actual allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Device {
     /// Sinew's own engine.
     #[default]
     Cpu,
-    /// Any device of ggml's libraries: no less than it takes, as devices differ in what they want
-    /// behind an array.
+    /// Any device of ggml's libraries: an upper bound, as devices differ in their padding.
     Ggml,
 }
 
-/// The CPU packs rows of weights and numbers of cached values by so many.
+/// The CPU packs rows of weights and cached elements in groups of this size.
 const CPU_LANES: usize = 16;
 
-/// Where the CPU's activations begin: on a cache line.
+/// The alignment of the CPU's activations: a cache line.
 const CPU_LINE_BYTES: usize = 64;
 
-/// Behind each array of ggml's devices: CUDA pads rows to 512 numbers, others align to 256 bytes.
+/// Padding after each array on ggml's devices: CUDA pads rows to 512 elements, others align to 256
+/// bytes.
 const GGML_PAD_BYTES: u64 = 2048;
 
-/// An operation's own results, beside the activations that it reads and writes.
+/// Temporary results of an operation, beside its inputs and outputs.
 const GGML_TEMPORARIES: u64 = 2;
 
-/// A worker's chunks that are not full, and what its driver takes for itself.
+/// A worker's partly filled chunks, and the driver's own memory.
 const GGML_RESERVE_BYTES: u64 = 64 << 20;
 
-/// Positions that ggml's devices round a cache to.
+/// ggml's devices round a cache to this many positions.
 const GGML_POSITIONS: u64 = 256;
 
-/// Numbers of a cache of eight bits that have a scale in common.
+/// Elements of an eight-bit cache that share a scale.
 const CACHE_BLOCK: usize = 32;
 
 impl Device {
-    /// Of a weight matrix.
+    /// Bytes of a weight matrix.
     pub fn matrix_bytes(self, ty: TensorType, rows: usize, cols: usize) -> u64 {
         let row = ty.row_bytes(cols) as u64;
         match self {
@@ -45,7 +45,7 @@ impl Device {
         }
     }
 
-    /// Of room for `rows` rows of `width` activations.
+    /// Bytes of `rows` rows of `width` activations.
     pub fn rows_bytes(self, rows: usize, width: usize) -> u64 {
         let numbers = (rows as u64).saturating_mul(width as u64);
         let bytes = numbers.saturating_mul(size_of::<f32>() as u64);
@@ -55,7 +55,7 @@ impl Device {
         }
     }
 
-    /// Of what a step takes beside its activations, for `rows` rows over a cache of `positions`.
+    /// Bytes of a step beside its activations, for `rows` rows over a cache of `positions`.
     pub(crate) fn step_bytes(self, rows: usize, positions: u64) -> u64 {
         match self {
             Self::Cpu => 0,
@@ -67,7 +67,7 @@ impl Device {
         }
     }
 
-    /// The positions of a cache that was asked to have so many.
+    /// The allocated positions of a cache with this many.
     pub(crate) fn positions(self, positions: u64) -> u64 {
         match self {
             Self::Cpu => positions,
@@ -75,7 +75,7 @@ impl Device {
         }
     }
 
-    /// The cache where none was asked for and the CPU takes `of_cpu`.
+    /// The default cache type, where the CPU uses `of_cpu`.
     pub fn cache_type(self, of_cpu: CacheType) -> CacheType {
         match self {
             Self::Cpu => of_cpu,
@@ -83,7 +83,7 @@ impl Device {
         }
     }
 
-    /// Whether it can have such a cache.
+    /// Whether the device supports this cache type.
     pub fn has_cache(self, cache_type: CacheType, (k_dim, v_dim): (usize, usize)) -> bool {
         match (self, cache_type) {
             (Self::Ggml, CacheType::I16) => false,
@@ -94,17 +94,17 @@ impl Device {
         }
     }
 
-    /// Whether it has layers that see what an indexer chooses.
+    /// Whether the device supports indexers.
     pub fn has_indexers(self) -> bool {
         self == Self::Cpu
     }
 
-    /// Whether it has layers that carry a state.
+    /// Whether the device supports layers with a state.
     pub fn has_states(self) -> bool {
         self == Self::Cpu
     }
 
-    /// Of one cached position of one head; `cache_type` must not be `Auto`.
+    /// Bytes of one cached position of one head; `cache_type` must not be `Auto`.
     pub fn position_bytes(self, cache_type: CacheType, k_dim: usize, v_dim: usize) -> u64 {
         let v_dim = match self {
             Self::Cpu => v_dim.next_multiple_of(CPU_LANES),

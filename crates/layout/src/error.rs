@@ -1,6 +1,6 @@
 use crate::SplitError;
 
-/// Why a file is no model that can be run.
+/// Why a model file cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(

@@ -1,11 +1,11 @@
-//! A model's experts, as its file's metadata describes them.
+//! A model's experts, from its file's metadata.
 
 use crate::arch::{ExpertDefaults, ExpertKind, Gating};
 use crate::config::{LAYERS_MAX, WIDTH_MAX};
 use crate::metadata::Metadata;
 use crate::{Error, names};
 
-/// No published model comes near this.
+/// Far above any published model.
 const EXPERTS_MAX: u64 = 4096;
 
 /// A mixture of experts.
@@ -16,7 +16,7 @@ pub struct Experts {
     /// Experts of each token.
     pub used: usize,
     pub gating: Gating,
-    /// Experts are in this many groups, of which `groups_used` may be chosen from.
+    /// Experts form this many groups; the choice uses `groups_used` of them.
     pub groups: usize,
     pub groups_used: usize,
     /// The chosen weights are divided by their sum.
@@ -25,19 +25,19 @@ pub struct Experts {
     pub scale: f32,
     /// The weights multiply the experts' inputs instead of their outputs.
     pub weighs_inputs: bool,
-    /// Hidden numbers of a routed expert.
+    /// Hidden elements of a routed expert.
     pub hidden: usize,
-    /// Routed experts read and write so many numbers, projected from and to the residual stream
+    /// The width of routed experts' inputs and outputs, projected from and to the residual stream
     /// (Nemotron 3 Super, Kimi K3).
     pub latent: Option<usize>,
-    /// Hidden numbers of the expert that every token visits, if there is one.
+    /// Hidden elements of the shared expert, which every token visits, if there is one.
     pub shared_hidden: Option<usize>,
     pub shared_gate: bool,
-    /// So many layers at the beginning have none, in files that say so.
+    /// The number of first layers without experts, in files that contain it.
     pub dense_layers: Option<usize>,
     /// The number of first layers whose experts are chosen by the token's id.
     pub by_token: usize,
-    /// Of the other layers, every `every`-th of the model has experts (Llama 4, ERNIE 4.5).
+    /// Of the other layers, only every `every`-th has experts (Llama 4, ERNIE 4.5).
     pub every: usize,
 }
 
@@ -115,7 +115,7 @@ fn gating(
     layers: usize,
 ) -> Result<Gating, Error> {
     Ok(match metadata.find_size("expert_gating_func", u64::MAX)? {
-        // Old DeepSeek files have no key: a bias on the choice comes with sigmoids there.
+        // Old DeepSeek files have no key: there, a bias on the choice means sigmoids.
         None if metadata.arch.latent && has_choice_bias(metadata, layers) => Gating::Sigmoid,
         None => defaults.gating,
         Some(1) => Gating::Softmax,
@@ -129,8 +129,8 @@ fn gating(
     })
 }
 
-/// Which layers have experts. The file may say that the first ones have none, or show which: those
-/// with a dense block and nothing of experts.
+/// The layers with experts. The file may give the number of dense first layers; otherwise a layer
+/// with a dense block and no expert tensors is dense.
 pub(crate) fn sparse(
     metadata: &Metadata<'_>,
     layers: usize,

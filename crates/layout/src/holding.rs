@@ -1,4 +1,4 @@
-//! What one rank holds: its slices of tensors, its cache and its buffers, and their bytes.
+//! The share of one rank: its slices of tensors, its cache and its buffers, and their bytes.
 
 use std::ops::Range;
 
@@ -10,11 +10,11 @@ use crate::{
     Recurrence, RecurrentWidths, Shard, Slices, Split, Window,
 };
 
-/// What one rank holds of a model.
+/// One rank's share of a model.
 #[derive(Debug, Clone)]
 pub struct Holding<'a> {
     pub(crate) outline: &'a Outline,
-    /// Those of its stage.
+    /// The layers of its stage.
     pub layers: Range<usize>,
     pub shard: Shard,
     has_head: bool,
@@ -27,33 +27,33 @@ pub struct Cache {
     pub heads: usize,
     pub k_dim: usize,
     pub v_dim: usize,
-    /// Never `Auto`: what was asked for, or else what the CPU takes.
+    /// Never `Auto`: the requested type, or the CPU's default.
     pub cache_type: CacheType,
-    /// None was asked for, so that each device takes its own.
+    /// No type was requested, so each device uses its own default.
     pub is_free: bool,
-    /// Of [`PAGE_POSITIONS`] positions each.
+    /// Pages of [`PAGE_POSITIONS`] positions each.
     pub pages: usize,
 }
 
 /// One layer's states, on one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct States {
-    /// One for each sequence that may run, and copies.
+    /// Slots for the most sequences at once, and copies.
     pub slots: usize,
     pub checkpoints: usize,
-    /// Rows that each sequence keeps while their tokens are guesses.
+    /// Rows kept by each sequence while their tokens are speculated.
     pub kept_rows: usize,
-    /// f32 numbers of a state, and of the rows that a sequence keeps.
+    /// f32 elements of a state, and of the rows that a sequence keeps.
     pub numbers: u64,
     pub kept_numbers: u64,
 }
 
-/// Bytes that a rank takes in memory.
+/// The memory of a rank, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Footprint {
     pub weight_bytes: u64,
     pub cache_bytes: u64,
-    /// Of the activations of a step.
+    /// Bytes of a step's activations.
     pub buffer_bytes: u64,
 }
 
@@ -64,7 +64,7 @@ impl Footprint {
 }
 
 impl<'a> Holding<'a> {
-    /// What `rank` holds in a split.
+    /// The share of `rank` in a split.
     pub fn new(outline: &'a Outline, layout: &Layout, rank: usize) -> Self {
         let (stage, stages) = (&layout.stages()[layout.stage_of(rank)], layout.stages().len());
         let at = rank - stage.ranks.start;
@@ -76,8 +76,9 @@ impl<'a> Holding<'a> {
         held
     }
 
-    /// What rank `at` of a stage holds of any layer, and no part of the output head yet. It has no
-    /// layers of its own: for a plan that still asks how many it may have. `stages`: of all.
+    /// The share of rank `at` of a stage in any layer, without a part of the output head so far. It
+    /// has no layers of its own: for a planner that has not decided their number. `stages`: the
+    /// number of stages.
     pub fn of_stage(
         outline: &'a Outline,
         split: &Split,
@@ -89,17 +90,17 @@ impl<'a> Holding<'a> {
         Self { outline, layers: 0..0, shard, has_head: false, stages }
     }
 
-    /// Gives it these rows of the output head.
+    /// Assigns these rows of the output head.
     pub fn set_vocab(&mut self, rows: Range<usize>) {
         (self.shard.vocab, self.has_head) = (rows, true);
     }
 
-    /// The slices of layer `layer`, which must be one of its own.
+    /// The slices of layer `layer`, which must be in this stage.
     pub fn layer(&self, layer: usize) -> Slices<'_> {
         Slices { tensors: &self.outline.layers[layer], shard: &self.shard }
     }
 
-    /// The slices of the output head, if it has a part of it.
+    /// The slices of the output head, if the rank has a part of it.
     pub fn head(&self) -> Option<Slices<'_>> {
         self.has_head.then_some(Slices { tensors: &self.outline.head, shard: &self.shard })
     }
@@ -112,8 +113,8 @@ impl<'a> Holding<'a> {
     /// The cache of layer `layer`. Latent attention caches the compressed vector and the rotated
     /// part of the key, which all heads share, so every rank with heads has all of it.
     ///
-    /// Unless something else is asked for, the cache is as exact as the weights that fill it: f32
-    /// where the file's are floats, so that such a model computes what its authors' code does, 16
+    /// Unless another type is requested, the cache is as exact as the weights that fill it: f32
+    /// where the file's are floats, so that such a model computes the same as its authors' code, 16
     /// bits where they are quantised.
     pub fn cache(&self, layer: usize, capacity: &Capacity) -> Cache {
         let config = &self.outline.config;
@@ -131,8 +132,8 @@ impl<'a> Holding<'a> {
         Cache { heads, k_dim, v_dim, cache_type, is_free, pages }
     }
 
-    /// The cache of the keys of layer `layer`'s indexer, if it has one that looks at every
-    /// position: as exact as its cache, or more.
+    /// The key cache of layer `layer`'s indexer, if it has one over every position: at least as
+    /// exact as the layer's cache.
     pub fn index_cache(&self, layer: usize, capacity: &Capacity) -> Option<Cache> {
         let config = &self.outline.config;
         let positions = |indexer: &&Indexer| indexer.pool.is_none() && config.compressed.is_none();
@@ -146,19 +147,19 @@ impl<'a> Holding<'a> {
         Some(Cache { heads: cache.heads.min(1), k_dim, v_dim, cache_type, is_free: false, ..cache })
     }
 
-    /// What layers with a window keep, if that is less than all positions.
+    /// The window cache of layers with a window, if it is smaller than all positions.
     pub fn window(&self, capacity: &Capacity) -> Option<Window> {
         capacity.window(self.outline.config.window(), self.stages)
     }
 
-    /// The states of a layer that carries them; `None` for models without such layers.
+    /// The states of a layer with a state; `None` for models without such layers.
     pub fn states(&self, capacity: &Capacity) -> Option<States> {
         let sizes = self.outline.config.recurrence?;
         let widths = self.recurrent_widths()?;
         Some(Self::states_of(sizes, widths, capacity))
     }
 
-    /// Those of the convolution over n-gram embeddings, in the layer that takes them in.
+    /// The states of the convolution over n-gram embeddings, in the layer that reads them.
     pub fn ngram_states(&self, layer: usize, capacity: &Capacity) -> Option<States> {
         let config = &self.outline.config;
         let ngrams = config.ngrams.as_ref().filter(|ngrams| ngrams.layer == layer)?;
@@ -183,7 +184,7 @@ impl<'a> Holding<'a> {
         Some(sizes.widths(heads.keys.len(), heads.value_heads()))
     }
 
-    /// Bytes of what layer `layer` keeps of positions: keys and values, or states.
+    /// Bytes of layer `layer`'s cache: keys and values, or states.
     pub fn kept_bytes(&self, layer: usize, capacity: &Capacity, device: Device) -> u64 {
         match self.outline.config.halves[layer].mixer {
             None => 0,
@@ -201,17 +202,17 @@ impl<'a> Holding<'a> {
         }
     }
 
-    /// What it takes in the memory of `device`.
+    /// The memory that the rank takes on `device`.
     pub fn footprint(&self, capacity: &Capacity, device: Device) -> Footprint {
         self.footprint_with(self.weight_bytes(device), capacity, device)
     }
 
-    /// What its weights take there.
+    /// The bytes of its weights there.
     pub fn weight_bytes(&self, device: Device) -> u64 {
         self.all().flat_map(Slices::iter).map(|slice| slice.memory_bytes(device)).sum()
     }
 
-    /// The same where [`weight_bytes`](Self::weight_bytes) is known already.
+    /// The footprint when [`weight_bytes`](Self::weight_bytes) is already known.
     pub fn footprint_with(
         &self,
         weight_bytes: u64,
@@ -233,10 +234,10 @@ impl<'a> Holding<'a> {
 }
 
 impl States {
-    /// Of one layer.
+    /// Bytes of one layer.
     pub fn bytes(&self) -> u64 {
         let states = (self.slots as u64).saturating_add(self.checkpoints as u64);
-        // Each slot also counts the rows that it keeps.
+        // Each slot also counts its kept rows.
         let of_slot = self.kept_numbers + 1;
         let kept = (self.slots as u64).saturating_mul(of_slot);
         let numbers = states.saturating_mul(self.numbers).saturating_add(kept);
@@ -245,14 +246,14 @@ impl States {
 }
 
 impl Cache {
-    /// Of one layer.
+    /// Bytes of one layer.
     pub fn bytes(&self, device: Device) -> u64 {
         let positions = (self.pages as u64).saturating_mul(PAGE_POSITIONS as u64);
         let positions = device.positions(positions);
         positions.saturating_mul(self.heads as u64 * self.position_bytes(device))
     }
 
-    /// Of one position of one head.
+    /// Bytes of one position of one head.
     pub fn position_bytes(&self, device: Device) -> u64 {
         let own = || device.cache_type(self.cache_type);
         let cache_type = if self.is_free { own() } else { self.cache_type };

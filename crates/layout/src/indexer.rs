@@ -1,4 +1,4 @@
-//! Layers that see a part of the positions before theirs, chosen by an indexer.
+//! Layers that attend to a part of the earlier positions, chosen by an indexer.
 
 use crate::arch::IndexerKind;
 use crate::config::WIDTH_MAX;
@@ -7,23 +7,24 @@ use crate::{Error, PAGE_POSITIONS, names};
 
 const CONTEXT_MAX: u64 = 1 << 30;
 
-/// An indexer's sizes. Its heads share one key a position, which has a cache of its own.
+/// The sizes of an indexer. Its heads share one key a position, in a separate cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Indexer {
     pub heads: usize,
-    /// Numbers of a query and of a key.
+    /// Elements of a query and of a key.
     pub dim: usize,
-    /// How many positions, or blocks of them, each row sees.
+    /// Positions, or blocks, that each row attends to.
     pub count: usize,
-    /// Positions of a block, and how many blocks are always seen: the row's own, and those before
-    /// it. Then each head chooses for its key/value head (MiniMax M3), else all heads together.
+    /// Positions of a block, and the number of always visible blocks: the row's own and those
+    /// before it. With blocks, each head chooses for its key/value head (MiniMax M3), else all
+    /// heads together.
     pub blocks: Option<(usize, usize)>,
-    /// It looks at pools of so many keys, and `count` is that of pools.
+    /// Keys of a pool, if it scores pools; `count` then counts pools.
     pub pool: Option<usize>,
 }
 
 impl Indexer {
-    /// `None` for models whose layers see all positions.
+    /// `None` for models with full attention.
     pub(crate) fn read(metadata: &Metadata<'_>, layers: usize) -> Result<Option<Self>, Error> {
         if metadata.arch.indexer.is_none() {
             return Ok(None);
@@ -60,18 +61,18 @@ impl Indexer {
         Ok(Some(found))
     }
 
-    /// Its heads on a rank with so many key/value heads.
+    /// Its heads on a rank with `keys` key/value heads.
     pub fn own_heads(&self, keys: usize) -> usize {
         if self.blocks.is_some() { keys } else { self.heads }
     }
 
-    /// Choices of each row, on a rank with so many key/value heads.
+    /// Choices of each row, on a rank with `keys` key/value heads.
     pub fn groups(&self, keys: usize) -> usize {
         if self.blocks.is_some() { keys } else { 1 }
     }
 }
 
-/// Keys of a pool: a divisor of a page's.
+/// Keys of a pool: a divisor of the page size.
 fn pool(metadata: &Metadata<'_>) -> Result<usize, Error> {
     const TAIL: &str = "attention.indexer.kpool_select_tail";
     let pool = metadata.size("attention.indexer.kpool", PAGE_POSITIONS as u64)?;
@@ -82,7 +83,7 @@ fn pool(metadata: &Metadata<'_>) -> Result<usize, Error> {
     in_pages(pool)
 }
 
-/// The same of keys that have a mean.
+/// The number of keys in a mean.
 fn mean(metadata: &Metadata<'_>, layers: usize) -> Result<usize, Error> {
     const KEY: &str = "attention.compress_ratios";
     let ratios = metadata.of_layers(KEY, layers)?;
@@ -104,7 +105,7 @@ fn in_pages(pool: usize) -> Result<usize, Error> {
     Err(Error::Unsupported { what })
 }
 
-/// The layer whose choice each layer follows: its own, one before it, or none. `attends`: which
+/// The layer whose choice each layer follows: its own, an earlier one, or none. `attends`: which
 /// layers attend.
 pub(crate) fn choosers(
     metadata: &Metadata<'_>,

@@ -1,16 +1,16 @@
-//! Which layers a rank runs, and with whom it shares them.
+//! The cut of a model: the layers of each rank, and the ranks that share them.
 //!
 //! A model is cut into *stages* of consecutive layers; each stage's layers are split over its
 //! ranks. One stage is tensor parallelism, stages of one rank each are a pipeline, and anything
-//! else is a hybrid of the two. Ranks are numbered stage by stage. Rank 0 looks tokens up. The
-//! output head is cut over the ranks of the last stage and rank 0, to which the result goes anyway:
-//! so both ends of a pipeline work on it at once.
+//! else is a hybrid of the two. Ranks are numbered stage by stage. Rank 0 embeds tokens. The output
+//! head is cut over the ranks of the last stage and rank 0, which gets the result anyway; so both
+//! ends of a pipeline work on it at once.
 
 use std::ops::Range;
 
 use crate::{Config, STAGE_RANKS_MAX, Split, SplitError};
 
-/// How a model is cut.
+/// The cut of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     stages: Vec<Stage>,
@@ -29,7 +29,7 @@ pub struct Stage {
 }
 
 impl Layout {
-    /// `shares`: one for each rank. `stages`: ranks and layers of each, in order; none for one
+    /// `shares`: one for each rank. `stages`: ranks and layers of each, in order; empty for one
     /// stage of everything.
     ///
     /// # Errors
@@ -65,18 +65,18 @@ impl Layout {
         Ok(Self { stages, output_ranks, head_split, whole_experts: false })
     }
 
-    /// Deals whole experts out to a stage's ranks instead of columns of each. Sums are then made in
-    /// another order, whatever the number of ranks: one rank gives the bits of many with the same
-    /// choice, but not those with the other.
+    /// Gives whole experts to a stage's ranks instead of columns of each. This changes the order of
+    /// sums, whatever the number of ranks: one rank gives the bits of many with the same choice,
+    /// but not of the other choice.
     #[must_use]
     pub fn with_whole_experts(self, whole_experts: bool) -> Self {
         Self { whole_experts, ..self }
     }
 
-    /// That no stage begins where this model cannot be cut.
+    /// Checks that every stage begins at a possible cut of this model.
     ///
     /// # Errors
-    /// One does.
+    /// One does not.
     pub fn check(&self, config: &Config) -> Result<(), SplitError> {
         let borders = config.borders();
         let mut starts = self.stages.iter().map(|stage| stage.layers.start);
@@ -98,7 +98,7 @@ impl Layout {
         self.last().ranks.end
     }
 
-    /// The number of the stage that `rank` is in.
+    /// The stage of `rank`.
     pub fn stage_of(&self, rank: usize) -> usize {
         let found = self.stages.iter().position(|stage| stage.ranks.contains(&rank));
         found.unwrap_or(self.stages.len() - 1)
@@ -113,12 +113,12 @@ impl Layout {
         &self.output_ranks
     }
 
-    /// The rows of the output head that each of [`output_ranks`](Self::output_ranks) has.
+    /// The rows of the output head for each of [`output_ranks`](Self::output_ranks).
     pub fn cut_vocab(&self, vocab: usize) -> Vec<Range<usize>> {
         self.head_split.cut(vocab)
     }
 
-    /// A rank's place among [`output_ranks`](Self::output_ranks), if it is one.
+    /// A rank's index in [`output_ranks`](Self::output_ranks), if it is one.
     pub fn head_of(&self, rank: usize) -> Option<usize> {
         self.output_ranks.iter().position(|head| *head == rank)
     }

@@ -1,4 +1,4 @@
-//! Where the columns of a product are cut, so that every split adds them up in one order.
+//! The leaves of a product's columns, so that every split adds them up in one order.
 
 use std::ops::Range;
 
@@ -11,12 +11,12 @@ use crate::Split;
 pub struct Leaves {
     /// Columns of each leaf, left to right.
     columns: Vec<Range<usize>>,
-    /// Leaves of each rank.
+    /// The run of leaves of each rank.
     spans: Vec<Range<usize>>,
 }
 
 impl Leaves {
-    /// `columns` columns in units of `unit` that must not be cut.
+    /// `columns` columns in indivisible units of `unit`.
     pub fn new(columns: usize, unit: usize, split: &Split) -> Self {
         let units = columns.div_ceil(unit);
         Self::spread(columns, unit, units.min(LEAVES_MAX), split)
@@ -39,7 +39,7 @@ impl Leaves {
         &self.spans
     }
 
-    /// The columns that `rank` holds.
+    /// The columns of `rank`.
     pub fn columns(&self, rank: usize) -> Range<usize> {
         let span = &self.spans[rank];
         match span.is_empty() {
@@ -48,14 +48,14 @@ impl Leaves {
         }
     }
 
-    /// Where each of `rank`'s leaves ends, counted from its first column.
+    /// The end of each of `rank`'s leaves, counted from its first column.
     pub fn leaf_ends(&self, rank: usize) -> Vec<usize> {
         let first_column = self.columns(rank).start;
         let leaves = &self.columns[self.spans[rank].clone()];
         leaves.iter().map(|leaf| leaf.end - first_column).collect()
     }
 
-    /// Where each of `rank`'s subtrees ends, counted from its first leaf.
+    /// The end of each of `rank`'s subtrees, counted from its first leaf.
     pub fn part_ends(&self, rank: usize) -> Vec<usize> {
         let span = self.spans[rank].clone();
         let subtrees = cover(self.count(), span.clone());

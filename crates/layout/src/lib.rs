@@ -1,12 +1,11 @@
-//! What a model is made of, and which rank holds what of it: slices of tensors, cache and buffers,
-//! and their bytes. Models are loaded by it, and splits are planned by it.
+//! The structure of a model and each rank's share of it: slices of tensors, cache and buffers, and
+//! their bytes. Loaders and planners use it.
 //!
 //! [`Outline`] is read once from a file's directory: a [`Config`], by the table of architectures,
-//! and every tensor with the way in which ranks share it. [`Layout`] says which layers a rank runs
-//! and with whom, [`Shard`] which part of their heads and columns is its own, and [`Holding`] what
-//! follows from all three.
+//! and every tensor with its split over ranks. [`Layout`] assigns layers to ranks, [`Shard`] heads
+//! and columns, and [`Holding`] combines all three.
 //!
-//! Pure arithmetic on what a file's directory says: no I/O, no clock.
+//! Pure arithmetic on a file's directory: no I/O, no clock.
 
 mod arch;
 mod attention;

@@ -1,4 +1,4 @@
-//! Limits of a feed-forward block's hidden numbers, which a file names.
+//! Limits of a feed-forward block's hidden elements, from the file.
 
 use crate::metadata::Metadata;
 use crate::{Activation, Error};
@@ -6,9 +6,9 @@ use crate::{Activation, Error};
 /// Soft limits: `x` becomes `beta * tanh(x / beta)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Situ {
-    /// Of the gate.
+    /// The limit of the gate.
     pub beta: f32,
-    /// Of what it multiplies, if that has one.
+    /// The limit of the gate's factor, if it has one.
     pub linear_beta: Option<f32>,
 }
 
@@ -31,8 +31,8 @@ impl Situ {
     }
 }
 
-/// What hidden numbers are limited to, of the routed experts of each layer and of its shared one;
-/// files write 0 where they are not.
+/// The limits of the hidden elements of each layer's routed experts and of its shared one; files
+/// write 0 for none.
 pub(crate) fn clamps(
     metadata: &Metadata<'_>,
     layers: usize,

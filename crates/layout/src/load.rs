@@ -1,5 +1,5 @@
-//! What a token costs a rank in one layer: bytes that it reads, and multiplications. By these a
-//! plan predicts how long it takes.
+//! The cost of a token on a rank in one layer: bytes read, and multiplications. A plan predicts
+//! times from it.
 
 use gguf::TensorType;
 
@@ -8,19 +8,19 @@ use crate::{Capacity, Device, EntryCache, Holding, Outline, Slice, Slices, Tenso
 /// One layer on one rank, or its part of the output head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LayerLoad {
-    /// In the memory of the device, and so read:
+    /// Bytes in the device's memory, all of which are read:
     pub weight_bytes: u64,
-    /// those that every token passes,
+    /// those for every token,
     pub common_bytes: u64,
-    /// and those of all experts that are here.
+    /// and those of all experts on this rank.
     pub expert_bytes: u64,
-    /// Multiplications and additions, two for each weight, of a token in what every one passes,
+    /// Multiplications and additions of a token, two for each weight, in the part for every token,
     pub common_ops: u64,
-    /// and in all experts that are here.
+    /// and in all experts on this rank.
     pub expert_ops: u64,
 }
 
-/// Types of weights for which devices have kernels that are about equally fast.
+/// Types of weights with kernels of about equal speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WeightClass {
     /// Quantised with less than eight bits.
@@ -63,7 +63,7 @@ fn ops(slice: &Slice<'_>) -> u64 {
 }
 
 impl Holding<'_> {
-    /// What any layer costs of each kind, as [`Outline::kinds`] numbers them.
+    /// The cost of a layer of each kind, numbered as in [`Outline::kinds`].
     pub fn layer_loads(&self, device: Device) -> Vec<LayerLoad> {
         let of_layer = |layer| {
             let mut load = LayerLoad::of(self.layer(layer), device);
@@ -77,11 +77,10 @@ impl Holding<'_> {
         self.outline.first_of_kinds().map(of_layer).collect()
     }
 
-    /// What a row's state costs: bytes that are read and written, and multiplications and
-    /// additions.
+    /// The cost of a row's state: bytes read and written, and multiplications and additions.
     fn state_load(&self) -> (u64, u64) {
-        /// Of each number of a state: it fades, is asked for the key, takes the value in and is
-        /// asked for the query.
+        /// Operations for each element of a state: it decays, is read by the key, adds the value
+        /// and is read by the query.
         const OPS: u64 = 7;
         let numbers = match (self.outline.config.recurrence, self.recurrent_widths()) {
             (Some(sizes), Some(widths)) => (sizes.k_dim * widths.v) as u64,
@@ -90,12 +89,12 @@ impl Holding<'_> {
         (2 * size_of::<f32>() as u64 * numbers, OPS * numbers)
     }
 
-    /// What its part of the output head costs.
+    /// The cost of its part of the output head.
     pub fn head_load(&self, device: Device) -> LayerLoad {
         self.head().map_or(LayerLoad::default(), |head| LayerLoad::of(head, device))
     }
 
-    /// What a layer of each kind reads and does for each position that a token attends to there.
+    /// The cost of each attended position, in a layer of each kind.
     pub fn position_loads(&self, capacity: &Capacity, device: Device) -> Vec<PositionLoad> {
         let of_layer = |layer| {
             let config = &self.outline.config;
@@ -124,8 +123,8 @@ impl Holding<'_> {
         self.outline.first_of_kinds().map(of_layer).collect()
     }
 
-    /// The same where blocks of positions became entries: an indexer reads all of its own, and what
-    /// it then chooses is bounded, as the window is.
+    /// The same for blocks of positions that became entries: an indexer reads all of its own, and
+    /// its choice is bounded, like the window.
     fn entry_load(&self, layer: usize, read: &EntryCache) -> PositionLoad {
         let config = &self.outline.config;
         let heads = match config.indexer_of(layer) {
@@ -140,21 +139,21 @@ impl Holding<'_> {
         }
     }
 
-    /// Bytes of what a layer of each kind keeps of positions: keys and values, or states.
+    /// Bytes of the cache of a layer of each kind: keys and values, or states.
     pub fn kept_bytes_of_kinds(&self, capacity: &Capacity, device: Device) -> Vec<u64> {
         let layers = self.outline.first_of_kinds();
         layers.map(|layer| self.kept_bytes(layer, capacity, device)).collect()
     }
 }
 
-/// Of one position that a token attends to.
+/// The cost of one attended position.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PositionLoad {
-    /// In the cache.
+    /// Bytes in the cache.
     pub bytes: u64,
     /// Multiplications and additions.
     pub ops: u64,
-    /// Whether a token attends to no more than its window.
+    /// Whether a token attends only to its window.
     pub in_window: bool,
 }
 
@@ -165,11 +164,11 @@ impl Outline {
         (0..kinds).filter_map(|kind| self.kinds.iter().position(|of| *of == kind))
     }
 
-    /// Operations that a device is given for a layer of each kind, whatever their size. A matrix, a
-    /// norm and a bias are one each; so are each rotation, each part of a position's storing, the
-    /// attention, each addition to the residual stream and each activation. A router's choice is
-    /// five (probabilities, order, picking, dividing by the sum, the weighted sum), one more where
-    /// the weights are scaled, and four more where groups are chosen first.
+    /// Device operations for a layer of each kind, whatever their size. A matrix, a norm and a bias
+    /// are one each; so are each rotation, each part of a position's storing, the attention, each
+    /// addition to the residual stream and each activation. A router's choice is five
+    /// (probabilities, order, picking, dividing by the sum, the weighted sum), one more where the
+    /// weights are scaled, and four more where groups are chosen first.
     pub fn operations(&self) -> Vec<u64> {
         const ROTATIONS: u64 = 2;
         const STORING: u64 = 2;
@@ -177,7 +176,7 @@ impl Outline {
         const ADDITIONS: u64 = 2;
         const CHOICE: u64 = 5;
         const GROUPS: u64 = 4;
-        // The parts of a query and of a key that are rotated are joined with those that are not.
+        // The rotated and plain parts of a query and of a key are joined.
         const JOINING: u64 = 2;
         let of_layer = |layer: usize| {
             let mut names: Vec<&str> = self.layers[layer].iter().map(|t| t.name.as_str()).collect();
@@ -187,7 +186,7 @@ impl Outline {
             let experts = self.config.experts_of(layer).map_or(0, |experts| {
                 let groups = if experts.groups > 1 { GROUPS } else { 0 };
                 let scaling = u64::from(experts.scale != 1.0);
-                // Its activation, and adding what it gives to what the others give.
+                // Its activation, and the addition of its output to the others'.
                 let shared = if experts.shared_hidden.is_some() { 2 } else { 0 };
                 CHOICE + groups + scaling + shared
             });
@@ -196,13 +195,13 @@ impl Outline {
         self.first_of_kinds().map(of_layer).collect()
     }
 
-    /// Multiplications and additions of a row in all layers: two for each weight that it passes.
+    /// Multiplications and additions of a row in all layers: two for each used weight.
     pub fn row_ops(&self) -> f64 {
         self.layers.iter().flatten().map(|tensor| 2.0 * self.passed(tensor)).sum()
     }
 
-    /// The weights that a row passes in the layers and the head, by their class: bytes of them,
-    /// and multiplications and additions.
+    /// The weights that a row uses in the layers and the head, by class: their bytes, and
+    /// multiplications and additions.
     pub fn row_loads(&self) -> impl Iterator<Item = (WeightClass, f64, f64)> {
         let all = self.layers.iter().flatten().chain(&self.head);
         all.map(|tensor| {
@@ -212,7 +211,7 @@ impl Outline {
         })
     }
 
-    /// How many weights of a matrix a row passes; none of a vector.
+    /// The number of a matrix's weights that a row uses; none for a vector.
     fn passed(&self, tensor: &Tensor) -> f64 {
         let experts = self.config.experts.filter(|_| tensor.name.contains("_exps."));
         let used = experts.map_or(1.0, |experts| experts.used as f64 / experts.count as f64);
@@ -220,7 +219,7 @@ impl Outline {
         if tensor.is_vector { 0.0 } else { all * used }
     }
 
-    /// Whether most of what is multiplied is quantised.
+    /// Whether most multiplied weights are quantised.
     pub fn is_quantised(&self) -> bool {
         let quantised = |tensor: &&crate::Tensor| tensor.ty.block_len() > 1;
         let matrices = || self.layers.iter().flatten().filter(|tensor| !tensor.is_vector);

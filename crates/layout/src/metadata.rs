@@ -1,11 +1,11 @@
-//! One architecture's keys of a file's metadata, within limits.
+//! The metadata keys of one architecture, with limits.
 
 use gguf::{Directory, Value};
 
 use crate::Error;
 use crate::arch::Arch;
 
-/// Metadata of one architecture: its keys begin with its name.
+/// The metadata of one architecture: its keys start with its name.
 pub(crate) struct Metadata<'a> {
     pub directory: &'a Directory,
     pub arch: &'static Arch,
@@ -16,7 +16,7 @@ impl Metadata<'_> {
         format!("{}.{name}", self.arch.name)
     }
 
-    /// A count from 1 to `max` that must be there.
+    /// A required count from 1 to `max`.
     pub fn size(&self, name: &str, max: u64) -> Result<usize, Error> {
         let key = self.key(name);
         let found = self.directory.u64(&key)?;
@@ -30,7 +30,7 @@ impl Metadata<'_> {
         in_range(&key, found, max)
     }
 
-    /// A count from 1 to `max`; 0 and an absent key both mean that there is none.
+    /// A count from 1 to `max`; `None` if the key is 0 or absent.
     pub fn find_size(&self, name: &str, max: u64) -> Result<Option<usize>, Error> {
         let key = self.key(name);
         let found = self.directory.find_u64(&key)?.filter(|found| *found > 0);
@@ -49,7 +49,7 @@ impl Metadata<'_> {
         }
     }
 
-    /// A finite number that must be there.
+    /// A required finite number.
     pub fn f32(&self, name: &str) -> Result<f32, Error> {
         match self.find_f32(name)? {
             Some(found) => Ok(found),

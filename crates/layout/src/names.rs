@@ -8,45 +8,45 @@ pub const OUTPUT_NORM: &str = "output_norm.weight";
 /// The head's biases (Phi-3.5-MoE).
 pub const OUTPUT_BIAS: &str = "output.bias";
 pub const OUTPUT_NORM_BIAS: &str = "output_norm.bias";
-/// LFM2's norm before the output matrix is called so.
+/// LFM2's name of the norm before the output matrix.
 pub const EMBEDDING_NORM: &str = "token_embd_norm.weight";
 /// Llama 3's stretched rotary frequencies: one factor for each rotated pair.
 pub const ROPE_FACTORS: &str = "rope_freqs.weight";
 
-/// What the weights are made of by which residual streams become what the head reads.
+/// The source of the weights that mix residual streams for the head.
 pub const OUTPUT_STREAMS: &str = "output_hc_fn.weight";
 pub const OUTPUT_STREAMS_BASE: &str = "output_hc_base.weight";
 pub const OUTPUT_STREAMS_SCALE: &str = "output_hc_scale.weight";
 
-/// What makes the gates by which the head reads residual streams, and their norm.
+/// The source of the gates that mix residual streams for the head, and their norm.
 pub const OUTPUT_GATES: [&str; 3] =
     ["output_hc_norm.weight", "output_hc_down.weight", "output_hc_up.weight"];
 
-/// By which the head scores the residual streams that layers banked (Kimi K3).
+/// The scores of banked residual streams for the head (Kimi K3).
 pub const OUTPUT_BANKS: &str = "output_res_score.weight";
 
-/// Biases of a layer's experts that count for the choice of them alone (DeepSeek-V3).
+/// Biases of a layer's experts that affect only their choice (DeepSeek-V3).
 pub const CHOICE_BIAS: &str = "exp_probs_b";
 
 /// Longrope's factors, for contexts within the original one and beyond it.
 pub const ROPE_FACTORS_SHORT: &str = "rope_factors_short.weight";
 pub const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";
 
-/// Tensors of a layer that say nothing new: DeepSeek's up-projections of keys and values once more,
-/// as one, frequencies that are computed, and a bias for the experts of images (DeepSeek V4).
+/// Redundant tensors of a layer: DeepSeek's up-projections of keys and values as one matrix,
+/// computed frequencies, and a bias for the experts of images (DeepSeek V4).
 pub const REDUNDANT: [&str; 3] =
     ["attn_kv_b.weight", "attn_rot_embd.weight", "exp_probs_b_vl.bias"];
 
-/// Embeddings of each layer's own, for every token; and what makes a layer's out of the embedding
-/// that all share.
+/// Embeddings of each single layer, for every token; and their projection from the shared
+/// embedding.
 pub const BY_LAYER: &str = "per_layer_token_embd.weight";
 pub const BY_LAYER_PROJECTION: &str = "per_layer_model_proj.weight";
 pub const BY_LAYER_NORM: &str = "per_layer_proj_norm.weight";
 
-/// What the names of tensors begin with, within a layer, that only MTP blocks have.
+/// The prefix, within a layer, of tensors that only MTP blocks have.
 pub const MTP: &str = "nextn.";
 
-/// Tensors of the whole model that no layer and no head reads.
+/// Tensors of the whole model that neither layers nor the head read.
 pub const APART: [&str; 7] = [
     EMBEDDING,
     ROPE_FACTORS,
@@ -57,7 +57,7 @@ pub const APART: [&str; 7] = [
     BY_LAYER_NORM,
 ];
 
-/// The experts of each token, where layers do not choose them.
+/// The experts of each token, in layers without a router's choice.
 pub const EXPERTS_BY_TOKEN: &str = "ffn_gate_tid2eid";
 
 /// Whether a layer's tensor holds integers instead of weights.
@@ -69,7 +69,7 @@ pub fn layer(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.weight")
 }
 
-/// A layer's tensor whose name has no ending.
+/// A layer's tensor without a suffix.
 pub fn bare(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}")
 }
@@ -83,13 +83,13 @@ pub fn bias(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.bias")
 }
 
-/// The name of a layer's [`CHOICE_BIAS`], if it has one. Hunyuan 3's has no ending.
+/// The name of a layer's [`CHOICE_BIAS`], if it has one. Hunyuan 3's has no suffix.
 pub(crate) fn choice_bias(directory: &Directory, at: usize) -> Option<String> {
     let names = [bias(at, CHOICE_BIAS), bare(at, CHOICE_BIAS)];
     names.into_iter().find(|name| directory.find_tensor(name).is_some())
 }
 
-/// Whether a layer is there and has nothing that only those for further tokens have.
+/// Whether a layer exists and has no tensor of multi-token prediction.
 pub(crate) fn is_plain_layer(directory: &Directory, at: usize) -> bool {
     let beginning = bare(at, "");
     let names = directory.tensors().iter().map(|tensor| tensor.name.as_str());
@@ -97,14 +97,14 @@ pub(crate) fn is_plain_layer(directory: &Directory, at: usize) -> bool {
     !own.is_empty() && !own.iter().any(|name| name.starts_with(MTP))
 }
 
-/// Whether a layer has anything of an indexer.
+/// Whether a layer has indexer tensors.
 pub(crate) fn has_indexer(directory: &Directory, at: usize) -> bool {
     let beginnings = [bare(at, "indexer."), bare(at, "indexer_")];
     let mut names = directory.tensors().iter().map(|tensor| tensor.name.as_str());
     names.any(|name| beginnings.iter().any(|beginning| name.starts_with(beginning)))
 }
 
-/// Factors of a layer's tensor.
+/// The factors of a layer's tensor.
 pub fn scale(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.scale")
 }

@@ -1,5 +1,5 @@
-//! Embeddings of the last few tokens of each position, found in one table by hashes (Qwen3.8-Flash-
-//! Next). One layer takes them in, through a convolution over the positions before.
+//! Embeddings of the last few tokens of each position, found in one table by hashes
+//! (Qwen3.8-Flash-Next). One layer reads them, through a convolution over the earlier positions.
 
 use gguf::Directory;
 
@@ -12,28 +12,28 @@ const SIZE_MAX: u64 = 8;
 const HEADS_MAX: u64 = 64;
 const ROWS_MAX: u64 = u32::MAX as u64;
 
-/// A model's n-grams: those of 2 tokens, of 3 and so on, each with some heads.
+/// A model's n-grams: of 2 tokens, of 3 and so on, each with several heads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ngrams {
-    /// The layer that takes their embeddings in.
+    /// The layer that reads their embeddings.
     pub layer: usize,
-    /// Tokens of the longest.
+    /// Tokens of the longest n-gram.
     pub size: usize,
-    /// Heads of each length, and numbers of a head's embedding.
+    /// Heads of each length, and elements of a head's embedding.
     heads: usize,
     pub dim: usize,
     /// Positions that the convolution sees, `size` apart.
     pub taps: usize,
-    /// What stands for a token that is not there: nothing at or before one counts.
+    /// The token that replaces a missing one: it and all before it are ignored.
     end: u32,
     /// A hash's factor for each token, the newest first.
     factors: Vec<u64>,
-    /// Of each head: its first row of the table, and how many it has.
+    /// For each head: its first row of the table, and its number of rows.
     ranges: Vec<(u64, u64)>,
 }
 
 impl Ngrams {
-    /// Stands for a token before the first.
+    /// Marks a token before the first.
     pub const NONE: u32 = u32::MAX;
 
     /// `None` for models without them.
@@ -100,22 +100,23 @@ impl Ngrams {
         self.ranges.len()
     }
 
-    /// Numbers of all embeddings of a position.
+    /// Elements of all embeddings of a position.
     pub fn width(&self) -> usize {
         self.heads_all() * self.dim
     }
 
-    /// How many tokens before a position count.
+    /// The number of earlier tokens that affect a position.
     pub fn before(&self) -> usize {
         self.size - 1
     }
 
-    /// From the first position that the convolution sees to the row's own.
+    /// From the first position of the convolution to the row's own.
     pub fn reach(&self) -> usize {
         (self.taps - 1) * self.size + 1
     }
 
-    /// The row of the table for each head, of a `token` and those `before` it, the nearest first.
+    /// The row of the table for each head, from `token` and the tokens `before` it, the nearest
+    /// first.
     pub fn rows(&self, token: u32, before: &[u32]) -> impl Iterator<Item = u32> {
         let mut hash = u64::from(token).wrapping_mul(self.factors[0]);
         let mut is_over = false;
@@ -136,8 +137,7 @@ fn end(metadata: &Metadata<'_>) -> Result<u32, Error> {
     u32::try_from(found).map_err(|_| impossible())
 }
 
-/// An array of at least `count` integers up to `max`, of which the first `count` are taken; all, if
-/// `count` is 0.
+/// The first `count` integers of an array, each up to `max`; all, if `count` is 0.
 fn integers(
     metadata: &Metadata<'_>,
     name: &str,

@@ -1,5 +1,5 @@
-//! What a model file holds: its configuration and its tensors, each with the way in which ranks
-//! share it. Read once; who holds what of it is arithmetic from then on.
+//! The outline of a model file: its configuration and its tensors, each with its split over ranks.
+//! It is read once; the shares of ranks are arithmetic from then on.
 
 mod attention;
 mod compressed;
@@ -17,33 +17,32 @@ use crate::shard::{Cuts, Hidden, RecurrentCut};
 use crate::tensors::{Part, Tensor, check_types};
 use crate::{Config, Error, names, unread};
 
-/// A model that can be run, without its weights.
+/// A runnable model, without its weights.
 #[derive(Debug, Clone)]
 pub struct Outline {
     pub config: Config,
     pub(crate) layers: Vec<Vec<Tensor>>,
     /// The output head: a norm and the matrix.
     pub(crate) head: Vec<Tensor>,
-    /// Bytes in the file, of all tensors, used or not,
+    /// Bytes in the file: of all tensors, used or not,
     pub file_bytes: u64,
     /// of each layer,
     pub layer_bytes: Vec<u64>,
     /// of the matrix of the output head,
     pub head_bytes: u64,
-    /// and of what one token reads: all layers and the head, of experts as many as are used.
+    /// and of the reads for one token: all layers, the head, and the used experts.
     pub read_bytes: u64,
-    /// The kind of each layer: those of one kind have the same tensors, of the same types, the same
-    /// heads and the same window.
+    /// The kind of each layer. Layers of one kind have the same tensors, types, heads and window.
     pub kinds: Vec<usize>,
-    /// The tensors of the file that no layer reads, counted by what they belong to.
+    /// The unused tensors of the file, counted by their purpose.
     pub not_read: Option<String>,
-    /// Where it may be cut, with the columns of experts cut and with whole ones.
+    /// The possible cuts, with the columns of experts cut and with whole experts.
     cuts: [Cuts; 2],
 }
 
 impl Outline {
     /// # Errors
-    /// The file is no complete model of a supported kind.
+    /// The file is not a complete model of a supported kind.
     pub fn read(directory: &Directory) -> Result<Self, Error> {
         let config = Config::read(directory)?;
         let layers = (0..config.layers).map(|layer| Layer::read(directory, &config, layer));
@@ -110,13 +109,13 @@ impl Outline {
         self.read_bytes = self.layer_bytes.iter().sum::<u64>() + self.head_bytes - resting;
     }
 
-    /// The output head's part of all that a token passes, 0 to 1.
+    /// The output head's fraction of all that a token reads, 0 to 1.
     pub fn head_part(&self) -> f64 {
         let layers: u64 = self.layer_bytes.iter().sum();
         self.head_bytes as f64 / (self.head_bytes + layers) as f64
     }
 
-    /// Whether any layer has a tensor that is used as `role`.
+    /// Whether any layer has a tensor with the role `role`.
     pub(crate) fn has(&self, role: &str) -> bool {
         self.layers.iter().flatten().any(|tensor| tensor.role == role)
     }
@@ -128,16 +127,16 @@ impl Outline {
         filled_by.is_some_and(|tensor| tensor.ty.block_len() == 1)
     }
 
-    /// Into how many parts the columns of an expert can be cut, if there are any.
+    /// The number of parts that the columns of an expert can be cut into, if there are any.
     pub fn expert_parts(&self) -> Option<usize> {
         self.cuts(false).experts.map(|hidden| hidden.units())
     }
 
     /// Whether ranks get whole experts instead of columns of each.
     ///
-    /// By the model alone, unless it was asked for: the choice decides the order of sums, and
-    /// results must not depend on the number of ranks. Columns give all ranks the same work, so
-    /// whole experts are for those that cannot be cut for more than a few.
+    /// By default this depends only on the model: the choice decides the order of sums, and results
+    /// must not depend on the number of ranks. Columns give all ranks the same work, so whole
+    /// experts are for those that cannot be cut into more than a few parts.
     pub fn whole_experts(&self, asked: ExpertSplit) -> bool {
         const PARTS_FEW: usize = 3;
         let (Some(experts), Some(parts)) = (&self.config.experts, self.expert_parts()) else {
@@ -150,12 +149,12 @@ impl Outline {
         }
     }
 
-    /// Whether its layers that carry a state hang together, so that no two ranks can share one.
+    /// Whether its layers with a state are indivisible, so that no two ranks can share one.
     pub fn has_whole_states(&self) -> bool {
         self.cuts(false).recurrent.is_some_and(|cut| cut.is_whole())
     }
 
-    /// The sizes that decide where this model may be cut.
+    /// The sizes that determine the possible cuts.
     pub(crate) fn cuts(&self, whole: bool) -> &Cuts {
         &self.cuts[usize::from(whole)]
     }
@@ -186,7 +185,7 @@ fn cuts(config: &Config, layers: &[Vec<Tensor>], whole: bool) -> Cuts {
     }
 }
 
-/// The kind of each layer, counted from 0 in the order in which they come.
+/// The kind of each layer, numbered from 0 in order of appearance.
 fn kinds(config: &Config, layers: &[Vec<Tensor>]) -> Vec<usize> {
     let same = |a: &[Tensor], b: &[Tensor]| {
         let facts = |one: &Tensor| (one.role, one.ty, one.shape);
@@ -205,8 +204,8 @@ fn kinds(config: &Config, layers: &[Vec<Tensor>]) -> Vec<usize> {
     kinds
 }
 
-/// A tensor that nothing reads would have changed the results: the file is of a kind that this
-/// version does not know. Towers and MTP blocks are another matter: the model runs without them.
+/// An unused tensor would have changed the results: this version does not support such a file.
+/// Towers and MTP blocks are exceptions: the model runs without them.
 fn check_all_known(
     directory: &Directory,
     config: &Config,
@@ -218,7 +217,7 @@ fn check_all_known(
     let may_be_left = |name: &str| match names::layer_of(name) {
         Some(at) if at >= config.layers => of_mtp.contains(&at),
         Some(_) => {
-            // Layers that follow another's choice may have an indexer all the same.
+            // Layers that follow another's choice may still have an indexer.
             let follows = config.arch.indexer.is_some() && name.contains(".indexer.");
             follows || names::REDUNDANT.iter().any(|redundant| name.ends_with(redundant))
         }
@@ -233,7 +232,7 @@ fn check_all_known(
     }
 }
 
-/// A layer's tensors, as they are found.
+/// A layer's tensors, collected one by one.
 struct Layer<'a> {
     directory: &'a Directory,
     layer: usize,
@@ -305,7 +304,7 @@ impl<'a> Layer<'a> {
         Ok(found.tensors)
     }
 
-    /// What a layer makes of the embeddings of its own, in models that have them.
+    /// A layer's projection of its own embeddings, in models that have them.
     fn by_layer(&mut self, config: &Config) -> Result<(), Error> {
         let Some(own) = config.by_layer else { return Ok(()) };
         let (width, all) = (config.width, Part::Of(0..config.width));
@@ -324,7 +323,7 @@ impl<'a> Layer<'a> {
         self.vector("after_by_layer_norm", "post_norm", width)
     }
 
-    /// What scores the residual streams that were banked; the last layer reads them for the head.
+    /// The scores of banked residual streams; the last layer's also serve the head.
     fn banks(&mut self, config: &Config) -> Result<(), Error> {
         for role in ["attn_res_score", "ffn_res_score"] {
             self.vector(role, role, config.width)?;
@@ -339,7 +338,7 @@ impl<'a> Layer<'a> {
         self.directory.find_tensor(name).is_some()
     }
 
-    /// The matrix that is called as it is used.
+    /// The matrix whose role is its name.
     fn matrix(
         &mut self,
         role: &'static str,
@@ -351,7 +350,7 @@ impl<'a> Layer<'a> {
         self.add(role, &name, shape, rows, cols).map(drop)
     }
 
-    /// `count` matrices `[cols, rows]`, each of which is multiplied for itself.
+    /// `count` matrices `[cols, rows]`, each multiplied separately.
     fn several(
         &mut self,
         role: &'static str,
@@ -366,7 +365,7 @@ impl<'a> Layer<'a> {
         Ok(tensor)
     }
 
-    /// `len` numbers of any shape, which are one vector, of which a rank holds `part`.
+    /// One vector of `len` elements, of any shape in the file; a rank has `part`.
     fn flat(
         &mut self,
         role: &'static str,
@@ -386,7 +385,7 @@ impl<'a> Layer<'a> {
         Ok(())
     }
 
-    /// A matrix of numbers to add or to look up, of any type.
+    /// A matrix of any type, to add or to look up.
     fn table(
         &mut self,
         role: &'static str,
@@ -398,13 +397,13 @@ impl<'a> Layer<'a> {
         Ok(())
     }
 
-    /// A vector of `len` numbers, such as a norm's gain.
+    /// A vector of `len` elements, such as a norm's gain.
     fn vector(&mut self, role: &'static str, name: &str, len: usize) -> Result<(), Error> {
         let name = names::layer(self.layer, name);
         self.add_vector(role, &name, 1, len).map(drop)
     }
 
-    /// The numbers `part` of a bias, if the file has it.
+    /// The elements `part` of a bias, if the file has it.
     fn find_bias(
         &mut self,
         role: &'static str,
@@ -419,7 +418,7 @@ impl<'a> Layer<'a> {
         Ok(())
     }
 
-    /// `count` vectors of `len` numbers in one tensor.
+    /// `count` vectors of `len` elements in one tensor.
     fn add_vector(
         &mut self,
         role: &'static str,
@@ -477,7 +476,7 @@ pub fn checked<'a>(
     Err(Error::Shape { name: name.to_owned(), found_cols, found_rows, cols, rows })
 }
 
-/// The vector `name` of `len` numbers, which must be floats.
+/// The vector `name` of `len` floats.
 ///
 /// # Errors
 /// It is missing, or something else.

@@ -1,21 +1,21 @@
-//! Layers that carry a state from position to position instead of attending: which those are, and
-//! their sizes.
+//! Layers with a state, which is passed from position to position instead of attention: which
+//! layers have one, and their sizes.
 
 use crate::arch::{HeadOrder, RecurrenceKind};
 use crate::config::{LAYERS_MAX, WIDTH_MAX};
 use crate::metadata::Metadata;
 use crate::{Arch, Error};
 
-/// Published models have 3 or 4, or 10 over n-gram embeddings; the kernels take no more than this.
+/// Published models have 3 or 4, or 10 over n-gram embeddings; this is the kernels' limit.
 pub(crate) const TAPS_MAX: u64 = 16;
 
-/// Columns of a state that lie side by side in memory.
+/// Columns of a state that are adjacent in memory.
 const STATE_LANES: usize = 16;
 
-/// Full attention in one layer of so many, in files that do not say (Qwen3-Next).
+/// The default period of full attention (Qwen3-Next).
 const ATTENTION_EVERY: usize = 4;
 
-/// What a layer does before its feed-forward half.
+/// The part of a layer before its feed-forward half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mixer {
     Attention,
@@ -29,41 +29,41 @@ pub struct LayerHalves {
     pub feed_forward: bool,
 }
 
-/// The sizes of a model's recurrent layers. Queries, keys and values are what the rule calls so;
-/// of Mamba-2 they are C, B and x, of a short convolution its three inputs.
+/// The sizes of a model's recurrent layers. Queries, keys and values are the rule's terms; Mamba-2
+/// calls them C, B and x, a short convolution has three inputs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Recurrence {
     pub kind: RecurrenceKind,
     pub k_heads: usize,
     pub v_heads: usize,
-    /// Numbers of a head's query and key, and of its value. Its state is `[k_dim, v_dim]`.
+    /// Elements of a head's query and key, and of its value. Its state is `[k_dim, v_dim]`.
     pub k_dim: usize,
     pub v_dim: usize,
-    /// Positions that the convolution sees, the row's own included.
+    /// Positions of the convolution, including the row's own.
     pub taps: usize,
-    /// The lowest logarithm that a decay can have, below 0, in models that bound it (Kimi K3).
+    /// The lowest logarithm of a decay, below 0, in models that bound it (Kimi K3).
     pub decay_bound: Option<f32>,
 }
 
-/// The numbers of one row that a rank's recurrent heads read and write.
+/// Widths of a rank's recurrent buffers, in elements of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecurrentWidths {
-    /// Of queries and of keys, each.
+    /// Queries and keys, each.
     pub k: usize,
-    /// Of values, and of what comes out.
+    /// Values, and outputs.
     pub v: usize,
     pub decay: usize,
     pub beta: usize,
-    /// Of the gate on what comes out.
+    /// The gate on outputs.
     pub gate: usize,
-    /// Of low-rank projections on the way to decays and gates.
+    /// Low-rank projections of decays and gates.
     pub low_rank: usize,
-    /// Heads whose squares the ranks tell each other, all there are, where a norm needs that.
+    /// The number of all heads, if a norm needs their squares from every rank.
     pub squares: usize,
 }
 
 impl Recurrence {
-    /// The sizes of the layers with a state, if there are any among `halves`.
+    /// The sizes of the layers with a state, if `halves` has any.
     pub(crate) fn read(
         metadata: &Metadata<'_>,
         halves: &[LayerHalves],
@@ -141,7 +141,7 @@ impl Recurrence {
         self.kind == RecurrenceKind::GatedDelta(HeadOrder::Tiled)
     }
 
-    /// Whether what comes out is normalised over more than one head, whose squares ranks add up.
+    /// Whether outputs are normalised over several heads, so that ranks add up their squares.
     pub fn has_group_norm(&self) -> bool {
         self.kind == RecurrenceKind::Mamba
     }
@@ -155,7 +155,7 @@ impl Recurrence {
         value_heads.map(|head| (key(head) - first) as u32).collect()
     }
 
-    /// The widths for a rank with so many heads.
+    /// The widths for a rank with these numbers of heads.
     pub(crate) fn widths(&self, k_heads: usize, v_heads: usize) -> RecurrentWidths {
         let (k, v) = (k_heads * self.k_dim, v_heads * self.v_dim);
         let plain = RecurrentWidths { k, v, decay: 0, beta: 0, gate: 0, low_rank: 0, squares: 0 };
@@ -174,8 +174,8 @@ impl Recurrence {
         }
     }
 
-    /// f32 numbers of a rank's state: for each head `[k_dim, v_dim]`, padded to whole vectors, and
-    /// the last positions that the convolution sees.
+    /// f32 elements of a rank's state: for each head `[k_dim, v_dim]`, padded to whole vectors, and
+    /// the last positions of the convolution.
     pub(crate) fn state_numbers(&self, widths: &RecurrentWidths) -> u64 {
         let history = self.taps as u64 - 1;
         let whole = |numbers: u64| numbers.next_multiple_of(STATE_LANES as u64);
@@ -187,7 +187,7 @@ impl Recurrence {
         state + whole(history * (2 * widths.k + widths.v) as u64)
     }
 
-    /// Of a short convolution over so many channels.
+    /// The sizes of a short convolution over `channels` channels.
     pub(crate) fn convolution(channels: usize, taps: usize) -> Self {
         Self {
             kind: RecurrenceKind::ShortConvolution,
@@ -200,14 +200,14 @@ impl Recurrence {
         }
     }
 
-    /// f32 numbers of so many rows that a state keeps while they are guesses.
+    /// f32 elements of `rows` rows that a state keeps while they are speculated.
     pub(crate) fn kept_numbers(widths: &RecurrentWidths, rows: usize) -> u64 {
         let row = (2 * widths.k + widths.v + widths.decay + widths.beta) as u64;
         (row * rows as u64).next_multiple_of(STATE_LANES as u64)
     }
 }
 
-/// The halves of each layer that is run.
+/// The halves of each layer to run.
 pub(crate) fn halves(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<LayerHalves>, Error> {
     let arch: &Arch = metadata.arch;
     let kv_heads = metadata.of_layers("attention.head_count_kv", layers)?;
@@ -229,7 +229,7 @@ pub(crate) fn halves(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Layer
     Ok(attends.into_iter().zip(hidden).map(half).collect())
 }
 
-/// Which layers of a gated delta net attend: the file says it layer by layer, or as a period.
+/// The attending layers of a gated delta net model; the file lists them or gives a period.
 fn attending(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<bool>, Error> {
     const KEY: &str = "attention.recurrent_layers";
     if metadata.get(KEY).is_some() {

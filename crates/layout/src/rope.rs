@@ -1,4 +1,4 @@
-//! Rotary position embedding as the files describe it.
+//! Rotary position embedding, from the files' metadata.
 
 use std::f64::consts::TAU;
 
@@ -14,31 +14,31 @@ const CONTEXT_MAX: u64 = 1 << 30;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
     pub style: RopeStyle,
-    /// How many numbers of each head are rotated, in layers that see everything.
+    /// Rotated elements of each head, in layers with full attention.
     pub dims: usize,
     pub base: f32,
     pub scaling: Scaling,
-    /// Sine and cosine are multiplied by this.
+    /// The factor of sine and cosine.
     pub magnitude: f32,
-    /// Attention scores are multiplied by this.
+    /// The factor of attention scores.
     pub score_scale: f32,
-    /// The rotation of layers with a window, if they have their own.
+    /// The rotation of layers with a window, if it differs.
     pub local: Option<LocalRotation>,
-    /// Positions that the model was trained for before its context was stretched.
+    /// The context that the model was trained for before it was stretched.
     pub original_context: usize,
-    /// Longrope: the longest context for which the file's short factors are meant. Longer ones have
-    /// others, for all their positions.
+    /// Longrope: the longest context for the file's short factors. Longer contexts use the long
+    /// factors, for all positions.
     pub short_context: Option<usize>,
 }
 
-/// How layers with a window rotate; their frequencies are not stretched.
+/// The rotation of layers with a window; its frequencies are not stretched.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LocalRotation {
     pub base: f32,
     pub dims: usize,
 }
 
-/// How frequencies are stretched for longer contexts.
+/// The stretching of frequencies for longer contexts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scaling {
     None,
@@ -56,8 +56,8 @@ pub enum Scaling {
 }
 
 impl Rope {
-    /// `head_dims`: how many numbers of a head can be rotated, in layers that see everything and in
-    /// those with a window.
+    /// `head_dims`: the elements of a head that can be rotated, in layers with full attention and
+    /// in layers with a window.
     pub(crate) fn read(
         metadata: &Metadata<'_>,
         [head_dims, local_dims]: [usize; 2],
@@ -69,11 +69,11 @@ impl Rope {
             }
             _ => plain_base,
         };
-        // Older files have the factor alone, under either name: positions are then divided by it.
+        // Older files have only the factor, under either name: positions are then divided by it.
         let factor = metadata.factor_or("rope.scale_linear", 1.0)?;
         let factor = metadata.factor_or("rope.scaling.factor", factor)?;
         let scaling = match metadata.find_str("rope.scaling.type")?.unwrap_or("linear") {
-            // "longrope" brings its factors as tensors.
+            // The factors of "longrope" are tensors.
             "none" | "longrope" => Scaling::None,
             "linear" => Scaling::Linear { factor },
             "yarn" => Scaling::Yarn {
@@ -112,7 +112,7 @@ impl Rope {
         if metadata.arch.half_rotated_without_window {
             dims /= 2;
         }
-        // Files whose rotation has sections, for images, have halves as pairs (GLM-4.1V).
+        // Files with sections of the rotation, for images, have halves as pairs (GLM-4.1V).
         let has_sections = metadata.get("rope.dimension_sections").is_some();
         let original_context = metadata.find_size(original, CONTEXT_MAX)?.unwrap_or(context);
         let has_long = metadata.directory.find_tensor(names::ROPE_FACTORS_LONG).is_some();
@@ -130,13 +130,13 @@ impl Rope {
         })
     }
 
-    /// How many numbers of each head are rotated in a layer that has a window, or has none.
+    /// Rotated elements of each head in a layer with or without a window.
     pub fn dims_of(&self, has_window: bool) -> usize {
         self.local.filter(|_| has_window).map_or(self.dims, |local| local.dims)
     }
 
-    /// What each rotated pair's position is multiplied by, in layers that see everything.
-    /// `factors`, one a pair, further divide these frequencies (Llama 3's `rope_freqs`, longrope).
+    /// The factor of the position for each rotated pair, in layers with full attention. `factors`,
+    /// one a pair, further divide these frequencies (Llama 3's `rope_freqs`, longrope).
     pub fn frequencies(&self, factors: Option<&[f32]>) -> Vec<f32> {
         let frequency = |pair: usize| {
             let factor = factors.map_or(1.0, |factors| f64::from(factors[pair]));
@@ -149,7 +149,7 @@ impl Rope {
         f64::from(self.base).powf(-2.0 * pair as f64 / self.dims as f64)
     }
 
-    /// What a pair's frequency is multiplied by.
+    /// The factor of a pair's frequency.
     fn stretch(&self, pair: usize) -> f64 {
         match self.scaling {
             Scaling::None => 1.0,
@@ -158,7 +158,7 @@ impl Rope {
                 let last = self.dims as f64 - 1.0;
                 let low = self.pair_of_turns(beta_fast).floor().max(0.0);
                 let high = self.pair_of_turns(beta_slow).ceil().min(last);
-                // The least width keeps the ramp from dividing by zero where both ends meet.
+                // The minimum width keeps the ramp from dividing by zero where both ends meet.
                 let ramp = (pair as f64 - low) / (high - low).max(0.001);
                 let ramp = ramp.clamp(0.0, 1.0);
                 ramp / f64::from(factor) + (1.0 - ramp)
@@ -166,7 +166,7 @@ impl Rope {
         }
     }
 
-    /// The pair that turns so many times over the original context, as a fraction.
+    /// The pair that makes this number of turns over the original context, as a fraction.
     fn pair_of_turns(&self, turns: f32) -> f64 {
         let positions = self.original_context as f64;
         let dims = self.dims as f64;
@@ -174,11 +174,10 @@ impl Rope {
     }
 }
 
-/// What sine and cosine, and attention's scores, are multiplied by. YaRN makes attention sharper
-/// by `0.1 ln(factor) + 1`, or by what the file says instead: most models at the rotation,
-/// DeepSeek's that have a multiplier of their own at the scores, so for the parts that are not
-/// rotated as well. Mistral 3's multiplier divides the rotation instead: 1 leaves it
-/// as it is.
+/// The factors of sine and cosine, and of attention's scores. YaRN sharpens attention by `0.1
+/// ln(factor) + 1`, or by the file's value. Most models apply it in the rotation. DeepSeek models
+/// with their own multiplier apply it to the scores, so to the plain parts as well. Mistral 3's
+/// multiplier divides the rotation instead; 1 leaves it unchanged.
 fn magnitudes(metadata: &Metadata<'_>, scaling: Scaling) -> Result<(f32, f32), Error> {
     const YARN_MULTIPLIER: f32 = 0.1;
     let attention_factor = metadata.factor_or("rope.scaling.attn_factor", 1.0)?;
@@ -217,7 +216,7 @@ mod tests {
 
     #[test]
     fn yarn_stretches_slow_pairs_and_keeps_fast_ones() {
-        // 4096 positions are 652, 65, 6.5 and 0.65 turns of the four pairs.
+        // Over 4096 positions the four pairs make 652, 65, 6.5 and 0.65 turns.
         let scaling = Scaling::Yarn { factor: 4.0, beta_fast: 32.0, beta_slow: 1.0 };
         let rope = Rope { scaling, ..PLAIN };
         let stretch: Vec<f64> = (0..4).map(|pair| rope.stretch(pair)).collect();

@@ -1,9 +1,9 @@
-//! Which part of every tensor a rank holds.
+//! Each rank's part of every tensor.
 //!
 //! A rank gets a run of query heads, of feed-forward columns and of vocabulary rows, each in
 //! proportion to its share. Column-parallel weights (q, k, v, gate, up) keep whole rows, so their
 //! results are the same on any split. Row-parallel ones (attention output, feed-forward down) sum
-//! over what is cut, so they are cut at the borders of [`sumtree`]'s leaves only.
+//! over the cut dimension, so they are cut only at the borders of [`sumtree`]'s leaves.
 
 use std::ops::Range;
 
@@ -14,10 +14,10 @@ use crate::{Heads, Leaves, Recurrence};
 /// The most ranks that a model can be split over, all stages together.
 pub const RANKS_MAX: usize = 64;
 
-/// The most ranks of a stage: as many as can share one product.
+/// The most ranks of a stage: the most that can share one product.
 pub const STAGE_RANKS_MAX: usize = LEAVES_MAX;
 
-/// Columns of a float matrix that stay together, so that no kernel sees a ragged piece.
+/// Columns of a float matrix that stay together, so that kernels see only whole units.
 const FLOAT_UNIT: usize = 32;
 
 /// The share of each rank in every layer.
@@ -26,7 +26,7 @@ pub struct Split {
     shares: Vec<u32>,
 }
 
-/// Why shares are no split.
+/// Why shares make no split.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
     #[error("a model can be split over 1 to {max} ranks, not {found}", max = RANKS_MAX)]
@@ -46,10 +46,10 @@ pub enum SplitError {
 }
 
 impl Split {
-    /// One share for each rank, in any unit; a rank with share 0 holds nothing but takes part.
+    /// One share for each rank, in any unit; a rank with share 0 has no part but takes part.
     ///
     /// # Errors
-    /// There are no ranks, too many, or nobody has a share.
+    /// There are no ranks, too many, or all shares are 0.
     pub fn new(shares: &[u32]) -> Result<Self, SplitError> {
         if shares.is_empty() || shares.len() > RANKS_MAX {
             return Err(SplitError::Ranks { found: shares.len() });
@@ -64,7 +64,7 @@ impl Split {
         self.shares.len()
     }
 
-    /// Cuts `units` into one run for each rank, as near to the shares as whole units allow.
+    /// Cuts `units` into one run for each rank, as close to the shares as whole units allow.
     pub fn cut(&self, units: usize) -> Vec<Range<usize>> {
         let total: u128 = self.shares.iter().map(|share| u128::from(*share)).sum();
         let mut before = 0u128;
@@ -82,25 +82,25 @@ impl Split {
     }
 }
 
-/// What one rank holds of every layer.
+/// One rank's part of every layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
     pub rank: usize,
-    /// What it has of each kind of heads, as [`Config::heads`](crate::Config::heads) numbers them.
+    /// Its part of each kind of heads, numbered as in [`Config::heads`](crate::Config::heads).
     pub attention: Vec<HeadShard>,
-    /// Columns of the matrix behind a layer's state, by leaf, in models that have such layers, and
-    /// the heads that they come from.
+    /// Columns of the matrix behind a layer's state, by leaf, in models with such layers, and the
+    /// heads of those columns.
     pub recurrent: Option<Leaves>,
     pub recurrent_heads: RecurrentHeads,
-    /// Columns of a dense layer's feed-forward down matrix, by leaf, for each width that such
-    /// blocks have; without such blocks, those of the experts.
+    /// Columns of a dense layer's feed-forward down matrix, by leaf, for each width of such blocks;
+    /// without such blocks, those of the experts.
     pub feed_forward: Vec<Leaves>,
-    /// The same of a routed expert's and of the shared expert's. As many leaves as
-    /// `feed_forward`, so that one reduction serves every layer. Where the shared expert is
-    /// narrow, some of its leaves are empty.
+    /// The same for a routed expert and for the shared one. They have as many leaves as
+    /// `feed_forward`, so that one reduction serves every layer. If the shared expert is narrow,
+    /// some of its leaves are empty.
     pub experts: Option<Leaves>,
     pub shared_expert: Option<Leaves>,
-    /// Whether the columns of `experts` are experts, and not the hidden numbers of each.
+    /// Whether the columns of `experts` are whole experts instead of the hidden elements of each.
     pub whole_experts: bool,
     /// Rows of the output head.
     pub vocab: Range<usize>,
@@ -113,17 +113,17 @@ pub struct HeadShard {
     pub queries: Range<usize>,
     /// Key/value heads that these query heads read; ranks may share one.
     pub keys: Range<usize>,
-    /// Groups of them that share columns of the attention output matrix.
+    /// Groups of heads that share columns of the attention output matrix.
     pub groups: Range<usize>,
-    /// These columns, by leaf. As many leaves for each kind of heads, so
-    /// that one reduction serves every layer.
+    /// These columns, by leaf. All kinds of heads have the same number of leaves, so that one
+    /// reduction serves every layer.
     pub leaves: Leaves,
 }
 
 /// A rank's heads of a layer with a state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecurrentHeads {
-    /// Those whose keys (and queries) the rank's values need; ranks may share one.
+    /// The heads of the keys (and queries) that the rank's values need; ranks may share one.
     pub keys: Range<usize>,
     /// Runs of value heads, in the order of the rank's columns.
     pub values: Vec<Range<usize>>,
@@ -136,7 +136,7 @@ impl RecurrentHeads {
 }
 
 impl HeadShard {
-    /// For each kind of heads.
+    /// One for each kind of heads.
     fn of_all(cuts: &Cuts, split: &Split, rank: usize) -> Vec<Self> {
         let unit = |heads: &Heads| lcm(heads.out_dim, cuts.attention_block);
         let units = cuts.heads.iter().map(|heads| heads.columns().div_ceil(unit(heads)));
@@ -155,7 +155,7 @@ impl HeadShard {
 }
 
 impl Shard {
-    /// Whether a group of `group_columns` of a layer's state is spread over ranks.
+    /// Whether a group of `group_columns` columns of a layer's state is spread over ranks.
     pub fn splits_groups(&self, group_columns: usize) -> bool {
         let Some(leaves) = &self.recurrent else { return false };
         let ends = (0..leaves.spans().len()).map(|rank| leaves.columns(rank).end);
@@ -163,12 +163,12 @@ impl Shard {
     }
 }
 
-/// How the heads of layers with a state hang together.
+/// The divisibility of the heads of layers with a state.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RecurrentCut {
     pub sizes: Recurrence,
-    /// Value heads that stay together. Where they are tiled, so do as many of each round, and the
-    /// columns of such a unit count as neighbours.
+    /// Value heads that stay together. If heads are tiled, the same heads of each round stay
+    /// together too, and the columns of such a unit count as adjacent.
     unit: usize,
 }
 
@@ -180,14 +180,14 @@ impl RecurrentCut {
         let together = lcm(lcm(v_dim, block), floats) / v_dim;
         let unit = match sizes.is_tiled() && group > 1 {
             false => together,
-            // Blocks that run over the end of a round tie all heads to each other.
+            // Blocks that cross the end of a round tie all heads together.
             true if sizes.k_heads.is_multiple_of(together) => together,
             true => sizes.k_heads,
         };
         Self { sizes, unit }
     }
 
-    /// Whether it can be cut at all.
+    /// Whether it cannot be cut.
     pub fn is_whole(&self) -> bool {
         self.columns() <= self.unit_columns()
     }
@@ -209,7 +209,7 @@ impl RecurrentCut {
         Leaves::new(self.columns(), self.unit_columns(), split)
     }
 
-    /// The heads behind these columns.
+    /// The heads of these columns.
     fn heads(&self, columns: &Range<usize>) -> RecurrentHeads {
         let Recurrence { k_heads, v_dim, .. } = self.sizes;
         if columns.is_empty() {
@@ -234,27 +234,27 @@ impl RecurrentCut {
     }
 }
 
-/// The sizes that decide where a model may be cut.
+/// The sizes that determine the possible cuts of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cuts {
-    /// The different heads that layers have.
+    /// The distinct kinds of heads.
     pub heads: Vec<Heads>,
     /// The longest quantisation block of any attention output matrix.
     pub attention_block: usize,
     /// The heads of layers with a state, if there are any.
     pub recurrent: Option<RecurrentCut>,
-    /// The kinds of feed-forward blocks that the model has, at least one: dense ones of each width,
+    /// The kinds of feed-forward blocks, at least one: dense ones of each width,
     pub feed_forward: Vec<Hidden>,
     /// and experts.
     pub experts: Option<Hidden>,
     pub shared_expert: Option<Hidden>,
-    /// Whether the shared expert is summed by itself, and not together with the routed ones.
+    /// Whether the shared expert is summed separately from the routed ones.
     pub shared_apart: bool,
     /// Whether `experts` counts whole experts.
     pub whole_experts: bool,
 }
 
-/// The hidden numbers of a kind of feed-forward block, or the experts of a layer.
+/// The hidden elements of a kind of feed-forward block, or the experts of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hidden {
     columns: usize,
@@ -263,7 +263,7 @@ pub struct Hidden {
 }
 
 impl Hidden {
-    /// `block`: the longest quantisation block of any such down matrix.
+    /// `block`: the longest quantisation block of these down matrices.
     pub fn columns(columns: usize, block: usize) -> Self {
         Self { columns, unit: lcm(FLOAT_UNIT, block) }
     }
@@ -273,14 +273,14 @@ impl Hidden {
         Self { columns: experts, unit: 1 }
     }
 
-    /// Into how many parts it can be cut.
+    /// The number of parts that it can be cut into.
     pub fn units(&self) -> usize {
         self.columns.div_ceil(self.unit)
     }
 }
 
 impl Shard {
-    /// `vocab` is left to the layout, since a stage alone does not know it.
+    /// `vocab` is set by the layout, because one stage does not determine it.
     pub fn new(cuts: &Cuts, split: &Split, rank: usize) -> Self {
         let dense = cuts.feed_forward.iter();
         let shared = cuts.shared_expert.iter().filter(|_| cuts.shared_apart);
@@ -323,17 +323,17 @@ impl Shard {
         self.experts.as_ref().unwrap_or(&self.feed_forward[0])
     }
 
-    /// Of `count` experts, those that this rank has a part of.
+    /// The experts, of `count`, that this rank has a part of.
     pub fn experts(&self, count: usize) -> Range<usize> {
         if self.whole_experts { self.expert_leaves().columns(self.rank) } else { 0..count }
     }
 
-    /// Its hidden numbers of each of them, of `hidden`.
+    /// Its hidden elements of each of them, of `hidden`.
     pub(crate) fn expert_columns(&self, hidden: usize) -> Range<usize> {
         if self.whole_experts { 0..hidden } else { self.expert_leaves().columns(self.rank) }
     }
 
-    /// Whether it adds what is added once to each expert's product.
+    /// Whether it adds the terms that each expert's product gets once.
     pub(crate) fn has_first_leaf(&self) -> bool {
         self.whole_experts || self.expert_leaves().spans()[self.rank].start == 0
     }

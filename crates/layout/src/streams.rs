@@ -1,4 +1,4 @@
-//! Several residual streams, which each half of a layer mixes (hyper-connections).
+//! Several residual streams, mixed by each half of a layer (hyper-connections).
 
 use crate::Error;
 use crate::arch::StreamKind;
@@ -15,19 +15,18 @@ pub struct Streams {
     pub mixing: Mixing,
 }
 
-/// How halves mix them.
+/// How halves mix the streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mixing {
-    /// By a matrix whose rows and columns are normalised so often (Sinkhorn). `eps` is added to
-    /// what they are divided by, and to the weights of what a half reads.
+    /// By a matrix with rows and columns normalised `rounds` times (Sinkhorn). `eps` is added to
+    /// the divisors, and to the weights of a half's input.
     Matrix { rounds: usize, eps: f32 },
-    /// A half reads the mean of what gates leave of each stream. The gates come from a vector of so
-    /// many numbers.
+    /// A half reads the mean of the gated streams. The gates come from a vector of `rank` elements.
     Gates { rank: usize },
 }
 
 impl Streams {
-    /// `None` for models with one.
+    /// `None` for models with one stream.
     pub(crate) fn read(metadata: &Metadata<'_>) -> Result<Option<Self>, Error> {
         let Some(kind) = metadata.arch.streams else { return Ok(None) };
         Ok(Some(Self {
@@ -44,8 +43,8 @@ impl Streams {
         }))
     }
 
-    /// Numbers of a row that a half keeps until it gives: weights for what it gives to each stream,
-    /// and with a matrix those of what it reads, and the matrix from streams to streams.
+    /// Elements of a row that a half keeps until its output: the output weight of each stream, and
+    /// with a matrix also the input weights and the matrix between streams.
     pub fn weights(&self) -> usize {
         match self.mixing {
             Mixing::Matrix { .. } => (2 + self.count) * self.count,
@@ -53,7 +52,7 @@ impl Streams {
         }
     }
 
-    /// Numbers that gates are made of.
+    /// Elements of the gates' input.
     pub fn rank(&self) -> Option<usize> {
         match self.mixing {
             Mixing::Matrix { .. } => None,

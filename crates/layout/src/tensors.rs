@@ -1,4 +1,4 @@
-//! The tensors of a model, and which part of each a rank holds.
+//! The tensors of a model, and each rank's part of them.
 
 use std::ops::Range;
 
@@ -8,27 +8,27 @@ use gguf::{Directory, TensorType};
 
 use crate::{Device, Error, Shard, names};
 
-/// A tensor of a layer or of the output head: some equal matrices, one below the other (experts,
-/// heads, or only one). A vector is a matrix of one column.
+/// A tensor of a layer or of the output head: one or several equal matrices, one below the other
+/// (experts, heads). A vector is a matrix of one column.
 #[derive(Debug, Clone)]
 pub struct Tensor {
-    /// By what name the code that uses it asks for it.
+    /// The name under which code looks it up.
     pub(crate) role: &'static str,
     /// Its name in the file.
     pub name: String,
     pub ty: TensorType,
-    /// The matrices, their rows and their columns, of which a rank holds:
+    /// The matrices, their rows and their columns; a rank has these parts of each:
     pub(crate) shape: [usize; 3],
     pub(crate) matrices: Part,
     pub(crate) rows: Part,
     pub(crate) cols: Part,
-    /// Whether each matrix is multiplied for itself; else a rank's are one, row below row.
+    /// Whether each matrix is multiplied separately; else a rank's form one, row below row.
     pub(crate) apart: bool,
-    /// Whether it is numbers to add or to scale by, and not a matrix to multiply with.
+    /// Whether it is added or scales, instead of a matrix multiplication.
     pub is_vector: bool,
 }
 
-/// Types of weights that devices multiply with.
+/// Weight types with multiplication kernels.
 pub const WEIGHT_TYPES: [TensorType; 16] = [
     TensorType::F32,
     TensorType::F16,
@@ -48,7 +48,7 @@ pub const WEIGHT_TYPES: [TensorType; 16] = [
     TensorType::IQ4_XS,
 ];
 
-/// Refuses types of which there are no products, among the tensors that are read.
+/// Refuses types without multiplication kernels among the used tensors.
 pub(crate) fn check_types(directory: &Directory, read: &HashSet<&str>) -> Result<(), Error> {
     let is_read = |name: &str| read.contains(name) || names::APART.contains(&name);
     let is_known = |tensor: &gguf::TensorInfo| {
@@ -64,40 +64,41 @@ pub(crate) fn check_types(directory: &Directory, read: &HashSet<&str>) -> Result
     }
 }
 
-/// Which part of a dimension a rank holds.
+/// A rank's part of a dimension.
 #[derive(Debug, Clone)]
 pub(crate) enum Part {
-    /// This, on every rank.
+    /// This range, on every rank.
     Of(Range<usize>),
-    /// `dim` for each of its query heads of a kind, from `first` on.
+    /// `dim` elements for each of its query heads of a kind, from `first` on.
     Queries { kind: usize, first: usize, dim: usize },
     /// The same of its key/value heads.
     Keys { kind: usize, first: usize, dim: usize },
-    /// Its groups of heads of a kind whose outputs are compressed together.
+    /// Its groups of heads of a kind with jointly compressed outputs.
     OutputGroups { kind: usize },
-    /// Columns of the attention output matrix behind heads of a kind.
+    /// Columns of the attention output matrix for heads of a kind.
     Attention { kind: usize },
-    /// `dim` for each key head of its recurrent heads: head `k` begins at `first + k * stride`.
+    /// `dim` elements for each key head of its recurrent heads: head `k` begins at `first + k *
+    /// stride`.
     RecurrentKeys { first: usize, dim: usize, stride: usize },
-    /// `dim` for each of its recurrent value heads, in the rank's order: head `v` begins at
-    /// `first + v / group * stride + v % group * dim`.
+    /// `dim` elements for each of its recurrent value heads, in the rank's order: head `v` begins
+    /// at `first + v / group * stride + v % group * dim`.
     RecurrentValues { first: usize, dim: usize, group: usize, stride: usize },
-    /// Its hidden numbers of a dense block of a kind, from `first` on.
+    /// Its hidden elements of a dense block of a kind, from `first` on.
     FeedForward { kind: usize, first: usize },
-    /// Its experts, if they are dealt out whole, else all `count`.
+    /// Its experts, if ranks have whole ones, else all `count`.
     Experts { count: usize },
-    /// Those of them that it adds the bias of the whole expert to: it has the first leaf.
+    /// The experts that it adds the whole expert's bias to: this rank has the first leaf.
     BiasedExperts { count: usize },
-    /// Its hidden numbers of each expert of `hidden`, from `first` on.
+    /// Its hidden elements of each expert of `hidden`, from `first` on.
     Expert { first: usize, hidden: usize },
-    /// Its hidden numbers of the shared expert.
+    /// Its hidden elements of the shared expert.
     SharedExpert,
     /// Its rows of the output head.
     Vocab,
 }
 
 impl Part {
-    /// `dim` numbers for each recurrent value head, one head after the other from `first` on.
+    /// `dim` elements for each recurrent value head, one head after the other from `first` on.
     pub fn values(first: usize, dim: usize) -> Self {
         Self::RecurrentValues { first, dim, group: 1, stride: dim }
     }
@@ -107,7 +108,7 @@ impl Part {
         Self::RecurrentKeys { first, dim, stride: dim }
     }
 
-    /// What `shard` holds, as runs in its order.
+    /// The part of `shard`, as runs in its order.
     fn held_by(&self, shard: &Shard) -> Vec<Range<usize>> {
         let one = |range: Range<usize>| if range.is_empty() { Vec::new() } else { vec![range] };
         let scaled = |heads: &Range<usize>, first: &usize, dim: &usize| {
@@ -147,7 +148,7 @@ impl Part {
     }
 }
 
-/// The same numbers in as few runs as possible.
+/// The same elements in as few runs as possible.
 fn joined(runs: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     for run in runs {
@@ -163,13 +164,13 @@ fn count(runs: &[Range<usize>]) -> usize {
     runs.iter().map(ExactSizeIterator::len).sum()
 }
 
-/// What one rank holds of one tensor: runs of its matrices, of their rows and of their columns.
+/// One rank's part of one tensor: runs of its matrices, of their rows and of their columns.
 #[derive(Debug, Clone)]
 pub struct Slice<'a> {
     pub tensor: &'a Tensor,
     matrices: Vec<Range<usize>>,
     rows: Vec<Range<usize>>,
-    /// Of each row, in the order in which the rank has them.
+    /// The columns of each row, in the rank's order.
     pub cols: Vec<Range<usize>>,
 }
 
@@ -180,7 +181,7 @@ impl<'a> Slice<'a> {
         Self { tensor, matrices, rows, cols: held(&tensor.cols) }
     }
 
-    /// How many equal matrices it becomes, and their rows and columns.
+    /// The number of equal matrices in the slice, and their rows and columns.
     pub fn shape(&self) -> [usize; 3] {
         let [matrices, rows, cols] = [&self.matrices, &self.rows, &self.cols].map(|run| count(run));
         if self.tensor.apart { [matrices, rows, cols] } else { [1, matrices * rows, cols] }
@@ -199,13 +200,13 @@ impl<'a> Slice<'a> {
         self.matrices.iter().cloned().flatten().flat_map(of_matrix).collect()
     }
 
-    /// Bytes of it in the file.
+    /// Its bytes in the file.
     pub fn file_bytes(&self) -> u64 {
         let rows = count(&self.matrices) * count(&self.rows);
         rows as u64 * self.tensor.ty.row_bytes(count(&self.cols)) as u64
     }
 
-    /// Its numbers' bytes in memory on `device`.
+    /// Its bytes in memory on `device`.
     pub fn memory_bytes(&self, device: Device) -> u64 {
         let [count, rows, cols] = self.shape();
         if self.tensor.is_vector {
@@ -215,7 +216,7 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// The tensors of a layer or of the head, as one rank holds them.
+/// One rank's slices of a layer or of the head.
 #[derive(Debug, Clone, Copy)]
 pub struct Slices<'a> {
     pub(crate) tensors: &'a [Tensor],
@@ -227,13 +228,13 @@ impl<'a> Slices<'a> {
         self.tensors.iter().map(move |tensor| Slice::new(tensor, self.shard))
     }
 
-    /// The slice that is used as `role`, if this model has it.
+    /// The slice with the role `role`, if this model has it.
     pub fn find(&self, role: &str) -> Option<Slice<'a>> {
         let tensor = self.tensors.iter().find(|tensor| tensor.role == role)?;
         Some(Slice::new(tensor, self.shard))
     }
 
-    /// The slice that is used as `role`.
+    /// The slice with the role `role`.
     ///
     /// # Panics
     /// If no model of its architecture has it.

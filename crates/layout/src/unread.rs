@@ -1,4 +1,4 @@
-//! Tensors of a file that no layer reads, and what they probably belong to.
+//! Unused tensors of a file, and their probable purpose.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use gguf::Directory;
 
 use crate::names;
 
-/// Parts of tensor names, and what such tensors belong to.
+/// Parts of tensor names, and the purpose of such tensors.
 const KINDS: &[(&str, Belongs)] = &[
     (".lora_", Belongs::ADAPTER),
     (names::MTP, Belongs::MTP),
@@ -17,14 +17,14 @@ const KINDS: &[(&str, Belongs)] = &[
     ("shortconv.", Belongs("layers that carry a state")),
 ];
 
-/// Beginnings of tensor names, and what such tensors belong to.
+/// Prefixes of tensor names, and the purpose of such tensors.
 const PREFIXES: &[(&str, Belongs)] = &[
     ("v.", Belongs("a vision tower, which reads images")),
     ("mm.", Belongs("a vision tower, which reads images")),
     ("a.", Belongs("an audio tower, which reads sound")),
 ];
 
-/// What a tensor belongs to.
+/// The purpose of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Belongs(&'static str);
 
@@ -38,18 +38,17 @@ fn belongs(name: &str) -> Option<Belongs> {
     by_prefix.or(KINDS.iter().find(|(part, _)| name.contains(part))).map(|(_, belongs)| *belongs)
 }
 
-/// Whether tensor `name` belongs to a tower beside the model, which runs without it.
+/// Whether tensor `name` is part of a tower beside the model, which runs without it.
 pub(crate) fn is_apart(name: &str) -> bool {
     PREFIXES.iter().any(|(prefix, _)| name.starts_with(prefix))
 }
 
-/// A remark for error messages on what tensor `name` probably belongs to; empty if unknown.
+/// A remark for error messages on the probable purpose of tensor `name`; empty if unknown.
 pub(crate) fn probably(name: &str) -> String {
     belongs(name).map_or(String::new(), |Belongs(what)| format!(" (probably part of {what})"))
 }
 
-/// Counts the tensors that are not in `read`, by what they belong to. Layers from `layers` on are
-/// MTP blocks.
+/// Counts the tensors that are not in `read`, by purpose. Layers from `layers` on are MTP blocks.
 pub(crate) fn summary(
     directory: &Directory,
     layers: usize,

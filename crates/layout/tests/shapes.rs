@@ -1,4 +1,4 @@
-//! Published models by their sizes alone, against sums done by hand.
+//! The sizes of published models, compared with sums done by hand.
 
 use gguf::{TensorType, Value, Writer};
 use layout::{Capacity, Device, Footprint, Holding, Layout, Outline};
@@ -6,7 +6,7 @@ use protocol::CacheType;
 
 use TensorType::{F32, Q8_0};
 
-/// The header of a file of these sizes; matrices are in Q8_0, which takes 34 bytes for 32 numbers.
+/// The header of a file with these sizes; matrices are Q8_0, which takes 34 bytes for 32 elements.
 struct Header {
     file: Writer,
     arch: &'static str,
@@ -79,12 +79,12 @@ impl Header {
     }
 }
 
-/// Bytes of so many numbers in Q8_0.
+/// Bytes of `numbers` elements in Q8_0.
 fn q8(numbers: u64) -> u64 {
     numbers / 32 * 34
 }
 
-/// Positions that all sequences share: less than what four of 8192 tokens could fill.
+/// Positions of all sequences together: fewer than four of 8192 tokens could fill.
 const POSITIONS: u64 = 3 * 8192;
 
 #[test]
@@ -110,16 +110,16 @@ fn llama_70b_over_two_ranks() {
         );
         header.dense(layer, 28_672);
     }
-    // Half of everything: 32 query heads, 4 key/value heads, 14336 columns, 64128 tokens; but the
-    // norms whole.
+    // Half of everything: 32 query heads, 4 key/value heads, 14336 columns, 64128 tokens; only the
+    // norms are whole.
     let attention = 8192 * (2 * 32 * 128 + 2 * 4 * 128);
     let layer = q8(attention + 3 * 8192 * 14_336) + 2 * 4 * 8192;
     let weight_bytes = 80 * layer + q8(8192 * 64_128) + 4 * 8192;
     // Keys and values of 16 bits, each with an f32 scale.
     let cache_bytes = 80 * POSITIONS * 4 * (2 * (2 * 128 + 4));
     // 512 rows: x and h, q, k and v, attended, gate and up, the partial sums of one subtree; 8 rows
-    // of the outputs' norm and logits. Each begins on a cache line, and there are two buffers
-    // without columns.
+    // of the outputs' norm and logits. Each begins on a cache line, and two buffers have no
+    // columns.
     let row = 2 * 8192 + (32 + 4 + 4) * 128 + 32 * 128 + 2 * 14_336 + 8192;
     let buffer_bytes = 4 * (512 * row + 8 * (8192 + 64_128)) + 64 * 13;
     let rank = Footprint { weight_bytes, cache_bytes, buffer_bytes };
@@ -156,13 +156,13 @@ fn qwen3_235b_over_eight_ranks_keeps_key_value_heads_twice() {
         );
         header.experts(layer, 128, 1536);
     }
-    // 8 query heads of 64 read one key/value head of 4, which another rank has as well. An expert's
+    // 8 query heads of 64 read one key/value head of 4, which another rank also has. An expert's
     // 1536 columns are 192 for each of the 8 ranks; every rank has the whole router, in f32.
     let attention = 4096 * (2 * 8 * 128 + 2 * 128);
     let layer = q8(attention + 128 * 3 * 4096 * 192) + 4 * 4096 * 128 + 4 * (2 * 4096 + 2 * 128);
     let weight_bytes = 94 * layer + q8(4096 * 18_992) + 4 * 4096;
     let cache_bytes = 94 * POSITIONS * (2 * (2 * 128 + 4));
-    // As above, but no dense block, and the router's numbers.
+    // As above, but no dense block, and the router's logits.
     let row = 2 * 4096 + (8 + 1 + 1) * 128 + 8 * 128 + (128 + 1) + 4096;
     let buffer_bytes = 4 * (512 * row + 8 * (4096 + 18_992)) + 64 * 15;
     let rank = Footprint { weight_bytes, cache_bytes, buffer_bytes };
@@ -218,19 +218,19 @@ fn deepseek_v3_in_two_stages_of_two_ranks_keeps_the_whole_latent_cache() {
             ],
         );
     }
-    // The compressions are whole on every rank; of the 128 heads each has 64.
+    // The compressions are whole on every rank; each rank has 64 of the 128 heads.
     let whole = 7168 * 1536 + 7168 * (512 + 64);
     let heads = 64 * (1536 * 192 + 128 * 512 + 512 * 128 + 128 * 7168);
     let attention = q8(whole + heads) + 4 * (2 * 7168 + 1536 + 512);
     let dense = attention + q8(3 * 7168 * 9216);
     // 256 experts and the shared one, 1024 columns of each; the router in f32.
     let sparse = attention + q8(257 * 3 * 7168 * 1024) + 4 * 7168 * 256;
-    // Rank 0 and both ranks of the last stage divide the output head.
+    // Rank 0 and both ranks of the last stage share the output head.
     let head = |rows: u64| q8(7168 * rows.next_multiple_of(16)) + 4 * 7168;
     let rows = [43_093, 0, 43_094, 43_093];
     let layers = [3 * dense + 28 * sparse, 30 * sparse];
-    // A position is one vector of 512 numbers and 64 that are rotated, and its first part again as
-    // the value: all of it on every rank.
+    // A position is one vector of 512 elements and 64 rotated ones, and the former again as the
+    // value: all of it on every rank.
     let position = 2 * (576 + 512) + 2 * 4;
     let held = header.held(&[1; 4], &[(2, 31), (2, 30)]);
     for (rank, held) in held.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What the ranks of a mesh are told before they meet.
+//! The configuration of a mesh, and the check of its numbers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use crate::delay::LATENCY_MAX;
 use crate::{HostId, MeshError, Secret};
 
-/// Ranks in a mesh at most: a rank holds a link, half a MiB of buffers and a socket for each.
+/// The most ranks in a mesh: a rank holds a link, half a MiB of buffers and a socket for each.
 pub const RANKS_MAX: usize = 64;
 
-/// Addresses of one rank at most: more than a machine has fast interfaces.
+/// The most addresses of one rank: more than a machine has fast interfaces.
 const ADDRS_MAX: usize = 8;
 
-/// Which transport a pair should use. Both ranks of a pair must be able to agree.
+/// The transport that a pair should use. The preferences of the two ranks must be compatible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Preference {
     /// Shared memory where both ranks run on one machine and it works, RDMA where both have a
@@ -36,21 +36,20 @@ pub enum Encryption {
     Plain = 1,
 }
 
-/// Who meets, and on what terms. Everything but `rank`, `peers`, `segments` and `host` must be the
-/// same on all ranks.
+/// The members of a mesh and their terms. Every field except `rank`, `peers`, `segments` and `host`
+/// must be equal on all ranks.
 #[derive(Debug, Clone)]
 pub struct MeshConfig {
     pub rank: usize,
-    /// Where each rank listens, by rank: one address or several, as of several cables, of which the
-    /// first that answers is used. This rank's own are not looked at.
+    /// The listening addresses, by rank. A rank may have several, one for each cable; the dialer
+    /// uses the first that answers. The entry of this rank is ignored.
     pub addrs: Vec<Vec<SocketAddr>>,
-    /// The largest TCP segments on the ways to some of them, where larger ones vanish.
+    /// The largest TCP segment towards an address, for paths that drop larger ones.
     pub segments: Vec<(IpAddr, u16)>,
-    /// The ranks that this one links with, of which each must have this one among its own. `None`:
-    /// all others.
+    /// The ranks that this one links with; each must list this one too. `None`: all others.
     pub peers: Option<Vec<usize>>,
     pub instance: [u8; 16],
-    /// Counts the meshes of this instance; a rank of an older one is refused.
+    /// The number of this mesh among those of the instance; ranks of an older epoch are refused.
     pub epoch: u64,
     pub secret: Secret,
     pub preference: Preference,
@@ -58,7 +57,7 @@ pub struct MeshConfig {
     pub host: HostId,
     /// Delays every message by this long ([`crate::Delay`]); only with all ranks on one machine.
     pub latency: Duration,
-    /// How long to wait for all ranks together.
+    /// The time limit for the whole mesh.
     pub deadline: Duration,
 }
 
@@ -70,7 +69,7 @@ impl MeshConfig {
 }
 
 /// # Errors
-/// A number is outside what a mesh can have.
+/// A number is out of range.
 pub(crate) fn validate(config: &MeshConfig) -> Result<(), MeshError> {
     let (ranks, rank) = (config.addrs.len(), config.rank);
     if !(1..=RANKS_MAX).contains(&ranks) {

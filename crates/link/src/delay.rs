@@ -1,9 +1,9 @@
-//! A link that is slower than its wire: every message arrives `latency` late, so that one machine
-//! can feel like many with a slow network between them.
+//! A link with an added delay: every message arrives `latency` late, so that one machine can stand
+//! in for several with a slow network between them.
 //!
 //! The sender stamps each message with the machine's monotonic clock, which all its processes
-//! share; the receiver takes messages off the wire into a queue at once and hands each out when it
-//! is due. So the delay holds up neither the sender nor the messages after it, and a receiver that
+//! share. The receiver takes messages off the wire into a queue at once and hands each out when it
+//! is due. So the delay holds up neither the sender nor the following messages, and a receiver that
 //! was busy meanwhile waits no longer than on a real wire.
 
 use std::collections::VecDeque;
@@ -14,25 +14,25 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Link, LinkError, LinkInfo, Liveness};
 
-/// The longest delay: above it a deadline of seconds would strike first.
+/// The longest delay: a longer one would exceed deadlines of a few seconds.
 pub(crate) const LATENCY_MAX: Duration = Duration::from_millis(100);
 
 /// Bytes of the stamp at the end of each message.
 const STAMP_BYTES: usize = 8;
 
-/// Bytes by which messages are shorter for it: a cache line, so that full messages stay aligned.
+/// Bytes that a message loses to the stamp: a cache line, so that full messages stay aligned.
 const STAMP_ROOM: usize = 64;
 
-/// Messages under way at once; 4 MiB, which is 20 GB/s at a delay of 200 us.
+/// Messages in flight at once: 4 MiB, which is 20 GB/s at a delay of 200 us.
 const QUEUE_MAX: usize = 64;
 
-/// See the module's text. Both ends must be wrapped with the same latency, on one machine.
+/// A delayed link; see the module. Both ends must be wrapped with the same latency, on one machine.
 pub struct Delay {
     link: Box<dyn Link>,
     latency_ns: u64,
-    /// Messages that have come, oldest first.
+    /// Received messages, oldest first.
     queue: VecDeque<Delayed>,
-    /// Buffers to put the next ones into.
+    /// Buffers for the next messages.
     free: Vec<Box<[u8]>>,
 }
 
@@ -55,7 +55,7 @@ impl Delay {
         Delay { link, latency_ns, queue: VecDeque::with_capacity(QUEUE_MAX), free }
     }
 
-    /// Takes what has come off the wire.
+    /// Moves received messages from the wire into the queue.
     fn drain(&mut self) -> Result<(), LinkError> {
         let peer = self.link.info().peer;
         while let Some(mut buffer) = self.free.pop() {
@@ -113,7 +113,7 @@ impl Link for Delay {
     fn poll_recv(&mut self) -> Result<Option<&[u8]>, LinkError> {
         let drained = self.drain();
         match self.queue.front() {
-            // An error waits for the messages that came before it.
+            // An error is reported after the messages that came before it.
             None => drained.map(|()| None),
             Some(next) => Ok((now_ns() >= next.due_ns).then(|| &next.message[..next.len])),
         }
@@ -129,7 +129,7 @@ impl Link for Delay {
     }
 
     fn arm(&mut self) -> Result<bool, LinkError> {
-        // What is in the queue is due before any sleep would end.
+        // A queued message is due before any sleep would end.
         if !self.queue.is_empty() {
             return Ok(true);
         }
@@ -141,8 +141,7 @@ impl Link for Delay {
     }
 }
 
-/// The machine's monotonic clock: the same in all its processes, unlike `Instant`, which does not
-/// say so.
+/// The machine's monotonic clock, shared by all its processes. `Instant` does not promise that.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)

@@ -31,8 +31,8 @@ impl LinkError {
     }
 }
 
-/// The first error of one direction of a link, which every later call repeats. The directions fail
-/// apart: a peer that no longer takes messages may have sent some that are still to be read.
+/// The first error of one direction of a link; every later call repeats it. Each direction fails
+/// separately: a peer that no longer takes messages may have sent some that are still unread.
 #[derive(Default)]
 pub(crate) struct Sticky(Option<LinkError>);
 
@@ -86,7 +86,7 @@ pub enum MeshError {
     Aborted,
 }
 
-/// A rank that did not arrive, and the last that was heard of it.
+/// A rank that did not arrive, and the last known reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingRank {
     pub rank: usize,

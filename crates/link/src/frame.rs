@@ -15,11 +15,11 @@ pub(crate) struct Header {
     pub epoch: u64,
 }
 
-/// What to do with a message, by its header alone.
+/// What to do with a message, decided by its header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Deliver,
-    /// It belongs to an epoch that is over: a late frame, not an error.
+    /// The message is of an earlier epoch: a late frame, not an error.
     Drop,
 }
 
@@ -39,8 +39,7 @@ impl Header {
         Header { len: field(0), seq: field(8), epoch: field(16) }
     }
 
-    /// Judges a header from `peer` against the epoch this link belongs to and the sequence number
-    /// that comes next.
+    /// Checks a header from `peer` against the epoch of this link and the expected sequence number.
     pub fn check(&self, peer: usize, epoch: u64, next_seq: u64) -> Result<Verdict, LinkError> {
         if self.len > MESSAGE_BYTES_MAX as u64 {
             return Err(LinkError::corrupt(

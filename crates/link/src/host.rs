@@ -1,16 +1,16 @@
-//! Which machine this is, so that two ranks know whether they share its memory.
+//! Identifies this machine, so that two ranks can find out whether they share its memory.
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// A fingerprint of the running operating system: equal for all processes of one boot of one
-/// machine. Two containers of one machine may be equal too and still not share `/dev/shm`, so
-/// equality is only a reason to try.
+/// A fingerprint of the running operating system, equal for all processes of one boot of one
+/// machine. Two containers on one machine may have the same id and separate `/dev/shm`, so equal
+/// ids are only a reason to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostId(pub [u8; 16]);
 
 impl HostId {
-    /// Reads the boot identity of this machine. Where there is none the id is random: equal to
-    /// nobody's, which costs speed and never correctness.
+    /// Reads the boot identity of this machine. Where there is none, the id is random and equals no
+    /// other id: shared memory is not tried, which costs speed and never correctness.
     pub fn current() -> Self {
         let text = boot_identity().unwrap_or_else(|| {
             let mut bytes = [0; 16];

@@ -4,20 +4,19 @@
 //! no call blocks, so a collective progresses all its links in one loop and cannot deadlock on the
 //! order in which peers happen to be ready. After set-up nothing here allocates, locks or logs.
 //!
-//! [`connect_mesh`] links all ranks of an epoch, or those of a ring, over a [`Listener`]: every
-//! pair meets over TCP, proves to each other that it holds the session secret, and then moves to
-//! the fastest transport both can use. The TCP connection of a shared-memory or RDMA link stays
-//! open: its end tells that the peer died, and with shared memory a byte on it wakes a sleeper.
+//! [`connect_mesh`] links all ranks of an epoch, or those of a ring, over a [`Listener`]. Every
+//! pair meets over TCP, each proves that it holds the session secret, and then moves to the fastest
+//! transport both can use. The TCP connection of a shared-memory or RDMA link stays open: its end
+//! shows that the peer died, and with shared memory a byte on it wakes a sleeper.
 //!
-//! A rank may have several addresses. The pair links over the first of them that answers, and
-//! [`Met::notes`] says which ones do not.
+//! A rank may have several addresses. The pair links over the first one that answers, and
+//! [`Met::notes`] lists the ones that do not.
 //!
-//! Beside its messages each pair exchanges heartbeats ([`Liveness`]): a counter in the shared
-//! memory, or a second TCP connection. A process that is frozen stops sending them; one that
-//! computes does not.
+//! Beside its messages each pair exchanges heartbeats ([`Liveness`]): a counter in shared memory,
+//! or a second TCP connection. A frozen process stops sending them; one that computes does not.
 //!
-//! This crate knows nothing of tensors, collectives, or how ranks come by their addresses and
-//! their secret (the control plane deals both out).
+//! This crate knows nothing of tensors, collectives, or how ranks get their addresses and their
+//! secret (the control plane distributes both).
 
 mod config;
 mod delay;

@@ -1,4 +1,4 @@
-//! The trait every transport implements, and the sizes all of them share.
+//! The trait of all transports, and the sizes they share.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -11,13 +11,13 @@ use crate::{LinkError, Liveness};
 /// Messages start at a multiple of this, with their header before them.
 pub(crate) const CACHE_LINE_BYTES: usize = 64;
 
-/// The longest message a link carries. The same on every transport, so that whoever cuts data into
-/// messages need not know the wire. With its header it takes 64 KiB: large enough that a system
-/// call for each is noise (64 KiB at 10 GB/s take 6.5 us), small enough that a long payload
+/// The longest message of a link. It is the same on every transport, so code that cuts data into
+/// messages need not know the wire. With its header a message takes 64 KiB: large enough that a
+/// system call for each is noise (64 KiB at 10 GB/s take 6.5 us), small enough that a long payload
 /// pipelines through several.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 - CACHE_LINE_BYTES;
 
-/// What carries a link's bytes.
+/// The carrier of a link's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// Two rings in POSIX shared memory.
@@ -41,7 +41,7 @@ impl fmt::Display for Transport {
     }
 }
 
-/// What is fixed about a link from set-up on.
+/// The properties of a link that are fixed at set-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkInfo {
     /// The rank at the other end.
@@ -54,23 +54,23 @@ pub struct LinkInfo {
 /// Moves messages of up to [`Link::message_bytes_max`] bytes to and from one peer, in order.
 ///
 /// Sending: [`poll_send`](Link::poll_send) lends a free slot, [`commit`](Link::commit) sends it.
-/// Receiving: [`poll_recv`](Link::poll_recv) lends the oldest message,
-/// [`consume`](Link::consume) gives it back. After the first error every call repeats it; a lost
-/// peer's messages that already arrived are delivered first where the transport kept them.
+/// Receiving: [`poll_recv`](Link::poll_recv) lends the oldest message, [`consume`](Link::consume)
+/// gives it back. After the first error every call repeats it. Messages of a lost peer that have
+/// already arrived are delivered first, if the transport kept them.
 pub trait Link: Send {
     fn info(&self) -> LinkInfo;
 
-    /// The peer's heartbeats, which come apart from its messages.
+    /// The peer's heartbeats, which travel separately from its messages.
     fn liveness(&self) -> &Liveness;
 
-    /// The longest message in bytes, at most [`MESSAGE_BYTES_MAX`]; both ends have the same.
+    /// The longest message in bytes, at most [`MESSAGE_BYTES_MAX`]; equal on both ends.
     fn message_bytes_max(&self) -> usize;
 
-    /// Lends a free slot, which has room for any message, or `None` while the peer has not taken
-    /// enough of the earlier ones. Asking again before `commit` lends the same slot.
+    /// Lends a free slot with room for any message, or `None` while too many earlier messages are
+    /// untaken. A second call before `commit` lends the same slot.
     fn poll_send(&mut self) -> Result<Option<&mut [u8]>, LinkError>;
 
-    /// Sends the first `len` bytes of the slot that `poll_send` lent.
+    /// Sends the first `len` bytes of the slot lent by `poll_send`.
     ///
     /// # Panics
     /// If no slot was lent, or it is shorter than `len`.
@@ -80,27 +80,27 @@ pub trait Link: Send {
     /// the peer gets them even if this rank never polls again.
     fn progress(&mut self) -> Result<bool, LinkError>;
 
-    /// Lends the oldest message not yet consumed, if one is here.
+    /// Lends the oldest message not yet consumed, if there is one.
     fn poll_recv(&mut self) -> Result<Option<&[u8]>, LinkError>;
 
-    /// Gives back the message that `poll_recv` lent.
+    /// Gives back the message lent by `poll_recv`.
     ///
     /// # Panics
     /// If no message was lent.
     fn consume(&mut self);
 
-    /// Looks whether the peer is still there; costs a system call. Messages stay where they are.
+    /// Checks whether the peer is still there; costs a system call. Messages stay queued.
     fn check(&mut self) -> Result<(), LinkError>;
 
-    /// Asks to be woken: from now until the next `poll_recv`, a message makes [`Link::fd`]
-    /// readable. `true`: one is already here, so do not sleep.
+    /// Requests a wake-up: from now until the next `poll_recv`, a message makes [`Link::fd`]
+    /// readable. `true`: a message is already here, so do not sleep.
     fn arm(&mut self) -> Result<bool, LinkError>;
 
-    /// What to `poll(2)` for readability after [`Link::arm`].
+    /// The descriptor to `poll(2)` for readability after [`Link::arm`].
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Sleeps until a message may be here, the peer is lost or `timeout` is over. Uses no processor
-    /// time meanwhile; may wake early.
+    /// Sleeps until a message may be here, the peer is lost or `timeout` expires. The sleep uses no
+    /// processor time and may end early.
     fn wait_readable(&mut self, timeout: Duration) -> Result<(), LinkError> {
         if self.arm()? {
             return Ok(());
@@ -110,7 +110,7 @@ pub trait Link: Send {
             tv_nsec: timeout.subsec_nanos() as _,
         };
         let fd = PollFd::from_borrowed_fd(self.fd(), PollFlags::IN);
-        // An interrupted sleep is a short one: the caller looks and sleeps again.
+        // An interrupted sleep is a short one: the caller polls and sleeps again.
         let _ = poll(&mut [fd], Some(&limit));
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::frame::HEADER_BYTES;
 /// Bytes the authentication tag adds to a message.
 pub(crate) const TAG_BYTES: usize = 16;
 
-/// The two ciphers; both ends use the one that is fast for both.
+/// The two ciphers; a link uses the one that is fast on both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cipher {
     Aes256Gcm,
@@ -20,7 +20,8 @@ pub(crate) enum Cipher {
 }
 
 impl Cipher {
-    /// AES-GCM needs hardware to be fast (and to be free of timing leaks); ChaCha does not.
+    /// Whether AES-GCM is fast here: it needs hardware for that (and to avoid timing leaks). ChaCha
+    /// does not.
     pub fn aes_is_fast() -> bool {
         #[cfg(target_arch = "x86_64")]
         return std::arch::is_x86_feature_detected!("aes")
@@ -44,7 +45,7 @@ pub(crate) struct Sealers {
     pub recv: Sealer,
 }
 
-/// The frame is not what the peer sent, or not the one that comes next.
+/// The frame was altered, or is not the expected one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Forged;
 

@@ -1,9 +1,8 @@
-//! The secret that makes a process a member of an epoch.
+//! The secret of an epoch; it authenticates the ranks.
 
 use std::fmt;
 
-/// 32 random bytes which the control plane gives to every rank of an instance and to nobody else.
-/// Never printed.
+/// 32 random bytes that only the control plane and the ranks of an instance know. Never printed.
 #[derive(Clone)]
 pub struct Secret([u8; 32]);
 
@@ -12,7 +11,7 @@ impl Secret {
         Secret(bytes)
     }
 
-    /// A key for one purpose, so that no two uses of the secret share one.
+    /// Derives a key for one purpose, so that no two uses of the secret share one.
     pub(crate) fn derive(&self, purpose: &str, context: &[u8]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_derive_key(purpose);
         hasher.update(&self.0).update(context);

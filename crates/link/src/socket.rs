@@ -9,15 +9,15 @@ use rustix::net::{self, AddressFamily, RecvFlags, SocketType, sockopt};
 
 use crate::LinkError;
 
-/// A silent peer (pulled cable, crashed kernel) is given up after about
-/// `KEEPALIVE_IDLE + KEEPALIVE_TRIES * KEEPALIVE_INTERVAL`. Collectives have their own deadline;
-/// this ends links on which nobody waits.
+/// A silent peer (pulled cable, crashed kernel) is given up after about `KEEPALIVE_IDLE +
+/// KEEPALIVE_TRIES * KEEPALIVE_INTERVAL`. Collectives have their own deadline; this one ends links
+/// on which no collective waits.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_TRIES: u32 = 3;
 
-/// Starts to connect, with segments no larger than `segment` both ways; [`connect_result`] tells
-/// how it went.
+/// Starts to connect, with segments no larger than `segment` both ways; [`connect_result`] returns
+/// the outcome.
 pub(crate) fn start_connect(addr: SocketAddr, segment: Option<u16>) -> std::io::Result<TcpStream> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket(family, SocketType::STREAM, None)?;
@@ -32,7 +32,7 @@ pub(crate) fn start_connect(addr: SocketAddr, segment: Option<u16>) -> std::io::
     }
 }
 
-/// `Some(Ok)` once connected, `Some(Err)` if that failed, `None` while it takes.
+/// `Some(Ok)` once connected, `Some(Err)` after a failure, `None` in between.
 pub(crate) fn connect_result(stream: &TcpStream) -> Option<std::io::Result<()>> {
     match sockopt::socket_error(stream) {
         Ok(Err(errno)) => return Some(Err(errno.into())),
@@ -94,16 +94,16 @@ pub(crate) fn peek_end(stream: &TcpStream, peer: usize) -> Result<(), LinkError>
     }
 }
 
-/// What the system knows of whether bytes arrive at the other machine.
+/// The system's view of whether bytes arrive at the other machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// Whether all that was sent is acknowledged.
+    /// Whether all sent bytes are acknowledged.
     pub is_complete: bool,
-    /// Since anything was.
+    /// The time since the last acknowledgement.
     pub acknowledged_ago: Duration,
 }
 
-/// `None` where the system does not tell.
+/// `None` where the system has no such information.
 #[cfg(target_os = "linux")]
 pub(crate) fn arrival(stream: &TcpStream) -> Option<Arrival> {
     use std::os::fd::AsRawFd;
@@ -130,8 +130,8 @@ pub(crate) fn arrival(_: &TcpStream) -> Option<Arrival> {
     None
 }
 
-/// Ends a connection so that what was sent still arrives: closing a socket with unread bytes
-/// would reset it, and a reset may overtake our last message.
+/// Ends a connection so that the last message still arrives: closing a socket with unread bytes
+/// would reset it, and a reset may overtake the message.
 pub(crate) fn close_gently(mut stream: &TcpStream) {
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut scratch = [0u8; 4096];

@@ -1,7 +1,7 @@
 //! The TCP transport: frames of `header | message | tag` on a non-blocking, busy-polled socket.
 //!
 //! Messages are sealed and opened in place, in buffers made at set-up: a queue of [`QUEUE_FRAMES`]
-//! frames to send and one receive buffer, which one system call fills with whatever has come.
+//! frames to send and one receive buffer, which one system call fills with all received bytes.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
@@ -82,7 +82,7 @@ impl TcpLink {
         Ok(true)
     }
 
-    /// Makes the next message ready; `false` if it has not all come.
+    /// Makes the next message ready; `false` if it is not complete.
     fn recv_next(&mut self) -> Result<bool, LinkError> {
         self.recv_error.check()?;
         let read = self.read_next();
@@ -164,13 +164,13 @@ impl Drop for TcpLink {
     }
 }
 
-/// Frames on their way to the kernel.
+/// Frames waiting for the kernel.
 struct SendQueue {
-    /// Each `[header padding | header | message | tag]`, of which `frames` tells the used part.
+    /// Each `[header padding | header | message | tag]`; `frames` holds the used range.
     slots: Vec<Box<[u8]>>,
-    /// The queued slots, oldest first, and how far the oldest is sent.
+    /// The ranges of the queued slots, oldest first; the start of the oldest moves as it is sent.
     frames: VecDeque<Range<usize>>,
-    /// The slot that the next message is written into.
+    /// The slot of the next message.
     next: usize,
     seq: u64,
 }
@@ -197,7 +197,7 @@ impl SendQueue {
         Some(&mut self.slots[self.next][MESSAGE_AT..MESSAGE_AT + MESSAGE_BYTES_MAX])
     }
 
-    /// Queues the lent slot with a message of `len` bytes in it.
+    /// Queues the lent slot, which holds a message of `len` bytes.
     fn push(&mut self, len: usize, epoch: u64, sealer: Option<&Sealer>) {
         assert!(!self.is_full() && len <= MESSAGE_BYTES_MAX, "commit without a lent slot");
         let header = Header { len: len as u64, seq: self.seq, epoch }.encode();
@@ -246,8 +246,8 @@ impl RecvBuffer {
         RecvBuffer { bytes, start: 0, end: 0, message: None, frame_end: 0, seq: 1 }
     }
 
-    /// Where the kernel may write. Never empty: whatever is parsed has been moved away or is
-    /// shorter than a frame.
+    /// The free space for the kernel to write to. Never empty: parsed bytes have been moved away,
+    /// or the rest is shorter than a frame.
     fn free(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -1,5 +1,5 @@
-//! After set-up neither a link nor an all-reduce allocates: counted, in a test binary of its own
-//! allocator.
+//! After set-up neither a link nor an all-reduce allocates. The test counts, in a binary with its
+//! own allocator.
 
 mod counting;
 
@@ -38,7 +38,8 @@ fn echo(link: &mut dyn Link, first: bool, rounds: usize) -> usize {
     of_this_thread() - before
 }
 
-/// Links two ranks and runs `act` on both; what each counted. Links are held until both are done.
+/// Links two ranks, runs `act` on both and returns their counts. Links are held until both are
+/// done.
 fn on_pair(
     kind: Kind,
     act: impl Fn(usize, Box<dyn Link>) -> (usize, Box<dyn std::any::Any + Send>) + Sync,
@@ -93,7 +94,7 @@ struct Kind {
 const KINDS: [Kind; 4] = [
     Kind { preference: Preference::Shm, latency: Duration::ZERO },
     Kind { preference: Preference::Tcp, latency: Duration::ZERO },
-    // The device in software, which allocates as little.
+    // The software device, which does not allocate either.
     Kind { preference: Preference::Rdma, latency: Duration::ZERO },
     Kind { preference: Preference::Shm, latency: Duration::from_micros(50) },
 ];
@@ -108,7 +109,7 @@ fn messages_cost_no_allocation() {
     }
 }
 
-/// Here and not with the collectives, whose crate holds no unsafe code, which an allocator is.
+/// Lives here because the crate of the collectives holds no unsafe code, which an allocator is.
 #[test]
 fn an_all_reduce_costs_no_allocation() {
     let ways = [
@@ -141,9 +142,9 @@ fn an_all_reduce_costs_no_allocation() {
     }
 }
 
-/// Between the stages of a pipeline. A message that comes before it is asked for needs a buffer,
-/// and how many do at once is for the scheduler of the system: but no more than six can, and each
-/// grows to the longest message once.
+/// Messages between the stages of a pipeline. A message that arrives before its receive needs a
+/// buffer, and the system's scheduler decides how many do at once. There can be at most six, and
+/// each grows to the longest message once.
 #[test]
 fn messages_between_stages_stop_to_cost_allocations() {
     const BUFFERS_MAX: usize = 6;
@@ -172,9 +173,9 @@ fn messages_between_stages_stop_to_cost_allocations() {
     }
 }
 
-/// What moves messages waits for nobody: the only lock is the one between the thread that sends
-/// heartbeats and the mesh that gives it a new peer. (RDMA's are for its devices and its software
-/// twin.) The loop over steps has none.
+/// The message path never waits for a lock: the only lock is between the heartbeat thread and the
+/// mesh that adds a new peer. (RDMA's locks are for its devices and its software twin.) The loop
+/// over steps has none.
 #[test]
 fn no_lock_is_near_a_message() {
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -193,7 +194,7 @@ fn no_lock_is_near_a_message() {
         }
     }
     found.sort();
-    // Heartbeats, and how ranks meet before there are messages.
+    // Heartbeats, and the listener, which meets ranks before there are messages.
     let known = ["link/src/liveness/mod.rs", "link/src/mesh/listener.rs"];
     assert_eq!(found, known.map(std::path::PathBuf::from));
 }

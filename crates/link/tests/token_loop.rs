@@ -1,9 +1,9 @@
-//! Once its buffers have grown, no thread of any rank allocates for a token: counted over the whole
-//! process, so this binary has one test.
+//! Once its buffers have grown, no thread of any rank allocates for a token. The count covers the
+//! whole process, so this binary has one test.
 //!
-//! How many messages of another stage come before they are asked for, each into a buffer that grows
-//! once, is for the scheduler of the system. So a count may be taken a few times until no buffer is
-//! new; an allocation for each token would be in all of them.
+//! Messages of another stage that arrive before their receive need a buffer, which grows once;
+//! their number depends on the system's scheduler. So a count may be repeated until no buffer is
+//! new; an allocation for each token would appear in all of them.
 
 mod counting;
 
@@ -18,12 +18,12 @@ use protocol::{
 
 use counting::of_all_threads;
 
-/// Tokens that are counted together.
+/// Tokens in one count.
 const TOKENS: usize = 8;
 
 const COUNTS_MAX: usize = 20;
 
-/// How a model is split.
+/// A split of a model.
 struct Case {
     shares: &'static [u32],
     /// Ranks of each stage; empty for one stage.
@@ -72,9 +72,9 @@ fn a_token_costs_no_allocation_on_any_rank() {
     }
 }
 
-/// The bare step, which the tools measure.
+/// Counts the bare step, which the tools measure.
 fn steps_allocate_nothing(local: &mut Local, case: &str) {
-    // Buffers grow with the first steps: here to all experts, and past a page of the cache.
+    // The first steps grow the buffers: here for all experts, and past a page of the cache.
     let mut token = local.next(&[7; 20]).unwrap();
     for _ in 0..60 {
         token = local.next(&[token]).unwrap();
@@ -90,7 +90,7 @@ fn steps_allocate_nothing(local: &mut Local, case: &str) {
     assert_eq!(counts.last(), Some(&0), "{case}: {counts:?}");
 }
 
-/// A worker's loop: scheduler, sampler and what it reports of each token.
+/// Counts a worker's loop: scheduler, sampler and its report of each token.
 fn requests_allocate_alike_however_long_the_answer(local: &mut Local, case: &str) {
     let mut count = |max_tokens| {
         let request = GenerateRequest {
@@ -106,13 +106,14 @@ fn requests_allocate_alike_however_long_the_answer(local: &mut Local, case: &str
         of_all_threads() - before
     };
     let mut pair = || [count(5 * TOKENS), count(TOKENS)];
-    // Two answers of so many tokens more: one allocation a token would be eight times as many.
+    // The two long answers have 8 * TOKENS tokens more in all: one allocation a token would exceed
+    // the limit eightfold.
     let is_alike = |[long, short]: &[usize; 2]| *long <= short + TOKENS;
     let counts = first_until(&mut pair, is_alike);
     assert!(counts.last().is_some_and(is_alike), "{case}: {counts:?}");
 }
 
-/// What `act` gives, up to the first that is good.
+/// The results of `act`, up to the first good one.
 fn first_until<T>(mut act: impl FnMut() -> T, is_good: impl Fn(&T) -> bool) -> Vec<T> {
     let mut found = Vec::new();
     while found.len() < COUNTS_MAX && !found.last().is_some_and(&is_good) {
@@ -121,7 +122,7 @@ fn first_until<T>(mut act: impl FnMut() -> T, is_good: impl Fn(&T) -> bool) -> V
     found
 }
 
-/// `layers`: of the model, which are dealt out over the stages.
+/// `layers`: layers of the model, split over the stages.
 fn start(name: &str, split: &Case, layers: usize) -> Local {
     let path = format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
     let cut = |at: usize| layers * at / split.stages.len();
@@ -132,7 +133,7 @@ fn start(name: &str, split: &Case, layers: usize) -> Local {
         options: SplitOptions {
             wire_type: split.wire_type,
             transport: split.transport,
-            // How many rows of guesses there were at most, and buffers for them, differs.
+            // The number of speculated rows, and so of their buffers, varies.
             speculation: Speculation::Off,
             ..SplitOptions::default()
         },

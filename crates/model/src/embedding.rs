@@ -7,46 +7,46 @@ use layout::{Config, Ngrams, names};
 
 use crate::ModelError;
 
-/// Bytes of rows that are kept: some thousand tokens, more than most texts use over and over.
+/// Bytes of cached rows: some thousand tokens, more than most texts use repeatedly.
 const KEPT_BYTES: usize = 8 << 20;
 
-/// The token embeddings, read row by row where the file lies; the rows used last are kept, so that
-/// a step seldom waits for a disk.
+/// The token embeddings, read row by row from the file. Recently used rows are cached, so that a
+/// step seldom waits for a disk.
 ///
-/// Only rank 0 has them: it looks the rows up and sends them along with the step, so no rank holds
-/// a packed copy of what is often the largest tensor of a small model.
+/// Only rank 0 has them: it looks up the rows and sends them with the step, so no rank has a packed
+/// copy of what is often the largest tensor of a small model.
 pub struct Embedding {
     source: Arc<dyn Source>,
-    /// The one that starts the residual stream and, in models that have it, that of all layers.
+    /// The table that starts the residual stream and, in models that have it, that of all layers.
     tables: Vec<Table>,
-    /// Whether a row ends with its token, for layers in which it decides about experts.
+    /// Whether a row ends with its token, for layers that choose experts by token.
     has_tokens: bool,
-    /// That of n-grams, in models that have one, and the rows of it that a look-up needs.
+    /// The table of n-grams, in models that have one, and the rows of a look-up.
     ngrams: Option<(Ngrams, Table)>,
     places: Vec<u32>,
-    /// What one of them gives.
+    /// The rows of one table.
     found: Vec<f32>,
 }
 
-/// One row for each token, or n-gram.
+/// A table with one row for each token or n-gram.
 struct Table {
     name: &'static str,
     tensor: TensorInfo,
     scale: f32,
-    /// The epsilon of the norm of embeddings, in models that have one.
+    /// The epsilon of the embeddings' norm, in models that have one.
     norm_eps: Option<f32>,
     kept: Kept,
-    /// The rows of one look-up, as the file has them.
+    /// The rows of one look-up, in the file's format.
     bytes: Vec<u8>,
 }
 
-/// Rows as the file has them. The one that was read first gives way.
+/// Cached rows in the file's format. The oldest one is replaced.
 struct Kept {
     row_bytes: usize,
     rows_max: usize,
-    /// Row after row.
+    /// The rows, one after the other.
     bytes: Vec<u8>,
-    /// Whose each row is.
+    /// The token of each row.
     tokens: Vec<u32>,
     places: HashMap<u32, usize>,
     next: usize,
@@ -83,7 +83,7 @@ impl Kept {
 
 impl Embedding {
     /// # Errors
-    /// A tensor is missing or has another shape than the model's sizes ask for.
+    /// A tensor is missing or has another shape than the model's sizes require.
     pub fn open(source: Arc<dyn Source>, config: &Config) -> Result<Self, ModelError> {
         let table = |name, [width, rows]: [usize; 2], scale, norm_eps| {
             let tensor = layout::checked(source.directory(), name, [width, rows])?.clone();
@@ -110,13 +110,13 @@ impl Embedding {
         Ok(Self { source, tables, has_tokens, ngrams, places: Vec::new(), found: Vec::new() })
     }
 
-    /// How many tokens before a row a look-up needs.
+    /// The number of earlier tokens that a look-up needs.
     pub fn before(&self) -> usize {
         self.ngrams.as_ref().map_or(0, |(ngrams, _)| ngrams.before())
     }
 
     /// The scaled, or normalised, embeddings of `tokens`: `[tokens, input_width]` f32, row-major,
-    /// replacing what `out` held. `before`: the tokens before each, the nearest first, or
+    /// replacing the content of `out`. `before`: the tokens before each, the nearest first, or
     /// [`Ngrams::NONE`], `[tokens, self.before()]`.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ impl Embedding {
             rows.for_each(|(out, row)| out[first..].copy_from_slice(row));
         }
         if *has_tokens {
-            // There are fewer than f32 counts exactly.
+            // f32 counts exactly far beyond the number of tokens.
             let rows = out.chunks_exact_mut(line).zip(tokens);
             rows.for_each(|(out, token)| out[first] = *token as f32);
         }

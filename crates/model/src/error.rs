@@ -13,7 +13,7 @@ pub enum ModelError {
     Read { name: String, source: gguf::ReadError },
     #[error("tensor \"{name}\": {source}")]
     Backend { name: String, source: BackendError },
-    /// It cannot do what the whole model needs.
+    /// The device does not support the whole model.
     #[error(transparent)]
     Device(BackendError),
 }

@@ -1,8 +1,8 @@
 //! The forward pass of a decoder over a `Backend`.
 //!
-//! [`Model`] loads the part of a model's tensors that the `layout` crate gives this rank, and runs
-//! it. The forward pass reads as if for a single device: the only trace of the other ranks is
-//! [`Reduce`], to which each row-parallel product hands its partial sums.
+//! [`Model`] loads this rank's part of a model's tensors, as assigned by the `layout` crate, and
+//! runs it. The forward pass reads as if for a single device: the only trace of the other ranks is
+//! [`Reduce`], which gets the partial sums of each row-parallel product.
 //!
 //! This crate knows no sequences, no sampling, no links and no machines.
 

@@ -1,4 +1,4 @@
-//! Reading a rank's slice of a tensor, from the disk or from a peer, and packing it on the way: the
+//! Reads a rank's slice of a tensor, from the disk or from a peer, and packs it meanwhile: the
 //! memory beside the packed weights is two chunks, whatever the tensor's size.
 
 mod chunks;
@@ -12,7 +12,7 @@ use layout::Slice;
 use crate::ModelError;
 use chunks::Buffer;
 
-/// Called with the bytes that were just loaded.
+/// Called with the number of bytes just loaded.
 pub type Progress<'a> = &'a mut dyn FnMut(u64);
 
 /// Loads slices of one file into one backend.
@@ -20,9 +20,9 @@ pub(crate) struct Loader<'a, B: Backend> {
     pub backend: &'a mut B,
     pub source: &'a dyn Source,
     pub progress: Progress<'a>,
-    /// Bytes of all weights so far, as the device holds them.
+    /// Device bytes of all weights so far.
     pub device_bytes: u64,
-    /// Kept from tensor to tensor.
+    /// Reused for every tensor.
     buffers: Vec<Buffer>,
 }
 
@@ -31,13 +31,13 @@ impl<'a, B: Backend> Loader<'a, B> {
         Self { backend, source, progress, device_bytes: 0, buffers: Vec::new() }
     }
 
-    /// A slice that is one matrix.
+    /// Loads a slice that is one matrix.
     pub fn matrix(&mut self, slice: &Slice<'_>) -> Result<B::Matrix, ModelError> {
         let mut matrices = self.matrices(slice)?;
         Ok(matrices.pop().expect("the backend ends as many as were begun"))
     }
 
-    /// A slice that is some equal matrices: experts, or heads.
+    /// Loads a slice of several equal matrices: experts, or heads.
     pub fn matrices(&mut self, slice: &Slice<'_>) -> Result<Vec<B::Matrix>, ModelError> {
         let (name, [count, rows, cols]) = (&slice.tensor.name, slice.shape());
         let failed = |source| ModelError::Backend { name: name.clone(), source };
@@ -57,13 +57,13 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(matrices)
     }
 
-    /// A slice that is one vector, such as a norm's gain.
+    /// Loads a slice that is one vector, such as a norm's gain.
     pub fn vector(&mut self, slice: &Slice<'_>) -> Result<B::Vector, ModelError> {
         let values = self.numbers(slice)?;
         Ok(self.backend.vector(&values))
     }
 
-    /// The same of one that the model may not have.
+    /// Loads a vector that the model may not have.
     pub fn find_vector(
         &mut self,
         slice: Option<Slice<'_>>,
@@ -71,7 +71,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         slice.map(|slice| self.vector(&slice)).transpose()
     }
 
-    /// A slice that is some equal vectors: one for each of this rank's experts.
+    /// Loads a slice of several equal vectors: one for each of this rank's experts.
     pub fn vectors(&mut self, slice: &Slice<'_>) -> Result<Vec<B::Vector>, ModelError> {
         let [count, len, _] = slice.shape();
         let values = self.numbers(slice)?;
@@ -79,7 +79,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok((0..count).map(vector).collect())
     }
 
-    /// The numbers of a slice that is vectors.
+    /// Loads a slice of vectors as numbers.
     pub fn numbers(&mut self, slice: &Slice<'_>) -> Result<Vec<f32>, ModelError> {
         let tensor = self.source.directory().tensor(&slice.tensor.name)?.clone();
         let mut numbers = Vec::new();
@@ -91,7 +91,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(numbers)
     }
 
-    /// A slice that is a whole table of numbers of any type.
+    /// Loads a slice that is a whole table of numbers of any type.
     pub fn table(&mut self, slice: &Slice<'_>) -> Result<Vec<f32>, ModelError> {
         let (tensor, bytes) = self.all_bytes(slice)?;
         let mut numbers = vec![0.0; tensor.columns() * tensor.rows()];
@@ -101,7 +101,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(numbers)
     }
 
-    /// A slice that is a whole table of integers below `end`.
+    /// Loads a slice that is a whole table of integers below `end`.
     pub fn integers(&mut self, slice: &Slice<'_>, end: usize) -> Result<Vec<u32>, ModelError> {
         let (tensor, bytes) = self.all_bytes(slice)?;
         if tensor.ty != TensorType::I32 {
@@ -118,7 +118,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(found)
     }
 
-    /// A tensor and all of its bytes in the file.
+    /// A tensor and all its bytes in the file.
     fn all_bytes(&mut self, slice: &Slice<'_>) -> Result<(TensorInfo, Vec<u8>), ModelError> {
         let tensor = self.source.directory().tensor(&slice.tensor.name)?.clone();
         let piece = tensor.range.end - tensor.range.start;
@@ -130,7 +130,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok((tensor, bytes))
     }
 
-    /// Numbers `part` of an F32 tensor.
+    /// Loads elements `part` of an F32 tensor.
     pub fn floats(
         &mut self,
         tensor: &TensorInfo,

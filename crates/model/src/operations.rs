@@ -1,4 +1,4 @@
-//! What the table of architectures names, as the backend's operations take it.
+//! Translates the architecture's switches into the backend's operations.
 
 use backend::{Activation, AttentionRange, Gating, Parts, RopeStyle, RoutingRule, Temperature};
 use layout::{Config, Experts, Leaves, Situ};
@@ -28,7 +28,7 @@ pub(crate) fn temperature(config: &Config, layer: usize) -> Option<Temperature> 
     Some(Temperature { scale, length, offset })
 }
 
-/// `limit`: what its hidden numbers are limited to, if they are.
+/// `limit`: the limit of the hidden elements, if there is one.
 pub(crate) fn activation(config: &Config, limit: Option<f32>) -> Activation {
     match config.arch.activation {
         layout::Activation::Silu => {
@@ -72,8 +72,7 @@ pub(crate) fn routing_rule(experts: &Experts) -> RoutingRule {
     }
 }
 
-/// How `rank`'s columns are summed: its leaves and the subtrees that they form; `None` if it has no
-/// columns.
+/// The summation of `rank`'s columns: its leaves and their subtrees; `None` if it has no columns.
 pub(crate) fn parts(leaves: &Leaves, rank: usize) -> Option<Parts> {
     Parts::new(leaves.leaf_ends(rank), leaves.part_ends(rank)).ok()
 }

@@ -3,14 +3,14 @@
 use backend::RopeTable;
 use layout::Rope;
 
-/// Of models whose layers compress: the tables of those that do, and of those that do not, each
-/// with the one that turns back.
+/// For models with compressing layers: the tables of those layers, and of the others, each with its
+/// reverse.
 pub(crate) const STRETCHED: [usize; 2] = [0, 2];
 pub(crate) const PLAIN: [usize; 2] = [1, 3];
 
-/// The first for layers that see everything, the second, if there is one, for those with a window
-/// or without compression, and then, for models whose layers compress, those that turn both back.
-/// `factors`: as [`Rope::frequencies`] takes them.
+/// The first table is for layers with full attention, the second, if there is one, for those with a
+/// window or without compression; for models with compressing layers, the reverse of both follow.
+/// `factors`: as in [`Rope::frequencies`].
 pub(crate) fn tables(rope: &Rope, factors: Option<&[f32]>) -> Vec<RopeTable> {
     let frequencies = rope.frequencies(factors);
     let mut tables = vec![RopeTable::from_frequencies(frequencies, rope.magnitude)];

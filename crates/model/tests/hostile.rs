@@ -1,4 +1,4 @@
-//! Files that lie about a model: each must be refused in words, and none may panic.
+//! Inconsistent model files: each must be refused with an explanation, and none may panic.
 
 #[path = "hostile/copies.rs"]
 mod copies;
@@ -78,7 +78,7 @@ const MODELS: &[&str] = &[
 
 #[test]
 fn a_missing_or_larger_tensor_is_named() {
-    // Tensors that a file may do without; everything else is needed.
+    // Optional tensors; every other one is required.
     const OPTIONAL: &[&str] = &[
         "bias",
         "exp_probs_b",
@@ -109,7 +109,7 @@ fn a_missing_or_larger_tensor_is_named() {
             if !optional {
                 let error = load(copy(model, Some(&Lie::Drop(name))), 1).err();
                 let error = error.unwrap_or_else(|| panic!("{model} without {name} was loaded"));
-                // Without the fused matrix, the two that it stands for are missing.
+                // Without the fused matrix, the two parts of it are missing.
                 let named = error.to_string().contains(&name.replace("gate_up_exps", "gate_exps"));
                 assert!(named, "{model} without {name}: {error}");
             }
@@ -255,7 +255,7 @@ fn an_epsilon_that_is_negative_or_no_number_is_refused_by_name() {
     }
 }
 
-/// Some files of DeepSeek V4 name a layer for further tokens and were written without it.
+/// Some files of DeepSeek V4 count a layer for multi-token prediction and do not contain it.
 #[test]
 fn layers_for_further_tokens_count_only_where_they_are() {
     let named = Lie::Set("deepseek4.nextn_predict_layers", Value::U32(1));
@@ -294,7 +294,7 @@ fn chunks_temperatures_and_dense_layers_are_where_they_belong() {
     let temperature = llama4.temperature_of(3).unwrap();
     assert_eq!((temperature.scale, temperature.length, temperature.offset), (0.1, 8192, 1));
     assert_eq!(are(&|at| llama4.experts_of(at).is_some()), [false, true, false, true, false]);
-    // A file without chunks says so, and then all layers rotate.
+    // A file turns chunks off explicitly, and then all layers rotate.
     let lie = Lie::Set("llama4.attention.sliding_window", Value::U32(0));
     let plain = Config::read(copy("llama4", Some(&lie)).directory()).unwrap();
     assert_eq!(plain.windows, [None; 5]);
@@ -303,12 +303,12 @@ fn chunks_temperatures_and_dense_layers_are_where_they_belong() {
     let mistral = config("mistral3").temperature_of(0).unwrap();
     assert_eq!((mistral.scale, mistral.length, mistral.offset), (0.5, 16, 0));
     assert_eq!(config("mistral3").rope.magnitude, 1.0);
-    // Only the tensors say which layers of Hunyuan 3 are dense.
+    // For Hunyuan 3, only the tensors show which layers are dense.
     let hunyuan = config("hy_v3");
     assert!(hunyuan.experts_of(0).is_none() && hunyuan.experts_of(1).is_some());
 }
 
-/// Rows without a fixture of their own.
+/// Rows without a separate fixture.
 #[test]
 fn files_of_a_sibling_load_under_the_other_name() {
     for (fixture_name, old, new) in
@@ -334,7 +334,7 @@ fn what_older_files_leave_unsaid_is_understood() {
     assert_eq!(gating.experts.unwrap().gating, Gating::Softmax);
     let windows = config("gemma3", Lie::Drop("gemma3.attention.sliding_window")).windows;
     assert_eq!(windows, [None; 7]);
-    // A factor of 0 is none.
+    // A factor of 0 means none.
     let none = config("gpt-oss", Lie::Set("gpt-oss.rope.scaling.factor", Value::F32(0.0)));
     assert!(matches!(none.rope.scaling, Scaling::Yarn { factor: 1.0, .. }));
     let none = config("cohere2", Lie::Set("cohere2.logit_scale", Value::F32(0.0)));
@@ -370,8 +370,8 @@ fn a_tensor_that_nothing_reads_is_refused_by_name() {
         );
         assert!(error.to_string().contains(name), "{model}: {error}");
     }
-    // Vision's, and those for the prediction of further tokens, are of no layer that is run.
-    // Some are there twice.
+    // Vision tensors, and those for multi-token prediction, belong to no layer that runs. Some
+    // tensors are duplicates.
     let harmless =
         ["v.blk.0.attn_q.weight", "blk.3.nextn.enorm.weight", "blk.1.attn_rot_embd.weight"];
     for name in harmless {

@@ -1,4 +1,4 @@
-//! A node's speed, from how fast one model runs on it.
+//! A node's speed, derived from the measured speed of one model.
 
 use layout::{Device, Outline};
 use protocol::InstanceSpec;
@@ -8,22 +8,22 @@ use crate::cost::{Load, Prediction};
 use crate::node::{Node, Rates, Speed};
 use crate::plan::{Options, plan};
 
-/// How fast a model runs on one node, tokens a second: of an answer after a prompt of one token,
-/// and of a prompt.
+/// The measured speed of a model on one node, tokens a second: of an answer after a prompt of one
+/// token, and of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Measured {
     pub decode: f64,
     pub prefill: f64,
 }
 
-/// Each round corrects both rates by what the cost model is off with them. Each rate is felt most
-/// in its own measurement, so that the error shrinks to a half at least.
+/// Rounds of the fixed-point iteration. Each round corrects both rates by the error of the cost
+/// model. Each rate dominates its own measurement, so the error at least halves.
 const ROUNDS: usize = 30;
 
 impl Speed {
-    /// What a node does, so that the cost model gives back what was measured of `model` on it:
-    /// `alone`, and with `nodes` equal ones that each compute all of the model on this machine at
-    /// once. `operation_secs`: of giving the device an operation.
+    /// The speed of a node with which the cost model reproduces the measurements of `model`:
+    /// `alone` on the machine, and with `nodes` equal nodes that each compute the whole model at
+    /// once. `operation_secs`: the cost of one device operation.
     pub fn calibrated(
         model: &Outline,
         load: Load,
@@ -44,7 +44,7 @@ fn rates(model: &Outline, load: Load, measured: Measured, operation_secs: f64) -
         quantised_ops_per_sec: ops,
         float_ops_per_sec: ops,
     };
-    // What operations cost may be more than all of what was measured.
+    // Operations may cost more than the whole measured time.
     let most = rates.times(10.0);
     for _ in 0..ROUNDS {
         let speed = Speed::alone(rates, operation_secs);
@@ -60,7 +60,7 @@ fn rates(model: &Outline, load: Load, measured: Measured, operation_secs: f64) -
     rates
 }
 
-/// Of the whole model on a node of this speed, whose memory is no limit.
+/// Predicts the whole model on a node of this speed with unlimited memory.
 fn predicted(model: &Outline, speed: Speed, load: Load) -> Option<Prediction> {
     let node = Node {
         id: 0,

@@ -1,4 +1,4 @@
-//! Which of all that fits is chosen, and what is said of the rest.
+//! Chooses among the splits that fit, and explains the rejected ones.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,27 +7,26 @@ use crate::node::Node;
 use crate::search::Tried;
 use crate::trial::{Found, Misfit};
 
-/// A split with more nodes has to be faster by so much, or it is not worth them.
+/// The minimum gain of a split with more nodes.
 const WORTH_A_NODE: f64 = 0.02;
 
-/// Cuts that take less of a token are not spoken of.
+/// Cuts below this time per token are not mentioned.
 const CUTS_TOLD_SECS: f64 = 1e-4;
 
-/// Another way to place the model, and why it was not taken.
+/// A rejected placement, and the reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
     /// Names, in the order of ranks.
     pub nodes: Vec<String>,
-    /// Such as `tensor` or `pipeline 10+6`.
+    /// `tensor` or `pipeline 10+6`, for example.
     pub split: String,
-    /// Missing where it does not fit.
+    /// Absent if it does not fit.
     pub prediction: Option<Prediction>,
-    /// Why it was rejected, in numbers.
+    /// The reason of its rejection, in numbers.
     pub reason: String,
 }
 
-/// The place of the choice among what was found: the fastest, or one with fewer nodes that is
-/// hardly slower.
+/// The index of the choice in `found`: the fastest, or one with fewer nodes that is hardly slower.
 pub(crate) fn choose(found: &[Found]) -> Option<usize> {
     let fastest = found.iter().map(|one| one.secs).fold(f64::INFINITY, f64::min);
     let good = |one: &&(usize, &Found)| one.1.secs <= fastest * (1.0 + WORTH_A_NODE);
@@ -40,8 +39,8 @@ pub(crate) fn choose(found: &[Found]) -> Option<usize> {
     best.map(|(at, _)| *at)
 }
 
-/// Of each number of nodes and kind of split the best that was rejected, the fastest first, then
-/// what does not fit.
+/// The best rejected split of each number of nodes and kind, the fastest first, then those that do
+/// not fit.
 pub(crate) fn alternatives(nodes: &[Node], chosen: &Found, tried: &Tried) -> Vec<Alternative> {
     let kind = |groups: &[Vec<usize>]| (groups.iter().map(Vec::len).sum::<usize>(), name(groups));
     let mut sorted: Vec<&Found> = tried.found.iter().collect();
@@ -123,7 +122,7 @@ pub(crate) fn name(groups: &[Vec<usize>]) -> &'static str {
     }
 }
 
-/// With the layers of each stage, and its ranks where it has several.
+/// The name with the layers of each stage, and its ranks where it has several.
 pub(crate) fn describe(groups: &[Vec<usize>], layers: &[usize]) -> String {
     if groups.len() == 1 {
         return name(groups).to_owned();
@@ -136,7 +135,7 @@ pub(crate) fn describe(groups: &[Vec<usize>], layers: &[usize]) -> String {
     format!("{} {}", name(groups), stages.join("+"))
 }
 
-/// What is predicted, for a person.
+/// The prediction in words for a user.
 pub(crate) fn words(prediction: &Prediction) -> String {
     let Prediction { load, token, .. } = prediction;
     let all = match load.users {
@@ -169,7 +168,7 @@ fn parts(token: &TokenTime) -> String {
     )
 }
 
-/// What sums cost the devices where nodes share layers, if they are none of the cheap ones.
+/// The cost of sums on devices where nodes share layers, if it is considerable.
 pub(crate) fn cuts(nodes: &[Node], layers: usize) -> Option<String> {
     let dear = nodes.iter().filter_map(|node| Some((node.speed?.cut_secs, &node.name)));
     let (secs, name) = dear.max_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -184,7 +183,7 @@ pub(crate) fn cuts(nodes: &[Node], layers: usize) -> Option<String> {
     })
 }
 
-/// A positive number with two digits, which is what a prediction is good for.
+/// A positive number with two digits, the precision of a prediction.
 pub(crate) fn rough(rate: f64) -> String {
     let digits = rate.max(f64::MIN_POSITIVE).log10().floor() as i32 - 1;
     let step = 10_f64.powi(digits);
@@ -199,7 +198,7 @@ fn secs(secs: f64) -> String {
 }
 
 pub(crate) fn gib(bytes: u64) -> String {
-    // Two places would leave nothing of the little that somebody has.
+    // Whole MiB would be too coarse for such small amounts.
     if bytes < 100 << 20 {
         return format!("{:.1} MiB", bytes as f64 / (1u64 << 20) as f64);
     }

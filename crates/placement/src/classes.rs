@@ -1,12 +1,12 @@
-//! Weights of one class of types: a GPU reads and multiplies each by kernels of its own, which may
-//! be far from equally fast.
+//! Speeds by class of weight types: a GPU reads and multiplies each class with its own kernels,
+//! which may differ much in speed.
 
 use layout::{Outline, WeightClass};
 use serde::{Deserialize, Serialize};
 
 use crate::node::{Rates, Speed};
 
-/// What a device does with weights of one class.
+/// A device's speed with weights of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ClassRates {
     /// Bytes of weights a second in products with one row.
@@ -15,7 +15,7 @@ pub struct ClassRates {
     pub ops_per_sec: f64,
 }
 
-/// What a device does with weights of each class.
+/// A device's speed with weights of each class.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Classes {
     /// Quantised with less than eight bits.
@@ -40,7 +40,7 @@ impl Classes {
         }
     }
 
-    /// What it does on average with the weights that a row passes in `model`.
+    /// The average speed over the weights of a row in `model`.
     fn average(&self, model: &Outline) -> ClassRates {
         let (mut bytes, mut ops, mut read_secs, mut multiply_secs) = (0.0, 0.0, 0.0, 0.0);
         for (class, its_bytes, its_ops) in model.row_loads() {
@@ -55,7 +55,7 @@ impl Classes {
 }
 
 impl Speed {
-    /// The same for the types of weights that `model` has.
+    /// This speed, adjusted to the weight types of `model`.
     pub(crate) fn for_model(self, model: &Outline) -> Self {
         let Some(classes) = self.classes else { return self };
         let ClassRates { read_bytes_per_sec, ops_per_sec } = classes.average(model);
@@ -64,7 +64,7 @@ impl Speed {
             quantised_ops_per_sec: ops_per_sec,
             float_ops_per_sec: ops_per_sec,
         };
-        // All of the machine is as many times faster as it is in general.
+        // The whole machine is scaled by the same factor as this node's rates.
         let (own, all) = (self.rates, self.machine);
         let machine = Rates {
             read_bytes_per_sec: read_bytes_per_sec * all.read_bytes_per_sec

@@ -1,10 +1,11 @@
-//! How fast a split will be, from what nodes and links do.
+//! Predicts the speed of a split from the speeds of nodes and links.
 //!
-//! A step's time on a rank is that of reading its weights and its part of the cache, or of
-//! multiplying with them, whichever is longer, and half of the shorter, as the two overlap in part;
-//! and that of giving its device so many operations. The ranks of a stage wait for the slowest, and
-//! twice a layer for each other's sums, for which each device hands out numbers and gets others. It
-//! does not know caches of processors, or messages of different stages that compete for a link.
+//! A step's time on a rank is the time to read its weights and its part of the cache, or the time
+//! to multiply, whichever is longer, plus half of the shorter one, since the two partly overlap;
+//! plus the time to issue its device operations. The ranks of a stage wait for the slowest rank,
+//! and twice a layer for each other's sums, for which each device outputs values and takes the
+//! totals. The model ignores processor caches, and messages of different stages that compete for a
+//! link.
 
 use protocol::WireType;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::node::{LinkSpeed, Node};
 use crate::work::Work;
 
-/// What a plan is to be good at: so many users, each with a prompt and an answer of so many tokens.
+/// The load to optimize for: a number of users, each with the given prompt and answer lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     pub users: usize,
@@ -20,31 +21,31 @@ pub struct Load {
     pub answer_tokens: usize,
 }
 
-/// What is expected of a split.
+/// The predicted performance of a split.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// Of one user's answer.
     pub decode_tokens_per_sec: f64,
     /// Of a long prompt.
     pub prefill_tokens_per_sec: f64,
-    /// Of a prompt as long as was assumed, seconds.
+    /// The time to the first token of a prompt of the assumed length, seconds.
     pub first_token_secs: f64,
-    /// What was assumed, and the tokens a second of all of its users' answers together.
+    /// The assumed load, and the tokens a second of all its users' answers together.
     pub load: Load,
     pub total_tokens_per_sec: f64,
-    /// Where the time of one user's token goes.
+    /// The breakdown of the time of one user's token.
     pub token: TokenTime,
 }
 
-/// The seconds of one token, by what takes them.
+/// The seconds of one token, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenTime {
-    /// Weights and cache, by the ranks for which the others wait.
+    /// Weights and cache, on the slowest ranks.
     pub read_secs: f64,
     pub multiply_secs: f64,
-    /// Giving the devices their operations.
+    /// Issuing the devices' operations.
     pub operation_secs: f64,
-    /// Asking the devices for their parts of sums, and giving them the totals.
+    /// Transfers of partial sums from the devices, and of totals to them.
     #[serde(default)]
     pub cut_secs: f64,
     /// Messages' latency, and their bytes.
@@ -65,7 +66,7 @@ impl TokenTime {
         self.message_secs + self.wire_secs
     }
 
-    /// What takes most of it, in words.
+    /// The largest part of it, in words.
     pub fn limit(&self) -> &'static str {
         let parts = [
             (self.read_secs, "reading weights from memory"),
@@ -90,27 +91,27 @@ impl TokenTime {
     }
 }
 
-/// What is the same for all ranks of a model.
+/// The properties of a model that are equal for all ranks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Model {
-    /// Runs of layers that a pipeline may be cut into.
+    /// Pieces of layers between which a pipeline may be cut.
     pub pieces: usize,
-    /// Numbers of the residual stream, and of what goes from stage to stage.
+    /// Elements of the residual stream, and of a message between stages.
     pub width: usize,
     pub hop_width: usize,
     pub quantised: bool,
-    /// Experts of a layer and those that a token visits; both 1 for a model without.
+    /// Experts of a layer, and the experts of each token; both 1 for a model without experts.
     pub experts: usize,
     pub experts_used: usize,
     pub whole_experts: bool,
-    /// Positions that layers with a window see.
+    /// The window of layers that have one, in positions.
     pub window: usize,
     pub wire_type: WireType,
     /// Whether sums of four ranks and more go round a ring.
     pub ring: bool,
 }
 
-/// A rank with its work.
+/// A rank and its work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rank<'a> {
     pub node: &'a Node,
@@ -119,7 +120,7 @@ pub(crate) struct Rank<'a> {
     pub head: Work,
 }
 
-/// Ranks that share layers, and the slowest link among them and onwards.
+/// A stage: ranks that share layers, with the slowest link among them and onwards.
 #[derive(Debug, Clone)]
 pub(crate) struct Stage<'a> {
     pub layers: usize,
@@ -130,26 +131,26 @@ pub(crate) struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Numbers leave the devices at each sum of several ranks, and at the stage's end.
+    /// Values leave the devices at each sum of several ranks, and at the stage's end.
     fn cuts(&self) -> usize {
         if self.ranks.len() > 1 { 2 * self.layers + 1 } else { 1 }
     }
 
-    /// What one cut takes: the ranks wait for the slowest device.
+    /// The time of one cut: the ranks wait for the slowest device.
     fn cut_secs(&self) -> f64 {
         self.ranks.iter().map(|rank| rank.speed.cut_secs).fold(0.0, f64::max)
     }
 }
 
-/// A step's way through a stage: of each rank in all its layers, the seconds of one sum and how
-/// many there are, of each rank with a part of the output head where the stage is the last, and
-/// of the message to the next stage.
+/// A step's pass through a stage: the times of its ranks in all its layers, the seconds and number
+/// of its sums, the times of the ranks with a part of the output head in the last stage, and the
+/// message to the next stage.
 #[derive(Debug, Clone)]
 pub(crate) struct Pass {
     pub ranks: Vec<TokenTime>,
     pub heads: Vec<TokenTime>,
     pub meetings: usize,
-    /// How often numbers leave the devices and others come back, and what that takes each time.
+    /// The number of transfers between devices and host, and the time of each.
     pub cuts: usize,
     pub cut_secs: f64,
     pub message_secs: f64,
@@ -159,17 +160,17 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// Of all cuts together.
+    /// The time of all cuts.
     pub fn cuts_secs(&self) -> f64 {
         self.cuts as f64 * self.cut_secs
     }
 
-    /// While the stage can do nothing else: its message is on its way when the next step begins.
+    /// The time in which the stage is occupied: its message travels while the next step begins.
     pub fn busy_secs(&self) -> f64 {
         self.time().secs() - self.onward_message_secs
     }
 
-    /// On average: of ranks that compute at once the slowest counts.
+    /// The average time; the slowest of concurrent ranks counts.
     fn time(&self) -> TokenTime {
         let slowest = |times: &[TokenTime]| {
             times.iter().copied().fold(TokenTime::default(), |slowest, time| {
@@ -190,39 +191,39 @@ pub(crate) struct Rows {
     rows: f64,
     sequences: f64,
     depth: f64,
-    /// How much more than the average the rank has to do whose experts are visited most.
+    /// The load of the busiest rank relative to the average, with whole experts.
     uneven: f64,
 }
 
 impl Rows {
-    /// One of each of `batch` answers, half-way.
+    /// One row of each of `batch` answers, half-way through.
     pub fn of_answers(batch: usize, load: Load) -> Self {
         let depth = load.prompt_tokens as f64 + load.answer_tokens as f64 / 2.0;
         Self { rows: batch as f64, sequences: batch as f64, depth, uneven: 1.0 }
     }
 }
 
-/// Fewer have no ring that leaves out a link.
+/// Smaller rings need every link.
 const RING_RANKS_MIN: usize = 4;
 
-/// Bytes of sums that a core adds up, as `sinew bench net` measures it; what is no longer than this
-/// stays in its first cache, and is added up as it comes.
+/// Bytes of sums that a core adds a second, measured with `sinew bench net`. Messages up to the
+/// second number stay in the first-level cache and are added on arrival.
 const ADD_BYTES_PER_SEC: f64 = 2e10;
 const CACHED_BYTES_MAX: f64 = 32768.0;
 
-/// An eight-bit sum's part of the bytes of one in f32, with its scales.
+/// The size of an eight-bit sum relative to f32, with its scales.
 const Q8_PART: f64 = 1.125 / 4.0;
 
-/// A rank that waits polls for so long, as `collective` does, then sleeps between looks: a part of
-/// what it has waited so far, and what the system takes to wake it. Linux adds 50 us to a sleep,
-/// and a virtual machine 20 more.
+/// A waiting rank polls for this long, as in `collective`, then sleeps between polls: a fraction of
+/// the time already waited, plus the system's wake-up time. Linux adds 50 us to a sleep, and a
+/// virtual machine 20 more.
 const SPIN_SECS: f64 = 200e-6;
 const NAP_PART: f64 = 1.0 / 20.0;
 const NAP_SECS_MAX: f64 = 1e-3;
 const WAKE_SECS: f64 = 70e-6;
 
-/// How late the last of `ranks` looks, of which each waits for so many seconds: each is equally
-/// likely to look at any time of a nap.
+/// The delay of the last of `ranks` to wake, if each waits `wait_secs`: each polls at a uniformly
+/// random time of a nap.
 fn late_secs(wait_secs: f64, ranks: usize) -> f64 {
     if wait_secs <= SPIN_SECS {
         return 0.0;
@@ -250,15 +251,15 @@ impl Model {
         }
     }
 
-    /// One step through all stages.
+    /// The time of one step through all stages.
     fn token(&self, stages: &[Stage<'_>], rows: Rows) -> TokenTime {
         let (passes, back_secs) = self.passes(stages, rows, 1.0);
         let all = passes.iter().map(Pass::time).fold(TokenTime::default(), TokenTime::plus);
         TokenTime { message_secs: all.message_secs + back_secs, ..all }
     }
 
-    /// A step's way through each stage, and the message by which rank 0 learns what came of it,
-    /// while so many `batches` go round: a stage that waits for long for the next one sleeps.
+    /// A step's pass through each stage, and the message with its result to rank 0, while `batches`
+    /// steps circulate: a stage that waits long for the next one sleeps.
     pub fn passes(&self, stages: &[Stage<'_>], rows: Rows, batches: f64) -> (Vec<Pass>, f64) {
         let mut passes: Vec<Pass> =
             (0..stages.len()).map(|at| self.pass(stages, at, rows)).collect();
@@ -277,7 +278,7 @@ impl Model {
         (passes, back_secs)
     }
 
-    /// Of the message by which rank 0 gets what the sampler needs: a single stage gathers it,
+    /// The time of the message with the sampler's input to rank 0: a single stage gathers it,
     /// several send it back.
     fn back_secs(&self, stages: &[Stage<'_>]) -> f64 {
         let last = &stages[stages.len() - 1];
@@ -288,12 +289,12 @@ impl Model {
         }
     }
 
-    /// A step's way through stage `at`, with the output head where it is the last, and on to the
-    /// next one.
+    /// A step's pass through stage `at`, including the output head in the last one, and on to the
+    /// next stage.
     fn pass(&self, stages: &[Stage<'_>], at: usize, rows: Rows) -> Pass {
         let (stage, is_last) = (&stages[at], at + 1 == stages.len());
         let rows = self.uneven(rows, stage.ranks.len());
-        // The ranks that have a part of the head work on it at once.
+        // The ranks with a part of the head work on it concurrently.
         let heads = stages.iter().filter(|_| is_last).flat_map(|stage| &stage.ranks);
         let heads = heads.filter(|rank| rank.head.common_bytes > 0.0);
         let positions = Rows { depth: 0.0, ..rows };
@@ -308,7 +309,7 @@ impl Model {
         Pass {
             ranks: self.compute(stage.ranks.iter().map(|rank| (rank, rank.work)), rows),
             heads: self.compute(heads.map(|rank| (rank, rank.head)), positions),
-            // The step, and for each layer two sums, meet in the stage.
+            // The ranks meet at the start of a step, and at two sums in each layer.
             meetings: 2 * stage.layers + 1,
             cuts: stage.cuts(),
             cut_secs: stage.cut_secs(),
@@ -319,7 +320,7 @@ impl Model {
         }
     }
 
-    /// What ranks take that compute at once.
+    /// The times of concurrent ranks.
     fn compute<'a>(
         &self,
         ranks: impl Iterator<Item = (&'a Rank<'a>, Work)> + Clone,
@@ -355,9 +356,9 @@ impl Model {
         TokenTime { read_secs, multiply_secs, operation_secs, ..TokenTime::default() }
     }
 
-    /// Columns of every expert are the same work for all ranks. Of whole ones the rank with the
-    /// most of what was drawn is waited for: of `draws` draws among `ranks` about the mean and
-    /// `sqrt(2 ln(ranks) mean)`, and never more than all.
+    /// Columns of every expert are equal work for all ranks. With whole experts, the others wait
+    /// for the busiest rank: of `draws` draws among `ranks` it gets about the mean plus `sqrt(2
+    /// ln(ranks) mean)`, and never more than all.
     fn uneven(&self, rows: Rows, ranks: usize) -> Rows {
         if !self.whole_experts || ranks == 1 {
             return rows;
@@ -367,13 +368,13 @@ impl Model {
         Rows { uneven: (1.0 + (2.0 * ranks.ln() / mean).sqrt()).min(ranks), ..rows }
     }
 
-    /// A prompt in steps, seconds.
+    /// The time of a prompt in steps, seconds.
     fn prefill(&self, stages: &[Stage<'_>], tokens: usize) -> f64 {
         let rows = layout::rows_max(stages.len()).min(tokens).max(1);
         let steps = tokens.div_ceil(rows) as f64;
         let depth = tokens as f64 / 2.0;
         let rows = Rows { rows: tokens as f64 / steps, sequences: 1.0, depth, uneven: 1.0 };
-        // All stages compute at once, each on another step.
+        // All stages compute concurrently, each on another step.
         let busy = || stages.iter().flat_map(|stage| &stage.ranks);
         let times = stages.iter().enumerate().map(|(at, stage)| {
             let rows = self.uneven(rows, stage.ranks.len());
@@ -386,8 +387,8 @@ impl Model {
         });
         let (times, ways): (Vec<f64>, Vec<f64>) = times.unzip();
         let slowest = times.iter().copied().fold(0.0, f64::max);
-        // The first step goes through all stages; then one ends each time the slowest is done. Only
-        // the last row's logits are wanted.
+        // The first step passes all stages; then one ends each time the slowest stage is done. Only
+        // the last row needs logits.
         let first = times.iter().chain(&ways).sum::<f64>();
         let last = Rows { rows: 1.0, ..rows };
         let head = Pass {
@@ -399,7 +400,7 @@ impl Model {
         first + (steps - 1.0) * slowest + head.time().secs() + self.back_secs(stages)
     }
 
-    /// Tokens a second of the answers of all users: each stage has some of them in hand.
+    /// Tokens a second of the answers of all users: each stage works on some of them.
     fn together(&self, stages: &[Stage<'_>], load: Load) -> f64 {
         let users = load.users;
         let batch = users.div_ceil(stages.len());
@@ -417,8 +418,8 @@ impl Model {
         4.0 * self.width as f64 * rows
     }
 
-    /// One all-reduce of `rows` rows among `ranks`: the latency of its messages, and their bytes'
-    /// time.
+    /// One all-reduce of `rows` rows among `ranks`: the latency of its messages, and the time of
+    /// their bytes.
     fn exchange(&self, link: LinkSpeed, ranks: usize, rows: f64) -> (f64, f64) {
         if ranks == 1 {
             return (0.0, 0.0);
@@ -427,15 +428,15 @@ impl Model {
         let (bytes, peers) = (self.bytes(rows) * part, (ranks - 1) as f64);
         let wire = |bytes: f64| bytes / link.bytes_per_sec;
         if self.ring && ranks >= RING_RANKS_MIN {
-            // Each rank's part of the sums goes past all others, and its total once more.
+            // Each rank's part of the sums passes all others, and so does its total.
             let wire = wire(bytes / ranks as f64);
             let message = link.message_secs + late_secs(link.message_secs + wire, ranks);
             return (2.0 * peers * message, 2.0 * peers * wire);
         }
         let message =
             |bytes: f64| link.message_secs + late_secs(link.message_secs + wire(bytes), ranks);
-        // Every rank sends all it has to all others and adds all up, or each gets, adds up and
-        // sends on a part: as `collective` does, whichever is faster.
+        // Either every rank sends all its bytes to all others and adds everything, or each
+        // receives, adds and distributes one part: `collective` uses the faster way.
         let (whole, part) = (peers * bytes, peers * bytes / ranks as f64);
         let added = if bytes > CACHED_BYTES_MAX { ranks as f64 * bytes } else { 0.0 };
         let adds = added / ADD_BYTES_PER_SEC;
@@ -446,8 +447,7 @@ impl Model {
     }
 }
 
-/// How many times longer a rank reads and multiplies because of those that compute at the same time
-/// on its machine.
+/// The slow-down of a rank's reads and multiplications by concurrent ranks on its machine.
 fn slowed<'a>(rank: &Rank<'a>, others: impl Iterator<Item = &'a Rank<'a>>) -> [f64; 2] {
     let Some(machine) = rank.node.machine else { return [1.0, 1.0] };
     let (mut read, mut multiply) = (0.0, 0.0);
@@ -457,7 +457,7 @@ fn slowed<'a>(rank: &Rank<'a>, others: impl Iterator<Item = &'a Rank<'a>>) -> [f
         let (rates, all) = (other.speed.rates, other.speed.machine);
         read += rates.read_bytes_per_sec;
         multiply += rates.quantised_ops_per_sec;
-        // An integrated GPU may get more out of the same memory than the processors do.
+        // An integrated GPU may have more bandwidth to the same memory than the processors.
         all_read = all_read.max(all.read_bytes_per_sec);
         all_multiply = all_multiply.max(all.quantised_ops_per_sec);
     }

@@ -1,14 +1,14 @@
-//! How many layers each stage gets: as even as they take, or most to the fastest, and from the
-//! better of the two whatever moving single layers gains. Layers that cannot be parted are one
-//! piece; in most models each layer is one.
+//! Assigns layers to stages: evenly by time, or as many as possible to the fastest stage; then
+//! improves the better of the two by moving single layers. Inseparable layers form one piece; in
+//! most models each layer is one piece.
 
 use crate::trial::{Found, Misfit, Trial};
 
-/// Moving layers gains less: what is further behind the best of all so far stays as it is.
+/// The most that moving layers can gain: a split further behind the best so far is left alone.
 const IMPROVED_MAX: f64 = 0.15;
 
 impl Trial<'_, '_> {
-    /// Gives each stage its layers: as many as were asked for, or those with which it is fastest.
+    /// Assigns the requested layers to each stage, or the fastest ones.
     pub fn cut(&self) -> Result<Found, Misfit> {
         let pieces = self.context.model.pieces;
         if let Some(asked) = self.context.stage_layers {
@@ -18,7 +18,7 @@ impl Trial<'_, '_> {
         if self.stages.len() == 1 {
             return self.found(vec![pieces]);
         }
-        // What was asked for is followed, and what was not measured is not guessed.
+        // A request is binding, and without measurements the even cut is used.
         let is_free = self.context.shares.is_none() && self.context.measured;
         let cuts = [self.cut_even(), self.cut_fast().filter(|_| is_free)];
         let found = cuts.into_iter().flatten().filter_map(|cut| self.found(cut).ok());
@@ -35,7 +35,7 @@ impl Trial<'_, '_> {
         found.secs <= best * (1.0 + IMPROVED_MAX)
     }
 
-    /// So that the stage which takes longest takes as short as it can.
+    /// Minimizes the time of the slowest stage.
     fn cut_even(&self) -> Option<Vec<usize>> {
         const HALVINGS: usize = 11;
         let pieces = self.context.model.pieces;
@@ -52,7 +52,7 @@ impl Trial<'_, '_> {
         Some(best)
     }
 
-    /// A cut of which no stage takes longer, if there is one.
+    /// A cut in which no stage takes longer than `secs`, if there is one.
     fn cut_within(&self, secs: f64) -> Option<Vec<usize>> {
         let (pieces, stages) = (self.context.model.pieces, self.stages.len());
         let mut start = 0;
@@ -61,7 +61,7 @@ impl Trial<'_, '_> {
             let after = stages - stage - 1;
             let is_within =
                 |end| self.fits(stage, start, end) && self.secs(stage, start, end) <= secs;
-            // More layers take more memory and more time.
+            // The time and the memory of a stage grow with its layers.
             let (mut end, mut most) = (start, pieces - after);
             while end < most {
                 let middle = end + (most - end).div_ceil(2);
@@ -76,8 +76,8 @@ impl Trial<'_, '_> {
         (start == pieces).then_some(counts)
     }
 
-    /// Each layer to the stage that is fastest with it, as long as it has memory: one request is in
-    /// one stage at a time.
+    /// Assigns each layer to the fastest stage with memory for it: a single request is in one stage
+    /// at a time.
     fn cut_fast(&self) -> Option<Vec<usize>> {
         let (pieces, stages) = (self.context.model.pieces, self.stages.len());
         let mut counts = vec![1; stages];
@@ -98,8 +98,8 @@ impl Trial<'_, '_> {
         (left == 0).then_some(counts)
     }
 
-    /// To say what lacks: each stage has what it has memory for, and the layers that are left go to
-    /// one whose ranks can divide them otherwise, if there is one.
+    /// A cut for the error message: each stage gets the layers it has memory for, and the rest goes
+    /// to a stage of several ranks, which could divide them differently, if there is one.
     fn full_cut(&self) -> Vec<usize> {
         let (pieces, stages) = (self.context.model.pieces, self.stages.len());
         let mut start = 0;
@@ -115,7 +115,7 @@ impl Trial<'_, '_> {
         counts
     }
 
-    /// Moves single layers from stage to stage, as long as that makes it faster.
+    /// Moves single layers between stages while that makes it faster.
     fn improve(&self, mut best: Found) -> Found {
         const ROUNDS: usize = 64;
         for _ in 0..ROUNDS {

@@ -3,7 +3,7 @@ use protocol::CacheType;
 use crate::choice::gib;
 use crate::wishes::WishError;
 
-/// Why there is no plan.
+/// Why no plan exists.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -71,7 +71,7 @@ pub enum Error {
         one.0, one.1, other.0, other.1
     )]
     MixedDevices {
-        /// Names of two nodes, and what computes there.
+        /// Names of two nodes, and their compute devices.
         one: (String, String),
         other: (String, String),
     },
@@ -81,7 +81,7 @@ pub enum Error {
         gib(.needed_bytes.saturating_sub(*.free_bytes)), gib(*.all_bytes)
     )]
     Memory {
-        /// That it does not fit, in words, with how many nodes there were to choose from.
+        /// The misfit in words, with the number of candidate nodes.
         tried: String,
         /// Its name, and its device if that is not the CPU.
         node: String,
@@ -89,7 +89,7 @@ pub enum Error {
         shares: u32,
         needed_bytes: u64,
         free_bytes: u64,
-        /// Free on all nodes together.
+        /// Free bytes on all nodes together.
         all_bytes: u64,
     },
 }
@@ -104,7 +104,7 @@ fn cache(cache_type: CacheType) -> &'static str {
     }
 }
 
-/// Which part of a model, if it is not all of it.
+/// Describes a part of a model; empty for all of it.
 fn of(share: u32, shares: u32) -> String {
     if share == shares { String::new() } else { format!(" for {share} of {shares} parts of it") }
 }

@@ -1,16 +1,16 @@
-//! What the ranks of one stage hold and do, so far as it does not depend on which layers are
-//! theirs: made once for each group of nodes and shares, then asked for many cuts.
+//! The memory and work of a stage's ranks, as far as they do not depend on the stage's layers. They
+//! are computed once for each group of nodes and shares, and used for many cuts.
 
 use layout::{Capacity, Device, Holding, LayerLoad, Outline, PositionLoad, Split};
 
 use crate::shares::common_divisor;
 use crate::work::Work;
 
-/// Memory of a worker beside what it holds of the model: code, stacks, links, and what the device
-/// works with between two operations.
+/// Memory of a worker beside its part of the model: code, stacks, links, and the device's
+/// temporaries between two operations.
 pub(crate) const WORKER_BYTES: u64 = 64 << 20;
 
-/// The model, and what all its splits have in common.
+/// The model and the parameters common to all its splits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject<'a> {
     pub outline: &'a Outline,
@@ -21,7 +21,7 @@ pub(crate) struct Subject<'a> {
 /// One rank of a stage.
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
-    /// Without layers and without a part of the head.
+    /// Without layers or a part of the head.
     pub fixed_bytes: u64,
     /// Weights and cache of a layer, by kind,
     pub layer_bytes: Vec<u64>,
@@ -29,8 +29,8 @@ pub(crate) struct Member {
     pub work: Vec<Work>,
 }
 
-/// A rank of a stage by its place in it: the shares before its own, its own, and all. What it holds
-/// depends on nothing else.
+/// A rank's position in a stage: the shares before its own, its own, and all. They determine its
+/// part completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub before: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Of each rank of a stage with these shares, in lowest terms.
+    /// The positions of a stage's ranks with these shares, in lowest terms.
     pub fn of_ranks(shares: &[u32]) -> impl Iterator<Item = Self> {
         let common = common_divisor(shares);
         let all: u32 = shares.iter().map(|share| share / common).sum();
@@ -51,7 +51,7 @@ impl Place {
     }
 }
 
-/// One rank of a stage. `stages`: of all.
+/// One rank of a stage. `stages`: the number of stages.
 pub(crate) fn member(
     subject: &Subject<'_>,
     Place { before, share, all }: Place,
@@ -59,7 +59,7 @@ pub(crate) fn member(
     stages: usize,
 ) -> Member {
     let split = Split::new(&[before, share, all - before - share]);
-    // Without shares it holds nothing, and no cut of it is taken.
+    // A rank with an invalid split has no part, and no cut of it is used.
     let split = split.unwrap_or_else(|_| Split::new(&[1, 0, 0]).expect("somebody has a share"));
     let held = Holding::of_stage(subject.outline, &split, 1, subject.whole_experts, stages);
     let kept = held.kept_bytes_of_kinds(subject.capacity, device);
@@ -99,7 +99,7 @@ fn of_load(load: &LayerLoad) -> Work {
     }
 }
 
-/// What `rows` rows of the output head are: bytes in memory with room for their logits, and work.
+/// The bytes of `rows` rows of the output head with room for their logits, and their work.
 pub(crate) fn head(subject: &Subject<'_>, rows: usize, device: Device) -> (u64, Work) {
     /// A norm and a product.
     const OPERATIONS: f64 = 2.0;
@@ -113,7 +113,7 @@ pub(crate) fn head(subject: &Subject<'_>, rows: usize, device: Device) -> (u64, 
     (load.weight_bytes.saturating_add(with.saturating_sub(without)), work)
 }
 
-/// How many of the layers before each border are of each kind: `[kind][border]`.
+/// The number of layers of each kind before each border: `[kind][border]`.
 pub(crate) fn counts(outline: &Outline, borders: &[usize]) -> Vec<Vec<u32>> {
     let kinds = outline.kinds.iter().max().map_or(0, |last| last + 1);
     let of_kind = |kind: usize| {

@@ -1,11 +1,11 @@
-//! `plan(model, nodes, options) -> Plan`: who holds which share of a model, and why.
+//! `plan(model, nodes, options) -> Plan`: decides each node's share of a model, with reasons.
 //!
 //! Pure: no I/O, no clock, no randomness. The same inputs give the same plan, and a plan is data.
 //!
 //! A model is cut into stages of layers, and each stage's layers over its ranks: one stage is
 //! tensor parallelism, stages of one rank are a pipeline. [`plan()`] searches nodes, their order,
-//! stages and shares, and takes what the cost model predicts to serve the asked mix soonest. Nobody
-//! is given more memory than it has.
+//! stages and shares, and returns the split with the shortest predicted time for the requested mix.
+//! No node gets more than its free memory.
 
 mod calibrate;
 mod choice;

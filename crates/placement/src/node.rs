@@ -1,52 +1,52 @@
-//! What is known of the nodes and of the ways between them.
+//! The inputs of a plan: nodes, and the links between them.
 
 use layout::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::classes::Classes;
 
-/// A node that could take a rank.
+/// A candidate for a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// The caller's own number for it.
+    /// The caller's identifier.
     pub id: usize,
-    /// What people call it.
+    /// The name shown to users.
     pub name: String,
     pub device: Device,
-    /// What computes there and in which build, for a person to read: nodes whose words differ share
-    /// no layer, because each of them chooses experts by numbers of its own.
+    /// The compute device and build, as text. Nodes with different classes share no layer, because
+    /// rounding differs and each could choose other experts.
     pub class: String,
     pub memory_free_bytes: u64,
-    /// Threads that it offers. Where speeds are not known, shares are in proportion to them.
+    /// Offered threads. Without measured speeds, shares are in proportion to them.
     pub threads: usize,
-    /// What it can do, if that was measured.
+    /// The measured speed, if there is one.
     pub speed: Option<Speed>,
-    /// Nodes with the same number are on one machine and share its memory; `None` is a machine of
-    /// its own. A GPU with memory of its own is one, too.
+    /// Nodes with the same number share a machine and its memory; `None` is a separate machine. A
+    /// GPU with its own memory counts as one.
     pub machine: Option<usize>,
-    /// The ways to the nodes before it in the list, as far as they were measured. A missing one
-    /// between two others than the first node is taken to be no worse than theirs to the first.
+    /// The measured links to the nodes before it in the list. A missing link between two nodes is
+    /// assumed to be no worse than their links to the first node.
     pub links: Vec<Option<LinkSpeed>>,
 }
 
-/// What was measured of the way between two nodes.
+/// The measured speed of a link between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LinkSpeed {
-    /// A short message from one rank's hands to another's, seconds.
+    /// The time of a short message from rank to rank, seconds.
     pub message_secs: f64,
     /// In each direction.
     pub bytes_per_sec: f64,
 }
 
 impl LinkSpeed {
-    /// Ranks of one machine, roughly as `sinew bench net` measures them.
+    /// Ranks of one machine, roughly as measured by `sinew bench net`.
     pub const SHARED_MEMORY: Self = Self { message_secs: 1.5e-6, bytes_per_sec: 8e9 };
     /// The same over TCP.
     pub const LOOPBACK: Self = Self { message_secs: 9e-6, bytes_per_sec: 2e9 };
-    /// Where nothing was measured: it costs nothing, and nothing is predicted.
+    /// An unmeasured link: it costs nothing, and there is no prediction.
     pub(crate) const UNKNOWN: Self = Self { message_secs: 0.0, bytes_per_sec: 1e12 };
 
-    /// No better than either.
+    /// A link no better than either.
     pub fn worse(self, other: Self) -> Self {
         Self {
             message_secs: self.message_secs.max(other.message_secs),
@@ -54,32 +54,32 @@ impl LinkSpeed {
         }
     }
 
-    /// The seconds of a message of so many bytes.
+    /// The seconds of a message of `bytes` bytes.
     pub(crate) fn secs(&self, bytes: f64) -> f64 {
         self.message_secs + bytes / self.bytes_per_sec
     }
 }
 
-/// What the device of a node does, as measured or stated.
+/// The speed of a node's device, measured or stated.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Speed {
-    /// The threads that the node offers.
+    /// The rates of the node's offered threads.
     pub rates: Rates,
-    /// All of its machine together: what the nodes that run there share. The same as `rates` for a
-    /// node that has its machine for itself.
+    /// The rates of the whole machine, shared by its nodes; equal to `rates` for the only node of a
+    /// machine.
     pub machine: Rates,
-    /// Giving the device an operation, whatever its size, seconds: each layer has a few dozen.
+    /// The cost of one device operation of any size, seconds: each layer has a few dozen.
     pub operation_secs: f64,
-    /// What the device takes, seconds, each time that its numbers are wanted outside and others
-    /// come back: at each sum of ranks that share layers.
+    /// The cost of one transfer of values out of the device and back, seconds: at each sum of ranks
+    /// that share layers.
     #[serde(default)]
     pub cut_secs: f64,
-    /// Where `rates` depend much on the type of the weights.
+    /// Rates by weight class, if they differ much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<Classes>,
 }
 
-/// How fast a device goes through weights.
+/// A device's throughput over weights.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// Bytes a second that are read from memory.
@@ -91,12 +91,12 @@ pub struct Rates {
 }
 
 impl Speed {
-    /// A node that has its machine for itself.
+    /// The speed of the only node of a machine.
     pub fn alone(rates: Rates, operation_secs: f64) -> Self {
         Self { rates, machine: rates, operation_secs, cut_secs: 0.0, classes: None }
     }
 
-    /// In proportion to threads, where nothing was measured.
+    /// Rates in proportion to threads, for nodes without measurements.
     pub(crate) fn of_threads(threads: usize) -> Self {
         let threads = threads.clamp(1, 1024) as f64;
         let rates = Rates {
@@ -107,7 +107,7 @@ impl Speed {
         Self::alone(rates, 0.0)
     }
 
-    /// Whether something can be computed with it.
+    /// Whether all rates are usable.
     pub(crate) fn is_sane(&self) -> bool {
         let positive = |rates: &Rates| {
             [rates.read_bytes_per_sec, rates.quantised_ops_per_sec, rates.float_ops_per_sec]
@@ -123,7 +123,7 @@ impl Speed {
     }
 }
 
-/// The way between two nodes of a list, by their places in it.
+/// The link between two nodes of a list, by index.
 pub(crate) fn link(nodes: &[Node], a: usize, b: usize) -> Option<LinkSpeed> {
     let (low, high) = (a.min(b), a.max(b));
     let known = |low: usize, high: usize| nodes[high].links.get(low).copied().flatten();

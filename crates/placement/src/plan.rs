@@ -16,38 +16,38 @@ use crate::search::{Limits, Tried, search};
 use crate::trial::{Context, Found, Misfit};
 use crate::wishes;
 
-/// The context that is given when nobody asks for one: enough for a long chat.
+/// The default context: enough for a long chat.
 const CONTEXT_TOKENS_DEFAULT: usize = 8192;
-/// Sequences that may run at once when nobody says how many, and how many of them the cache is to
-/// hold at their longest: most are much shorter.
+/// The default number of sequences at once, and the number of full-length sequences in the default
+/// cache: most are much shorter.
 pub(crate) const SEQUENCES_DEFAULT: usize = 16;
 const LONGEST_DEFAULT: usize = 4;
-/// Users of `--mix many`, when nobody says how many.
+/// The default number of users of `--mix many`.
 const USERS_DEFAULT: usize = 8;
 
-/// What was asked for, and what is known of the cluster beside its nodes.
+/// The request, and the state of the cluster beside its nodes.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
     pub spec: &'a InstanceSpec,
-    /// Whether not every two nodes can link, so that sums of four and more go round a ring: the
-    /// nodes are used in the order in which they are given.
+    /// Whether some pairs of nodes cannot link, so that sums of four and more nodes go round a
+    /// ring: the nodes are used in the given order.
     pub ring: bool,
-    /// What it is to be good at, if not what [`InstanceSpec::mix`] says.
+    /// The load to optimize for, instead of that of [`InstanceSpec::mix`].
     pub load: Option<Load>,
 }
 
-/// Who holds which share.
+/// The decided share of each rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub ranks: Vec<PlannedRank>,
     pub split: Split,
-    /// Such as `tensor` or `pipeline 10+6`.
+    /// `tensor` or `pipeline 10+6`, for example.
     pub name: String,
-    /// Missing where a node or a link was not measured.
+    /// Absent if a node or a link was not measured.
     pub prediction: Option<Prediction>,
-    /// What else was weighed, the next best first, each with the reason why it was not taken.
+    /// The rejected alternatives, the next best first, each with the reason.
     pub alternatives: Vec<Alternative>,
-    /// The reasons, for a person to read: the choice, then the next best, then details.
+    /// The reasons in words for a user: the choice, then the next best, then details.
     pub why: Vec<String>,
 }
 
@@ -57,22 +57,22 @@ pub struct PlannedRank {
     pub node: usize,
     pub name: String,
     pub share: u32,
-    /// What this rank holds of the model.
+    /// The memory of this rank's part of the model.
     pub footprint: Footprint,
-    /// What it will take: that and the worker itself.
+    /// The total memory: that and the worker itself.
     pub memory_bytes: u64,
 }
 
-/// Chooses nodes, their order, stages and shares. `nodes[0]` is the node that was asked and becomes
-/// rank 0.
+/// Chooses nodes, their order, stages and shares. `nodes[0]` is the node that got the request and
+/// becomes rank 0.
 ///
-/// Without wishes it takes what is predicted to serve the asked mix soonest, if nodes and links
-/// were measured: more nodes only where they make it faster, or where fewer have not the memory.
-/// What was not measured is not guessed: then it takes all nodes, and splits by tensors. It never
-/// plans more memory than a node has free.
+/// By default it takes the split with the shortest predicted time for the requested mix, if nodes
+/// and links were measured: more nodes only where they make it faster, or where fewer lack memory.
+/// Without measurements it takes all nodes and splits by tensors. It never plans more memory than a
+/// node has free.
 ///
 /// # Errors
-/// What was asked for cannot be had; the error says what is missing, in numbers.
+/// The request cannot be met; the error lists what is missing, in numbers.
 pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Plan, Error> {
     let asked = asked_nodes(nodes, options)?;
     wishes::check(model, options.spec, asked.unwrap_or(nodes.len())).map_err(Error::Wish)?;
@@ -94,7 +94,7 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
         let subject = Subject { outline: model, whole_experts, capacity: &capacity };
         try_all(&context_of(subject, nodes, options), options, asked)
     };
-    // Whoever asks for a number of requests shall have the memory for them, if there is any.
+    // An explicit number of requests gets memory for all of them, if there is enough.
     let mut tried = Tried::default();
     if spec.sequences_max.is_some() {
         tried = try_all(cache_most);
@@ -145,7 +145,7 @@ fn mixed(nodes: &[Node], (one, other): (usize, usize)) -> Error {
     Error::MixedDevices { one, other }
 }
 
-/// What is not guaranteed of a plan, if some nodes compute on devices of ggml's.
+/// The lost guarantees of a plan with ggml devices.
 fn exactness(nodes: &[Node], chosen: &Found) -> Option<String> {
     let on_ggml = chosen.nodes().filter(|at| nodes[*at].device == Device::Ggml);
     let names: Vec<&str> = on_ggml.map(|at| nodes[at].name.as_str()).collect();
@@ -158,7 +158,7 @@ fn exactness(nodes: &[Node], chosen: &Found) -> Option<String> {
     })
 }
 
-/// How many nodes were asked for, in one way or another.
+/// The requested number of nodes, in whatever option.
 fn asked_nodes(nodes: &[Node], options: &Options<'_>) -> Result<Option<usize>, Error> {
     let SplitOptions { shares, stages, .. } = &options.spec.options;
     let live = nodes.len();
@@ -181,7 +181,7 @@ fn asked_nodes(nodes: &[Node], options: &Options<'_>) -> Result<Option<usize>, E
     Ok(asked)
 }
 
-/// Whether the plan was not free to choose the number of nodes and the strategy.
+/// Whether the request fixes the number of nodes or the strategy.
 fn is_asked(options: &Options<'_>) -> bool {
     let SplitOptions { strategy, stages, stage_layers, shares, .. } = &options.spec.options;
     *strategy != Strategy::Auto
@@ -191,13 +191,13 @@ fn is_asked(options: &Options<'_>) -> bool {
         || shares.is_some()
 }
 
-/// Whether all nodes and the ways between them were measured.
+/// Whether all nodes and links were measured.
 fn is_measured(nodes: &[Node]) -> bool {
     let sane = |node: &Node| node.speed.is_some_and(|speed| speed.is_sane());
     nodes.iter().all(sane) && (1..nodes.len()).all(|at| link(nodes, 0, at).is_some())
 }
 
-/// What all trials have in common. Where not everything was measured, threads tell speeds.
+/// The parameters common to all trials. Without complete measurements, speeds follow from threads.
 pub(crate) fn context_of<'a>(
     subject: Subject<'a>,
     nodes: &'a [Node],
@@ -216,7 +216,7 @@ pub(crate) fn context_of<'a>(
         model: Model {
             pieces: borders.len() - 1,
             width: model.config.width,
-            // That of a cut in the middle, where it is not the same everywhere.
+            // The width in the middle, if it varies.
             hop_width: model.config.input_width(model.config.layers.div_ceil(2)),
             quantised: model.is_quantised(),
             experts: experts.map_or(1, |experts| experts.count),
@@ -259,7 +259,7 @@ fn try_all(context: &Context<'_>, options: &Options<'_>, asked: Option<usize>) -
     if measured || strategy != Strategy::Auto || limits.stage_count.is_some() {
         return search(context, &limits);
     }
-    // Nothing is known that speaks for another split, unless that one does not fit.
+    // Nothing favours another split, unless this one does not fit.
     limits.strategy = Strategy::Tensor;
     let nodes = limits.nodes;
     limits.nodes = asked.or(Some(all.min(STAGE_RANKS_MAX)));
@@ -271,7 +271,7 @@ fn try_all(context: &Context<'_>, options: &Options<'_>, asked: Option<usize>) -
     search(context, &limits)
 }
 
-/// What a mix means for a context of so many tokens.
+/// The load of a mix, for this context.
 fn load(spec: &InstanceSpec, context_tokens: usize) -> Load {
     let users = match spec.mix {
         Mix::Many => spec.sequences_max.unwrap_or(USERS_DEFAULT).clamp(1, 1024),
@@ -283,7 +283,7 @@ fn load(spec: &InstanceSpec, context_tokens: usize) -> Load {
     Load { users, prompt_tokens, answer_tokens }
 }
 
-/// Why nothing was found.
+/// The error when no split was found.
 fn nothing(model: &Outline, nodes: &[Node], options: &Options<'_>, tried: &Tried) -> Error {
     let lacks =
         |misfit: &&Misfit| misfit.needed_bytes.saturating_sub(nodes[misfit.node].memory_free_bytes);
@@ -375,9 +375,8 @@ fn context(model: &Outline, options: &Options<'_>) -> Result<usize, Error> {
     }
 }
 
-/// The least and the most tokens that the cache may have. Unless a size is asked for, it has room
-/// for as many sequences at their longest as are asked for, or as much as there is memory for, at
-/// least one of them.
+/// The least and the most tokens of the cache. By default it has room for the requested sequences
+/// at full length, or for as many as memory allows, at least one.
 fn cache(
     options: &Options<'_>,
     context_tokens: usize,

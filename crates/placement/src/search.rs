@@ -1,9 +1,9 @@
-//! Which nodes, in which order, in which groups: all that come into question, each tried.
+//! Searches nodes, their order and their groups: every candidate is tried.
 //!
-//! Of a few nodes every subset is tried, of many those that the fastest, the roomiest and the
-//! nearest make up, and what adding, leaving out or exchanging a node makes of the best. The order
-//! is along links: each node is followed by the one that is nearest to it. Groups are all nodes
-//! (sums in every layer), single ones (a pipeline), and equal groups between, or any of a few
+//! With few nodes every subset is tried. With many nodes the search tries sets of the fastest, the
+//! largest and the nearest ones, and then adds, removes or exchanges single nodes of the best. The
+//! order follows the links: each node is followed by its nearest. Groups are all nodes (sums in
+//! every layer), single ones (a pipeline), and equal groups in between, or any groups of a few
 //! nodes.
 
 use std::collections::HashSet;
@@ -14,35 +14,35 @@ use protocol::Strategy;
 use crate::node::{LinkSpeed, link};
 use crate::trial::{Context, Found, Misfit};
 
-/// Of so many nodes every subset is tried.
+/// Up to this many nodes, every subset is tried.
 const ALL_SUBSETS_MAX: usize = 8;
-/// Of so many nodes of a subset every grouping is tried.
+/// For subsets up to this size, every grouping is tried.
 const ALL_GROUPINGS_MAX: usize = 4;
-/// Of so many nodes of a subset every order is tried.
+/// For subsets up to this size, every order is tried.
 const ALL_ORDERS_MAX: usize = 4;
-/// So many of the best are looked at for what moving a part of the work makes of them.
+/// The number of best splits whose shares are then refined.
 const POLISHED: usize = 3;
-/// So many sets of nodes have single nodes exchanged.
+/// The number of best sets in which nodes are exchanged.
 const EXCHANGED: usize = 4;
-/// Exchanges of nodes after which the best is taken for good enough.
+/// Rounds of exchanges, after which the best is good enough.
 const EXCHANGES_MAX: usize = 4;
-/// So many sets of nodes are tried, and then what was found is good enough: sixteen unlike nodes
-/// have about 500; 64 would have 13,000, and take ten seconds.
+/// The most sets to try: sixteen different nodes have about 500; 64 would have 13,000, and take ten
+/// seconds.
 const SETS_MAX: usize = 1500;
 
-/// What may be tried.
+/// The limits of the search.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits<'a> {
-    /// So many nodes, if a number was asked for, else
+    /// Exactly this many nodes, if a number was requested, else
     pub nodes: Option<usize>,
-    /// at least so many.
+    /// at least this many.
     pub least: usize,
     pub strategy: Strategy,
-    /// The ranks of each stage, if they were asked for.
+    /// The requested ranks of each stage.
     pub stages: Option<&'a [usize]>,
-    /// How many stages, if that follows from what was asked.
+    /// The number of stages, if the request determines it.
     pub stage_count: Option<usize>,
-    /// The nodes in the order in which they came, the first of them, and no others.
+    /// Use the first nodes in the given order, and no others.
     pub fixed_order: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Limits<'a> {
 pub(crate) struct Tried {
     pub found: Vec<Found>,
     pub misfits: Vec<Misfit>,
-    /// Two nodes that do not compute alike, and for which a group was left out.
+    /// Two nodes of different classes, for which a group was left out.
     pub mixed: Option<(usize, usize)>,
 }
 
@@ -94,12 +94,12 @@ struct Search<'c, 'a> {
     context: &'c Context<'a>,
     limits: &'c Limits<'c>,
     tried: Tried,
-    /// Sets of nodes that were tried.
+    /// Sets of nodes already tried.
     seen: HashSet<Vec<usize>>,
 }
 
 impl Search<'_, '_> {
-    /// All nodes, the first one first, the others by what makes them worth having.
+    /// Orders of all nodes, the first one first, the others by one criterion each.
     fn orders(&self) -> Vec<Vec<usize>> {
         let Context { nodes, speeds, .. } = self.context;
         let read = |at: usize| speeds[at].rates.read_bytes_per_sec;
@@ -116,7 +116,7 @@ impl Search<'_, '_> {
         .into()
     }
 
-    /// Adds, leaves out and exchanges single nodes of the best few sets, as long as that helps.
+    /// Adds, removes and exchanges single nodes of the best few sets, while that helps.
     fn exchange(&mut self, sizes: &std::ops::RangeInclusive<usize>) {
         let mut done = HashSet::new();
         for _ in 0..EXCHANGES_MAX {
@@ -131,7 +131,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// What is one node away from a set of nodes.
+    /// Tries the sets that differ in one node.
     fn try_neighbours(&mut self, chosen: &[usize], sizes: &std::ops::RangeInclusive<usize>) {
         let all = 1..self.context.nodes.len();
         let (inside, outside): (Vec<_>, Vec<_>) = all.partition(|at| chosen.contains(at));
@@ -143,7 +143,7 @@ impl Search<'_, '_> {
         others.extend(inside.iter().map(|left| with(Some(*left), None)));
         others.extend(outside.iter().map(|added| with(None, Some(*added))));
         for left in &inside {
-            // Like ones are as good as each other.
+            // One of several equal nodes is enough.
             let mut kinds = Vec::new();
             for added in &outside {
                 if kinds.iter().all(|kind| !self.alike(*kind, *added)) {
@@ -160,7 +160,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// The sets of nodes of the best that was found, each by its numbers.
+    /// The node sets of the best splits so far.
     fn best_sets(&self) -> Vec<Vec<usize>> {
         let mut found: Vec<&Found> = self.tried.found.iter().collect();
         found.sort_by(|a, b| a.secs.total_cmp(&b.secs));
@@ -186,7 +186,7 @@ impl Search<'_, '_> {
             && one.links == other.links
     }
 
-    /// All groupings of these nodes, ordered along their links.
+    /// Tries all groupings of these nodes, ordered along their links.
     fn try_nodes(&mut self, chosen: Vec<usize>) {
         let mut set = chosen.clone();
         set.sort_unstable();
@@ -213,7 +213,7 @@ impl Search<'_, '_> {
             own.to_vec()
         };
         let groups: Vec<Vec<usize>> = sizes.into_iter().map(&mut group).collect();
-        // Ranks of one stage must choose the same experts, and numbers of two engines differ.
+        // Ranks of one stage must choose the same experts, and different engines round differently.
         let class = |at: usize| &self.context.nodes[at].class;
         let odd_one = |group: &Vec<usize>| {
             let odd = group.iter().find(|at| class(**at) != class(group[0]))?;
@@ -223,7 +223,7 @@ impl Search<'_, '_> {
             self.tried.mixed.get_or_insert(pair);
             return;
         }
-        // Among ranks that share all layers no order is better than another.
+        // The order of ranks that share all layers does not matter.
         let is_again = groups.len() == 1 && !order.is_sorted() && order.len() <= ALL_ORDERS_MAX;
         if is_again && !self.limits.fixed_order {
             return;
@@ -234,7 +234,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// All orders that begin with the first node.
+    /// All orders that start with the first node.
     fn all_orders(&self, mut chosen: Vec<usize>) -> Vec<Vec<usize>> {
         chosen.sort_unstable();
         let mut orders = vec![vec![chosen[0]]];
@@ -249,7 +249,7 @@ impl Search<'_, '_> {
         orders
     }
 
-    /// Each node followed by the nearest of those that are left; of equally near ones the fastest.
+    /// Each node followed by the nearest of the rest; of equally near ones the fastest.
     fn along_links(&self, mut chosen: Vec<usize>) -> Vec<usize> {
         chosen.sort_unstable();
         let mut order = vec![chosen.remove(0)];
@@ -284,13 +284,13 @@ impl Search<'_, '_> {
         let hybrid = |size: usize| -> Vec<usize> {
             (0..count).step_by(size).map(|at| size.min(count - at)).collect()
         };
-        // Sums along a ring need no other links than a pipeline does; a hybrid may.
+        // Sums along a ring need no other links than a pipeline; a hybrid may.
         let ring = self.context.model.ring;
         let all: Vec<Vec<usize>> = match self.limits.strategy {
             _ if count == 1 => vec![tensor],
             Strategy::Tensor => vec![tensor],
             Strategy::Pipeline => vec![pipeline],
-            // Without measurements nothing speaks for other groups than pairs.
+            // Without measurements, groups are pairs.
             Strategy::Hybrid if self.limits.fixed_order => vec![hybrid(2)],
             Strategy::Hybrid => (2..count).map(hybrid).collect(),
             Strategy::Auto if ring => vec![tensor, pipeline],

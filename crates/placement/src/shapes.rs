@@ -1,4 +1,4 @@
-//! Models of any size for tests: headers of files whose weights are nowhere.
+//! Models of any size for tests: headers of files without weights.
 
 use gguf::{TensorType, Value, Writer};
 use layout::Outline;
@@ -12,7 +12,7 @@ pub struct Dense {
     pub kv_heads: u64,
     pub hidden: u64,
     pub vocab: u64,
-    /// How many experts of `hidden` numbers each layer has, if any.
+    /// The number of experts of `hidden` elements in each layer, if any.
     pub experts: Option<u64>,
 }
 
@@ -28,7 +28,7 @@ pub const LLAMA: Dense = Dense {
 };
 
 impl Dense {
-    /// All matrices are of type `ty`, but for the output head.
+    /// All matrices have the type `ty`, except the output head.
     pub fn outline(&self, ty: TensorType, head: TensorType) -> Outline {
         let Self { layers, width, heads, kv_heads, hidden, vocab, experts } = *self;
         let arch = if experts.is_some() { "qwen3moe" } else { "llama" };

@@ -1,11 +1,11 @@
-//! How the ranks of a stage divide its layers: by speed, as far as memory goes.
+//! Divides a stage's layers among its ranks: by speed, within their memory.
 
-/// A stage's layers are cut in so many units: as many as the leaves of a product at most, so that
-/// no rank gets a part of one.
+/// The units of a stage's layers: at most the leaves of a product, so that no rank gets a part of a
+/// leaf.
 pub(crate) const UNITS: u32 = 16;
 
-/// Deals [`UNITS`] out so that the rank which takes longest takes as short as it can, and no rank
-/// gets more than its `limits`. `None` if they do not suffice.
+/// Distributes [`UNITS`] so that the slowest rank takes as little time as possible and no rank
+/// exceeds its `limits`. `None` if the limits do not suffice.
 pub(crate) fn units(speeds: &[f64], limits: &[u32]) -> Option<Vec<u32>> {
     let mut dealt = vec![0_u32; speeds.len()];
     for _ in 0..UNITS {
@@ -17,8 +17,8 @@ pub(crate) fn units(speeds: &[f64], limits: &[u32]) -> Option<Vec<u32>> {
     Some(dealt)
 }
 
-/// Shares of all ranks out of the units of each stage's, so that those of different stages compare
-/// as their nodes' speeds do: by them the output head is cut.
+/// The shares of all ranks, from the units of each stage. They compare across stages like the
+/// nodes' speeds: the output head is cut by them.
 pub(crate) fn scaled(stages: &[(Vec<u32>, f64)]) -> Vec<u32> {
     const FINE: f64 = 4096.0;
     let all: f64 = stages.iter().map(|(_, speed)| speed).sum();
@@ -35,7 +35,7 @@ pub(crate) fn scaled(stages: &[(Vec<u32>, f64)]) -> Vec<u32> {
     shares.into_iter().map(|share| share / common).collect()
 }
 
-/// The greatest number that divides all of them, at least 1.
+/// The greatest common divisor, at least 1.
 pub(crate) fn common_divisor(shares: &[u32]) -> u32 {
     shares.iter().copied().fold(0, greatest_divisor).max(1)
 }

@@ -1,6 +1,6 @@
-//! An instance in simulated time: what the cost model's averages leave out. Between two sums each
-//! rank takes a little more or less than on average, and all wait for the last one; micro-batches
-//! of several users queue at the stages.
+//! An instance in simulated time, with the effects that the cost model averages out. Between two
+//! sums each rank takes a little more or less than its average, and all wait for the last;
+//! micro-batches of several users queue at the stages.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,32 +13,31 @@ use crate::group::Subject;
 use crate::plan::{Options, Plan, context_of};
 use crate::{Load, Node};
 
-/// Tokens of each user that are simulated, and those before them, which are not counted.
+/// Simulated tokens of each user, and the warm-up tokens before them, which are not counted.
 const TOKENS: usize = 100;
 const WARM_UP: usize = 10;
 
-/// What is left to chance.
+/// The random part of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Chance {
-    /// How much the time of each piece of work, and of each message, varies: by an exponential
-    /// distribution about its average, of which this is the deviation. 0.1 is a tenth.
+    /// The variation of each piece of work and of each message: exponentially distributed about its
+    /// average, with this deviation. 0.1 is a tenth.
     pub jitter: f64,
     /// The same seed gives the same times.
     pub seed: u64,
 }
 
-/// What was seen in simulated time. Rates are of answers, without their prompts.
+/// The result of a simulation. Rates are of answers, without their prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Simulated {
-    /// One user alone.
+    /// For a single user.
     pub decode_tokens_per_sec: f64,
-    /// All users of the load together.
+    /// For all users of the load together.
     pub total_tokens_per_sec: f64,
-    /// Of a user among them, from token to token: half of the times are below, and all but one in
-    /// a hundred.
+    /// The time between a user's tokens under full load: the median, and the 99th percentile.
     pub interval_median_secs: f64,
     pub interval_p99_secs: f64,
-    /// The part of the time in which the busiest stage works for all users.
+    /// The fraction of time in which the busiest stage works, under full load.
     pub busiest: f64,
 }
 
@@ -85,7 +84,7 @@ pub(crate) fn run(model: &Model, stages: &[Stage<'_>], load: Load, chance: Chanc
     Simulated { decode_tokens_per_sec: alone.total_tokens_per_sec, ..all }
 }
 
-/// Micro-batches that go round the stages.
+/// Micro-batches that circulate through the stages.
 struct Run {
     /// Each stage's work for one micro-batch.
     passes: Vec<Pass>,
@@ -116,7 +115,7 @@ impl Run {
     fn finish(mut self) -> Simulated {
         let stages = self.passes.len();
         let (mut free, mut busy) = (vec![0.0_f64; stages], vec![0.0_f64; stages]);
-        // Of each micro-batch: when its tokens came.
+        // The arrival times of each micro-batch's tokens.
         let mut came: Vec<Vec<f64>> = vec![Vec::new(); self.batches];
         let mut waiting: BinaryHeap<Reverse<Arrival>> = BinaryHeap::new();
         waiting
@@ -163,7 +162,8 @@ impl Run {
         }
     }
 
-    /// One micro-batch in a stage: pieces of work, each ended by a sum of all its ranks.
+    /// The time of one micro-batch in a stage: pieces of work, each ended by a sum of all its
+    /// ranks.
     fn pass(&mut self, stage: usize) -> f64 {
         let pass = &self.passes[stage];
         let (pieces, ranks) = (pass.meetings, pass.ranks.len());
@@ -175,7 +175,7 @@ impl Run {
                 slowest = slowest.max(mean * self.varied());
             }
             let (message, wire) = (self.passes[stage].message_secs, self.passes[stage].wire_secs);
-            // Everybody waits for the last message of all pairs.
+            // All ranks wait for the last message of all pairs.
             secs += slowest + message * self.largest(ranks * (ranks - 1)) + wire;
         }
         let heads = self.passes[stage].heads.len();
@@ -186,12 +186,12 @@ impl Run {
         secs + head + self.passes[stage].cuts_secs()
     }
 
-    /// About 1.
+    /// A random factor with mean 1.
     fn varied(&mut self) -> f64 {
         self.largest(1)
     }
 
-    /// The largest of `count` numbers about 1.
+    /// The largest of `count` such factors.
     fn largest(&mut self, count: usize) -> f64 {
         if self.jitter == 0.0 || count == 0 {
             return 1.0;
@@ -201,7 +201,7 @@ impl Run {
     }
 }
 
-/// A micro-batch at a stage; the earliest goes first.
+/// A micro-batch that arrives at a stage; the earliest goes first.
 #[derive(Debug, PartialEq)]
 struct Arrival {
     secs: f64,
@@ -224,11 +224,11 @@ impl PartialOrd for Arrival {
     }
 }
 
-/// Marsaglia's xorshift with 64 bits; not 0.
+/// Marsaglia's xorshift with 64 bits; the state is not 0.
 struct Random(u64);
 
 impl Random {
-    /// Above 0 and below 1.
+    /// A uniform number above 0 and below 1.
     fn unit(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

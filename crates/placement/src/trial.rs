@@ -1,4 +1,4 @@
-//! One way to give a model to nodes: who shares which layers, and whether it fits.
+//! One way to place a model on nodes: the shares of its layers, and whether it fits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -13,53 +13,53 @@ use crate::node::{LinkSpeed, Node, Speed, link};
 use crate::shares::{UNITS, scaled, units};
 use crate::work::Work;
 
-/// Everything that is the same for all trials.
+/// The parameters common to all trials.
 pub(crate) struct Context<'a> {
     pub subject: Subject<'a>,
     pub model: Model,
     pub nodes: &'a [Node],
-    /// Of each node, as measured, or by its threads where not all are.
+    /// The speed of each node, measured, or derived from its threads if any measurement is missing.
     pub speeds: Vec<Speed>,
     pub measured: bool,
     pub load: Load,
-    /// The shares of all ranks, if they were asked for.
+    /// The requested shares of all ranks.
     pub shares: Option<&'a [u32]>,
-    /// The layers of each stage, if they were asked for.
+    /// The requested layers of each stage.
     pub stage_layers: Option<&'a [usize]>,
-    /// Where a pipeline may be cut: before which layers, and both ends.
+    /// The layers before which a pipeline may be cut, and both ends.
     pub borders: Vec<usize>,
     /// Layers of each kind before each border.
     pub counts: Vec<Vec<u32>>,
     pub known: RefCell<HashMap<Key, Rc<Member>>>,
-    /// What serving the load takes with the best split so far, before its layers were moved.
+    /// The time to serve the load with the best split so far, before its layers were moved.
     pub best_secs: Cell<f64>,
     pub heads: RefCell<HashMap<(usize, Device), (u64, Work)>>,
 }
 
-/// A rank of a stage, whether that is one of several, and the device.
+/// A rank's position in a stage, whether there are several stages, and the device.
 pub(crate) type Key = (Place, bool, Device);
 
 /// A split that fits.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
-    /// By stage, the places of its nodes in the list.
+    /// By stage, the indices of its nodes in the list.
     pub groups: Vec<Vec<usize>>,
     pub shares: Vec<u32>,
-    /// The units of each stage's ranks; none where shares were asked for.
+    /// The units of each stage's ranks; empty if shares were requested.
     units: Vec<Vec<u32>>,
-    /// The layers of each stage, and the pieces that they make up.
+    /// The layers of each stage, and their pieces.
     pub layers: Vec<usize>,
     pub pieces: Vec<usize>,
     pub prediction: Prediction,
-    /// What serving the load takes; what plans are compared by.
+    /// The time to serve the load; plans are compared by it.
     pub secs: f64,
 }
 
-/// A split that does not, by the node that lacks most.
+/// A split that does not fit, by the node that lacks most.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Misfit {
     pub groups: Vec<Vec<usize>>,
-    /// Its place in the list.
+    /// Its index in the list.
     pub node: usize,
     pub share: u32,
     pub shares: u32,
@@ -83,15 +83,15 @@ pub(crate) struct Trial<'c, 'a> {
     pub groups: &'c [Vec<usize>],
     shares: Vec<u32>,
     pub stages: Vec<Vec<Rc<Member>>>,
-    /// What cuts of the layers are compared by, of each stage's ranks.
+    /// The cost of layers to each stage's ranks, for comparing cuts.
     rates: Vec<Vec<PerLayer>>,
-    /// The part of the output head of each rank, in order.
+    /// Each rank's part of the output head, in order.
     heads: Vec<(u64, Work)>,
     links: Vec<(LinkSpeed, LinkSpeed)>,
 }
 
-/// What a rank takes for each of its layers, by kind, and without any: about the seconds of a
-/// token, or bytes for each of its stage's shares where these were asked for, and bytes of memory.
+/// The cost of each layer to a rank, by kind, and its fixed cost: approximate seconds of a token
+/// (or bytes for each of its stage's shares, if shares were requested), and bytes of memory.
 struct PerLayer {
     secs: Vec<f64>,
     fixed_secs: f64,
@@ -100,7 +100,7 @@ struct PerLayer {
 }
 
 impl<'a> Context<'a> {
-    /// The layers of stages of so many pieces.
+    /// The layers of stages with these pieces.
     pub fn layers(&self, pieces: &[usize]) -> Vec<usize> {
         let mut start = 0;
         let stage = |count: &usize| {
@@ -112,7 +112,7 @@ impl<'a> Context<'a> {
         pieces.iter().map(stage).collect()
     }
 
-    /// The pieces of stages of so many layers; `None` if one is cut in two.
+    /// The pieces of stages with these layers; `None` if a piece would be split.
     pub fn pieces(&self, layers: &[usize]) -> Option<Vec<usize>> {
         let (mut layer, mut before) = (0, 0);
         let stage = |count: &usize| {
@@ -123,7 +123,7 @@ impl<'a> Context<'a> {
         layers.iter().map(stage).collect()
     }
 
-    /// The best way to cut the model over these groups of nodes.
+    /// The best cut of the model over these groups of nodes.
     pub fn fit(&self, groups: &[Vec<usize>]) -> Result<Found, Misfit> {
         if let Some(shares) = self.shares {
             return self.trial(groups, shares.to_vec()).cut();
@@ -139,7 +139,7 @@ impl<'a> Context<'a> {
         if groups.iter().all(|group| group.len() == 1) {
             return Err(misfit);
         }
-        // Somebody lacks memory: then those with more of it take more than their speed says.
+        // Some node lacks memory: nodes with more memory take more than their speed suggests.
         let by_memory = dealt(&|group| self.rooms(group));
         let tried = [
             self.fit_by_memory(groups, by_speed, &misfit),
@@ -150,7 +150,7 @@ impl<'a> Context<'a> {
         found.min_by(|a, b| a.secs.total_cmp(&b.secs)).ok_or(misfit)
     }
 
-    /// Moves units between the ranks of a stage, as long as that makes it faster.
+    /// Moves units between the ranks of a stage while that makes it faster.
     pub fn polish(&self, best: &mut Found) {
         const RANKS_MAX: usize = 8;
         const ROUNDS: usize = 16;
@@ -181,7 +181,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Takes units from who lacks memory, as long as others have some.
+    /// Moves units away from nodes that lack memory, while other nodes have some.
     fn fit_by_memory(
         &self,
         groups: &[Vec<usize>],
@@ -191,7 +191,7 @@ impl<'a> Context<'a> {
         let mut limits: Vec<Vec<u32>> =
             groups.iter().map(|group| vec![UNITS; group.len()]).collect();
         let mut misfit = first.clone();
-        // Each round lowers a limit by one at least.
+        // Each round lowers a limit by at least one.
         for _ in 0..UNITS as usize * self.nodes.len() {
             let place = |group: &Vec<usize>| group.iter().position(|node| *node == misfit.node);
             let found = groups.iter().enumerate().find_map(|(at, group)| Some((at, place(group)?)));
@@ -200,8 +200,8 @@ impl<'a> Context<'a> {
             if taken == 0 {
                 return Err(misfit);
             }
-            // In proportion to what is there: too many rather than too few, as a part of what it
-            // needs is fixed.
+            // In proportion to the free memory. This takes too many rather than too few, since a
+            // part of the need is fixed.
             let free = self.nodes[misfit.node].memory_free_bytes as f64;
             let held = f64::from(taken) * free / misfit.needed_bytes as f64;
             limits[stage][at] = (held as u32).max(taken / 2).min(taken - 1);
@@ -226,13 +226,13 @@ impl<'a> Context<'a> {
         Ok(found)
     }
 
-    /// The memory that each node of a group has for layers.
+    /// The memory of each node of a group for layers.
     fn rooms(&self, group: &[usize]) -> Vec<f64> {
         let free = |at: &usize| self.nodes[*at].memory_free_bytes.saturating_sub(WORKER_BYTES);
         group.iter().map(|at| free(at).max(1) as f64).collect()
     }
 
-    /// Loads a second that each node of a group would serve if it had the whole model.
+    /// Loads a second of each node of a group, if it had the whole model.
     fn rates(&self, group: &[usize]) -> Vec<f64> {
         let outline = self.subject.outline;
         let rate = |at: &usize| {
@@ -303,7 +303,7 @@ impl<'a> Context<'a> {
     }
 
     fn members(&self, group: &[usize], shares: &[u32], stages: usize) -> Vec<Rc<Member>> {
-        // A rank alone has all of its stage, whatever its share is.
+        // The only rank of a stage has all of it, whatever its share.
         let shares = if group.len() == 1 { &[1] } else { shares };
         let mut known = self.known.borrow_mut();
         let one = |(at, place): (&usize, Place)| {
@@ -314,7 +314,7 @@ impl<'a> Context<'a> {
         group.iter().zip(Place::of_ranks(shares)).map(one).collect()
     }
 
-    /// Rank 0 and those of the last stage have a part of the output head.
+    /// The parts of the output head: rank 0 and the ranks of the last stage have one.
     fn heads(&self, groups: &[Vec<usize>], shares: &[u32]) -> Vec<(u64, Work)> {
         let first_of_last = shares.len() - groups[groups.len() - 1].len();
         let is_output = |rank: usize| rank == 0 || rank >= first_of_last;
@@ -345,8 +345,8 @@ impl<'a> Context<'a> {
                 .flat_map(|(at, a)| group[at + 1..].iter().map(move |b| (*a, *b)));
             pairs.map(|(a, b)| way(a, b)).reduce(LinkSpeed::worse).unwrap_or(LinkSpeed::UNKNOWN)
         };
-        // Each rank of a stage has one of the stage before that sends to it, as `engine` has them.
-        // What the last stage makes comes back to rank 0.
+        // Each rank of a stage has one sender in the stage before, as in `engine`. The output of
+        // the last stage returns to rank 0.
         let onward = |at: usize| {
             let own = &groups[at];
             let ways: Vec<LinkSpeed> = match groups.get(at + 1) {
@@ -411,8 +411,8 @@ impl Trial<'_, '_> {
         kinds.fold(Work::default(), |sum, (count, work)| sum.plus(work.times(f64::from(count))))
     }
 
-    /// About what one token takes of these pieces in a stage, and of its part of the head; or,
-    /// where shares were asked for, so many bytes for each of them.
+    /// The approximate seconds of one token for these pieces in a stage, and for its part of the
+    /// head; or, if shares were requested, the bytes for each share.
     pub fn secs(&self, stage: usize, start: usize, end: usize) -> f64 {
         let mut slowest = 0.0;
         let mut sum = 0.0;
@@ -441,7 +441,7 @@ impl Trial<'_, '_> {
         })
     }
 
-    /// Who lacks most, with this cut.
+    /// The rank that lacks most memory with this cut.
     pub fn lacking(&self, pieces: &[usize]) -> Misfit {
         let (mut start, mut rank) = (0, 0);
         let mut worst: Option<(u64, Misfit)> = None;

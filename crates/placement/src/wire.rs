@@ -1,4 +1,4 @@
-//! Whether what the nodes of a plan exchange can be quantised.
+//! Checks whether a plan has sums that can be quantised.
 
 use protocol::WireType;
 
@@ -6,7 +6,8 @@ use crate::{Error, Plan};
 
 impl Plan {
     /// # Errors
-    /// Sums are to be quantised, and no two nodes of this plan share a layer, so that none travel.
+    /// Quantised sums are requested, and no two nodes of this plan share a layer, so there are no
+    /// sums.
     pub fn check_wire(&self, wire_type: WireType) -> Result<(), Error> {
         let adds_up = match &self.split.stages[..] {
             [] => self.ranks.len() > 1,

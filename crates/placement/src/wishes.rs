@@ -1,4 +1,4 @@
-//! Wishes that contradict each other, or that a model has no use for: refused before any search, so
+//! Contradictory options, and options that a model does not support: refused before any search, so
 //! that none is silently ignored.
 
 use layout::{Outline, STAGE_RANKS_MAX};
@@ -8,13 +8,13 @@ use crate::error::Error;
 use crate::node::Node;
 use crate::plan::{Options, SEQUENCES_DEFAULT};
 
-/// Each has its place in every step, and buffers for its results.
+/// Each sequence has a row in every step, and buffers for its results.
 const SEQUENCES_MAX: usize = 1024;
 
 /// Fewer nodes are one group, or a pipeline.
 pub(crate) const HYBRID_MIN: usize = 3;
 
-/// Why what was asked for cannot be meant.
+/// Why a request is contradictory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WishError {
     #[error(
@@ -41,7 +41,7 @@ pub enum WishError {
     OtherStrategy { strategy: &'static str, by_ranks: Vec<usize> },
 }
 
-/// That what is wished of so many nodes can be had together.
+/// Checks that the options are compatible with each other and with this number of nodes.
 pub(crate) fn check(model: &Outline, spec: &InstanceSpec, nodes: usize) -> Result<(), WishError> {
     let wishes = &spec.options;
     if let Some(asked) = spec.sequences_max.filter(|asked| !(1..=SEQUENCES_MAX).contains(asked)) {
@@ -62,7 +62,7 @@ pub(crate) fn check(model: &Outline, spec: &InstanceSpec, nodes: usize) -> Resul
     }
 }
 
-/// Stages say more than a strategy, but may not say something else.
+/// Stages may refine a strategy, but not contradict it.
 fn check_strategy(strategy: Strategy, by_ranks: &[usize]) -> Result<(), WishError> {
     let (is_one, is_pipeline) = (by_ranks.len() == 1, by_ranks.iter().all(|ranks| *ranks == 1));
     let strategy = match strategy {
@@ -74,8 +74,7 @@ fn check_strategy(strategy: Strategy, by_ranks: &[usize]) -> Result<(), WishErro
     Err(WishError::OtherStrategy { strategy, by_ranks: by_ranks.to_vec() })
 }
 
-/// That each of these nodes can keep what the model keeps of positions: states, and the cache that
-/// was asked for.
+/// Checks that each of these nodes supports the model's cache: states, and the requested type.
 pub(crate) fn check_devices(
     model: &Outline,
     spec: &InstanceSpec,
@@ -107,7 +106,7 @@ pub(crate) fn check_devices(
     }
 }
 
-/// That the shares, stages and layers that were asked for make up the model and its nodes.
+/// Checks that the requested shares, stages and layers add up to the model and its nodes.
 pub(crate) fn check_split(
     model: &Outline,
     options: &Options<'_>,

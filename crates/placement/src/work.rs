@@ -1,21 +1,21 @@
-//! What a rank has to do in a step.
+//! The work of a rank in a step.
 
-/// What a rank has to do, as sums over its layers and its part of the output head.
+/// The work of a rank, summed over its layers and its part of the output head.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Work {
-    /// Bytes that every step reads, and those of all experts that are here.
+    /// Bytes that every step reads, and bytes of all experts on this rank.
     pub common_bytes: f64,
     pub expert_bytes: f64,
-    /// Multiplications and additions of a row, in all experts that are here.
+    /// Multiplications and additions of a row, in the common part and in all experts on this rank.
     pub common_ops: f64,
     pub expert_ops: f64,
-    /// Of each cached position: bytes of its sequence, and operations of a row.
+    /// For each cached position: bytes of its sequence, and operations of a row.
     pub position_bytes: f64,
     pub position_ops: f64,
-    /// The same of each position inside the window, in layers that have one.
+    /// The same for each position inside the window, in layers that have one.
     pub window_bytes: f64,
     pub window_ops: f64,
-    /// Operations given to the device in a step.
+    /// Device operations in a step.
     pub operations: f64,
 }
 

@@ -1,7 +1,7 @@
 //! Length-prefixed JSON: four bytes, little-endian, then that many bytes of JSON.
 //!
 //! JSON because both ends may be one version apart: unknown fields are ignored and new ones have
-//! defaults. The hot path (activations) never comes here.
+//! defaults. The hot path (activations) does not use it.
 
 use std::io::{self, Read, Write};
 
@@ -39,7 +39,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
     Ok(bytes)
 }
 
-/// The length that a frame's first four bytes announce, checked.
+/// The length announced by a frame's first four bytes, checked.
 ///
 /// # Errors
 /// It is over [`FRAME_BYTES_MAX`].
@@ -77,7 +77,7 @@ pub fn read<T: DeserializeOwned>(input: &mut impl Read) -> Result<T, FrameError>
     input.read_exact(&mut prefix[1..])?;
     let len = body_len(prefix)?;
     let mut body = Vec::new();
-    // `take` grows the buffer as bytes arrive: a lying length allocates nothing by itself.
+    // `take` grows the buffer as bytes arrive: a false length allocates nothing by itself.
     if input.take(len as u64).read_to_end(&mut body)? < len {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
     }

@@ -5,11 +5,11 @@ use crate::KeepAlive;
 /// A token id of the model's vocabulary.
 pub type Token = u32;
 
-/// Names a request within one instance; the daemon that owns the instance hands them out.
+/// Identifies a request within one instance; assigned by the daemon that owns the instance.
 pub type RequestId = u64;
 
-/// How the next token is drawn from the logits. They are changed first, in this order: bias,
-/// penalties, what may not come; then `top_k`, `top_p` and `min_p` choose, then temperature.
+/// How the next token is drawn from the logits. First they are changed, in this order: bias,
+/// penalties, forbidden tokens. Then `top_k`, `top_p` and `min_p` select, then temperature applies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sampling {
@@ -23,12 +23,12 @@ pub struct Sampling {
     pub min_p: f32,
     /// The same seed, prompt and options give the same answer.
     pub seed: u64,
-    /// The logits of tokens that the prompt or the answer has are divided by it if positive, and
-    /// multiplied if negative; 1 changes nothing.
+    /// Divides the logits of tokens in the prompt or the answer if they are positive, and
+    /// multiplies them if negative; 1 changes nothing.
     pub repetition_penalty: f32,
-    /// Subtracted from a token's logit for each time that the answer has it.
+    /// Subtracted from a token's logit for each occurrence in the answer.
     pub frequency_penalty: f32,
-    /// Subtracted once from the logits of all tokens that the answer has.
+    /// Subtracted once from the logits of all tokens in the answer.
     pub presence_penalty: f32,
     /// Added to these tokens' logits.
     pub logit_bias: Vec<(Token, f32)>,
@@ -51,18 +51,18 @@ impl Default for Sampling {
     }
 }
 
-/// What an answer is held to, token by token.
+/// A constraint on an answer, token by token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grammar {
-    /// A JSON value of this schema, which is JSON itself.
+    /// A JSON schema; the answer is a JSON value of it.
     JsonSchema(String),
     Regex(String),
-    /// In the dialect of Lark that `llguidance` reads.
+    /// A grammar in `llguidance`'s dialect of Lark.
     Lark(String),
 }
 
-/// Which hidden states of a text make its embedding.
+/// The hidden states that make the embedding of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
@@ -72,33 +72,33 @@ pub enum Pooling {
     Last,
 }
 
-/// A request for tokens, from where a client's words have become tokens to the scheduler.
+/// A tokenized request, as it reaches the scheduler.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GenerateRequest {
     /// At least one token, and fewer than the context has.
     pub prompt: Vec<Token>,
-    /// Tokens of the answer that the client has already, because another run of the same request
-    /// ended before its answer did. What follows is what would have followed there.
+    /// The part of the answer that the client already has, from an earlier run of the same request
+    /// that was cut short. This run continues exactly where that one would have.
     pub answered: Vec<Token>,
     pub sampling: Sampling,
-    /// Most tokens of the answer, at least one and more than are answered; what the context has
-    /// left is a limit as well.
+    /// The most tokens of the answer: at least one, and more than are answered. The rest of the
+    /// context is a limit as well.
     pub max_tokens: usize,
-    /// Before so many tokens no end token is drawn.
+    /// No end token is drawn before this many tokens.
     pub min_tokens: usize,
-    /// Tokens that end the answer; the one met is not part of it.
+    /// Tokens that end the answer; the final one is not part of it.
     pub end_tokens: Vec<Token>,
-    /// Tell the log-probability of each token of the answer, and of so many of the likeliest.
+    /// Return the log-probability of each token of the answer, and of this many of the likeliest.
     pub logprobs: Option<usize>,
     pub grammar: Option<Grammar>,
-    /// Instead of an answer, give the prompt's embedding.
+    /// Compute the prompt's embedding instead of an answer.
     pub embedding: Option<Pooling>,
-    /// Who asks, as a number that tells one from the other: room and time are shared between them.
+    /// A number that identifies the client: memory and time are shared between clients.
     pub client: u64,
-    /// What is cached of its beginning is shared with requests of the same number alone.
+    /// The prefix cache shares pages only between requests with the same salt.
     pub cache_salt: u64,
-    /// From now on the model stays loaded for so long while nobody asks for anything.
+    /// Sets the model's idle time before it is unloaded, from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<KeepAlive>,
     /// Names of parameters that were set and that this version does not know: the request is
@@ -131,22 +131,22 @@ pub struct Logprobs {
     pub top: Vec<(Token, f32)>,
 }
 
-/// What a failed request means for whoever asked.
+/// The kind of a failure, for the caller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// It can never be done as it stands.
+    /// The request is invalid and always will be.
     Invalid,
-    /// Too much is asked for at once; later may help.
+    /// There are too many requests; later may help.
     Busy,
-    /// Nobody who could do it can be reached; later may help.
+    /// No capable node is reachable; later may help.
     Away,
-    /// It was lost on the way.
+    /// The request was lost on the way.
     #[default]
     Lost,
 }
 
-/// Why no model can do a request.
+/// Why a request is invalid for any model.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidRequest {
     #[error("the prompt is empty")]
@@ -156,7 +156,7 @@ pub enum InvalidRequest {
          one must be left for the answer. Send less, or serve the model with a larger context"
     )]
     TooLong { prompt_tokens: usize, context_tokens: usize },
-    /// As [`Self::TooLong`], of a text that is not worth counting.
+    /// Like [`Self::TooLong`], for a text too long to tokenize.
     #[error(
         "the prompt has {bytes} bytes of text, which are {tokens_min} tokens at least, and the \
          model's context {context_tokens}. Send less, or serve the model with a larger context"
@@ -183,20 +183,20 @@ pub enum InvalidRequest {
 /// Unknown parameters that a message names.
 const UNKNOWN_NAMED_MAX: usize = 8;
 
-/// Likeliest tokens whose log-probabilities a request may ask for.
+/// The most likeliest tokens with log-probabilities that a request may ask for.
 pub const LOGPROBS_MAX: usize = 20;
 
-/// Tokens that a request may name in `logit_bias`.
+/// The most tokens in `logit_bias`.
 pub const BIASES_MAX: usize = 4096;
 
-/// Tokens that may end an answer.
+/// The most tokens in `end_tokens`.
 pub const END_TOKENS_MAX: usize = 64;
 
 impl GenerateRequest {
-    /// Whether a model with this context and a vocabulary of `vocab` tokens can do the request.
+    /// Checks the request for a model with this context and a vocabulary of `vocab` tokens.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first invalid field.
     pub fn check(&self, context_tokens: usize, vocab: usize) -> Result<(), InvalidRequest> {
         if !self.must_know.is_empty() {
             return Err(InvalidRequest::UnknownParameters { names: self.must_know.clone() });
@@ -224,7 +224,7 @@ impl GenerateRequest {
         self.sampling.check()
     }
 
-    /// Whether the answer that the client has is as long as it may get.
+    /// Whether `answered` is already the complete answer.
     pub fn is_answered(&self, context_tokens: usize) -> bool {
         let known_tokens = self.prompt.len() + self.answered.len();
         let is_full = !self.answered.is_empty() && known_tokens >= context_tokens;
@@ -245,7 +245,7 @@ impl GenerateRequest {
 }
 
 impl Sampling {
-    /// Whether each number is one that a sampler can use.
+    /// Checks that a sampler can use each number.
     fn check(&self) -> Result<(), InvalidRequest> {
         let is_number = |value: f32| value.is_finite();
         let at_least_0 = |value: f32| value.is_finite() && value >= 0.0;
@@ -292,9 +292,9 @@ pub struct Generation {
     pub request: RequestId,
     pub reason: FinishReason,
     pub prompt_tokens: usize,
-    /// Those of the whole answer.
+    /// Tokens of the whole answer.
     pub generated_tokens: usize,
-    /// Those that the client had before, see [`GenerateRequest::answered`].
+    /// Tokens that the client had before, see [`GenerateRequest::answered`].
     #[serde(default)]
     pub answered_tokens: usize,
     /// Tokens of the prompt whose keys and values were in the cache already.
@@ -307,17 +307,17 @@ pub struct Generation {
     pub prefill_us: u64,
     /// From its first token to its last.
     pub decode_us: u64,
-    /// For how long rank 0 waited for each rank, by rank, from the request's first step on; empty
-    /// where there is no other.
+    /// The time that rank 0 waited for each rank, by rank, from the request's first step on; empty
+    /// for a single rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_us: Vec<u64>,
-    /// If one was asked for: `[width]`, of length one.
+    /// The embedding, if the request wants one: `[width]`, of length one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding: Option<Vec<f32>>,
 }
 
 impl Generation {
-    /// The account of a request for which nothing was done.
+    /// The account of a request that never ran.
     pub fn nothing(request: RequestId, reason: FinishReason) -> Self {
         Self {
             request,

@@ -1,4 +1,4 @@
-//! For how long a model stays in memory that nobody asks for anything.
+//! How long an idle model stays in memory.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// For so long an idle model stays loaded: seconds, or for good. As JSON a whole number of seconds;
-/// a negative one is for good, and 0 is until the last request has its answer.
+/// How long an idle model stays loaded: a number of seconds, or for good. As JSON a whole number of
+/// seconds; a negative one is for good, and 0 unloads after the last answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "i64", into = "i64")]
 pub struct KeepAlive(Option<u32>);
@@ -18,12 +18,12 @@ impl KeepAlive {
     /// Ollama's default.
     pub const MINUTES_5: Self = Self(Some(300));
 
-    /// What is longer than 136 years is for good.
+    /// More than 136 years is for good.
     pub fn secs(secs: u64) -> Self {
         Self(u32::try_from(secs).ok())
     }
 
-    /// `None` is for good.
+    /// The limit; `None` is for good.
     pub fn limit(self) -> Option<Duration> {
         self.0.map(|secs| Duration::from_secs(secs.into()))
     }
@@ -52,7 +52,7 @@ impl fmt::Display for KeepAlive {
 }
 
 /// Reads `10m`, `1h30m`, `0.5h`, `90` (seconds), `0`, or, for good, anything negative, as Ollama
-/// does. What is less than a second but more than nothing is a second.
+/// does. Less than a second but more than zero is a second.
 impl FromStr for KeepAlive {
     type Err = String;
 
@@ -68,7 +68,7 @@ impl FromStr for KeepAlive {
     }
 }
 
-/// Reads a time such as `10m`, `1h30m`, `0.5h` or `90` (seconds).
+/// Reads a duration such as `10m`, `1h30m`, `0.5h` or `90` (seconds).
 pub fn seconds(text: &str) -> Option<f64> {
     let (mut rest, mut secs) = (text, 0.0);
     if rest.is_empty() {

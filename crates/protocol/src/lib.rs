@@ -1,10 +1,10 @@
-//! What a daemon and its workers say to each other: pure data and its framing.
+//! The messages between a daemon and its workers: pure data and its framing.
 //!
 //! A worker is one process with one rank of one model instance. Its daemon writes
 //! [`WorkerCommand`]s to its standard input and reads [`WorkerEvent`]s from its standard output,
-//! each one [`frame`]. The same types travel between daemons inside the control plane, so that one
-//! daemon can drive the workers of others. Tokens take this way too, but activations never do:
-//! those go over the data plane.
+//! each as one [`frame`]. The same types travel between daemons in the control plane, so that one
+//! daemon can drive the workers of others. Tokens travel this way too; activations use the data
+//! plane.
 //!
 //! ```text
 //! daemon                                worker
@@ -47,9 +47,9 @@ pub use spec::{
     CacheType, ExpertSplit, InstanceSpec, Mix, SpecVersion, Speculation, Split, SplitOptions,
     StageSize, Strategy, Transport, WireType,
 };
-/// Counts changes after which the same model and input give other bits, or steps have another
-/// form: ranks of one instance must agree, and so must their links. Nodes of different versions are
-/// one cluster all the same.
+/// Counts changes after which the same model and input give other bits, or steps have another form.
+/// The ranks of an instance must agree on it, and so must their links. Nodes with different values
+/// still form one cluster.
 pub const NUMERICS: u32 = 4;
 
 pub use stats::{EngineStats, LinkStats, PageStats, RankStats, StepStats};

@@ -2,17 +2,18 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The nodes that a model is split over: so many, or these. As JSON a number, or a list of names.
+/// The nodes that a model is split over: their number, or their names. As JSON a number, or a list
+/// of names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Nodes {
     Count(usize),
-    /// Names, or the first digits of ids. The first one leads.
+    /// Names, or prefixes of ids. The first one leads.
     Named(Vec<String>),
 }
 
 impl Nodes {
-    /// The place of a node among those that are named, by its name or its id.
+    /// The index of a node among the named ones, by its name or its id.
     pub fn place_of(&self, name: &str, id: &str) -> Option<usize> {
         let Self::Named(named) = self else { return None };
         named.iter().position(|asked| asked == name || (asked.len() >= 4 && id.starts_with(asked)))
@@ -35,7 +36,7 @@ impl From<usize> for Nodes {
 impl FromStr for Nodes {
     type Err = String;
 
-    /// Reads a count, or names with commas between them.
+    /// Reads a count, or names separated by commas.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(count) = text.trim().parse::<i64>() {
             let count = usize::try_from(count).ok().filter(|count| *count > 0);

@@ -1,12 +1,12 @@
-//! Which links an instance cannot do without: where not every two of its nodes can reach each
-//! other, sums go round a ring of those that can.
+//! The links that an instance needs at least. Where not every pair of nodes can reach each other,
+//! sums go round a ring of those that can.
 
 use crate::StageSize;
 
 /// The pairs of ranks that exchange messages if the sums of each stage go round a ring: neighbours
-/// within a stage, its last and first rank being neighbours; each rank and the one of the next
-/// stage that it hands its results to; and the last stage and rank 0, which gets the logits. The
-/// lower rank of a pair comes first, and no pair comes twice.
+/// within a stage (its last and first rank are neighbours); each rank and the rank of the next
+/// stage that takes its results; and the last stage and rank 0, which gets the logits. Each pair
+/// appears once, the lower rank first.
 ///
 /// `stages`: as in [`crate::Split`], empty for one stage of all `ranks`.
 pub fn ring_pairs(ranks: usize, stages: &[StageSize]) -> Vec<(usize, usize)> {
@@ -30,14 +30,15 @@ pub fn ring_pairs(ranks: usize, stages: &[StageSize]) -> Vec<(usize, usize)> {
         before = first..first + count;
         first = before.end;
     }
-    // What the last of several stages finds goes to rank 0; an only one gathers along its ring.
+    // The last of several stages sends its results to rank 0; a single stage gathers along its
+    // ring.
     if before.start > 0 {
         before.for_each(|rank| add(rank, 0));
     }
     pairs
 }
 
-/// The other halves of the pairs that `rank` is in, in order.
+/// The peers of `rank` in those pairs, in order.
 pub fn ring_peers(ranks: usize, stages: &[StageSize], rank: usize) -> Vec<usize> {
     let pairs = ring_pairs(ranks, stages).into_iter();
     let mut peers: Vec<usize> =

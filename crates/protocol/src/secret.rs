@@ -4,7 +4,7 @@ use data_encoding::HEXLOWER;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// 32 secret bytes from which the data plane of one instance is keyed. Hexadecimal on the wire;
+/// 32 secret bytes, the source of all keys of an instance's data plane. Hexadecimal on the wire;
 /// never shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub [u8; 32]);

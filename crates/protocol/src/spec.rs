@@ -1,4 +1,4 @@
-//! One description of an instance: what is wanted of it, and what was decided.
+//! The description of an instance: its specification, and the decided split.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub struct InstanceSpec {
     /// store.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub model: String,
-    /// The name under which clients ask for the instance; the file's if absent.
+    /// The model name in clients' requests; the file's name if absent.
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub name: Option<String>,
@@ -36,7 +36,7 @@ pub struct InstanceSpec {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long = "ctx", value_name = "TOKENS"))]
     pub context_tokens: Option<usize>,
-    /// Sequences that may run at once.
+    /// The most sequences at once.
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub sequences_max: Option<usize>,
@@ -49,15 +49,15 @@ pub struct InstanceSpec {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
     pub mix: Mix,
-    /// Nodes that shall have the whole file, so that the model outlives any one of them.
+    /// Nodes to copy the whole file to, so that the model outlives any one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub copies: Option<usize>,
-    /// Whether it is named without being loaded: the first request loads it.
+    /// Whether the instance starts unloaded: the first request loads it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub on_request: bool,
-    /// For how long it stays loaded while nobody asks for anything; for good if absent.
+    /// How long an idle instance stays loaded; for good if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub keep_alive: Option<KeepAlive>,
@@ -110,21 +110,21 @@ pub struct SplitOptions {
 }
 
 impl SplitOptions {
-    /// States that are kept beside those of running sequences: a conversation leaves two behind,
-    /// at the end of its prompt and of its answer.
+    /// States to keep beside those of running sequences: a conversation leaves two behind, at the
+    /// end of its prompt and of its answer.
     pub fn checkpoints(&self) -> usize {
         const DEFAULT: usize = 8;
         self.checkpoints.unwrap_or(DEFAULT)
     }
 }
 
-/// The version of an [`InstanceSpec`]. Reading one that is newer than this program is an error.
+/// The version of an [`InstanceSpec`]. A version newer than this program is a read error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "u32", try_from = "u32")]
 pub struct SpecVersion(u32);
 
 impl SpecVersion {
-    /// Counts changes that a program which ignores them would get wrong.
+    /// Counts changes that are not safe to ignore.
     pub const CURRENT: Self = Self(1);
 }
 
@@ -155,22 +155,22 @@ impl TryFrom<u32> for SpecVersion {
     }
 }
 
-/// What was decided about an instance: how it is cut, and how large it may get.
+/// The decided split of an instance: how it is cut, and its limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
     /// The share of each rank in every layer, in any unit; its length is the number of ranks.
     pub shares: Vec<u32>,
-    /// How ranks and layers are cut into stages; empty for one stage of all.
+    /// The stages of ranks and layers; empty for one stage of all.
     #[serde(default)]
     pub stages: Vec<StageSize>,
-    /// Whether ranks have whole experts instead of columns of each.
+    /// Whether each rank has whole experts instead of columns of every expert.
     #[serde(default)]
     pub whole_experts: bool,
-    /// Positions that one sequence may have: prompt plus answer.
+    /// The most positions of one sequence: prompt plus answer.
     pub context_tokens: usize,
-    /// Sequences that may run at once.
+    /// The most sequences at once.
     pub sequences_max: usize,
-    /// Positions of all sequences together that the cache has room for.
+    /// The capacity of the cache, in positions of all sequences together.
     pub cache_tokens: usize,
 }
 
@@ -288,7 +288,7 @@ mod tests {
     fn what_older_and_newer_programs_wrote_is_read() {
         let least: InstanceSpec = serde_json::from_str(r#"{ "model": "m" }"#).unwrap();
         assert_eq!(least, InstanceSpec { model: "m".to_owned(), ..InstanceSpec::default() });
-        // As version 1 was first written, and a field that is not known yet.
+        // The first form of version 1, with an unknown field.
         let full = r#"{
             "version": 1, "model": "m", "nodes": 2, "shares": [3, 1], "strategy": "tensor",
             "stages": null, "stage_layers": null, "experts": "auto", "cache_type": "q8_0",

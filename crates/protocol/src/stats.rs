@@ -1,29 +1,29 @@
 use serde::{Deserialize, Serialize};
 
-/// What rank 0 has done since its epoch began, and what it is doing: a snapshot, told at most once
-/// a second. What only grows starts at zero again with every epoch.
+/// The work of rank 0 since its epoch began, and its present load: a snapshot, sent at most once a
+/// second. Counters start at zero again with every epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EngineStats {
-    /// Requests that have a place in the steps, and those that wait for one.
+    /// Requests in the steps, and requests that wait.
     pub running: usize,
     pub waiting: usize,
     pub pages: PageStats,
-    /// Tokens of prompts that were looked up in the cache, and those of them that were there.
+    /// Tokens of prompts that were looked up in the cache, and those that were found.
     pub prefix_queried_tokens: u64,
     pub prefix_hit_tokens: u64,
-    /// Times that a running request gave its pages to another one, to be replayed later.
+    /// Preemptions: a running request gave its pages to another one, to be replayed later.
     pub preemptions: u64,
-    /// Tokens of prompts that were computed, without what is replayed and what was in the cache.
+    /// Computed tokens of prompts, without replayed and cached ones.
     pub prompt_tokens: u64,
     pub generated_tokens: u64,
-    /// Next tokens that were guessed ahead, and those of them that were right.
+    /// Speculated tokens, and the accepted ones.
     pub guessed_tokens: u64,
     pub guessed_right_tokens: u64,
     pub steps: StepStats,
 }
 
-/// Pages of the cache of keys and values, each of so many positions of all layers.
+/// Pages of the cache of keys and values, each of `positions` positions of all layers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PageStats {
@@ -31,20 +31,20 @@ pub struct PageStats {
     pub total: usize,
     /// In use by running requests.
     pub used: usize,
-    /// Kept for later requests that begin alike; given up when pages run out.
+    /// Kept for later requests with the same beginning; given up when pages run out.
     pub cached: usize,
 }
 
-/// How long steps took, from rank 0's scheduling them to their coming back.
+/// The duration of steps, from their scheduling on rank 0 to their result.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StepStats {
     pub count: u64,
     pub sum_us: u64,
-    /// Rows of all steps: of prompts, replayed ones too, and of answers.
+    /// Rows of all steps: of prompts, including replayed ones, and of answers.
     pub prompt_rows: u64,
     pub answer_rows: u64,
-    /// Steps that took at most [`Self::BOUNDS_US`], bound by bound (not added up), then the rest.
+    /// Steps by duration: at most [`Self::BOUNDS_US`] (not cumulative), then longer ones.
     pub buckets: [u64; StepStats::BOUNDS_US.len() + 1],
 }
 
@@ -65,31 +65,32 @@ impl StepStats {
     }
 }
 
-/// What one rank has done since its epoch began: a snapshot, told at most once a second. The times
-/// are of steps alone: a rank of an instance that has nothing to do neither computes nor waits.
+/// The work of one rank since its epoch began: a snapshot, sent at most once a second. The times
+/// cover only steps: an idle instance neither computes nor waits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RankStats {
-    /// In steps, without [`Self::exchange_wait_us`]. Rank 0 schedules and samples in it, too.
+    /// In steps, without [`Self::exchange_wait_us`]. On rank 0 it includes scheduling and sampling.
     pub compute_us: u64,
-    /// In steps, for what other ranks owe: their sums, activations or results.
+    /// In steps, waiting for other ranks' sums, activations or results.
     pub exchange_wait_us: u64,
-    /// Between one step and the next, where that came within a second.
+    /// Between one step and the next, if that came within a second.
     pub step_wait_us: u64,
-    /// What it took to exchange an empty message within the stage, the slowest rank's count, when
-    /// the ranks were linked; absent for a stage of one rank.
+    /// The time to exchange an empty message within the stage, by the slowest rank's measurement
+    /// when the ranks were linked; absent for a stage of one rank.
     pub exchange_ns: Option<u64>,
-    /// What it sent to the stage's other ranks then, bytes a second; the slowest rank's count.
+    /// The bandwidth to the stage's other ranks then, bytes a second, by the slowest rank's
+    /// measurement.
     pub link_bytes_per_sec: Option<u64>,
-    /// What its process's threads had of the processors, and what they had to wait for; zero where
-    /// the system does not tell.
+    /// The processor time of its process's threads, and their time waiting for a processor; zero
+    /// where the system does not report it.
     pub ran_us: u64,
     pub starved_us: u64,
     pub links: Vec<LinkStats>,
 }
 
 impl RankStats {
-    /// What was added to the times since an earlier snapshot of the same epoch.
+    /// The difference of the times to an earlier snapshot of the same epoch.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             compute_us: self.compute_us.saturating_sub(earlier.compute_us),
@@ -102,7 +103,7 @@ impl RankStats {
     }
 }
 
-/// Messages to and from another rank: their bytes, without what a transport adds.
+/// Messages to and from another rank, in bytes without the transport's overhead.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkStats {
     pub peer: usize,

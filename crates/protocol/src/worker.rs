@@ -8,7 +8,7 @@ use crate::{
     RequestId, Secret, Split,
 };
 
-/// What a daemon tells its worker.
+/// A message from a daemon to its worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerCommand {
@@ -17,16 +17,16 @@ pub enum WorkerCommand {
     /// Build the links of a new epoch. Any older epoch has ended.
     Connect {
         epoch: u64,
-        /// Where each rank listens, by rank, at one address or several; of the worker's own entry
-        /// only their number counts.
+        /// The listening addresses of each rank, by rank; of the worker's own entry only the number
+        /// of addresses counts.
         endpoints: Vec<Vec<SocketAddr>>,
-        /// Not every two ranks can link: only those of [`crate::ring_pairs`] do.
+        /// Some ranks cannot link: only the pairs in [`crate::ring_pairs`] do.
         #[serde(default)]
         ring: bool,
-        /// From which this epoch's links are keyed: whoever owns the instance now has drawn it.
+        /// The source of this epoch's link keys, drawn by the present owner of the instance.
         secret: Secret,
-        /// The largest TCP segment on the way to an address, where larger ones vanish; each daemon
-        /// says what it has found itself.
+        /// The largest TCP segment towards an address, for paths that drop larger ones; each daemon
+        /// adds its own findings.
         #[serde(default)]
         segments: Vec<(IpAddr, u16)>,
     },
@@ -39,21 +39,21 @@ pub enum WorkerCommand {
     Cancel {
         request: RequestId,
     },
-    /// Another rank has called this one at the node's port: the connection comes beside the first
+    /// Another rank has called this one at the node's port: its connection comes with the first
     /// byte of this command.
     Called,
 }
 
-/// What a worker tells its daemon.
+/// A message from a worker to its daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerEvent {
     /// The data-plane listener is open.
     Listening {
-        /// On the address it was told to bind; 0 if it is called at the node's port, which the
-        /// daemon puts in its place.
+        /// The port of the address in `bind`; 0 if the rank is called at the node's port, which the
+        /// daemon fills in.
         port: u16,
-        /// Further addresses that it was told to bind.
+        /// The addresses of `bind_more`.
         #[serde(default)]
         more: Vec<SocketAddr>,
     },
@@ -66,7 +66,7 @@ pub enum WorkerEvent {
     Loaded {
         weight_bytes: u64,
         kv_bytes: u64,
-        /// Of the activations of a step.
+        /// Bytes of a step's activations.
         #[serde(default)]
         buffer_bytes: u64,
         load_us: u64,
@@ -74,11 +74,11 @@ pub enum WorkerEvent {
     /// All links of this epoch are up; rank 0 now takes requests.
     Linked {
         epoch: u64,
-        /// What of them is not as it was asked for, for a person to read.
+        /// Deviations of the links from the request, in words for a user.
         #[serde(default)]
         notes: Vec<String>,
     },
-    /// A request's first token is about to come: its account until there.
+    /// A request's first token is about to come; its account so far.
     Began(Generation),
     /// The next generated token of one request.
     Token {
@@ -86,26 +86,26 @@ pub enum WorkerEvent {
         answer: AnswerToken,
     },
     Done(Generation),
-    /// This request cannot be done (too long, say); the instance is well.
+    /// This request is impossible (too long, for example); the instance is well.
     Rejected {
         request: RequestId,
         kind: FailureKind,
         reason: String,
     },
-    /// Rank 0: what it does, at most once a second and only if something has changed.
+    /// Rank 0: its work, at most once a second and only after a change.
     Stats(Box<EngineStats>),
-    /// Any rank: where its time went, at most once a second and only if it ran a step since.
+    /// Any rank: its times, at most once a second and only after a step.
     RankStats(Box<RankStats>),
     /// The epoch has ended because of another rank; all its requests are lost, the shard is kept.
     Lost {
         epoch: u64,
         rank: Option<usize>,
         reason: String,
-        /// If links were being built: the ranks that this one has none with.
+        /// If links were being built: the ranks without a link to this one.
         #[serde(default)]
         unreached: Vec<usize>,
     },
-    /// Once a second, for the daemon of its own machine: it lives, and no step hangs.
+    /// Once a second, for the local daemon: the worker lives, and no step hangs.
     Alive,
     /// The worker cannot go on and exits (no memory, unreadable model, ...).
     Failed {
@@ -116,7 +116,7 @@ pub enum WorkerEvent {
 /// One rank of one model instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerSpec {
-    /// Names the instance on all its nodes.
+    /// The id of the instance, the same on all its nodes.
     pub instance: String,
     pub rank: usize,
     pub spec: InstanceSpec,
@@ -127,42 +127,44 @@ pub struct WorkerSpec {
     /// CPUs to pin those threads to, one a thread; empty leaves it to the system.
     #[serde(default)]
     pub cpus: Vec<usize>,
-    /// Where it computes; absent: on this machine's processors, with Sinew's own engine.
+    /// The compute device; absent: this machine's processors, with Sinew's own engine.
     #[serde(default)]
     pub device: Option<WorkerDevice>,
-    /// Added to every message of the data plane, microseconds: a slower wire, to measure with.
+    /// Added to every message of the data plane, microseconds: simulates a slower wire for
+    /// measurements.
     #[serde(default)]
     pub link_latency_us: u64,
-    /// The address on which to listen for the other ranks, unless they call at the node's port.
+    /// The address to listen on for the other ranks, unless they call at the node's port.
     #[serde(default)]
     pub bind: Option<IpAddr>,
-    /// Further addresses on which to listen, as of faster cables: the others try them first.
+    /// Further addresses to listen on, such as those of faster cables: the others try them first.
     #[serde(default)]
     pub bind_more: Vec<IpAddr>,
 }
 
-/// A device of ggml's.
+/// A ggml device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerDevice {
-    /// The folder of the libraries that drive it.
+    /// The folder of its driver libraries.
     pub libraries: PathBuf,
-    /// As the libraries know it, such as `CUDA0`.
+    /// Its name in those libraries, such as `CUDA0`.
     pub name: String,
 }
 
-/// Where a worker reads its slices of the model from.
+/// The source of a worker's slices of the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
 pub enum ModelSource {
-    /// This machine's file. It is checked as it is read, unless its hashes could not be kept.
+    /// This machine's file. The worker checks it while reading, unless its hashes could not be
+    /// kept.
     File { path: PathBuf, check: Option<Box<FileCheck>> },
     /// A peer's file, through this machine's daemon, which listens on a loopback address and
-    /// knows the caller by the token.
+    /// authenticates the worker by the token.
     Peer { relay: SocketAddr, token: Secret },
 }
 
-/// By what a worker knows that a file of this machine is still what it was when it was hashed, and
-/// where it reads what is not.
+/// The hashes of a file on this machine, for checking what a worker reads, and the source of parts
+/// that fail the check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FileCheck {
     /// BLAKE3 of all parts, in hexadecimal digits.

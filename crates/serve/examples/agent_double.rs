@@ -1,7 +1,8 @@
-//! Serves all dialects in front of a model that always does the one right thing, for agents that no
-//! small model can drive: `cargo run -p serve --example agent_double FILE WORD`.
+//! Serves all dialects in front of a scripted model that always calls the right tool, for testing
+//! agents that no small model can drive: `cargo run -p serve --example agent_double FILE WORD`.
 //!
-//! Offered a tool that it knows, it asks to read FILE; told what is in it, WORD, it says so.
+//! If the request offers a known tool, the model calls it to read FILE. Once WORD is in the prompt,
+//! it answers with WORD.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -13,14 +14,14 @@ use serve::{ServeConfig, start};
 use support::double::{Act, Double, fixture_with_template};
 use support::server::ADMIN;
 
-/// Shows which tools there are, and who says what.
+/// Prints the tools and each message with its role.
 const TEMPLATE: &str = "{% for t in tools or [] %}[tool {{ t.function.name }}]{% endfor %}\
     {% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
 
 /// Agents send prompts of 20,000 words and more, and this vocabulary is tiny.
 const CONTEXT_TOKENS: usize = 1 << 20;
 
-/// Tools that read files, by agent, with what they want to be told.
+/// Tools that read files, by agent, with their arguments.
 const READERS: [(&str, &str); 4] = [
     ("Read", r#"{"file_path": "FILE"}"#),
     ("read", r#"{"filePath": "FILE"}"#),
@@ -60,6 +61,6 @@ fn answer(prompt: &str, file: &str, word: &str) -> Vec<Act> {
         }
         (None, None) => "A file with a word".to_owned(),
     };
-    // One text an answer: what a short run of an agent can waste is little.
+    // One text per answer. A run of an agent is short, so the leak is small.
     vec![Act::Say(text.leak()), Act::Done(FinishReason::Stop)]
 }

@@ -1,5 +1,5 @@
-//! Serves the status page and the API in front of a scripted cluster, to look at and to point
-//! clients at: `cargo run -p serve --example status_page [PORT [fail]]`. With `fail`, answers
+//! Serves the status page and the API in front of a scripted cluster, for viewing the page and for
+//! testing clients: `cargo run -p serve --example status_page [PORT [fail]]`. With `fail`, answers
 //! are lost midway.
 
 #[path = "../tests/support/mod.rs"]
@@ -19,12 +19,12 @@ use support::server::ADMIN;
 
 const GIB: u64 = 1 << 30;
 
-/// Of a model that thinks before it speaks.
+/// Template of a model that thinks before it answers.
 const TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n\
     {{ message.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n\
     {% if enable_thinking is defined %}thinks{% endif %}{% if false %}<think></think>{% endif %}";
 
-/// Pieces of an answer that a page must show as it is: Markdown, and what is hostile in it.
+/// Pieces of an answer that the page must show correctly: Markdown, and hostile markup.
 const ANSWER: [&str; 12] = [
     "<think>\nI should sketch the plan first.\n</think>\n\n",
     "### How it works\n\nThree machines share this answer: each holds **a slice of every layer**, ",
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A cluster in the middle of things: four nodes in three states, three instances in three.
+/// A busy cluster: four nodes in three states, three instances in three.
 fn fill(double: &Double) {
     let nodes = linked(nodes());
     let mut status = double.status.lock().expect("no panic holds it");
@@ -77,7 +77,7 @@ fn fill(double: &Double) {
         vec!["raspberry has been away for 12 minutes. Its memory is not counted".to_owned()];
 }
 
-/// In the middle of a download from the hub.
+/// A download from the hub, half done.
 fn download() -> PullStatus {
     let (done_bytes, total_bytes) = (11 * GIB / 4, 47 * GIB / 10);
     PullStatus {
@@ -124,7 +124,7 @@ fn nodes() -> Vec<NodeStatus> {
     ]
 }
 
-/// With what the first one measured of its ways to the others.
+/// Adds the links that the first node has measured to the others.
 fn linked(mut nodes: Vec<NodeStatus>) -> Vec<NodeStatus> {
     let edge = |node: &NodeStatus| {
         let round_trip_us = node.round_trip_us? as f64 / 1.1;
@@ -145,7 +145,7 @@ fn linked(mut nodes: Vec<NodeStatus>) -> Vec<NodeStatus> {
     nodes
 }
 
-/// Each as: id, model, state, tokens per second, and its ranks as node, share, GiB loaded, GiB.
+/// Each row: id, model, state, tokens per second, and its ranks as node, share, GiB loaded, GiB.
 fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
     type Rank = (usize, u32, u64, u64);
     let instance = |id: &str, model: &str, state, rate, ranks: &[Rank]| {
@@ -202,7 +202,7 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
     ]
 }
 
-/// The figures of a cluster that answers, a few of them each second.
+/// Updates the figures of a busy cluster every second.
 async fn work(double: Arc<Double>) {
     for second in 1_u64.. {
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -8,19 +8,19 @@ use crate::http::body::Intake;
 use crate::metrics::Metrics;
 use crate::node::Cluster;
 
-/// What the routes work with.
+/// State shared by the routes.
 pub(crate) struct App {
     pub cluster: Arc<dyn Cluster>,
     pub completer: Completer,
     pub intake: Intake,
     pub metrics: Metrics,
     pub config: Arc<ServeConfig>,
-    /// Becomes true when the server is to end.
+    /// Becomes true when the server stops.
     pub stopping: watch::Sender<bool>,
 }
 
 impl App {
-    /// Whether there is an instance of this name or id.
+    /// Whether an instance has this name or id.
     pub fn is_served(&self, name: &str) -> bool {
         let instances = self.cluster.status().instances;
         instances.iter().any(|one| one.model == name || one.id == name)

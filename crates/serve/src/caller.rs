@@ -1,6 +1,6 @@
-//! Who asks, and what that lets a name mean: a program on this machine may also ask for a model
-//! that is not served and lies on a node's disk, and the owner for one that the hub has, in every
-//! dialect.
+//! The sender of a request, and how it may use model names, in every dialect. A program on this
+//! machine may also name a model that is not served but lies on a node's disk. The owner may also
+//! name a model on the hub.
 
 use std::path::Path;
 
@@ -18,14 +18,13 @@ use crate::http::keys::client_number;
 use crate::http::owner::{Claim, not_the_owners};
 use crate::node::RefusalKind;
 
-/// For how long a model that a request named stays loaded when nobody asks it for anything: as
-/// Ollama has it.
+/// How long a model loaded by a request stays loaded without requests; the same default as Ollama.
 const KEEP_ALIVE: KeepAlive = KeepAlive::MINUTES_5;
 
-/// Whoever sent a request.
+/// The sender of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caller {
-    /// Tells one client from another; 0 for those of this machine that show no key.
+    /// Identifies the client; 0 for clients on this machine without a key.
     pub number: u64,
     is_local: bool,
     claim: Claim,
@@ -42,16 +41,16 @@ impl Caller {
         }
     }
 
-    /// Whether it is the node's owner, who may fetch, delete and unload models.
+    /// Whether the caller is the node's owner, who may fetch, delete and unload models.
     pub async fn is_owner(self, app: &App) -> bool {
         self.claim.is_owners(&app.config).await
     }
 
-    /// For how long the model is to stay, as far as this caller has a say in it: nobody but the
-    /// owner unloads a model that others use, or keeps it for good.
+    /// How long the model stays loaded, if this caller may decide it. Only the owner may unload a
+    /// model that others use, or keep it forever.
     ///
     /// # Errors
-    /// 403: another one wants it unloaded.
+    /// 403: a caller other than the owner requests to unload the model.
     pub async fn keep_alive(
         self,
         app: &App,
@@ -66,7 +65,7 @@ impl Caller {
         }
     }
 
-    /// The request as this caller's, of a model by the name under which it is served.
+    /// The request with this caller's number and the name under which the model is served.
     ///
     /// # Errors
     /// As [`Self::serve_if_found`].
@@ -79,19 +78,20 @@ impl Caller {
         Ok(CompletionRequest { model, client: self.number, ..request })
     }
 
-    /// The name under which a model is served. If the request comes from this machine, one that is
-    /// not served is looked for on the nodes' disks, then, for the owner, fetched if it is the name
-    /// of one in the catalogue or on the hub, and named, to be loaded by this request.
+    /// The name under which a model is served. For a request from this machine, a model that is not
+    /// served is looked up on the nodes' disks. For the owner, it is then fetched if the catalogue
+    /// or the hub has it. The model found is placed, and this request loads it.
     ///
     /// # Errors
-    /// It could not be fetched, or fits on no set of nodes.
+    /// The model could not be fetched, or fits on no set of nodes.
     pub async fn serve_if_found(
         self,
         app: &App,
         name: String,
         keep_alive: Option<KeepAlive>,
     ) -> Result<String, ApiError> {
-        // Names alone: paths would tell what else lies on this disk, and addresses reach anywhere.
+        // Names only: a path would reveal what else lies on this disk, and an address could reach
+        // any host.
         let is_name = !Path::new(&name).has_root() && !name.contains("://");
         if !self.is_local || app.is_served(&name) || !is_name {
             return Ok(name);
@@ -100,7 +100,8 @@ impl Caller {
         if let Some(served) = found.served_as {
             return Ok(served);
         }
-        // A node that has yet to hear its members fetches nothing that one of them may serve.
+        // Before a node has heard its members, it fetches nothing: one of them may already serve
+        // it.
         let is_settled = app.cluster.status().unsettled.is_none();
         if found.name.is_none()
             && (!is_settled || !self.is_owner(app).await || !fetch(app, &name).await?)
@@ -114,7 +115,7 @@ impl Caller {
             ..InstanceSpec::default()
         };
         match app.cluster.serve(spec).await {
-            // Somebody else has named it this very moment.
+            // Another request placed it at the same moment.
             Err(refusal) if refusal.kind == RefusalKind::Conflict => Ok(name),
             named => {
                 let id = named?;
@@ -126,8 +127,8 @@ impl Caller {
     }
 }
 
-/// Fetches a model from the hub; `false` if there is none of this name. It goes on if the client
-/// leaves: one that asks again finds more of it.
+/// Fetches a model from the hub; `false` if it has no model of this name. The download continues if
+/// the client disconnects, so that a retry resumes it.
 async fn fetch(app: &App, name: &str) -> Result<bool, CompletionError> {
     let Ok(pull) = app.cluster.pull(name, false).await else { return Ok(false) };
     let end = tokio::spawn(pull.fold(None, async |_, status| Some(status)));

@@ -1,20 +1,19 @@
-//! Settings of other programs that make them use this cluster: one truth for the page and for
-//! `sinew launch`.
+//! Settings with which other programs use this cluster. The page and `sinew launch` share them.
 //!
-//! What is told is data: which file, what changes in it, what to type. This module writes nothing
-//! and knows nothing of where a person's files are.
+//! The settings are data: which file, what changes in it, which command to type. This module writes
+//! nothing and does not know where a person's files are.
 
 use serde_json::{Value, json};
 
-/// What the settings are for.
+/// The cluster, model and key that the settings point to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Scheme, host and port, without a path.
     pub base: String,
-    /// The model to ask for.
+    /// The model to request.
     pub model: String,
     pub context_tokens: usize,
-    /// What clients from elsewhere must show; any word does on this machine.
+    /// The API key for clients on other machines; on this machine any value works.
     pub key: String,
 }
 
@@ -24,26 +23,26 @@ pub struct Program {
     pub id: &'static str,
     pub title: &'static str,
     pub about: String,
-    /// Below the home folder.
+    /// Path below the home folder.
     pub file: Option<&'static str>,
     pub change: Option<Change>,
-    /// What to type, in a shell.
+    /// The shell command to type.
     pub run: Option<String>,
 }
 
-/// What becomes of a file.
+/// The change to a file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// These values are put into its JSON, and everything else stays.
+    /// Merges these values into the file's JSON; other values stay.
     Merge(Value),
-    /// Tables of TOML that are put at its end, after which it has no others of these names.
+    /// Appends TOML tables to the file; it must have no others of these names.
     Append(String),
-    /// The whole file; one that is there already is a person's to edit.
+    /// Creates the whole file; an existing file is left to the person to edit.
     Create(String),
 }
 
 impl Change {
-    /// As a person would write it.
+    /// The change as a person would write it.
     pub fn text(&self) -> String {
         match self {
             Self::Merge(value) => format!("{value:#}"),
@@ -52,7 +51,7 @@ impl Change {
     }
 }
 
-/// The programs whose settings `sinew launch` can write, then plain ways to ask.
+/// The programs that `sinew launch` can configure, then plain requests.
 pub fn programs(target: &Target) -> Vec<Program> {
     vec![
         claude(target),
@@ -120,7 +119,7 @@ fn opencode(target: &Target) -> Program {
         about: "It adds a provider called Sinew; choose its model with /models.".to_owned(),
         file: Some(".config/opencode/opencode.json"),
         change: Some(Change::Merge(json!({
-            // OpenCode adds it where it is missing, and what was changed since is not undone.
+            // OpenCode adds this field if it is missing, and changes made since are not undone.
             "$schema": "https://opencode.ai/config.json",
             "provider": { "sinew": {
                 "npm": "@ai-sdk/openai-compatible",
@@ -205,7 +204,7 @@ fn zed(target: &Target) -> Program {
     }
 }
 
-/// Plain ways to ask have no file.
+/// Plain requests have no settings file.
 fn plain(id: &'static str, title: &'static str, text: String) -> Program {
     let change = Some(Change::Create(text));
     Program { id, title, about: String::new(), file: None, change, run: None }
@@ -246,17 +245,17 @@ fn javascript(target: &Target) -> Program {
     plain("javascript", "JavaScript", text)
 }
 
-/// A string as JSON, TOML, YAML, Python and JavaScript write it alike.
+/// A quoted string in the common syntax of JSON, TOML, YAML, Python and JavaScript.
 fn quoted_text(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// A value for a shell.
+/// A value as a shell word.
 fn quoted(value: &Value) -> String {
     shell(value.as_str().unwrap_or_default())
 }
 
-/// A word for a shell, in quotes only where it needs them.
+/// A shell word, quoted only if necessary.
 fn shell(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

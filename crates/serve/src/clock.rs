@@ -1,17 +1,18 @@
-//! Wall-clock times as the dialects write them.
+//! Wall-clock times in the formats of the dialects.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Seconds since 1970, which OpenAI's objects carry as `created`.
+/// Seconds since 1970; OpenAI's objects carry them as `created`.
 pub(crate) fn unix_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// `2026-11-20T18:37:00Z` for seconds since 1970 (RFC 3339, UTC), which Anthropic's objects carry.
+/// Formats seconds since 1970 as `2026-11-20T18:37:00Z` (RFC 3339, UTC), the format of Anthropic's
+/// objects.
 ///
-/// The date comes from counting days in the proleptic Gregorian calendar with years that start in
-/// March, so that the leap day is the last of its year (Howard Hinnant, "chrono-Compatible
-/// Low-Level Date Algorithms").
+/// The date is computed by counting days in the proleptic Gregorian calendar. Years start in March,
+/// so that the leap day is the last day of its year (Howard Hinnant, "chrono-Compatible Low-Level
+/// Date Algorithms").
 pub fn rfc3339(unix_secs: u64) -> String {
     let (days, secs) = (unix_secs / 86_400, unix_secs % 86_400);
     let days = days + 719_468;

@@ -5,39 +5,39 @@ use std::time::Duration;
 use crate::http::keys::ApiKeys;
 use crate::http::owner::OwnProcess;
 
-/// What a node serves over HTTP, to whom.
+/// What a node serves over HTTP, and to which clients.
 #[derive(Clone)]
 pub struct ServeConfig {
-    /// The address to listen on; port 0 takes a free one. Anything but a loopback address needs
+    /// The address to listen on; port 0 takes a free one. Any address but a loopback one requires
     /// an API key.
     pub api: SocketAddr,
-    /// What `Authorization: Bearer` must carry for `/sinew/v1/...`, except to read the status.
+    /// The value of `Authorization: Bearer` for `/sinew/v1/...`, except for reading the status.
     pub admin_token: String,
-    /// Keys that clients from other machines must show for `/v1/...`. Clients on this machine
-    /// (a loopback peer address, no `Forwarded` header) need none. Without any, nobody else is let
-    /// in.
+    /// Keys that clients on other machines must send for `/v1/...`. Clients on this machine (a
+    /// loopback peer address, no `Forwarded` header) need none. Without keys, only clients on this
+    /// machine are admitted.
     pub api_keys: Option<ApiKeys>,
-    /// Tells the owner's programs on this machine, which may fetch, unload and delete models, from
-    /// those of its other users. Without it, the admin token does.
+    /// Distinguishes the owner's programs on this machine, which may fetch, unload and delete
+    /// models, from those of other users. Without it, the admin token is required.
     pub own_process: Option<OwnProcess>,
-    /// Whether clients with different keys share nothing that is cached of their prompts, so that
-    /// none can tell from timing what another one's began with.
+    /// Whether clients with different keys use separate prompt caches, so that response times
+    /// reveal nothing about another client's prompts.
     pub cache_per_key: bool,
-    /// Names by which browsers may reach this node besides `localhost` and its addresses.
+    /// Host names by which browsers may reach this node, besides `localhost` and its addresses.
     pub host_names: Vec<String>,
     /// Origins (`https://chat.example`) whose pages may call `/v1/...` from a browser.
     pub allowed_origins: Vec<String>,
     /// Called once when `POST /sinew/v1/shutdown` is accepted.
     pub on_shutdown: Option<Arc<dyn Fn() + Send + Sync>>,
-    /// What the API proves itself with to other machines; they may not speak plain HTTP then.
+    /// The API's certificate for other machines; with it they cannot use plain HTTP.
     pub tls: Option<Tls>,
     pub limits: Limits,
 }
 
-/// A certificate and its key, as PEM.
+/// A certificate and its key, in PEM.
 #[derive(Clone)]
 pub struct Tls {
-    /// The certificate, then those between it and one that clients know.
+    /// The certificate, followed by the intermediate certificates up to one that clients trust.
     pub cert_pem: Vec<u8>,
     pub key_pem: Vec<u8>,
 }
@@ -60,7 +60,7 @@ impl ServeConfig {
     }
 
     /// # Errors
-    /// The first thing in it that would make an open or a useless server.
+    /// The first setting that would make the server open or useless.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         if self.admin_token.len() < SECRET_BYTES_MIN {
             return Err(StartError::ShortSecret { bytes: self.admin_token.len() });
@@ -72,34 +72,34 @@ impl ServeConfig {
     }
 }
 
-/// Bounds on what clients can make a node do.
+/// Limits on the work that clients can cause.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Open connections; see [`Limits::for_descriptors`].
     pub connections_max: usize,
-    /// Bytes of one request's header, request line included.
+    /// Bytes of one request's header, including the request line.
     pub header_bytes_max: usize,
     /// Header lines of one request.
     pub headers_max: usize,
-    /// From a connection's start, or the end of its last request, to a whole header.
+    /// From the start of a connection, or the end of its last request, to a complete header.
     pub header_timeout: Duration,
-    /// How long a client may take nothing of its answer.
+    /// How long a client may read nothing of its answer.
     pub write_timeout: Duration,
     /// From the end of the header to the end of the body.
     pub body_timeout: Duration,
     /// Bytes of one request's body.
     pub body_bytes_max: usize,
-    /// Bytes of memory that all requests together may take until their answers begin; more are
-    /// answered 429. Two of the largest bodies fit in any case.
+    /// Bytes of memory for all requests together until their answers start; requests beyond it are
+    /// answered 429. Two of the largest bodies always fit.
     pub requests_memory_max: usize,
-    /// Completions in work or waiting; more are answered 429.
+    /// Completions in progress or waiting; more are answered 429.
     pub completions_max: usize,
-    /// The longest silence in an event stream; a comment is sent then. Clients and proxies give
-    /// up on silent streams after 10 s to 60 s.
+    /// The longest silence in an event stream, after which a comment is sent. Clients and proxies
+    /// give up on silent streams after 10 s to 60 s.
     pub keep_alive: Duration,
-    /// How long a model may load without progress before a waiting `serve` call is told.
+    /// How long a model may load without progress before a waiting `serve` call is notified.
     pub load_stall: Duration,
-    /// How long running requests may go on after a stop.
+    /// How long running requests may continue after a stop.
     pub shutdown_grace: Duration,
 }
 
@@ -122,12 +122,12 @@ impl Default for Limits {
     }
 }
 
-/// More connections take memory, and no machine has so many clients.
+/// More connections cost memory, and no machine has that many clients.
 const CONNECTIONS_MAX: usize = 2048;
 
 impl Limits {
-    /// As many connections as a process that may have so many file descriptors open can serve: half
-    /// of them are for files, workers and other nodes.
+    /// Sets `connections_max` for a process with this limit of file descriptors: half of them are
+    /// reserved for files, workers and other nodes.
     pub fn for_descriptors(self, descriptors: usize) -> Self {
         Self { connections_max: (descriptors / 2).clamp(16, CONNECTIONS_MAX), ..self }
     }
@@ -136,7 +136,7 @@ impl Limits {
 /// A shorter secret can be guessed: 16 characters of hexadecimal are 64 bits.
 const SECRET_BYTES_MIN: usize = 16;
 
-/// Why the HTTP API cannot be started.
+/// Why the HTTP API cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(

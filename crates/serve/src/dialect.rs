@@ -1,5 +1,5 @@
-//! Which dialect a request speaks, so that whatever refuses it (the guard, a body's limits, a path
-//! that is not there) does so in the form which that dialect's clients read.
+//! Determines the dialect of a request, so that errors from the guard, body limits or unknown paths
+//! use the format of that dialect's clients.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::http::error::ApiError;
 use crate::{anthropic, ollama};
 
-/// Whose errors a client reads.
+/// The dialect of a client's errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     OpenAi,
@@ -19,8 +19,7 @@ enum Dialect {
     Ollama,
 }
 
-/// Rewrites errors, which are written in OpenAI's form, into the form of the dialect asked. Stands
-/// outside everything else.
+/// Rewrites errors from OpenAI's format to the requested dialect's. This is the outermost layer.
 pub(crate) async fn speak(mut request: Request, next: Next) -> Response {
     match Dialect::of(request.uri().path(), request.headers()) {
         Dialect::OpenAi => next.run(request).await,

@@ -1,4 +1,4 @@
-//! `GET /health`: the process lives. `GET /ready`: a request sent now would be answered.
+//! `GET /health`: the process is alive. `GET /ready`: a request sent now would be answered.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 
-/// The node answers from the moment it listens, whatever becomes of its models.
+/// Returns ok as soon as the node listens, regardless of its models.
 pub(crate) async fn health() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// 200 when a model is served that has generated since its ranks were linked; 503 with a reason
-/// otherwise, and from the moment that the node is told to end.
+/// 200 if a served model has generated since its ranks were linked or would load on request; 503
+/// with a reason otherwise, and once the node is stopping.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
     let judged = match *app.stopping.borrow() {
         true => Err("the node is stopping".to_owned()),
@@ -34,10 +34,10 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
     }
 }
 
-/// How many models can be asked now. Whoever may not ask them may read this: it has no names.
+/// The number of models that can answer now. The route needs no key, so it returns no names.
 ///
 /// # Errors
-/// None; why.
+/// No model can answer, with the reason.
 fn judge(instances: &[InstanceStatus]) -> Result<usize, String> {
     let answers = |one: &&InstanceStatus| one.has_generated || one.state == InstanceState::Unloaded;
     let ready = instances.iter().filter(answers).count();

@@ -1,26 +1,26 @@
 //! The HTTP API of a node: clients' dialects, administration and the status page.
 //!
-//! [`start`] opens one listener in front of anything that is a [`Cluster`]; a running node is one,
-//! and so is the scripted double of this crate's tests. From the outside in:
+//! [`start`] opens one listener in front of any [`Cluster`]: a running node, or the scripted double
+//! in this crate's tests. From the outside in:
 //!
 //! ```text
 //! http        connections, limits, the guard (Host, Origin, keys), bodies, errors, event streams
-//! dialect     whose errors a request's client reads
-//! openai      /v1/...: what OpenAI's clients send and expect
-//! anthropic   /v1/messages: what Anthropic's clients send and expect
-//! ollama      /api/...: what Ollama's clients send and expect
+//! dialect     the error format of a request's client
+//! openai      /v1/...: the API of OpenAI's clients
+//! anthropic   /v1/messages: the API of Anthropic's clients
+//! ollama      /api/...: the API of Ollama's clients
 //! admin       /sinew/v1/...: status, events, plan, invite, join, serve, stop, shutdown
-//! clients     settings of other programs that make them use this cluster
+//! clients     settings with which other programs use this cluster
 //! health      /health, /ready
 //! metrics     /metrics
-//! openapi     /openapi.json: the dialects, described for programs
-//! page        /: the page, and a plain line for clients that only knock
+//! openapi     /openapi.json: a machine-readable description of the dialects
+//! page        /: the page, and a plain line for clients that only probe
 //! completion  messages -> template -> tokens -> node -> thoughts, text and calls
-//! node        the trait for what this crate needs of a node
+//! node        the trait that this crate requires of a node
 //! ```
 //!
-//! A dialect is a pair of translations around `completion`; it owns no inference logic, so that
-//! the next dialect is one more folder.
+//! A dialect is a pair of translations around `completion`. It has no inference logic, so a new
+//! dialect is one more folder.
 //!
 //! This crate does not know workers, links, shards or files, and it starts no processes.
 

@@ -1,4 +1,4 @@
-//! Puts the parts together and runs them.
+//! Assembles the parts and runs them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::node::Cluster;
 use crate::{admin, anthropic, dialect, health, metrics, ollama, openai, openapi, page};
 
-/// A running server. Dropping it ends it at once; [`Running::stop`] lets running requests end.
+/// A running server. Dropping it stops it at once; [`Running::stop`] lets running requests finish.
 #[derive(Debug)]
 pub struct Running {
     addr: SocketAddr,
@@ -30,10 +30,10 @@ pub struct Running {
     task: JoinHandle<()>,
 }
 
-/// Starts to serve `cluster` over HTTP.
+/// Serves `cluster` over HTTP.
 ///
 /// # Errors
-/// The configuration would let strangers in, or the address cannot be listened on.
+/// The configuration would give strangers access, or the address cannot be listened on.
 pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Running, StartError> {
     config.check()?;
     let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
@@ -64,15 +64,15 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
 }
 
 impl Running {
-    /// Where it listens, with the port that the system chose.
+    /// The address that it listens on, with the port chosen by the system.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Takes no more requests, lets the running ones end within the grace time, and returns.
+    /// Accepts no more requests, gives running ones the grace time to finish, and returns.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
-        // An error means that it has ended already.
+        // An error means that it has already ended.
         let _ = (&mut self.task).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Administration: who may, and what it does.
+//! Administration: access and effects.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Anthropic's dialect over real HTTP, in front of a scripted cluster: what a client gets when all is
-//! well, and what is refused.
+//! Anthropic's dialect over real HTTP, in front of a scripted cluster: successful answers and
+//! rejected requests.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::server::{KEY, Server};
 
 const FINE: [Act; 2] = [Act::Say("Hello there, friend."), Act::Done(FinishReason::Stop)];
 
-/// A template of a model that thinks and calls tools, and shows both of what it was given.
+/// A template of a model that thinks and calls tools; the prompt shows thoughts and calls.
 const THINKER: &str = "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}\
     {% for m in messages %}<{{ m.role }}>{{ m.content }}\
     {% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}</tool_call>{% endfor %}\n\
@@ -32,7 +32,7 @@ fn weather() -> Value {
     serde_json::from_str(WEATHER).unwrap()
 }
 
-/// The names of a stream's events in order, repeated deltas and pings left out.
+/// The names of a stream's events in order, without repeated deltas and pings.
 fn shape(reply: &Reply) -> Vec<String> {
     let mut names: Vec<String> = reply
         .events()
@@ -47,7 +47,7 @@ fn shape(reply: &Reply) -> Vec<String> {
     names
 }
 
-/// What the deltas of a stream say under one name.
+/// The concatenated field of a stream's deltas.
 fn deltas(reply: &Reply, field: &str) -> String {
     let events = reply.events();
     events.iter().filter_map(|event| event["delta"][field].as_str()).collect()
@@ -172,7 +172,7 @@ fn calls_of_tools_are_blocks() {
         (&json!(1), &json!({}))
     );
 
-    // The round trip: what was called comes back, with its result.
+    // The round trip: the call is sent back with its result.
     let back = json!({"tools": [weather()], "messages": [
         {"role": "user", "content": "Rain in Rome?"},
         {"role": "assistant", "content": body["content"]},

@@ -1,4 +1,4 @@
-//! Attacks on the HTTP server that are no matter of one route.
+//! Attacks on the HTTP server that concern no single route.
 
 mod support;
 
@@ -17,7 +17,7 @@ use support::double::{Act, Double};
 use support::server::{ADMIN, KEY, Server};
 
 const FINE: [Act; 2] = [Act::Say("fine"), Act::Done(FinishReason::Stop)];
-/// Makes a request of this machine one that came through a proxy, from elsewhere.
+/// Makes a request from this machine look like one forwarded by a proxy.
 const ELSEWHERE: (&str, &str) = ("x-forwarded-for", "203.0.113.9");
 const CERT: &[u8] = include_bytes!("tls/cert.pem");
 const PRIVATE: &[u8] = include_bytes!("tls/key.pem");
@@ -33,7 +33,7 @@ fn a_guess_of_a_key_costs_time_and_the_connection() {
         assert_eq!((reply.status, reply.header("connection")), (401, Some("close")), "{guess:?}");
         assert!(!reply.body.contains(KEY));
     }
-    // Each waited; how long is a lower bound, so a busy machine cannot break it.
+    // Each request waited. The bound is a lower one, so a busy machine cannot break it.
     assert!(start.elapsed() >= Duration::from_millis(750), "{:?}", start.elapsed());
 }
 
@@ -71,7 +71,7 @@ fn a_body_of_very_many_values_is_refused_before_it_is_read() {
     assert_eq!((reply.status, reply.code().as_str()), (400, "invalid_body"), "{reply:?}");
     assert!(reply.body.contains("values"), "{reply:?}");
     assert!(ignored(1000).body.contains("model"), "the model is missing, and no more");
-    // Text may have as many commas as it likes.
+    // Text may contain any number of commas.
     let long = json!({"user": ",[{\\\"".repeat(1_200_000)});
     assert_eq!(chat(server.addr, long).status, 200);
 }
@@ -135,7 +135,7 @@ fn very_many_and_very_long_stop_strings_are_refused() {
     assert!(reply.status == 400 && reply.body.contains("options.stop"), "{reply:?}");
 }
 
-/// Speaks HTTPS with a server that has the tests' certificate.
+/// An HTTPS request to a server with the tests' certificate.
 fn https(server: &Server, request: &str) -> client::Reply {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(CERT).unwrap()).unwrap();
@@ -150,7 +150,7 @@ fn https(server: &Server, request: &str) -> client::Reply {
     let mut stream = rustls::StreamOwned::new(tls, connect(server.addr));
     stream.write_all(request.as_bytes()).unwrap();
     let mut bytes = Vec::new();
-    // An end without TLS's own goodbye is an end.
+    // The connection may end without a TLS close_notify.
     let _ = stream.read_to_end(&mut bytes);
     parse(&bytes)
 }
@@ -168,7 +168,7 @@ fn with_a_certificate_the_api_speaks_tls_and_plain_http_to_this_machine_alone() 
     assert_eq!(https(&server, &request).status, 401, "keys are asked for as ever");
     assert_eq!(post(server.addr, CHAT, &[], &chat_body(json!({}))).status, 200);
 
-    // A handshake that is none, and one that never comes.
+    // An invalid handshake, and one that never arrives.
     let mut garbage = connect(server.addr);
     garbage.write_all(&[22, 3, 3, 255, 255, 0]).unwrap();
     let _: TcpStream = connect(server.addr);

@@ -1,5 +1,4 @@
-//! Chat completions over real HTTP, in front of a scripted cluster: what a client gets when all is
-//! well.
+//! Chat completions over real HTTP, in front of a scripted cluster: successful answers.
 
 mod support;
 
@@ -110,7 +109,7 @@ fn stop_strings_end_the_answer_and_the_work() {
             assert_eq!((text.as_str(), &found), (*want, &json!(reason)), "{stop} {stream}");
         }
     }
-    // A script that would go on for ever shows that the work is given up at the stop string.
+    // The script never ends, so the test shows that a stop string cancels the work.
     let double = Double::new(&[Act::Say("one two three"), Act::Hang]);
     let server = Server::start(&double);
     let reply = ask(server.addr, json!({"stop": " three", "stream": true}));

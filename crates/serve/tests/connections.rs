@@ -1,4 +1,4 @@
-//! Whoever takes connections, keeps them and reads nothing locks nobody out.
+//! Clients that hold connections open or read nothing must not lock others out.
 
 mod support;
 
@@ -17,12 +17,12 @@ use support::server::{ADMIN, Server};
 
 const DONE: Act = Act::Done(FinishReason::Stop);
 
-/// An answer of some megabytes: more than the system keeps for who does not read.
+/// An answer of some megabytes: more than the kernel buffers for a client that does not read.
 fn long_answer() -> [Act; 2] {
     [Act::Say("word word word word ".repeat(5000).leak()), DONE]
 }
 
-/// Asks for a stream and reads nothing of it.
+/// Requests a stream and reads nothing of it.
 fn ask(server: &Server) -> TcpStream {
     let mut stream = connect(server.addr);
     let body = chat_body(json!({"stream": true})).to_string();
@@ -31,7 +31,7 @@ fn ask(server: &Server) -> TcpStream {
     stream
 }
 
-/// Waits until so many answers are being given.
+/// Waits until this many answers are running.
 fn wait_for_answers(double: &Double, running: usize) {
     let start = Instant::now();
     while double.running.load(Ordering::SeqCst) != running {
@@ -51,7 +51,7 @@ fn connections_without_a_request_make_room() {
     let mut kept: Vec<TcpStream> = (0..19).map(|_| connect(server.addr)).collect();
     for (at, connection) in kept.iter_mut().enumerate() {
         connection.write_all(keeps.as_bytes()).unwrap();
-        // Some read their answer, some do not; the last one asks again.
+        // Some read their answer and some do not; the last one sends another request.
         let mut answer = [0; 4096];
         let reads = at % 2 == 0 || at == 18;
         assert!(!reads || connection.read(&mut answer).unwrap() > 0);
@@ -83,7 +83,7 @@ fn the_last_connections_are_the_owners() {
             let reply = get(server.addr, path, &[("authorization", &bearer)]);
             assert_eq!(reply.status, 200, "{path} {reply:?}");
         }
-        // Those who only knock do not take them either.
+        // Connections without a request do not take them either.
         let silent: Vec<TcpStream> = (0..10).map(|_| connect(server.addr)).collect();
         let reply = get(server.addr, "/sinew/v1/status", &[("authorization", &bearer)]);
         assert_eq!(reply.status, 200, "{reply:?}");

@@ -1,4 +1,5 @@
-//! A process without file descriptors still answers. Alone in its file: the limit is the process's.
+//! A process without free file descriptors still answers. This test has its own file because the
+//! limit applies to the whole process.
 
 mod support;
 
@@ -13,7 +14,7 @@ use support::server::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Sends a request on a socket that was there before.
+/// Sends a request on an existing socket.
 async fn ask(socket: TcpSocket, addr: SocketAddr) -> std::io::Result<Vec<u8>> {
     let mut stream: TcpStream = socket.connect(addr).await?;
     stream.write_all(request("GET", "/health", addr, &[], "").as_bytes()).await?;
@@ -30,7 +31,7 @@ fn idle_connections_make_room_where_descriptors_run_out() {
     let silent: Vec<_> = (0..20).map(|_| connect(server.addr)).collect();
     assert_eq!(get(server.addr, "/health", &[]).status, 200);
     let late: Vec<TcpSocket> = (0..5).map(|_| TcpSocket::new_v4().unwrap()).collect();
-    // From here on the process can open nothing.
+    // From here on the process cannot open anything.
     let before = getrlimit(Resource::Nofile);
     let highest = std::fs::File::open("/").unwrap();
     let used = std::os::fd::AsRawFd::as_raw_fd(&highest) as u64;

@@ -1,5 +1,5 @@
-//! The failures that every client must see, in every dialect: no answer that failed looks whole, and
-//! every error has its dialect's form.
+//! Failures that clients must see in every dialect: a failed answer never looks complete, and every
+//! error has its dialect's format.
 
 mod support;
 
@@ -17,7 +17,7 @@ use support::server::Server;
 
 const LOST: &str = "node mac-mini was lost";
 
-/// What tests have to know of a dialect.
+/// A dialect's format, as the tests need it.
 struct Dialect {
     path: &'static str,
     body: fn(Value) -> Value,
@@ -25,7 +25,7 @@ struct Dialect {
     error: fn(&Value) -> Option<&str>,
     /// The text of one event.
     text: fn(&Value) -> Option<&str>,
-    /// Whether an event says that the answer is whole.
+    /// Whether an event marks the answer as complete.
     ends: fn(&Value) -> bool,
 }
 
@@ -95,7 +95,7 @@ fn prompt_body(extra: Value) -> Value {
     body
 }
 
-/// The prompt of other dialects is what this one calls its input.
+/// This dialect names the prompt `input`.
 fn input_body(extra: Value) -> Value {
     let mut body = prompt_body(extra);
     body["input"] = body["prompt"].take();
@@ -116,7 +116,7 @@ impl Dialect {
         post(server.addr, self.path, &[], &(self.body)(extra))
     }
 
-    /// The events of a stream, whatever their framing.
+    /// The events of a stream in any framing.
     fn events(&self, reply: &Reply) -> Vec<Value> {
         if self.path.starts_with("/api/") {
             return reply.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -134,7 +134,7 @@ impl Dialect {
         found.to_owned()
     }
 
-    /// A stream that said `text` and then failed for a reason, and did not look whole.
+    /// Checks that a stream sent `text`, failed for a reason and does not look complete.
     fn check_failed(&self, reply: &Reply, text: &str, reason: &str) {
         let events = self.events(reply);
         assert_eq!((reply.status, &*self.said(&events)), (200, text), "{}: {reply:?}", self.path);
@@ -228,7 +228,7 @@ fn refusals_have_their_status_and_say_whether_to_try_again() {
             for stream in [true, false] {
                 let reply = dialect.ask(&server, json!({"stream": stream}));
                 assert_eq!((reply.status, reply.whole), (status, true), "{kind:?}: {reply:?}");
-                // An instance that is gone is a model that is not served, in the client's words.
+                // An instance that is gone is reported as a model that is not served.
                 let why = match kind {
                     RefusalKind::NotFound => "\"tiny/qwen3\" is not served here",
                     _ => "why it is refused",

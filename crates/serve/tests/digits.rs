@@ -1,4 +1,4 @@
-//! Whole numbers of more than 64 bits keep their digits, from a model to its client and back.
+//! Integers of more than 64 bits keep their digits from a model to its client and back.
 
 mod support;
 
@@ -100,7 +100,7 @@ fn digits_come_back_to_the_model() {
     ];
     for (path, mut body) in cases {
         body["model"] = json!("tiny/qwen3");
-        // As a client writes it.
+        // In the form that a client writes.
         let body = text::json_text(&body);
         let headers = [("content-type", "application/json")];
         let request = support::client::request("POST", path, server.addr, &headers, &body);

@@ -1,4 +1,4 @@
-//! Texts as vectors, in OpenAI's dialect and in Ollama's.
+//! Texts as vectors, in OpenAI's and Ollama's dialects.
 
 mod support;
 
@@ -38,7 +38,7 @@ fn openai_gets_a_vector_for_each_text() {
     let asked = double.asked.lock().unwrap().clone();
     assert!(asked.iter().all(|request| request.embedding == Some(Pooling::Last)));
 
-    // What OpenAI's client asks for by itself.
+    // OpenAI's client requests this by default.
     let body = ask(json!({"input": "one", "encoding_format": "base64"})).json();
     assert_eq!(body["data"][0]["embedding"], "mpkZP83MTL8=");
     let body = ask(json!({"input": [[1, 2], [3]]})).json();

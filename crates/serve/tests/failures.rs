@@ -1,4 +1,4 @@
-//! What a client gets when something fails: never an answer that looks whole and is not.
+//! Failures as clients see them: a partial answer never looks complete.
 
 mod support;
 
@@ -17,7 +17,7 @@ use support::server::Server;
 
 const LOST: &str = "node mac-mini was lost";
 
-/// Waits until the double gives `want` answers.
+/// Waits until the double runs `want` answers.
 fn wait_running(double: &Double, want: usize) {
     let start = Instant::now();
     while double.running.load(Ordering::SeqCst) != want {

@@ -1,4 +1,4 @@
-//! Large requests: what they cost, and whom they hold up.
+//! Large requests: their cost, and their effect on other requests.
 
 mod support;
 
@@ -19,12 +19,12 @@ use support::server::Server;
 
 const FINE: [Act; 2] = [Act::Say("fine"), Act::Done(FinishReason::Stop)];
 
-/// A request whose body lacks its last byte.
+/// A request without the last byte of its body.
 fn almost(server: &Server, bytes: usize) -> TcpStream {
     let head = [("content-length", &*bytes.to_string())];
     let head = request("POST", CHAT, server.addr, &head, "");
     let mut stream = connect(server.addr);
-    // One that is refused is closed before it is whole.
+    // A refused request is closed before it is complete.
     let _ = stream.write_all(&[head.as_bytes(), "{".repeat(bytes - 1).as_bytes()].concat());
     stream
 }
@@ -45,7 +45,7 @@ fn requests_fill_their_memory_and_large_ones_leave_some() {
             again();
         }
     };
-    // The first ones may come while the last question has its share, and be refused.
+    // The first ones may arrive while the last question holds its share, and be refused.
     wait_for(429, &mut || waiting.push(almost(&server, 256 << 10)));
     assert_eq!(chat(server.addr, json!({})).status, 200, "a small one still fits");
     drop(waiting);
@@ -90,7 +90,7 @@ fn values_cost_more_than_their_bytes() {
 
 #[test]
 fn a_text_that_cannot_fit_is_refused_by_its_bytes() {
-    // Its template is never asked: it would refuse everything.
+    // The template must not run: it would refuse every request.
     let template = "{{ raise_exception('it was asked') }}";
     let header = support::double::fixture_with_template(template);
     let server = Server::start(&Arc::new(Double::with_header(header, &FINE)));
@@ -113,7 +113,7 @@ fn a_text_that_cannot_fit_is_refused_by_its_bytes() {
     let body = message_body(json!({ "messages": messages }));
     check(MESSAGES, body, &[&numbers[..], &["prompt is too long"]].concat());
     check("/api/chat", chat_body(json!({ "messages": messages })), &numbers);
-    // What is only said to be short enough is counted.
+    // A text that its length does not rule out is tokenised.
     let body = chat_body(json!({"messages": [{"role": "user", "content": "Hello"}]}));
     check(CHAT, body, &["it was asked"]);
 }
@@ -136,7 +136,7 @@ fn a_prompt_is_counted_while_somebody_may_shorten_it() {
 #[test]
 fn a_large_body_holds_no_other_request_up() {
     let server = Server::start(&Double::new(&FINE));
-    // Values by the hundred thousand take a while to parse.
+    // Hundreds of thousands of values take a while to parse.
     let values = "{\"a\":[1,2,3]},".repeat(250_000);
     let body = format!("{{\"model\":\"tiny/qwen3\",\"messages\":[{values}{{}}]}}");
     let bytes = request("POST", CHAT, server.addr, &[], &body).into_bytes();

@@ -1,4 +1,4 @@
-//! Looking on: events as they come, plans, settings of other programs.
+//! Read-only routes: events, plans, settings of other programs.
 
 mod support;
 

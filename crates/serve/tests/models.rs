@@ -1,4 +1,4 @@
-//! The list of models, health, and what clients probe before they start.
+//! The list of models, health, and the probes of clients before they start.
 
 mod support;
 
@@ -14,7 +14,7 @@ const FINE: [Act; 1] = [Act::Done(FinishReason::Stop)];
 #[test]
 fn the_list_suits_both_clients() {
     let server = Server::start(&Double::new(&FINE));
-    // Xcode asks with a dangling question mark.
+    // Xcode sends a trailing question mark.
     for path in ["/v1/models", "/v1/models?", "/v1/models?limit=1000"] {
         let list = get(server.addr, path, &[]).json();
         assert_eq!((&list["object"], &list["has_more"]), (&json!("list"), &json!(false)));

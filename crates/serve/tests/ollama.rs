@@ -1,5 +1,5 @@
-//! Ollama's dialect over real HTTP, in front of a scripted cluster: what a client gets when all is
-//! well, and what is refused.
+//! Ollama's dialect over real HTTP, in front of a scripted cluster: successful answers and rejected
+//! requests.
 
 mod support;
 
@@ -47,7 +47,7 @@ fn lines(reply: &Reply) -> Vec<Value> {
     reply.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What all lines say at a place.
+/// A field of all lines, concatenated.
 fn said(reply: &Reply, place: &str) -> String {
     lines(reply)
         .iter()
@@ -384,7 +384,7 @@ fn a_pull_is_told_in_ollama_s_words() {
             json!({"status": "success"}),
         ]
     );
-    // Who joins a pull that is under way is told its beginning as well.
+    // A client that joins a running pull also gets its first line.
     let lines = told(&[(PullStage::Pulling, 60), (PullStage::Failed, 60)]);
     assert_eq!(lines[0], json!({"status": "pulling manifest"}));
     assert_eq!(lines.last().unwrap(), &json!({"error": "the disk is full"}));

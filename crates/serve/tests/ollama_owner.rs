@@ -1,4 +1,4 @@
-//! What only the node's owner may do to models, in Ollama's dialect and all others.
+//! Actions on models that are reserved to the node's owner, in Ollama's dialect and all others.
 
 mod support;
 
@@ -13,7 +13,7 @@ const FINE: [Act; 2] = [Act::Say("fine"), Act::Done(FinishReason::Stop)];
 
 type Headers<'a> = &'a [(&'a str, &'a str)];
 
-/// A server on whose machine clients are programs of the owner, or of somebody else.
+/// A server whose local clients are programs of the owner or of another user.
 fn server(double: &std::sync::Arc<Double>, is_own: Option<bool>) -> Server {
     Server::with(double, |config| {
         config.own_process = is_own.map(|is_own| OwnProcess::new(move |_, _| is_own));
@@ -63,7 +63,7 @@ fn models_are_the_owners_to_fetch_delete_and_unload() {
         }
         let calls = double.calls.lock().unwrap().clone();
         assert_eq!(calls.contains(&"remove org/m".to_owned()), *may, "{calls:?}");
-        // Naming a model that is not there fetches it for the owner alone.
+        // Naming a missing model fetches it only for the owner.
         let named = chat_body(json!({"model": "org/another"}));
         ask(CHAT, named.clone());
         ask("/api/chat", named);

@@ -1,5 +1,5 @@
-//! Chat completions beyond plain text: thoughts, calls, several answers, log-probabilities, forms,
-//! and each field that is honoured or refused.
+//! Chat completions beyond plain text: thoughts, calls, several answers, log-probabilities,
+//! formats, and each supported or rejected field.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::client::{self, Reply, chat};
 use support::double::{Act, Double, fixture_with_template};
 use support::server::Server;
 
-/// Says everything that it is told, and shows how the model thinks and calls.
+/// Writes all inputs to the prompt, and shows how the model thinks and calls.
 const TEMPLATE: &str = "{% for tool in tools or [] %}TOOL {{ tool.function.name }}\n{% endfor %}\
     {% for message in messages %}{{ message.role }}: {{ message.content }}\
     {% if message.reasoning_content %} <think>{{ message.reasoning_content }}</think>{% endif %}\
@@ -35,7 +35,7 @@ fn weather() -> Value {
     json!([{"type": "function", "function": {"name": "weather", "parameters": schema}}])
 }
 
-/// The choice of that index in each chunk of a stream.
+/// The choice at an index in each chunk of a stream.
 fn choices(reply: &Reply, index: usize) -> Vec<Value> {
     let events = reply.events();
     let all = events.iter().filter_map(|event| event["choices"].as_array()).flatten();
@@ -105,7 +105,7 @@ fn a_call_alone_has_no_content_and_ends_a_single_answer() {
     let choice = chat(server.addr, body).json()["choices"][0].clone();
     assert_eq!(choice["message"]["content"], Value::Null);
     assert_eq!(choice["message"]["tool_calls"].as_array().unwrap().len(), 1);
-    // Without tools the same is text.
+    // Without tools the same output is text.
     double.play(&[Act::Say(CALL), DONE]);
     let choice = chat(server.addr, json!({})).json()["choices"][0].clone();
     assert!(choice["message"]["content"].as_str().unwrap().contains("Oslo"));

@@ -1,4 +1,4 @@
-//! Responses: OpenAI's newer API, whole and as events.
+//! Responses: OpenAI's newer API, as a whole and as events.
 
 mod support;
 
@@ -45,7 +45,7 @@ fn of_kind<'e>(events: &'e [Value], kind: &str) -> Vec<&'e Value> {
     events.iter().filter(|event| event["type"] == kind).collect()
 }
 
-/// The events of a stream that is well formed: named as their types, numbered from 0.
+/// The events of a well-formed stream: named by their types and numbered from 0.
 fn events(reply: &Reply) -> Vec<Value> {
     let events = reply.events();
     let names = reply.body.lines().filter_map(|line| line.strip_prefix("event: "));
@@ -181,7 +181,7 @@ fn a_turn_of_codex_reaches_the_template() {
     assert_eq!(double.last_prompt(), want);
 }
 
-/// A thought in the form in which clients give it back.
+/// A thought in the form in which clients return it.
 fn respond_thought(server: &Server, double: &Double) -> Value {
     double.play(&[Act::Say(THOUGHT), Act::Say("So."), DONE]);
     let body = respond(server, json!({"include": ["reasoning.encrypted_content"]})).json();

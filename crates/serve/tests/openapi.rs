@@ -1,4 +1,4 @@
-//! The OpenAPI document and the server that it describes agree.
+//! The OpenAPI document matches the server that it describes.
 
 mod support;
 
@@ -46,7 +46,7 @@ fn every_reference_leads_somewhere() {
     }
 }
 
-/// What the sources of the server route: `GET /v1/models/{}` and the like.
+/// The routes in the server's sources: `GET /v1/models/{}` and the like.
 fn routed() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
@@ -66,12 +66,13 @@ fn routed() -> BTreeSet<String> {
     found
 }
 
-/// What one call of `route` adds, of which `call` has all but its beginning.
+/// The routes added by one call of `route`; `call` is the source text after its opening
+/// parenthesis.
 fn routes_of(call: &str, found: &mut BTreeSet<String>) {
     let mut quoted = call.splitn(3, '"');
     let (before, path, rest) = (quoted.next(), quoted.next(), quoted.next());
     let (path, rest) = path.zip(rest).expect("a route's path is a text where it is added");
-    // The page's files have one handler for all; it is made in the line before.
+    // The page's files share one handler, created in the line before.
     if before == Some("&format!(") {
         found.insert(format!("GET {}", without_names(path)));
         return;
@@ -86,7 +87,7 @@ fn routes_of(call: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// A path whose variables have no names.
+/// A path without the names of its variables.
 fn without_names(path: &str) -> String {
     let part = |part: &str| if part.starts_with('{') { "{}" } else { part }.to_owned();
     path.split('/').map(part).collect::<Vec<_>>().join("/")
@@ -145,7 +146,7 @@ fn every_route_is_there() {
     let document = document(&server);
     for (path, methods) in document["paths"].as_object().unwrap() {
         let path = path.replace("{model}", "tiny/qwen3").replace("{name}", "app.js");
-        // An event stream has no end.
+        // An event stream does not end.
         let path = path.replace("/events", "/events?follow=false");
         for method in methods.as_object().unwrap().keys() {
             let method = method.to_uppercase();
@@ -157,7 +158,7 @@ fn every_route_is_there() {
     }
 }
 
-/// What has no shape that could be wrong, or only has one beside other fields.
+/// Fields that accept any value, or that are checked only together with others.
 const SHAPELESS: &[&str] = &["user", "metadata", "tool_choice"];
 
 #[test]
@@ -210,7 +211,7 @@ fn every_field_of_the_other_dialects_requests_is_known() {
             assert_eq!(reply.status, 400, "{path} {name}: {reply:?}");
         }
     }
-    // A request that only has a model loaded is checked as well.
+    // A request that only loads a model is validated too.
     for body in [json!({"options": {"temperature": 9}}), json!({"format": 7}), json!({"think": 7})]
     {
         let mut body = body;

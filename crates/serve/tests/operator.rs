@@ -1,4 +1,4 @@
-//! What an operator sees: health, readiness, metrics.
+//! The operator's view: health, readiness, metrics.
 
 mod support;
 
@@ -164,7 +164,7 @@ fn every_refusal_is_counted_once_and_none_as_an_answer() {
     assert_eq!(support::client::post(server.addr, CHAT, &elsewhere, &json!({})).status, 401);
     assert_eq!(failed("unauthenticated"), 1.0);
 
-    // The one who was to answer refuses, as for a grammar that cannot be compiled.
+    // The node refuses the request, as for a grammar that cannot be compiled.
     for stream in [true, false] {
         double.play(&[Act::Refused("the grammar cannot be used")]);
         let (before, status) =
@@ -274,7 +274,7 @@ fn both_text_formats_are_spoken() {
     assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     assert!(plain.body.contains("# TYPE sinew_prompt_tokens_total counter\n"), "{plain:?}");
     assert!(!plain.body.contains("# EOF"));
-    // What Prometheus sends.
+    // The header that Prometheus sends.
     let accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
     let open = get(server.addr, "/metrics", &[("accept", accept)]);
     let kind = open.header("content-type").unwrap();

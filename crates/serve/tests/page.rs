@@ -1,5 +1,5 @@
-//! The page: who gets it, and that nothing foreign can run in it. What a visitor meets is tested in a
-//! browser, by `tests/page/run`.
+//! The page: access, and that no foreign code can run in it. `tests/page/run` tests the visitor's
+//! view in a browser.
 
 mod support;
 
@@ -52,7 +52,7 @@ fn every_file_is_served_sealed_short_and_needs_nothing_from_elsewhere() {
         assert!(policy.contains("default-src 'self'") && policy.contains("frame-ancestors 'none'"));
         assert!(!policy.contains("unsafe"), "{policy}");
         assert_eq!(reply.header("referrer-policy"), Some("no-referrer"));
-        // The name of SVG's language is the one address that is never fetched.
+        // SVG's namespace is the one address that is never fetched.
         let body = reply.body.replace("http://www.w3.org/2000/svg", "");
         for foreign in ["http://", "https://", "url(", "@import"] {
             assert!(!body.contains(foreign), "{path} contains {foreign}");
@@ -90,7 +90,7 @@ fn text_cannot_become_markup() {
     }
 }
 
-/// A proxy may show the page below a path of its own.
+/// A proxy may serve the page below its own path.
 #[test]
 fn the_page_asks_for_nothing_by_an_absolute_path() {
     let server = server();

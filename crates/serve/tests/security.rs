@@ -1,4 +1,4 @@
-//! Who is let in, and what a hostile client can do.
+//! Access control, and hostile clients.
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::server::{ADMIN, KEY, Server};
 
 const FINE: [Act; 2] = [Act::Say("fine"), Act::Done(FinishReason::Stop)];
 const MODELS: &str = "/v1/models";
-/// Makes a request of this machine one that came through a proxy, from elsewhere.
+/// Makes a request from this machine look like one forwarded by a proxy.
 const ELSEWHERE: (&str, &str) = ("x-forwarded-for", "203.0.113.9");
 
 type Headers<'a> = &'a [(&'a str, &'a str)];
@@ -89,7 +89,7 @@ fn pages_of_other_sites_are_kept_out() {
         let reply = post(server.addr, CHAT, headers, &chat_body(json!({"stream": true})));
         assert_eq!(reply.status, *status, "streams: {headers:?}");
     }
-    // Other pages of this machine may use the models, and no more.
+    // Other pages on this machine may use the models, but nothing else.
     let bearer = format!("Bearer {ADMIN}");
     let other = [("origin", "http://localhost:3000"), ("authorization", bearer.as_str())];
     assert_eq!(get(server.addr, "/sinew/v1/status", &other).status, 403);
@@ -183,7 +183,7 @@ fn keys_come_and_go_while_the_node_runs() {
     keys.lock().unwrap().push(ApiKey::new("laptop", KEY));
     assert_eq!(get(server.addr, MODELS, &headers).status, 200);
     assert_eq!(post(server.addr, CHAT, &headers, &chat_body(json!({}))).status, 200);
-    // Another holder is another client; those of this machine that show no key are one.
+    // Another key is another client; clients on this machine without a key share one number.
     keys.lock().unwrap().push(ApiKey::new("phone", "another-key-of-32-characters-000"));
     let other = [ELSEWHERE, ("authorization", "Bearer another-key-of-32-characters-000")];
     assert_eq!(post(server.addr, CHAT, &other, &chat_body(json!({}))).status, 200);
@@ -261,14 +261,14 @@ fn bodies_over_the_limit_are_413() {
     let reply = send(server.addr, whole.as_bytes());
     assert_eq!((reply.status, reply.code().as_str()), (413, "request_too_large"), "{reply:?}");
 
-    // Announced as small pieces without an end.
+    // Sent in small chunks without end.
     let head = [("transfer-encoding", "chunked"), ("content-length", "")];
     let head = client::request("POST", CHAT, server.addr, &head, "");
     let chunk = format!("{:x}\r\n{}\r\n", 50_000, "y".repeat(50_000));
     let endless = [head.clone(), chunk.repeat(2_000)].concat();
     assert_eq!(send(server.addr, endless.as_bytes()).status, 413);
 
-    // A client that asks before it sends is told at once.
+    // A client that sends `Expect: 100-continue` gets the refusal at once.
     let polite = [("content-length", "1000000000"), ("expect", "100-continue")];
     let reply =
         send(server.addr, client::request("POST", CHAT, server.addr, &polite, "").as_bytes());
@@ -313,7 +313,7 @@ fn silent_connections_lock_nobody_out() {
     });
     let mut silent: Vec<_> = (0..100).map(|_| connect(server.addr)).collect();
     for connection in &mut silent {
-        // Those that made room are closed already.
+        // Evicted connections are already closed.
         let _ = connection.write_all(b"GET / HTTP/1.1\r\n");
     }
     for _ in 0..10 {

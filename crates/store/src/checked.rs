@@ -1,8 +1,8 @@
-//! A model's bytes, each group of them compared with its hash before anybody sees it.
+//! A model's bytes, with each group compared with its hash before use.
 //!
-//! [`Checked`] reads whole groups from wherever they come ([`Groups`]) and keeps the last few,
-//! since a loader reads a file mostly from its beginning to its end. [`CheckedFile`] is the
-//! loader's view of a file of this machine: what is damaged there is read from a peer.
+//! [`Checked`] reads whole groups from any source ([`Groups`]) and caches the last few, since a
+//! loader reads a file mostly from its beginning to its end. [`CheckedFile`] is the loader's view
+//! of a file on this machine: damaged groups are read from a peer.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -16,15 +16,15 @@ use gguf::{Bytes, Directory, File, ReadError, Source, Strided};
 use crate::tree::Files;
 use crate::{Digest, GROUP_BYTES, PeerFile, Tree};
 
-/// Groups that are kept: more than one chunk of a loader covers.
+/// Cached groups: more than one chunk of a loader covers.
 const KEPT: usize = 16;
 
-/// Where the groups of a model come from.
+/// A source of a model's groups.
 pub trait Groups: fmt::Debug + Send + Sync {
-    /// The bytes of some groups, in that order, each compared with its hash.
+    /// The bytes of these groups, in this order, each compared with its hash.
     ///
     /// # Errors
-    /// A group cannot be had with the right bytes.
+    /// No source has the right bytes of a group.
     fn fetch(&self, tree: &Tree, wanted: &[u64]) -> io::Result<Vec<Vec<u8>>>;
 }
 
@@ -41,10 +41,11 @@ impl<G: Groups + 'static> Checked<G> {
         Arc::new(Self { tree, groups, kept: Mutex::default() })
     }
 
-    /// Opens the model: `lens` are the lengths of its files. `path` is the first one's, for errors.
+    /// Opens the model: `lens` are the lengths of its files. `path` is the name of the first, for
+    /// errors.
     ///
     /// # Errors
-    /// It is not GGUF, or bytes that tell so cannot be read.
+    /// It is not GGUF, or its header cannot be read.
     pub fn open(self: &Arc<Self>, path: &Path, lens: &[u64]) -> Result<File, gguf::Error> {
         let mut start = 0;
         let parts = lens.iter().map(|len| {
@@ -63,7 +64,7 @@ impl<G: Groups + 'static> Checked<G> {
         if end > self.tree.bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // A read of any length needs few groups in memory at a time.
+        // A long read keeps only a few groups in memory at a time.
         let (first, last) = (start / GROUP_BYTES, (end - 1) / GROUP_BYTES);
         for at in (first..=last).step_by(KEPT / 2) {
             let wanted: Vec<u64> = (at..=last.min(at + KEPT as u64 / 2 - 1)).collect();
@@ -131,7 +132,7 @@ impl<G: Groups + 'static> Bytes for Part<G> {
 struct Local {
     files: Files,
     path: PathBuf,
-    /// Groups that were found to be as they were hashed.
+    /// Groups that match their hashes.
     sound: Mutex<BTreeSet<u64>>,
 }
 
@@ -166,19 +167,19 @@ impl Groups for Arc<Local> {
     }
 }
 
-/// A model of this machine, checked as it is read.
+/// A model on this machine, checked while it is read.
 pub struct CheckedFile {
     local: Arc<Local>,
     file: File,
-    /// The same without checks.
+    /// The same file without checks.
     plain: File,
-    /// Where the daemon reads the model from peers, if a group here is not what it was.
+    /// The daemon's relay to peers with the model, for damaged groups.
     relay: (SocketAddr, [u8; 32]),
     peer: OnceLock<PeerFile>,
 }
 
 impl CheckedFile {
-    /// Opens a model whose hashes were kept in the file `tree`.
+    /// Opens a model with hashes in the file `tree`.
     ///
     /// # Errors
     /// It cannot be read, or is not GGUF.
@@ -205,7 +206,7 @@ impl CheckedFile {
         Ok(Self { local, file, plain, relay, peer: OnceLock::new() })
     }
 
-    /// The same bytes from a peer; `why` not from here.
+    /// Reads the same bytes from a peer; `why` explains why this file cannot be used.
     fn read_from_peer(
         &self,
         why: ReadError,
@@ -248,7 +249,7 @@ impl Source for CheckedFile {
     }
 
     fn read_again(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
-        // Of a model in one file, places in it are those of the whole.
+        // In a single file, offsets equal those of the whole model.
         let groups = pieces.start / GROUP_BYTES..=pieces.end().unwrap_or(u64::MAX) / GROUP_BYTES;
         let is_one = self.local.files.lens().len() == 1;
         if is_one && self.local.are_sound(groups) && !self.local.files.have_changed() {
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
     use crate::Store;
 
-    /// A model of 3 MiB of numbers that count up.
+    /// A model of 3 MiB with counting elements.
     fn write_model(path: &Path) {
         let mut writer = gguf::Writer::new();
         writer.declare("t", &[256, 3 << 10], gguf::TensorType::F32);
@@ -304,7 +305,7 @@ mod tests {
         let path = store.models_dir().join("m.gguf");
         write_model(&path);
         let found = store.resolve("m").unwrap();
-        // A peer with a whole copy, behind a relay that asks for a token first.
+        // A peer with a complete copy, behind a relay that wants a token first.
         let whole = dir.path().join("whole.gguf");
         fs::copy(&path, &whole).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -333,13 +334,13 @@ mod tests {
         let error = row(&alone, damaged, false).unwrap_err().to_string();
         assert!(error.contains("is damaged: MiB 2") && error.contains("sinew pull"), "{error}");
         assert_eq!(row(&alone, 6, true).unwrap(), 6 * 256, "the rest is as it was");
-        // It was cut short while it is in use: an error, and no signal.
+        // The file is truncated while in use: an error, not a signal.
         fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
         let error = row(&alone, 2500, true).unwrap_err().to_string();
         assert!(error.contains("was overwritten or cut short while it is in use"), "{error}");
         let error = row(&alone, 6, true).map(|_| String::new());
         assert!(error.is_ok(), "what did not change is still there");
-        // Once it is doubted it is hashed anew, and no more taken for what it was.
+        // A doubted file is hashed again, and no longer known by its old digest.
         assert_eq!(store.known_digest(&path), None);
         store.doubt(&found.digest, found.bytes);
         assert_eq!(store.find(&found.digest, found.bytes), None);

@@ -4,8 +4,8 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The BLAKE3 hash of a whole file: what makes two files the same model. A model in several files
-/// has the hash of all of them, one after the other.
+/// The BLAKE3 hash of a whole file, which identifies a model. A model in several files has the hash
+/// of their concatenation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use crate::shelves::{Incomplete, Shelf};
 
-/// Why a model was not found or read.
+/// Why a model could not be found or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("cannot use {path}: {source}", path = .path.display())]
@@ -29,7 +29,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether there is no such model, so that it may be looked for elsewhere.
+    /// Whether the model does not exist here, so that the caller may look elsewhere.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Unknown { .. } | Self::Incomplete { .. })
     }

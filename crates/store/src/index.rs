@@ -1,4 +1,4 @@
-//! Which content each known file holds, so that a file is hashed once and not at every start.
+//! The digests of known files, so that a file is hashed once and not at every start.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::Digest;
 
-/// What tells whether a model's files have changed since they were hashed.
+/// Metadata that shows whether a model's files have changed since they were hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     pub bytes: u64,
     modified_ns: u64,
-    /// A file that takes another's place may have its length and, within a tick of the file
-    /// system's clock, its time. All parts' together; an index of an older version has none.
+    /// The sum of all parts' inodes. A replacement file may have the same length and, within a tick
+    /// of the file system's clock, the same time. An index of an older version has no inodes.
     #[serde(default)]
     inodes: u64,
 }
@@ -45,7 +45,7 @@ struct Entry {
     digest: Digest,
 }
 
-/// The hashed files, kept in `models.json`. A lost or broken index only costs hashing again.
+/// The hashed files, stored in `models.json`. A lost or broken index only costs hashing again.
 #[derive(Debug)]
 pub(crate) struct Index {
     path: PathBuf,
@@ -65,16 +65,16 @@ impl Index {
         Some(entry.digest)
     }
 
-    /// Notes what a file was hashed to.
+    /// Records the digest of a file.
     pub fn note(&mut self, path: &Path, stamp: Stamp, digest: Digest) {
         self.entries.insert(path.to_path_buf(), Entry { stamp, digest });
         if self.save().is_err() {
-            // A full disk, most likely, is no reason to serve nothing: the next start hashes again.
+            // The disk is probably full. That is no reason to fail: the next start hashes again.
             let _ = fs::remove_file(self.temporary());
         }
     }
 
-    /// Forgets what a file was hashed to: it is hashed again before it is believed again.
+    /// Forgets the digest of a file, which must be hashed again before use.
     pub fn forget(&mut self, path: &Path) {
         self.entries.remove(path);
         if self.save().is_err() {
@@ -82,7 +82,7 @@ impl Index {
         }
     }
 
-    /// Files that once had this length, wherever they lie.
+    /// Known files of this length, in any folder.
     pub fn paths_of_len(&self, bytes: u64) -> Vec<PathBuf> {
         let same = self.entries.iter().filter(|(_, entry)| entry.stamp.bytes == bytes);
         same.map(|(path, _)| path.clone()).collect()

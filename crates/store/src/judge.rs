@@ -1,5 +1,5 @@
-//! Which of other programs' files can be run. Ollama's own converter writes some models in a form
-//! that only Ollama reads, under the very names that people type.
+//! Decides which files of other programs can be run. Ollama's own converter writes some models in a
+//! form that only Ollama reads, under the same names that users type.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::shelves::{Shelf, Shelved};
 
 type CanRun = dyn Fn(&Directory) -> Result<(), String> + Send + Sync;
 
-/// Reads headers, each state of a file once.
+/// Reads headers, once for each state of a file.
 #[derive(Default)]
 pub(crate) struct Judge {
     can_run: Option<Arc<CanRun>>,
@@ -31,7 +31,7 @@ impl Judge {
         Self { can_run: Some(Arc::new(can_run)), known: Mutex::default() }
     }
 
-    /// Why a model of Ollama's cannot be run. Other programs keep files as they were published.
+    /// Why a model of Ollama's cannot be run. Other programs keep files as published.
     pub fn refusal(&self, model: &Shelved) -> Option<String> {
         let can_run = self.can_run.as_ref().filter(|_| model.shelf == Shelf::Ollama)?;
         let stamp = Stamp::of(&model.path).ok()?;

@@ -1,13 +1,12 @@
 //! Model files of this machine: names, digests, and slices of a file for peers that lack it.
 //!
-//! [`Store`] finds a model by path or name, in the node's own folder and where other programs keep
-//! theirs ([`shelves`]), and knows each by the BLAKE3 digest of its content, so that two machines
-//! can tell whether they hold the same one; a [`Tree`] of hashes checks parts of it alone.
-//! [`slices`] is the protocol by which a worker reads just its own slices of a file from the
-//! machine that has it; [`PeerFile`] is its client and looks to the model loader like any other
-//! `gguf::Source`.
+//! [`Store`] finds a model by path or name, in the node's own folder and in those of other programs
+//! ([`shelves`]), and identifies each by the BLAKE3 digest of its content, so that two machines can
+//! compare their copies. A [`Tree`] of hashes checks single parts. [`slices`] is the protocol by
+//! which a worker reads only its own slices of a file from another machine; [`PeerFile`] is its
+//! client and looks to the model loader like any other `gguf::Source`.
 //!
-//! This crate opens files and speaks over streams it is given; it knows no cluster, no TLS.
+//! This crate opens files and uses streams from its caller; it knows no cluster, no TLS.
 
 mod checked;
 mod digest;

@@ -1,4 +1,4 @@
-//! Which of the models on this machine a name means, and what a file is called.
+//! Resolves a name to a model on this machine, and names files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use crate::repository::{is_path, pick};
 use crate::shelves::{Shelf, Shelved};
 use crate::{StoreError, quant_rank};
 
-/// A model and the name under which clients ask for it.
+/// A model and its name in clients' requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Located {
     pub name: String,
     pub path: PathBuf,
 }
 
-/// The model of a name: its own, its file's, or its repository's; of several quantisations the
-/// usual one.
+/// The model of a name: its own name, its file's, or its repository's; of several quantisations the
+/// default one.
 pub(crate) fn named<'s>(shelved: &[&'s Shelved], asked: &str) -> Option<(&'s Shelved, Located)> {
     let is_same = |name: &str| name.eq_ignore_ascii_case(asked);
     let by_file = |model: &&&Shelved| {
@@ -41,19 +41,19 @@ pub(crate) fn named<'s>(shelved: &[&'s Shelved], asked: &str) -> Option<(&'s She
     }
     let of_repo = shelved.iter().filter_map(|model| {
         let (repo, tag) = model.name.split_once(':')?;
-        // What stands beside a model is not what its repository's name means.
+        // A repository's name does not mean a companion of its model.
         if !repo.eq_ignore_ascii_case(bare) || is_path(tag) {
             return None;
         }
         let rank = if tag == "latest" { Some(0) } else { quant_rank(tag) };
-        // Ollama's tags are sizes, and one stands for another only where it is called so.
+        // Ollama's tags are sizes; a default applies only to known quantisations.
         (rank.is_some() || model.shelf != Shelf::Ollama)
             .then_some((rank.unwrap_or(usize::MAX), *model))
     });
     of_repo.min_by_key(|(rank, _)| *rank).map(|(_, model)| told(model))
 }
 
-/// The model of a repository that a path or a label means, on the first shelf that has it.
+/// The model of a repository for a path or a label, on the first shelf that has it.
 fn in_repository<'s>(shelved: &[&'s Shelved], repo: &str, tag: &str) -> Option<&'s Shelved> {
     let mut shelves: Vec<&Shelf> = Vec::new();
     for model in shelved {
@@ -86,13 +86,13 @@ pub(crate) fn not_a_file(path: &Path, metadata: &fs::Metadata) -> StoreError {
     StoreError::NotAFile { path: path.to_path_buf(), what, holds }
 }
 
-/// How clients ask for a model: its file's name without extension and number of its part.
+/// The name of a model in requests: its file's name without extension and part number.
 pub(crate) fn name_of(path: &Path) -> String {
     let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     clean(&gguf::part_name(path).map_or_else(stem, |(name, _, _)| name))
 }
 
-/// A name without what a terminal would obey.
+/// A name without control characters.
 pub(crate) fn clean(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -7,12 +7,12 @@ use gguf::{Directory, ReadError, Source, Strided};
 
 use crate::slices::{self, ANSWER_BYTES_MAX, ANSWER_HEADER_BYTES, Request};
 
-/// A peer that answers nothing for this long is taken for lost.
+/// A peer that is silent for this long is lost.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// No header of a real model comes near this; a larger one is refused before it is read.
+/// Far above any real model's header; a larger one is refused before it is read.
 const HEADER_BYTES_MAX: u64 = 256 << 20;
 
-/// A model file that lies on a peer, read slice by slice.
+/// A model file on a peer, read slice by slice.
 #[derive(Debug)]
 pub struct PeerFile {
     stream: Mutex<TcpStream>,
@@ -20,8 +20,8 @@ pub struct PeerFile {
 }
 
 impl PeerFile {
-    /// Connects to the relay of this machine's daemon, which knows the caller by `token`, and
-    /// reads the file's header.
+    /// Connects to the relay of this machine's daemon, which authenticates the caller by `token`,
+    /// and reads the file's header.
     ///
     /// # Errors
     /// The relay or the peer behind it cannot be reached, or the header is not GGUF.
@@ -34,7 +34,7 @@ impl PeerFile {
         Self::over(stream)
     }
 
-    /// The same over a stream that already leads to the peer's file.
+    /// Like [`Self::connect`], over a stream that already leads to the peer's file.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -65,7 +65,7 @@ impl Source for PeerFile {
     }
 }
 
-/// Reads pieces in as many requests as the answer limit asks for.
+/// Reads pieces in several requests, each within the answer limit.
 fn read_pieces(stream: &mut TcpStream, pieces: Strided, out: &mut [u8]) -> io::Result<()> {
     if pieces.total() != Some(out.len() as u64) {
         return Err(io::Error::other("the pieces and the buffer differ in length"));
@@ -123,7 +123,7 @@ mod tests {
     use gguf::{File, TensorType, Writer};
     use std::net::TcpListener;
 
-    /// A file with one F32 tensor `[64, 8000]` whose numbers count up.
+    /// A file with one F32 tensor `[64, 8000]` of counting elements.
     fn write_model(path: &std::path::Path) {
         let mut writer = Writer::new();
         writer.declare("t", &[64, 40_000], TensorType::F32);

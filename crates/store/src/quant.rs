@@ -1,12 +1,12 @@
-//! Quantisations, as files' names tell them.
+//! Quantisations, from files' names.
 
-/// The formats that can be run, each as the beginning of labels: `Q4_K_M` is a mix around `Q4_K`.
+/// The runnable formats, each as a prefix of labels: `Q4_K_M` is a mix around `Q4_K`.
 const RUNS: &[&str] = &[
     "F32", "F16", "BF16", "FP16", "FP32", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q4_0", "Q4_1",
     "Q5_0", "Q5_1", "Q8_0", "Q8_K", "IQ4_NL", "IQ4_XS", "MXFP4",
 ];
-/// What is taken by default: the first of these that fits. First the usual, then what is near it
-/// and smaller, then what is finer, then what is coarser.
+/// The default choice: the first of these that fits. First the usual one, then similar smaller
+/// ones, then finer, then coarser ones.
 const PREFERRED: &[&str] = &[
     "Q4_K_M",
     "MXFP4",
@@ -33,10 +33,10 @@ const PREFERRED: &[&str] = &[
     "Q3_K_S",
     "Q2_K",
 ];
-/// Repacked for one kind of processor, which programs do at load today.
+/// Repacked for one kind of processor; programs now do this at load.
 const GONE: &[&str] = &["Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8", "IQ4_NL_4_4"];
 
-/// The label in a file's name without extension and number of its part, in capitals: `Q4_K_M` of
+/// The label in a file's name without extension and part number, in capitals: `Q4_K_M` of
 /// `Llama-3.2-1B-Instruct-Q4_K_M`, `UD-Q4_K_XL` of `model-UD-Q4_K_XL`.
 pub fn quant_of(stem: &str) -> Option<String> {
     let upper = stem.to_ascii_uppercase();
@@ -49,20 +49,20 @@ pub fn quant_of(stem: &str) -> Option<String> {
     Some(if is_dynamic { format!("UD-{label}") } else { label.to_owned() })
 }
 
-/// Whether a file with this label holds formats that can be run.
+/// Whether a file with this label has only runnable formats.
 pub fn quant_runs(label: &str) -> bool {
     let label = label.trim_start_matches("UD-");
     let is_old = GONE.iter().any(|gone| label.starts_with(gone));
     !is_old && (["Q4", "Q8"].contains(&label) || RUNS.iter().any(|runs| label.starts_with(runs)))
 }
 
-/// Where a label stands among those that are taken by default, 0 for the first.
+/// The rank of a label in the default choice, 0 for the first.
 pub fn quant_rank(label: &str) -> Option<usize> {
     PREFERRED.iter().position(|preferred| *preferred == label)
 }
 
-/// How well a label answers what was asked for: 0 for the same, 1 for the same but for `UD-`, 2 for
-/// a mix around it (`Q4_K_M` for `Q4_K`), none for another one.
+/// How well a label matches a request: 0 if equal, 1 if equal except for `UD-`, 2 for a mix around
+/// it (`Q4_K_M` for `Q4_K`), `None` otherwise.
 pub fn quant_fit(asked: &str, label: &str) -> Option<u8> {
     let (asked, label) = (asked.to_ascii_uppercase(), label.to_ascii_uppercase());
     if asked == label {
@@ -76,9 +76,9 @@ pub fn quant_fit(asked: &str, label: &str) -> Option<u8> {
     mix.then_some(2)
 }
 
-/// About how many bits a weight takes, by a label.
+/// The approximate bits of a weight, from a label.
 pub(crate) fn quant_bits(label: &str) -> Option<f64> {
-    /// Scales, and the layers that are kept finer.
+    /// The share of scales, and of layers with finer types.
     const BESIDES: f64 = 0.8;
     if label.starts_with("MXFP4") {
         return Some(4.0 + BESIDES);
@@ -89,7 +89,7 @@ pub(crate) fn quant_bits(label: &str) -> Option<f64> {
     Some(if bits < 16.0 { bits + BESIDES } else { bits })
 }
 
-/// The label at the end of a word that is held together by underscores: `MODEL_Q4_0`.
+/// The label at the end of a name joined by underscores: `MODEL_Q4_0`.
 fn tail(word: &str) -> Option<&str> {
     word.match_indices('_').map(|(at, _)| &word[at + 1..]).find(|rest| is_label(rest))
 }

@@ -1,5 +1,6 @@
-//! Which of a repository's files a name means. A file's label is its quantisation. One that stands
-//! beside the model (a drafter, a smaller sibling) goes by its path, so that no label means it.
+//! Resolves a name to one of a repository's files. A file's label is its quantisation. A companion
+//! of the model (a drafter, a smaller sibling) has its path as label, so that no quantisation means
+//! it.
 
 use std::cmp::Reverse;
 use std::path::Path;
@@ -7,25 +8,24 @@ use std::path::Path;
 use crate::quant::quant_bits;
 use crate::{quant_fit, quant_of};
 
-/// Words of paths that say: no model by itself.
+/// Words in paths of companions, which are no models by themselves.
 const BESIDE: &[&str] =
     &["draft", "drafts", "drafter", "mtp", "assistant", "eagle", "eagle3", "dflash", "dspark"];
-/// Files with so many times as many weights as others are of another model.
+/// A file with this factor more weights than another belongs to another model.
 const SIBLING_RATIO: f64 = 2.0;
 
 /// A model's file, or the first of its files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InRepository {
-    /// Within the repository.
+    /// Its path within the repository.
     pub path: String,
-    /// Of all its parts.
+    /// Bytes of all its parts.
     pub bytes: u64,
-    /// Whether it is known to stand beside the model.
+    /// Whether it is known to be a companion of the model.
     pub is_beside: bool,
 }
 
-/// Whether a path says that its file stands beside the model. What the repository itself is called
-/// says nothing of one file.
+/// Whether a path marks its file as a companion. The repository's own name does not count.
 pub fn is_marked_beside(repo: &str, path: &str) -> bool {
     let (repo, path) = (repo.to_ascii_lowercase(), path.to_ascii_lowercase());
     let is_break = |c: char| !c.is_ascii_alphanumeric();
@@ -33,7 +33,7 @@ pub fn is_marked_beside(repo: &str, path: &str) -> bool {
     path.split(is_break).any(|word| BESIDE.contains(&word) && !of_repo.contains(&word))
 }
 
-/// What each of a repository's models is called behind the colon: every label is there once.
+/// The unique label of each of a repository's models, for use after the colon.
 pub fn labels(files: &[InRepository]) -> Vec<String> {
     let own: Vec<Own> = files.iter().map(Own::of).collect();
     let is_beside = siblings(files, &own);
@@ -51,13 +51,13 @@ pub fn labels(files: &[InRepository]) -> Vec<String> {
     labels
 }
 
-/// Whether a label is a path, as those have that stand beside the model.
+/// Whether a label is a path, as for companions of the model.
 pub fn is_path(label: &str) -> bool {
     label.to_ascii_lowercase().ends_with(".gguf")
 }
 
-/// The one model of a repository that a tag means: a path, a file's name, or a label; of labels and
-/// paths side by side.
+/// The index of the one model of a repository that a tag means: a path, a file's name, or a label.
+/// `models` are pairs of label and path.
 pub fn pick(models: &[(&str, &str)], tag: &str) -> Option<usize> {
     let fits: Vec<Option<u8>> = match is_path(tag) {
         true => models.iter().map(|(_, path)| path_fit(tag, path)).collect(),
@@ -69,7 +69,7 @@ pub fn pick(models: &[(&str, &str)], tag: &str) -> Option<usize> {
     alike.next().is_none().then_some(first)
 }
 
-/// How well a path answers one that was asked for, 0 for the same.
+/// How well a path matches a requested one, 0 if equal.
 fn path_fit(asked: &str, path: &str) -> Option<u8> {
     let (asked, path) = (whole(asked), whole(path));
     let name = path.rsplit('/').next().unwrap_or_default();
@@ -82,7 +82,7 @@ fn path_fit(asked: &str, path: &str) -> Option<u8> {
     fits.iter().position(|fits| *fits).map(|at| at as u8)
 }
 
-/// A path without the number of a part: any part stands for all.
+/// A path without the part number: any part stands for all.
 fn whole(path: &str) -> String {
     match gguf::part_name(Path::new(path)) {
         Some((stem, _, _)) => {
@@ -93,13 +93,13 @@ fn whole(path: &str) -> String {
     }
 }
 
-/// What a file's own path tells.
+/// The properties in a file's own path.
 struct Own {
     /// Its quantisation, or its stem.
     label: String,
-    /// Its stem without the quantisation: the same for all files of one model.
+    /// Its stem without the quantisation, equal for all files of one model.
     kind: String,
-    /// About how many weights it has.
+    /// Its approximate number of weights.
     weights: Option<f64>,
 }
 
@@ -119,8 +119,8 @@ impl Own {
     }
 }
 
-/// Which files stand beside the model: those that are known to, and those of a kind that has a
-/// label, or clearly another number of weights, in common with a larger kind.
+/// Marks the companions: the known ones, and files of a kind that shares a label with a larger kind
+/// or has clearly fewer weights.
 fn siblings(files: &[InRepository], own: &[Own]) -> Vec<bool> {
     let of_kind = |at: usize| (0..files.len()).filter(move |it| own[*it].kind == own[at].kind);
     let weights = |at: usize| {

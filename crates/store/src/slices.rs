@@ -5,10 +5,10 @@
 //! answer                status u8 | len u64 | len bytes
 //! ```
 //!
-//! The answer holds `count` pieces of `piece` bytes, the first at `start`, each `stride` after the
-//! one before. A request with `count` 0 asks for the file's shape instead: the answer is the
-//! header's length and the file's length, two u64. Status 1 means refused; the bytes say why.
-//! Nothing here encrypts or authenticates: the stream that carries it does.
+//! The answer has `count` pieces of `piece` bytes, the first at `start`, each `stride` after the
+//! previous one. A request with `count` 0 gets the file's shape instead: the answer is the header's
+//! length and the file's length, two u64. Status 1 means refused; the bytes are the reason. The
+//! protocol neither encrypts nor authenticates: the stream that carries it does.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use gguf::{File, Source, Strided};
 pub const REQUEST_BYTES: usize = 32;
 /// Bytes in front of an answer's content.
 pub const ANSWER_HEADER_BYTES: usize = 9;
-/// Most content bytes of one answer: large enough to hide a round trip, small enough to buffer.
+/// The most content bytes of one answer: enough to hide a round trip, small enough to buffer.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 const STATUS_OK: u8 = 0;
 const STATUS_REFUSED: u8 = 1;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// The header's and the file's length.
@@ -72,8 +72,8 @@ impl Server {
         Self { file }
     }
 
-    /// Writes the whole answer to `request` into `out`, replacing what it held. Touches the disk.
-    /// A request that cannot be met is answered with the reason, never with other bytes.
+    /// Writes the whole answer to `request` into `out`, replacing its content. Reads the disk. An
+    /// impossible request is answered with the reason, never with other bytes.
     pub fn answer(&self, request: &[u8; REQUEST_BYTES], out: &mut Vec<u8>) {
         out.clear();
         out.resize(ANSWER_HEADER_BYTES, 0);
@@ -104,7 +104,7 @@ impl Server {
     }
 }
 
-/// An answer that is none, and why.
+/// A refusal with its reason.
 pub fn refusal(reason: &str) -> Vec<u8> {
     let mut answer = vec![STATUS_REFUSED];
     answer.extend((reason.len() as u64).to_le_bytes());
@@ -112,7 +112,7 @@ pub fn refusal(reason: &str) -> Vec<u8> {
     answer
 }
 
-/// Takes an answer's first bytes apart: whether it was refused, and the length of what follows.
+/// Parses an answer's first bytes: whether it is a refusal, and the length of its content.
 ///
 /// # Errors
 /// The peer does not follow the protocol.

@@ -13,22 +13,22 @@ use crate::naming::{Located, clean, named, not_a_file};
 use crate::shelves::{self, Incomplete, Places, Shelf, Shelved};
 use crate::{Digest, HashWatch, StoreError, Tree};
 
-/// How long a look at the shelves serves: folders on a network drive are slow, and one question
-/// makes several looks.
+/// How long a scan of the shelves stays valid: folders on a network drive are slow, and one request
+/// causes several scans.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 /// Names in an error's list.
 const KNOWN_MAX: usize = 12;
 
-/// The models folder of one node, where other programs keep theirs, and every file that was named
-/// by its path.
+/// The models of one node: its own folder, those of other programs, and every file named by its
+/// path.
 #[derive(Debug)]
 pub struct Store {
     models: PathBuf,
     trees: PathBuf,
     places: Places,
     index: Mutex<Index>,
-    /// One lock for each file that is being hashed, which takes as long as reading it; the index
-    /// and other files are free meanwhile.
+    /// One lock for each file while it is hashed, which takes as long as reading it; the index and
+    /// other files stay available.
     hashing: Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>,
     look: Mutex<Option<(Instant, Arc<Vec<Shelved>>)>>,
     judge: Judge,
@@ -37,15 +37,15 @@ pub struct Store {
 /// A model file on this machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelFile {
-    /// How clients ask for it: as it was asked for here, or the file's name without its extension
-    /// (and without the number of a part).
+    /// Its name in clients' requests: the name given here, or the file's name without its extension
+    /// (and part number).
     pub name: String,
     pub path: PathBuf,
     pub digest: Digest,
     pub bytes: u64,
 }
 
-/// A model on this machine, as far as it is known without reading it.
+/// A model on this machine, known without reading it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Listed {
     #[serde(flatten)]
@@ -56,7 +56,7 @@ pub struct Listed {
 
 impl Store {
     /// Opens the store of a node's data directory, making its models folder if it is missing. No
-    /// other place is looked at.
+    /// other folder is scanned.
     ///
     /// # Errors
     /// The folder cannot be made.
@@ -64,7 +64,7 @@ impl Store {
         Self::open_with(data_dir, Places::default())
     }
 
-    /// The same with the places of other programs.
+    /// Like [`Self::open`], with the folders of other programs.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -73,7 +73,7 @@ impl Store {
             let path = path.to_path_buf();
             move |source| StoreError::Io { path, source }
         };
-        // Models are known by their whole paths.
+        // Models are identified by absolute paths.
         let data_dir = std::path::absolute(data_dir).map_err(io(data_dir))?;
         let (models, trees) = (data_dir.join("models"), data_dir.join("trees"));
         for dir in [&models, &trees] {
@@ -84,8 +84,7 @@ impl Store {
         Ok(Self { models, trees, places, index, hashing, look, judge: Judge::default() })
     }
 
-    /// The same store, that knows which of other programs' files can be run: a name passes by those
-    /// that cannot.
+    /// Adds a check of which files of other programs can be run: names skip the others.
     #[must_use]
     pub fn judging(
         mut self,
@@ -95,13 +94,13 @@ impl Store {
         self
     }
 
-    /// Where files are found by name, and downloads are put.
+    /// The folder of downloads, in which files are found by name.
     pub fn models_dir(&self) -> &Path {
         &self.models
     }
 
-    /// Finds a model by whole path or by name and hashes it if that was not done before: the first
-    /// time it takes as long as reading the file.
+    /// Finds a model by absolute path or by name and hashes it if necessary: the first time it
+    /// takes as long as reading the file.
     ///
     /// # Errors
     /// There is no such model, or the file cannot be read.
@@ -109,7 +108,7 @@ impl Store {
         self.resolve_watched(name_or_path, &|_| {})
     }
 
-    /// The same, telling how many bytes are hashed.
+    /// Like [`Self::resolve`], and reports the hashed bytes.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -121,7 +120,7 @@ impl Store {
         self.read(self.locate(name_or_path)?, watch)
     }
 
-    /// The same for what somebody else asks for: a name, never a path.
+    /// Like [`Self::resolve_watched`], for requests of others: a name, never a path.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -133,7 +132,7 @@ impl Store {
         self.read(self.locate_name(name).ok_or_else(|| self.unknown(name))?, watch)
     }
 
-    /// A model by its name, never by a path, as far as it is known without reading it.
+    /// A model by its name, never by a path, without reading it.
     pub fn named(&self, name: &str) -> Option<Listed> {
         let Located { path, .. } = self.locate_name(name)?;
         let shelved = self.look();
@@ -142,7 +141,7 @@ impl Store {
         Some(Listed { model, digest })
     }
 
-    /// What a file was hashed to, if that was done and it has not changed since.
+    /// The recorded digest of a file, if it has not changed since.
     pub fn known_digest(&self, path: &Path) -> Option<Digest> {
         let stamp = Stamp::of(path).ok()?;
         self.index().digest(path, stamp)
@@ -150,7 +149,7 @@ impl Store {
 
     fn read(&self, located: Located, watch: &HashWatch<'_>) -> Result<ModelFile, StoreError> {
         let Located { name, path } = located;
-        // Of several files the one that is missing is named.
+        // Of several files, the error names the missing one.
         let missing = || gguf::parts_of(&path).into_iter().find(|part| !part.is_file());
         let io = |source| {
             let path = missing().unwrap_or_else(|| path.clone());
@@ -161,7 +160,7 @@ impl Store {
         Ok(ModelFile { name, path, digest, bytes: stamp.bytes })
     }
 
-    /// Where a model is, by whole path or by name, without reading it.
+    /// The path of a model, by absolute path or by name, without reading it.
     ///
     /// # Errors
     /// There is no such model.
@@ -169,7 +168,7 @@ impl Store {
         Ok(self.locate(name_or_path)?.path)
     }
 
-    /// The same with the name under which clients would ask for it.
+    /// The path, and the name of the model in clients' requests.
     ///
     /// # Errors
     /// There is no such model.
@@ -178,8 +177,8 @@ impl Store {
         Ok((name, path))
     }
 
-    /// A file of this machine with that content, if there is one. Only files of exactly `bytes`
-    /// bytes are ever hashed for it.
+    /// A file of this machine with this content, if there is one. Only files of exactly `bytes`
+    /// bytes are hashed for it.
     pub fn find(&self, digest: &Digest, bytes: u64) -> Option<PathBuf> {
         let mut candidates = self.index().paths_of_len(bytes);
         let shelved = self.look();
@@ -193,8 +192,8 @@ impl Store {
         })
     }
 
-    /// A file was read that is not what it was hashed to: no file of this content is believed
-    /// before it is hashed again.
+    /// Marks the files of this content as doubtful, because one did not match its hash: each must
+    /// be hashed again before use.
     pub fn doubt(&self, digest: &Digest, bytes: u64) {
         let mut index = self.index();
         for path in index.paths_of_len(bytes) {
@@ -205,7 +204,7 @@ impl Store {
         }
     }
 
-    /// A file was written here group by group, each compared with its hash: it is known by them.
+    /// Records a file that was written here group by group, each compared with its hash.
     ///
     /// # Errors
     /// The hashes cannot be kept, or the file is not there.
@@ -217,7 +216,7 @@ impl Store {
         Ok(())
     }
 
-    /// Where the hashes of a model's groups are kept.
+    /// The path of a model's hash file.
     pub fn tree_path(&self, digest: &Digest) -> PathBuf {
         self.trees.join(digest.to_string())
     }
@@ -232,7 +231,7 @@ impl Store {
         Tree::from_bytes(*digest, bytes, &groups)
     }
 
-    /// Every model on this machine, the node's own first; none is read.
+    /// Every model on this machine, the node's own first; reads no model.
     pub fn list(&self) -> Vec<Listed> {
         let index = self.index();
         let listed = |model: &Shelved| {
@@ -243,15 +242,14 @@ impl Store {
         self.look_now().iter().map(listed).collect()
     }
 
-    /// Deletes a model of this node's own folder, all its parts, and returns how many bytes that
-    /// freed.
+    /// Deletes a model of this node's own folder, with all its parts, and returns the freed bytes.
     ///
     /// # Errors
     /// There is no such model, it belongs to another program, or it cannot be deleted.
     pub fn remove(&self, name: &str) -> Result<u64, StoreError> {
         let located = self.locate(name)?.path;
         let shelved = self.look_now();
-        // A folder on the way may be a link.
+        // A folder in the path may be a link.
         let known = shelved.iter().find(|model| real(&model.path) == real(&located));
         let shelf = known.map_or(Shelf::Folder, |model| model.shelf.clone());
         let path = known.map_or(located, |model| model.path.clone());
@@ -264,7 +262,7 @@ impl Store {
             freed += fs::metadata(&part).map_err(io)?.len();
             fs::remove_file(&part).map_err(io)?;
         }
-        // Folders that are empty now, up to the models folder; others refuse to go.
+        // Removes folders that are now empty, up to the models folder; others refuse.
         let mut dir = path.parent();
         while let Some(empty) = dir.filter(|dir| *dir != self.models) {
             if fs::remove_dir(empty).is_err() {
@@ -276,12 +274,12 @@ impl Store {
         Ok(freed)
     }
 
-    /// Looks at the shelves anew: something has been put there.
+    /// Scans the shelves again, after a file was added.
     pub fn refresh(&self) {
         self.look_now();
     }
 
-    /// What is on the shelves now, or was a moment ago.
+    /// The models on the shelves, at most `LOOK_MAX` old.
     fn look(&self) -> Arc<Vec<Shelved>> {
         let look = self.look.lock().unwrap_or_else(PoisonError::into_inner);
         match &*look {
@@ -302,10 +300,11 @@ impl Store {
 
     fn locate(&self, name_or_path: &str) -> Result<Located, StoreError> {
         let path = Path::new(name_or_path);
-        // A name must not turn into a path because of what lies in the working directory.
+        // A relative path would depend on the working directory, so a name never becomes one.
         let metadata = path.is_absolute().then(|| fs::metadata(path).ok()).flatten();
         if metadata.as_ref().is_some_and(fs::Metadata::is_file) {
-            // Its folder's real name and its own: a link's name tells of parts, its target may not.
+            // The real folder and the given name: the name of a link shows its part number, its
+            // target's may not.
             let io = |source| StoreError::Io { path: path.to_path_buf(), source };
             let folder = fs::canonicalize(path.parent().unwrap_or(path)).map_err(io)?;
             let path = folder.join(path.file_name().unwrap_or_default());
@@ -323,7 +322,7 @@ impl Store {
         self.runnable(&shelved, name).or_else(|| self.runnable(&self.look_now(), name))
     }
 
-    /// The model of a name, but for those of other programs that cannot be run.
+    /// The model of a name, skipping models of other programs that cannot be run.
     fn runnable(&self, shelved: &[Shelved], name: &str) -> Option<Located> {
         let mut left: Vec<&Shelved> = shelved.iter().collect();
         loop {
@@ -335,7 +334,8 @@ impl Store {
         }
     }
 
-    /// Which file of another program's a name would mean, and why it cannot be run, in words.
+    /// The skipped file of another program that a name would mean, and why it cannot be run, in
+    /// words.
     pub fn passed_by(&self, name: &str) -> Option<String> {
         let shelved = self.look();
         let (model, located) = named(&shelved.iter().collect::<Vec<_>>(), name)?;
@@ -344,7 +344,7 @@ impl Store {
         Some(format!("{}'s file of that name is passed by ({path}): {why}", model.shelf))
     }
 
-    /// Models in several files of which some are missing.
+    /// Models in several files with some missing.
     pub fn incomplete(&self) -> Vec<Incomplete> {
         shelves::incomplete(&self.models, &self.places)
     }
@@ -367,7 +367,7 @@ impl Store {
         StoreError::Unknown { name: clean(name), models: self.models.clone(), known: text }
     }
 
-    /// The digest of a file, which is hashed if it is not known or has changed.
+    /// The digest of a file; hashes it if it is unknown or has changed.
     fn digest(&self, path: &Path, stamp: Stamp, watch: &HashWatch<'_>) -> io::Result<Digest> {
         let known = || {
             let digest = self.index().digest(path, stamp)?;
@@ -382,7 +382,7 @@ impl Store {
             hashing.entry(path.to_path_buf()).or_default().clone()
         };
         let _hashing = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody else may have hashed it meanwhile.
+        // Another thread may have hashed it meanwhile.
         if let Some(known) = known() {
             return Ok(known);
         }
@@ -390,19 +390,19 @@ impl Store {
         if Stamp::of(path)? != stamp || tree.bytes != stamp.bytes {
             return Err(io::Error::other("it was changed while it was read. Try again"));
         }
-        // What cannot be kept is hashed again.
+        // If the hashes cannot be kept, the file is hashed again later.
         let _ = fs::write(self.tree_path(&tree.digest), tree.to_bytes());
         self.index().note(path, stamp, tree.digest);
         Ok(tree.digest)
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
-        // The index is consistent after every statement, so a panic elsewhere does not spoil it.
+        // The index is consistent after every statement, so a panic elsewhere does not corrupt it.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A path with its folder's real name.
+/// A path with its folder's links resolved.
 fn real(path: &Path) -> PathBuf {
     let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());
     folder.map_or_else(|| path.to_path_buf(), |it| it.join(path.file_name().unwrap_or_default()))

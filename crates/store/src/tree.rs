@@ -1,6 +1,6 @@
 //! The hash of a model, with the hashes of its groups of 1 MiB: BLAKE3 is a tree, and these are its
-//! nodes at one height. By them threads hash different groups of a file at the same time, and a
-//! group that is read later is checked alone.
+//! nodes at one height. They let threads hash different groups of a file at the same time, and let
+//! a reader check a single group later.
 
 use std::fs::File;
 use std::io;
@@ -18,26 +18,26 @@ use blake3::hazmat::{
 
 use crate::Digest;
 
-/// Bytes that one hash stands for: 32 bytes of hashes for each MiB of a model.
+/// Bytes of one group: 32 bytes of hashes for each MiB of a model.
 pub const GROUP_BYTES: u64 = 1 << 20;
-/// Threads that hash: one fills what a disk gives, and whatever else runs has cores left.
+/// Hashing threads: one keeps up with a disk, and other work has cores left.
 const THREADS_MAX: usize = 4;
 
-/// Hears how many bytes are hashed, from any thread.
+/// Reports hashed bytes, from any thread.
 pub type HashWatch<'w> = dyn Fn(u64) + Sync + 'w;
 
-/// A model's digest and what it is made of.
+/// A model's digest and its groups' hashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     pub digest: Digest,
     pub bytes: u64,
-    /// Empty for a model of one group, whose hash is the digest.
+    /// Empty for a model of one group, because its hash is the digest.
     groups: Vec<ChainingValue>,
 }
 
 impl Tree {
-    /// Hashes files, one after the other, as one model. They are read, not mapped: a mapped file
-    /// that is cut short meanwhile would end the process.
+    /// Hashes files, one after the other, as one model. They are read, not mapped: truncating a
+    /// mapped file would end the process.
     ///
     /// # Errors
     /// A file cannot be read, or is shorter than it was.
@@ -90,7 +90,7 @@ impl Tree {
         self.groups.concat()
     }
 
-    /// Hashes that somebody else kept or sent, if they are those of the model with this digest.
+    /// Parses stored or received hashes; `None` unless they match the digest.
     pub fn from_bytes(digest: Digest, bytes: u64, groups: &[u8]) -> Option<Self> {
         let count = bytes.div_ceil(GROUP_BYTES);
         let (groups, rest) = groups.as_chunks::<32>();
@@ -102,7 +102,7 @@ impl Tree {
         is_it.then(|| Self { digest, bytes, groups: groups.to_vec() })
     }
 
-    /// Where a group's bytes are: offset and length.
+    /// The offset and length of a group.
     pub fn extent(&self, group: u64) -> (u64, u64) {
         extent(group, self.bytes)
     }
@@ -127,7 +127,7 @@ fn group_value(group: u64, bytes: &[u8]) -> ChainingValue {
     Hasher::new().set_input_offset(group * GROUP_BYTES).update(bytes).finalize_non_root()
 }
 
-/// The hash of a whole of several groups.
+/// The hash of a model of several groups.
 fn root(groups: &[ChainingValue], bytes: u64) -> Digest {
     let left = left_subtree_len(bytes);
     let (first, second) = groups.split_at((left / GROUP_BYTES) as usize);
@@ -150,7 +150,7 @@ fn merge(groups: &[ChainingValue], bytes: u64) -> ChainingValue {
 pub(crate) struct Files {
     /// Each with the offset of its first byte.
     files: Vec<(u64, File)>,
-    /// When each was last changed before it was opened.
+    /// The modification time of each when it was opened.
     modified: Vec<Option<SystemTime>>,
     pub bytes: u64,
 }
@@ -168,13 +168,14 @@ impl Files {
         Ok(Self { files, modified, bytes })
     }
 
-    /// The length of each, when it was opened.
+    /// The length of each when it was opened.
     pub fn lens(&self) -> Vec<u64> {
         let ends = self.files.iter().skip(1).map(|(start, _)| *start).chain([self.bytes]);
         self.files.iter().zip(ends).map(|((start, _), end)| end - start).collect()
     }
 
-    /// Whether any was written to since it was opened. One that was replaced or deleted was not.
+    /// Whether any was written to since it was opened. A replaced or deleted file counts as
+    /// unchanged.
     pub fn have_changed(&self) -> bool {
         let is_same = |((file, was), len): ((&File, &Option<SystemTime>), u64)| {
             let now = file.metadata();
@@ -203,7 +204,7 @@ impl Files {
 }
 
 fn open_regular(path: &Path) -> io::Result<File> {
-    // A pipe would be waited for without end.
+    // Opening a pipe could wait without end.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }

@@ -1,4 +1,4 @@
-//! Models where other programs have put them, in the orders that those programs have.
+//! Models of other programs, in the layouts of those programs.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -32,7 +32,7 @@ impl Disk {
             let found = more.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| value.replace('~', &home)).or(match name {
                 "HOME" => Some(home.clone()),
-                // The machine that tests may have one.
+                // The test machine may have one.
                 "OLLAMA_MODELS" => Some(format!("{home}/.ollama/models")),
                 _ => None,
             })
@@ -49,7 +49,7 @@ fn found(store: &Store, name: &str) -> PathBuf {
     store.resolve(name).unwrap_or_else(|error| panic!("{name}: {error}")).path
 }
 
-/// The hub's cache, with a link as Python makes it.
+/// The hub's cache, with links as Python creates them.
 fn hub_cache(disk: &Disk, root: &str, repo: &str, file: &str, content: &str) -> PathBuf {
     let dir = format!("{root}/models--{}", repo.replace('/', "--"));
     let blob = disk.write(&format!("{dir}/blobs/{file}-etag"), content);
@@ -75,7 +75,7 @@ fn the_hub_s_cache_is_used_where_it_lies() {
     assert_eq!((asked.path, asked.name.as_str()), (link.clone(), "org/m-gguf"));
     assert_eq!(found(&store, "M-Q4_K_M"), link);
     assert!(store.resolve("org/M-GGUF:Q6_K").is_err());
-    // What is named by HF_HOME and HF_HUB_CACHE counts, and only that.
+    // Only the folders in HF_HOME and HF_HUB_CACHE count.
     hub_cache(&disk, "elsewhere", "org/N-GGUF", "N-Q8_0.gguf", "GGUFn");
     let store = disk.store(&[("HF_HUB_CACHE", "~/elsewhere"), ("HF_HOME", "~/nowhere")]);
     assert_eq!(names(&store), [of_hub("org/N-GGUF:Q8_0")]);
@@ -144,7 +144,7 @@ fn a_name_means_one_file_of_a_repository() {
     for name in list {
         assert!(store.resolve(&name).is_ok(), "{name} is found by its own name");
     }
-    // What another program has beside the model is not the model either.
+    // A companion in another program's folder is not the model either.
     disk.write(".lmstudio/models/p/q/mtp-q-Q8_0.gguf", "GGUF");
     let store = disk.store(&[]);
     assert!(store.resolve("p/q").is_err() && store.resolve("p/q:mtp-q-Q8_0.gguf").is_ok());
@@ -197,7 +197,7 @@ fn a_short_name_passes_by_what_only_ollama_reads() {
     assert!(error.is_missing(), "it may be fetched");
     let text = error.to_string();
     assert!(text.contains("Ollama's file") && text.contains("its kind is not known"), "{text}");
-    // The own file of that name is found.
+    // The node's own file has precedence for that name.
     disk.write("data/models/gpt-oss:8b.gguf", "GGUF");
     assert_eq!(found(&store, "gpt-oss:8b"), disk.path("data/models/gpt-oss:8b.gguf"));
 }
@@ -263,7 +263,7 @@ fn lm_studio_llama_cpp_and_folders_of_the_user_s() {
         ]
     );
     assert_eq!(found(&store, "z-Q4_0"), disk.path("nas/deep/er/still/z-Q4_0.gguf"));
-    // A model is found by its content wherever it lies.
+    // A model is found by its content in any folder.
     let digest = store.resolve("other").unwrap().digest;
     assert_eq!(disk.store(&[]).find(&digest, 10), Some(disk.path(".cache/llama.cpp/other.gguf")));
 }
@@ -295,7 +295,7 @@ fn what_is_no_file_is_called_what_it_is() {
     assert!(made.success());
     let error = store.resolve(pipe.to_str().unwrap()).unwrap_err().to_string();
     assert!(error.contains("a device or a pipe"), "{error}");
-    // A name that a terminal would obey is told without that.
+    // A name is shown without control characters.
     fs::write(store.models_dir().join("red\u{1b}[31m.gguf"), "GGUF").unwrap();
     assert!(names(&store).iter().all(|(name, _)| !name.contains('\u{1b}')));
     let error = store.resolve("no\u{1b}[31m").unwrap_err().to_string();

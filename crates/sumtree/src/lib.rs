@@ -2,32 +2,33 @@
 //!
 //! Floating-point addition is not associative, so the same sum cut in other places rounds
 //! differently, and one wrong last bit grows through quantised layers into a different token.
-//! Sinew therefore cuts the inner dimension of every row-parallel product into *leaves* whose
-//! borders depend on the model alone, and adds the leaves' partial sums in one fixed binary tree:
+//! Sinew therefore cuts the inner dimension of every row-parallel product into *leaves*, with
+//! borders that depend only on the model, and adds the leaves' partial sums in one fixed binary
+//! tree:
 //!
 //! ```text
 //! tree(1) = leaf        tree(n) = tree(p) + tree(n - p),  p = largest power of two below n
 //! ```
 //!
-//! A rank owns a run of leaves, sums the largest subtrees inside its run ([`cover`]), and sends
-//! one vector for each; whoever holds all of them finishes the same tree ([`program`]). One
-//! machine alone runs the same tree, so one, two and seven machines agree to the last bit.
+//! A rank owns a run of leaves, sums the largest subtrees inside its run ([`cover`]), and sends one
+//! vector for each. A rank that has all of them finishes the same tree ([`program`]). A single
+//! machine runs the same tree, so one, two and seven machines agree to the last bit.
 //!
 //! This crate is arithmetic on indices: it knows no tensors, ranks or links.
 
 use std::ops::Range;
 
-/// Leaves a dimension is cut into at most: the most ranks that can share one product.
+/// The most leaves of a dimension: the most ranks that can share one product.
 pub const LEAVES_MAX: usize = 16;
 
-/// Cuts `units` indivisible units into the `count` leaves of a tree, as even as possible: none is
+/// Cuts `units` indivisible units into the `count` leaves of a tree, as evenly as possible: none is
 /// empty unless there are fewer units than leaves. Returns each leaf's run of units.
 pub fn leaves(units: usize, count: usize) -> Vec<Range<usize>> {
     (0..count).map(|leaf| leaf * units / count..(leaf + 1) * units / count).collect()
 }
 
-/// The fewest subtrees of the tree over `leaves` leaves that together are exactly `span`,
-/// left to right, each as its range of leaves.
+/// The fewest subtrees of the tree over `leaves` leaves that together are exactly `span`, left to
+/// right, each as its range of leaves.
 pub fn cover(leaves: usize, span: Range<usize>) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     if !span.is_empty() {
@@ -88,7 +89,7 @@ fn collect_adds(
     Some(into)
 }
 
-/// Whether `range` is the leaves of one node of the tree over `leaves` leaves.
+/// Whether `range` holds exactly the leaves of one node of the tree over `leaves` leaves.
 pub fn is_node(leaves: usize, range: Range<usize>) -> bool {
     let mut tree = 0..leaves;
     while tree != range {
@@ -101,14 +102,15 @@ pub fn is_node(leaves: usize, range: Range<usize>) -> bool {
     !range.is_empty()
 }
 
-/// Where a tree of two or more leaves parts: after the largest power of two below its length.
+/// The split of a tree of two or more leaves: after the largest power of two below its length.
 fn middle(tree: &Range<usize>) -> usize {
     debug_assert!(tree.len() >= 2);
     tree.start + (tree.len().next_power_of_two() >> 1)
 }
 
-/// For summing leaves one by one with a stack: how many times the two topmost sums are added after
-/// leaf `leaf` of `leaves` was pushed. After the last leaf one sum is left, the tree's.
+/// The number of additions after leaf `leaf` of `leaves` was pushed, for summing leaves one by one
+/// with a stack: each replaces the two topmost sums by theirs. After the last leaf one sum is left,
+/// the tree's.
 pub fn merges_after(leaf: usize, leaves: usize) -> usize {
     debug_assert!(leaf < leaves);
     if leaf + 1 == leaves {
@@ -179,7 +181,7 @@ mod tests {
     #[test]
     fn every_split_finishes_the_same_tree() {
         for leaves in 1..=LEAVES_MAX {
-            // Every way to cut the leaves into up to three ranks, empty ranks included.
+            // Every split of the leaves over up to three ranks, empty ranks included.
             for a in 0..=leaves {
                 for b in a..=leaves {
                     let parts: Vec<Range<usize>> = [0..a, a..b, b..leaves]

@@ -1,5 +1,5 @@
 //! Measures encoding: `cargo run --release -p text --example encode_speed -- FILE.gguf TEXT`.
-//! Prints the best of five rounds in megabytes a second, and the time to load the vocabulary.
+//! Prints the best of five rounds in megabytes a second, and the load time of the vocabulary.
 
 use std::time::Instant;
 

@@ -1,15 +1,15 @@
-//! Whole numbers of more than 64 bits, which keep their digits.
+//! Integers of more than 64 bits, which keep their digits.
 //!
-//! JSON values here hold numbers of 64 bits and floats. A longer whole number, such as a chat
-//! service's id, is kept as a string of its digits behind a mark, and written as a number again
-//! where a value becomes text.
+//! JSON values here hold 64-bit numbers and floats. A longer integer, such as a chat service's id,
+//! is kept as a string of its digits behind a mark, and written as a number again when the value
+//! becomes text.
 
 use serde_json::Value;
 
-/// Stands before the digits; no text begins so.
+/// The mark before the digits; no text starts with it.
 const MARK: char = '\u{f8fc}';
 
-/// The value that keeps a number's digits, if no other value does.
+/// A value that keeps a number's digits, if no other value does.
 pub fn long_number(text: &str) -> Option<Value> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -23,12 +23,12 @@ pub(crate) fn is_long_number(value: &Value) -> bool {
     value.as_str().and_then(|text| text.strip_prefix(MARK)).is_some_and(is_number)
 }
 
-/// A value as JSON, long numbers with their digits.
+/// A value as JSON; long numbers keep their digits.
 pub fn json_text(value: &Value) -> String {
     with_digits(value.to_string())
 }
 
-/// A text of values with its long numbers as numbers: they have no quotes and no marks.
+/// Turns the long numbers in JSON text back into numbers, without quotes and marks.
 pub fn with_digits(text: String) -> String {
     if !text.contains(MARK) {
         return text;

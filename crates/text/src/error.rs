@@ -1,4 +1,4 @@
-/// What went wrong with a vocabulary, a chat template or a stop string.
+/// An error of a vocabulary, a chat template or a stop string.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
     #[error(transparent)]

@@ -1,11 +1,11 @@
-//! Tokenizers, chat templates and the streaming detokeniser, from what a GGUF file says.
+//! Tokenizers, chat templates and the streaming detokenizer, from a GGUF file's metadata.
 //!
 //! - [`Tokenizer`] turns text into token ids and back: byte-level BPE, SentencePiece BPE.
-//! - [`TextStream`] turns generated ids into text that is always whole UTF-8, piece by piece.
+//! - [`TextStream`] turns generated ids into text piece by piece; every piece is valid UTF-8.
 //! - [`StopMatcher`] holds back text that may be the beginning of a stop string.
 //! - [`ChatTemplate`] renders messages into a prompt with the model's own template, in a sandbox:
-//!   templates and vocabularies come from strangers, so every loop and size here has a limit.
-//! - [`ReplyParser`] takes a reply apart while it comes: thoughts, text, calls of tools.
+//!   templates and vocabularies are untrusted, so every loop and size here has a limit.
+//! - [`ReplyParser`] splits a reply while it arrives into thoughts, text and tool calls.
 //!
 //! This crate is pure: no I/O, no clock, no model. It knows neither HTTP nor logits.
 

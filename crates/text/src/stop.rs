@@ -1,14 +1,14 @@
 //! Stop strings in a stream of text.
 //!
-//! A stop string may arrive cut into pieces, so text that could be its beginning is held back until
-//! the next piece decides. The result depends on the text alone, never on how it was cut: of
-//! several stop strings the one that is *complete first* wins, as if text came byte by byte.
+//! A stop string may arrive in pieces, so text that could be its start is held back until the next
+//! piece decides. The result depends only on the text, never on its pieces: of several stop strings
+//! the one that is *complete first* wins, as if text came byte by byte.
 
 use crate::TextError;
 
-/// Stop strings a request may have. OpenAI allows 4, Anthropic and Ollama somewhat more.
+/// The most stop strings of a request. OpenAI allows 4, Anthropic and Ollama somewhat more.
 const STRINGS_MAX: usize = 64;
-/// Bytes of one stop string; more would hold back text for too long to be a stream.
+/// The most bytes of one stop string; a longer one would hold back too much for a stream.
 const STRING_BYTES_MAX: usize = 1024;
 
 /// Finds the first stop string in streamed text.
@@ -19,12 +19,12 @@ pub struct StopMatcher {
     stopped: Option<usize>,
 }
 
-/// What one piece of text led to.
+/// The result of one piece of text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StopStep {
-    /// Text that can be shown: it cannot be part of a stop string any more.
+    /// Text to show: it cannot be part of a stop string.
     pub text: String,
-    /// Which stop string ended the text (its place in the list), if one did.
+    /// The index of the stop string that ended the text, if one did.
     pub stopped: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ impl StopMatcher {
         Ok(Self { stops, held: String::new(), stopped: None })
     }
 
-    /// Takes the next piece. After a stop, everything further is swallowed.
+    /// Adds the next piece. After a stop, all further text is dropped.
     pub fn push(&mut self, piece: &str) -> StopStep {
         if self.stopped.is_some() {
             return StopStep { text: String::new(), stopped: self.stopped };
@@ -63,7 +63,7 @@ impl StopMatcher {
         StopStep { text: std::mem::replace(&mut self.held, kept), stopped: None }
     }
 
-    /// The end of the stream: what was held back is text after all.
+    /// Ends the stream and returns the held-back text.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
@@ -82,7 +82,7 @@ impl StopMatcher {
         found.min().map(|(_, start, index)| (start, index))
     }
 
-    /// Bytes at the end of the held text that could be the beginning of a stop string.
+    /// The number of bytes at the end of the held text that could start a stop string.
     fn possible_start(&self) -> usize {
         let longest = |stop: &String| {
             (1..stop.len().min(self.held.len() + 1))

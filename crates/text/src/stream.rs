@@ -1,25 +1,25 @@
-//! Generated token ids to text, as they come.
+//! Turns generated token ids into text while they arrive.
 
 use std::ops::Deref;
 
 use crate::Tokenizer;
 
-/// Turns token ids into text piece by piece. A piece is always whole UTF-8: bytes that could begin
+/// Turns token ids into text piece by piece. A piece is always valid UTF-8: bytes that could start
 /// a character wait for the next token; bytes that cannot be UTF-8 become U+FFFD. All pieces
-/// together are the same as decoding all tokens at once.
+/// together equal the decoding of all tokens at once.
 ///
 /// `T` is `&Tokenizer`, `Arc<Tokenizer>` or the like.
 #[derive(Debug, Clone)]
 pub struct TextStream<T> {
     tokenizer: T,
-    /// Bytes that begin a character whose end has not come: at most 3.
+    /// The start of an incomplete character: at most 3 bytes.
     held: Vec<u8>,
-    /// The next token may begin with the space that encoding puts in front of a text.
+    /// Whether the next token may start with the space that encoding adds to a text.
     strip_space: bool,
     show: Show,
 }
 
-/// Which control tokens appear in the text, by their names.
+/// The control tokens to show by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Show {
     None,
@@ -29,8 +29,8 @@ enum Show {
 }
 
 impl<T: Deref<Target = Tokenizer>> TextStream<T> {
-    /// For a text of its own, such as a chat reply: the space that SentencePiece puts in front of
-    /// every text is taken away.
+    /// For an independent text, such as a chat reply: removes the space that SentencePiece adds to
+    /// every text.
     pub fn new(tokenizer: T) -> Self {
         let strip_space = tokenizer.adds_space();
         Self { tokenizer, held: Vec::new(), strip_space, show: Show::None }
@@ -47,14 +47,14 @@ impl<T: Deref<Target = Tokenizer>> TextStream<T> {
         self
     }
 
-    /// Shows these control tokens by their names, as a [`crate::ReplyParser`] needs it.
+    /// Shows these control tokens by name, as a [`crate::ReplyParser`] requires.
     pub fn showing(mut self, mut ids: Vec<u32>) -> Self {
         ids.sort_unstable();
         self.show = Show::Only(ids);
         self
     }
 
-    /// The text that the next token completes, often empty.
+    /// The text completed by the next token, often empty.
     pub fn push(&mut self, id: u32) -> String {
         if self.tokenizer.is_special(id) && !self.shows(id) {
             return String::new();
@@ -78,13 +78,13 @@ impl<T: Deref<Target = Tokenizer>> TextStream<T> {
         }
     }
 
-    /// The end of the tokens: what waited for more is broken now.
+    /// Ends the tokens: incomplete bytes become invalid.
     pub fn finish(&mut self) -> String {
         let held = std::mem::take(&mut self.held);
         String::from_utf8_lossy(&held).into_owned()
     }
 
-    /// Everything but a character that is still incomplete.
+    /// Takes all text except a character that is still incomplete.
     fn take_whole(&mut self) -> String {
         let mut text = String::with_capacity(self.held.len());
         let (mut at, mut waiting) = (0, 0);
@@ -102,7 +102,7 @@ impl<T: Deref<Target = Tokenizer>> TextStream<T> {
     }
 }
 
-/// Whether more bytes could make these one character.
+/// Whether more bytes could complete these to one character.
 fn is_incomplete(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }

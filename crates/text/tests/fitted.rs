@@ -1,10 +1,11 @@
-//! Conversations that a template would refuse, or show a part of, in the nearest form that it takes.
+//! Conversations that a template refuses or shows only partly, in the nearest form that it
+//! supports.
 
 use serde_json::{Value, json};
 use text::{ChatTemplate, Message, Render, TextError, ToolCall};
 
-/// Refuses a text and a thought beside calls, shows one call a message, wants each tool to have a
-/// description, and drops thoughts and texts beside calls of turns that have ended, as gpt-oss's.
+/// Refuses a text and a thought beside calls, shows one call a message, requires a description of
+/// each tool, and drops thoughts and texts beside calls of earlier turns, like gpt-oss's.
 const CHANNELS: &str = "\
 {%- for tool in tools or [] -%}// {{ tool.function.description + '\n' }}{{ tool.function.name }};
 {% endfor -%}
@@ -31,8 +32,8 @@ const CHANNELS: &str = "\
 {% endif -%}
 {%- endfor -%}";
 
-/// Wants turns to alternate, ids of nine letters and digits, and shows no text beside calls, as
-/// Mistral's.
+/// Requires alternating turns and ids of nine letters and digits, and shows no text beside calls,
+/// like Mistral's.
 const TURNS: &str = "\
 {%- set ns = namespace(index=0) -%}
 {%- for message in messages -%}
@@ -55,7 +56,7 @@ const TURNS: &str = "\
 {%- endfor -%}
 {{ tools | tojson }}";
 
-/// Shows calls only where there is no text, and the last system alone, as DeepSeek's R1.
+/// Shows calls only without text, and only the last system message, like DeepSeek's R1.
 const NONE: &str = "\
 {%- set ns = namespace(system='') -%}
 {%- for message in messages if message.role == 'system' -%}
@@ -72,7 +73,7 @@ const NONE: &str = "\
 {% endif -%}
 {%- endfor -%}";
 
-/// Refuses two calls in a message, and systems elsewhere than at the beginning.
+/// Refuses two calls in a message, and system messages after the start.
 const SINGLE: &str = "\
 {{ tools | tojson }}
 {% for message in messages -%}
@@ -117,7 +118,7 @@ fn try_render(template: &str, messages: &[Message], tools: &[Value]) -> Result<S
     template.render(messages, &Render { tools, ..Render::default() })
 }
 
-/// The turns, each `[role]text`, without the template's first words up to `[`.
+/// The turns, each `[role]text`, without the template's output before the first `[`.
 fn turns(template: &str, messages: &[Message]) -> Vec<String> {
     let rendered = try_render(template, messages, &tools()).unwrap();
     let turns = rendered.lines().skip_while(|line| line.starts_with(['/', 'l', 'a']));
@@ -151,7 +152,7 @@ fn what_gpt_oss_answered_comes_back() {
         "[ask]b",
     ];
     assert_eq!(turns(CHANNELS, &turn), expected);
-    // Once the turn has ended, its thoughts are gone, and what was said is not.
+    // In an earlier turn the thoughts are gone, but its text is not.
     let ended = [&turn[..], &[said("assistant", "done"), said("user", "more")]].concat();
     let expected = [
         "[user]hi",
@@ -259,8 +260,8 @@ fn what_is_no_object_is_shown_all_the_same() {
     assert_eq!(turns(SINGLE, &messages)[1], "[call]look arguments={\"at\": \"A");
 }
 
-/// Shows a system's text before the last message alone, if that is a user's; refuses empty answers
-/// and tools whose fields have no type of their own; shows a call's text behind its result.
+/// Shows a system message only before the last message, if that is a user's; refuses empty answers
+/// and tools with untyped fields; shows a call's text after its result.
 const LATE: &str = "\
 {%- for tool in tools or [] -%}{% for name, one in tool.function.parameters.properties.items() -%}
 |{{ tool.function.name + ' ' + name + ':' + one.type + ' ' + one.description }}
@@ -327,7 +328,7 @@ fn what_no_form_can_be_found_for_is_refused_in_the_templates_words() {
 fn an_answer_goes_on_where_it_stopped() {
     let plain = "{% for m in messages %}[{{ m.role }}]{{ m.content }}</s>{% endfor %}";
     let trimmed = "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}</s>{% endfor %}";
-    // Its marks hold the very text that is continued.
+    // Its marks contain the same text that is continued.
     let echo = "{% for m in messages %}[{{ m.role }}]{{ m.content }}[end of answer]{% endfor %}";
     let users = "{% for m in messages if m.role == 'user' %}[user]{{ m.content }}{% endfor %}\
                  {% if add_generation_prompt %}[assistant]{% endif %}";
@@ -351,7 +352,7 @@ fn an_answer_goes_on_where_it_stopped() {
     }
 }
 
-/// Tells of tools before the last user's text alone, as Mistral's.
+/// Shows tools only before the last user message, like Mistral's.
 const BEFORE_USER: &str = "\
 {%- set users = messages|selectattr('role', 'eq', 'user')|list -%}
 {%- for message in messages -%}

@@ -1,4 +1,4 @@
-//! Templates from strangers who mean harm: always an error or a short text, never a crash.
+//! Hostile templates: always an error or a short text, never a crash.
 
 use text::{ChatTemplate, Message, Render, TextError};
 
@@ -8,7 +8,7 @@ fn prompt(template: &str) -> Result<String, TextError> {
     ChatTemplate::new(template, "<s>", "</s>")?.render(&messages, &render)
 }
 
-/// A template that would double what it holds eighty times.
+/// A template that would double its content eighty times.
 fn doubling(step: &str) -> String {
     let start = "{% set ns = namespace(s='x', t='x') %}";
     format!("{start}{{% for i in range(80) %}}{step}{{% endfor %}}")
@@ -78,7 +78,7 @@ fn hostile_templates_end_with_an_error() {
     }
 }
 
-/// Templates as long as they may be, nested as deep as the language lets them.
+/// Templates of maximum length, nested as deep as the language allows.
 #[test]
 fn deep_templates_end_with_an_error() {
     const BYTES: usize = (1 << 17) - 40;
@@ -106,7 +106,7 @@ fn deep_templates_end_with_an_error() {
         filled("{% set ", "(", "y = 1 %}"),
     ];
     for template in templates {
-        // Some of these are flat, and then they may well succeed; what counts is to come back.
+        // Some of these are flat and may succeed; only the return counts.
         let result = prompt(&template);
         let shown = &template[..40];
         match result {
@@ -117,7 +117,7 @@ fn deep_templates_end_with_an_error() {
     }
 }
 
-/// Looking at a long text again and again costs steps, whatever looks at it.
+/// Repeated scans of a long text cost steps, in every operation.
 #[test]
 fn long_texts_are_not_looked_at_for_nothing() {
     let setup = "{% set s = '9' * 10000000 %}{% set l = range(90000)|list %}\

@@ -1,4 +1,4 @@
-//! Expressions of templates, each with what Python's Jinja makes of it.
+//! Expressions of templates, each with the result of Python's Jinja.
 
 use text::{ChatTemplate, Message, Render, TextError};
 
@@ -98,7 +98,7 @@ fn filters() {
     ]);
 }
 
-/// Behind a dot Python finds a method of a map before a key of its name.
+/// After a dot, Python finds a map's method before a key of its name.
 #[test]
 fn methods_hide_keys() {
     check(&[

@@ -1,5 +1,4 @@
-//! Vocabularies with something odd about them: tokenizers that are not known, tokens that no text
-//! becomes.
+//! Odd vocabularies: unknown tokenizers, and tokens that no text produces.
 
 use gguf::{Directory, Value, Writer};
 use text::{Special, TextError, Tokenizer};
@@ -70,7 +69,7 @@ fn bytes_of_tokens_that_are_no_utf_8_are_kept() {
         .set_f32s("tokenizer.ggml.scores", &[0.0, -1.0, -2.0, -3.0]);
     let mut bytes = Vec::new();
     writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
-    // The first half of an umlaut, and bytes that are in no text.
+    // The first half of an umlaut, and bytes that no text contains.
     for (written, odd) in [(b"b#", b"b\xc3"), (b"##", b"\xff\xfe")] {
         let at = bytes.windows(written.len()).position(|part| part == written).unwrap();
         bytes[at..at + odd.len()].copy_from_slice(odd);

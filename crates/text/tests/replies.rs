@@ -1,9 +1,9 @@
 //! Replies of `replies.json`, whole and in pieces of one to seven characters.
 //!
-//! A case has the marks of a template, the prompt's end, the reply, and the parts that it must be
-//! taken apart into; all tools are offered. `held` is what a grammar held the reply to; `cut` means
-//! that a limit ended it. Each of `values` is also written in each of `writings`, as `TEXT` or as
-//! `JSON`: whatever marks it holds, it must come out as it went in.
+//! A case has the marks of a template, the prompt's end, the reply, and its expected parts; all
+//! tools are offered. `held` is the grammar of the reply; `cut` means that a limit ended it. Each
+//! of `values` is also written in each of `writings`, as `TEXT` or as `JSON`: whatever marks it
+//! contains, it must come out unchanged.
 
 use serde_json::{Value, json};
 use text::{Held, ReplyFormat, ReplyParser, ReplyPart};
@@ -29,7 +29,7 @@ fn parser(case: &Value, tools: &[Value]) -> ReplyParser {
     ReplyParser::new(&format, case["prompt"].as_str().unwrap_or(""), tools).held(held)
 }
 
-/// The parts, those of a kind joined.
+/// The parts, with consecutive ones of the same kind joined.
 fn parts(case: &Value, tools: &[Value], piece_chars: usize) -> Value {
     let mut parser = parser(case, tools);
     let reply: Vec<char> = case["reply"].as_str().unwrap().chars().collect();
@@ -58,7 +58,7 @@ fn parts(case: &Value, tools: &[Value], piece_chars: usize) -> Value {
     Value::Array(joined)
 }
 
-/// Parts as they should be, in every cut.
+/// Checks the parts for every cut.
 fn check(case: &Value, tools: &[Value]) -> Result<(), String> {
     for piece_chars in [usize::MAX, 1, 2, 3, 4, 5, 6, 7] {
         let found = parts(case, tools, piece_chars);
@@ -107,7 +107,7 @@ fn every_value_in_every_writing() {
     assert!(wrong.is_empty(), "{} replies:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What cannot be a call is given out at once, but for white space and half a mark at its end.
+/// Text that cannot be a call is emitted at once, except white space and a partial mark at its end.
 #[test]
 fn text_is_never_held_back() {
     let all = read();

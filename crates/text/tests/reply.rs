@@ -24,7 +24,7 @@ fn thought(text: &str) -> ReplyPart {
     ReplyPart::Reasoning(text.into())
 }
 
-/// Parses a reply cut into `pieces` and joins parts of a kind.
+/// Parses a reply cut into `pieces` and joins parts of the same kind.
 fn parse(template: &str, prompt: &str, tools: &[Value], pieces: &[&str]) -> Vec<ReplyPart> {
     let mut parser = ReplyParser::new(&ReplyFormat::detect(template), prompt, tools);
     let mut parts: Vec<ReplyPart> = pieces.iter().flat_map(|piece| parser.push(piece)).collect();
@@ -242,7 +242,7 @@ proptest! {
         }
     }
 
-    /// Whatever a model writes: no panic, and no text lost but white space and markers.
+    /// Any output of a model: no panic, and no text lost except white space and marks.
     #[test]
     fn anything_goes(pieces in prop::collection::vec(
         "(<think>|</think>|<tool_call>|</tool_call>|\\{\"name\": \"weather\"\\}|<function=|<parameter=x>|\
@@ -260,7 +260,7 @@ proptest! {
     }
 }
 
-/// What looks like a bare call at first goes through as soon as it can be none.
+/// Text that looks like a bare call at first is emitted as soon as it cannot be one.
 #[test]
 fn text_that_begins_as_a_call_is_not_held_back() {
     let format = ReplyFormat::detect("<tool_call></tool_call>");

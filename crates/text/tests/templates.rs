@@ -196,8 +196,8 @@ fn alternating_roles() {
         <start_of_turn>user\nHow are you?<end_of_turn>\n<start_of_turn>model\n";
     assert_eq!(found, expected);
 
-    // What it refuses comes in the nearest form: the system's words before the user's, and an empty
-    // turn of the user's before the assistant's.
+    // Refused messages appear in the nearest form: the system text before the user's, and an empty
+    // user turn before the assistant's.
     let rest = expected.strip_prefix("<s><start_of_turn>user\nHi").unwrap();
     let found = prompt(template, &messages, &ask()).unwrap();
     assert_eq!(found, format!("<s><start_of_turn>user\nBe brief. \n\nHi{rest}"));
@@ -260,7 +260,7 @@ Date: {{ date }}, effort: {{ effort }}
     assert_eq!(prompt(template, &[], &render).unwrap(), expected);
 }
 
-/// Pieces of Jinja and Python that published templates use, one each.
+/// Features of Jinja and Python in published templates, one each.
 #[test]
 fn features() {
     let cases = [
@@ -288,7 +288,7 @@ fn features() {
             "{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{{ loop.first and loop.last }}{% endfor %}",
             "a1True",
         ),
-        // Numbers are keys of their own.
+        // Integers are separate keys.
         (
             "{% set m = {512: 1, 0: 2, 'a': 3} %}{{ m[512] }}{{ m[0] }}{{ m['512'] }}{{ m.a }}",
             "123",
@@ -307,12 +307,12 @@ fn features() {
             "{{ 1.25|round(1, 'ceil') }} {{ 'x'|float(0.5) }} {{ ['a', 'A']|unique|join }}",
             "1.3 0.5 a",
         ),
-        // Floats as Python writes them.
+        // Floats in Python's notation.
         (
             "{{ 1e16 }} {{ 0.00001 }} {{ 1.5e300 }} {{ 100000.0 }} {{ 1e22|tojson }}",
             "1e+16 1e-05 1.5e+300 100000.0 1e+22",
         ),
-        // Macros see where they stand.
+        // Macros see the scope of their definition.
         ("{% for i in [1, 2] %}{% macro m() %}{{ i }}{% endmacro %}{{ m() }}{% endfor %}", "12"),
         (
             "{% macro a(x) %}{% macro b() %}{{ x }}{% endmacro %}{{ b() }}{% endmacro %}{{ a(3) }}",
@@ -428,7 +428,7 @@ fn fallbacks() {
     }
 }
 
-/// Kimi K2 keeps the ids of calls in a list, and takes one out for each result.
+/// Kimi K2 keeps the ids of calls in a list, and removes one for each result.
 #[test]
 fn lists_change_in_their_place() {
     let cases = [

@@ -1,4 +1,4 @@
-//! Properties of tokenizers over random text, and vocabularies that are broken or hostile.
+//! Properties of tokenizers over random text, and broken or hostile vocabularies.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -23,7 +23,7 @@ static MODELS: LazyLock<Vec<Arc<Tokenizer>>> = LazyLock::new(|| {
     models.chain([GPT2.clone()]).collect()
 });
 
-/// Text of all scripts, with the pieces that tokenizers treat in their own ways.
+/// Text of all scripts, with the pieces that tokenizers treat specially.
 fn any_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         4 => "\\PC{0,6}",
@@ -45,7 +45,7 @@ proptest! {
         for tokenizer in MODELS.iter() {
             let ids = tokenizer.encode(&text, Special::Plain, false);
             prop_assert!(ids.iter().all(|id| (*id as usize) < tokenizer.len()));
-            // SentencePiece writes a space as U+2581, so that this character becomes a space.
+            // SentencePiece writes a space as U+2581, so this character becomes a space.
             let spaced = text.replace('\u{2581}', " ");
             let decoded = tokenizer.decode(&ids);
             prop_assert!(decoded == text || decoded == spaced, "{decoded:?}");
@@ -267,7 +267,7 @@ fn a_long_text_is_known_to_be_long_by_its_bytes() {
     for tokenizer in MODELS.iter() {
         let least = tokenizer.tokens_min(&text);
         assert!(least > 2_000, "{least} tokens at least");
-        // The words of such a text are merged in parts: its end changes nothing at its beginning.
+        // The words of such a text are merged in parts: its end does not change its start.
         let some = tokenizer.encode_some(&text, Special::Plain, false, 1000);
         assert!(some.len() > 1000 && some.len() <= (1 << 20) + 1, "{} tokens", some.len());
     }

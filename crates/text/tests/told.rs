@@ -1,9 +1,10 @@
-//! Conversations with tools under templates that leave out some of what they say.
+//! Conversations with tools under templates that omit some of them.
 
 use serde_json::{Value, json};
 use text::{ChatTemplate, Message, Render, ReplyParser, ReplyPart, ToolCall};
 
-/// Knows neither tools nor systems, and wants users and assistants in turn, as Gemma 2 does.
+/// Supports neither tools nor system messages, and requires alternating users and assistants, like
+/// Gemma 2.
 const STRICT: &str = "\
 {%- for message in messages -%}
 {%- if message.role == 'system' or (message.role == 'user') != (loop.index0 % 2 == 0) -%}
@@ -12,13 +13,13 @@ const STRICT: &str = "\
 [{{ message.role }}]{{ message.content }}
 {% endfor -%}";
 
-/// Takes all roles and shows their text alone.
+/// Accepts all roles and shows only their text.
 const PLAIN: &str = "\
 {%- for message in messages -%}
 [{{ message.role }}]{{ message.content }}
 {% endfor -%}";
 
-/// Shows tools, but no calls, as LFM2's does.
+/// Shows tools, but no calls, like LFM2's.
 const LISTS: &str = "\
 {%- if tools -%}List of tools: [{{ tools | tojson }}]
 {% endif -%}
@@ -26,7 +27,7 @@ const LISTS: &str = "\
 [{{ message.role }}]{{ message.content }}
 {% endfor -%}";
 
-/// Knows everything.
+/// Supports everything.
 const WHOLE: &str = "\
 {%- if tools -%}{{ tools | tojson }}
 {% endif -%}

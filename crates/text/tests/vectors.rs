@@ -1,5 +1,5 @@
-//! The token ids of published vocabularies and of the project's own models, against what the
-//! reference tokenizers gave for them.
+//! The token ids of published vocabularies and of the project's own models, compared with those of
+//! the reference tokenizers.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn check_vocabulary(path: &Path) {
     let read = |end: &str| std::fs::read_to_string(format!("{}.{end}", path.display())).unwrap();
     let tokenizer = Tokenizer::from_gguf(&open(path)).unwrap();
     let (texts, ids) = (read("inp"), read("out"));
-    // In most files the last text is followed by a mark too.
+    // In most files a mark follows the last text too.
     let marked = texts.strip_suffix("\n__ggml_vocab_test__\n").unwrap_or(&texts);
     let texts: Vec<&str> = marked.split("\n__ggml_vocab_test__\n").collect();
     let lines: Vec<&str> = ids.lines().collect();
@@ -38,7 +38,7 @@ fn gpt2_vocabulary() {
     check_vocabulary(&folder("tests/vocab/ggml-vocab-gpt-2.gguf"));
 }
 
-/// Vocabularies that may not be shipped with the project, where somebody has them.
+/// Vocabularies that may not be shipped with the project, if they are present.
 #[test]
 fn other_vocabularies() {
     let Some(fixtures) = std::env::var_os("SINEW_FIXTURES") else {
@@ -71,7 +71,7 @@ fn model_fixtures() {
     assert!(checked > 500, "only {checked} texts");
 }
 
-/// Runs the tokenizer tests in the JSON beside a model; returns how many there were.
+/// Runs the tokenizer tests in the JSON beside a model; returns their number.
 fn check_model(path: &Path) -> usize {
     let tokenizer = Tokenizer::from_gguf(&open(path)).unwrap();
     assert!(tokenizer.warnings().is_empty(), "{}: {:?}", path.display(), tokenizer.warnings());

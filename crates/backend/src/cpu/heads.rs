@@ -1,4 +1,4 @@
-//! A matrix for each head: what latent attention does before and after it attends.
+//! A matrix for each head, for latent attention before and after it attends.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Buffers {
     ) {
         let (cols, outputs) = (x.width / matrices.len(), out.width / matrices.len());
         let (rows, width) = (x.rows, out.width);
-        // Few rows: all heads in one job. Many: the rows of one head are work enough.
+        // With few rows all heads share one job; with many, the rows of one head are enough work.
         let wave = if rows <= SMALL_ROWS { matrices.len() } else { 1 };
         self.gathered.resize(rows * cols, 0.0);
         self.products.resize(wave * rows * outputs, 0.0);

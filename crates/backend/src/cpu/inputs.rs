@@ -1,18 +1,18 @@
-//! Prepared inputs of products, kept from call to call.
+//! Prepared inputs of products, reused between calls.
 
 use kernels::{Forms, Input, Pool};
 
 use super::Rows;
 
-/// Rows of the small inputs: enough for the sequences of a batch that decodes.
+/// The most rows of small inputs: enough for the sequences of a decoding batch.
 pub(super) const SMALL_ROWS: usize = 8;
 
-/// Inputs by width, made when a width is first met.
+/// Inputs by width, created when a width first occurs.
 #[derive(Default)]
 pub(super) struct Inputs {
     /// One for each width, with room for the largest step.
     whole: Vec<Input>,
-    /// Many for each width, each with room for [`SMALL_ROWS`].
+    /// Several for each width, each with room for [`SMALL_ROWS`].
     small: Vec<Vec<Input>>,
 }
 
@@ -24,9 +24,9 @@ impl Inputs {
         input
     }
 
-    /// `count` inputs of `cols` columns for the caller to load, each with room for `rows` rows:
-    /// any number of them for at most [`SMALL_ROWS`] rows, otherwise one. No call with this width
-    /// has more than `rows_max` rows.
+    /// `count` inputs of `cols` columns for the caller to load, each with room for `rows` rows: any
+    /// number of them for at most [`SMALL_ROWS`] rows, otherwise one. No call with this width has
+    /// more than `rows_max` rows.
     pub fn several(
         &mut self,
         cols: usize,
@@ -59,7 +59,7 @@ impl Inputs {
     }
 }
 
-/// The input of this width. Two models may share it: it has room for the larger one's steps.
+/// The input of this width. Two models may share it: it has room for the larger model's steps.
 pub(super) fn fitting(
     inputs: &mut Vec<Input>,
     rows_max: usize,

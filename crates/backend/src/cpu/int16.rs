@@ -1,11 +1,11 @@
-//! A product whose activations have about 16 bits instead of 8.
+//! A product with activations of about 16 bits instead of 8.
 
 use kernels::{Input, Matrix, Pool, Product, multiply};
 
 use super::Rows;
 use super::inputs::fitting;
 
-/// Inputs by width, kept from call to call.
+/// Inputs by width, reused between calls.
 #[derive(Default)]
 pub(super) struct Int16 {
     inputs: Vec<Input>,

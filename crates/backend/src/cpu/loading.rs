@@ -1,4 +1,4 @@
-//! Matrices on their way into memory.
+//! Matrices being loaded.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use kernels::{Matrix, Packer, Pool};
 
 use crate::BackendError;
 
-/// Equal matrices whose rows come one after the other.
+/// Equal matrices with consecutive rows.
 pub struct Loading {
     count: usize,
-    /// Bytes of one matrix as the file has it.
+    /// Bytes of one matrix in the file.
     matrix_bytes: usize,
-    /// None for matrices without rows or columns; one for all, in one region of memory (a thousand
-    /// small regions have no huge pages, and cost the system more than they hold); or one each,
-    /// where the matrices do not begin with a panel.
+    /// None for matrices without rows or columns; one for all, in one memory region (a thousand
+    /// small regions get no huge pages, and cost the system more than their content); or one each,
+    /// if the matrices do not start at a panel.
     packers: Vec<Packer>,
-    /// Bytes that came.
+    /// Bytes received.
     received: usize,
 }
 
@@ -39,13 +39,13 @@ impl Loading {
         Ok(Self { count, matrix_bytes, packers, received: 0 })
     }
 
-    /// Takes the next whole rows.
+    /// Adds the next whole rows.
     pub(super) fn push(&mut self, pool: &Pool, mut bytes: &[u8]) -> Result<(), BackendError> {
         if let [one] = self.packers.as_mut_slice() {
             return Ok(one.push(pool, bytes)?);
         }
         while !bytes.is_empty() && !self.packers.is_empty() {
-            // Rows beyond the announced ones are for the last to refuse.
+            // The last matrix refuses surplus rows.
             let at = (self.received / self.matrix_bytes).min(self.packers.len() - 1);
             let room = (at + 1) * self.matrix_bytes - self.received;
             let own = if room == 0 { bytes.len() } else { room.min(bytes.len()) };
@@ -73,7 +73,7 @@ mod tests {
 
     const COLS: usize = 32;
 
-    /// Row `n` of the file is all `n`.
+    /// Row `n` of the file has the value `n` everywhere.
     fn rows(range: std::ops::Range<usize>) -> Vec<u8> {
         range.flat_map(|row| [row as f32; COLS]).flat_map(f32::to_le_bytes).collect()
     }

@@ -1,9 +1,9 @@
 //! A mixture of experts on host memory.
 //!
-//! A step's rows are taken in *chunks* (so that the leaves' sums stay small), a chunk's routes
-//! expert by expert in *waves*: either some experts with few rows each, whose products share a
-//! job, as when decoding; or one expert with many, as in a prompt. Neither changes a bit: an
-//! output depends on its own row and weights alone, and a row's experts are added in their order.
+//! A step's rows are processed in *chunks* (so that the leaves' sums stay small), a chunk's routes
+//! expert by expert in *waves*: either several experts with few rows each, with their products in
+//! one job, as when decoding; or one expert with many rows, as in a prompt. Neither changes a bit:
+//! an output depends only on its own row and weights, and a row's experts are added in their order.
 
 use std::ops::Range;
 
@@ -14,14 +14,14 @@ use super::{Cpu, Rows, held};
 use crate::mixture::{Cut, fold_tree};
 use crate::{Mixture, MixtureParts, Route};
 
-/// Bytes of one chunk's leaf sums. A prompt's experts are read again for each chunk, so it is
-/// large; it is memory beside the weights, so it is bounded.
+/// The most bytes of one chunk's leaf sums. A prompt's experts are read again for each chunk, so it
+/// is large; it adds to the weights' memory, so it is bounded.
 const SUMS_BYTES_MAX: usize = 64 << 20;
 
-/// Routes of a wave of several experts.
+/// The most routes of a wave of several experts.
 const WAVE_ROUTES: usize = 64;
 
-/// What one call computes.
+/// The input of one call.
 pub(super) struct Job<'a> {
     pub x: &'a Rows,
     /// By expert, then by row.
@@ -39,7 +39,7 @@ pub(super) struct Buffers {
     routes: Vec<Route>,
     /// One group's input, `[rows, width]`.
     gathered: Vec<f32>,
-    /// A wave's hidden numbers, `[routes, hidden]`; at last in the first.
+    /// A wave's hidden elements, `[routes, hidden]`; finally in the first.
     gate: Vec<f32>,
     up: Vec<f32>,
     /// A wave's products: for each group, `[leaves, rows, width]`.
@@ -47,16 +47,16 @@ pub(super) struct Buffers {
     /// The chunk's sums, `[leaves, rows, width]`.
     sums: Vec<f32>,
     terms: Vec<Term>,
-    /// Runs of `terms` of one place, once for each leaf, and the rows of `sums` that they go to.
+    /// Runs of `terms` of one sum, once for each leaf, and their target rows in `sums`.
     places: Vec<Range<usize>>,
     targets: Vec<usize>,
     groups: Vec<Group>,
 }
 
-/// Some groups of routes, each of one expert, that are computed together.
+/// Groups of routes, each for one expert, that are computed together.
 struct Wave<'a> {
     groups: &'a [Group],
-    /// This rank's hidden numbers of each of these experts.
+    /// This rank's hidden elements of each of these experts.
     hidden: usize,
     cut: &'a Cut,
     /// Rows of the largest group.
@@ -65,18 +65,18 @@ struct Wave<'a> {
 
 /// The routes of one expert in one chunk.
 struct Group {
-    /// Its place among the rank's.
+    /// Its index among the rank's experts.
     expert: usize,
-    /// From which of the rank's leaves on those that it adds to are counted.
+    /// The rank's leaf that its first leaf is added to.
     leaf: usize,
     routes: Range<usize>,
 }
 
 /// One route's product, and the sum that it is added to.
 struct Term {
-    /// `leaf` of its group, and row of the sum.
+    /// The leaf of its group, and the row of the sum.
     place: (usize, usize),
-    /// Where the product of the first leaf lies, in rows, and how many rows further the next.
+    /// Row of the first leaf's product, and the distance to the next leaf's, in rows.
     at: usize,
     rows: usize,
     weight: f32,
@@ -104,7 +104,7 @@ impl Buffers {
             let mut routes = std::mem::take(&mut self.routes);
             routes.clear();
             let inside = job.routes.iter().filter(|route| chunk.contains(&(route.row as usize)));
-            // From here on, experts are numbered as this rank has them.
+            // From here on, experts have this rank's numbering.
             routes.extend(inside.filter_map(|route| {
                 let place = job.parts.place(route.expert as usize)?;
                 Some(Route { expert: place as u32, ..*route })
@@ -167,7 +167,7 @@ impl Buffers {
         let products = products.flat_map(|(at, (group, (gate, up)))| {
             let input = &prepared[if same { 0 } else { at }];
             let own = expert(group);
-            // Without a gate, the other product goes where it would be.
+            // Without a gate, the up product takes its buffer.
             let (first, second) = match &own.gate {
                 Some(matrix) => (matrix, Some(Product::new(input, held(&own.up), up))),
                 None => (&own.up, None),
@@ -175,7 +175,7 @@ impl Buffers {
             std::iter::once(Product::new(input, held(first), gate)).chain(second)
         });
         multiply(pool, products);
-        // The experts of a wave are all routed ones, or it is the shared one alone.
+        // A wave has only routed experts, or only the shared one.
         let first = expert(&wave.groups[0]);
         if first.gate.is_none() {
             return activate(pool, first.activation, &mut self.gate);
@@ -237,7 +237,7 @@ impl Buffers {
                 terms.push(Term { place, at: first * leaves + at, rows, weight });
             }
         }
-        // A row's experts stay in their order, which is that of `at`.
+        // A row's experts stay in the order of `at`.
         terms.sort_unstable_by_key(|term| (term.place, term.at));
         places.clear();
         targets.clear();
@@ -259,7 +259,8 @@ impl Buffers {
         });
     }
 
-    /// Adds the leaves up to this rank's subtrees and puts them into `out`, `[parts, rows, width]`.
+    /// Adds the leaves of this rank's subtrees and writes the sums to `out`, `[parts, rows,
+    /// width]`.
     fn fold(
         &mut self,
         parts: &MixtureParts,
@@ -280,7 +281,8 @@ impl Buffers {
 }
 
 impl<'a> Wave<'a> {
-    /// The wave that begins with route `next`, which moves past it. `groups`: room for its groups.
+    /// The wave that starts at route `next`, which advances past it. `groups`: a buffer for its
+    /// groups.
     fn next(job: &Job<'a>, routes: &[Route], next: &mut usize, groups: &'a mut Vec<Group>) -> Self {
         let experts = &job.mixture.experts;
         groups.clear();
@@ -312,7 +314,7 @@ impl<'a> Wave<'a> {
     }
 }
 
-/// Consecutive pieces of `all`, as long as `lens` says.
+/// Consecutive slices of `all` with the lengths `lens`.
 fn split(all: &mut [f32], lens: impl Iterator<Item = usize>) -> impl Iterator<Item = &mut [f32]> {
     let mut rest = all;
     lens.map(move |len| {
@@ -336,7 +338,7 @@ mod tests {
     const EXPERTS: usize = 5;
     const ROWS: usize = 21;
 
-    /// Numbers between -1 and 1 that repeat nowhere near.
+    /// Numbers between -1 and 1 without a near repetition.
     fn numbers(seed: usize, count: usize) -> Vec<f32> {
         (0..count).map(|at| ((at * 7919 + seed * 104_729) as f32 * 0.618).sin()).collect()
     }
@@ -356,7 +358,7 @@ mod tests {
 
     fn mixture(cpu: &mut Cpu) -> Mixture<Cpu> {
         let experts = (0..=EXPERTS).map(|expert| {
-            // The last one is shared and has fewer hidden numbers.
+            // The last one is shared and has fewer hidden elements.
             let hidden = if expert == EXPERTS { HIDDEN - 32 } else { HIDDEN };
             Expert {
                 gate: Some(matrix(cpu, 3 * expert, hidden, WIDTH)),

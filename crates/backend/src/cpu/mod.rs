@@ -20,7 +20,7 @@ pub use rows::Rows;
 /// This machine's cores.
 pub struct Cpu {
     pool: Pool,
-    /// One for each table of the model.
+    /// One for each rotation table of the model.
     angles: Vec<RopeAngles>,
     /// The position of each row of the step.
     positions: Vec<u32>,
@@ -33,7 +33,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// A backend of `threads` threads, pinned to `cpus` if any are given (as many, then).
+    /// A backend of `threads` threads, each pinned to one of `cpus` if any are given.
     ///
     /// # Errors
     /// The threads cannot be started or pinned.

@@ -1,4 +1,4 @@
-//! [`Backend`]'s operations, each as a call of the `kernels` crate.
+//! Implements [`Backend`]'s operations, each as a call of the `kernels` crate.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl Backend for Cpu {
-    /// `None` for a rank that has no part of it.
+    /// `None` for a rank without a part of it.
     type Matrix = Option<Arc<Matrix>>;
     type Loader = Loading;
     type Vector = Vec<f32>;

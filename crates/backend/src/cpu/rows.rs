@@ -2,7 +2,7 @@
 pub struct Rows {
     /// `[rows_max, width]`, from `first` on.
     buffer: Vec<f32>,
-    /// Where a cache line begins, so that products can write whole ones.
+    /// The first element at the start of a cache line, so that products can write whole lines.
     first: usize,
     pub(super) width: usize,
     pub(super) rows_max: usize,
@@ -32,12 +32,12 @@ impl Rows {
         &mut self.buffer[self.first..][..self.rows * self.width]
     }
 
-    /// Puts head `h` of `b` after head `h` of `a`, for heads of `a_dim` and `b_dim` numbers.
+    /// Appends head `h` of `b` to head `h` of `a`, for heads of `a_dim` and `b_dim` elements.
     pub(super) fn join_heads(&mut self, (a, a_dim): (&Self, usize), (b, b_dim): (&Self, usize)) {
         self.set_rows(a.rows);
         let out = self.values_mut();
         if b_dim == 0 {
-            // A rank without heads has no room for any.
+            // A rank without heads has no columns.
             return out.copy_from_slice(&a.values()[..out.len()]);
         }
         let parts = a.values().chunks_exact(a_dim).zip(b.values().chunks_exact(b_dim));
@@ -47,7 +47,7 @@ impl Rows {
         }
     }
 
-    /// Makes `rows` rows the ones in use.
+    /// Sets the number of rows in use.
     pub(super) fn set_rows(&mut self, rows: usize) {
         assert!(rows <= self.rows_max, "{rows} rows where {} fit", self.rows_max);
         self.rows = rows;

@@ -1,4 +1,4 @@
-//! From operations to one graph of ggml's.
+//! Builds one ggml graph from operations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) fn graph(
         builder.recorder.forget_temporary();
         builder.op(op)?;
     }
-    // Another graph may read any of what this one leaves.
+    // Another graph may read any result of this one.
     for (node, _) in builder.written.values() {
         builder.recorder.keep(*node);
     }
@@ -37,19 +37,19 @@ pub(super) fn graph(
 pub(super) struct Builder<'a> {
     pub(super) recorder: Recorder<'a>,
     stream: &'a Stream,
-    /// The node that wrote an array last, and its shape: who reads it depends on that.
+    /// The last node that wrote an array, and its shape, which readers depend on.
     written: HashMap<*const Array, (Node, Shape)>,
-    /// Positions and places, by their array and how many of them.
+    /// Positions and places, by their array and length.
     lists: HashMap<(*const Array, usize), Node>,
 }
 
-/// `[width, rows, 1]`, or `[numbers of a head, heads, rows]`.
+/// `[width, rows, 1]`, or `[elements of a head, heads, rows]`.
 type Shape = [usize; 3];
 
-/// The shape of a node whose numbers do not lie in order, so none of those that are asked for.
+/// The shape of a node with elements out of order: it matches no requested shape.
 const SCATTERED: Shape = [0; 3];
 
-/// Which heads of the queries attend over which of the cache: `(first, count)` of each.
+/// Heads of the queries and of the cache that attend together: `(first, count)` of each.
 type Run = ((usize, usize), (usize, usize));
 
 impl Builder<'_> {
@@ -179,13 +179,13 @@ impl Builder<'_> {
         self.recorder.array(&array.0)
     }
 
-    /// What an operand holds now, `[width, rows]`.
+    /// The current content of an operand, `[width, rows]`.
     pub(super) fn operand(&mut self, x: &Operand) -> Node {
         self.shaped(x, x.flat())
     }
 
-    /// The first `count` numbers of an array, each of so many bytes: one node for all that read
-    /// them, as devices do some operations in one where nothing stands between.
+    /// The first `count` elements of an array, each of `bytes` bytes. All readers share one node,
+    /// since devices fuse some operations only if nothing is in between.
     fn list(&mut self, array: &Ref, count: usize, bytes: usize) -> Node {
         let at = (Arc::as_ptr(&array.0), count);
         if let Some(node) = self.lists.get(&at) {
@@ -217,7 +217,7 @@ impl Builder<'_> {
         self.recorder.view(node, [a, b, c, 1], strides, 0)
     }
 
-    /// Where an operand lies, as `[width, rows]`.
+    /// The place of an operand, as `[width, rows]`.
     pub(super) fn place(&mut self, x: &Operand) -> Node {
         let node = self.array(&x.array);
         self.flat(node, x.flat())
@@ -227,12 +227,12 @@ impl Builder<'_> {
         self.written.insert(Arc::as_ptr(&x.array.0), (node, shape));
     }
 
-    /// Nobody reads an operand again before it is written.
+    /// Marks an operand as undefined until it is written again.
     fn lost(&mut self, x: &Operand) {
         self.written.remove(&Arc::as_ptr(&x.array.0));
     }
 
-    /// As many columns as `like` has, of a node of `width` columns.
+    /// The columns of a node of `width` columns from `first` on, as many as `like` has.
     fn columns(&mut self, of: Node, width: usize, first: usize, like: &Operand) -> Node {
         let strides = [width * F32, width * like.rows * F32, width * like.rows * F32];
         self.recorder.view(of, [like.width, like.rows, 1, 1], strides, first * F32)
@@ -254,10 +254,10 @@ impl Builder<'_> {
         let matrices = self.array(&stack.stack);
         let from = self.operand(x);
         let from = self.heads(from, x, [stack.cols, rows, heads], 0);
-        // Vulkan multiplies weights of 2, 4, 5 and 6 bits wrongly with heads that interleave.
+        // Vulkan multiplies weights of 2, 4, 5 and 6 bits wrongly if heads interleave.
         let from = if rows == 1 { from } else { self.recorder.cont(from, None)? };
         let product = self.recorder.mul_mat(matrices, from, None)?;
-        // The product has a head's rows together, the operand a row's heads.
+        // The product is grouped by heads, the operand by rows.
         let (dim, width) = (stack.rows, out.width);
         let shape = [dim, heads, rows, 1];
         let strides = [dim * rows * F32, dim * F32, dim * rows * heads * F32];
@@ -270,7 +270,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Heads of `x`, which `of` holds, from number `first` on, as `[dim, rows, heads]`.
+    /// Heads of `x`, stored in `of`, from `first` on, as `[dim, rows, heads]`.
     fn heads(
         &mut self,
         of: Node,
@@ -279,7 +279,7 @@ impl Builder<'_> {
         first: usize,
     ) -> Node {
         let (head, row) = (dim * F32, x.width * F32);
-        // Of one row nothing lies between; Vulkan computes wrongly where strides say otherwise.
+        // A single row has no gaps; Vulkan computes wrongly if the strides suggest any.
         let strides = if rows == 1 { [head, head, head * heads] } else { [row, head, row * rows] };
         self.recorder.view(of, [dim, rows, heads, 1], strides, first * head)
     }
@@ -323,7 +323,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// `[q, mask, place]`: this run's queries `[k_dim, rows, heads]`; where all heads' sums go.
+    /// `[q, mask, place]`: this run's queries `[k_dim, rows, heads]`, and the place of all heads'
+    /// sums.
     fn attend_run(
         &mut self,
         kv: &Kv,
@@ -362,7 +363,7 @@ impl Builder<'_> {
         Ok(self.recorder.copy(sums, to))
     }
 
-    /// The sinks of some heads. Vulkan takes none that begin between its alignments.
+    /// The sinks of some heads. Vulkan accepts none between its alignments.
     fn sinks(
         &mut self,
         shape: &Attention,
@@ -390,8 +391,9 @@ impl Builder<'_> {
     }
 }
 
-/// Heads that attend together: all, if every head of the cache has as many queries, one after the
-/// other; else those of each head of the cache for themselves, as ggml wants equal groups.
+/// The groups of heads that attend together: all, if the queries are distributed evenly over the
+/// cache's heads, in order; else one group for each head of the cache, since ggml requires equal
+/// groups.
 pub(super) fn runs(kv_of_head: &[u32], kv_heads: usize) -> Vec<Run> {
     let heads = kv_of_head.len();
     let group = heads / kv_heads;
@@ -408,7 +410,7 @@ pub(super) fn runs(kv_of_head: &[u32], kv_heads: usize) -> Vec<Run> {
     runs.collect()
 }
 
-/// Whether values of this type can be turned for attention in several operations.
+/// Whether values of this type can be transposed for attention in several operations.
 pub(super) fn is_float(ty: Type) -> bool {
     ty == Type::F32 || ty == Type::F16
 }

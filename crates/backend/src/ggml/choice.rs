@@ -1,6 +1,6 @@
-//! Which experts rows go to. The device chooses, by the same rule as the CPU: softmax, sigmoid or
-//! neither, the largest few, their weights; so nobody waits for the router's logits. Of scores that
-//! are equal it may take either expert.
+//! The choice of experts, on the device and by the same rule as on the CPU: softmax, sigmoid or
+//! neither, the largest few, their weights. So the host does not wait for the router's logits. Of
+//! experts with equal scores it may choose either.
 
 use ggml::{Error, Node, Unary};
 
@@ -13,7 +13,7 @@ use crate::{RoutingRule, RoutingVectors, SharedExpert};
 const F32: usize = size_of::<f32>();
 const I32: usize = size_of::<i32>();
 
-/// What the rows of a step are routed by; `None` after a failure, which is told later.
+/// The router of a step's rows; `None` after a failure, which is reported later.
 #[derive(Default)]
 pub struct Chosen(pub(super) Option<Router>);
 
@@ -22,17 +22,17 @@ pub(super) struct Router {
     rule: RuleKey,
     /// `[rows, experts]`.
     logits: Operand,
-    /// Counts for the choice alone.
+    /// A bias on the choice only.
     bias: Option<Ref>,
-    /// Multiplies the weights in the end.
+    /// Factors of the final weights.
     scales: Option<Ref>,
     pub shared: Option<SharedWeight>,
 }
 
-/// A rank's own experts, where it does not have a part of each: the first of them, and how many.
+/// A rank's own experts, if it has whole ones: the first, and their number.
 pub(super) type Own = Option<(usize, usize)>;
 
-/// The weight of the expert that every row goes to.
+/// The weight of the shared expert, which every row uses.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum SharedWeight {
     One,
@@ -40,7 +40,7 @@ pub(super) enum SharedWeight {
     Gate(Operand),
 }
 
-/// [`RoutingRule`], told from others by its bits.
+/// [`RoutingRule`], compared by its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct RuleKey {
     experts: usize,
@@ -87,21 +87,21 @@ impl Router {
         self.rule.weighs_inputs
     }
 
-    /// That there are, over all ranks.
+    /// The number of experts over all ranks.
     pub fn experts(&self) -> usize {
         self.rule.experts
     }
 
-    /// How many experts of this rank each row goes to. It may be more than were chosen of them:
-    /// further ones count for nothing then.
+    /// The number of this rank's experts for each row. It may exceed the number of chosen ones
+    /// among them: surplus experts have zero weight.
     pub fn used(&self, own: Own) -> usize {
         own.map_or(self.rule.used, |(_, count)| count.min(self.rule.used))
     }
 }
 
 impl Builder<'_> {
-    /// The experts of each row `[used, rows]`, numbered as this rank has them, and their weights
-    /// `[1, used, rows]`.
+    /// The experts of each row `[used, rows]`, in this rank's numbering, and their weights `[1,
+    /// used, rows]`.
     pub(super) fn chosen(&mut self, router: &Router, own: Own) -> Result<(Node, Node), Error> {
         let Router { rule, logits, bias, scales, .. } = router;
         let (experts, used, rows) = (rule.experts, rule.used, logits.rows);
@@ -109,7 +109,7 @@ impl Builder<'_> {
         let scores = match rule.gating {
             Gating::Softmax => self.recorder.soft_max(logits, None, 1.0, None)?,
             Gating::Sigmoid => self.recorder.unary(Unary::Sigmoid, logits, None)?,
-            // `check_routing` refuses the rest.
+            // `check_routing` refuses the other cases.
             _ => logits,
         };
         let apart = self.recorder.reshape(scores, [1, experts, rows, 1]);
@@ -156,8 +156,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Of the chosen experts, this rank's: those of its own that weigh most. No row goes to one of
-    /// them twice, as devices count on that.
+    /// This rank's experts among the chosen: its own ones with the largest weights. No row uses an
+    /// expert twice, which devices rely on.
     fn own(
         &mut self,
         router: &Router,
@@ -177,7 +177,7 @@ impl Builder<'_> {
         Ok((ids, self.recorder.get_rows(apart, ids, None)?))
     }
 
-    /// Where the `count` largest of each row of `len` numbers are.
+    /// The indices of the `count` largest of each row of `len` elements.
     fn largest(
         &mut self,
         x: Node,
@@ -190,7 +190,7 @@ impl Builder<'_> {
         Ok(self.recorder.view(sorted, [count, rows, more, 1], strides, 0))
     }
 
-    /// `scores`, `[experts, rows]`, of the best groups alone, as the CPU does it.
+    /// `scores`, `[experts, rows]`, restricted to the best groups, as on the CPU.
     fn close_groups(&mut self, rule: &RuleKey, scores: Node, rows: usize) -> Result<Node, Error> {
         let RuleKey { experts, groups, .. } = *rule;
         let size = experts / groups;
@@ -209,7 +209,7 @@ impl Builder<'_> {
         Ok(self.recorder.reshape(all, [experts, rows, 1, 1]))
     }
 
-    /// What the shared expert's sums are multiplied with, `[1, rows]`; `None`: 1.
+    /// The factors of the shared expert's sums, `[1, rows]`; `None`: 1.
     pub(super) fn weights(
         &mut self,
         weight: &SharedWeight,

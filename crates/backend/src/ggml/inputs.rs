@@ -1,7 +1,7 @@
-//! What differs from step to step and is no activation: positions, places in the cache, masks.
+//! Inputs that change with each step and are no activations: positions, places in the cache, masks.
 //!
-//! Each lies in an array of its own, which the same input of the next step gets again: so a
-//! recorded graph finds them where they were.
+//! Each has its own array, which the same input of the next step reuses: so a recorded graph finds
+//! them at the same address.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use ggml::{Array, Error, HostNumbers, Memory, Stream, Type};
 use super::ops::Ref;
 use crate::{AttentionRange, PAGE_POSITIONS, Segment, Temperature};
 
-/// What an array is filled from.
+/// The source of an array's content.
 #[derive(Clone, PartialEq)]
 pub(super) enum Input {
     /// The position of each row.
     Positions(Vec<u32>),
-    /// Which rows go on.
+    /// The rows that go on.
     Kept(Vec<u32>),
-    /// Where in the cache each row's key and value go.
+    /// The place in the cache of each row's key and value.
     Places(Vec<Segment>),
-    /// Which of `n_kv` positions of the cache each row sees.
+    /// The visible positions of each row, out of the cache's first `n_kv`.
     Mask { batch: Vec<Segment>, range: AttentionRange, n_kv: usize },
     /// The temperature of each row's position.
     Factors { positions: Vec<u32>, temperature: Temperature },
@@ -28,7 +28,7 @@ pub(super) enum Input {
 struct Slot {
     input: Input,
     array: Arc<Array>,
-    /// What the device copies it from, while the host goes on.
+    /// Source of the copy to the device, which runs while the host continues.
     mirror: HostNumbers,
 }
 
@@ -38,15 +38,15 @@ const WORD: usize = size_of::<f32>();
 #[derive(Default)]
 pub(super) struct Inputs {
     slots: Vec<Slot>,
-    /// Of the slots, those that this step has filled.
+    /// The number of slots filled in this step.
     filled: usize,
 }
 
-/// Half-precision numbers of a mask: minus infinity hides a position, zero does not.
+/// Half-precision values of a mask: minus infinity hides a position, zero does not.
 const HIDDEN: u16 = 0xfc00;
 
 impl Inputs {
-    /// A new step begins; nothing that the device was given is still under way.
+    /// Starts a new step; no copy to the device is in flight.
     pub fn start_step(&mut self) {
         self.filled = 0;
     }
@@ -64,7 +64,7 @@ impl Inputs {
         }
         let (ty, bytes) = input.bytes();
         let words = bytes.len() / WORD;
-        // An array that is too short is replaced, and with it the graphs that were recorded.
+        // An array that is too short is replaced, and so are the graphs recorded with it.
         let fits = |slot: &Slot| slot.array.ty() == ty && slot.array.bytes() >= words * WORD;
         if !self.slots.get(self.filled).is_some_and(fits) {
             let numbers = (words * WORD / ty.bytes()).next_power_of_two();
@@ -90,7 +90,7 @@ impl Inputs {
 }
 
 impl Input {
-    /// Its numbers, as the device wants them: whole words.
+    /// Its content in the device's format: whole words.
     fn bytes(&self) -> (Type, Vec<u8>) {
         match self {
             Self::Positions(numbers) | Self::Kept(numbers) => {
@@ -112,7 +112,7 @@ impl Input {
     }
 }
 
-/// Where position `position` of a sequence lies in the cache.
+/// The place in the cache of a sequence's position.
 fn place(segment: &Segment, position: usize) -> usize {
     let page = segment.table[position / PAGE_POSITIONS] as usize;
     page * PAGE_POSITIONS + position % PAGE_POSITIONS
@@ -128,7 +128,7 @@ pub(super) fn reach(batch: &[Segment]) -> usize {
 }
 
 /// `[rows, n_kv]` in half precision: each row sees the positions of its own sequence that `range`
-/// allows. Prompts far into a long context have millions of these numbers while the device waits
+/// allows. Prompts far into a long context have millions of these elements while the device waits
 /// for them.
 fn mask(batch: &[Segment], range: AttentionRange, n_kv: usize) -> Vec<u8> {
     let rows: usize = batch.iter().map(|segment| segment.rows).sum();

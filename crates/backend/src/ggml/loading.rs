@@ -1,4 +1,4 @@
-//! Weights on their way to a device: as they lie in the file.
+//! Weights being loaded to a device, in the file's format.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use gguf::TensorType;
 use super::ops::{Matrix, Ref};
 use crate::BackendError;
 
-/// Equal matrices that come one after the other.
+/// Equal consecutive matrices.
 pub struct Loader {
-    /// `None` for a rank that has no part of them.
+    /// `None` for a rank without a part of them.
     array: Option<Arc<Array>>,
     count: usize,
     rows: usize,
     cols: usize,
     ty: Type,
-    /// Bytes so far.
+    /// Bytes received.
     filled: usize,
 }
 
-/// Refuses what the device has no product for.
+/// Refuses types that the device cannot multiply.
 pub(super) fn check(
     stream: &Stream,
     ty: TensorType,

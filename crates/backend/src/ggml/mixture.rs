@@ -1,4 +1,4 @@
-//! Mixtures of experts: which matrices rows are multiplied with, and with what weights.
+//! Mixtures of experts: the matrices of each row, and their weights.
 
 use ggml::{Error, Glu, Node, Type, Unary};
 
@@ -10,7 +10,7 @@ use crate::{Expert, ExpertBias, Mixture, MixtureParts};
 
 const F32: usize = size_of::<f32>();
 
-/// The three products of a gated block; of a mixture's experts, each a stack of them.
+/// The three products of a gated block; for a mixture's experts, each is a stack.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Block {
     gate: Matrix,
@@ -18,17 +18,17 @@ pub(super) struct Block {
     down: Matrix,
 }
 
-/// What a mixture is on the device.
+/// A mixture on the device.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Experts {
     block: Block,
-    /// Of gate, up and down: `[experts, numbers]` each.
+    /// Of gate, up and down: `[experts, elements]` each.
     biases: [Option<Ref>; 3],
-    /// Of the routed ones, and of the shared one.
+    /// The activations of the routed experts, and of the shared one.
     glus: [GluKey; 2],
     router: Router,
     own: Own,
-    /// Which every row goes to.
+    /// The shared expert, which every row uses.
     shared: Option<Block>,
 }
 
@@ -63,7 +63,7 @@ impl Ggml {
             block: Block::of(first)?,
             biases: self.biases(routed),
             glus,
-            // A rank with all of them chooses as devices do it in one operation.
+            // A rank with all experts uses the form that devices fuse into one operation.
             own: parts.own_experts().filter(|(_, count)| *count < router.experts()),
             router,
             shared: if has_shared { Some(Block::of(last)?) } else { None },

@@ -1,12 +1,12 @@
-//! A device of ggml's: CUDA, Metal, Vulkan, or its own engine on the CPU.
+//! A ggml device: CUDA, Metal, Vulkan, or ggml's own engine on the CPU.
 //!
-//! What is asked for (`operations`) is noted as data (`ops`), and becomes one graph at the end of a
-//! segment or when the host wants to see numbers (`build`). A list of operations that came before
-//! has its graph already, with every operand where it was, and the device computes that again.
+//! Operations (`operations`) are recorded as data (`ops`), and become one graph at the end of a
+//! segment or when the host reads values (`build`). A repeated list of operations already has its
+//! graph, with every operand at the same address, and the device computes that again.
 //!
-//! **Results are not the CPU's bits.** The device's kernels choose their order of additions by
-//! shape, so a result may depend on how many rows a call has; sums over ranks are one part a rank,
-//! not the leaves of `sumtree`.
+//! **Results differ from the CPU's bits.** The device's kernels choose their order of additions by
+//! shape, so a result may depend on the number of rows of a call; sums over ranks are one part a
+//! rank, not the leaves of `sumtree`.
 
 mod build;
 mod choice;
@@ -32,16 +32,17 @@ pub use ops::{Attention, Kv, Matrix, Vector};
 use ops::{Op, Ref};
 pub use rows::Rows;
 
-/// Attention reads this many positions of the cache at a time: devices have kernels for whole
-/// steps alone, and a graph serves as long as their number stays.
+/// Attention reads a multiple of this many positions of the cache: devices have kernels only for
+/// whole steps, and a graph is reusable while the number is unchanged.
 const KV_STEP: usize = 256;
 
-/// Operations of all graphs that are kept. A decoder of a hundred layers has over a thousand for
+/// The most operations of all stored graphs. A decoder of a hundred layers has over a thousand for
 /// each number of rows; prompts of ever new lengths must not fill the memory.
 const OPS_MAX: usize = 1 << 16;
 
-/// Operations of a step's first graph. Each further one has four times as many: the device begins
-/// soon, and has work while the next one is noted; between two graphs it rests for microseconds.
+/// Operations of a step's first graph. Each further graph has four times as many. So the device
+/// starts soon, and has work while the next graph is recorded; between two graphs it is idle for
+/// microseconds.
 const FIRST_OPS: usize = 16;
 const GROWTH: usize = 4;
 
@@ -51,32 +52,31 @@ pub struct Ggml {
     weights: Memory,
     state: Memory,
     temporary: Temporary,
-    /// What was asked for and is not under way yet.
+    /// Recorded operations that have not been submitted.
     ops: Vec<Op>,
-    /// So many operations are worth a graph now.
+    /// The number of operations that makes a graph worthwhile now.
     enough: usize,
-    /// By their operations' hash.
+    /// Graphs by the hash of their operations.
     graphs: HashMap<u64, (Vec<Op>, Graph)>,
-    /// Operations of these.
+    /// The number of their operations.
     recorded: usize,
     inputs: Inputs,
-    /// One over the frequencies of each table that was used.
+    /// The reciprocal frequencies of each used table.
     periods: Vec<(RopeTable, Ref)>,
-    /// The step's rotations: which table each is.
+    /// The step's rotations: the index of each table.
     tables: Vec<usize>,
     positions: Vec<u32>,
     /// Biases of experts, by the first of them.
     stacks: HashMap<Ref, Ref>,
-    /// The model has experts: half-precision sums would choose others where two nearly tie.
+    /// Whether the model has experts: half-precision sums would flip near ties of their choice.
     has_experts: bool,
     dequantizer: Dequantizer,
-    /// What failed stays failed.
+    /// A failure is permanent.
     fault: Option<String>,
 }
 
 impl Ggml {
-    /// Starts the device that the libraries in `dir` know as `name`; `threads` as in
-    /// [`Ggml::new`].
+    /// Starts the device `name` of the libraries in `dir`; `threads` as in [`Ggml::new`].
     ///
     /// # Errors
     /// The libraries do not open, there is no such device, or it does not start.
@@ -84,7 +84,7 @@ impl Ggml {
         Self::new(Self::find(dir, name)?, threads)
     }
 
-    /// The device that the libraries in `dir` know as `name`.
+    /// The device `name` of the libraries in `dir`.
     ///
     /// # Errors
     /// The libraries do not open, or there is no such device.
@@ -101,7 +101,7 @@ impl Ggml {
         }
     }
 
-    /// Starts a device; `threads`: of this machine, where it computes with them.
+    /// Starts a device; `threads`: the machine's threads, for a device that computes with them.
     ///
     /// # Errors
     /// Its driver does not start it.
@@ -126,7 +126,7 @@ impl Ggml {
         })
     }
 
-    /// Was asked for what it does not have.
+    /// Records that an operation is not supported.
     fn refuse(&mut self, what: &str) {
         self.fault.get_or_insert_with(|| format!("it has no operation for {what}"));
     }
@@ -146,7 +146,7 @@ impl Ggml {
         self.ops.extend(op);
     }
 
-    /// Gives the device what was asked for.
+    /// Submits the recorded operations to the device.
     fn submit(&mut self) {
         let ops = std::mem::take(&mut self.ops);
         if ops.is_empty() || self.fault.is_some() {
@@ -174,7 +174,7 @@ impl Ggml {
         self.stream.compute(&self.graphs[&hash].1)
     }
 
-    /// An input's array; `None` after a failure, which is told later.
+    /// An input's array; `None` after a failure, which is reported later.
     fn input(&mut self, input: Input) -> Option<Ref> {
         match self.inputs.array(&self.stream, &mut self.state, input) {
             Ok(array) => Some(array),

@@ -1,4 +1,4 @@
-//! A decoder's operations, noted as data for the device.
+//! A decoder's operations, recorded as data for the device.
 
 use std::ops::Range;
 
@@ -101,7 +101,7 @@ impl Backend for Ggml {
         x.array.as_ref().map_or(0, |array| array.0.room())
     }
 
-    /// All devices have kernels for half precision, and only some for another.
+    /// All devices have kernels for half precision, and few for other types.
     fn cache_kind(&self, _of_cpu: CacheKind) -> CacheKind {
         CacheKind::F16
     }
@@ -199,7 +199,7 @@ impl Backend for Ggml {
     ) -> Result<(), E> {
         out.set_rows(rows);
         self.submit();
-        // What is under way may still read it.
+        // A submitted graph may still read it.
         self.stream.synchronise();
         let (array, len) = (out.array.clone(), rows * out.width);
         let mirror = out.mirror(&self.stream);
@@ -220,7 +220,7 @@ impl Backend for Ggml {
         }
         mirror.numbers_mut()[computed..len].fill(0.0);
         match array {
-            // One wait is for what computes them and for the copy.
+            // One wait covers the computation and the copy.
             Some(array) => self.stream.read(&array.0, &mut mirror.numbers_mut()[..computed]),
             None => self.stream.synchronise(),
         }
@@ -242,7 +242,7 @@ impl Backend for Ggml {
 
     fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]) {
         self.submit();
-        // Inputs of the last step are written over.
+        // Inputs of the last step are overwritten.
         self.stream.synchronise();
         self.inputs.start_step();
         self.enough = FIRST_OPS;
@@ -359,8 +359,8 @@ impl Backend for Ggml {
         self.note(op());
     }
 
-    /// The first part is the whole sum; further ones, which a rank has where shares are uneven,
-    /// are zero.
+    /// The first part is the whole sum; further parts, which a rank has if shares are uneven, are
+    /// zero.
     fn linear_parts(
         &mut self,
         x: &Rows,
@@ -463,7 +463,7 @@ impl Backend for Ggml {
         *routes = Chosen::by(rule, logits, vectors, shared);
     }
 
-    /// Parts are as in [`Backend::linear_parts`] here.
+    /// Parts as in [`Backend::linear_parts`] here.
     fn mixture(
         &mut self,
         x: &Rows,

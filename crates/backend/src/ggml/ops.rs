@@ -1,4 +1,4 @@
-//! What was asked for since the device last got a graph, as data: a segment is known again by it.
+//! The operations recorded since the last graph, as data: repeated segments are recognised by it.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::build::runs;
 use super::mixture::Experts;
 use crate::AttentionRange;
 
-/// An array, told from others by its place.
+/// An array, compared by its address.
 #[derive(Clone)]
 pub(super) struct Ref(pub Arc<Array>);
 
@@ -27,7 +27,7 @@ impl Hash for Ref {
     }
 }
 
-/// A number, told from others by its bits.
+/// A number, compared by its bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Number(pub f32);
 
@@ -54,18 +54,18 @@ pub(super) struct Operand {
 }
 
 impl Operand {
-    /// Its shape, as a device has it.
+    /// Its shape on a device.
     pub fn flat(&self) -> [usize; 3] {
         [self.width, self.rows, 1]
     }
 }
 
-/// A learned vector of `len` numbers.
+/// A learned vector of `len` elements.
 #[derive(Clone)]
 pub struct Vector {
     pub(super) array: Ref,
     pub(super) len: usize,
-    /// The same on the host, where biases of experts become one array.
+    /// The same on the host, for joining the biases of experts to one array.
     pub(super) values: Arc<[f32]>,
 }
 
@@ -92,7 +92,7 @@ pub struct Kv {
     pub(super) positions: usize,
 }
 
-/// How heads attend.
+/// The attention of a layer's heads.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Attention {
     pub(super) kv_of_head: Arc<[u32]>,
@@ -104,7 +104,7 @@ pub struct Attention {
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Op {
-    /// `out = x / rms(x) * gain` over each run of `len` numbers. `centred` subtracts their mean
+    /// `out = x / rms(x) * gain` over each run of `len` elements. `centred` subtracts their mean
     /// first.
     Norm {
         centred: bool,
@@ -114,7 +114,7 @@ pub(super) enum Op {
         eps: Number,
         out: Operand,
     },
-    /// `out` gets the columns from number `first` on.
+    /// `out` gets the columns from `first` on.
     Columns {
         x: Operand,
         first: usize,
@@ -139,7 +139,7 @@ pub(super) enum Op {
         x: Operand,
         cap: Number,
     },
-    /// Multiplies each row by its number in `factors`.
+    /// Multiplies each row by its factor in `factors`.
     ScaleRows {
         x: Operand,
         factors: Ref,
@@ -172,7 +172,7 @@ pub(super) enum Op {
         v: Operand,
         indices: Ref,
     },
-    /// Over the first `n_kv` positions of the cache, of which each row sees those of `mask`.
+    /// Over the first `n_kv` positions of the cache; `mask` limits those of each row.
     Attend {
         kv: Kv,
         shape: Attention,
@@ -187,7 +187,7 @@ pub(super) enum Op {
         gate: Operand,
         up: Operand,
     },
-    /// Each head of `x` by the sigmoid of its gate.
+    /// Multiplies each head of `x` by the sigmoid of its gate.
     GateHeads {
         x: Operand,
         gate: Operand,
@@ -202,7 +202,7 @@ pub(super) enum Op {
         experts: Box<Experts>,
         out: Operand,
     },
-    /// The rows that `indices` names become the first ones.
+    /// Moves the rows in `indices` to the front.
     Keep {
         x: Operand,
         indices: Ref,
@@ -232,7 +232,7 @@ pub(super) enum GluKey {
 }
 
 impl Op {
-    /// At most so many nodes and arrays of a graph.
+    /// An upper bound of a graph's nodes and arrays.
     pub fn nodes_max(&self) -> usize {
         match self {
             Self::Attend { kv, shape, .. } => 16 * (1 + runs(&shape.kv_of_head, kv.heads).len()),

@@ -7,10 +7,7 @@ use crate::context::{Context, Reply};
 use crate::members::Member;
 use crate::membership::Input;
 use crate::peers::Peers;
-use crate::{Error, NodeId, Parted, Result};
-
-/// Fewer digits of an id would name several nodes too easily.
-const ID_DIGITS_MIN: usize = 4;
+use crate::{Error, NodeId, Parted, Result, find_node};
 
 /// Removes a member.
 pub(crate) fn remove(ctx: &mut Context, peers: &mut Peers, name: &str) -> Result<Parted> {
@@ -49,26 +46,9 @@ pub(crate) fn leave_asked(
 
 /// Another member, by its name or the beginning of its id.
 fn member_named(ctx: &Context, name: &str) -> Result<Member> {
-    let me = ctx.me.to_string();
-    let is_id = |id: &str| name.len() >= ID_DIGITS_MIN && id.starts_with(name);
-    let members = ctx.membership.members();
-    let found: Vec<&Member> =
-        members.filter(|m| m.name == name || is_id(&m.id.to_string())).collect();
-    match found.as_slice() {
-        [member] => Ok((*member).clone()),
-        [] if name == ctx.config.name || is_id(&me) => {
-            Err(Error::OwnName { name: name.to_owned() })
-        }
-        [] => {
-            let names = ctx.membership.members().map(|member| member.name.as_str());
-            let known = names.collect::<Vec<_>>().join(", ");
-            let known = if known.is_empty() { "this node alone".to_owned() } else { known };
-            Err(Error::NoMember { name: name.to_owned(), known })
-        }
-        several => {
-            let ids = several.iter().map(|member| member.id.short());
-            let ids = ids.collect::<Vec<_>>().join(", ");
-            Err(Error::ManyMembers { name: name.to_owned(), ids })
-        }
-    }
+    let me = (ctx.me, ctx.config.name.as_str());
+    let others = ctx.membership.members().map(|member| (member.id, member.name.as_str()));
+    let id = find_node(name, others.chain([me]))?;
+    let own_name = || Error::OwnName { name: name.to_owned() };
+    ctx.membership.members().find(|member| member.id == id).cloned().ok_or_else(own_name)
 }

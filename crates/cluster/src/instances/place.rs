@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use protocol::{InstanceSpec, Nodes, Split, SplitOptions, Strategy};
 
-use crate::NodeId;
 use crate::context::Prepared;
 use crate::instance::{Path, Rank};
 use crate::wire::KeptRank;
+use crate::{NodeId, find_node};
 
 /// A node that could take a rank.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,38 +60,23 @@ pub(super) fn named(
     wanted: &InstanceSpec,
 ) -> Result<Vec<Candidate>, String> {
     let Some(Nodes::Named(names)) = &wanted.nodes else { return Ok(candidates) };
-    let mut left: Vec<Option<Candidate>> = candidates.into_iter().map(Some).collect();
-    let is_called = |candidate: &Option<Candidate>, name: &str| {
-        let by_id = |id: NodeId| name.len() >= 4 && id.to_string().starts_with(name);
-        candidate.as_ref().is_some_and(|known| known.name == name || by_id(known.node))
-    };
-    let mut chosen = Vec::new();
+    let mut left = candidates;
+    let here = left.first().map(|here| here.node);
+    let mut chosen: Vec<Candidate> = Vec::new();
     for name in names {
-        let mut found = (0..left.len()).filter(|at| is_called(&left[*at], name));
-        match (found.next(), found.next()) {
-            (Some(0), _) if !chosen.is_empty() => {
-                return Err(format!("node {name}, where it is asked for, leads: name it first"));
-            }
-            (Some(at), None) => chosen.extend(left[at].take()),
-            (Some(_), Some(_)) => {
-                return Err(format!("two nodes are called {name}: give the ID, of sinew nodes"));
-            }
-            (None, _) => {
-                let known = left.iter().flatten().map(|known| known.name.as_str());
-                let known: Vec<&str> = known.collect();
-                return Err(format!(
-                    "no live node is called {name}; the others are: {}",
-                    known.join(", ")
-                ));
-            }
+        let nodes = left.iter().map(|one| (one.node, one.name.as_str()));
+        let found = find_node(name, nodes).map_err(|error| error.to_string())?;
+        if Some(found) == here && !chosen.is_empty() {
+            return Err(format!("node {name}, where it is asked for, leads: name it first"));
         }
+        chosen.extend(left.extract_if(.., |one| one.node == found));
     }
-    match left.first() {
-        Some(Some(here)) => Err(format!(
+    match left.first().filter(|first| Some(first.node) == here) {
+        Some(here) => Err(format!(
             "node {}, where it is asked for, leads: name it first, or ask on one of those nodes",
             here.name
         )),
-        _ => Ok(chosen),
+        None => Ok(chosen),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rank processes as their parent sees them: started, told, listened to, struck.
+//! Rank processes as their parent sees them: starts them, sends them lines, reads theirs, strikes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ pub struct Process {
     child: Child,
     lines: Receiver<String>,
     pub addr: SocketAddr,
-    /// What it held before its first epoch.
+    /// Its holdings before its first epoch.
     pub holdings: String,
 }
 
@@ -50,7 +50,7 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// The next line, or nothing by `until`, or at all.
+    /// The next line; `None` if there is none before `until`.
     pub fn next_line(&self, until: Instant) -> Option<String> {
         self.lines.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
     }

@@ -1,5 +1,5 @@
-//! Chaos: rank processes are killed and frozen at random moments, and everyone else must end in
-//! time, blame nobody else, have computed nothing wrong and hold on to nothing.
+//! Chaos: kills and freezes rank processes at random moments. Every other rank must end in time,
+//! blame only the victim, have computed nothing wrong and leak nothing.
 //!
 //!     cargo test --release -p collective --test chaos -- 1000 [seed]
 //!
@@ -24,7 +24,7 @@ fn main() {
     if arguments.first().is_some_and(|first| first == rank::ARGUMENT) {
         return rank::live();
     }
-    // `cargo test` may pass options of its harness along; only numbers are ours.
+    // `cargo test` may pass options of its harness; only numbers are for this test.
     let mut numbers = arguments.iter().filter_map(|argument| argument.parse::<u64>().ok());
     let rounds = numbers.next().map_or(ROUNDS_DEFAULT, |rounds| rounds as usize);
     let seed = numbers.next().unwrap_or(20_261_120);

@@ -1,5 +1,5 @@
-//! One rank process: links when it is told to, sums and checks until the epoch ends, says how, and
-//! is ready for the next.
+//! One rank process: links on the parent's order, sums and checks until the epoch ends, reports its
+//! end, and is ready for the next.
 
 use std::io::BufRead;
 use std::net::SocketAddr;
@@ -16,12 +16,12 @@ use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect
 /// The argument that makes this program a rank.
 pub const ARGUMENT: &str = "be-a-rank";
 
-/// How long the ranks of a round may take to find each other.
+/// The time for the ranks of a round to find each other.
 const LINK_DEADLINE: Duration = Duration::from_secs(2);
 
 const LEAVES: usize = 16;
 
-/// One line from the parent, parsed: what the next epoch is.
+/// One line from the parent, parsed: the description of the next epoch.
 struct Order {
     rank: usize,
     epoch: u64,
@@ -79,7 +79,7 @@ fn parse(line: &str) -> Order {
     }
 }
 
-/// How many sums were made, how many were wrong, and what ended it: the rank to blame and a text.
+/// The number of sums, the number of wrong ones, and the end: the rank to blame and a text.
 fn epoch(listener: &Listener, order: &Order, abort: Arc<AtomicBool>) -> (usize, usize, String) {
     let (rank, ranks) = (order.rank, order.addrs.len());
     let near = vec![(rank + 1) % ranks, (rank + ranks - 1) % ranks];
@@ -118,7 +118,7 @@ fn epoch(listener: &Listener, order: &Order, abort: Arc<AtomicBool>) -> (usize, 
     }
 }
 
-/// One all-reduce of random values over a random split; whether every bit is right.
+/// Runs one all-reduce of random values over a random split; whether every bit is right.
 fn reduce(group: &mut Group, seed: u64) -> Result<bool, CollectiveError> {
     let mut random = Rng::with_seed(seed);
     let len_max = [64, 3000, 20_000][random.usize(..3)];
@@ -156,7 +156,7 @@ fn sum(leaves: &[Vec<f32>], tree: Range<usize>) -> Vec<f32> {
     left.iter().zip(&right).map(|(left, right)| left + right).collect()
 }
 
-/// What this process holds: open files, mappings of shared objects, threads.
+/// The resources of this process: open files, mappings of shared objects, threads.
 fn holdings() -> String {
     let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One round: links an epoch, strikes, and judges how everyone ended.
+//! One round: links an epoch, strikes, and judges the end of every rank.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,27 +9,27 @@ use rustix::process::Signal;
 use crate::host::Process;
 use crate::schedule::{Schedule, Strike};
 
-/// Whoever has not ended by then hangs: several times what silence may last.
+/// A rank that has not ended by then hangs: several times the longest silence.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// An epoch that survived a pause goes on for a while before it is stopped.
 const AFTERLIFE: Duration = Duration::from_millis(30);
 
-/// What came of all rounds so far.
+/// The totals of all rounds so far.
 #[derive(Default)]
 pub struct Tally {
     pub kills: usize,
     pub pauses: usize,
     pub freezes: usize,
-    /// Checked bit by bit.
+    /// All-reduces, checked bit by bit.
     pub reduces: usize,
     wrong: usize,
     hangs: usize,
-    /// Survivors of an epoch that had linked who blamed another rank than the victim.
+    /// Survivors of a linked epoch that blamed another rank than the victim.
     misnamed: usize,
     /// Epochs that a short pause ended.
     false_deaths: usize,
-    /// Ends after which a process held more than before, and shared objects left behind.
+    /// Ends after which a process held more than before, and leftover shared objects.
     leaks: usize,
     /// From the strike to the end of the last survivor.
     pub killed: Vec<Duration>,
@@ -54,7 +54,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The processes, which live on from round to round.
+/// The processes, which live from round to round.
 pub struct Arena {
     random: Rng,
     instance: [u8; 16],
@@ -62,7 +62,7 @@ pub struct Arena {
     processes: Vec<Process>,
 }
 
-/// How one rank ended: the words after `ended`.
+/// The end of one rank: the words after `ended`.
 struct End {
     rank: usize,
     linked: bool,
@@ -140,7 +140,7 @@ impl Arena {
         }
     }
 
-    /// Waits for these ranks to end; those that do not are missing.
+    /// Waits for these ranks to end; missing ones hang.
     fn ends(&self, ranks: &[usize]) -> Vec<End> {
         let until = Instant::now() + PATIENCE;
         let mut ends = Vec::new();
@@ -168,10 +168,10 @@ impl Arena {
                 !schedule_kills(schedule, end.rank) && rank.holdings != end.words[2]
             });
             let (misnamed, false_death) = match schedule.strike {
-                // Before all are linked, who has met whom decides what each can know.
+                // Before all are linked, a rank may not know the victim.
                 _ if !all_linked => (false, false),
                 Strike::Pause(_) => (false, !text.contains("stopped")),
-                // The victim itself, thawed, blames nobody.
+                // A thawed victim blames no rank.
                 _ if end.rank == schedule.victim => (end.words[3] != "nobody", false),
                 _ => (end.words[3] != schedule.victim.to_string(), false),
             };

@@ -1,4 +1,4 @@
-//! What happens in a round: all of it from one seed.
+//! The events of a round, all derived from one seed.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub enum Strike {
     Kill,
     /// A pause that must do no harm.
     Pause(Duration),
-    /// For as long as it takes the others to notice.
+    /// Until the others notice.
     Freeze,
 }
 
@@ -25,9 +25,9 @@ pub struct Schedule {
     pub algorithm: Algorithm,
     pub victim: usize,
     pub strike: Strike,
-    /// From the word to link to the strike; linking takes a few milliseconds of it.
+    /// From the order to link to the strike; linking takes a few milliseconds of it.
     pub after: Duration,
-    /// Of the sums.
+    /// The seed of the sums.
     pub seed: u64,
 }
 

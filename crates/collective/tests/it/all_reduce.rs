@@ -14,7 +14,7 @@ const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
 const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::OneShot, Algorithm::TwoPhase, Algorithm::Ring, Algorithm::Auto];
 
-/// A product: its leaves' values and who owns which.
+/// A product: the spans of its ranks and the values of its leaves.
 struct Case {
     spans: Vec<Range<usize>>,
     /// `[leaves][len]`.
@@ -129,7 +129,7 @@ fn what_was_measured_is_the_same_on_all_ranks_and_changes_no_bit() {
     }
 }
 
-/// On links as fast as these usually are, a long vector takes both phases in runs.
+/// Over fast links, a long vector takes both phases in runs.
 #[test]
 fn a_long_vector_between_fast_links_has_one_machines_bits() {
     let mut random = Rng::with_seed(78);
@@ -137,7 +137,8 @@ fn a_long_vector_between_fast_links_has_one_machines_bits() {
         [65_536, 150_001].iter().map(|&len| Case::random(&mut random, 2, len)).collect();
     run(2, Preference::Shm, &Options::default(), |mut group| {
         let is_fast = |group: &mut Group| group.measure().unwrap().unwrap().latency_us < 20.0;
-        // All ranks know the same speed, so they stop together. Other work may make every try slow.
+        // All ranks know the same speed, so they stop together. Other load may make every attempt
+        // slow.
         let fast = (0..100).any(|_| is_fast(&mut group));
         println!("in runs: {fast}");
         for case in &cases {
@@ -216,7 +217,7 @@ fn eight_bits_are_the_same_on_all_ranks_and_near_the_sum() {
         println!("{ranks} ranks, seed {seed}");
         let mut random = Rng::with_seed(seed);
         for len in [33, 20_001] {
-            // An even split, of values alike in size, as activations are.
+            // An even split, with values of similar size, as activations are.
             let leaves: Vec<Vec<f32>> = (0..16)
                 .map(|_| (0..len).map(|_| random.usize(..2001) as f32 / 1000.0 - 1.0).collect())
                 .collect();

@@ -18,7 +18,7 @@ pub fn float(random: &mut Rng) -> f32 {
     (2.0 * random.f32() - 1.0) * size
 }
 
-/// Runs `act` on every rank of a new group of `ranks`, and returns what each came to.
+/// Runs `act` on every rank of a new group of `ranks`, and returns the results.
 pub fn run<T: Send>(
     ranks: usize,
     preference: Preference,
@@ -28,7 +28,7 @@ pub fn run<T: Send>(
     run_with_abort(ranks, preference, options, |group, _| act(group))
 }
 
-/// As [`run`], with links between neighbours only.
+/// Like [`run`], with links between neighbours only.
 pub fn run_ring<T: Send>(
     ranks: usize,
     preference: Preference,
@@ -44,7 +44,7 @@ pub fn run_ring<T: Send>(
     })
 }
 
-/// As [`run`], over links of so much latency.
+/// Like [`run`], over links with this latency.
 pub fn run_delayed<T: Send>(
     ranks: usize,
     preference: Preference,
@@ -57,7 +57,7 @@ pub fn run_delayed<T: Send>(
     })
 }
 
-/// As [`run`]; `act` also gets the flag that ends the group's waits.
+/// Like [`run`]; `act` also gets the flag that ends the group's waits.
 pub fn run_with_abort<T: Send>(
     ranks: usize,
     preference: Preference,
@@ -69,7 +69,7 @@ pub fn run_with_abort<T: Send>(
     })
 }
 
-/// As [`run`], with the links themselves.
+/// Like [`run`], with the links themselves.
 pub fn run_links<T: Send>(
     ranks: usize,
     preference: Preference,

@@ -1,4 +1,4 @@
-//! What a rank counts of its links and its waits.
+//! The counters of a rank: traffic of its links, and waits.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn who_waits_counts_it() {
         let mut message = vec![7; 100];
         group.broadcast(1, &mut message).unwrap();
         let waited = group.waited() - before;
-        // Far less than that, so that a rank that begins late to wait does not fail.
+        // Far less than that, so that a rank that starts its wait late does not fail.
         assert!(group.rank() == 1 || waited >= LATE / 100, "{waited:?}");
         let of_each: Vec<_> = group.waits().map(|(peer, _)| peer).collect();
         assert_eq!(of_each, [1 - group.rank()]);

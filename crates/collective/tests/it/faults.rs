@@ -1,4 +1,4 @@
-//! Ranks that die, freeze or fall out of step: everyone else ends in time and names them.
+//! Ranks that die, freeze or fall out of step: all others end in time and name them.
 
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::common::{run, run_ring, run_with_abort};
 
 const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
 
-/// One step of an instance, as far as links are concerned.
+/// One step of an instance, as the links see it.
 fn step(group: &mut Group, len: usize) -> Result<(), CollectiveError> {
     let ranks = group.ranks();
     let mut plan_bytes = vec![0; 100];
@@ -79,7 +79,7 @@ fn a_stuck_rank_is_late_and_named_by_all() {
                     } else {
                         Some(steps_until_error(group, 500))
                     };
-                    // The victim's process lives, and does nothing.
+                    // The victim's process lives and does nothing.
                     all_ended.wait();
                     end
                 });
@@ -98,7 +98,7 @@ fn a_late_rank_that_comes_in_time_is_waited_for() {
         run(3, transport, &Options::default(), |mut group| {
             for round in 0..4 {
                 if group.rank() == round % 3 {
-                    // Long enough for the others to fall asleep.
+                    // Long enough for the other ranks to fall asleep.
                     thread::sleep(Duration::from_millis(40));
                 }
                 step(&mut group, 3000).unwrap();
@@ -165,7 +165,7 @@ fn an_idle_rank_wakes_when_any_rank_is_lost() {
     }
 }
 
-/// Rank 0 has work for nobody and a link with neither the lost rank nor all that notice.
+/// Rank 0 waits for no rank, and has no link to the lost rank or to some of those that notice.
 #[test]
 fn a_root_that_waits_for_nobody_hears_of_a_lost_rank_of_its_ring() {
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -222,7 +222,7 @@ fn the_abort_flag_ends_every_wait() {
 fn ranks_at_different_steps_find_out() {
     for transport in TRANSPORTS {
         let ends = run(2, transport, &Options::default(), |mut group| match group.rank() {
-            // The other's first barrier has come, its second never does.
+            // The peer's first barrier has come, its second never does.
             0 => group.send(1, &[1.0; 10]).and_then(|()| group.barrier().and(group.barrier())),
             _ => group.barrier(),
         });

@@ -1,4 +1,4 @@
-//! Collectives as a rank sees them: threads as ranks, real links between them.
+//! Collectives from a rank's view: threads as ranks, real links between them.
 
 mod all_reduce;
 mod common;

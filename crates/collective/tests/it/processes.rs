@@ -11,7 +11,7 @@ use collective::{CollectiveError, Group, Options};
 use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Ranks that have a link for each pair, and ranks of a ring that lacks some.
+/// Ranks with a link for each pair, and ranks of a ring that lacks some.
 const ALL_LINKED: usize = 3;
 const IN_A_RING: usize = 5;
 
@@ -52,7 +52,8 @@ fn bind() -> Listener {
     Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
-/// The life of a child: says its address, hears everyone's, steps until an error and tells it.
+/// The life of a child: prints its address, reads all addresses, steps until an error and prints
+/// it.
 #[test]
 #[ignore = "started by the tests below, in processes of its own"]
 fn rank_process() {
@@ -76,7 +77,7 @@ fn step(group: &mut Group) -> Result<(), CollectiveError> {
     group.all_gather(&own, &vec![1000; ranks], &mut vec![0.0; 1000 * ranks])
 }
 
-/// Steps until an error, or soon waits for a word of the victim's.
+/// Steps until an error, or after a few steps waits for a message of the victim.
 fn live(group: &mut Group, idle: bool) -> CollectiveError {
     for _ in 0..STEPS_MIN {
         if let Err(error) = step(group) {
@@ -90,7 +91,7 @@ fn end(group: &mut Group, idle: bool) -> CollectiveError {
     loop {
         let done = match idle {
             false => step(group),
-            // The victim has a long look out of the window before it says anything.
+            // The victim sleeps for long before it sends anything.
             true if group.rank() == VICTIM => {
                 std::thread::sleep(Duration::from_secs(60));
                 Ok(())
@@ -123,7 +124,7 @@ impl Rank {
         Rank { child, output }
     }
 
-    /// What it says after `word`, past the test harness's own lines.
+    /// The rest of its line that starts with `word`, past the test harness's own lines.
     fn hear(&mut self, word: &str) -> String {
         let mut line = String::new();
         while self.output.read_line(&mut line).unwrap() > 0 {
@@ -147,7 +148,7 @@ impl Drop for Rank {
     }
 }
 
-/// Linked ranks in processes of their own, this one being rank 0.
+/// Linked ranks in processes of their own; this process is rank 0.
 struct Ranks {
     group: Group,
     others: Vec<Rank>,
@@ -155,7 +156,7 @@ struct Ranks {
 }
 
 impl Ranks {
-    /// Links them, and steps until all are in full swing, or lets them wait for the victim.
+    /// Links them, and runs all at full speed, or lets them wait for the victim.
     fn start(ranks: usize, shm: bool, idle: bool) -> Self {
         let listener = bind();
         let mut others: Vec<Rank> = (1..ranks).map(|rank| Rank::start(rank, shm, idle)).collect();
@@ -176,7 +177,7 @@ impl Ranks {
         &mut self.others[VICTIM - 1]
     }
 
-    /// Lives on until the end of the epoch: all ranks but the victim must blame it.
+    /// Runs to the end of the epoch: all ranks but the victim must blame it.
     fn assert_victim_is_blamed(&mut self) {
         let here = end(&mut self.group, self.idle);
         assert_eq!(here.rank(), Some(VICTIM), "{here}");

@@ -9,7 +9,7 @@ use link::Preference;
 
 const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
 
-/// Runs on 1 to 5 ranks over each transport, and on 5 of which only neighbours have links.
+/// Runs on 1 to 5 ranks over each transport, and on 5 with links between neighbours only.
 fn on_each(act: impl Fn(Group) + Sync) {
     for transport in TRANSPORTS {
         for ranks in 1..=5 {
@@ -104,7 +104,7 @@ fn any_sequence_of_collectives_keeps_its_order() {
         println!("seed {seed}");
         for transport in TRANSPORTS {
             run(3, transport, &Options::default(), |mut group| {
-                // The same on every rank.
+                // The same seed on every rank.
                 let mut random = Rng::with_seed(seed);
                 for _ in 0..40 {
                     let root = random.usize(..3);
@@ -139,7 +139,7 @@ fn any_sequence_of_collectives_keeps_its_order() {
 
 #[test]
 fn a_message_over_the_limit_is_refused_by_both_ends() {
-    // The limit of each rank; a message of more than the sender's never leaves.
+    // The limit of each rank; a message longer than the sender's limit never leaves.
     for (bytes_max, judge) in [([1000, 2000], 0), ([2000, 1000], 1)] {
         let ends = run_links(2, Preference::Auto, |rank, links, abort| {
             let options = Options { bytes_max: bytes_max[rank], ..Options::default() };

@@ -1,4 +1,4 @@
-//! Stages: collectives within one, messages between them, and nobody in anybody's way.
+//! Stages: collectives within one, and messages between them, without blocking each other.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -13,8 +13,8 @@ const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
 /// Longer than any link's slots and a socket's buffers hold.
 const LONG_BYTES: usize = 24 << 20;
 
-/// Two stages of two ranks each; `act` gets the rank, too. A rank that is done returns its group,
-/// so that no rank sees it as lost while it is itself at work.
+/// Two stages of two ranks each; `act` also gets the rank. A finished rank returns its group, so
+/// that no rank sees it as lost while still working itself.
 fn run_staged<T: Send>(
     transport: Preference,
     options: &Options,
@@ -49,8 +49,8 @@ fn collectives_stay_within_a_stage() {
     }
 }
 
-/// Every rank sends more than fits to its partner in the other stage, and only then takes what
-/// that one sent, while the stages' collectives go on in between.
+/// Every rank sends a message too long for the buffers to its partner in the other stage, and only
+/// then takes its partner's, while the stages' collectives go on in between.
 #[test]
 fn long_messages_cross_without_a_deadlock_and_in_order() {
     for transport in TRANSPORTS {
@@ -110,7 +110,7 @@ fn a_lost_rank_of_another_stage_is_named_in_every_kind_of_wait() {
     }
 }
 
-/// The other stage computes, and does not know of it.
+/// The other stage computes and does not notice.
 #[test]
 fn a_lost_rank_of_the_own_stage_ends_a_wait_for_another_stage() {
     for transport in TRANSPORTS {
@@ -130,7 +130,7 @@ fn a_lost_rank_of_the_own_stage_ends_a_wait_for_another_stage() {
     }
 }
 
-/// The first bytes of a message of 100, as a rank writes them that then gets stuck.
+/// The first bytes of a message of 100, as written by a rank that then hangs.
 fn begun_message() -> Vec<u8> {
     const SEND: u8 = 6;
     let mut message = [0; 24];

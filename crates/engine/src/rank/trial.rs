@@ -1,5 +1,5 @@
-//! Steps that nobody asked for, before a rank serves: on a device that takes memory and compiles
-//! kernels when it meets them, an answer would wait for that, or end there for want of memory.
+//! Trial steps before a rank serves. A device may allocate memory and compile kernels on first use;
+//! without the trial an answer would wait for that, or fail for lack of memory.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,18 @@ use super::Rank;
 use crate::EngineError;
 use crate::comm::Alone;
 
-/// From one step to the next, so many times the rows.
+/// The growth factor of the rows from one step to the next.
 const GROWTH: usize = 8;
-/// After a step that takes so long none is larger: who watches the load ends a worker that makes no
-/// progress for two minutes.
+/// After a step this long, none is larger: the daemon ends a worker without loading progress for
+/// two minutes.
 const STEP_MAX: Duration = Duration::from_secs(5);
 
-/// Any number that no norm divides by zero for.
+/// A number that makes no norm divide by zero.
 const INPUT: f32 = 0.01;
 
 impl<B: Backend> Rank<B> {
-    /// Computes steps at the start of a sequence, from one row to the most that a step may have, as
-    /// if there were no other ranks. What they leave in the cache is written over by the first one
-    /// that is asked for.
+    /// Computes steps at the start of a sequence, from one row to the maximum, as if there were no
+    /// other ranks. The first real step overwrites their cache entries.
     ///
     /// # Errors
     /// The device failed.
@@ -43,7 +42,7 @@ impl<B: Backend> Rank<B> {
             let batch = Batch { segments, windows: segments, positions, states, outputs };
             let input = vec![INPUT; rows * self.limits.width];
             self.model.forward(&mut self.backend, &mut Alone, &batch, &input)?;
-            // Those that have a part of the head may have other layers than the last.
+            // A rank with a part of the head may not have the last layers.
             let residual = vec![INPUT; self.config().stream_width()];
             self.model.set_residual(&mut self.backend, &residual);
             self.model.logits(&mut self.backend)?;

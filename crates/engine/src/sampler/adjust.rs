@@ -1,11 +1,10 @@
-//! What a request changes in the logits before a token is drawn: bias, penalties, and tokens that
-//! may not come.
+//! Changes to the logits before a token is drawn: bias, penalties, and forbidden tokens.
 
 use protocol::{GenerateRequest, Sampling, Token};
 
 use super::Draw;
 
-/// Whether anything is changed for the token after `answered` tokens of the answer.
+/// Whether the logits change for the token after `answered` tokens of the answer.
 pub(crate) fn is_adjusted(request: &GenerateRequest, answered: usize) -> bool {
     let Sampling { repetition_penalty, frequency_penalty, presence_penalty, logit_bias, .. } =
         &request.sampling;
@@ -21,7 +20,7 @@ fn must_go_on(request: &GenerateRequest, answered: usize) -> bool {
     answered < request.min_tokens && !request.end_tokens.is_empty()
 }
 
-/// Changes `logits`, `[vocab]`. `counts` is scratch, as long, and holds zeros before and after.
+/// Changes `logits`, `[vocab]`. `counts` is scratch of the same length, and zero before and after.
 pub(super) fn adjust(logits: &mut [f32], draw: &Draw<'_>, counts: &mut [u32]) {
     let Draw { request, answer, allowed, .. } = draw;
     for (token, bias) in &request.sampling.logit_bias {
@@ -36,7 +35,8 @@ pub(super) fn adjust(logits: &mut [f32], draw: &Draw<'_>, counts: &mut [u32]) {
     }
 }
 
-/// Each penalty is for a token, however often it is met: counts tell which were met already.
+/// Some penalties apply once a token, however often it occurs: `counts` marks the tokens already
+/// seen.
 fn penalise(logits: &mut [f32], draw: &Draw<'_>, counts: &mut [u32]) {
     let Sampling { repetition_penalty, frequency_penalty, presence_penalty, .. } =
         draw.request.sampling;
@@ -71,7 +71,7 @@ fn clear(counts: &mut [u32], tokens: &[Token]) {
     tokens.iter().for_each(|token| counts[*token as usize] = 0);
 }
 
-/// Drops the tokens whose bit is not set, and those after the mask's end.
+/// Forbids the tokens without their bit in the mask, and those beyond its end.
 fn keep_allowed(logits: &mut [f32], allowed: &[u32]) {
     let words = allowed.iter().copied().chain(std::iter::repeat(0));
     for (chunk, word) in logits.chunks_mut(32).zip(words) {
@@ -83,7 +83,7 @@ fn keep_allowed(logits: &mut [f32], allowed: &[u32]) {
     }
 }
 
-/// Drops the end tokens, unless nothing else may come: a grammar that has ended cannot go on.
+/// Forbids the end tokens, unless only they are left: a grammar that has ended cannot continue.
 fn forbid_end(logits: &mut [f32], end_tokens: &[Token]) {
     let is_end = |at: usize| end_tokens.contains(&(at as Token));
     let mut others = logits.iter().enumerate().filter(|(at, _)| !is_end(*at));

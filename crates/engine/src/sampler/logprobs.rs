@@ -4,8 +4,8 @@ use protocol::{Logprobs, Token};
 
 use crate::logits::{Candidate, likeliest};
 
-/// Of the token that was drawn and of the `count` likeliest. `logits`: `[vocab]`, as the model
-/// computed them. `candidates` is scratch.
+/// The log-probabilities of the drawn token and of the `count` likeliest. `logits`: `[vocab]`, as
+/// computed by the model. `candidates` is scratch.
 pub(super) fn logprobs(
     logits: &[f32],
     drawn: Token,
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn they_are_logarithms_of_the_softmax() {
-        // Any offset of all logits leaves probabilities as they are.
+        // A common offset of all logits does not change probabilities.
         let probabilities = [0.1f32, 0.5, 0.1, 0.3];
         let logits = probabilities.map(|probability| probability.ln() + 50.0);
         let found = logprobs(&logits, 0, 3, &mut Vec::new());

@@ -1,9 +1,9 @@
-//! Which copies of states are kept: each is the state of a text up to the end of a page, from which
-//! others that begin with the same text can go on.
+//! Copies of states: each is the state at the end of a page, from which other texts with the same
+//! beginning can continue.
 //!
-//! There is a fixed number of them on every rank. One is given up when its page is, or when another
-//! is wanted and it was used longest ago. A step that is being planned may read and write
-//! checkpoints at once, in no order: what it reads is kept until the next one is planned.
+//! Every rank has the same fixed number of them. A checkpoint is freed with its page, or replaced
+//! as the least recently used one. The step being planned may read and write several, in any order:
+//! a checkpoint it reads is kept until the next step is planned.
 
 use super::pages::PageId;
 
@@ -11,10 +11,10 @@ pub(super) type CheckpointId = usize;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Checkpoint {
-    /// It holds the state at the end of this page; `None` for a free one.
+    /// The page whose end it holds; `None` for a free one.
     page: Option<PageId>,
     used: u64,
-    /// The step being planned reads or writes it.
+    /// Whether the step being planned reads or writes it.
     is_busy: bool,
 }
 
@@ -30,23 +30,23 @@ impl Checkpoints {
         Self { all: vec![Checkpoint::default(); count], clock: 0 }
     }
 
-    /// The one at the end of `page`.
+    /// The checkpoint at the end of `page`.
     pub fn at(&self, page: PageId) -> Option<CheckpointId> {
         self.all.iter().position(|one| one.page == Some(page))
     }
 
-    /// A new step is planned.
+    /// Starts the plan of a new step.
     pub fn start_step(&mut self) {
         self.all.iter_mut().for_each(|one| one.is_busy = false);
     }
 
-    /// The step reads it.
+    /// Marks it as read by the step.
     pub fn read(&mut self, id: CheckpointId) {
         self.touch(id);
     }
 
-    /// One that the step writes at the end of `page`: `last`, if the caller wants that one replaced
-    /// and it is still where it was, a free one, or the one that was used longest ago. `None` if
+    /// A checkpoint for the step to write at the end of `page`: `last`, if the caller wants to
+    /// replace it and its page is unchanged, else a free one, or the least recently used. `None` if
     /// the step uses all.
     pub fn write(
         &mut self,
@@ -63,7 +63,7 @@ impl Checkpoints {
         Some(id)
     }
 
-    /// What was at the end of `page` is of no use any more.
+    /// Frees the checkpoint at the end of `page`.
     pub fn forget(&mut self, page: PageId) {
         if let Some(id) = self.at(page) {
             self.all[id].page = None;
@@ -75,7 +75,7 @@ impl Checkpoints {
         (self.all[id].used, self.all[id].is_busy) = (self.clock, true);
     }
 
-    /// The pages that have one.
+    /// The pages with a checkpoint.
     #[cfg(test)]
     pub fn pages(&self) -> impl Iterator<Item = PageId> {
         self.all.iter().filter_map(|one| one.page)

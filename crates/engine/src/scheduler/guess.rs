@@ -1,43 +1,43 @@
-//! Guesses at an answer's next tokens: where its last few tokens stood before, in the prompt or in
-//! the answer itself, it may go on as it did then.
+//! Speculates an answer's next tokens: if its last few tokens occurred before, in the prompt or in
+//! the answer itself, it may continue the same way.
 //!
-//! A guess is a further row of the next step. The token drawn there is the one that would have been
-//! drawn without it, so guesses change nothing but time: right ones save a step each, wrong ones
-//! cost a row. How often they are right is watched even while none is made.
+//! A guess is an additional row of the next step. The token drawn there equals the one drawn
+//! without it, so guesses change only the time: right ones save a step each, wrong ones cost a row.
+//! The hit rate is tracked even while no guesses are made.
 
 use layout::GUESSES_MAX;
 use protocol::Token;
 
-/// So many tokens must have stood in a row before.
+/// The number of consecutive tokens that must have occurred before.
 const RUN: usize = 3;
 
-/// Weight of the newest outcome in the share of guesses that are right.
+/// Weight of the newest outcome in the hit rate.
 const NEWEST: f32 = 1.0 / 8.0;
 
-/// How much of what is known of a draft fades with each token for which it guesses nothing.
+/// How fast a draft's hit rate fades with each token that it does not speculate.
 const FADING: f32 = 1.0 / 64.0;
 
-/// Guesses for one sequence.
+/// Speculation for one sequence.
 #[derive(Debug)]
 pub(super) struct Guesser {
-    /// By a run's hash: where the text went on after it, last time; 0 for nowhere.
+    /// By a run's hash: the position after its last occurrence; 0 for none.
     next: Vec<u32>,
-    /// Runs that end before this position are known.
+    /// Runs that end before this position are indexed.
     learned: usize,
     pub rate: HitRate,
 }
 
-/// The share of guesses that are right.
+/// The fraction of right guesses.
 #[derive(Debug)]
 pub(super) struct HitRate(f32);
 
-/// What a draft model has guessed.
+/// The tokens speculated by a draft model.
 #[derive(Debug, Default)]
 pub(super) struct Drafts {
-    /// After so many tokens of prompt and answer.
+    /// The number of tokens of prompt and answer before them.
     pub after: usize,
     pub offered: Vec<Token>,
-    /// Whether the guesses in the step in flight are the draft's.
+    /// Whether the guesses in the step in flight come from the draft.
     pub are_tried: bool,
     pub rate: HitRate,
 }
@@ -49,21 +49,21 @@ impl Default for HitRate {
 }
 
 impl HitRate {
-    /// How many guesses pay, if a further row takes `row_cost` of a step's time in which `answers`
-    /// answers get a token each.
+    /// The number of guesses that pay, if a row costs the fraction `row_cost` of a step's time and
+    /// `answers` answers get a token each.
     pub fn worth(&self, row_cost: f64, answers: usize) -> usize {
         let price = (row_cost * answers as f64) as f32;
         let gains = std::iter::successors(Some(self.0), |gain| Some(gain * self.0));
         gains.take(GUESSES_MAX).take_while(|gain| *gain > price).count()
     }
 
-    /// Notes whether a guess was right.
+    /// Records whether a guess was right.
     pub fn note(&mut self, is_right: bool) {
         let outcome = if is_right { 1.0 } else { 0.0 };
         self.0 += (outcome - self.0) * NEWEST;
     }
 
-    /// Where nothing can be watched, what was known fades.
+    /// Fades the rate while there is nothing to track.
     pub fn forget(&mut self, fades: bool) {
         if fades {
             self.0 += (0.5 - self.0) * FADING;
@@ -77,7 +77,7 @@ impl Guesser {
         Self { next: vec![0; tokens.next_power_of_two()], learned: 0, rate: HitRate::default() }
     }
 
-    /// Puts up to `count` guesses at what follows `text` into `guesses`, which is empty.
+    /// Puts up to `count` guesses after `text` into `guesses`, which is empty.
     pub fn guess(&mut self, text: &[Token], count: usize, guesses: &mut Vec<Token>) {
         self.learn(text);
         let len = text.len();
@@ -90,13 +90,13 @@ impl Guesser {
         }
     }
 
-    /// What follows `text`, if it can be guessed.
+    /// The token after `text`, if there is a guess.
     pub fn first_guess(&mut self, text: &[Token]) -> Option<Token> {
         self.learn(text);
         self.find(text).map(|start| text[start])
     }
 
-    /// Where the text went on when it last said what it says at its end.
+    /// The position after the last earlier occurrence of the text's end.
     fn find(&self, text: &[Token]) -> Option<usize> {
         let run = text.last_chunk()?;
         let found = self.next[self.slot(run)] as usize;
@@ -114,7 +114,7 @@ impl Guesser {
     }
 
     fn slot(&self, run: &[Token; RUN]) -> usize {
-        // FNV-1a over the tokens, and its upper bits, which all of them reach.
+        // FNV-1a over the tokens; all of them affect the upper bits.
         let mix =
             |hash: u64, token: &Token| (hash ^ u64::from(*token)).wrapping_mul(0x100_0000_01b3);
         let hash = run.iter().fold(0xcbf2_9ce4_8422_2325, mix);

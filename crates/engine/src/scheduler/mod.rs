@@ -1,15 +1,15 @@
-//! Which rows the next step computes: `step = schedule -> run -> commit`, on rank 0.
+//! Plans the rows of the next step: `step = schedule -> run -> commit`, on rank 0.
 //!
-//! Every running sequence gets its next token in every step; what room is left goes to prompts, in
-//! chunks ([`pace`] says how long ones) and in turn ([`Turns`] says whose). A sequence has a place
-//! in the steps, and [`pages`] of the cache for as many positions as it has filled. Where pages run
-//! out, the sequence that came last gives its own back and waits, to be computed again later: its
-//! tokens are known, and how the next is drawn depends on them alone.
+//! Every running sequence gets its next token in every step. The remaining room goes to prompts, in
+//! chunks (of the length decided by [`pace`]) and in the order of [`Turns`]. A sequence has a slot
+//! in the steps, and [`pages`] of the cache for its filled positions. When pages run out, the
+//! latest sequence gives up its pages and waits to be computed again: its tokens are known, and the
+//! next draw depends only on them.
 //!
-//! Where the model runs in stages, several steps are in flight: a sequence is in the next one only
-//! once its token is known, and the running ones are dealt out over as many steps as there are
-//! stages. All ranks do steps in the same order; so a page may pass on to another sequence, and be
-//! shared with it, while a step that reads or writes it is still on its way.
+//! If the model runs in stages, several steps are in flight. A sequence is in the next one only
+//! after its token is known, so the running ones are spread over as many steps as there are stages.
+//! All ranks run steps in the same order. So a page may pass to another sequence, and be shared
+//! with it, while a step that reads or writes it is still in flight.
 //!
 //! A pure state machine: it knows no model and no links, and time is an argument.
 
@@ -40,21 +40,21 @@ use pace::{Measured, Pace};
 use pages::Pages;
 use sequence::Sequence;
 
-/// Requests that may wait for a place; the daemon bounds its own queue lower.
+/// The most waiting requests; the daemon bounds its own queue lower.
 const WAITING_MAX: usize = 1024;
 
-/// What a sampled token means for its request.
+/// The effect of a sampled token on its request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Committed {
     /// Whether the token belongs to the answer.
     pub is_answer: bool,
-    /// The request's account so far, if this is the first of its tokens and not the last.
+    /// The request's account so far, if this is its first token and not the last.
     pub began: Option<Generation>,
     /// The request's account, if it has ended.
     pub done: Option<Generation>,
 }
 
-/// Why a request is not taken.
+/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refused {
     #[error(transparent)]
@@ -68,7 +68,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// What it means for whoever asked.
+    /// The kind of the failure, for the caller.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Grammar(ConstrainError::Busy) => FailureKind::Busy,
@@ -85,21 +85,21 @@ pub(crate) struct Scheduler {
     stages: usize,
     speculation: Speculation,
     pages: Pages,
-    /// In the order in which they came.
+    /// In order of arrival.
     running: Vec<Sequence>,
     waiting: Vec<Sequence>,
     free_slots: Vec<usize>,
     turns: Turns,
     pace: Pace,
-    /// Steps that have not come back, and their rows of prompts.
+    /// Unfinished steps, and their rows of prompts.
     in_flight: usize,
     prompt_rows_in_flight: usize,
     /// The next request's [`Sequence::order`].
     next_order: u64,
-    /// The running sequences in the order of their turns, and the rows that each gets.
+    /// The running sequences in the order of their turns, and the rows of each.
     turn: Vec<((u64, u64), u64, RequestId)>,
     planned: Vec<(RequestId, usize)>,
-    /// How long this rank has waited for each rank, in microseconds.
+    /// The time that this rank has waited for each rank, in microseconds.
     waited_us: Vec<u64>,
     stats: EngineStats,
 }
@@ -130,7 +130,7 @@ impl Scheduler {
         self.running.is_empty() && self.waiting.is_empty()
     }
 
-    /// Takes a request in that [`GenerateRequest::check`] has passed.
+    /// Adds a request that has passed [`GenerateRequest::check`].
     ///
     /// # Errors
     /// Too many are waiting, or one with this id is running.
@@ -155,18 +155,18 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Ends a request early; its account, if it was known. Its pages are free at once.
+    /// Ends a request early; returns its account, if it was known. Its pages are free at once.
     pub fn cancel(&mut self, request: RequestId, now: Instant) -> Option<Generation> {
         self.finish(request, FinishReason::Cancelled, now)
     }
 
-    /// Ends a running request whose answer is whole.
+    /// Ends a running request with a complete answer.
     pub fn stop(&mut self, request: RequestId, now: Instant) -> Option<Generation> {
         self.finish(request, FinishReason::Stop, now)
     }
 
-    /// Plans the next step; `false` if there is nothing to compute. One that is planned must run,
-    /// and [`come back`](Self::finish_step).
+    /// Plans the next step; `false` if there is nothing to compute. A planned step must run and
+    /// [`come back`](Self::finish_step).
     pub fn schedule(&mut self, step: &mut Step, now: Instant) -> bool {
         step.clear();
         if let Some(checkpoints) = self.pages.checkpoints() {
@@ -190,8 +190,8 @@ impl Scheduler {
         true
     }
 
-    /// Notes which answers a draft model should guess at before the next step, at most `most`, and
-    /// how far: those whose text has not said before what it says now, while that pays.
+    /// Selects at most `most` answers for a draft model before the next step, and the number of
+    /// guesses for each: those without an earlier occurrence of their last tokens, while that pays.
     pub fn want_drafts(&mut self, most: usize) {
         let answers = self.running.len();
         let may = self.speculation != Speculation::Off
@@ -204,24 +204,24 @@ impl Scheduler {
         }
     }
 
-    /// The answers that [`Self::want_drafts`] chose.
+    /// The answers selected by [`Self::want_drafts`].
     pub fn draft_jobs(&self) -> impl Iterator<Item = DraftJob<'_>> {
         self.running.iter().filter_map(Sequence::draft_job)
     }
 
-    /// What a draft model's guessing took, in so many passes.
+    /// Records the time of a draft model's `passes`.
     pub fn drafted(&mut self, took: Duration, passes: usize) {
         self.pace.learn_draft_cost(self.running.len(), took, passes);
     }
 
-    /// Takes a draft model's guesses at what follows an answer, for the next step.
+    /// Stores a draft model's guesses for an answer, for the next step.
     pub fn offer(&mut self, id: RequestId, guesses: &[Token]) {
         if let Some(at) = self.find(id) {
             self.running[at].offer(guesses);
         }
     }
 
-    /// Takes notice of how long this rank has waited for others so far, each by its rank.
+    /// Records the total time that this rank has waited for each rank.
     pub fn note_waits(&mut self, waits: impl Iterator<Item = (usize, Duration)>) {
         for (rank, waited) in waits {
             if self.waited_us.len() <= rank {
@@ -231,7 +231,7 @@ impl Scheduler {
         }
     }
 
-    /// A step has come back, before what came of it is [committed](Self::commit).
+    /// Records a finished step, before its results are [committed](Self::commit).
     pub fn finish_step(&mut self, step: &Step, now: Instant) {
         let note = step.note;
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -243,7 +243,7 @@ impl Scheduler {
         self.stats.steps.add(took.as_micros() as u64, note.prompt_rows, answer_rows);
     }
 
-    /// Takes the token that was sampled for `output` into its sequence; `None` if that has ended.
+    /// Adds the token sampled for `output` to its sequence; `None` if that has ended.
     pub fn commit(&mut self, output: Output, token: Token, now: Instant) -> Option<Committed> {
         let id = output.request;
         let sequence = self.find_any(id).filter(|sequence| sequence.awaits(output))?;
@@ -270,7 +270,7 @@ impl Scheduler {
         Some(Committed { is_answer: true, began, done })
     }
 
-    /// The account of a request so far.
+    /// The account so far of a request.
     fn began(&self, id: RequestId, now: Instant) -> Option<Generation> {
         let mut all = self.running.iter().chain(&self.waiting);
         let sequence = all.find(|sequence| sequence.id == id)?;
@@ -282,15 +282,15 @@ impl Scheduler {
         self.running.iter().chain(&self.waiting).any(|sequence| sequence.id == request)
     }
 
-    /// What a sequence is working on and its answer so far, if a token for `output` goes on with
-    /// it: after a wrong guess, none of the step's further ones does.
+    /// A sequence's request and its answer so far, if a token for `output` continues it: after a
+    /// wrong guess, none of the step's further tokens does.
     pub fn progress(&self, output: Output) -> Option<(&GenerateRequest, &[Token])> {
         let mut all = self.running.iter().chain(&self.waiting);
         let sequence = all.find(|sequence| sequence.awaits(output))?;
         Some((&sequence.request, sequence.answer()))
     }
 
-    /// What it does and has done.
+    /// Its present load and counters.
     pub fn stats(&self) -> EngineStats {
         EngineStats {
             running: self.running.len(),
@@ -313,7 +313,7 @@ impl Scheduler {
         self.running.iter_mut().chain(&mut self.waiting).find(|sequence| sequence.id == request)
     }
 
-    /// Ends a request, wherever it is.
+    /// Ends a request, waiting or running.
     fn finish(
         &mut self,
         request: RequestId,
@@ -331,7 +331,7 @@ impl Scheduler {
         Some(sequence.account(reason, now, &self.waited_us))
     }
 
-    /// Takes a running sequence out of the steps, and its place and pages from it.
+    /// Removes a running sequence from the steps, and frees its slot and pages.
     fn withdraw(&mut self, at: usize) -> Sequence {
         let mut sequence = self.running.remove(at);
         sequence.give_back(&mut self.pages);
@@ -339,8 +339,8 @@ impl Scheduler {
         sequence
     }
 
-    /// Gives free places to those that wait and whose turn it is, while there are pages for all
-    /// that is known of them and of those that run. Nobody is passed by because he needs many.
+    /// Gives free slots to waiting sequences in turn, while there are pages for all known tokens of
+    /// these and of the running ones. A sequence that needs many pages is not skipped.
     fn admit(&mut self, now: Instant) {
         while !self.free_slots.is_empty() {
             let rank = |one: &Sequence| self.turns.rank(one.request.client, one.due);
@@ -368,7 +368,7 @@ impl Scheduler {
         }
     }
 
-    /// A row for every answer, dealt out over the stages.
+    /// Plans a row for every answer, spread over the stages.
     fn plan_answers(&mut self) {
         let answers = self.running.iter().filter(|one| one.is_answering()).count();
         let turns = answers.div_ceil(self.stages).min(self.limits.rows_max);
@@ -384,7 +384,7 @@ impl Scheduler {
         }
     }
 
-    /// Further rows for the answers that are planned, where guesses at their next tokens pay.
+    /// Adds rows for speculated tokens to the planned answers, if that pays.
     fn plan_guesses(&mut self) {
         let answers = self.planned.len();
         let mut room = self.limits.rows_max.min(self.limits.outputs_max).saturating_sub(answers);
@@ -394,7 +394,7 @@ impl Scheduler {
             let Some(place) = self.find(id).filter(|_| rows == 1 && room > 0) else { continue };
             let sequence = &mut self.running[place];
             sequence.guess(row_cost, answers, room);
-            // Where there is no page for them, there are no guesses: nobody gives one up for them.
+            // Without free pages there are no guesses: no page is given up for them.
             let rows = sequence.take_pages(1 + sequence.guesses.len(), &mut self.pages);
             sequence.guesses.truncate(rows - 1);
             room -= rows - 1;
@@ -402,15 +402,15 @@ impl Scheduler {
         }
     }
 
-    /// Chunks of prompts.
+    /// Plans chunks of prompts.
     fn plan_prompts(&mut self) {
         let answers = self.running.iter().filter(|one| one.is_answering()).count();
-        // In stages, each step with rows of prompts would hold up all answers behind it once more.
+        // In stages, each step with rows of prompts would delay all answers behind it once more.
         if answers > 0 && self.prompt_rows_in_flight > 0 {
             return;
         }
         let mut room = self.limits.rows_max - self.planned.len();
-        // With nothing else to do, prompts go on, even if there are answers that wait for pages.
+        // Without other work, prompts continue, even if answers wait for pages.
         if answers > 0 && (!self.planned.is_empty() || self.in_flight > 0) {
             room = room.min(self.pace.rows(answers.div_ceil(self.stages)));
         }
@@ -419,7 +419,7 @@ impl Scheduler {
         let prompts = self.running.iter().filter(|one| !one.is_answering());
         self.turn.extend(prompts.map(|one| (rank(one), one.order, one.id)));
         self.turn.sort_unstable();
-        // Each sequence may have one; what is left is for those that want the outputs of all rows.
+        // Each sequence may have one output; the rest is for those that need outputs of all rows.
         let guesses = self.running.iter().map(|one| one.guesses.len()).sum::<usize>();
         let mut outputs_room = self.limits.outputs_max.saturating_sub(self.running.len() + guesses);
         for at in 0..self.turn.len() {
@@ -437,13 +437,13 @@ impl Scheduler {
         }
     }
 
-    /// Plans as many of `rows` rows as there are pages for, of a sequence to which those that came
-    /// after it give up theirs. Returns how many.
+    /// Plans up to `rows` rows, as pages allow, of a sequence; later sequences give up their pages
+    /// for it. Returns their number.
     fn provide(&mut self, id: RequestId, rows: usize) -> usize {
         let provided = loop {
             let Some(at) = self.find(id) else { return 0 };
             let provided = self.running[at].take_pages(rows, &mut self.pages);
-            // The running ones are in the order in which they came.
+            // The running ones are in order of arrival.
             if provided == rows || at + 1 == self.running.len() {
                 break provided;
             }
@@ -455,7 +455,7 @@ impl Scheduler {
         provided
     }
 
-    /// Takes the pages and the place of a running sequence, which waits to be computed again.
+    /// Preempts a running sequence: frees its pages and its slot; it waits to be computed again.
     fn preempt(&mut self, at: usize) {
         let sequence = self.withdraw(at);
         self.planned.retain(|(id, _)| *id != sequence.id);
@@ -463,14 +463,14 @@ impl Scheduler {
         self.waiting.push(sequence);
     }
 
-    /// Makes a page known that a right guess has filled.
+    /// Publishes a page that a right guess has filled.
     fn publish(&mut self, id: RequestId, first_position: usize) {
         let Self { running, pages, .. } = self;
         let sequence = running.iter_mut().find(|sequence| sequence.id == id);
         sequence.into_iter().for_each(|sequence| sequence.publish(first_position, pages));
     }
 
-    /// Puts rows that were planned into the step.
+    /// Puts planned rows into the step.
     fn emit(&mut self, id: RequestId, rows: usize, step: &mut Step) {
         let Some(at) = self.find(id) else { return };
         let sequence = &mut self.running[at];

@@ -1,41 +1,42 @@
-//! How many rows of prompts go beside answers.
+//! Decides the rows of prompts beside answers.
 //!
-//! While a prompt is computed, the next token of every running answer comes later: the step has
-//! more rows. How much later is measured, and so many rows are taken that a step takes at most
-//! about twice what it takes without any. How long it takes without is measured anew now and then:
-//! answers become longer, and their number changes.
+//! While a prompt is computed, the next token of every running answer is delayed, since the step
+//! has more rows. That delay is measured, and the number of rows is chosen so that a step takes at
+//! most about twice its time without them. The latter is measured again from time to time: answers
+//! grow, and their number changes.
 
 use std::time::Duration;
 
 use crate::step::StepNote;
 
-/// What a step with rows of prompts should take, in steps without: somewhat below two, since
-/// measured times scatter.
+/// The target duration of a step with rows of prompts, relative to one without: somewhat below two,
+/// because measurements scatter.
 const STEPS: f64 = 1.8;
 
-/// The first guess of a number of rows.
+/// The initial number of rows.
 const ROWS_FIRST: f64 = 8.0;
 
-/// After so many steps with rows of prompts, one is made without, to measure; about 6 % of them.
+/// After this many steps with rows of prompts, one without them is made for a measurement; about 6
+/// % of them.
 const MIXED_STEPS: usize = 16;
 
-/// How much a new measurement counts beside those before it.
+/// Weight of a new measurement relative to the earlier ones.
 const NEW: f64 = 0.2;
 
-/// A step that takes more than so many steps alone was held up by something else as well.
+/// A step longer than this many plain steps was delayed by something else as well.
 const LATE: f64 = 4.0;
 
-/// The number of rows changes at most by such factors at once.
+/// The largest changes of the number of rows at once, as factors.
 const SLOWER: f64 = 0.5;
 const FASTER: f64 = 1.25;
 
-/// Answers of a step are told apart by their number up to the next power of two.
+/// Steps are classified by their number of answers up to the next power of two.
 const SIZES: usize = usize::BITS as usize + 1;
 
-/// A further row costs such a part of a step, until it is measured, and so does a draft's token.
+/// The initial cost of a row, and of a draft's token, as a fraction of a step.
 const ROW_COST_FIRST: f64 = 0.15;
 
-/// A step that has come back.
+/// A finished step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
     pub note: StepNote,
@@ -50,14 +51,14 @@ pub(super) struct Pace {
     /// Seconds of a step without rows of prompts, by the number of answers.
     alone: [Option<f64>; SIZES],
     rows: f64,
-    /// What a row of a guess adds to a step without any, as a part of that.
+    /// The additional time of a speculated row, as a fraction of a step without any.
     row_cost: f64,
-    /// What a token of the draft model takes, as a part of the same.
+    /// The time of a draft model's token, as a fraction of the same.
     draft_cost: f64,
-    /// Rows of prompts that such steps had lately, and seconds that they took longer.
+    /// Recent rows of prompts in a step, and their additional seconds.
     usual_rows: f64,
     usual_more: f64,
-    /// Steps with rows of prompts since one without was measured.
+    /// Steps with rows of prompts since the last measurement without.
     mixed: usize,
 }
 
@@ -76,7 +77,7 @@ impl Pace {
         }
     }
 
-    /// Rows of prompts that the next step may have, while there are so many answers in a step.
+    /// The rows of prompts for the next step, with `answers` answers.
     pub fn rows(&self, answers: usize) -> usize {
         if self.alone(answers).is_none() || self.mixed >= MIXED_STEPS * self.depth {
             return 0;
@@ -84,23 +85,23 @@ impl Pace {
         (self.rows.round() as usize).clamp(1, self.rows_max)
     }
 
-    /// Seconds of a step of so many answers alone, or of the nearest number that there was.
+    /// Seconds of a step with only these answers, or with the nearest measured number.
     fn alone(&self, answers: usize) -> Option<f64> {
         let (fewer, more) = self.alone.split_at(size(answers) + 1);
         fewer.iter().rev().chain(more).copied().flatten().next()
     }
 
-    /// What the row of a guess adds to a step, as a part of what the step takes without it.
+    /// The additional time of a speculated row, as a fraction of the step without it.
     pub fn row_cost(&self) -> f64 {
         self.row_cost
     }
 
-    /// What a draft model's guess adds to a step, as a part of what the step takes without it.
+    /// The additional time of a draft model's token, as a fraction of the step without it.
     pub fn draft_cost(&self) -> f64 {
         self.draft_cost
     }
 
-    /// Learns from a draft model's guessing, in so many passes, before a step of so many answers.
+    /// Learns from a draft model's `passes`, before a step with this number of answers.
     pub fn learn_draft_cost(&mut self, answers: usize, took: Duration, passes: usize) {
         let Some(alone) = self.alone(answers).filter(|alone| *alone > 0.0 && passes > 0) else {
             return;
@@ -136,7 +137,7 @@ impl Pace {
         }
         self.mixed += 1;
         let Some(alone) = self.alone(answer_rows) else { return };
-        // Of sums, so that what scatters is averaged out before it is divided.
+        // Ratio of sums: averaging before the division reduces the scatter.
         let new = if self.usual_rows > 0.0 { NEW } else { 1.0 };
         self.usual_rows += new * (prompt_rows as f64 - self.usual_rows);
         self.usual_more += new * (took.min(LATE * alone) - alone - self.usual_more);
@@ -155,7 +156,7 @@ fn size(answers: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Milliseconds of a step on a machine where answers take 30 together.
+    /// Milliseconds of a step on a machine where all answers take 30 together.
     fn took(prompt_rows: usize, row_ms: f64) -> Duration {
         Duration::from_secs_f64((30.0 + row_ms * prompt_rows as f64) * 1e-3)
     }
@@ -184,7 +185,7 @@ mod tests {
         assert!((pace.alone(1).unwrap() - 0.03).abs() < 1e-6, "steps with guesses do not count");
     }
 
-    /// The steps of a prompt of so many rows beside `answers`: rows and times.
+    /// The steps of a prompt with `prompt` rows beside `answers`: rows and times.
     fn run(pace: &mut Pace, answers: usize, prompt: usize, row_ms: f64) -> Vec<(usize, Duration)> {
         let (mut left, mut steps) = (prompt, Vec::new());
         while left > 0 {
@@ -202,13 +203,13 @@ mod tests {
         for row_ms in [0.01, 0.2, 1.0, 4.0, 20.0] {
             let steps = run(&mut Pace::new(512, 1), 3, 16_000, row_ms);
             let limit = took(0, row_ms).max(took(1, row_ms)).as_secs_f64();
-            // But for the first, whose rows are a guess.
+            // Except the first steps, with their initial number of rows.
             let slow = steps.iter().filter(|(_, took)| took.as_secs_f64() > 2.0 * limit);
             assert!(slow.count() <= 4, "{row_ms} ms a row");
             let rows = steps.iter().map(|(rows, _)| *rows).max().unwrap();
             let most = (0.8 * 30.0 / row_ms).clamp(ROWS_FIRST, 512.0);
             assert!(rows as f64 <= 1.1 * most, "{rows} rows of {row_ms} ms");
-            // And no more of that time is left unused than it takes to measure.
+            // And not more of that time is unused than the measurements need.
             let usual = (0.8 * 30.0 / row_ms).clamp(1.0, 512.0).floor();
             let least = 16_000.0 / usual;
             assert!((steps.len() as f64) < 1.25 * least + 30.0, "{} of {least}", steps.len());
@@ -221,13 +222,13 @@ mod tests {
         let (mut steps, mut rows, mut seconds) = (0, 0, 0.0);
         while steps < 5000 {
             let prompt_rows = pace.rows(1);
-            // Half as long to half as much again, and now and then ten times as long.
+            // Half to one and a half times as long, and sometimes ten times.
             let scatter = if rng.u32(..50) == 0 { 10.0 } else { 0.5 + rng.f64() };
             let exact = took(prompt_rows, 4.0);
             pace.learn(measured(1, prompt_rows, 0, exact.mul_f64(scatter)));
             (steps, rows, seconds) = (steps + 1, rows + prompt_rows, seconds + exact.as_secs_f64());
         }
-        // Six rows of 4 ms would go into each.
+        // Six rows of 4 ms would fit into each.
         let (rows, took) = (rows as f64 / f64::from(steps), seconds / f64::from(steps));
         assert!(rows > 3.5 && took < 0.07, "{rows} rows a step of {took} s");
     }

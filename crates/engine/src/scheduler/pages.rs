@@ -1,10 +1,10 @@
-//! Who holds which page of the cache, and which page holds what.
+//! The pages of the cache: their owners, and their content.
 //!
-//! A page is free, held by sequences, or *cached*: full, known by its tokens, and held by nobody.
-//! Full pages are found by their tokens and the page before them. That page stands for all tokens
-//! before, since a page is never given up before those that follow it: so two texts can share a
-//! page only if they agree in every token up to its end. Where pages run out, cached ones are given
-//! up, those that nothing follows first, of these the one that was let go of longest ago.
+//! A page is free, held by sequences, or *cached*: full, published, and not held. Full pages are
+//! found by their tokens and the page before them. That page stands for all earlier tokens, since a
+//! page is never evicted before its successors: so two texts can share a page only if they agree in
+//! every token up to its end. When pages run out, cached ones are evicted, those without successors
+//! first, of these the one released longest ago.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::step::Limits;
 
 pub(super) type PageId = u32;
 
-/// What stands before a page.
+/// The predecessor of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Before {
-    /// Nothing: it begins a text of those who share what they cache under this number.
+    /// None: the page starts a text, in the cache shared under this salt.
     Start(u64),
     Page(PageId),
 }
 
-/// What a full page holds.
+/// The content of a full page.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Content {
     before: Before,
@@ -35,13 +35,13 @@ struct Content {
 
 #[derive(Debug, Clone, Default)]
 struct Page {
-    /// Sequences whose tables it is in.
+    /// Sequences with the page in their tables.
     holders: usize,
-    /// Known pages whose parent it is.
+    /// Published pages with this one as parent.
     children: usize,
-    /// Of a page that others may find.
+    /// Of a published page.
     content: Option<Arc<Content>>,
-    /// When the last holder let go of it.
+    /// The time of the last release.
     released: u64,
 }
 
@@ -50,15 +50,15 @@ pub(super) struct Pages {
     pages: Vec<Page>,
     free: Vec<PageId>,
     known: HashMap<Arc<Content>, PageId>,
-    /// Cached pages without children, by when they were let go of.
+    /// Cached pages without children, by their time of release.
     leaves: BTreeSet<(u64, PageId)>,
-    /// How many are cached, leaves and their ancestors.
+    /// The number of cached pages: leaves and their ancestors.
     cached: usize,
     /// Counts releases of whole tables.
     clock: u64,
-    /// Copies of states at the ends of known pages; `None` for models without states.
+    /// Copies of states at the ends of published pages; `None` for models without states.
     checkpoints: Option<Checkpoints>,
-    /// Where layers keep pages that keep their window alone; `None` for models without them.
+    /// The pages of layers that keep only their window; `None` for models without them.
     windows: Option<Windows>,
 }
 
@@ -85,13 +85,13 @@ impl Pages {
         self.cached
     }
 
-    /// Those that can be taken: whoever holds a page holds the pages before it, so no cached page
-    /// has a child that is held, and all of them can be given up.
+    /// The number of available pages. A sequence that holds a page holds the pages before it, so no
+    /// cached page has a held child, and all of them can be evicted.
     pub fn available(&self) -> usize {
         self.free.len() + self.cached
     }
 
-    /// In use by sequences.
+    /// The number of pages held by sequences.
     pub fn held(&self) -> usize {
         self.total() - self.available()
     }
@@ -100,7 +100,7 @@ impl Pages {
         self.pages[page as usize].holders > 0
     }
 
-    /// A page to write to, held once; `None` if sequences hold all.
+    /// A writable page, held once; `None` if sequences hold all.
     pub fn take(&mut self) -> Option<PageId> {
         let page = self.free.pop().or_else(|| self.evict())?;
         if self.windows.as_mut().is_some_and(|windows| !windows.take(page)) {
@@ -111,7 +111,7 @@ impl Pages {
         Some(page)
     }
 
-    /// The page that holds `tokens`, a whole page of them, after what is `before`.
+    /// The published page with exactly these `tokens` after `before`.
     pub fn find(&self, before: Before, tokens: &[Token]) -> Option<PageId> {
         let content = Content { before, tokens: tokens.try_into().ok()? };
         self.known.get(&content).copied()
@@ -122,11 +122,11 @@ impl Pages {
         self.checkpoints.as_mut()
     }
 
-    /// How many of `known`, pages that come after `own` ones of a sequence, it can skip, because
-    /// all that it needs of the text up to there is in memory.
+    /// The number of `known` pages, which follow `own` ones of a sequence, that it can skip:
+    /// everything it needs of the text before is in memory.
     pub fn skippable(&self, own: usize, known: impl Iterator<Item = PageId>) -> usize {
         let behind = self.windows.as_ref().map_or(0, Windows::pages_behind);
-        // What it sees of its own is there.
+        // Its own visible pages are present.
         let (mut in_window, mut most) = (own, 0);
         for (at, page) in known.enumerate() {
             in_window = if self.window_page(page).is_some() { in_window + 1 } else { 0 };
@@ -138,39 +138,39 @@ impl Pages {
         most
     }
 
-    /// The first page of a sequence that position `next` sees in every layer.
+    /// The first page of a sequence visible from position `next` in every layer.
     pub fn first_seen(&self, next: usize) -> usize {
         self.windows.as_ref().map_or(0, |windows| windows.first_seen(next))
     }
 
-    /// How many pages before a position layers with a window see.
+    /// The number of pages before a position that layers with a window see.
     pub fn pages_behind(&self) -> usize {
         self.windows.as_ref().map_or(0, Windows::pages_behind)
     }
 
-    /// Where layers with a window keep `page`, if they do.
+    /// The window page of `page`, if it has one.
     pub fn window_page(&self, page: PageId) -> Option<u32> {
         self.windows.as_ref()?.get(page)
     }
 
-    /// Whether layers with a window keep other pages than the rest.
+    /// Whether layers with a window keep separate pages.
     pub fn has_windows(&self) -> bool {
         self.windows.is_some()
     }
 
-    /// One running sequence more sees a known page in layers with a window.
+    /// Adds a running sequence that sees a published page in layers with a window.
     pub fn see(&mut self, page: PageId) {
         self.windows.iter_mut().for_each(|windows| windows.see(page));
     }
 
-    /// A sequence sees `page` no more in layers with a window. `keep`: if it is known, others may
-    /// go on from behind it.
+    /// Removes a sequence that sees `page` in layers with a window. `keep`: if the page is
+    /// published, other texts may continue after it.
     pub fn leave(&mut self, page: PageId, keep: bool) {
         let is_known = self.pages[page as usize].content.is_some();
         self.windows.iter_mut().for_each(|windows| windows.leave(page, keep && is_known));
     }
 
-    /// The step that is planned goes on with the state at the end of `page`.
+    /// The checkpoint at the end of `page`, for the step being planned to continue from.
     pub fn read_checkpoint(&mut self, page: PageId) -> Option<CheckpointId> {
         let checkpoints = self.checkpoints.as_mut()?;
         let id = checkpoints.at(page)?;
@@ -178,8 +178,8 @@ impl Pages {
         Some(id)
     }
 
-    /// A checkpoint that the step being planned saves the state at the end of `page` to, if others
-    /// can find that page and there is none yet. `last`: see [`Checkpoints::write`].
+    /// A checkpoint for the state at the end of `page`, for the step being planned to write, if the
+    /// page is published and has none yet. `last`: see [`Checkpoints::write`].
     pub fn write_checkpoint(
         &mut self,
         page: PageId,
@@ -193,7 +193,7 @@ impl Pages {
         checkpoints.write(page, last)
     }
 
-    /// One sequence more has it in its table.
+    /// Adds a sequence that holds the page.
     pub fn hold(&mut self, page: PageId) {
         let Page { holders, released, .. } = &mut self.pages[page as usize];
         if *holders == 0 {
@@ -203,8 +203,8 @@ impl Pages {
         *holders += 1;
     }
 
-    /// Makes a full page known, if the one before is. Returns the page to hold from now on: that
-    /// one, or another that is known to hold the same already, instead of which it is let go of.
+    /// Publishes a full page, if the one before is published. Returns the page to hold from now on:
+    /// this one, or a published one with the same content, in which case this one is released.
     pub fn publish(&mut self, page: PageId, before: Before, tokens: &[Token]) -> PageId {
         if let Some(known) = self.find(before, tokens) {
             self.hold(known);
@@ -222,7 +222,7 @@ impl Pages {
         page
     }
 
-    /// Lets go of a whole table.
+    /// Releases a whole table.
     pub fn release_all(&mut self, table: &mut Vec<PageId>) {
         self.clock += 1;
         table.drain(..).for_each(|page| self.release(page));
@@ -245,7 +245,7 @@ impl Pages {
         }
     }
 
-    /// Forgets what the least useful cached page holds.
+    /// Evicts the least useful cached page.
     fn evict(&mut self) -> Option<PageId> {
         let (_, page) = self.leaves.pop_first()?;
         self.cached -= 1;
@@ -265,7 +265,7 @@ impl Pages {
         Some(page)
     }
 
-    /// Checks what must always hold of windows, given the pages that sequences see.
+    /// Checks the invariants of windows, given the visible pages of sequences.
     #[cfg(test)]
     pub fn check_windows(&self, seen: impl Iterator<Item = PageId>) {
         if let Some(windows) = &self.windows {
@@ -273,7 +273,7 @@ impl Pages {
         }
     }
 
-    /// Checks what must always hold of pages, given the tables of all sequences.
+    /// Checks the invariants of pages, given the tables of all sequences.
     #[cfg(test)]
     pub fn check<'a>(&self, tables: impl Iterator<Item = &'a [PageId]>) {
         let mut holders = vec![0; self.total()];
@@ -327,7 +327,7 @@ mod tests {
         })
     }
 
-    /// Holds and fills pages of these tokens one after the other, as a sequence does.
+    /// Takes and fills pages with these tokens one after the other, like a sequence.
     fn fill(pages: &mut Pages, of: &[Token]) -> Vec<PageId> {
         fill_under(0, pages, of)
     }

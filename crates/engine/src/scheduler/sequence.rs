@@ -10,46 +10,46 @@ use crate::draft::DraftJob;
 use crate::logits::Wanted;
 use crate::step::{Output, Save, Step, StepSegment};
 
-/// A request, waiting or with a place in the steps.
+/// A request, waiting or running.
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub id: RequestId,
     pub request: GenerateRequest,
-    /// The prompt, and the answer as far as it is known.
+    /// The prompt, and the known part of the answer.
     pub tokens: Vec<Token>,
-    /// How many requests came before it.
+    /// The number of requests before it.
     pub order: u64,
     /// See [`protocol::Turns`].
     pub due: u64,
     pub slot: usize,
-    /// The pages of its positions, in order. Those that are full are known to others.
+    /// The pages of its positions, in order. Full ones are published.
     pub pages: Vec<PageId>,
-    /// How many of them all ranks have been told.
+    /// The number of pages already sent to all ranks.
     told: usize,
-    /// The first of them that its next rows see in layers with a window.
+    /// The first page that its next rows see in layers with a window.
     pub first_seen: usize,
-    /// Positions whose keys and values are in the cache, or will be once the steps in flight are
-    /// done. Their tokens are certain.
+    /// Positions with keys and values in the cache, now or after the steps in flight. Their tokens
+    /// are certain.
     pub cached: usize,
     pub state: State,
-    /// Whether a step in flight will give its next token.
+    /// Whether a step in flight computes its next token.
     pub awaits_token: bool,
-    /// Guesses at the tokens after the last one, in the step in flight or the one being planned.
+    /// Guesses after the last token, in the step in flight or the one being planned.
     pub guesses: Vec<Token>,
     guesser: Guesser,
     drafts: Drafts,
-    /// How many guesses a draft model is to make before the next step.
+    /// The number of guesses wanted from a draft model before the next step.
     pub drafts_wanted: usize,
-    /// Most tokens of prompt and answer.
+    /// The most tokens of prompt and answer.
     tokens_max: usize,
-    /// Tokens of the prompt that it has had in the cache, though it may have given their pages to
-    /// another sequence since, and computes them again.
+    /// Tokens of the prompt that have ever been in the cache. It may have given up their pages
+    /// since, and computes them again.
     reached: usize,
-    /// Tokens of the prompt that were in the cache already.
+    /// Tokens of the prompt found in the cache.
     pub cached_tokens: usize,
     added: Instant,
     pub started: Option<Instant>,
-    /// How long rank 0 had waited for each rank when it started.
+    /// The time that rank 0 had waited for each rank at its start.
     pub waited_before_us: Vec<u64>,
     pub first_token: Option<Instant>,
 }
@@ -62,7 +62,7 @@ impl Sequence {
         added: Instant,
     ) -> Self {
         let room = context_tokens.saturating_sub(request.prompt.len());
-        // So that no token costs an allocation.
+        // The capacity is reserved, so that no token causes an allocation.
         let tokens_max = request.prompt.len() + request.max_tokens.min(room);
         let mut tokens = Vec::with_capacity(tokens_max);
         tokens.extend_from_slice(&request.prompt);
@@ -98,12 +98,12 @@ impl Sequence {
         &self.tokens[self.request.prompt.len()..]
     }
 
-    /// Known tokens that are not in the cache yet.
+    /// Known tokens that are not in the cache.
     pub fn left(&self) -> usize {
         self.tokens.len() - self.cached
     }
 
-    /// Whether its next row gives a token of its answer, or one in flight does.
+    /// Whether its next row computes a token of its answer, or one in flight does.
     pub fn is_answering(&self) -> bool {
         match self.left() {
             0 => true,
@@ -112,13 +112,13 @@ impl Sequence {
         }
     }
 
-    /// Pages that it needs for all tokens that are known and one more, beyond those that it has.
+    /// Missing pages for all known tokens and one more.
     pub fn pages_missing(&self) -> usize {
         pages_of(self.tokens.len() + 1).saturating_sub(self.pages.len())
     }
 
-    /// The pages in the cache with which its tokens begin, without the last token: its logits
-    /// must be computed. Whatever else it needs of the text before may be missing behind some.
+    /// The published pages with the start of its tokens, without the last token: its logits must be
+    /// computed. Other state of the text before may be missing for some.
     pub fn known_pages<'a>(&'a self, pages: &'a Pages) -> impl Iterator<Item = PageId> + 'a {
         let mut before = self.before(self.pages.len());
         let start = self.cached.min(self.tokens.len() - 1);
@@ -132,21 +132,22 @@ impl Sequence {
         })
     }
 
-    /// How many of its [known pages](Self::known_pages) it can skip.
+    /// The number of its [known pages](Self::known_pages) that it can skip.
     pub fn skippable(&self, pages: &Pages) -> usize {
         pages.skippable(self.pages.len(), self.known_pages(pages))
     }
 
-    /// What stands before its page at `at`.
+    /// The predecessor of its page at `at`.
     fn before(&self, at: usize) -> Before {
         let start = Before::Start(self.request.cache_salt);
         at.checked_sub(1).map_or(start, |before| Before::Page(self.pages[before]))
     }
 
-    /// Skips rows that are in the cache already; returns how many of the prompt are new to it.
+    /// Skips cached rows; returns the number of the prompt's rows that are new to it.
     pub fn share(&mut self, pages: &mut Pages) -> usize {
         let (skipped, known) = (self.skippable(pages), self.known_pages(pages).count());
-        // Where its text leaves another's, others may follow: it leaves a checkpoint there.
+        // Other texts may follow to the point where its text diverges from another: it saves a
+        // checkpoint there.
         if known > skipped {
             self.state.branch.get_or_insert((self.pages.len() + known) * PAGE_POSITIONS);
         }
@@ -169,34 +170,34 @@ impl Sequence {
         rows
     }
 
-    /// How many tokens of the prompt are in the cache that it never had there before.
+    /// The number of the prompt's tokens in the cache for the first time.
     fn reach(&mut self) -> usize {
         let before = self.reached;
         self.reached = before.max(self.cached.min(self.request.prompt.len()));
         self.reached - before
     }
 
-    /// Whether not only its last row has an output.
+    /// Whether all rows have an output, not only the last.
     fn wants_all_rows(&self) -> bool {
         self.request.embedding == Some(Pooling::Mean)
     }
 
-    /// How many rows its next chunk has, with room for so many, and for so many outputs.
+    /// The rows of its next chunk, within these limits of rows and outputs.
     pub fn chunk(&self, room: usize, outputs_room: usize) -> usize {
         let rows = self.left().min(room);
         let rows = rows.min(self.state.chunk_max(self.cached, self.prompt_border()));
         if self.wants_all_rows() { rows.min(outputs_room) } else { rows }
     }
 
-    /// The last end of a page in its prompt behind which another sequence with this prompt could go
-    /// on.
+    /// The last page end in its prompt after which another sequence with this prompt could
+    /// continue.
     fn prompt_border(&self) -> usize {
         (self.request.prompt.len() - 1) / PAGE_POSITIONS * PAGE_POSITIONS
     }
 
-    /// Says what the rows of its segment, the last one planned, do with its state, and where that
-    /// is saved: at the end of the last page of its prompt, where its text left that of others, and
-    /// at the end of each page of its answer, where each replaces the one before.
+    /// Plans the state of its last segment, and its checkpoint: at the end of the last page of its
+    /// prompt, at the point where its text diverged from another, and at the end of each page of
+    /// its answer, each replacing the previous one.
     pub fn plan_state(&mut self, segment: &mut StepSegment, pages: &mut Pages) {
         if pages.checkpoints().is_none() {
             return;
@@ -221,8 +222,8 @@ impl Sequence {
         segment.state.save = Some(Save { after: border - before, checkpoint });
     }
 
-    /// Its next rows see no pages before the one at `end` in layers with a window. Those before its
-    /// prompt's end are kept a while, and where its text left that of others.
+    /// Drops the pages before `end` in layers with a window. Pages before its prompt's end, and
+    /// before the point where its text diverged from another, are kept for a while.
     fn leave_pages(&mut self, end: usize, pages: &mut Pages) {
         let borders = [self.state.branch, Some(self.prompt_border())];
         for at in self.first_seen..end {
@@ -233,12 +234,12 @@ impl Sequence {
         self.first_seen = self.first_seen.max(end);
     }
 
-    /// What steps after the one that is planned do not see of it can be given up.
+    /// Drops the pages that later steps do not see.
     pub fn move_window(&mut self, pages: &mut Pages) {
         self.leave_pages(pages.first_seen(self.cached), pages);
     }
 
-    /// Takes pages for `rows` more rows; returns for how many there are some.
+    /// Takes pages for `rows` more rows; returns the number of rows with pages.
     pub fn take_pages(&mut self, rows: usize, pages: &mut Pages) -> usize {
         while self.pages.len() < pages_of(self.cached + rows) {
             let Some(page) = pages.take() else { break };
@@ -247,7 +248,7 @@ impl Sequence {
         rows.min(self.pages.len() * PAGE_POSITIONS - self.cached)
     }
 
-    /// Makes guesses at its next tokens, as many as pay and at most `most`.
+    /// Speculates its next tokens, as many as pay and at most `most`.
     pub fn guess(&mut self, row_cost: f64, answers: usize, most: usize) {
         let most = most.min(self.guesses_room());
         let count = self.guesser.rate.worth(row_cost, answers).min(most);
@@ -262,13 +263,13 @@ impl Sequence {
         self.drafts.offered.clear();
     }
 
-    /// How many tokens there may be after the next one.
+    /// The most tokens after the next one.
     fn guesses_room(&self) -> usize {
         self.tokens_max.saturating_sub(self.tokens.len() + 1)
     }
 
-    /// Notes how many guesses a draft model should make, if each takes `price` of a step: none
-    /// where its own text guesses.
+    /// Sets the number of guesses wanted from a draft model, if each costs the fraction `price` of
+    /// a step: none if its own text has a guess.
     pub fn want_draft(&mut self, price: f64, answers: usize, left: usize) {
         let is_ready = left > 0 && self.is_answering() && !self.awaits_token;
         let own = is_ready && self.guesser.rate.worth(price, answers) > 0;
@@ -277,7 +278,7 @@ impl Sequence {
             true => self.drafts.rate.worth(price, answers).min(self.guesses_room()),
             false => 0,
         };
-        // Now and then one is made again, to see whether they have become better.
+        // The fading rate makes it try again from time to time, in case the guesses have improved.
         self.drafts.rate.forget(self.drafts_wanted == 0 && is_ready);
     }
 
@@ -286,24 +287,24 @@ impl Sequence {
         (*count > 0).then_some(DraftJob { id: *id, request, text, count: *count })
     }
 
-    /// Takes a draft model's guesses.
+    /// Stores a draft model's guesses.
     pub fn offer(&mut self, guesses: &[Token]) {
         self.drafts.after = self.tokens.len();
         self.drafts.offered.clear();
         self.drafts.offered.extend_from_slice(guesses);
     }
 
-    /// Whether a token for `output` would be its next.
+    /// Whether a token for `output` is its next.
     pub fn awaits(&self, output: Output) -> bool {
         self.id == output.request && self.awaits_token && output.position == self.tokens.len()
     }
 
-    /// Takes notice of its next token, before it is among the others: whether a guess at it was
-    /// tried, and whether it was right. Then the next output goes on from there.
+    /// Compares its next token with the guess before it is added: returns whether a guess was
+    /// tried, and whether it was right. The next output continues from there.
     pub fn check_guess(&mut self, output: Output, token: Token) -> (bool, bool) {
         let Some(guess) = self.guesses.first().copied() else {
             self.awaits_token = false;
-            // What would have been guessed tells whether to guess.
+            // The guess that would have been made updates the rate.
             let guess = self.guesser.first_guess(&self.tokens);
             guess.into_iter().for_each(|guess| self.guesser.rate.note(guess == token));
             return (false, false);
@@ -318,15 +319,15 @@ impl Sequence {
             false => self.guesses.clear(),
         }
         self.awaits_token = is_right;
-        // If it has not given its pages back meanwhile, the token is in the cache.
+        // If it still has its pages, the token is in the cache.
         if is_right && self.cached == output.position {
             self.cached += 1;
         }
         (true, is_right)
     }
 
-    /// Adds the next `rows` rows, for which it has pages, to the step, the last ones those of its
-    /// guesses; returns how many of the prompt it never had before.
+    /// Adds the next `rows` rows to the step, with pages for all; the last ones are its guesses.
+    /// Returns the number of the prompt's rows that are new to it.
     pub fn plan(&mut self, rows: usize, step: &mut Step, pages: &Pages) -> usize {
         let (first_position, end) = (self.cached, self.cached + rows - self.guesses.len());
         step.tokens.extend(&self.tokens[first_position..end]);
@@ -356,9 +357,9 @@ impl Sequence {
         self.reach()
     }
 
-    /// Makes the pages known that the rows since `first_position` have filled. Where another
-    /// sequence has filled one with the same tokens, that one is used from the next step on: its
-    /// keys and values are the same, bit for bit.
+    /// Publishes the pages filled by the rows since `first_position`. If another sequence has
+    /// published one with the same tokens, that one is used from the next step on: its keys and
+    /// values are the same, bit for bit.
     pub fn publish(&mut self, first_position: usize, pages: &mut Pages) {
         for at in first_position / PAGE_POSITIONS..self.cached / PAGE_POSITIONS {
             let before = self.before(at);
@@ -371,7 +372,7 @@ impl Sequence {
         }
     }
 
-    /// Gives its pages back. What it knows stays, to be computed again.
+    /// Gives up its pages. Its tokens stay, to be computed again.
     pub fn give_back(&mut self, pages: &mut Pages) {
         self.pages.iter().skip(self.first_seen).for_each(|page| pages.leave(*page, true));
         pages.release_all(&mut self.pages);
@@ -379,7 +380,7 @@ impl Sequence {
         self.state = State::default();
     }
 
-    /// `waited_us`: how long rank 0 has waited for each rank by now.
+    /// `waited_us`: the time that rank 0 has waited for each rank so far.
     pub fn account(&self, reason: FinishReason, now: Instant, waited_us: &[u64]) -> Generation {
         let before = self.waited_before_us.iter().chain(std::iter::repeat(&0));
         let waits = waited_us.iter().zip(before).map(|(now, before)| now - before);
@@ -401,7 +402,7 @@ impl Sequence {
     }
 }
 
-/// Pages of so many positions.
+/// The number of pages for these positions.
 fn pages_of(positions: usize) -> usize {
     positions.div_ceil(PAGE_POSITIONS)
 }

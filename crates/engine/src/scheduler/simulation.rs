@@ -1,12 +1,12 @@
-//! Random requests on a model that is nothing but its cache: every value that a row reads must be
-//! the one that its own sequence wrote, or the answers are others.
+//! Random requests on a model that consists only of its cache: every value that a row reads must be
+//! the one written by its own sequence, or the answers differ.
 //!
-//! A position's value is made of its token and the value before it, and a token is drawn from all
-//! values of its sequence. Values are read and written through the very tables that ranks keep, in
-//! the steps' own order, some steps late, as in a pipeline. In half of the worlds layers carry a
-//! state as well: made of the same values, it must be the value at the row before, whatever was
-//! guessed, shared or begun anew. In half of them some layers keep their window alone: there each
-//! row must find the same values as far as it sees.
+//! A position's value is computed from its token and the value before it, and a token is drawn from
+//! all values of its sequence. Values are read and written through the same tables that ranks keep,
+//! in the steps' own order, some steps late, as in a pipeline. In half of the worlds layers also
+//! carry a state: computed from the same values, it must equal the value at the row before,
+//! whatever was speculated, shared or restarted. In half of them some layers keep only their
+//! window: there each row must find the same values within it.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ fn draw(values: impl Iterator<Item = u64> + Clone) -> Token {
     }
 }
 
-/// The answer that a request must get.
+/// The expected answer of a request.
 fn expected(request: &GenerateRequest) -> Vec<Token> {
     let (mut values, mut answer) = (Vec::new(), Vec::new());
     let mut next = request.prompt.clone();
@@ -60,7 +60,7 @@ fn expected(request: &GenerateRequest) -> Vec<Token> {
     }
 }
 
-/// What all ranks together are.
+/// All ranks together.
 struct Ranks {
     tables: Tables,
     /// The values in each page.
@@ -73,13 +73,13 @@ struct Ranks {
 /// The states of sequences, by slot, and their copies.
 struct States {
     slots: Vec<u64>,
-    /// The guesses that each slot keeps.
+    /// The guesses kept by each slot.
     kept: Vec<Vec<Token>>,
     checkpoints: Vec<u64>,
 }
 
 impl States {
-    /// Takes a segment's tokens in; the state behind each row.
+    /// Adds a segment's tokens; returns the state after each row.
     fn run(&mut self, segment: &StepSegment, tokens: &[Token]) -> Vec<u64> {
         let StateStep { begin, guesses, save } = segment.state;
         let mut state = match begin {
@@ -111,7 +111,7 @@ impl States {
 }
 
 impl Ranks {
-    /// Runs a step; the tokens drawn for its outputs.
+    /// Runs a step; returns the tokens drawn for its outputs.
     fn run(&mut self, step: &Step) -> Vec<Token> {
         self.tables.update(step).unwrap();
         let (mut tokens, mut drawn) = (step.tokens.iter(), Vec::new());
@@ -205,7 +205,7 @@ impl World {
     }
 
     fn add(&mut self, id: RequestId, rng: &mut Rng) {
-        // A few beginnings, which many share.
+        // A few beginnings, shared by many prompts.
         let stem = rng.u32(..3);
         let shared = (0..rng.usize(..400)).map(|at| (at as u32 * 7 + stem) % VOCAB as u32);
         let mut prompt: Vec<Token> = shared.collect();
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// Begins a step if one may be begun, and takes the oldest back if it is time.
+    /// Starts a step if possible, and finishes the oldest if it is due.
     fn step(&mut self, rng: &mut Rng) {
         let mut step = Step::default();
         let mut is_begun = false;
@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    /// Guesses of a draft model that is often right.
+    /// Guesses of a draft model that are often right.
     fn offer_drafts(&mut self, rng: &mut Rng) {
         self.scheduler.want_drafts(3);
         let jobs = self.scheduler.draft_jobs();
@@ -301,7 +301,7 @@ impl World {
     }
 }
 
-/// Returns what has happened.
+/// Returns the counters.
 fn run(seed: u64) -> EngineStats {
     let mut rng = Rng::with_seed(seed);
     let mut world = World::new(&mut rng);

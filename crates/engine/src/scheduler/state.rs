@@ -6,27 +6,27 @@ use super::checkpoints::CheckpointId;
 use super::pages::PageId;
 use crate::step::StateStep;
 
-/// The state in a sequence's slot, as it is once all steps in flight are done.
+/// The state in a sequence's slot, after all steps in flight.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Positions that are in it.
+    /// The positions in it.
     pub applied: usize,
-    /// The next step begins with this checkpoint instead.
+    /// The checkpoint that the next step starts with instead.
     restore: Option<CheckpointId>,
-    /// Where its text leaves one that another sequence has in the cache.
+    /// The position where its text diverges from a cached one of another sequence.
     pub branch: Option<usize>,
-    /// The checkpoint in its answer that was saved last, and its page.
+    /// The last checkpoint saved in its answer, and its page.
     pub of_answer: Option<(CheckpointId, PageId)>,
 }
 
 impl State {
-    /// The text up to `position` is skipped: the state there is `checkpoint`.
+    /// Skips the text up to `position`, where the state is `checkpoint`.
     pub fn jump(&mut self, position: usize, checkpoint: Option<CheckpointId>) {
         (self.applied, self.restore) = (position, checkpoint);
     }
 
-    /// Most rows of a chunk that begins at `position`, so that no two borders at which the state is
-    /// saved lie in one.
+    /// The most rows of a chunk at `position`, so that it contains at most one position where the
+    /// state is saved.
     pub fn chunk_max(&self, position: usize, prompt_border: usize) -> usize {
         match self.branch {
             Some(branch) if position < branch && branch < prompt_border => branch - position,
@@ -34,8 +34,8 @@ impl State {
         }
     }
 
-    /// What a segment that begins at `first_position` does with it, and whose certain rows reach
-    /// `end`; `guesses` more follow.
+    /// The state step of a segment from `first_position` on, with certain rows up to `end` and
+    /// `guesses` more.
     pub fn plan(&mut self, first_position: usize, end: usize, guesses: usize) -> StateStep {
         let begin = match self.restore.take() {
             Some(checkpoint) => Begin::Restore { checkpoint },

@@ -35,12 +35,12 @@ struct Harness {
     scheduler: Scheduler,
     step: Step,
     now: Instant,
-    /// What a row of a prompt adds to a step.
+    /// The additional time of a prompt's row in a step.
     row: Duration,
     done: Vec<Generation>,
 }
 
-/// What became of a token: whether it belongs to the answer, and why the answer ended.
+/// The outcome of a token: whether it belongs to the answer, and why the answer ended.
 type Outcome = Option<(bool, Option<FinishReason>)>;
 
 const TOKEN: Outcome = Some((true, None));
@@ -66,7 +66,8 @@ impl Harness {
         Some((committed.is_answer, committed.done.map(|done| done.reason)))
     }
 
-    /// One step in which every output samples `token`: its segments, what became of the tokens.
+    /// Runs one step in which every output samples `token`: returns its segments, and the outcome
+    /// of each token.
     fn step(&mut self, token: Token) -> (Vec<Rows>, Vec<Outcome>) {
         let is_some = self.scheduler.schedule(&mut self.step, self.now);
         assert_eq!(is_some, !self.step.segments.is_empty());
@@ -94,7 +95,7 @@ fn a_long_prompt_is_cut_and_never_stalls_a_running_answer() {
     h.add(1, request(3, 10));
     assert_eq!(h.step(7), (vec![(0, 0, 3)], vec![TOKEN]));
     h.add(2, request(12, 10));
-    // The first answer alone, to know how long that takes.
+    // The first answer runs without prompts, to measure its time.
     assert_eq!(h.step(7).0, [(0, 3, 1)]);
     assert_eq!(h.step(7).0, [(0, 4, 1), (1, 0, 7)]);
     assert_eq!(h.step.tokens, [7, 0, 1, 2, 3, 4, 5, 6]);
@@ -209,7 +210,8 @@ fn stages_share_the_running_answers_and_no_token_is_asked_for_twice() {
             }
         }
     }
-    // The prompts in one step; then the answers in two turns, and nothing while all are out.
+    // The prompts in one step; then the answers in two groups, and nothing while both are in
+    // flight.
     let all = vec![0, 1, 2, 3, 4];
     let (some, rest) = (vec![0, 1, 2], vec![3, 4]);
     assert_eq!(turns, [all, vec![], vec![], some.clone(), rest, vec![], some]);
@@ -279,12 +281,12 @@ fn the_next_turn_of_a_conversation_computes_only_what_is_new() {
     let stats = h.scheduler.stats();
     assert_eq!((stats.prefix_queried_tokens, stats.prefix_hit_tokens), (500, 256));
     assert_eq!((stats.prompt_tokens, stats.generated_tokens), (244, 71));
-    // Who knows all but the last page's last token still computes a row.
+    // A prompt whose last token only is missing still computes a row.
     prompt.truncate(256);
     h.add(3, GenerateRequest { prompt, ..request(1, 1) });
     assert_eq!(h.step(7).0, [(0, 192, 64)]);
     assert_eq!(h.done[2].cached_tokens, 192);
-    // And what begins otherwise shares nothing.
+    // A prompt with another beginning shares nothing.
     let prompt = (1..=200).collect();
     h.add(4, GenerateRequest { prompt, ..request(1, 1) });
     assert_eq!(h.step(7).0, [(0, 0, 64)]);
@@ -312,7 +314,7 @@ fn who_came_last_gives_its_pages_back_and_is_computed_again() {
     assert_eq!(ended, [(1, 300), (2, 160)]);
     let stats = h.scheduler.stats();
     assert_eq!((stats.preemptions, stats.prefix_hit_tokens, stats.pages.used), (1, 0, 0));
-    // What is computed again is no prompt that was computed.
+    // Replayed prompts are not counted as computed.
     assert_eq!((stats.prompt_tokens, stats.generated_tokens), (360, 460));
     assert!(stats.steps.prompt_rows > 360);
     assert!(h.done.iter().all(|done| done.cached_tokens == 0));
@@ -327,7 +329,7 @@ fn a_short_prompt_overtakes_a_long_one_but_not_for_ever() {
     let mut steps = 0;
     while h.done.iter().all(|done| done.request != 0) {
         steps += 1;
-        // Always one that is short, and that no other shares anything with.
+        // Always a short prompt that shares nothing with another.
         let prompt = (0..60).map(|at| 1000 * steps + at).collect();
         h.add(u64::from(steps), GenerateRequest { prompt, ..request(1, 1) });
         h.step(7);
@@ -356,7 +358,7 @@ fn a_client_with_many_requests_does_not_keep_another_from_its_turn() {
     assert!((8..=13).contains(&of_first), "{of_first} of the other client's meanwhile");
 }
 
-/// A harness with room for guesses, and a request whose answer has begun to repeat itself.
+/// A harness with room for guesses, and a request with a repetitive answer.
 fn repeating() -> Harness {
     let mut h = Harness::new(Limits { outputs_max: 8, ..LONG });
     h.add(1, request(2, 60));
@@ -421,7 +423,7 @@ fn guesses_that_are_wrong_end_by_themselves() {
             break;
         }
         let outputs = h.step.outputs.clone();
-        // Often the same three tokens, and never the same after them.
+        // Often the same three tokens, and each time another after them.
         for output in outputs {
             let token = if output.position % 4 == 0 { 10 + at } else { 7 };
             texts += usize::from(h.commit(output, token).is_some());

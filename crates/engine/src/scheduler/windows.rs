@@ -1,8 +1,8 @@
-//! Which pages of a text are in the cache of layers that keep their window alone.
+//! The pages of a text in the cache of layers that keep only their window.
 //!
-//! A page is there from when a sequence takes it until no running sequence sees it. If other texts
-//! may go on from behind it, it stays longer and is *idle*. When a new page wants room, the page
-//! that has been idle for longest gives way. What running sequences see always has room.
+//! A page stays while a running sequence sees it. If other texts may continue after it, it stays
+//! longer and is *idle*. A new page replaces the page that has been idle longest. There is always
+//! room for what running sequences see.
 
 use std::collections::BTreeSet;
 
@@ -14,26 +14,26 @@ use super::pages::PageId;
 struct InWindow {
     /// Its number in the window's cache.
     page: u32,
-    /// Running sequences that may still see it.
+    /// The number of running sequences that may still see it.
     seers: usize,
-    /// When the last one left it.
+    /// The time when the last one left it.
     left: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Windows {
     window: Window,
-    /// By the page's number in the whole cache.
+    /// By the page's number in the main cache.
     all: Vec<Option<InWindow>>,
     free: Vec<u32>,
-    /// The pages that nobody sees, by when the last sequence left them.
+    /// The pages that no sequence sees, by the time when the last one left.
     idle: BTreeSet<(u64, PageId)>,
     /// Counts leaves.
     clock: u64,
 }
 
 impl Windows {
-    /// `count`: the pages of the whole cache.
+    /// `count`: the pages of the main cache.
     pub fn new(window: Window, count: usize) -> Self {
         Self {
             window,
@@ -44,23 +44,23 @@ impl Windows {
         }
     }
 
-    /// The first page that a sequence has to keep before position `next`: that position may see
-    /// it, or a text that goes on behind the last whole page before `next`.
+    /// The first page that a sequence must keep before position `next`: visible from that position,
+    /// or from a text that continues after the last full page before `next`.
     pub fn first_seen(&self, next: usize) -> usize {
         (next / PAGE_POSITIONS).saturating_sub(self.pages_behind())
     }
 
-    /// How many pages a position sees that comes directly after them.
+    /// The number of pages visible from a position directly after them.
     pub fn pages_behind(&self) -> usize {
         self.window.pages_behind()
     }
 
-    /// Where the layers keep `page`.
+    /// The window page of `page`.
     pub fn get(&self, page: PageId) -> Option<u32> {
         self.all[page as usize].map(|own| own.page)
     }
 
-    /// Makes room for a new `page`, which one sequence sees. Whether there was any.
+    /// Makes room for a new `page`, seen by one sequence. Returns whether there was any.
     pub fn take(&mut self, page: PageId) -> bool {
         if self.free.is_empty()
             && let Some((_, oldest)) = self.idle.pop_first()
@@ -72,7 +72,7 @@ impl Windows {
         true
     }
 
-    /// One sequence more sees it.
+    /// Adds a sequence that sees it.
     pub fn see(&mut self, page: PageId) {
         if let Some(own) = &mut self.all[page as usize] {
             self.idle.remove(&(own.left, page));
@@ -80,7 +80,7 @@ impl Windows {
         }
     }
 
-    /// A sequence sees it no more; `keep`: others may go on from behind it.
+    /// Removes a sequence that sees it; `keep`: other texts may continue after it.
     pub fn leave(&mut self, page: PageId, keep: bool) {
         let Some(own) = &mut self.all[page as usize] else { return };
         own.seers -= 1;
@@ -97,7 +97,7 @@ impl Windows {
         }
     }
 
-    /// A sequence that sees `page` has `same` instead from now on, which holds the same tokens.
+    /// Replaces `page` of a sequence by `same`, which has the same tokens.
     pub fn replace(&mut self, page: PageId, same: PageId) {
         if self.all[same as usize].is_some() {
             self.see(same);
@@ -107,7 +107,7 @@ impl Windows {
         }
     }
 
-    /// What `page` held is forgotten.
+    /// Drops the content of `page`.
     pub fn forget(&mut self, page: PageId) {
         if let Some(own) = self.all[page as usize] {
             debug_assert_eq!(own.seers, 0, "page {page} is seen");
@@ -120,7 +120,7 @@ impl Windows {
         self.free.extend(self.all[page as usize].take().map(|own| own.page));
     }
 
-    /// Checks what must always hold, given the pages that sequences see.
+    /// Checks the invariants, given the visible pages of sequences.
     #[cfg(test)]
     pub fn check(&self, seen: impl Iterator<Item = PageId>) {
         let mut seers = vec![0; self.all.len()];

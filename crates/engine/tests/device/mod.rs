@@ -1,4 +1,4 @@
-//! The device of ggml's that the tests compute on.
+//! The ggml device of the tests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ pub fn open(threads: usize, _cpus: &[usize]) -> Result<Ggml, BackendError> {
     Ggml::open(&libraries().expect("looked for"), &name(), threads)
 }
 
-/// For so many sequences at once, each of up to `context_tokens`, with a rank for each share.
+/// For this number of sequences at once, each of up to `context_tokens`, with a rank for each
+/// share.
 pub fn options(
     sequences_max: usize,
     context_tokens: usize,

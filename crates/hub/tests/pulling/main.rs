@@ -1,4 +1,4 @@
-//! The real client against a hub that does what real ones did.
+//! The real client against a hub with the faults of real ones.
 
 mod names;
 
@@ -16,7 +16,7 @@ const REPO: &str = "org/Model-GGUF";
 const FILE: &str = "Model-Q4_K_M.gguf";
 const SIZE: usize = 3 << 20;
 
-/// A file that begins as a model does, and differs everywhere.
+/// A file that starts like a model, with different bytes everywhere.
 fn model(size: usize, seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut bytes = b"GGUF".to_vec();
@@ -82,7 +82,7 @@ impl Bench {
         self.path().with_file_name(format!("{FILE}.part"))
     }
 
-    /// Nothing may stand where a whole file belongs.
+    /// Pulls and expects an error; no file may be at the final path.
     fn refused(&self) -> String {
         let error = self.pull().unwrap_err().to_string();
         assert!(!self.path().exists(), "{error}");
@@ -103,7 +103,7 @@ fn a_file_comes_whole_in_ranges_over_several_connections() {
     assert!(cdn.len() > 4 && cdn.iter().all(|seen| seen.range.is_some()));
     let resolves = seen.iter().filter(|seen| seen.path.contains("/resolve/")).count();
     assert_eq!(resolves, 1, "signed addresses are used for all ranges");
-    // A second pull asks what there is, and fetches nothing.
+    // A second pull lists the files, and downloads nothing.
     bench.pull().unwrap();
     assert_eq!(bench.fake.bytes_sent(), SIZE as u64);
 }
@@ -127,7 +127,7 @@ fn what_goes_wrong_for_a_while_costs_no_byte_twice() {
         bench.fake.fail(fault.clone());
         let pulled = bench.pull().unwrap_or_else(|error| panic!("{fault:?}: {error}"));
         bench.check(&pulled);
-        // What the server's end sent into a connection that it then cut may have been lost.
+        // Bytes that the server sent into a connection that it then cut may be lost.
         assert!(bench.fake.bytes_sent() <= SIZE as u64 + 64_000, "{fault:?}");
     }
 }
@@ -168,7 +168,7 @@ fn what_stays_wrong_is_said_and_what_came_is_kept() {
         let bench = Bench::new();
         bench.fake.fail(fault.clone());
         if words.is_empty() {
-            // Every range is cut, and yet each try brings some bytes.
+            // Every range is cut, and yet each attempt brings some bytes.
             bench.check(&bench.pull().unwrap());
             continue;
         }
@@ -213,7 +213,7 @@ fn a_later_call_goes_on_where_an_earlier_one_was_stopped() {
         *half.lock().unwrap() |= is_half;
         if is_half { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    // Dripping, so that progress is told between the pieces.
+    // Dripping, so that progress is reported between the pieces.
     bench.fake.fail(Fault::Drips { bytes: 64 << 10, pause_ms: 30 });
     let error = bench.pull_watched(&bench.hub(), REPO, &watch).unwrap_err();
     assert!(matches!(error, HubError::Cancelled) && *half.lock().unwrap());
@@ -315,7 +315,7 @@ fn a_file_may_come_from_any_address() {
     let pulled = bench.pull_with(&bench.hub(), &url).unwrap();
     assert_eq!(std::fs::read(&pulled.path).unwrap(), bench.bytes);
     assert!(pulled.path.starts_with(bench.dir.path()));
-    // Not even the token of the hub goes to a host that only looks like one.
+    // Even the hub's token stays away from a host that only looks like one.
     assert!(!bench.fake.token_leaked());
 }
 
@@ -328,7 +328,7 @@ fn a_file_that_is_no_model_is_refused_with_its_first_bytes() {
     assert_eq!(files_below(&bench.dir.path().join("org/zip"), ".gguf"), 0);
 }
 
-/// A neighbour that gives `bytes`, and nothing after so many of its answers.
+/// A nearby source of `bytes`, which stops after a number of answers.
 struct Neighbour {
     bytes: Vec<u8>,
     answers: AtomicU32,
@@ -348,7 +348,7 @@ fn what_somebody_near_has_does_not_come_from_the_hub() {
         (u32::MAX, false, 0..1),
         (3, false, 1..SIZE as u64),
         (0, false, SIZE as u64..SIZE as u64 + 1),
-        // Wrong bytes are found by the whole file's hash, and then nobody near is asked again.
+        // The whole file's hash reveals wrong bytes; the nearby source is not used again.
         (u32::MAX, true, SIZE as u64..SIZE as u64 + 1),
     ] {
         let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Which files names mean, where they lie, and what is known before they are fetched.
+//! The files of names, their paths, and checks before the download.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -84,7 +84,7 @@ fn a_refusal_is_gated_only_if_the_hub_says_so() {
     }
 }
 
-/// A file with a header of that many bytes, more or less, before as many of weights.
+/// A file with a header of about `bytes` bytes, and the same amount of weights.
 fn with_header(bytes: usize) -> Vec<u8> {
     let mut writer = gguf::Writer::new();
     writer.set("general.architecture", gguf::Value::String("odd".to_owned()));

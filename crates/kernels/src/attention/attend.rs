@@ -1,4 +1,4 @@
-//! Which task computes what: batches, causal masks, head groups and spans.
+//! Distributes attention over tasks: batches, causal masks, head groups and spans.
 
 use super::cache::{CacheKind, Head, KvCache};
 use super::chosen::Chosen;
@@ -21,14 +21,14 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Query vectors that one task aims at: enough that converting a page to f32 once for all of them
-/// costs little.
+/// The target number of query vectors of one task: enough that converting a page to f32 once for
+/// all of them costs little.
 const QUERIES_A_TASK: usize = 96;
 
 /// From this many query vectors on, a page is converted to f32 first.
 const QUERIES_CONVERTED: usize = 12;
 
-/// If there are fewer tasks than this for each thread, spans become tasks of their own.
+/// With fewer tasks for each thread, spans become separate tasks.
 const TASKS_A_THREAD: usize = 4;
 
 /// A run of consecutive positions of one sequence in a batch.
@@ -38,18 +38,18 @@ pub struct Segment {
     pub table: Arc<[u32]>,
     /// Position of the first row.
     pub first_pos: usize,
-    /// Rows of the batch that belong to this run.
+    /// Rows of the batch in this run.
     pub rows: usize,
 }
 
-/// Causal attention of a batch: each row sees its own sequence up to its own position, whose keys
-/// and values are in the cache already.
+/// Causal attention of a batch: each row attends to its own sequence up to its own position. Keys
+/// and values must already be in the cache.
 ///
-/// `segments` follow one another in the batch; `chosen`: what each row sees, where that is not all;
-/// `q`: `[rows, heads, k_dim]` f32; `out`: `[rows, heads, v_dim]` f32.
+/// `segments` follow one another in the batch; `chosen`: the visible positions of each row, if not
+/// all; `q`: `[rows, heads, k_dim]` f32; `out`: `[rows, heads, v_dim]` f32.
 ///
 /// # Panics
-/// If the shapes do not fit, a table is too short, or names a page that does not exist.
+/// If the shapes do not match, or a table is too short or contains a nonexistent page.
 pub fn attend(
     pool: &Pool,
     cache: &KvCache,
@@ -122,7 +122,7 @@ fn attend_seen(
     }
 }
 
-/// Everything the tasks of one call share.
+/// The shared data of one call's tasks.
 struct Batch<'a> {
     isa: Isa,
     cache: &'a KvCache,
@@ -137,20 +137,20 @@ struct Batch<'a> {
 struct Tile<'a> {
     table: &'a [u32],
     first_pos: usize,
-    /// In the batch.
+    /// Rows of the batch.
     rows: Range<usize>,
     group: &'a Group,
 }
 
-/// A thread's buffers, kept between calls so that a token allocates nothing.
+/// A thread's buffers, reused between calls so that a token allocates nothing.
 #[derive(Default)]
 struct Buffers {
     span: States,
     total: States,
-    /// The queries as integers, with room for all of a tile's.
+    /// The queries as integers, with room for those of a tile.
     ints: Vec<i16>,
     int_scales: Vec<f32>,
-    /// The queries of a tile, rotated as the keys are.
+    /// The queries of a tile, rotated like the keys.
     rotated: Vec<f32>,
     scales: Vec<f32>,
     keys: Vec<f32>,
@@ -172,7 +172,7 @@ impl Tile<'_> {
         (self.first_pos + self.rows.len() - 1) / PAGE_POSITIONS
     }
 
-    /// The spans that any of the tile's rows sees.
+    /// The spans visible from any of the tile's rows.
     fn spans(&self, range: AttentionRange) -> Range<usize> {
         let first = range.first_visible(self.first_pos);
         let end = self.first_pos + self.rows.len();
@@ -196,7 +196,8 @@ impl<'a> Batch<'a> {
         self.segments.iter().map(of_segment).sum::<usize>() * self.shape.groups.len()
     }
 
-    /// How many of a segment's rows, from its first on, are computed here and not gathered.
+    /// The number of a segment's rows, from its first on, that are computed here and not by
+    /// gathering.
     fn due(&self, segment: &Segment, first_row: usize) -> usize {
         match self.chosen.filter(|chosen| chosen.is_scattered()) {
             Some(chosen) => chosen.full_rows(first_row..first_row + segment.rows),
@@ -204,7 +205,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Tile `index`: the groups of one run of rows follow one another.
+    /// Tile `index`: the groups of one run of rows are consecutive.
     fn tile(&self, index: usize) -> Tile<'a> {
         let rows_a_tile = self.rows_a_tile();
         let groups = &self.shape.groups;
@@ -229,7 +230,7 @@ impl<'a> Batch<'a> {
         unreachable!("tile {index} of {}", self.tiles())
     }
 
-    /// All of one tile on one thread.
+    /// Computes one tile on one thread.
     fn whole(&self, tile: &Tile) {
         BUFFERS.with_borrow_mut(|buffers| {
             let v_stride = self.cache.v_stride();
@@ -246,7 +247,7 @@ impl<'a> Batch<'a> {
         });
     }
 
-    /// Few tiles: every span is a task, a second job merges them.
+    /// For few tiles: every span is a task, and a second job merges them.
     fn by_spans(&self, pool: &Pool, tiles: usize) {
         let range = self.shape.range;
         let v_stride = self.cache.v_stride();
@@ -263,7 +264,7 @@ impl<'a> Batch<'a> {
                 if span >= spans.len() {
                     return;
                 }
-                // SAFETY: each task has its own `partial_len` numbers of the buffer.
+                // SAFETY: each task has its own `partial_len` elements of the buffer.
                 let partial = unsafe {
                     let start = shared.ptr().add(task * partial_len);
                     std::slice::from_raw_parts_mut(start, partial_len)
@@ -319,7 +320,7 @@ impl<'a> Batch<'a> {
         buffers.rotated = rotated;
     }
 
-    /// Adds a page to `buffers.span`, and fetches what comes first of the bytes `next`.
+    /// Adds a page to `buffers.span`, and prefetches the first of the bytes `next`.
     fn add_page(&self, page: &Page, head: Head, next: &[u8], buffers: &mut Buffers) {
         let Buffers {
             span: states,
@@ -376,7 +377,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Makes integers of the tile's queries if the cache holds such.
+    /// Rounds the tile's queries to integers if the cache has integers.
     fn round_queries(&self, tile: &Tile, buffers: &mut Buffers) {
         if self.cache.kind() != CacheKind::I16 {
             return;
@@ -395,14 +396,14 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// `from` as f32, in a buffer.
+    /// `from` converted to f32, in a buffer.
     fn converted<'b, E: Element>(&self, from: &[E], buffer: &'b mut Vec<f32>) -> &'b [f32] {
         buffer.resize(from.len(), 0.0);
         run(self.isa, Convert { from, to: buffer });
         buffer
     }
 
-    /// The tile's query vectors, row by row, and what each sees.
+    /// The tile's query vectors, row by row, with their visible positions.
     fn queries<'s, 'q>(
         &self,
         tile: &Tile,
@@ -427,13 +428,13 @@ impl<'a> Batch<'a> {
         &mut queries[..tile.queries()]
     }
 
-    /// What a row's group sees, where that is not all.
+    /// The visible positions of a row's group, if not all.
     fn seen(&self, row: usize, group: &Group) -> Option<&'a [u64]> {
         let chosen = self.chosen.filter(|chosen| !chosen.is_scattered())?;
         chosen.of(row, group.kv_head)
     }
 
-    /// The same, rotated in `rotated` if the cache's keys are.
+    /// The query vectors, rotated in `rotated` if the cache's keys are rotated.
     fn rotated_queries<'s, 'q>(
         &self,
         tile: &Tile,

@@ -1,9 +1,9 @@
 //! One layer's keys and values, in pages of 64 positions.
 //!
 //! Within a page, each head has its keys as `[k_dim, 64]` (so that a vector holds one dimension of
-//! 16 positions, and scores need no sums across lanes), then its values as `[64, v_dim]`; a
-//! quantised cache has the scales of both before them. Integers of 16 bits lie in pairs instead, of
-//! dimensions and of positions (`ints.rs`). A page that was never written costs no memory.
+//! 16 positions, and scores need no sums across lanes), then its values as `[64, v_dim]`. A
+//! quantised cache has the scales of both before them. 16-bit integers are stored in pairs instead,
+//! of dimensions and of positions (`ints.rs`). A page that was never written costs no memory.
 
 use std::cell::RefCell;
 
@@ -19,22 +19,23 @@ use crate::pool::Pool;
 use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd};
 
-/// How the cache stores its numbers.
+/// The storage format of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheKind {
     /// IEEE half precision; a finite number that does not fit becomes the largest that does.
     #[default]
     F16,
-    /// As they are.
+    /// Unchanged.
     F32,
     /// Integers of 16 bits and an f32 scale for each key and each value.
     I16,
-    /// Eight bits each and a half-precision scale for each 32 of a head, which is rotated first.
+    /// Eight bits each and a half-precision scale for each 32 elements of a head, which is rotated
+    /// first.
     Q8_0,
 }
 
 impl CacheKind {
-    /// Bytes of one key and one value, whose lengths are given.
+    /// Bytes of one key and one value with these lengths.
     fn bytes(self, k_dim: usize, v_dim: usize) -> usize {
         let numbers = k_dim + v_dim;
         match self {
@@ -51,7 +52,7 @@ impl CacheKind {
 }
 
 impl std::fmt::Display for CacheKind {
-    /// As llama.cpp spells it.
+    /// llama.cpp's spelling.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             CacheKind::F16 => "f16",
@@ -77,7 +78,7 @@ const INT_SCALES_BYTES: usize = 2 * PAGE_POSITIONS * size_of::<f32>();
 const F16_MAX: f32 = 65504.0;
 
 thread_local! {
-    /// A key or value on its way to eight bits.
+    /// Scratch for quantising a key or value to eight bits.
     static ROTATED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -94,12 +95,12 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// Room for `pages` pages of `kv_heads` heads. Page numbers in tables are below `pages`.
+    /// Memory for `pages` pages of `kv_heads` heads. Page numbers in tables are below `pages`.
     ///
-    /// Without values, it is a cache of keys alone.
+    /// Without values, it is a cache of keys only.
     ///
     /// # Errors
-    /// There are no heads or keys, or memory is not to be had.
+    /// There are no heads or keys, or the allocation fails.
     pub fn new(
         kv_heads: usize,
         k_dim: usize,
@@ -140,7 +141,7 @@ impl KvCache {
         self.v_dim
     }
 
-    /// Pages there is room for.
+    /// The number of pages.
     pub fn pages(&self) -> usize {
         self.pages
     }
@@ -163,12 +164,12 @@ impl KvCache {
         PAGE_POSITIONS * blocks(self.k_dim)
     }
 
-    /// Scales of both.
+    /// Scales of keys and values.
     fn scales(&self) -> usize {
         self.key_scales() + PAGE_POSITIONS * blocks(self.v_stride)
     }
 
-    /// Integers of the keys of one head in one page, if that is what they are.
+    /// Integers of the keys of one head in one page, in a cache of integers.
     fn key_ints(&self) -> usize {
         2 * pairs(self.k_dim) * PAGE_POSITIONS
     }
@@ -216,15 +217,15 @@ impl KvCache {
         unsafe { std::slice::from_raw_parts(self.data.as_ptr().add(at), self.head_bytes()) }
     }
 
-    /// Stores keys and values of consecutive positions of one sequence. In every kind of cache,
-    /// one that is infinite or not a number becomes "not a number", and so does what attends to
-    /// it.
+    /// Stores keys and values of consecutive positions of one sequence. In every kind of cache, a
+    /// key or value with an infinite or NaN element becomes NaN, and so does every output that
+    /// attends to it.
     ///
-    /// `table`: the sequence's pages in order. `first_pos`: position of the first row.
-    /// `k`: `[n, kv_heads, k_dim]` f32, `v`: `[n, kv_heads, v_dim]` f32.
+    /// `table`: the sequence's pages in order. `first_pos`: position of the first row. `k`: `[n,
+    /// kv_heads, k_dim]` f32, `v`: `[n, kv_heads, v_dim]` f32.
     ///
     /// # Panics
-    /// If the shapes do not fit, the table is too short, or a page does not exist.
+    /// If the shapes do not match, the table is too short, or a page does not exist.
     pub fn store(&mut self, pool: &Pool, table: &[u32], first_pos: usize, k: &[f32], v: &[f32]) {
         let rows = k.len() / (self.heads * self.k_dim);
         assert_eq!(k.len(), rows * self.heads * self.k_dim, "keys must be whole rows");
@@ -257,8 +258,8 @@ impl KvCache {
                 let (row, slot) = (pos - first_pos, pos % PAGE_POSITIONS);
                 let k = &k[(row * heads + head) * this.k_dim..][..this.k_dim];
                 let v = &v[(row * heads + head) * this.v_dim..][..this.v_dim];
-                // SAFETY: `at` starts the run of this head in an existing page, which this task
-                // alone writes (the table names it once); `slot` is below 64.
+                // SAFETY: `at` starts the run of this head in an existing page, which only this
+                // task writes (the table contains it once); `slot` is below 64.
                 unsafe { this.store_one(isa, data.ptr().add(at), slot, k, v) };
             }
         });
@@ -267,11 +268,11 @@ impl KvCache {
     /// Stores one head's key and value of one position.
     ///
     /// # Safety
-    /// `to` starts the bytes of a head in a page, which nobody else uses meanwhile; `slot` is below
-    /// 64, `k` and `v` are as long as the cache's keys and values.
+    /// `to` starts the bytes of a head in a page, which has no other user meanwhile; `slot` is
+    /// below 64, `k` and `v` are as long as the cache's keys and values.
     unsafe fn store_one(&self, isa: Isa, to: *mut u8, slot: usize, k: &[f32], v: &[f32]) {
         let first_value = PAGE_POSITIONS * self.k_dim + slot * self.v_stride;
-        // SAFETY: all of it lies inside the head's bytes, laid out as the module says.
+        // SAFETY: all of it lies inside the head's bytes, with the layout of the module's doc.
         unsafe {
             match self.kind {
                 CacheKind::F16 => {
@@ -322,7 +323,7 @@ impl KvCache {
 /// Bytes of the cache as numbers.
 ///
 /// # Safety
-/// Any bits are such a number. Heads begin at multiples of 64 bytes, so theirs are aligned.
+/// Any bits are a valid `T`. Heads start at multiples of 64 bytes, so their elements are aligned.
 unsafe fn numbers<T>(bytes: &[u8]) -> &[T] {
     debug_assert!(bytes.as_ptr().cast::<T>().is_aligned());
     // SAFETY: as the caller promises; the length is that of the bytes.
@@ -346,7 +347,7 @@ impl Kernel for StoreHalf<'_> {
             padded[..x.len()].copy_from_slice(x);
             let mut halves = [0_u16; LANES];
             // SAFETY: both arrays are one vector; the caller of the kernel promises room for as
-            // many numbers as `x` has, `stride` apart.
+            // many elements as `x` has, `stride` apart.
             unsafe {
                 let v = s.load(padded.as_ptr());
                 let fitting = s.max(s.splat(-F16_MAX), s.min(s.splat(F16_MAX), v));

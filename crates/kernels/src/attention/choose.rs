@@ -1,9 +1,9 @@
-//! Choosing the positions that rows see, by an indexer's queries and keys.
+//! Chooses the visible positions of rows, by an indexer's queries and keys.
 //!
-//! A score of one row and position depends on that row's queries and that position's key alone:
+//! A score of one row and position depends only on that row's queries and that position's key:
 //! products are summed as in attention, and heads added one after the other. Of equal scores the
-//! lower position, or block, is taken, so every rank that has the same bits chooses alike. A row
-//! with a score that is infinite or not a number attends to nothing that is a number.
+//! lower position, or block, is taken, so all ranks with the same bits make the same choice. For a
+//! row with an infinite or NaN score, the attention output is NaN.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -23,29 +23,29 @@ use crate::pool::Pool;
 use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd};
 
-/// Scores that are held at once: rows are taken in turns that have no more.
+/// The most scores in memory: rows are processed in groups below this.
 const SCORES_MAX: usize = 1 << 20;
 
-/// Pages of one task: enough that its queries are rounded seldom.
+/// Pages of one task: enough that its queries are seldom rounded again.
 const PAGES_A_TASK: usize = 32;
 
-/// By what a row's positions are chosen.
+/// The rule for choosing a row's positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// The `count` positions of the largest scores, of all heads together: each head's is the
-    /// product of its query and the key, if that is above zero, times the head's weight
+    /// The `count` positions with the largest scores, over all heads together: each head's score is
+    /// the product of its query and the key, if that is above zero, times the head's weight
     /// (DeepSeek V3.2).
     Positions { count: usize },
-    /// The `count` entries, each of a pool of `size` positions, with the largest scores, as
-    /// `Positions` has them, and the positions after the last whole pool (GLM-5.3-Flash).
+    /// The `count` entries, each of a pool of `size` positions, with the largest scores, computed
+    /// as for `Positions`, and the positions after the last whole pool (GLM-5.3-Flash).
     Pools { size: usize, count: usize },
-    /// The `count` blocks of `size` positions with the largest scores, for each head by itself: a
-    /// block's is that of its best position. The row's own block and the `local - 1` before it are
-    /// among them (MiniMax M3).
+    /// The `count` blocks of `size` positions with the largest scores, for each head separately: a
+    /// block's score is that of its best position. The row's own block and the `local - 1` before
+    /// it are always included (MiniMax M3).
     Blocks { size: usize, count: usize, local: usize },
 }
 
-/// An indexer: its heads, which share one key a position.
+/// An indexer: its heads, with one common key a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Indexer {
     pub heads: usize,
@@ -54,7 +54,7 @@ pub struct Indexer {
 }
 
 impl Indexer {
-    /// How many choices each row makes.
+    /// The number of choices of each row.
     pub fn groups(&self) -> usize {
         match self.choice {
             Choice::Positions { .. } | Choice::Pools { .. } => 1,
@@ -62,12 +62,12 @@ impl Indexer {
         }
     }
 
-    /// Whether all heads choose together, each counting as much as its weight.
+    /// Whether all heads choose together, with their weights.
     fn adds_heads(&self) -> bool {
         !matches!(self.choice, Choice::Blocks { .. })
     }
 
-    /// Whether a row that sees so many positions sees all of them.
+    /// Whether a row with this many earlier positions attends to all of them.
     fn sees_all(&self, positions: usize) -> bool {
         match self.choice {
             Choice::Positions { count } | Choice::Pools { count, .. } => positions <= count,
@@ -76,7 +76,7 @@ impl Indexer {
     }
 }
 
-/// What an indexer chooses from.
+/// The keys that an indexer chooses from.
 #[derive(Clone, Copy)]
 pub enum Keys<'a> {
     /// Positions, by one head of keys without values.
@@ -93,7 +93,7 @@ impl Keys<'_> {
         }
     }
 
-    /// Of how many a row at `position` can choose.
+    /// The number of positions or entries that a row at `position` can choose from.
     fn seen(&self, position: usize) -> usize {
         match self {
             Keys::Positions(_) => position + 1,
@@ -102,13 +102,13 @@ impl Keys<'_> {
     }
 }
 
-/// Chooses for every row of a batch, whose keys are cached already.
+/// Chooses for every row of a batch. The keys must already be cached.
 ///
-/// `segments` have the tables of `keys`. `q`: `[rows, heads, dim]`; `weights`: `[rows, heads]`,
-/// where choices are of positions.
+/// `segments` have the tables of `keys`. `q`: `[rows, heads, dim]`; `weights`: `[rows, heads]`, if
+/// choices are of positions.
 ///
 /// # Panics
-/// If the shapes do not fit, or a table is too short.
+/// If the shapes do not match, or a table is too short.
 pub fn choose(
     pool: &Pool,
     keys: Keys<'_>,
@@ -162,13 +162,13 @@ pub(super) fn choose_on(
     }
 }
 
-/// A row that does not see all positions before it.
+/// A row that does not attend to all earlier positions.
 struct Row<'a> {
     /// In the batch.
     row: usize,
     table: &'a [u32],
     position: usize,
-    /// How many positions, or entries, it could see.
+    /// The number of positions, or entries, to choose from.
     seen: usize,
 }
 
@@ -177,7 +177,7 @@ struct Batch<'a> {
     keys: Keys<'a>,
     indexer: &'a Indexer,
     rows: &'a [Row<'a>],
-    /// Of scores, and of what is chosen.
+    /// Pages of scores, and of the choice.
     pages: usize,
     chosen_pages: usize,
     q: &'a [f32],
@@ -220,7 +220,7 @@ impl Batch<'_> {
                         let at = at * of_row + (group * self.pages + page) * PAGE_POSITIONS;
                         // SAFETY: each task writes its own pages of its own row.
                         let to = unsafe { shared.ptr().add(at) };
-                        // SAFETY: so many numbers are the page's.
+                        // SAFETY: this many elements belong to the page.
                         unsafe { to.copy_from_nonoverlapping(scores.as_ptr(), PAGE_POSITIONS) };
                     });
                 }
@@ -234,7 +234,8 @@ impl Batch<'_> {
                 let Row { row, seen, position, .. } = self.rows[at];
                 let of_group = &scores[at * of_row + group * self.pages * PAGE_POSITIONS..][..seen];
                 let is_lost = of_group.iter().fold(false, |lost, score| lost | !score.is_finite());
-                // SAFETY: each task has its own words, and a flag of a row is written to one value.
+                // SAFETY: each task has its own words, and all writes to a row's flag store the
+                // same value.
                 let words = unsafe {
                     *full.ptr().add(row) = false;
                     if is_lost {
@@ -248,7 +249,7 @@ impl Batch<'_> {
         });
     }
 
-    /// The scores of some pages of a row; `put` takes a group's of a page.
+    /// Computes the scores of some pages of a row; `put` receives a group's scores of a page.
     fn score(&self, row: &Row<'_>, pages: Range<usize>, put: impl Fn(usize, usize, &[f32])) {
         let Indexer { heads, dim, choice } = *self.indexer;
         let q = &self.q[row.row * heads * dim..][..heads * dim];
@@ -334,7 +335,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Sets the bits of what a row at `position` sees by these scores.
+    /// Sets the bits of the visible positions of a row at `position`, from these scores.
     fn pick(&self, scores: &[f32], position: usize, words: &mut [u64], buffers: &mut Buffers) {
         let Buffers { order, blocks, .. } = buffers;
         match self.indexer.choice {
@@ -369,7 +370,7 @@ impl Batch<'_> {
     }
 }
 
-/// Puts these entries side by side, as the keys of a page are.
+/// Gathers these entries in the layout of a page's keys.
 fn gather(
     entries: &EntryCache,
     table: &[u32],
@@ -391,7 +392,8 @@ fn gather(
 pub(super) trait Dots {
     fn queries(&self) -> usize;
 
-    /// Of `R` queries from `first` on, and the keys of position vectors `block..block + P`.
+    /// The products of `R` queries from `first` on, and the keys of position vectors `block..block
+    /// + P`.
     fn dots_of<S: Simd, const R: usize, const P: usize>(
         &self,
         s: S,
@@ -404,9 +406,9 @@ pub(super) trait Dots {
 /// Scores of a page's positions.
 struct Score<'a, D> {
     dots: D,
-    /// One for each head, which multiplies its products.
+    /// The factor of each head's products.
     weights: &'a [f32],
-    /// Whether heads are added up, each where its product is above zero.
+    /// Whether heads are added up, with products above zero only.
     sum: bool,
     /// `[groups, 64]`.
     out: &'a mut [f32],
@@ -436,7 +438,8 @@ impl<D: Dots> Tiles for Score<'_, D> {
             let weight = s.splat(self.weights[first + r]);
             let own = if self.sum { 0 } else { (first + r) * PAGE_POSITIONS };
             for v in 0..POS_VECTORS {
-                // SAFETY: four vectors in an array of 64, and in as many of `out`, as was checked.
+                // SAFETY: four vectors in an array of 64, and in the same number of `out`, as was
+                // checked.
                 unsafe {
                     let dot = s.load(dots.0[r].as_ptr().add(v * LANES));
                     let out = self.out.as_mut_ptr().add(own + v * LANES);
@@ -451,8 +454,8 @@ impl<D: Dots> Tiles for Score<'_, D> {
     }
 }
 
-/// Brings the indices of the `count` largest numbers to the front of `order`; of equal ones, the
-/// first. What is not a number counts as the smallest.
+/// Moves the indices of the `count` largest elements to the front of `order`; of equal ones, the
+/// first. NaN counts as the smallest.
 fn best(numbers: &[f32], count: usize, order: &mut Vec<u32>) {
     order.clear();
     order.extend(0..numbers.len() as u32);

@@ -1,34 +1,34 @@
-//! Which positions rows see, in layers that choose them.
+//! The visible positions of rows, in layers with a choice.
 
 use std::ops::Range;
 
 /// Positions of a page, as bits of a word.
 pub(super) const ALL: u64 = u64::MAX;
 
-/// The positions that each row of a step sees, for each group of heads that choose together.
+/// The visible positions of each row of a step, for each group of heads with a common choice.
 #[derive(Default)]
 pub struct Chosen {
     /// One bit for each position: `[rows, groups, pages]`.
     words: Vec<u64>,
-    /// Whether a row sees all positions up to its own: then its words say nothing.
+    /// Whether a row attends to all positions up to its own: then its words are unused.
     full: Vec<bool>,
-    /// Whether a row's choice had a score that is infinite or not a number: then it means nothing.
+    /// Whether a row's choice had an infinite or NaN score: then it is meaningless.
     lost: Vec<bool>,
     groups: usize,
     pages: usize,
-    /// Whether positions were chosen one by one, and not in blocks.
+    /// Whether positions were chosen individually, and not in blocks.
     scattered: bool,
 }
 
 impl Chosen {
-    /// Room for so many rows, groups and pages of a sequence.
+    /// Room for these numbers of rows, groups and pages of a sequence.
     pub fn with_room(rows: usize, groups: usize, pages: usize) -> Self {
         let words = Vec::with_capacity(rows * groups * pages);
         let (full, lost) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
         Self { words, full, lost, groups, pages: 0, scattered: false }
     }
 
-    /// Bytes that such room takes.
+    /// Bytes of such a buffer.
     pub fn bytes(rows: usize, groups: usize, pages: usize) -> usize {
         rows * (groups * pages * size_of::<u64>() + 2 * size_of::<bool>())
     }
@@ -37,7 +37,7 @@ impl Chosen {
         self.full.len()
     }
 
-    /// For rows of which none sees more than `pages` pages; as if all saw everything.
+    /// Resets to full attention, for rows that see at most `pages` pages.
     pub(super) fn reset(&mut self, rows: usize, pages: usize, scattered: bool) {
         (self.pages, self.scattered) = (pages, scattered);
         self.words.clear();
@@ -48,7 +48,7 @@ impl Chosen {
         self.lost.resize(rows, false);
     }
 
-    /// Makes what rows with a lost choice attended to "not a number". `out`: `[rows, width]`.
+    /// Makes the outputs of rows with a lost choice NaN. `out`: `[rows, width]`.
     pub(super) fn taint(&self, out: &mut [f32]) {
         let width = out.len() / self.rows().max(1);
         let rows = self.lost.iter().zip(out.chunks_exact_mut(width.max(1)));
@@ -63,20 +63,20 @@ impl Chosen {
         self.scattered
     }
 
-    /// How many of these rows, from the first on, see everything: of consecutive positions, the
-    /// earlier ones.
+    /// The number of these rows with full attention, from the first on: of consecutive positions,
+    /// the earlier ones.
     pub(super) fn full_rows(&self, rows: Range<usize>) -> usize {
         self.full[rows].partition_point(|full| *full)
     }
 
-    /// The words of a row's group; `None` where it sees everything.
+    /// The words of a row's group; `None` for full attention.
     pub(super) fn of(&self, row: usize, group: usize) -> Option<&[u64]> {
         let at = (row * self.groups + group) * self.pages;
         (!self.full[row]).then(|| &self.words[at..at + self.pages])
     }
 
-    /// All words, `[rows, groups, pages]`, and whether rows see everything and have lost their
-    /// choice, `[rows]` each, to be written.
+    /// All words, `[rows, groups, pages]`, and the flags of full attention and of lost choices,
+    /// `[rows]` each, for writing.
     pub(super) fn parts(&mut self) -> (&mut [u64], [&mut [bool]; 2]) {
         (&mut self.words, [&mut self.full, &mut self.lost])
     }
@@ -98,7 +98,7 @@ impl Chosen {
     }
 }
 
-/// The positions whose bits are set, ascending.
+/// The positions with set bits, ascending.
 pub(super) fn positions(words: &[u64]) -> impl Iterator<Item = u32> {
     words.iter().enumerate().flat_map(|(page, word)| {
         let mut left = *word;

@@ -1,4 +1,4 @@
-//! Choices, and attention over what was chosen, against plain f64 references.
+//! Choices, and attention over them, compared with plain f64 references.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ fn table() -> Arc<[u32]> {
     (0..pages).rev().collect()
 }
 
-/// Segments that begin before a row sees more than is chosen, and after.
+/// Segments that start before a row sees more than it may choose, and after.
 fn segments() -> Vec<Segment> {
     let of = |first_pos, rows| Segment { table: table(), first_pos, rows };
     vec![of(90, 20), of(0, 3), of(POSITIONS - 2, 2), of(640, 1)]
 }
 
-/// Where the rows are.
+/// The positions of the rows.
 fn row_positions() -> Vec<usize> {
     segments().iter().flat_map(|s| s.first_pos..s.first_pos + s.rows).collect()
 }
@@ -43,7 +43,7 @@ fn product(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// The `count` best of these, by their numbers.
+/// The indices of the `count` best scores.
 fn best(scores: &[f64], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
@@ -52,7 +52,7 @@ fn best(scores: &[f64], count: usize) -> Vec<usize> {
     order
 }
 
-/// What each row's groups should see; `None` for rows that see everything.
+/// The expected choice of each row's groups; `None` for rows with full attention.
 fn expected(indexer: &Indexer, keys: &[f32], q: &[f32], weights: &[f32]) -> Vec<Vec<Vec<usize>>> {
     let Indexer { heads, choice, .. } = *indexer;
     let of_row = |(row, position): (usize, usize)| {

@@ -1,7 +1,7 @@
-//! Attention over a window and the entries of blocks of positions before a row (DeepSeek V4).
+//! Attention over a window and the entries of earlier blocks of positions (DeepSeek V4).
 //!
-//! A row sees the entries of all blocks that ended, or those that an indexer chose of them, then
-//! the positions of its window, in their order: one softmax over all, page by page as if they were
+//! A row attends to the entries of all ended blocks, or those chosen by an indexer, then to the
+//! positions of its window, in their order: one softmax over all, page by page as if they were
 //! positions, in f32.
 
 use super::attend::Segment;
@@ -15,16 +15,16 @@ use crate::isa::Isa;
 use crate::pool::Pool;
 use crate::shared::SharedMut;
 
-/// Tells a position from an entry.
+/// The bit that distinguishes a position from an entry.
 const POSITION: u32 = 1 << 31;
 
-/// Causal attention of a batch whose keys and entries are cached already.
+/// Causal attention of a batch. Its keys and entries must already be cached.
 ///
 /// `windows` and `segments`: the same rows, with the tables of `cache` and of `entries`. `chosen`:
-/// which entries each row sees, where that is not all. `q` and `out`: `[rows, heads, k_dim]` f32.
+/// the visible entries of each row, if not all. `q` and `out`: `[rows, heads, k_dim]` f32.
 ///
 /// # Panics
-/// If the shapes do not fit, or a table is too short.
+/// If the shapes do not match, or a table is too short.
 pub fn attend_compressed(
     pool: &Pool,
     (cache, windows): (&KvCache, &[Segment]),

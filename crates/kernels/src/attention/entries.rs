@@ -1,12 +1,12 @@
-//! Blocks of positions that become one entry each (DeepSeek V4).
+//! Blocks of positions, each compressed to one entry (DeepSeek V4).
 //!
-//! An entry is a weighted sum of the keys of its block's positions, and, where blocks overlap, of
-//! the block's before it: each number of it has weights of its own, a softmax over these positions.
-//! Positions are added in their order. The sum is normalised, and its last numbers are rotated as
-//! those of the block's first position.
+//! An entry is a weighted sum of the keys of its block's positions and, if blocks overlap, of the
+//! block before. Each element has its own weights, a softmax over these positions. Positions are
+//! added in their order. The sum is normalised, and its last elements are rotated by the block's
+//! first position.
 //!
-//! Entries lie in the page of their block's last position, `[entries, dim]`, so whoever shares a
-//! page shares its entries.
+//! Entries are stored in the page of their block's last position, `[entries, dim]`, so sequences
+//! that share a page share its entries.
 
 use std::cell::RefCell;
 
@@ -27,46 +27,46 @@ use crate::simd::{LANES, Simd};
 /// The shape of one layer's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryShape {
-    /// Numbers of an entry.
+    /// Elements of an entry.
     pub dim: usize,
-    /// Positions of a block: a divisor of a page's, or a multiple.
+    /// Positions of a block: a divisor of the page size, or a multiple of it.
     pub positions: usize,
-    /// An entry is made of the first half of the numbers of the block before its own too, and of
-    /// the second half of its own.
+    /// An entry also uses the first half of the elements of the previous block, and the second half
+    /// of its own.
     pub overlap: bool,
     pub pages: usize,
     /// `F32` or `I16`.
     pub kind: CacheKind,
-    /// Pages of what entries are made of, and how many positions of a page these keep, its last
-    /// ones: a divisor of a page's, enough to go on from any of them.
+    /// Pages of the inputs of entries, and the number of last positions that such a page keeps: a
+    /// divisor of the page size, enough to continue from any of them.
     pub row_pages: usize,
     pub row_slots: usize,
 }
 
-/// One layer's entries, and what the next ones are made of.
+/// One layer's entries, and the inputs of the next ones.
 pub struct EntryCache {
     shape: EntryShape,
-    /// The scale of each entry, if it has integers, then its numbers.
+    /// The scale of each entry, if it has integers, then its elements.
     data: Region,
-    /// Keys, and by what they are weighed: `[row_pages, row_slots, 2, width]` f32.
+    /// Keys and their weights: `[row_pages, row_slots, 2, width]` f32.
     rows: Region,
 }
 
-/// How a layer makes entries.
+/// The compression of a layer.
 #[derive(Debug, Clone)]
 pub struct Compression {
-    /// Added to the logarithms of weights, by a position's place in its block: `[positions, dim]`,
-    /// twice as wide where blocks overlap.
+    /// Added to the logarithms of weights, by a position's index in its block: `[positions, dim]`,
+    /// twice as wide if blocks overlap.
     pub by_place: Vec<f32>,
     /// The gain of the norm of an entry, `[dim]`, and its epsilon.
     pub norm: Option<(Vec<f32>, f32)>,
-    /// How an entry's last numbers are rotated, or its first ones.
+    /// The rotation of an entry's last elements, or of its first ones.
     pub rope: Option<(RopeTable, RopeStyle)>,
     pub rotates_first: bool,
 }
 
 impl EntryShape {
-    /// Numbers of the key of one position.
+    /// Elements of the key of one position.
     pub fn width(&self) -> usize {
         if self.overlap { 2 * self.dim } else { self.dim }
     }
@@ -92,7 +92,7 @@ impl EntryShape {
         2 * size_of::<f32>() * self.width() * self.row_slots
     }
 
-    /// How many entries a row at `position` can see: those of blocks that end there or before.
+    /// The number of entries visible from `position`: those of blocks that end there or earlier.
     pub fn visible(&self, position: usize) -> usize {
         (position + 1) / self.positions
     }
@@ -104,7 +104,7 @@ thread_local! {
 
 impl EntryCache {
     /// # Errors
-    /// Memory is not to be had.
+    /// The allocation fails.
     ///
     /// # Panics
     /// If blocks do not fit pages, or entries are neither f32 nor integers of 16 bits.
@@ -126,7 +126,7 @@ impl EntryCache {
         &self.shape
     }
 
-    /// Where entry `entry` of a sequence with this table begins.
+    /// The offset of entry `entry` of a sequence with this table.
     fn at(&self, table: &[u32], entry: usize) -> usize {
         let EntryShape { positions, pages, .. } = self.shape;
         let last = (entry + 1) * positions - 1;
@@ -139,11 +139,11 @@ impl EntryCache {
     /// Entry `entry` of a sequence with this table, as f32.
     pub(super) fn read(&self, table: &[u32], entry: usize, out: &mut [f32]) {
         let at = self.at(table, entry);
-        // SAFETY: `at` begins one of the entries that there is room for.
+        // SAFETY: `at` starts one of the allocated entries.
         let from = unsafe { self.data.as_ptr().add(at) };
         assert_eq!(out.len(), self.shape.dim);
-        // SAFETY: so many numbers follow, and any bits are one. Entries begin at multiples of four
-        // bytes.
+        // SAFETY: this many elements follow, and any bits are valid. Entries start at multiples of
+        // four bytes.
         unsafe {
             if self.shape.kind == CacheKind::F32 {
                 out.copy_from_slice(std::slice::from_raw_parts(from.cast(), out.len()));
@@ -158,9 +158,9 @@ impl EntryCache {
     }
 
     /// # Safety
-    /// `to` begins an entry that nobody else uses meanwhile.
+    /// `to` starts an entry that has no other user meanwhile.
     unsafe fn put(&self, isa: Isa, to: *mut u8, entry: &[f32]) {
-        // SAFETY: as the caller promises, there is room for the numbers of an entry.
+        // SAFETY: as the caller promises, there is room for the elements of an entry.
         unsafe {
             if self.shape.kind == CacheKind::F32 {
                 let to = std::slice::from_raw_parts_mut(to.cast::<f32>(), self.shape.dim);
@@ -173,7 +173,7 @@ impl EntryCache {
         }
     }
 
-    /// Where what is kept of a position begins.
+    /// The offset of a position's stored row.
     fn row_at(&self, table: &[u32], position: usize) -> usize {
         let EntryShape { row_pages, row_slots, .. } = self.shape;
         let page = table[position / PAGE_POSITIONS] as usize;
@@ -181,24 +181,24 @@ impl EntryCache {
         (page * row_slots + position % row_slots) * 2 * size_of::<f32>() * self.shape.width()
     }
 
-    /// A position's key, and by what it is weighed.
+    /// A position's key and its weights.
     fn row(&self, table: &[u32], position: usize) -> [&[f32]; 2] {
         let (width, at) = (self.shape.width(), self.row_at(table, position));
-        // SAFETY: `at` begins one of the rows that there is room for, of two times `width` f32.
+        // SAFETY: `at` starts one of the allocated rows, of two times `width` f32.
         let row = unsafe {
             std::slice::from_raw_parts(self.rows.as_ptr().add(at).cast::<f32>(), 2 * width)
         };
         row.split_at(width).into()
     }
 
-    /// Makes the entries of the blocks that a batch's rows end, and keeps of the rows what the next
-    /// ones are made of.
+    /// Makes the entries of the blocks that end in a batch's rows, and stores the rows that the
+    /// next ones need.
     ///
-    /// `keys`, and by what they are weighed: `[rows, width]` f32. `windows` and `segments`: the
-    /// batch's, with the tables of rows and of entries.
+    /// `keys`, and their weights: `[rows, width]` f32. `windows` and `segments`: the batch's, with
+    /// the tables of rows and of entries.
     ///
     /// # Panics
-    /// If the shapes do not fit, or a table is too short.
+    /// If the shapes do not match, or a table is too short.
     pub fn compress(
         &mut self,
         pool: &Pool,
@@ -224,8 +224,8 @@ impl EntryCache {
             let (batch, table, entry) = &due[task];
             BUFFERS.with_borrow_mut(|buffers| {
                 compression.entry(isa, this, batch, *entry, buffers);
-                // SAFETY: `at` begins one of the entries that there is room for. No other task has
-                // it: a sequence has one segment, and no other writes to its last pages.
+                // SAFETY: `at` starts one of the allocated entries. No other task has it: a
+                // sequence has one segment, and no other writes to its last pages.
                 unsafe { this.put(isa, data.ptr().add(this.at(table, *entry)), &buffers[2]) };
             });
         });
@@ -244,7 +244,7 @@ impl EntryCache {
                 if position + slots >= end.min(page_end) {
                     let at = self.row_at(table, position);
                     let from = row * width..(row + 1) * width;
-                    // SAFETY: `at` begins one of the rows that there is room for.
+                    // SAFETY: `at` starts one of the allocated rows.
                     unsafe {
                         let to = self.rows.as_mut_ptr().add(at).cast::<f32>();
                         to.copy_from_nonoverlapping(keys[from.clone()].as_ptr(), width);
@@ -257,20 +257,20 @@ impl EntryCache {
     }
 }
 
-/// A segment's rows, as they come.
+/// A segment's new rows.
 #[derive(Clone, Copy)]
 struct Batch<'a> {
     keys: &'a [f32],
     weights: &'a [f32],
-    /// In the batch.
+    /// Index in the batch.
     first_row: usize,
-    /// Its position.
+    /// Position of its first row.
     first: usize,
     window: &'a [u32],
 }
 
 impl<'a> Batch<'a> {
-    /// The key of a position, and by what it is weighed.
+    /// The key of a position and its weights.
     fn row(&self, cache: &'a EntryCache, position: usize) -> [&'a [f32]; 2] {
         let Some(row) = position.checked_sub(self.first) else {
             return cache.row(self.window, position);
@@ -282,7 +282,7 @@ impl<'a> Batch<'a> {
 }
 
 impl Compression {
-    /// Makes entry `entry` in the last of `buffers`.
+    /// Computes entry `entry` in the last of `buffers`.
     fn entry(
         &self,
         isa: Isa,
@@ -324,7 +324,7 @@ impl Compression {
     }
 }
 
-/// For each number, the sum of the `keys` of all positions, weighed by the softmax of `weights`:
+/// For each element, the sum of the `keys` of all positions, weighted by the softmax of `weights`:
 /// both `[positions, out.len()]`, in whole vectors.
 struct WeightedSum<'a> {
     keys: &'a [f32],

@@ -1,4 +1,4 @@
-//! Entries, choices of pools, and attention over entries and a window, against plain f64
+//! Entries, choices of pools, and attention over entries and a window, compared with plain f64
 //! references.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn shape(positions: usize, overlap: bool, kind: CacheKind) -> EntryShape {
     EntryShape { dim: DIM, positions, overlap, pages, kind, row_pages: pages, row_slots }
 }
 
-/// Keys, and by what they are weighed.
+/// Keys and their weights.
 struct Rows {
     keys: Vec<f32>,
     weights: Vec<f32>,
@@ -50,7 +50,7 @@ impl Rows {
         }
     }
 
-    /// The cache after its positions came in pieces that end there.
+    /// The cache after its positions came in pieces with these ends.
     fn cached(&self, shape: EntryShape, ends: &[usize]) -> EntryCache {
         let (mut cache, pool) = (EntryCache::new(shape).unwrap(), Pool::new(2).unwrap());
         let mut first = 0;

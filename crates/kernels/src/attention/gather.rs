@@ -1,9 +1,9 @@
-//! Attention of rows that see few positions of many, one by one: their keys and values are gathered
-//! into pages of f32 first, as a page of the cache would bring sixty positions that nobody sees for
-//! each that somebody does.
+//! Attention of rows that see few of many positions: their keys and values are gathered into f32
+//! pages first, because a page of the cache would contain sixty invisible positions for each
+//! visible one.
 //!
-//! Rows that see all positions take the other way, and so do layers that choose whole blocks. The
-//! order of sums is the same, over the positions that are seen, in their order.
+//! Rows with full attention use the other path, and so do layers that choose whole blocks. The
+//! order of sums is the same, over the visible positions, in their order.
 
 use std::cell::RefCell;
 
@@ -16,31 +16,31 @@ use crate::isa::{Isa, run};
 use crate::pool::Pool;
 use crate::shared::SharedMut;
 
-/// If there are fewer rows than this for each thread, spans become tasks of their own.
+/// With fewer rows for each thread, spans become separate tasks.
 const ROWS_A_THREAD: usize = 4;
 
-/// Heads that one task covers at most.
+/// The most heads of one task.
 const HEADS_A_TASK: usize = 128;
 
-/// Where the keys and values of what a row sees are.
+/// A source of keys and values of a row's visible positions.
 pub(super) trait Seen: Sync {
-    /// What a row of the batch sees, each by a number of its own, in the order in which it is
-    /// summed.
+    /// The visible positions of a row of the batch, each by an identifier, in the order of
+    /// summation.
     fn of(&self, row: usize, found: &mut Vec<u32>);
 
     /// The key and the value of one of them, for a head of the cache.
     fn read(&self, row: usize, kv_head: usize, seen: u32, key: &mut [f32], value: &mut [f32]);
 
-    /// Numbers of a value, in whole vectors.
+    /// Elements of a value, in whole vectors.
     fn v_stride(&self) -> usize;
 }
 
-/// Rows of a batch that see some positions alone.
+/// Rows of a batch that see only some positions.
 pub(super) struct Gather<'a, S> {
     pub isa: Isa,
     pub seen: S,
     pub shape: &'a AttendShape,
-    /// Which of the batch's rows.
+    /// Indices of rows in the batch.
     pub rows: Vec<usize>,
     pub q: &'a [f32],
     pub out: SharedMut<f32>,
@@ -96,7 +96,7 @@ impl<S: Seen> Gather<'_, S> {
         });
     }
 
-    /// Every span is a task; then they are merged.
+    /// Computes every span as a task, then merges them.
     fn by_spans(&self, pool: &Pool, row: usize, group: &Group) {
         let (v_stride, queries) = (self.seen.v_stride(), group.heads.len());
         let partial_len = queries * (2 + v_stride);
@@ -109,7 +109,7 @@ impl<S: Seen> Gather<'_, S> {
                 let shared = SharedMut::new(partials.as_mut_ptr());
                 pool.run(spans, |span| {
                     let of_span = seen.chunks(SPAN_POSITIONS).nth(span).expect("one of the spans");
-                    // SAFETY: each task has its own `partial_len` numbers of the buffer.
+                    // SAFETY: each task has its own `partial_len` elements of the buffer.
                     let partial = unsafe {
                         let start = shared.ptr().add(span * partial_len);
                         std::slice::from_raw_parts_mut(start, partial_len)

@@ -1,4 +1,4 @@
-//! Some query vectors against one page of integers: products of pairs, summed exactly.
+//! Query vectors against one page of integers: products of pairs, summed exactly.
 
 use super::PAGE_POSITIONS;
 use super::choose::Dots;
@@ -41,14 +41,14 @@ impl Kernel for AddInts<'_, '_> {
     }
 }
 
-/// What mixing needs to know of `R` queries.
+/// The parameters for mixing the values of `R` queries.
 struct Mix<const R: usize> {
     /// Weights times a factor are integers.
     ints: WeightInts<R>,
     factors: [f32; R],
-    /// Earlier outputs are multiplied with this.
+    /// The factors of earlier outputs.
     rescale: [f32; R],
-    /// Pairs of positions that any of the queries sees.
+    /// Pairs of positions visible to any of the queries.
     pairs: usize,
 }
 

@@ -1,12 +1,12 @@
 //! Keys, queries and values as 16-bit integers, each vector with one f32 scale, so that products
 //! can be summed exactly, in any order, in 32 bits.
 //!
-//! No sum may leave 32 bits. For scores, keys and queries are scaled to a Euclidean norm of at most
-//! [`NORM`]: rounding adds at most half a unit a dimension, `sqrt(d) / 2` to the norm, and by
-//! Cauchy-Schwarz the product of two is below `(46000 + sqrt(d) / 2)^2`, which is below 2^31 for
-//! up to 2^18 dimensions. For outputs, values are at most [`VALUE_TOP`], and the weights of a page
-//! add up to at most [`WEIGHT_SUM`], rounded 32 more: times 16383 that is below 2^31. What f32
-//! loses on the way to either limit (some 2^-16 of it) fits between.
+//! No sum may exceed 32 bits. For scores, keys and queries are scaled to a Euclidean norm of at
+//! most [`NORM`]: rounding adds at most half a unit a dimension, `sqrt(d) / 2` to the norm, and by
+//! Cauchy-Schwarz the product of two is below `(46000 + sqrt(d) / 2)^2`, which is below 2^31 for up
+//! to 2^18 dimensions. For outputs, values are at most [`VALUE_TOP`], and the weights of a page add
+//! up to at most [`WEIGHT_SUM`], rounded 32 more: times 16383 that is below 2^31. The f32 error of
+//! either limit (some 2^-16 of it) fits in between.
 
 use super::PAGE_POSITIONS;
 use crate::isa::Kernel;
@@ -19,17 +19,17 @@ const TOP: f32 = 32767.0;
 /// The largest norm of a key or a query.
 const NORM: f32 = 46000.0;
 
-/// The largest dimension of a key: a margin below what the norm bears.
+/// The largest dimension of a key: a margin below the limit of the norm.
 pub(super) const K_DIM_MAX: usize = 1 << 16;
 
-/// The largest integer of a value. One bit less leaves the weights of a page one more for their
-/// sum; with 64 alike they have 2^-11 of their value each, with a single one 2^-15.
+/// The largest integer of a value. One bit less leaves the weights of a page one bit more for their
+/// sum; with 64 equal ones they have 2^-11 of their value each, with a single one 2^-15.
 const VALUE_TOP: f32 = 16383.0;
 
 /// The largest sum of a page's weights, before rounding.
 const WEIGHT_SUM: f32 = 131_000.0;
 
-/// What becomes of larger numbers, so that a product of two scales and a sum stays finite.
+/// The limit of larger numbers, so that a product of two scales and a sum stays finite.
 const LARGEST: f32 = 1e15;
 
 /// Pairs of dimensions of a vector.
@@ -48,9 +48,9 @@ pub(super) struct Ints<'a> {
     pub values: &'a [i16],
 }
 
-/// What the integers of one vector must not exceed.
+/// The limits of one vector's integers.
 pub(super) struct Limits {
-    /// Each of them.
+    /// The largest of them.
     top: f32,
     /// Their norm.
     norm: f32,
@@ -61,13 +61,13 @@ impl Limits {
     pub const VALUE: Self = Self { top: VALUE_TOP, norm: f32::INFINITY };
 }
 
-/// Where the integers of one vector go.
+/// The destination of one vector's integers.
 #[derive(Clone, Copy)]
 pub(super) struct Places {
     pub first: *mut i16,
-    /// From a pair of numbers to the next.
+    /// The distance from a pair of elements to the next.
     pub pair: usize,
-    /// From a pair's first number to its second.
+    /// The distance from a pair's first element to its second.
     pub odd: usize,
 }
 
@@ -100,8 +100,8 @@ impl Places {
     }
 }
 
-/// Rounds one vector to integers times a scale, which it returns: "not a number" if one of the
-/// vector's numbers is infinite or none.
+/// Rounds one vector to integers times a scale, which it returns: NaN if one of the vector's
+/// elements is infinite or NaN.
 pub(super) struct Round<'a> {
     pub x: &'a [f32],
     pub limits: Limits,
@@ -125,7 +125,7 @@ impl Kernel for Round<'_> {
             self.put(s, s.splat(1.0), s.splat(0.0), s.splat(0.0));
             return 0.0;
         }
-        // Over the largest, squares neither overflow nor vanish.
+        // Relative to the largest, squares neither overflow nor vanish.
         let by = s.splat(top);
         let mut squares = s.splat(0.0);
         for x in self.x.chunks(LANES) {
@@ -140,14 +140,14 @@ impl Kernel for Round<'_> {
 }
 
 impl Round<'_> {
-    /// Writes each number over `by` times `factor`, rounded, within `limit`.
+    /// Writes each element over `by` times `factor`, rounded, within `limit`.
     #[inline(always)]
     fn put<S: Simd>(&self, s: S, by: S::F, factor: S::F, limit: S::F) {
         for (chunk, x) in self.x.chunks(LANES).enumerate() {
             let scaled = s.mul(s.div(load(s, x), by), factor);
             let scaled = s.max(s.min(scaled, limit), s.sub(s.splat(0.0), limit));
             if self.to.is_run() && x.len() == LANES {
-                // SAFETY: the caller of the kernel promises room for as many numbers as `x` has.
+                // SAFETY: the caller of the kernel promises room for as many elements as `x` has.
                 unsafe { s.store_i16(self.to.first.add(chunk * LANES), s.to_i(scaled)) };
                 continue;
             }
@@ -156,7 +156,7 @@ impl Round<'_> {
             unsafe { s.store_i16(ints.as_mut_ptr(), s.to_i(scaled)) };
             for (i, int) in ints[..x.len()].iter().enumerate() {
                 let i = chunk * LANES + i;
-                // SAFETY: the caller of the kernel promises room for as many numbers as `x` has.
+                // SAFETY: the caller of the kernel promises room for as many elements as `x` has.
                 unsafe {
                     *self.to.first.add(i / 2 * self.to.pair + i % 2 * self.to.odd) = *int;
                 }
@@ -165,7 +165,7 @@ impl Round<'_> {
     }
 }
 
-/// Up to one vector of numbers that a scale can hold, zeros after them.
+/// Up to one vector of elements within the range of a scale, zeros after them.
 #[inline(always)]
 fn load<S: Simd>(s: S, x: &[f32]) -> S::F {
     clamp(s, load_all(s, x))
@@ -176,7 +176,7 @@ fn clamp<S: Simd>(s: S, x: S::F) -> S::F {
     s.max(s.min(x, s.splat(LARGEST)), s.splat(-LARGEST))
 }
 
-/// Up to one vector of numbers as they are, zeros after them.
+/// Up to one vector of unchanged elements, zeros after them.
 #[inline(always)]
 fn load_all<S: Simd>(s: S, x: &[f32]) -> S::F {
     let mut padded = [0.0; LANES];
@@ -213,8 +213,8 @@ pub(super) fn round_weights<S: Simd, const R: usize>(
             unsafe {
                 let weights = s.load(weights[r].as_ptr().add(v * LANES));
                 let product = s.mul(weights, s.load(scales.as_ptr().add(v * LANES)));
-                // What is hidden has no weight, and may lie where another sequence has left a
-                // scale that is not a number.
+                // A hidden position has no weight, and may contain a NaN scale left by another
+                // sequence.
                 scaled[r][v] = s.keep_from(product, weights, s.splat(f32::MIN_POSITIVE));
             }
         }
@@ -225,9 +225,9 @@ pub(super) fn round_weights<S: Simd, const R: usize>(
     let (tops, sums) = (s.tops(tops), s.sums(sums));
     array_of!(R, 0.0, r => {
         let (by_top, by_sum) = (tops[r] * (1.0 / TOP), sums[r] * (1.0 / WEIGHT_SUM));
-        // The sum, if that is not a number.
+        // The step from the sum, if that is NaN.
         let step = if by_sum <= by_top { by_top } else { by_sum };
-        // What is smaller has no inverse, and nothing to add.
+        // A smaller step has no inverse, and adds nothing.
         let factor = s.splat(if step >= f32::MIN_POSITIVE { 1.0 / step } else { 0.0 });
         for v in 0..VECTORS {
             let rounded = s.to_i(s.mul(scaled[r][v], factor));
@@ -280,7 +280,7 @@ mod tests {
             let (value_scale, values) = rounded(&x, || Limits::VALUE);
             assert!(values.iter().all(|x| x.abs() <= 16383), "{values:?}");
             for (scale, ints) in [(scale, ints), (value_scale, values)] {
-                // The second is what a scale below the normal numbers is off by.
+                // The second is the error of a subnormal scale.
                 let limit = 0.51 * scale + 32767.0 * f32::from_bits(1);
                 for (x, int) in x.iter().zip(ints) {
                     let error = (x - scale * f32::from(int)).abs();

@@ -2,29 +2,28 @@
 //!
 //! # The order of operations
 //!
-//! One query vector's output depends on that vector, the keys and values it sees and their
-//! positions alone: not on the rows beside it, on how a prompt was cut, on threads, heads or the
-//! machine. The order is fixed:
+//! One query vector's output depends only on that vector, its visible keys and values and their
+//! positions: not on the rows beside it, on how a prompt was cut, on threads, heads or the machine.
+//! The order is fixed:
 //!
 //! * A score is summed over the head's dimension from left to right by `fma`, then scaled, then
 //!   capped. Weights are powers of two: the scale has a factor log2 e.
 //! * Positions are taken page by page (64, at multiples of 64) in *spans* of 512. Within a span, a
 //!   running maximum, a running sum and a running output are rescaled at each page; a page's
 //!   weights are summed as four vectors of 16, and its values added one position after the other.
-//! * Quants (8-bit numbers) are of keys and values that were rotated (`rotation.rs`), as queries
-//!   are before a score and outputs at last. They take their scales in sums: within a block of 32
+//! * Quants (8-bit numbers) represent rotated keys and values (`rotation.rs`); queries are rotated
+//!   before a score, and outputs at the end. Their scales are applied in sums: within a block of 32
 //!   dimensions, a score is summed by `fma` over the quants from zero, and times the block's scale
-//!   it is added to the blocks before it by `fma`; a value's quant is multiplied by its weight
-//!   times its scale, which is rounded.
+//!   it is added to the earlier blocks by `fma`; a value's quant is multiplied by its weight times
+//!   its scale, which is rounded.
 //! * Integers (16 bits) are summed exactly: a score is the sum over all dimensions of the key's and
 //!   the query's, times the key's scale, then the query's. A page's weights times the scales of
 //!   their values are rounded to integers by a step of the query and the page, the sum of their
 //!   products with the values' is exact too, and times that step it is added by `fma`.
 //! * Spans are merged from left to right, a head's sink logit last.
 //!
-//! A position that a query must not see has weight zero, exactly. Where rows choose few positions
-//! of many (`choose.rs`), these alone are taken, page by page as if they were all (`gather.rs`), in
-//! f32.
+//! A hidden position has weight zero, exactly. If rows choose few of many positions (`choose.rs`),
+//! only these are taken, page by page as if they were all (`gather.rs`), in f32.
 
 mod attend;
 mod cache;
@@ -62,5 +61,5 @@ pub use shape::AttendShape;
 /// Positions of one page of the cache.
 pub const PAGE_POSITIONS: usize = 64;
 
-/// Positions of one span: what different threads may work on for one query.
+/// Positions of one span: the unit of work that threads may share for one query.
 const SPAN_POSITIONS: usize = 512;

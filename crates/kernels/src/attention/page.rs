@@ -1,12 +1,12 @@
-//! What the inner loops of attention are given: query vectors, the page they look at, their running
-//! softmax, and what to fetch meanwhile.
+//! The inputs of attention's inner loops: query vectors, the page, the running softmax, and the
+//! memory to prefetch.
 
 use super::PAGE_POSITIONS;
 use crate::product::Level;
 use crate::simd::{LANES, Simd};
 
-/// Where a running maximum starts: below any score, and finite, so that a difference of two such
-/// is zero and not "not a number".
+/// The start of a running maximum: below any score, and finite, so that the difference of two such
+/// is zero and not NaN.
 pub(super) const LOWEST: f32 = -3.0e38;
 
 /// Bytes of a cache line.
@@ -15,14 +15,14 @@ const LINE: usize = 64;
 /// Vectors of positions in a page.
 pub(super) const POS_VECTORS: usize = PAGE_POSITIONS / LANES;
 
-/// A query vector and the positions it sees.
+/// A query vector and its visible positions.
 #[derive(Clone, Copy)]
 pub(super) struct Query<'a> {
     /// `[k_dim]`.
     pub q: &'a [f32],
     pub first_pos: usize,
     pub end_pos: usize,
-    /// One bit for each position, page by page, where it does not see all of these.
+    /// One bit for each position, page by page, if some are hidden.
     pub seen: Option<&'a [u64]>,
 }
 
@@ -30,7 +30,7 @@ impl Query<'_> {
     /// Sees nothing.
     pub const NONE: Self = Self { q: &[], first_pos: 0, end_pos: 0, seen: None };
 
-    /// Whether it sees nothing of page `page`.
+    /// Whether it sees no position of page `page`.
     pub fn skips(&self, page: usize) -> bool {
         self.seen.is_some_and(|seen| seen[page] == 0)
     }
@@ -45,7 +45,7 @@ pub(super) struct States {
 }
 
 impl States {
-    /// As if nothing had been seen.
+    /// Resets to the state before any page.
     pub fn reset(&mut self, queries: usize, v_stride: usize) {
         self.max.clear();
         self.max.resize(queries, LOWEST);
@@ -56,7 +56,7 @@ impl States {
     }
 }
 
-/// Who looks at a page, and how.
+/// The queries of a page, and their parameters.
 pub(super) struct Page<'a, 'q> {
     /// Position of the page's first slot.
     pub start: usize,
@@ -67,7 +67,7 @@ pub(super) struct Page<'a, 'q> {
 }
 
 impl Page<'_, '_> {
-    /// Slots up to the last that any of the queries sees.
+    /// Slots up to the last one visible to any of the queries.
     #[inline(always)]
     pub fn slots(&self, queries: &[Query]) -> usize {
         let seen = queries.iter().map(|query| query.end_pos).max().unwrap_or(0);
@@ -75,8 +75,8 @@ impl Page<'_, '_> {
     }
 }
 
-/// Memory that will be wanted next: pages lie apart, so the machine's own prefetching starts anew
-/// with each, and one query alone is bound by memory.
+/// Memory to prefetch: pages are not adjacent, so the machine's own prefetching starts anew with
+/// each, and a single query is bound by memory.
 #[derive(Clone, Copy)]
 pub(super) struct Fetch {
     start: *const u8,
@@ -84,8 +84,8 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    /// What is to be fetched while keys are read, while softmax is computed and while values are
-    /// read.
+    /// The parts to prefetch while keys are read, while the softmax is computed and while values
+    /// are read.
     pub fn thirds(data: &[u8]) -> [Self; 3] {
         let lines = data.len().div_ceil(LINE);
         [0, 1, 2].map(|third| {
@@ -94,7 +94,7 @@ impl Fetch {
         })
     }
 
-    /// All of it within `steps` steps, or nothing.
+    /// Spreads all of it over `steps` steps, or prefetches nothing.
     #[inline(always)]
     pub fn within(self, steps: usize, wanted: bool) -> Ahead {
         let lines_a_step = if wanted { self.lines.div_ceil(steps.max(1)) } else { 0 };
@@ -102,7 +102,7 @@ impl Fetch {
     }
 }
 
-/// Fetches something while something else is read.
+/// Prefetches one part of memory while another is read.
 pub(super) struct Ahead {
     start: *const u8,
     lines_a_step: usize,

@@ -15,17 +15,17 @@ use crate::isa::{Isa, run};
 pub(super) struct Positions<'a> {
     pub isa: Isa,
     pub cache: &'a KvCache,
-    /// Numbers of a value.
+    /// Elements of a value.
     pub v_dim: usize,
-    /// A value is the beginning of its key.
+    /// Whether a value is the start of its key.
     pub values_in_keys: bool,
 }
 
-/// The positions that an indexer chose for each row.
+/// The positions chosen by an indexer for each row.
 pub(super) struct ChosenPositions<'a> {
     pub positions: Positions<'a>,
     pub chosen: &'a Chosen,
-    /// Of the sequence of each row of the batch.
+    /// The page table of each row of the batch.
     pub tables: Vec<&'a [u32]>,
 }
 
@@ -45,14 +45,14 @@ impl Seen for ChosenPositions<'_> {
 }
 
 impl<'a> Positions<'a> {
-    /// Those that heads of this shape attend to.
+    /// The positions for heads of this shape.
     pub fn new(isa: Isa, cache: &'a KvCache, shape: &AttendShape) -> Self {
         Self { isa, cache, v_dim: shape.v_dim, values_in_keys: shape.values_in_keys }
     }
 }
 
 impl Positions<'_> {
-    /// Of position `position` of the sequence with this table, and a head of the cache.
+    /// The key and value at `position` of the sequence with this table, for a head of the cache.
     pub fn at(
         &self,
         table: &[u32],
@@ -64,8 +64,8 @@ impl Positions<'_> {
         self.read(&head, position % PAGE_POSITIONS, key, value);
     }
 
-    /// The key and the value of one position, not rotated. Where a value is the beginning of its
-    /// key, it is read once: keys lie across the page.
+    /// The key and the value of one position, not rotated. If a value is the start of its key, it
+    /// is read once: keys are spread across the page.
     fn read(&self, head: &Head<'_>, slot: usize, key: &mut [f32], value: &mut [f32]) {
         let own = if self.values_in_keys { self.v_dim } else { 0 };
         match head {
@@ -102,7 +102,7 @@ impl Positions<'_> {
             *number = f32::from(quant) * scale(value_scales, d);
         }
         run(self.isa, Rotate(&mut value[..v_dim]));
-        // Keys are rotated in blocks; the rest of one is a whole number of them, or all is read.
+        // Keys are rotated in blocks; either the rest is a whole number of blocks, or all is read.
         let rotated = 1 << key.len().trailing_zeros();
         let first = if own.is_multiple_of(rotated) { own } else { 0 };
         for (d, number) in key.iter_mut().enumerate().skip(first) {
@@ -115,7 +115,7 @@ impl Positions<'_> {
     }
 }
 
-/// The numbers of one position that lie across a page.
+/// The elements of one position, which are spread across a page.
 fn across(to: &mut [f32], from: &[f32], slot: usize) {
     for (number, of_dim) in to.iter_mut().zip(from.chunks_exact(PAGE_POSITIONS)) {
         *number = of_dim[slot];

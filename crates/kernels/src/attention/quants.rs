@@ -1,5 +1,5 @@
-//! Keys and values as 8-bit numbers: Q8_0 of the GGUF format, 32 numbers of one head and position
-//! sharing one half-precision scale; the last block of a head is short where its dimension is no
+//! Keys and values as 8-bit numbers: Q8_0 of the GGUF format, 32 elements of one head and position
+//! with a common half-precision scale; the last block of a head is short if its dimension is no
 //! multiple of 32.
 
 use super::PAGE_POSITIONS;
@@ -7,13 +7,13 @@ use crate::isa::Kernel;
 use crate::math::tainted;
 use crate::simd::{LANES, Simd};
 
-/// Numbers that share a scale.
+/// Elements with a common scale.
 pub(super) const BLOCK: usize = 32;
 
 /// The largest quant.
 const QUANT_MAX: f32 = 127.0;
 
-/// The largest magnitude that a block can hold: its scale is then the largest half-precision one.
+/// The largest magnitude of a block: its scale is then the largest half-precision number.
 const LARGEST: f32 = QUANT_MAX * 65504.0;
 
 /// Scales of a vector of `dim` numbers.
@@ -51,8 +51,8 @@ impl Kernel for Quantize<'_> {
             let mut padded = [0.0; BLOCK];
             padded[..x.len()].copy_from_slice(x);
             let (scale, quants) = quantize(s, &padded);
-            // SAFETY: the caller of the kernel promises room for as many scales and quants as `x`
-            // has blocks and numbers.
+            // SAFETY: the caller of the kernel promises room for the scales and quants of the
+            // blocks and elements of `x`.
             unsafe {
                 *self.scales.add(block * PAGE_POSITIONS) = scale;
                 for (i, quant) in quants[..x.len()].iter().enumerate() {
@@ -63,9 +63,8 @@ impl Kernel for Quantize<'_> {
     }
 }
 
-/// A block's scale, and each of its numbers over it, rounded to the nearest integer. What is too
-/// large becomes the largest that a block can hold. If a number is infinite or none, so is the
-/// scale "not a number".
+/// A block's scale, and each of its elements over it, rounded to the nearest integer. Elements that
+/// are too large become the largest possible. If an element is infinite or NaN, the scale is NaN.
 #[inline(always)]
 fn quantize<S: Simd>(s: S, x: &[f32; BLOCK]) -> (u16, [i8; BLOCK]) {
     let mut quants = [0; BLOCK];
@@ -82,7 +81,7 @@ fn quantize<S: Simd>(s: S, x: &[f32; BLOCK]) -> (u16, [i8; BLOCK]) {
         // SAFETY: see above.
         let by = unsafe { s.load_f16(scale.as_ptr()) };
         for (at, v) in [(0, low), (LANES, high)] {
-            // Over a scale that was rounded down, the largest number is a little over 127.
+            // With a scale that was rounded down, the largest element is a little over 127.
             let v = s.to_i(clamp(s, s.div(v, by), QUANT_MAX));
             // SAFETY: see above.
             unsafe { s.store_i8(quants.as_mut_ptr().add(at), v) };

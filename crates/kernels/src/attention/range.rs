@@ -1,10 +1,10 @@
-//! Which earlier positions a query attends to.
+//! The earlier positions that a query attends to.
 
-/// Which earlier positions a query attends to.
+/// The earlier positions that a query attends to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AttentionRange {
     Full,
-    /// The last `n` positions, its own included.
+    /// The last `n` positions, including its own.
     Window(usize),
     /// All since the last multiple of `n`: its own chunk (Llama 4).
     Chunk(usize),

@@ -1,14 +1,14 @@
 //! The rotation of keys and values before they are rounded to eight bits.
 //!
-//! Some models' keys have a few numbers that dwarf the others of their block, which then share too
-//! coarse a scale. A Walsh-Hadamard transform spreads every number over all of them, and changes no
-//! scalar product: queries are rotated too, and so is, back again, what heads attended to.
+//! Some models' keys have a few elements much larger than the rest of their block, which then get
+//! too coarse a scale. A Walsh-Hadamard transform spreads every element over all of them, and
+//! changes no scalar product: queries are rotated too, and the heads' outputs are rotated back.
 
 use crate::isa::Kernel;
 use crate::simd::Simd;
 
-/// Rotates a head's numbers in place, by their own inverse. Where their count is no power of two,
-/// in the largest blocks that are one.
+/// Rotates a head's elements in place; the rotation is its own inverse. If their number is no power
+/// of two, the largest power-of-two blocks are rotated.
 pub(super) struct Rotate<'a>(pub &'a mut [f32]);
 
 impl Kernel for Rotate<'_> {

@@ -1,13 +1,13 @@
-//! What attention needs to know about a layer.
+//! The attention parameters of a layer.
 
 use std::ops::Range;
 
 use super::range::AttentionRange;
 
-/// Heads that one task covers at most; more of them share keys in latent attention alone.
+/// The most heads of one task; more heads share keys only in latent attention.
 const HEADS_A_TASK: usize = 32;
 
-/// What attention needs to know about a layer and this shard's heads.
+/// The attention parameters of a layer and this shard's heads.
 #[derive(Debug, Clone)]
 pub struct AttendShape {
     pub(super) heads: usize,
@@ -17,7 +17,7 @@ pub struct AttendShape {
     pub(super) range: AttentionRange,
     pub(super) soft_cap: Option<f32>,
     pub(super) sinks: Option<Vec<f32>>,
-    /// A value is the beginning of its key (latent attention).
+    /// Whether a value is the start of its key (latent attention).
     pub(super) values_in_keys: bool,
     /// Runs of heads that read the same head of the cache.
     pub(super) groups: Vec<Group>,
@@ -30,8 +30,8 @@ pub(super) struct Group {
 }
 
 impl AttendShape {
-    /// `kv_of_head`: for each head of this shard, its head in this shard's cache. `scale`
-    /// multiplies every score (usually `1 / sqrt(k_dim)`).
+    /// `kv_of_head`: for each head of this shard, its head in this shard's cache. `scale`: the
+    /// factor of every score (usually `1 / sqrt(k_dim)`).
     pub fn new(kv_of_head: &[u32], k_dim: usize, v_dim: usize, scale: f32) -> Self {
         let kv_of_head = kv_of_head.iter().map(|kv_head| *kv_head as usize);
         let groups = groups_of(kv_of_head.clone(), HEADS_A_TASK);
@@ -40,13 +40,14 @@ impl AttendShape {
         Self { heads, k_dim, v_dim, scale, range, soft_cap, sinks, values_in_keys, groups }
     }
 
-    /// A value is the beginning of its key: where few positions of many are seen, it is read once.
+    /// Sets whether a value is the start of its key: with few visible positions, it is then read
+    /// once.
     pub fn with_values_in_keys(mut self, values_in_keys: bool) -> Self {
         self.values_in_keys = values_in_keys;
         self
     }
 
-    /// Runs of at most so many heads that read the same head of the cache.
+    /// Runs of at most `heads_max` heads that read the same head of the cache.
     pub(super) fn groups(&self, heads_max: usize) -> Vec<Group> {
         let all = self.groups.iter();
         groups_of(all.flat_map(|group| group.heads.clone().map(|_| group.kv_head)), heads_max)
@@ -63,10 +64,10 @@ impl AttendShape {
         self
     }
 
-    /// One logit a head that takes part in the softmax and has no value (gpt-oss).
+    /// One logit a head that takes part in the softmax without a value (gpt-oss).
     ///
     /// # Panics
-    /// If there is not one for each head.
+    /// If the number of logits differs from that of heads.
     pub fn with_sinks(mut self, sinks: Option<Vec<f32>>) -> Self {
         assert!(sinks.as_ref().is_none_or(|sinks| sinks.len() == self.heads));
         self.sinks = sinks;

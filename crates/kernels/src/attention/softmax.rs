@@ -1,9 +1,8 @@
-//! From dot products to weights: the softmax of some query vectors, side by side, over one page,
-//! and what ends it: merging spans, and the division by the sum.
+//! From dot products to weights: the softmax of query vectors, side by side, over one page, and its
+//! end: merging spans, and dividing by the sum.
 //!
-//! Weights are powers of two: a score is multiplied by log2 e on its way, and running maxima are
-//! in the same unit. A score that is not a number counts for no maximum, but its weight is not a
-//! number either, and so neither is the query's sum.
+//! Weights are powers of two: scores are multiplied by log2 e, and running maxima have the same
+//! unit. A NaN score does not affect the maximum, but its weight is NaN, and so is the query's sum.
 
 use super::PAGE_POSITIONS;
 use super::chosen::ALL;
@@ -18,15 +17,15 @@ use std::f32::consts::LOG2_E;
 #[repr(align(64))]
 pub(super) struct Weights<const R: usize>(pub [[f32; PAGE_POSITIONS]; R]);
 
-/// The softmax of `R` queries from `first` on: turns their dot products into weights, moves their
-/// running maxima and sums, and returns what their earlier outputs are to be multiplied with. The
-/// queries go side by side because each alone is a chain of operations that wait for one another.
+/// The softmax of `R` queries from `first` on: turns their dot products into weights, updates their
+/// running maxima and sums, and returns the factors of their earlier outputs. The queries run side
+/// by side because each is a chain of dependent operations.
 ///
-/// A kernel of its own, which the tiles of all kinds of cache share.
+/// A separate kernel, shared by the tiles of all kinds of cache.
 pub(super) struct PageSoftmax<'a, 'q, const R: usize> {
     pub page: &'a Page<'a, 'q>,
     pub first: usize,
-    /// They multiply the dot products.
+    /// The factors of the dot products.
     pub scales: [f32; R],
     pub states: &'a mut States,
     pub weights: &'a mut Weights<R>,
@@ -34,7 +33,7 @@ pub(super) struct PageSoftmax<'a, 'q, const R: usize> {
 }
 
 impl<const R: usize> PageSoftmax<'_, '_, R> {
-    /// At which something can be fetched.
+    /// The number of steps for prefetching.
     pub const STEPS: usize = R * POS_VECTORS;
 }
 
@@ -48,7 +47,8 @@ impl<const R: usize> Kernel for PageSoftmax<'_, '_, R> {
         let weights = &mut weights.0;
         let mut scales = array_of!(R, 0.0, r => {
             let scale = scales[r] * LOG2_E;
-            // A query of zeros has none. What is hidden stays hidden by one that adds nothing.
+            // A query of zeros has a scale of zero. A tiny one adds nothing, and keeps hidden
+            // positions hidden.
             if scale == 0.0 { f32::MIN_POSITIVE } else { scale }
         });
         if let Some(cap) = page.soft_cap {
@@ -88,7 +88,7 @@ impl<const R: usize> Kernel for PageSoftmax<'_, '_, R> {
                 unsafe {
                     ahead.fetch(s, r * POS_VECTORS + v);
                     let at = weights[r].as_mut_ptr().add(v * LANES);
-                    // Not by `fma`, whose exact product may be above the rounded maximum.
+                    // Not by `fma`: its exact product may be above the rounded maximum.
                     part[v] = exp2(s, s.sub(s.mul(s.load(at), scale), top));
                     s.store(at, part[v]);
                 }
@@ -116,7 +116,7 @@ fn cap_scores<S: Simd>(s: S, cap: f32, scale: f32, weights: &mut [f32; PAGE_POSI
     }
 }
 
-/// Minus infinity at the positions that the query must not see.
+/// Sets hidden positions to minus infinity.
 #[inline(always)]
 fn hide(page: &Page, query: &Query, weights: &mut [f32; PAGE_POSITIONS]) {
     let seen = query.seen.map_or(ALL, |seen| seen[page.start / PAGE_POSITIONS]);
@@ -141,7 +141,7 @@ pub(super) fn exp2_one<S: Simd>(s: S, x: f32) -> f32 {
     lanes[0]
 }
 
-/// Merges the running softmax of a later span (or several queries' at once) into `total`.
+/// Merges the running softmax of a later span (or of several queries) into `total`.
 pub(super) struct Merge<'a> {
     pub total: &'a mut States,
     pub max: &'a [f32],
@@ -170,9 +170,9 @@ impl Kernel for Merge<'_> {
     }
 }
 
-/// Writes one query's output `[v_dim]`: its sum of values over its sum of weights, which the
-/// sink logit joins if there is one. Not a number, if one of the query's is infinite or none, or
-/// the sink is: scores of minus infinity leave no trace.
+/// Writes one query's output `[v_dim]`: its sum of values over its sum of weights, including the
+/// sink logit if there is one. NaN if one of the query's elements or the sink is infinite or NaN:
+/// scores of minus infinity leave no trace.
 pub(super) struct Finish<'a> {
     /// The query.
     pub q: &'a [f32],

@@ -1,4 +1,4 @@
-//! Attention against a plain f64 reference, and against itself in every other way to run it.
+//! Attention compared with a plain f64 reference, and with itself in every other way to run it.
 
 use super::attend::attend_on;
 use super::rotation::Rotate;
@@ -41,7 +41,7 @@ fn cases() -> Vec<Case> {
     };
     vec![
         case(&[0, 0, 0, 0, 1, 1, 1, 1], 64, 64, &[1, 64, 65, 700]),
-        // A shard that starts in the middle of a group of three.
+        // A shard that starts inside a group of three.
         case(&[0, 1, 1, 1, 2, 2], 20, 24, &[130]),
         case(&[0, 1, 2], 128, 128, &[600, 3]),
         case(&[0; 40], 72, 64, &[90]),
@@ -52,7 +52,7 @@ fn cases() -> Vec<Case> {
         },
         Case { soft_cap: Some(20.0), ..case(&[0, 0], 32, 40, &[530]) },
         Case { range: AttentionRange::Window(1), ..case(&[0], 8, 8, &[70]) },
-        // Chunks end within pages, at borders of spans, and hold several spans.
+        // Chunks that end within pages, at borders of spans, and that contain several spans.
         Case { range: AttentionRange::Chunk(100), ..case(&[0, 0, 1], 64, 64, &[350, 100, 101]) },
         Case { range: AttentionRange::Chunk(512), ..case(&[0], 16, 16, &[1100, 512]) },
         Case { range: AttentionRange::Chunk(1500), ..case(&[0], 16, 16, &[1600]) },
@@ -64,7 +64,7 @@ fn cases_of_all_kinds() -> impl Iterator<Item = (Case, CacheKind)> {
     [CacheKind::F16, CacheKind::F32, CacheKind::I16, CacheKind::Q8_0].into_iter().flat_map(of_kind)
 }
 
-/// What a cache of this kind holds for the key or value `x`.
+/// The stored form of the key or value `x` in a cache of this kind.
 fn stored(kind: CacheKind, x: &[f32]) -> Vec<f64> {
     let half = |x: f32| f16::from_f32(x).to_f32();
     let block = |x: &[f32]| {
@@ -75,7 +75,7 @@ fn stored(kind: CacheKind, x: &[f32]) -> Vec<f64> {
     };
     match kind {
         CacheKind::F16 => x.iter().map(|x| f64::from(half(*x))).collect(),
-        // Integers are near enough to be held against what they came from.
+        // Integers are close enough to be compared with their source.
         CacheKind::F32 | CacheKind::I16 => x.iter().map(|x| f64::from(*x)).collect(),
         CacheKind::Q8_0 => {
             let mut rotated = x.to_vec();
@@ -86,8 +86,8 @@ fn stored(kind: CacheKind, x: &[f32]) -> Vec<f64> {
     }
 }
 
-/// The same rotation, by its definition: number `i` of a block gets `(-1)^(number of bits that i
-/// and j share)` of each number `j`.
+/// The same rotation, by its definition: element `i` of a block gets `(-1)^(number of bits that i
+/// and j share)` of each element `j`.
 fn rotated_back(x: &[f64]) -> Vec<f64> {
     let block = 1 << x.len().trailing_zeros();
     let signed = |i: usize, (j, x): (usize, &f64)| match (i & j).count_ones() % 2 {
@@ -206,7 +206,7 @@ fn attention_is_close_to_its_definition() {
                 let expected = case.reference(seq, q, (head, pos), sinks[head], kind);
                 for (got, expected) in out[at * case.v_dim..].iter().zip(expected) {
                     let error = (f64::from(*got) - expected).abs();
-                    // Queries and keys of 16 bits are off by some parts in 10,000 of a score.
+                    // 16-bit queries and keys have errors of some parts in 10,000 of a score.
                     let limit = if kind == CacheKind::I16 { 2e-4 } else { 2e-6 };
                     assert!(error < limit, "case {number}, position {pos}, head {head}: {error}");
                 }
@@ -238,7 +238,7 @@ fn every_way_to_attend_gives_the_same_bits() {
                 let rows = 1 + [0, 1, 30][rng.usize(..3)].min(len - start - 1);
                 let q = &q[start * q_width..(start + rows) * q_width];
                 let expected = &all[start * out_width..(start + rows) * out_width];
-                // Twice the same segment, as two sequences would be.
+                // The same segment twice, as for two sequences.
                 let segment =
                     Segment { table: seq.table.as_slice().into(), first_pos: start, rows };
                 let mut got = vec![f32::NAN; 2 * rows * out_width];
@@ -255,7 +255,7 @@ fn every_way_to_attend_gives_the_same_bits() {
                 for got in got.chunks(rows * out_width) {
                     assert_eq!(got, expected, "case {number}, rows {start}+{rows}, {}", isa.name());
                 }
-                // One head alone.
+                // One head only.
                 let head = rng.usize(..heads);
                 let scale = 1.0 / (case.k_dim as f32).sqrt();
                 let one =
@@ -273,8 +273,8 @@ fn every_way_to_attend_gives_the_same_bits() {
     }
 }
 
-/// A sequence of 70 positions, one of whose numbers is bad: the rows that see it attend to nothing
-/// that is a number. In a page that such a sequence has left, another finds what it should.
+/// A sequence of 70 positions with one bad element: the outputs of the rows that see it are NaN. In
+/// a page freed by such a sequence, another gets correct results.
 #[test]
 fn what_is_not_finite_is_seen_by_those_who_see_it_alone() {
     const ROWS: usize = 70;

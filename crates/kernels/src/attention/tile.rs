@@ -1,4 +1,4 @@
-//! Some query vectors against one page: the inner loops of attention.
+//! Query vectors against one page: the inner loops of attention.
 
 use super::PAGE_POSITIONS;
 use super::choose::Dots;
@@ -8,10 +8,10 @@ use super::softmax::{PageSoftmax, Weights};
 use crate::isa::{Isa, Kernel, run};
 use crate::simd::{LANES, Simd, array_of};
 
-/// A number of the cache: as stored, or f32 once converted.
+/// An element of the cache: as stored, or f32 after conversion.
 pub(super) trait Element: Copy {
     /// # Safety
-    /// `from` points to 16 numbers.
+    /// `from` points to 16 elements.
     unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::F;
 }
 
@@ -58,7 +58,7 @@ impl<E: Element> Kernel for Convert<'_, E> {
     }
 }
 
-/// Adds one page to the running softmax of all queries. `SCALED`: the numbers are quants.
+/// Adds one page to the running softmax of all queries. `SCALED`: the elements are quants.
 pub(super) struct AddPage<'a, 'q, E, const SCALED: bool> {
     pub isa: Isa,
     pub page: &'a Page<'a, 'q>,
@@ -81,7 +81,7 @@ impl<E: Element, const SCALED: bool> Kernel for AddPage<'_, '_, E, SCALED> {
     }
 }
 
-/// How the queries of a page are cut into register tiles, which touches no result.
+/// The cut of a page's queries into register tiles, which does not affect results.
 pub(super) trait Tiles {
     /// Adds the page to `R` queries from `first` on, with register tiles of `R` by `P` vectors of
     /// positions and `R` by `V` vectors of values.
@@ -92,7 +92,7 @@ pub(super) trait Tiles {
     fn add_all<S: Simd>(&mut self, s: S, queries: usize) {
         let mut first = 0;
         if S::WIDE_TILES {
-            // Six would leave no register for what is multiplied.
+            // Six would leave no register for the operands.
             while first + 4 <= queries {
                 self.add::<S, 4, 4, 4>(s, first);
                 first += 4;
@@ -229,7 +229,7 @@ impl<E: Element, const SCALED: bool> AddPage<'_, '_, E, SCALED> {
         assert!((vector + V) * LANES <= stride);
         assert!((first + R) * stride <= self.states.acc.len());
         let ahead = self.fetch[2].within(slots, first == 0 && vector == 0);
-        // The weights times the scales of the two blocks, at most, that the vectors lie in.
+        // The weights times the scales of the blocks, at most two, that contain the vectors.
         let mut scaled = [[[0.0_f32; PAGE_POSITIONS]; R]; 2];
         let first_block = vector * LANES / BLOCK;
         let block_of = |v: usize| (vector + v) * LANES / BLOCK - first_block;

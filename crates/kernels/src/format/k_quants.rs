@@ -1,6 +1,6 @@
-//! The types with two levels of scales over 256 numbers: Q2_K to Q6_K and IQ4_XS. Headers keep
-//! GGUF's own bits, transposed so that one load gets the same field of 16 rows; bytes that say
-//! something of one tile alone stand in front of it.
+//! The types with two levels of scales over 256 elements: Q2_K to Q6_K and IQ4_XS. Headers keep
+//! GGUF's own bits, transposed so that one load gets the same field of 16 rows; bytes that affect
+//! only one tile stand in front of it.
 
 use super::simple::{IQ4_TABLE, gather, nibbles, words};
 use super::tiles::in_each_byte;
@@ -19,7 +19,7 @@ fn gather_bytes(blocks: &RowBlocks, at: usize, count: usize, out: &mut [u8]) {
     }
 }
 
-/// `width` bits from bit `from` on of each of 32 bytes, which begin at `at`.
+/// `width` bits from bit `from` on of each of 32 bytes, starting at `at`.
 #[inline(always)]
 fn bits(block: &[u8], at: usize, from: usize, width: usize) -> Words {
     let words: Words = words(block, at);
@@ -32,20 +32,20 @@ fn with_high(weights: Words, high: Words, to: usize) -> Words {
     array_of!(TILE, 0, i => weights[i] | high[i] << to)
 }
 
-/// The 32 nibbles of tile `tile` where 32 bytes, from `at` on, hold one tile low and the next one
+/// The 32 nibbles of tile `tile`, if 32 bytes, from `at` on, hold one tile low and the next one
 /// high.
 #[inline(always)]
 fn paired_nibbles(block: &[u8], at: usize, tile: usize) -> Words {
     bits(block, at + tile / 2 * TILE_COLS, tile % 2 * 4, 4)
 }
 
-/// The 32 two-bit numbers of tile `tile` where 32 bytes, from `at` on, hold four tiles.
+/// The 32 two-bit numbers of tile `tile`, if 32 bytes, from `at` on, hold four tiles.
 #[inline(always)]
 fn quad_bits(block: &[u8], at: usize, tile: usize) -> Words {
     bits(block, at + tile / 4 * TILE_COLS, tile % 4 * 2, 2)
 }
 
-/// What a record of Q4_K or Q5_K says about its eight tiles: 6-bit scales and minima, four a
+/// The decoded header of a Q4_K or Q5_K record's eight tiles: 6-bit scales and minima, four a
 /// vector, one byte each.
 #[derive(Clone, Copy)]
 pub(crate) struct SixBitHead<S: Simd> {
@@ -139,7 +139,7 @@ impl Quantised for Q4K {
     }
 }
 
-/// As Q4_K with w of 5 bits.
+/// Like Q4_K with w of 5 bits.
 pub(crate) struct Q5K;
 
 impl Quantised for Q5K {

@@ -1,8 +1,8 @@
-//! How each GGUF type lies in memory once packed, and how its numbers come out again.
+//! The packed layout of each GGUF type, and its decoding.
 //!
 //! A matrix is cut into *panels* of 16 rows, so that one vector holds the same column of 16 rows
 //! and no sum ever runs across lanes. Within a panel, a *record* holds one GGUF block of each of
-//! the 16 rows, with exactly as many bytes as the 16 blocks had:
+//! the 16 rows, in exactly the bytes of the 16 blocks:
 //!
 //! ```text
 //! record     = header (scales of the 16 rows), then one tile per 32 columns
@@ -35,7 +35,7 @@ pub(crate) use tiles::{TILE, Words, tile_bytes, unpack_tile};
 use crate::simd::{LANES, Simd, array_of};
 use gguf::TensorType;
 
-/// Columns of a tile: what one activation scale covers.
+/// Columns of a tile: the range of one activation scale.
 pub(crate) const TILE_COLS: usize = 32;
 
 /// Most tiles of one record (256 columns).
@@ -58,15 +58,15 @@ pub(crate) trait Quantised: 'static {
     const TILES: usize;
     /// Bits of a stored weight: 2, 3, 4, 5, 6 or 8.
     const BITS: usize;
-    /// The stored weight that stands for zero.
+    /// The stored weight that represents zero.
     const ZERO: i32;
     /// Whether weights may exceed 127 (after [`Quantised::TABLE`]).
     const BIASED: bool;
-    /// What is taken off weights whose products are added in 16 bits ([`Simd::PAIR_SUMS`]): half
-    /// their range where none stands for zero, but for types with halves, whose weights are small.
+    /// Subtracted from weights whose products are added in 16 bits ([`Simd::PAIR_SUMS`]): half
+    /// their range if none represents zero, except for types with halves, whose weights are small.
     const CENTRE: i32 =
         if Self::OFFSETS && Self::HALVES == 1 { 1 << (Self::BITS - 1) } else { Self::ZERO };
-    /// The largest weight after that, or smallest, without its sign.
+    /// The largest magnitude of a weight after that.
     const REACH: i32 = {
         let top = match Self::TABLE {
             Some(table) => largest(&table),
@@ -78,19 +78,19 @@ pub(crate) trait Quantised: 'static {
     const HALVES: usize;
     /// Whether offsets are added.
     const OFFSETS: bool;
-    /// What each stored 4-bit weight stands for, where that is not the number itself.
+    /// The value of each stored 4-bit weight, if it differs from the number itself.
     const TABLE: Option<[u8; 16]> = None;
     /// Bytes of a record in front of its tiles.
     const HEADER: usize;
-    /// Bytes of a tile in front of its weights. What one tile alone needs is best kept here, so
-    /// that memory is read in the order in which it lies (NOTES.md).
+    /// Bytes of a tile in front of its weights. Data for a single tile is best kept here, so that
+    /// memory is read in order (NOTES.md).
     const TILE_HEADER: usize = 0;
     /// Bytes of a tile.
     const TILE_BYTES: usize = Self::TILE_HEADER + tile_bytes(Self::BITS);
     /// Bytes of a record.
     const RECORD: usize = Self::HEADER + Self::TILES * Self::TILE_BYTES;
 
-    /// What the tiles of one record share, decoded once.
+    /// The decoded data shared by the tiles of one record.
     type Head<S: Simd>: Copy;
 
     /// Writes the header of a record.
@@ -163,7 +163,7 @@ pub(crate) unsafe fn tile_weights<S: Simd, T: Quantised>(
     }
 }
 
-/// Runs `$body` with `$Format` standing for the quantised type of `$ty`, or `$other`.
+/// Runs `$body` with `$Format` as the quantised type of `$ty`, or `$other`.
 macro_rules! with_quantised {
     ($ty:expr, $Format:ident => $body:expr, _ => $other:expr) => {
         $crate::format::with_quantised!(@ $ty, $Format, $body, $other,
@@ -182,7 +182,7 @@ macro_rules! with_quantised {
 }
 pub(crate) use with_quantised;
 
-/// Runs `$body` with `$Format` standing for the float type of `$ty`, or `$other`.
+/// Runs `$body` with `$Format` as the float type of `$ty`, or `$other`.
 macro_rules! with_float {
     ($ty:expr, $Format:ident => $body:expr, _ => $other:expr) => {
         match $ty {

@@ -1,5 +1,5 @@
-//! What each GGUF type means, number by number: the oracle of the packed forms. Written from the
-//! format's definition, in f32 as the reference implementation computes.
+//! The meaning of each GGUF type, element by element: the oracle of the packed forms. Written from
+//! the format's definition, in f32 like the reference implementation.
 
 use fastrand::Rng;
 use gguf::TensorType;
@@ -98,7 +98,7 @@ fn six_bit_pair(q: &[u8], j: usize) -> (f32, f32) {
     (f32::from(scale), f32::from(minimum))
 }
 
-/// Every type there are kernels for.
+/// Every type with kernels.
 pub(crate) const TYPES: [TensorType; 16] = [
     TensorType::F32,
     TensorType::F16,
@@ -133,8 +133,8 @@ pub(crate) fn floats(rng: &mut Rng, len: usize) -> Vec<f32> {
     (0..len).map(|_| unit(rng)).collect()
 }
 
-/// Random rows of a type in the file's layout: any bits, with scales that are numbers. Now and then
-/// a scale is subnormal or large.
+/// Random rows of a type in the file's layout: any bits, with finite scales. Some scales are
+/// subnormal or large.
 pub(crate) fn random_rows(ty: TensorType, rows: usize, cols: usize, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(ty.row_bytes(cols) * rows);
     for _ in 0..rows * cols / ty.block_len() {

@@ -1,16 +1,16 @@
-//! The types with one scale for 32 numbers: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL and MXFP4.
-//! The header of a record is the 16 scales, then the 16 offsets of the types that have them.
+//! The types with one scale for 32 elements: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL and MXFP4. The
+//! header of a record is the 16 scales, then the 16 offsets of the types that have them.
 
 use super::tiles::in_each_byte;
 use super::{Quantised, RowBlocks, Scales, TILE, Words};
 use crate::simd::{LANES, Simd, array_of};
 use gguf::TensorType;
 
-/// What the 16 codes of IQ4_NL and IQ4_XS stand for, plus 128.
+/// The values of the 16 codes of IQ4_NL and IQ4_XS, plus 128.
 pub(super) const IQ4_TABLE: [u8; 16] =
     [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
 
-/// What the 16 codes of MXFP4 (E2M1) stand for, doubled, plus 12.
+/// The values of the 16 codes of MXFP4 (E2M1), doubled, plus 12.
 const MXFP4_TABLE: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 /// Bytes of the 16 half-precision scales of a panel.
@@ -51,7 +51,7 @@ fn with_fifth_bit(weights: Words, high: u32) -> Words {
     array_of!(TILE, 0, i => weights[i] | spread(i) << 4)
 }
 
-/// One scale a row at the front of the record, and nothing else.
+/// One scale a row at the front of the record.
 ///
 /// # Safety
 /// `record` points to at least 16 half-precision numbers.
@@ -74,7 +74,7 @@ unsafe fn scale_and_offset<S: Simd>(s: S, record: *const u8) -> Scales<S> {
     Scales { scale: [scale; 2], offset: [offset; 2] }
 }
 
-/// Declares a type whose tile is its whole record.
+/// Declares a type with one tile a record.
 macro_rules! simple {
     (
         $(#[$doc:meta])* $name:ident, $ty:ident, bits $bits:expr, zero $zero:expr,
@@ -194,8 +194,8 @@ simple! {
 unsafe fn exponent_scale<S: Simd>(s: S, record: *const u8) -> Scales<S> {
     // SAFETY: the caller promises the bytes.
     let e = unsafe { s.load_u8(record) };
-    // The exponent field is e - 1; for e of 0 and 1 the result is the subnormal below, which is
-    // larger (as an integer) than what the field gives then, and smaller otherwise.
+    // The exponent field is e - 1; for e of 0 and 1 the result is the subnormal below. As an
+    // integer, that is larger than the field's value then, and smaller otherwise.
     let normal = s.shl(s.add_i(e, s.splat_i(-1)), 23);
     let one_if_any = s.min_i(e, s.splat_i(1));
     let subnormal = s.add_i(s.splat_i(0x0020_0000), s.shl(one_if_any, 21));

@@ -1,5 +1,5 @@
-//! Tiles of 16 rows by 32 columns in as many vectors as a weight has bits; the layout is in the
-//! parent module's text.
+//! Tiles of 16 rows by 32 columns in one vector for each bit of a weight; the parent module
+//! describes the layout.
 
 use super::TILE_COLS;
 use crate::simd::{Simd, VECTOR_BYTES, array_of};
@@ -12,7 +12,7 @@ pub(crate) const fn tile_bytes(bits: usize) -> usize {
     bits * VECTOR_BYTES
 }
 
-/// Runs `$body` with the constant `$BITS`, for the widths that there are.
+/// Runs `$body` with the constant `$BITS`, for all existing widths.
 macro_rules! with_bits {
     ($bits:expr, $BITS:ident => $body:expr) => {
         with_bits!(@ $bits, $BITS, $body, 2 3 4 5 6 8)
@@ -45,7 +45,7 @@ struct Piece {
     at: usize,
     /// Their lowest bit in the weight.
     to: usize,
-    /// How many they are; 0 if there is no such piece.
+    /// Their number; 0 if there is no such piece.
     width: usize,
 }
 
@@ -57,15 +57,15 @@ impl Piece {
     }
 }
 
-/// Pieces that a weight lies in, at most.
+/// The most pieces of a weight.
 const PIECES_MAX: usize = 3;
 
 /// Weights of `BITS` bits.
 struct Layout<const BITS: usize>;
 
 impl<const BITS: usize> Layout<BITS> {
-    /// Where the weights of each unpacked vector are. A table, because loops over it have ends that
-    /// the compiler sees.
+    /// The pieces of the weights of each unpacked vector. A table, because loops over it have
+    /// constant bounds for the compiler.
     const PIECES: [[Piece; PIECES_MAX]; TILE] = {
         let mut pieces = [[Piece { vector: 0, at: 0, to: 0, width: 0 }; PIECES_MAX]; TILE];
         let whole = 8 / BITS * BITS;
@@ -84,8 +84,8 @@ impl<const BITS: usize> Layout<BITS> {
         pieces
     };
 
-    /// The pieces of a weight that begins with bit `bit` of those that `whole` bits of every
-    /// vector leave.
+    /// The pieces of a weight that starts with bit `bit` of the spare bits, where each vector has
+    /// `whole` used bits.
     const fn spare_pieces(whole: usize, bit: usize) -> [Piece; PIECES_MAX] {
         let spare = 8 - whole;
         let mut pieces = [Piece { vector: 0, at: 0, to: 0, width: 0 }; PIECES_MAX];
@@ -138,7 +138,7 @@ pub(crate) unsafe fn unpack_tile<S: Simd>(s: S, tile: *const u8, bits: usize) ->
 #[inline(always)]
 unsafe fn unpack<S: Simd, const BITS: usize>(s: S, tile: *const u8) -> [S::I; TILE] {
     let packed = array_of!(BITS, s.splat_i(0), v => {
-        // SAFETY: the caller promises as many vectors as a weight has bits.
+        // SAFETY: the caller promises one vector for each bit of a weight.
         unsafe { s.load_i(tile.add(v * VECTOR_BYTES)) }
     });
     array_of!(TILE, packed[0], index => {
@@ -153,7 +153,7 @@ unsafe fn unpack<S: Simd, const BITS: usize>(s: S, tile: *const u8) -> [S::I; TI
     })
 }
 
-/// The bits of a piece, where the weights have them.
+/// The bits of a piece, at their place in the weights.
 #[inline(always)]
 fn field<S: Simd, const BITS: usize>(s: S, packed: &[S::I; BITS], piece: Piece) -> S::I {
     let Piece { vector, at, to, width } = piece;

@@ -1,22 +1,22 @@
-//! How the weights of a product with one row are asked for; [`super::tune()`] finds out what is
-//! best.
+//! The memory access pattern for the weights of a product with one row; [`super::tune()`] finds the
+//! best one.
 //!
-//! Such a product is bound by memory, and what fills a core's memory pipeline differs between
-//! machines: an AMD Zen 5 wants four streams at once, each asked for 2 KB ahead; a Zen 4 reads a
-//! third slower so, and wants one stream, asked for in the second-level cache or left to the
-//! machine (NOTES.md has the figures). The choice changes no bit of a result.
+//! Such a product is bound by memory, and the best pattern differs between machines: an AMD Zen 5
+//! wants four streams at once, each prefetched 2 KB ahead; a Zen 4 is a third slower with that, and
+//! wants one stream, prefetched into the second-level cache or left to the machine (NOTES.md has
+//! the figures). The choice changes no bit of a result.
 
 use crate::simd::Simd;
 use std::sync::OnceLock;
 
-/// How one thread walks over weights.
+/// The access pattern of one thread over weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Access {
-    /// Panels that are read side by side: 1 or 4.
+    /// Panels read side by side: 1 or 4.
     pub streams: usize,
-    /// Bytes between what is used and what is asked for; 0 leaves it to the machine.
+    /// The distance of prefetching in bytes; 0 leaves it to the machine.
     pub ahead: usize,
-    /// Where it is asked for.
+    /// The target cache of prefetching.
     pub level: Level,
 }
 
@@ -28,12 +28,12 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// Where the trial found that memory is best asked for.
+    /// The best cache level of the trial.
     pub fn chosen() -> Self {
         Access::chosen().level
     }
 
-    /// Asks for the cache line at `line`; any address will do.
+    /// Prefetches the cache line at `line`; any address is allowed.
     #[inline(always)]
     pub fn fetch<S: Simd>(self, s: S, line: *const u8) {
         match self {
@@ -46,7 +46,7 @@ impl Level {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// What is tried, the one that is used without a trial first.
+/// The candidates of the trial; the first is used without a trial.
 pub(super) const CANDIDATES: [Access; 5] = [
     Access { streams: 1, ahead: 1024, level: Level::L2 },
     Access { streams: 1, ahead: 0, level: Level::L2 },
@@ -55,16 +55,16 @@ pub(super) const CANDIDATES: [Access; 5] = [
     Access { streams: 4, ahead: 2048, level: Level::L1 },
 ];
 
-/// What the trial found.
+/// The result of the trial.
 pub(super) static CHOSEN: OnceLock<Access> = OnceLock::new();
 
 impl Access {
-    /// The best of the trial, or the first candidate before one.
+    /// The best candidate of the trial, or the first before one.
     pub fn chosen() -> Self {
         CHOSEN.get().copied().unwrap_or(CANDIDATES[0])
     }
 
-    /// Asks for what lies `ahead` of the `bytes` bytes at `from`.
+    /// Prefetches the bytes at the distance `ahead` of the `bytes` bytes at `from`.
     #[inline(always)]
     pub fn fetch<S: Simd>(self, s: S, from: *const u8, bytes: usize) {
         if self.ahead == 0 {

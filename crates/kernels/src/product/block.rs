@@ -1,4 +1,4 @@
-//! A task of a product with many rows, and the sums that it makes.
+//! A task of a product with many rows, and its sums.
 
 use crate::input::Input;
 use crate::matrix::Matrix;
@@ -6,15 +6,15 @@ use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd, array_of};
 use std::ops::Range;
 
-/// Where a task's sums go.
+/// The destination of a task's sums.
 #[derive(Clone, Copy)]
 pub(super) struct Output {
-    /// Of its first row and panel.
+    /// The address of its first row and panel.
     pub first: SharedMut<f32>,
-    /// Numbers from a row to the next.
+    /// Elements from a row to the next.
     pub stride: usize,
-    /// Whether sums go past the caches; then rows and panels begin at multiples of
-    /// [`crate::simd::VECTOR_BYTES`], and [`Sums::end`] has to be called.
+    /// Whether sums bypass the caches; then rows and panels start at multiples of
+    /// [`crate::simd::VECTOR_BYTES`], and [`Sums::end`] must be called.
     pub streams: bool,
 }
 
@@ -28,26 +28,26 @@ pub(super) struct Block<'a> {
     pub cols: Range<usize>,
 }
 
-/// A task's sums of a leaf before and after a run of its columns, above those of the subtrees that
-/// it completes.
+/// A task's sums of a leaf before and after a run of its columns, above the sums of the subtrees
+/// that the leaf completes.
 pub(super) struct Sums<'a> {
-    /// `[merges + 1, rows, panels, 16]`, the leaf's own the last; what it is merged into is left in
-    /// the first.
+    /// `[merges + 1, rows, panels, 16]`, the leaf's own sums last; the merged sums are left in the
+    /// first.
     values: &'a mut [f32],
-    /// How many subtrees to the leaf's left its sums are merged with.
+    /// The number of subtrees to the leaf's left that its sums are merged with.
     merges: usize,
     rows: usize,
     panels: usize,
-    /// Whether the leaf's are zero, whatever `values` hold.
+    /// Whether the leaf's sums start at zero, whatever `values` contains.
     pub is_first: bool,
     /// Whether this run ends the leaf.
     pub is_last: bool,
-    /// Where the merged sums go instead of back to `values`.
+    /// The destination of the merged sums, instead of `values`.
     output: Option<Output>,
 }
 
 impl<'a> Sums<'a> {
-    /// Of a block's next leaf; `values` and `merges` are as in the fields.
+    /// The sums of a block's next leaf; `values` and `merges` are as in the fields.
     pub fn new(
         block: &Block,
         values: &'a mut [f32],
@@ -62,12 +62,12 @@ impl<'a> Sums<'a> {
         Sums { values: &mut *self.values, ..*self }
     }
 
-    /// Numbers of one leaf or subtree.
+    /// Elements of one leaf or subtree.
     fn len(&self) -> usize {
         self.rows * self.panels * LANES
     }
 
-    /// The leaf's sums of `R` rows and `P` panels from a row and a panel on.
+    /// The leaf's sums of `R` rows and `P` panels, starting at a row and a panel.
     ///
     /// # Panics
     /// If there are fewer.
@@ -93,14 +93,14 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// Puts them back, or merges them and puts the result where it belongs if these are all of the
-    /// leaf's columns.
+    /// Stores the sums; after the leaf's last columns, merges them and writes the result to its
+    /// destination.
     ///
     /// # Panics
     /// If there are fewer.
     ///
     /// # Safety
-    /// The output has room for 16 numbers of each panel in each row, and nobody else uses them.
+    /// The output has room for 16 elements of each panel in each row, and no other user.
     #[inline(always)]
     pub unsafe fn store<S: Simd, const P: usize, const R: usize>(
         &mut self,
@@ -141,7 +141,7 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// To be called after the last of [`Sums::store`].
+    /// Call it after the last [`Sums::store`].
     #[inline(always)]
     pub fn end<S: Simd>(&self, s: S) {
         if self.is_last && self.output.is_some_and(|output| output.streams) {

@@ -1,10 +1,10 @@
 //! Many input rows: bound by arithmetic. A task unpacks 512 columns of two panels into its
 //! first-level cache, then runs over its input rows in register tiles; then the next two panels
-//! against the same inputs, which by now are in its second-level cache.
+//! with the same inputs, which are now in its second-level cache.
 //!
-//! Sums are kept as `[rows, panels, 16]` between two such runs. After the last run of a
-//! leaf they are merged with those of the subtrees that it completes before they leave their
-//! registers, and go right to the output after the last leaf.
+//! Sums are kept as `[rows, panels, 16]` between two such runs. After the last run of a leaf, they
+//! are merged in registers with those of the subtrees that the leaf completes. After the last leaf
+//! they go directly to the output.
 
 use super::access::{Access, Level};
 use super::block::{Block, Sums};
@@ -25,12 +25,12 @@ use std::ops::Range;
 /// Panels side by side in a register tile.
 pub(super) const PANELS: usize = 2;
 
-/// Tiles of 32 columns between two visits of the sums. Unpacked for two panels they take about
-/// 20 KB of the first-level cache and leave room for the inputs that pass by.
+/// Tiles of 32 columns between two updates of the sums. Unpacked for two panels they take about 20
+/// KB of the first-level cache and leave room for the inputs.
 const RUN_TILES: usize = 16;
 const _: () = assert!(RUN_TILES.is_multiple_of(RECORD_TILES_MAX), "runs are of whole records");
 
-/// Weights are asked for while others are unpacked, long before their turn comes.
+/// Weights are prefetched while others are unpacked, long before their use.
 pub(super) const ACCESS: Access = Access { streams: PANELS, ahead: 2048, level: Level::L2 };
 
 /// Unpacked weights of two panels by up to [`RUN_TILES`] tiles, with their scales.
@@ -39,7 +39,7 @@ pub(super) struct Unpacked {
     weights: [[[[u8; VECTOR_BYTES]; TILE]; RUN_TILES]; PANELS],
     scales: [[[[f32; LANES]; 2]; RUN_TILES]; PANELS],
     offsets: [[[[f32; LANES]; 2]; RUN_TILES]; PANELS],
-    /// Where sums start, where weights are signed.
+    /// The start of sums, for signed weights.
     starts: [[[[i32; LANES]; 2]; RUN_TILES]; PANELS],
     pub(super) floats: [[[f32; LANES]; FLOAT_RUN]; PANELS],
 }
@@ -110,11 +110,11 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
     });
 }
 
-/// The weight that stands for zero where weights may exceed 127.
+/// The weight that represents zero if weights may exceed 127.
 const BIASED_ZERO: i32 = 128;
 
-/// How many sums of two products of a weight up to `reach` and an input up to 255 fit 16 bits, as
-/// a power of two, at most a tile's.
+/// The number of sums of two products of a weight up to `reach` and an input up to 255 that fit 16
+/// bits, as a power of two, at most a tile's.
 const fn pairs_that_fit(reach: i32) -> usize {
     let mut count = TILE as i32;
     while count * 2 * 255 * reach > i16::MAX as i32 {
@@ -123,7 +123,7 @@ const fn pairs_that_fit(reach: i32) -> usize {
     count as usize
 }
 
-/// How many of `quads` vectors of weights are met between two visits of their sums in 32 bits.
+/// The number of `quads` vectors of weights between two updates of their 32-bit sums.
 const fn run_len(quads: usize, pairs: usize) -> usize {
     if pairs <= 2 || pairs > quads { quads } else { pairs }
 }
@@ -136,7 +136,7 @@ const ALL_128: i32 = i32::from_ne_bytes([128; 4]);
 pub(super) struct Pair<'a> {
     pub(super) data: [&'a [u8]; PANELS],
     pub(super) count: usize,
-    /// The first one's place among the task's panels.
+    /// The first one's index among the task's panels.
     pub(super) at: usize,
 }
 
@@ -163,8 +163,8 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
             let (weights, scales) = (&mut weights[p], &mut scales[p]);
             let (offsets, starts) = (&mut offsets[p], &mut starts[p]);
             for index in records.clone() {
-                // SAFETY: the record lies inside the panel, as asserted above, and every vector
-                // stored has its place in an array.
+                // SAFETY: the record lies inside the panel, as asserted above, and every stored
+                // vector has its place in an array.
                 unsafe {
                     let record = panel.as_ptr().add(index * T::RECORD);
                     let head = T::head(s, record);
@@ -208,8 +208,8 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
 }
 
 /// Adds the products of the unpacked tiles with the same tiles of each input row. Once unpacked,
-/// types differ by three of the constants of [`Quantised`] and by `PAIRS` alone, how many
-/// [`Simd::pair_sums`] fit 16 bits, and share their code.
+/// types differ only by three of the constants of [`Quantised`] and by `PAIRS`, the number of
+/// [`Simd::pair_sums`] that fit 16 bits, and share their code.
 struct TileSums<
     'a,
     const BIASED: bool,
@@ -226,8 +226,8 @@ struct TileSums<
     x: &'a Input,
     rows: Range<usize>,
     sums: Sums<'a>,
-    /// [`run_len`]. The compiler must not know it: it would unroll that loop, and go row by row
-    /// with more weights than it has registers.
+    /// [`run_len`], hidden from the compiler: it would unroll that loop, and go row by row with
+    /// more weights than there are registers.
     run: usize,
 }
 
@@ -259,7 +259,7 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool, const PAIRS: 
     fn row_tiles<S: Simd, const P: usize>(&mut self, s: S, panel: usize) {
         let rows = self.rows.len();
         let mut row = 0;
-        // A panel alone is the last of a matrix with an odd number of them.
+        // A single panel is the last of a matrix with an odd number of them.
         if S::WIDE_TILES && P == PANELS {
             while row + 6 <= rows {
                 self.register_tile::<S, P, 6>(s, panel, row);
@@ -387,7 +387,7 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool, const PAIRS: 
         x: *const GemmTile,
         acc: &mut [[S::F; P]; R],
     ) {
-        // Where the sum of the inputs is not wanted, the compiler can tell.
+        // Without the sum of the inputs, the compiler can omit it.
         let factor = match (BIASED, OFFSETS) {
             (true, _) => s.zero_factor::<true>(BIASED_ZERO),
             (false, true) => 0,

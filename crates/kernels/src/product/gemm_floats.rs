@@ -1,5 +1,4 @@
-//! Many input rows against weights of a float type: the twin of what [`super::gemm`] does with
-//! integers.
+//! Many input rows against weights of a float type: the twin of [`super::gemm`] for integers.
 
 use super::block::Sums;
 use super::gemm::{ACCESS, PANELS, Pair, Unpacked};
@@ -100,8 +99,8 @@ impl FloatSums<'_> {
         assert!(panel + P <= self.pair.count && self.cols.len() <= FLOAT_RUN);
         let at = self.pair.at + panel;
         let mut sums: [[S::F; P]; R] = self.sums.load(s, first, at);
-        // SAFETY: every column of the run and every input number lies inside its slice, as asserted
-        // above; the caller of `sum_leaf` promises the output.
+        // SAFETY: every column of the run and every input element lies inside its slice, as
+        // asserted above; the caller of `sum_leaf` promises the output.
         unsafe {
             let x = floats.as_ptr().add(row * width + self.cols.start);
             let mut acc = [[s.splat(0.0); P]; R];

@@ -1,9 +1,9 @@
-//! One input row, of 8-bit integers if weights are quantised: bound by the memory that delivers the
-//! weights, which are asked for ahead of time.
+//! One input row, of 8-bit integers if weights are quantised: bound by the memory of the weights,
+//! which are prefetched.
 //!
-//! One kernel walks over all panels that a thread takes at once, each from its first column to its
-//! last whatever leaves there are: the sums of leaves still to be merged stay in registers. What it
-//! touches beside weights and inputs is little, because weights push it out of the caches.
+//! One kernel walks over all panels of a thread's run, each from its first column to its last
+//! across all leaves: the sums of leaves still to be merged stay in registers. It touches little
+//! memory beside weights and inputs, because weights push it out of the caches.
 
 use super::access::Access;
 use super::parts::{DEPTH_MAX, Leaves};
@@ -37,7 +37,7 @@ impl Gemv<'_> {
     /// Writes the outputs of the panels.
     ///
     /// # Safety
-    /// `out` has room for all parts, and nobody else touches these panels' outputs meanwhile.
+    /// `out` has room for all parts, and no other thread uses these panels' outputs meanwhile.
     pub unsafe fn multiply(&self, isa: Isa, panels: Range<usize>) {
         let rest = panels.end - panels.len() % self.access.streams;
         // SAFETY: as the caller promises.
@@ -51,10 +51,10 @@ impl Gemv<'_> {
         }
     }
 
-    /// Writes the outputs of the panels, `P` of which are read at a time.
+    /// Writes the outputs of the panels, `P` of them at a time.
     ///
     /// # Safety
-    /// As for [`Gemv::multiply`], and they are a multiple of `P`.
+    /// As for [`Gemv::multiply`], and their number is a multiple of `P`.
     unsafe fn side_by_side<const P: usize>(&self, isa: Isa, panels: Range<usize>) {
         let (input, matrix) = (self.input, self.matrix);
         if matrix.form() == Forms::INT8 {
@@ -67,7 +67,7 @@ impl Gemv<'_> {
         }
     }
 
-    /// As [`Gemv::side_by_side`], of quantised weights and the tiles of the input.
+    /// Like [`Gemv::side_by_side`], for quantised weights and the tiles of the input.
     fn quantised<const P: usize>(&self, isa: Isa, panels: Range<usize>, tiles: &[SkinnyTile]) {
         with_quantised!(self.matrix.ty(), T => {
             let (access, format) = (self.access, PhantomData);
@@ -84,7 +84,7 @@ impl Gemv<'_> {
     }
 }
 
-/// Where panels' outputs belong.
+/// The destination of panels' outputs.
 struct Outputs {
     /// `[parts, rows]`.
     all: *mut f32,
@@ -94,7 +94,7 @@ struct Outputs {
 }
 
 impl Outputs {
-    /// Writes what panel `panel` has as part `part`: fewer than 16 outputs at the end of a matrix.
+    /// Writes part `part` of panel `panel`: fewer than 16 outputs at the end of a matrix.
     ///
     /// # Safety
     /// As for [`Gemv::multiply`].
@@ -118,17 +118,17 @@ impl Outputs {
 
 /// The input row, column by column.
 trait Columns {
-    /// As of [`Kernel`].
+    /// As in [`Kernel`].
     const INT_DOTS: bool;
     const SCALAR: bool;
 
-    /// Asserts that columns below `end` are there, in the input and in panels of `panel_bytes`.
+    /// Asserts that columns below `end` exist, in the input and in panels of `panel_bytes`.
     fn check(&self, end: usize, panel_bytes: usize);
 
     /// The sums of `P` panels over columns `cols`. Must be `#[inline(always)]`.
     ///
     /// # Safety
-    /// [`Columns::check`] has seen the columns and the panels' size.
+    /// [`Columns::check`] has checked the columns and the panels' size.
     unsafe fn sum<S: Simd, const P: usize>(
         &self,
         s: S,
@@ -137,8 +137,8 @@ trait Columns {
     ) -> [S::F; P];
 }
 
-/// All parts of panels that lie one after the other, `P` at a time: one kernel for all of them,
-/// because weights that stream through the caches push out whatever else a call would touch.
+/// All parts of consecutive panels, `P` at a time: one kernel for all of them, because weights that
+/// stream through the caches push out whatever else a call would touch.
 struct Panels<'a, C, const P: usize> {
     columns: C,
     /// `[panels, panel_bytes]`.
@@ -174,7 +174,7 @@ impl<C: Columns, const P: usize> Kernel for Panels<'_, C, P> {
                 }
                 first_leaf = end;
                 for p in 0..P {
-                    // SAFETY: whoever made the kernel promises the outputs.
+                    // SAFETY: the creator of the kernel promises the outputs.
                     unsafe { out.write(s, part, index * P + p, trees.0[0][p]) };
                 }
             }
@@ -182,8 +182,8 @@ impl<C: Columns, const P: usize> Kernel for Panels<'_, C, P> {
     }
 }
 
-/// The sums of subtrees still to be merged, the topmost first. All move when one comes or goes, so
-/// that each stays in a register.
+/// The sums of subtrees still to be merged, the topmost first. All move at a push or pop, so that
+/// each stays in a register.
 struct Trees<S: Simd, const P: usize>([[S::F; P]; DEPTH_MAX]);
 
 impl<S: Simd, const P: usize> Trees<S, P> {
@@ -251,8 +251,8 @@ impl<T: Quantised> Columns for QuantisedColumns<'_, T> {
                     let x = self.tiles.get_unchecked(index * T::TILES + tile);
                     let spread = x.spread(s);
                     for p in 0..P {
-                        // A tile's share of the record at a time: a burst of prefetches would
-                        // exceed what a core can have under way.
+                        // Prefetches a tile's share of the record at a time: a burst would exceed
+                        // the core's limit of outstanding loads.
                         self.access.fetch(s, records[p].wrapping_add(tile * share), share);
                         let weights = tile_weights::<S, T>(s, records[p], tile);
                         let scales = T::scales(s, records[p], &heads[p], tile);
@@ -266,7 +266,7 @@ impl<T: Quantised> Columns for QuantisedColumns<'_, T> {
 }
 
 /// Adds the products of one tile of weights and one of inputs to the sums of 16 outputs, in the
-/// order of the parent module's text.
+/// order of the parent module's doc.
 #[inline(always)]
 pub(super) fn add_tile<S: Simd, T: Quantised, X: RowTile>(
     s: S,

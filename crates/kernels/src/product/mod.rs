@@ -2,8 +2,8 @@
 //!
 //! # The order of additions
 //!
-//! Everything here exists three times, for one row, a few and many, on each instruction set, on any
-//! number of threads, and all give the same bits, because the order of additions is fixed:
+//! There are three variants, for one row, a few and many, on each instruction set and any number of
+//! threads. All give the same bits, because the order of additions is fixed:
 //!
 //! * A *leaf* is a run of columns (see the crate `sumtree`). Its partial sum for one output starts
 //!   at zero and takes its tiles of 32 columns from left to right:
@@ -16,7 +16,7 @@
 //!   left to right starting at zero, are added up from left to right.
 //! * Leaves are added in the order of `sumtree`.
 //!
-//! So an output depends on its own weights, its own input row and the leaves' borders alone, not on
+//! So an output depends only on its own weights, its own input row and the leaves' borders, not on
 //! the rows beside it, the shard's borders or the machine.
 
 mod access;
@@ -48,19 +48,19 @@ use std::cell::RefCell;
 use std::ops::Range;
 use sumtree::merges_after;
 
-/// Input rows that one task of a product with many rows covers: whole register tiles of six, and
-/// few enough that 512 columns of them (135 KB) and their sums stay in the second-level cache.
+/// Input rows of one task of a product with many rows: whole register tiles of six, and few enough
+/// that 512 columns of them (135 KB) and their sums stay in the second-level cache.
 const TILE_ROWS: usize = 132;
 
-/// Panels that one task of a product with many rows covers at most: each input is fetched from
-/// afar once for so many panels.
+/// The most panels of one task of a product with many rows: each input is loaded from outer caches
+/// once for all of them.
 const GEMM_PANELS: usize = 8;
 
-/// An output of many rows from this length on is not in a core's own caches anymore when it is
-/// read, and to write it there costs reading it first.
+/// An output of many rows from this length on has left a core's own caches when it is read, and
+/// writing it there costs reading it first.
 const STREAMED_BYTES: usize = 1 << 20;
 
-/// Tasks that each thread should find at least, so that none waits long for the last one.
+/// The minimum tasks for each thread, so that none waits long for the last one.
 const TASKS_A_THREAD: usize = 4;
 
 /// One product of a job: `out = input Wᵀ`.
@@ -75,7 +75,7 @@ impl<'a> Product<'a> {
     /// A product over all columns at once; `out` is `[input.rows, matrix.rows]`, row-major.
     ///
     /// # Panics
-    /// If the shapes do not fit each other.
+    /// If the shapes do not match.
     pub fn new(input: &'a Input, matrix: &'a Matrix, out: &'a mut [f32]) -> Self {
         Self::checked(input, matrix, None, out)
     }
@@ -84,7 +84,7 @@ impl<'a> Product<'a> {
     /// leaves' sums added in tree order.
     ///
     /// # Panics
-    /// If the shapes do not fit each other, or a leaf does not end on one of the weights' blocks.
+    /// If the shapes do not match, or a leaf does not end at one of the weights' blocks.
     pub fn in_parts(
         input: &'a Input,
         matrix: &'a Matrix,
@@ -121,12 +121,12 @@ pub fn matmul_parts(pool: &Pool, input: &Input, matrix: &Matrix, parts: &Parts, 
 /// Runs any products, over any inputs, in one pool job: all experts of a layer at once.
 ///
 /// # Panics
-/// If an input lacks the form its matrix needs.
+/// If an input lacks the form of its matrix.
 pub fn multiply<'a>(pool: &Pool, products: impl IntoIterator<Item = Product<'a>>) {
     multiply_on(Isa::chosen(), pool, products);
 }
 
-/// How one product is cut into tasks.
+/// The cut of one product into tasks.
 struct Plan<'a> {
     input: &'a Input,
     matrix: &'a Matrix,
@@ -171,14 +171,14 @@ pub(crate) fn multiply_on<'a>(
     });
 }
 
-/// How many panels a task with many rows covers, of all that there are to do: as many as leave
-/// enough tasks for all threads.
+/// The number of panels of a task with many rows, out of all: as many as leave enough tasks for all
+/// threads.
 fn panels_a_task(panels: usize, threads: usize) -> usize {
     let fair = panels / (TASKS_A_THREAD * threads);
     if fair >= GEMM_PANELS { GEMM_PANELS } else { (fair / 2 * 2).max(2) }
 }
 
-/// How weights meet input rows; each has its module.
+/// The algorithm for a number of input rows; each has its module.
 #[derive(Clone, Copy)]
 enum Algorithm {
     Gemv,
@@ -197,7 +197,7 @@ impl Algorithm {
         }
     }
 
-    /// Input rows that one task covers at most.
+    /// The most input rows of one task.
     fn rows_a_task(self) -> usize {
         match self {
             Self::Gemv => 1,
@@ -227,7 +227,7 @@ impl<'a> Plan<'a> {
         self.tasks = self.matrix.panels().div_ceil(self.panels_a_task) * self.row_tiles;
     }
 
-    /// Tasks that follow one another.
+    /// Runs consecutive tasks.
     fn run(&self, tasks: Range<usize>) {
         let cols = self.matrix.cols();
         let leaves = self.parts.map_or(Leaves::whole(&cols), Parts::leaves);
@@ -235,7 +235,7 @@ impl<'a> Plan<'a> {
         if let Algorithm::Gemv = algorithm {
             let panels = self.panels(tasks.start).start..self.panels(tasks.end - 1).end;
             // SAFETY: `Product` checked that the output is `[parts, 1, outputs]`; these panels
-            // belong to these tasks alone.
+            // belong to these tasks only.
             unsafe { Gemv { access, matrix, input, leaves, out }.multiply(isa, panels) };
             return;
         }
@@ -246,14 +246,14 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// A task's panels. Tasks over the same panels follow one another, so that weights are read
-    /// from memory once.
+    /// A task's panels. Tasks over the same panels are consecutive, so that weights are read from
+    /// memory once.
     fn panels(&self, task: usize) -> Range<usize> {
         let first = task / self.row_tiles * self.panels_a_task;
         first..self.matrix.panels().min(first + self.panels_a_task)
     }
 
-    /// As [`Plan::run`], for more rows than one.
+    /// Like [`Plan::run`], for several rows.
     fn several_rows(&self, leaves: Leaves, panels: Range<usize>, rows: Range<usize>) {
         let len = rows.len() * panels.len() * LANES;
         let Leaves { leaf_ends, part_ends } = leaves;
@@ -273,7 +273,7 @@ impl<'a> Plan<'a> {
                     let merges = merges_after(leaf - first_leaf, last_leaf - first_leaf);
                     let output = output.filter(|_| leaf + 1 == last_leaf);
                     let sums = Sums::new(&block, stack.push(len, merges), merges, output);
-                    // SAFETY: it is this task's part of the output.
+                    // SAFETY: this part of the output belongs to this task.
                     unsafe {
                         match self.algorithm {
                             Algorithm::Skinny => skinny::sum_leaf(self.isa, block, sums),
@@ -289,7 +289,7 @@ impl<'a> Plan<'a> {
         });
     }
 
-    /// Where a block's sums of a part go, unless its last panel is not a whole one.
+    /// The destination of a block's sums of a part, unless its last panel is incomplete.
     fn output(&self, part: usize, block: &Block) -> Option<Output> {
         let stride = self.matrix.rows();
         let row = part * self.input.rows() + block.rows.start;
@@ -311,8 +311,8 @@ impl<'a> Plan<'a> {
         let count = outputs.min(panels.end * LANES) - first;
         for (row, sums) in rows.clone().zip(sums.chunks_exact(panels.len() * LANES)) {
             let at = (part * self.input.rows() + row) * outputs + first;
-            // SAFETY: `Product` checked that the output is `[parts, rows, outputs]`; these
-            // outputs of this row belong to this task alone.
+            // SAFETY: `Product` checked that the output is `[parts, rows, outputs]`; these outputs
+            // of this row belong to this task only.
             let out = unsafe { std::slice::from_raw_parts_mut(self.out.ptr().add(at), count) };
             out.copy_from_slice(&sums[..count]);
         }

@@ -1,4 +1,4 @@
-//! How a shard's columns are cut into leaves, and its leaves into subtrees.
+//! The cut of a shard's columns into leaves, and of its leaves into subtrees.
 
 use crate::error::Error;
 use crate::matrix::Matrix;
@@ -13,12 +13,12 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// `leaf_ends`: where each leaf ends, in columns; the last is the number of columns.
-    /// `part_ends`: where each part (a subtree of the whole tree) ends, in leaves; the last is the
+    /// `leaf_ends`: the end of each leaf, in columns; the last is the number of columns.
+    /// `part_ends`: the end of each part (a subtree of the whole tree), in leaves; the last is the
     /// number of leaves.
     ///
     /// # Errors
-    /// The ends do not rise from above zero, there are more leaves than [`LEAVES_MAX`], or the
+    /// The ends do not increase from above zero, there are more leaves than [`LEAVES_MAX`], or the
     /// parts do not cover the leaves.
     pub fn new(leaf_ends: Vec<usize>, part_ends: Vec<usize>) -> Result<Self, Error> {
         let rising = |ends: &[usize]| {
@@ -39,7 +39,7 @@ impl Parts {
         }
     }
 
-    /// How many parts there are, which is how many vectors a row's product leaves.
+    /// The number of parts, which is the number of vectors of a row's product.
     pub fn count(&self) -> usize {
         self.part_ends.len()
     }
@@ -60,7 +60,7 @@ impl Parts {
     }
 }
 
-/// Where leaves end, in columns, and parts, in leaves.
+/// The ends of leaves, in columns, and of parts, in leaves.
 #[derive(Clone, Copy)]
 pub(super) struct Leaves<'a> {
     pub leaf_ends: &'a [usize],
@@ -83,7 +83,7 @@ pub(super) struct Stack {
 /// Bounds the stack: before leaf `i` is pushed it holds one sum for each set bit of `i`.
 pub(super) const DEPTH_MAX: usize = LEAVES_MAX.ilog2() as usize + 1;
 
-/// The longest sums a task keeps.
+/// The longest sums of a task.
 const LEN_MAX: usize = super::TILE_ROWS * super::GEMM_PANELS * LANES;
 
 impl Stack {
@@ -91,14 +91,14 @@ impl Stack {
         Self { sums: vec![0.0; DEPTH_MAX * LEN_MAX], depth: 0 }
     }
 
-    /// Forgets what a task that panicked left behind.
+    /// Clears the remains of a task that panicked.
     pub fn clear(&mut self) {
         self.depth = 0;
     }
 
-    /// `[merges + 1, len]`: the sums of the `merges` topmost subtrees, which the next leaf's become
-    /// part of, and a place for the leaf's own, with arbitrary content. The new subtree's sums are
-    /// to be left in the first.
+    /// `[merges + 1, len]`: the sums of the `merges` topmost subtrees, which the next leaf
+    /// completes, and a place for the leaf's own, with arbitrary content. The caller leaves the new
+    /// subtree's sums in the first.
     pub fn push(&mut self, len: usize, merges: usize) -> &mut [f32] {
         let first = self.depth - merges;
         self.depth = first + 1;

@@ -1,6 +1,6 @@
-//! A few input rows, such as the next tokens of requests that run together: still bound by the
-//! memory that delivers the weights, if each tile of them is unpacked into registers once for all
-//! rows. Unpacking into the cache, as for many rows, takes longer than a few rows' products do.
+//! A few input rows, such as the next tokens of concurrent requests: still bound by the memory of
+//! the weights, if each tile of them is unpacked into registers once for all rows. Unpacking into
+//! the cache, as for many rows, takes longer than the products of a few rows.
 
 use super::access::{Access, Level};
 use super::block::{Block, Sums};
@@ -13,12 +13,12 @@ use crate::tile::RowTile;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Rows keep a core busy between two tiles, so it looks less far ahead by itself: what is best here
-/// is further away than with one row (NOTES.md).
+/// Rows keep a core busy between two tiles, so its own prefetching reaches less far: the best
+/// distance here is longer than with one row (NOTES.md).
 pub(super) const ACCESS: Access = Access { streams: 1, ahead: 8192, level: Level::L2 };
 
-/// Sums a block's leaf, which must be of a quantised type and at most [`SKINNY_ROWS`] rows, and
-/// merges it.
+/// Sums a block's leaf, and merges it. It must have a quantised type and at most [`SKINNY_ROWS`]
+/// rows.
 ///
 /// # Safety
 /// As for [`Sums::store`].
@@ -33,7 +33,7 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, sums: Sums) {
     }
 }
 
-/// As [`sum_leaf`], of the tiles of the input.
+/// Like [`sum_leaf`], for the tiles of the input.
 ///
 /// # Safety
 /// As for [`Sums::store`].
@@ -65,7 +65,7 @@ struct Skinny<'a, T, X> {
     x: Inputs<'a, X>,
     records: Range<usize>,
     sums: Sums<'a>,
-    /// The panel's place among those of the sums.
+    /// The panel's index in the sums.
     at: usize,
     format: PhantomData<T>,
 }

@@ -1,4 +1,5 @@
-//! Products against a plain f64 reference, and against themselves in every other way to run them.
+//! Products compared with a plain f64 reference, and with themselves in every other way to run
+//! them.
 
 use super::*;
 use crate::format::TILE_COLS;
@@ -43,7 +44,7 @@ fn pack(
     packer.finish().unwrap()
 }
 
-/// What an input row is once quantised; the modules `quantise` and `tile` test that it is close.
+/// A quantised input row; the modules `quantise` and `tile` test that it is close.
 fn as_int16(pool: &Pool, x: &[f32]) -> Vec<f64> {
     let mut input = Input::new_int16(1, x.len());
     input.load_int16(pool, x, 1);
@@ -85,7 +86,7 @@ fn rows_come_back_as_gguf_defines_them() {
         for (row, expected) in expected.iter().enumerate() {
             let mut got = vec![f32::NAN; cols];
             matrix.row(row, &mut got);
-            // Equality of numbers, not of bits: a zero may have either sign.
+            // Numerical equality, not of bits: a zero may have either sign.
             assert_eq!(&got, expected, "{ty}, row {row} of {rows} x {cols}");
         }
     }
@@ -119,8 +120,8 @@ fn products_are_close_to_the_reference() {
                         let terms = weights.iter().zip(&x).map(|(w, x)| f64::from(*w) * x);
                         let (sum, size) = terms.fold((0.0, 0.0), |(s, m), t| (s + t, m + t.abs()));
                         let got = f64::from(y[i * rows + row]);
-                        // A sum of the offsets' and the weights' shares may cancel, so the error is
-                        // measured against the sum of magnitudes with room for that.
+                        // The offsets' and the weights' parts may cancel, so the error is relative
+                        // to the sum of magnitudes.
                         assert!(
                             (got - sum).abs() <= 2e-5 * size + 1e-35,
                             "seed {seed}, {ty}, {rows} x {cols}, int16 {int16}, input {i} of \
@@ -133,7 +134,7 @@ fn products_are_close_to_the_reference() {
     }
 }
 
-/// Input rows in all forms that there are, or in 16 bits.
+/// Input rows in all forms, or in 16 bits.
 fn loaded(pool: &Pool, x: &[f32], rows: usize, int16: bool) -> Input {
     let cols = x.len() / rows;
     if int16 {
@@ -147,8 +148,8 @@ fn loaded(pool: &Pool, x: &[f32], rows: usize, int16: bool) -> Input {
     }
 }
 
-/// Everything a product may not depend on: the rows beside an input row, threads, instruction
-/// sets, other products in the job.
+/// A product must not depend on the rows beside an input row, threads, instruction sets, or other
+/// products in the job.
 #[test]
 fn every_way_to_multiply_gives_the_same_bits() {
     let pools = [Pool::new(1).unwrap(), Pool::new(3).unwrap()];
@@ -192,8 +193,8 @@ fn every_way_to_multiply_gives_the_same_bits() {
     }
 }
 
-/// A number that is infinite or not a number, among a row's or as the scale of a block of weights,
-/// leaves no finite product of that row, and touches no other.
+/// An infinite or NaN element of a row, or scale of a block of weights, leaves no finite product of
+/// that row, and affects no other.
 #[test]
 fn what_is_not_finite_leaves_no_finite_product() {
     let pool = Pool::new(1).unwrap();
@@ -243,7 +244,7 @@ fn what_is_not_finite_leaves_no_finite_product() {
     }
 }
 
-/// Makes a block's scale, or its number, a bad one; `false` if the type has none.
+/// Makes a block's scale, or its element, a bad one; `false` if the type has none.
 fn break_block(ty: TensorType, block: &mut [u8], bad: f32) -> bool {
     let half = half::f16::from_f32(bad).to_le_bytes();
     match ty {
@@ -258,7 +259,7 @@ fn break_block(ty: TensorType, block: &mut [u8], bad: f32) -> bool {
     true
 }
 
-/// Long outputs go past the caches if they begin on a cache line's border.
+/// Long outputs bypass the caches if they start at a cache line.
 #[test]
 fn what_goes_past_the_caches_is_the_same() {
     let pool = Pool::new(3).unwrap();

@@ -1,4 +1,4 @@
-//! The trial that finds out how this machine reads weights fastest.
+//! The trial that finds this machine's fastest access pattern for weights.
 
 use super::access::{Access, CANDIDATES, CHOSEN};
 use super::gemv::Gemv;
@@ -11,17 +11,17 @@ use crate::shared::SharedMut;
 use crate::simd::LANES;
 use std::time::Instant;
 
-/// Bytes of weights that a trial reads at least, so that they come from memory.
+/// The minimum bytes of a trial, so that they come from memory.
 const TRIAL_BYTES_MIN: usize = 48 << 20;
 
-/// Bytes that it reads at most: a few milliseconds.
+/// The most bytes of a trial: a few milliseconds.
 const TRIAL_BYTES_MAX: usize = 96 << 20;
 
-/// Each candidate's turns, of which the best counts: others only add delays to the truth.
+/// Turns of each candidate; the best counts, because delays only ever add time.
 const TURNS: usize = 4;
 
-/// Finds out how this machine reads weights fastest, with those of `matrix`, if they are more than
-/// caches hold and nothing has found it out before. All products of the process use what is found.
+/// Finds the fastest access pattern, with the weights of `matrix`, if they exceed the caches and no
+/// trial has run before. All products of the process use the result.
 pub fn tune(pool: &Pool, matrix: &Matrix) {
     if matrix.bytes() >= TRIAL_BYTES_MIN {
         CHOSEN.get_or_init(|| fastest(pool, matrix));
@@ -30,13 +30,13 @@ pub fn tune(pool: &Pool, matrix: &Matrix) {
 
 fn fastest(pool: &Pool, matrix: &Matrix) -> Access {
     if Isa::chosen() == Isa::Scalar {
-        // Not bound by memory, and not by this kernel.
+        // Bound neither by memory nor by this kernel.
         return CANDIDATES[0];
     }
     let mut input = Input::new(1, matrix.cols());
     input.load_for(pool, &vec![1.0; matrix.cols()], 1, Forms::BOTH);
     let mut best = [f64::INFINITY; CANDIDATES.len()];
-    // Candidates take turns, so that a neighbour's load on the machine strikes them alike.
+    // Candidates take turns, so that other load on the machine affects them equally.
     for _ in 0..TURNS {
         for (best, access) in best.iter_mut().zip(CANDIDATES) {
             let start = Instant::now();
@@ -49,7 +49,7 @@ fn fastest(pool: &Pool, matrix: &Matrix) -> Access {
     fastest.expect("there are candidates").1
 }
 
-/// Multiplies the first [`TRIAL_BYTES_MAX`] of `matrix` by `input` and forgets the result.
+/// Multiplies the first [`TRIAL_BYTES_MAX`] of `matrix` by `input` and drops the result.
 fn read(access: Access, pool: &Pool, matrix: &Matrix, input: &Input) {
     let panels = matrix.panels().min(TRIAL_BYTES_MAX / matrix.panel(0).len());
     let mut out = vec![0.0_f32; panels * LANES];

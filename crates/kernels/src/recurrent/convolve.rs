@@ -10,18 +10,17 @@ use crate::simd::{LANES, Simd};
 /// What is added to the squared length of a q or k.
 const LENGTH_EPS: f32 = 1e-6;
 
-/// Rows that inputs are asked for ahead: those of a head lie too far apart for the machine's own
-/// prefetching.
+/// Rows of prefetching: those of a head are too far apart for the machine's own prefetching.
 const AHEAD: usize = 4;
 
-/// One head's q, k or v of all rows of a segment: convolution, SiLU, and length one if asked.
+/// One head's q, k or v of all rows of a segment: convolution, SiLU, and normalisation if wanted.
 pub(super) struct Convolve<'a> {
     pub x: &'a Columns,
     /// `[blocks, taps, 16]`.
     pub weights: &'a [f32],
     /// `[blocks, 16]`.
     pub bias: &'a [f32],
-    /// The length that each row gets, if any.
+    /// The length to normalise each row to, if any.
     pub length: Option<f32>,
     /// `[rows, blocks, 16]`.
     pub out: *mut f32,
@@ -33,7 +32,7 @@ impl Kernel for Convolve<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // Of a constant number of taps, the inputs' addresses stay in registers.
+        // With a constant number of taps, the inputs' addresses stay in registers.
         match self.x.before_rows + 1 {
             3 => self.rows::<S, 3>(s, 3),
             4 => self.rows::<S, 4>(s, 4),
@@ -71,7 +70,7 @@ impl Convolve<'_> {
         }
     }
 
-    /// One row after convolution and SiLU, and the squares of its numbers by lane.
+    /// One row after convolution and SiLU, and the squares of its elements by lane.
     #[inline(always)]
     fn row<S: Simd, const MOST: usize>(
         &self,
@@ -86,7 +85,7 @@ impl Convolve<'_> {
         for first in (0..self.bias.len()).step_by(LANES) {
             s.prefetch(later.wrapping_add(first).cast());
             let len = LANES.min(self.x.width - first);
-            // SAFETY: each input has `width` numbers, and the caller has room for the row; weights
+            // SAFETY: each input has `width` elements, and the caller has room for the row; weights
             // and biases are whole vectors.
             unsafe {
                 let mut sum = s.load(self.bias.as_ptr().add(first));
@@ -104,7 +103,7 @@ impl Convolve<'_> {
     }
 }
 
-/// `len` numbers (at most 16) and zeros.
+/// `len` elements (at most 16) and zeros.
 ///
 /// # Safety
 /// They are there.
@@ -114,7 +113,7 @@ unsafe fn load<S: Simd>(s: S, from: *const f32, len: usize) -> S::F {
     load_padded(s, unsafe { std::slice::from_raw_parts(from, len) })
 }
 
-/// Channels that one task of [`Gate`] has.
+/// Channels of one task of [`Gate`].
 pub(super) const GATE_CHANNELS: usize = 64;
 
 const GATE_BLOCKS: usize = GATE_CHANNELS / LANES;
@@ -124,14 +123,14 @@ pub(super) struct Gate<'a> {
     pub q: &'a Columns,
     pub k: &'a Columns,
     pub v: &'a Columns,
-    /// As [`Convolve`] has them.
+    /// As in [`Convolve`].
     pub weights: &'a [f32],
     pub bias: &'a [f32],
     pub taps: usize,
     /// The last inputs of the convolution.
     pub window: &'a mut Window,
     pub rows: std::ops::Range<usize>,
-    /// Of row `silent`, rows `stride` apart; the rows before it have no output.
+    /// The address of row `silent`, rows `stride` apart; earlier rows have no output.
     pub out: *mut f32,
     pub stride: usize,
     pub silent: usize,
@@ -153,7 +152,7 @@ impl Kernel for Gate<'_> {
             for block in 0..width.div_ceil(LANES).min(GATE_BLOCKS) {
                 let first = block * LANES;
                 let len = LANES.min(width - first);
-                // SAFETY: each input has `width` numbers, and a row of the output too.
+                // SAFETY: each input has `width` elements, and a row of the output too.
                 unsafe {
                     let u = s.mul(load(s, k.add(first), len), load(s, v.add(first), len));
                     s.store(self.window[row % TAPS_MAX][first..].as_mut_ptr(), u);
@@ -183,10 +182,10 @@ pub(super) fn open_window(window: &mut Window, before: &[f32], width: usize) {
     }
 }
 
-/// Writes what the convolution remembers after `applied` rows, whose last ones the window has.
+/// Writes the convolution's inputs to keep after `applied` rows; the window has the last ones.
 ///
 /// # Safety
-/// `to` is followed by `rows` rows of `width` numbers, `stride` apart, that nobody else uses.
+/// `to` is followed by `rows` rows of `width` elements, `stride` apart, without another user.
 pub(super) unsafe fn keep_window(
     window: &Window,
     applied: usize,

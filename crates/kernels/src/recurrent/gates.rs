@@ -1,4 +1,4 @@
-//! From a row's raw decay and beta to the factors that the state takes.
+//! Computes the state's factors from a row's raw decay and beta.
 
 use super::layer::Rule;
 use super::rows::Columns;
@@ -50,7 +50,7 @@ impl Kernel for Decays<'_> {
                         (sigmoid(s, turned), s.splat(bound))
                     }
                 };
-                // A state must not be what it is by a decay of zero that infinity has made.
+                // A state must not depend on a decay of zero that came from an infinity.
                 let decay = tainted(s, tainted(s, exp(s, s.mul(step, factor)), sum), a);
                 let at = row * self.stride + first;
                 // SAFETY: the caller has room for the rows.

@@ -1,11 +1,11 @@
-//! What a layer is: its rule, its heads of this rank and its learned numbers.
+//! A recurrent layer: its rule, its heads on this rank and its learned parameters.
 
 use crate::simd::LANES;
 
-/// Positions that a convolution sees at most; models have 3 or 4, or 10 over n-gram embeddings.
+/// The most positions of a convolution; models have 3 or 4, or 10 over n-gram embeddings.
 pub const TAPS_MAX: usize = 16;
 
-/// How the heads of a rank recur in one layer.
+/// The recurrence of a rank's heads in one layer.
 #[derive(Debug, Clone)]
 pub struct RecurrentShape {
     pub rule: Rule,
@@ -15,14 +15,14 @@ pub struct RecurrentShape {
     pub v_dim: usize,
     /// For each value head, its key head: `[v_heads]`.
     pub k_of_v: Vec<u32>,
-    /// Positions that the convolution sees, the row's own included (1 = no history), at most
+    /// Positions of the convolution, including the row's own (1 = no history), at most
     /// [`TAPS_MAX`].
     pub taps: usize,
     /// A bound of decays, below 0, in layers of [`Rule::DeltaByChannel`] that have one.
     pub decay_bound: Option<f32>,
 }
 
-/// How a state goes from one row to the next.
+/// The update rule of a state from one row to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// Gated delta rule, one decay a head (Qwen3.5). q and k: convolution, SiLU, then
@@ -31,8 +31,8 @@ pub enum Rule {
     /// `g = exp(a * softplus(decay + dt))`, `beta = sigmoid(beta)`; `S <- g S`;
     /// `S += k (x) (beta (v - S^T k))`; `out = S^T q`.
     Delta,
-    /// The same with a decay for each number of the key (Kimi Linear): `decay` is
-    /// `[rows, v_heads * k_dim]`, `dt` is `[v_heads * k_dim]`, `a` is `[v_heads]`.
+    /// The same with a decay for each element of the key (Kimi Linear): `decay` is `[rows, v_heads
+    /// * k_dim]`, `dt` is `[v_heads * k_dim]`, `a` is `[v_heads]`.
     ///
     /// With a bound (Kimi K3), `g = exp(bound * sigmoid(-a * (decay + dt)))`.
     DeltaByChannel,
@@ -42,16 +42,16 @@ pub enum Rule {
     /// `dt' = softplus(decay + dt)`; `S <- exp(dt' a) S + k (x) (dt' v)`;
     /// `out = S^T q + skip * v`.
     Mamba,
-    /// Short convolution (LFM2). There is no S: `u = k * v`, `out = q * conv(u)`, number by number
-    /// and without SiLU. q, k and v are equally wide; `k_of_v` is not used.
+    /// Short convolution (LFM2). There is no S: `u = k * v`, `out = q * conv(u)`, element by
+    /// element and without SiLU. q, k and v are equally wide; `k_of_v` is not used.
     Convolution,
 }
 
-/// Learned numbers of one layer's heads of this rank.
+/// Learned parameters of one layer's heads on this rank.
 ///
 /// `conv_*`: `[channels, taps]` f32, row-major as in the file; tap `taps - 1` is the row's own
-/// position. `bias_*`: empty or `[channels]`. [`Rule::Convolution`] has `conv_v` and `bias_v`
-/// alone. `a`, `skip`: `[v_heads]`, `dt`: `[v_heads]` or as the rule says; `skip` is Mamba's alone.
+/// position. `bias_*`: empty or `[channels]`. [`Rule::Convolution`] has only `conv_v` and `bias_v`.
+/// `a`, `skip`: `[v_heads]`, `dt`: `[v_heads]` or as in the rule; only Mamba has `skip`.
 #[derive(Debug, Clone, Default)]
 pub struct RecurrentWeights {
     pub conv_q: Vec<f32>,
@@ -65,7 +65,7 @@ pub struct RecurrentWeights {
     pub skip: Vec<f32>,
 }
 
-/// A layer's shape and learned numbers, as the kernels want them.
+/// A layer's shape and learned parameters, in the kernels' layout.
 pub struct RecurrentLayer {
     pub(super) shape: RecurrentShape,
     pub(super) q: Filter,
@@ -77,17 +77,17 @@ pub struct RecurrentLayer {
 }
 
 impl RecurrentShape {
-    /// Numbers of a row's q, and of its k.
+    /// Elements of a row's q, and of its k.
     pub(super) fn k_width(&self) -> usize {
         self.k_heads * self.k_dim
     }
 
-    /// Numbers of a row's v.
+    /// Elements of a row's v.
     pub(super) fn v_width(&self) -> usize {
         self.v_heads * self.v_dim
     }
 
-    /// Numbers of a row's decay.
+    /// Elements of a row's decay.
     pub(super) fn decay_width(&self) -> usize {
         match self.rule {
             Rule::Delta | Rule::Mamba => self.v_heads,
@@ -96,7 +96,7 @@ impl RecurrentShape {
         }
     }
 
-    /// Numbers of a row's beta.
+    /// Elements of a row's beta.
     pub(super) fn beta_width(&self) -> usize {
         match self.rule {
             Rule::Delta | Rule::DeltaByChannel => self.v_heads,
@@ -123,11 +123,11 @@ impl RecurrentShape {
 }
 
 impl RecurrentLayer {
-    /// Takes a layer's learned numbers and lays the convolutions out for the kernels. A rank
-    /// without value heads needs none.
+    /// Converts a layer's learned parameters to the kernels' layout. A rank without value heads
+    /// needs none.
     ///
     /// # Panics
-    /// If the shape is impossible, or the weights are not as long as it says.
+    /// If the shape is impossible, or the weights do not match it.
     pub fn new(shape: RecurrentShape, weights: RecurrentWeights) -> Self {
         shape.check();
         if shape.v_heads == 0 {

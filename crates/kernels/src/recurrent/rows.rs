@@ -1,14 +1,14 @@
-//! Where a segment's inputs lie: before its rows, those that the convolution remembers; then the
-//! kept rows that it accepts; then the rows of the step.
+//! The inputs of a segment: the convolution's stored rows, then the accepted kept rows, then the
+//! rows of the step.
 
 use super::state::{Begin, Holder, Memory, StateSegment};
 
-/// Some neighbouring columns of an input, for all rows that a segment runs through. Row 0 is the
-/// first accepted one, or the first of the step if there is none.
+/// Adjacent columns of an input, for all rows of a segment. Row 0 is the first accepted one, or the
+/// first of the step if there is none.
 ///
-/// The pointers stay valid for the task that made it, and nobody else writes these columns.
+/// The pointers stay valid for the task that made it, and these columns have no other writer.
 pub(super) struct Columns {
-    /// Of rows before row 0, `[taps - 1, width]`; none if the input has no convolution.
+    /// The rows before row 0, `[taps - 1, width]`; none if the input has no convolution.
     pub before: *const f32,
     pub before_rows: usize,
     pub width: usize,
@@ -34,7 +34,7 @@ impl Columns {
         }
     }
 
-    /// Keeps the inputs of the segment's guesses, which nobody reads kept rows after.
+    /// Stores the inputs of the segment's guesses; the kept rows are not read afterwards.
     pub fn keep_guesses(&self, segment: &StateSegment) {
         for guess in 0..segment.guesses {
             let from = self.at((segment.applied() + guess) as isize);
@@ -47,25 +47,25 @@ impl Columns {
         }
     }
 
-    /// Writes what a convolution remembers after `applied` rows.
+    /// Writes the convolution's inputs to keep after `applied` rows.
     ///
     /// # Safety
-    /// `to` is followed by `before_rows` rows of `width` numbers, `stride` apart, that nobody else
-    /// uses meanwhile and that are not among these columns.
+    /// `to` is followed by `before_rows` rows of `width` elements, `stride` apart, without another
+    /// user meanwhile and outside of these columns.
     pub unsafe fn keep_history(&self, applied: usize, to: *mut f32, stride: usize) {
         for index in 0..self.before_rows {
             let from = self.at((applied + index) as isize - self.before_rows as isize);
-            // SAFETY: as the caller promises; `from` has `width` numbers.
+            // SAFETY: as the caller promises; `from` has `width` elements.
             unsafe { to.add(index * stride).copy_from_nonoverlapping(from, self.width) };
         }
     }
 }
 
-/// Copies what the convolution remembers of the channels from `first` on before the segment's first
-/// row to `before`, `[taps - 1, width]`, because the task overwrites it.
+/// Copies the convolution's stored inputs for the channels from `first` on, before the segment's
+/// first row, to `before`, `[taps - 1, width]`, because the task overwrites them.
 ///
 /// # Safety
-/// `width` channels follow `first`, and nobody else writes them meanwhile.
+/// `width` channels follow `first`, without another writer meanwhile.
 pub(super) unsafe fn load_history(
     memory: &Memory,
     segment: &StateSegment,

@@ -1,10 +1,10 @@
-//! The states of one layer: where they lie, and what a sequence does with its own in a step.
+//! The states of one layer: their layout, and a sequence's use of its own in a step.
 //!
-//! A slot is a sequence's: `S` as `[v_heads, blocks, k_dim, 16]` (a block is 16 columns, the last
-//! one padded with zeros), then the convolution's last `taps - 1` inputs as `[taps - 1, channels]`,
-//! the channels of q, k and v side by side (of [`Rule::Convolution`] k * v alone), then the inputs
-//! of `kept_max` guessed rows, q, k, v, decay and beta side by side. A checkpoint is the same
-//! without those rows. Memory that was never written costs nothing.
+//! A slot belongs to a sequence: `S` as `[v_heads, blocks, k_dim, 16]` (a block is 16 columns, the
+//! last one padded with zeros), then the convolution's last `taps - 1` inputs as `[taps - 1,
+//! channels]`, the channels of q, k and v side by side (for [`Rule::Convolution`] only k * v), then
+//! the inputs of `kept_max` speculated rows, q, k, v, decay and beta side by side. A checkpoint is
+//! the same without those rows. Memory that was never written costs nothing.
 
 use super::layer::{RecurrentShape, Rule};
 use crate::error::Error;
@@ -12,16 +12,16 @@ use crate::memory::Region;
 use crate::shared::SharedMut;
 use crate::simd::LANES;
 
-/// What one sequence does in a step. Its rows are consecutive.
+/// One sequence's part of a step. Its rows are consecutive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateSegment {
-    /// The sequence's own; no other segment of the step has it.
+    /// The sequence's own slot; no other segment of the step has it.
     pub slot: usize,
-    /// Rows of the step that belong to this sequence.
+    /// Rows of the step in this sequence.
     pub rows: usize,
     pub begin: Begin,
-    /// The last of the rows that are guesses: they are computed on a copy of the state, which does
-    /// not change by them. The slot keeps their inputs, of at most `kept_max` rows.
+    /// The number of speculated last rows: they are computed on a copy of the state, which they do
+    /// not change. The slot keeps their inputs, of at most `kept_max` rows.
     pub guesses: usize,
     /// `(applied, checkpoint)`: saves a checkpoint when that many rows have been applied in this
     /// step, accepted ones first; `1 <= applied <= accepted + rows - guesses`. No other segment of
@@ -29,14 +29,14 @@ pub struct StateSegment {
     pub save: Option<(usize, usize)>,
 }
 
-/// Which state a segment starts from.
+/// The state that a segment starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
     /// That of an empty sequence.
     Zero,
     /// A saved one.
     Restore { checkpoint: usize },
-    /// The slot's own, after the first `accepted` of the rows that it kept have been applied.
+    /// The slot's own, after applying the first `accepted` of its kept rows.
     GoOn { accepted: usize },
 }
 
@@ -58,7 +58,7 @@ impl StateSegment {
 /// The states of one layer's heads of this rank: `slots` sequences and `checkpoints` copies.
 pub struct States {
     pub(super) layout: Layout,
-    /// For each slot, the guessed rows that it keeps.
+    /// For each slot, the number of its kept speculated rows.
     pub(super) kept: Vec<u32>,
     data: Region,
 }
@@ -67,7 +67,7 @@ impl States {
     /// Zeroed states. Slots and checkpoints are numbered from 0.
     ///
     /// # Errors
-    /// Memory is not to be had.
+    /// The allocation fails.
     pub fn new(
         shape: &RecurrentShape,
         slots: usize,
@@ -79,7 +79,7 @@ impl States {
         Ok(Self { layout, kept: vec![0; slots], data })
     }
 
-    /// Bytes that [`States::new`] takes; `usize::MAX` if they cannot be counted.
+    /// Bytes of [`States::new`]; `usize::MAX` on overflow.
     pub fn bytes(
         shape: &RecurrentShape,
         slots: usize,
@@ -90,13 +90,13 @@ impl States {
         layout.bytes().saturating_add(slots.saturating_mul(size_of::<u32>()))
     }
 
-    /// Where tasks find slots and checkpoints; valid while the states are borrowed.
+    /// The addresses of slots and checkpoints; valid while the states are borrowed.
     pub(super) fn memory(&mut self) -> Memory {
         Memory { layout: self.layout, base: SharedMut::new(self.data.as_mut_ptr().cast()) }
     }
 }
 
-/// Lengths of the parts of slots and checkpoints, in numbers of 4 bytes.
+/// Lengths of the parts of slots and checkpoints, in units of 4 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Layout {
     pub slots: usize,
@@ -159,7 +159,7 @@ impl Layout {
     }
 }
 
-/// The numbers of all slots and checkpoints, of which each task uses its own.
+/// The memory of all slots and checkpoints; each task uses its own part.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
     pub layout: Layout,

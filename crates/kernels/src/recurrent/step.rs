@@ -1,4 +1,4 @@
-//! A step of a layer: its arguments, what must hold of them, and its buffers.
+//! A step of a layer: its arguments, their preconditions, and its buffers.
 
 use super::layer::{RecurrentLayer, RecurrentShape, Rule};
 use super::state::{Begin, Layout, StateSegment, States};
@@ -24,10 +24,10 @@ pub struct RecurrentRows<'a> {
     pub beta: &'a [f32],
 }
 
-/// Buffers between the jobs of a step, kept between calls so that a token allocates nothing.
+/// Buffers between the jobs of a step, reused so that a token allocates nothing.
 #[derive(Default)]
 pub struct RecurrentScratch {
-    /// `[k_heads, rows, k_stride]`, accepted rows included here and below.
+    /// `[k_heads, rows, k_stride]`, including accepted rows here and below.
     q: Vec<f32>,
     k: Vec<f32>,
     /// `[v_heads, rows, v_stride]`.
@@ -39,22 +39,22 @@ pub struct RecurrentScratch {
     places: Vec<Place>,
 }
 
-/// Where a segment's rows begin.
+/// The first row of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     /// In the step.
     pub row: usize,
-    /// In the scratch, where accepted rows have their place too.
+    /// In the scratch, including accepted rows.
     pub first: usize,
 }
 
-/// Carries the states of a layer's heads through the rows of a step.
+/// Runs the rows of a step through the states of a layer's heads.
 ///
 /// `segments` follow one another in the rows; `out`: `[rows, v_heads * v_dim]` f32. A rank without
 /// value heads does nothing.
 ///
 /// # Panics
-/// If lengths do not fit, a slot, checkpoint or kept row does not exist, or two segments use the
+/// If lengths do not match, a slot, checkpoint or kept row does not exist, or two segments use the
 /// same slot or write a checkpoint that the other uses.
 pub fn recur(
     pool: &Pool,
@@ -68,7 +68,7 @@ pub fn recur(
     recur_on(Isa::chosen(), pool, layer, states, segments, rows, scratch, out);
 }
 
-#[allow(clippy::too_many_arguments)] // Those of `recur`.
+#[allow(clippy::too_many_arguments)] // The arguments of `recur`.
 pub(super) fn recur_on(
     isa: Isa,
     pool: &Pool,
@@ -168,7 +168,7 @@ fn saves_used(a: &StateSegment, b: &StateSegment) -> bool {
 }
 
 impl RecurrentScratch {
-    /// Finds a place for each segment, and gives the number of rows, accepted ones included.
+    /// Finds a place for each segment, and returns the number of rows, including accepted ones.
     fn reserve(&mut self, shape: &RecurrentShape, segments: &[StateSegment]) -> usize {
         self.places.clear();
         let (mut row, mut first) = (0, 0);
@@ -190,21 +190,21 @@ impl RecurrentScratch {
     }
 }
 
-/// The first cache line that begins in a buffer, which has [`LANES`] numbers more than it needs. A
-/// vector that is part of two lines waits for both.
+/// The first cache line in a buffer, which has [`LANES`] elements more than it needs. Access to a
+/// vector across two lines waits for both.
 fn lines(x: &mut Vec<f32>) -> SharedMut<f32> {
     let start = x.as_mut_ptr();
     SharedMut::new(start.wrapping_add(start.align_offset(VECTOR_BYTES)))
 }
 
-/// Makes room for `len` numbers.
+/// Grows to `len` elements.
 pub(super) fn grow(x: &mut Vec<f32>, len: usize) {
     if x.len() < len {
         x.resize(len, 0.0);
     }
 }
 
-/// Numbers from one row of a head to the next in the scratch.
+/// Elements from one row of a head to the next in the scratch.
 pub(super) fn whole(dim: usize) -> usize {
     dim.next_multiple_of(LANES)
 }

@@ -9,15 +9,15 @@ use crate::isa::Kernel;
 use crate::norm::store_part;
 use crate::simd::{LANES, Simd, array_of};
 
-/// Blocks of 16 columns that one sweep has at most. With 32 registers it takes them side by side,
+/// The most blocks of 16 columns in one sweep. With 32 registers they are processed side by side,
 /// because the sums of one block would wait for each other.
 pub(super) const BLOCKS: usize = 2;
 
-/// Rows that what misses the caches is asked for ahead.
+/// Rows of prefetching for data that misses the caches.
 const AHEAD: usize = 4;
 
-/// Runs a body for `$i` in `0..$len`; `$parity`, `$i % 2`, is a constant in it, so that sums which
-/// it chooses stay in registers.
+/// Runs a body for `$i` in `0..$len`; `$parity`, `$i % 2`, is a constant in it, so that the
+/// selected sums stay in registers.
 macro_rules! for_each_parity {
     ($len:expr, $i:ident, $parity:ident => $body:block) => {{
         let mut even = 0;
@@ -39,7 +39,7 @@ macro_rules! for_each_parity {
     }};
 }
 
-/// The way of some columns through consecutive rows. All pointers are those of the first row.
+/// The update of some columns through consecutive rows. All pointers are those of the first row.
 #[derive(Clone, Copy)]
 pub(super) struct Sweep {
     pub rows: usize,
@@ -49,20 +49,20 @@ pub(super) struct Sweep {
     /// The state after them; may be `from`.
     pub to: *mut f32,
     pub blocks: usize,
-    /// `[rows, k_dim]`, rows `k_stride` apart, as k and a decay by channel are.
+    /// `[rows, k_dim]`, rows `k_stride` apart, like k and a decay by channel.
     pub q: *const f32,
     pub k: *const f32,
     pub k_stride: usize,
     /// The columns of `[rows, v_dim]` by whole blocks, rows `v_stride` apart.
     pub v: *const f32,
     pub v_stride: usize,
-    /// The factor of S: one a row, rows `gate_stride` apart, or as k.
+    /// The factor of S: one a row, rows `gate_stride` apart, or like k.
     pub decay: *const f32,
-    /// The factor of what is added: one a row, rows `gate_stride` apart.
+    /// The factor of the update: one a row, rows `gate_stride` apart.
     pub beta: *const f32,
     pub gate_stride: usize,
-    /// Where the columns of row `silent` go, `columns` of them, rows `out_stride` apart; the rows
-    /// before it have no output.
+    /// The address for the columns of row `silent`, `columns` of them, rows `out_stride` apart;
+    /// earlier rows have no output.
     pub out: *mut f32,
     pub out_stride: usize,
     pub columns: usize,
@@ -70,14 +70,14 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    /// Whether two blocks go side by side. Without vectors they do too, so that every machine's
-    /// tests see that they give the same.
+    /// Whether two blocks run side by side. Without vectors they do too, so that every machine's
+    /// tests check that the results are equal.
     #[inline(always)]
     fn side_by_side<S: Simd>(&self) -> bool {
         (S::WIDE_TILES || !S::ROW_TILES) && self.blocks == BLOCKS
     }
 
-    /// The same of one block alone.
+    /// The same for one block only.
     fn block(mut self, block: usize) -> Self {
         self.from = self.from.wrapping_add(block * self.k_dim * LANES);
         self.to = self.to.wrapping_add(block * self.k_dim * LANES);
@@ -88,8 +88,8 @@ impl Sweep {
         self
     }
 
-    /// Asks for a later row's v and output. Stores leave in order, so one that waits for memory
-    /// holds up those of the state.
+    /// Prefetches a later row's v and output. Stores leave in order, so one that waits for memory
+    /// delays those of the state.
     #[inline(always)]
     fn prefetch<S: Simd>(&self, s: S, row: usize) {
         let row = row + AHEAD;
@@ -100,7 +100,7 @@ impl Sweep {
     }
 
     /// # Safety
-    /// The pointers are what the fields say, for `P` blocks, and `row` is below `rows`.
+    /// The pointers are as the fields describe, for `P` blocks, and `row` is below `rows`.
     #[inline(always)]
     unsafe fn v<S: Simd, const P: usize>(&self, s: S, row: usize) -> [S::F; P] {
         let v = self.v.wrapping_add(row * self.v_stride);
@@ -109,7 +109,7 @@ impl Sweep {
     }
 
     /// # Safety
-    /// As [`Sweep::v`], and nobody else uses the output.
+    /// As [`Sweep::v`], and the output has no other user.
     #[inline(always)]
     unsafe fn write<S: Simd, const P: usize>(&self, s: S, row: usize, v: [S::F; P]) {
         if row < self.silent {
@@ -127,9 +127,9 @@ impl Sweep {
     }
 }
 
-/// The delta rules; with `BY_CHANNEL`, each number of the key has its own decay.
+/// The delta rules; with `BY_CHANNEL`, each element of the key has its own decay.
 ///
-/// Whoever makes it promises what [`Sweep`] says of its pointers.
+/// The creator promises the properties of [`Sweep`]'s pointers.
 pub(super) struct Delta<const BY_CHANNEL: bool>(pub Sweep);
 
 impl<const BY_CHANNEL: bool> Kernel for Delta<BY_CHANNEL> {
@@ -137,7 +137,7 @@ impl<const BY_CHANNEL: bool> Kernel for Delta<BY_CHANNEL> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // SAFETY: the pointers are what the fields say.
+        // SAFETY: the pointers are as the fields describe.
         unsafe {
             if self.0.side_by_side::<S>() {
                 return Self::rows::<S, BLOCKS>(s, &self.0);
@@ -149,7 +149,7 @@ impl<const BY_CHANNEL: bool> Kernel for Delta<BY_CHANNEL> {
     }
 }
 
-/// What a row brings, for all columns alike.
+/// The inputs of a row, common to all columns.
 struct Row {
     q: *const f32,
     k: *const f32,
@@ -158,7 +158,7 @@ struct Row {
 
 impl<const BY_CHANNEL: bool> Delta<BY_CHANNEL> {
     /// # Safety
-    /// The pointers are what the fields say, for `P` blocks.
+    /// The pointers are as the fields describe, for `P` blocks.
     #[inline(always)]
     unsafe fn rows<S: Simd, const P: usize>(s: S, sweep: &Sweep) {
         let Sweep { rows, k_stride, from, to, .. } = *sweep;
@@ -198,7 +198,7 @@ impl<const BY_CHANNEL: bool> Delta<BY_CHANNEL> {
         }
     }
 
-    /// S^T k of the decayed state, which is not written.
+    /// S^T k of the decayed state, without writing it.
     ///
     /// # Safety
     /// As [`Delta::rows`].
@@ -229,11 +229,11 @@ impl<const BY_CHANNEL: bool> Delta<BY_CHANNEL> {
         array_of!(P, s.splat(0.0), p => s.add(sums[0][p], sums[1][p]))
     }
 
-    /// Adds `k (x) d` to the state and gives S^T q. `FIRST` says that the state is not decayed yet;
-    /// with `NEXT`, it is left decayed for the next row, and that row's S^T k is the second result.
+    /// Adds `k (x) d` to the state and returns S^T q. `FIRST`: the state is not decayed yet.
+    /// `NEXT`: the state is decayed for the next row, and that row's S^T k is the second result.
     ///
     /// # Safety
-    /// As [`Delta::rows`]; the next row is looked at only if there is one.
+    /// As [`Delta::rows`]; the next row is read only if there is one.
     #[inline(always)]
     unsafe fn apply<S: Simd, const P: usize, const FIRST: bool, const NEXT: bool>(
         s: S,
@@ -274,7 +274,7 @@ impl<const BY_CHANNEL: bool> Delta<BY_CHANNEL> {
     }
 }
 
-/// Mamba's rule. Whoever makes it promises what [`Sweep`] says of its pointers.
+/// Mamba's rule. The creator promises the properties of [`Sweep`]'s pointers.
 pub(super) struct Mamba {
     pub sweep: Sweep,
     /// The factor of v in the output.
@@ -286,7 +286,7 @@ impl Kernel for Mamba {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // SAFETY: the pointers are what the fields say.
+        // SAFETY: the pointers are as the fields describe.
         unsafe {
             if self.sweep.side_by_side::<S>() {
                 return self.rows::<S, BLOCKS>(s, &self.sweep);
@@ -300,7 +300,7 @@ impl Kernel for Mamba {
 
 impl Mamba {
     /// # Safety
-    /// The pointers are what the fields say, for `P` blocks.
+    /// The pointers are as the fields describe, for `P` blocks.
     #[inline(always)]
     unsafe fn rows<S: Simd, const P: usize>(&self, s: S, sweep: &Sweep) {
         let Sweep { rows, k_dim, k_stride, gate_stride, mut from, to, .. } = *sweep;

@@ -1,7 +1,8 @@
-//! Which task does what for which sequence.
+//! The tasks of a step, and their part of each sequence.
 //!
-//! A task of the first job has some columns of a segment's inputs, from the convolution's memory to
-//! the rows that the slot keeps. A task of the second one has some columns of a head's state.
+//! A task of the first job handles some columns of a segment's inputs, from the convolution's
+//! stored rows to the slot's kept rows. A task of the second one handles some columns of a head's
+//! state.
 
 use super::convolve::{Convolve, GATE_CHANNELS, Gate, Window, keep_window, open_window};
 use super::gates::{Betas, Decays};
@@ -32,8 +33,8 @@ pub(super) struct Input<'a> {
     pub first: usize,
 }
 
-/// Everything the tasks of one call share; what is written is as [`super::step::RecurrentScratch`]
-/// says.
+/// The shared data of one call's tasks; the outputs are described in
+/// [`super::step::RecurrentScratch`].
 pub(super) struct Tasks<'a> {
     pub isa: Isa,
     pub layer: &'a RecurrentLayer,
@@ -55,18 +56,19 @@ pub(super) struct Tasks<'a> {
     pub out: SharedMut<f32>,
 }
 
-/// What becomes of one input by heads.
+/// The processing of one input by heads.
 struct Heads<'a> {
     input: Input<'a>,
     filter: &'a Filter,
-    /// Numbers of a head.
+    /// Elements of a head.
     dim: usize,
-    /// The length that each row of a head gets, if any.
+    /// The length to normalise each row of a head to, if any.
     length: Option<f32>,
     out: &'a SharedMut<f32>,
 }
 
-/// When a segment's state is saved, and where: after the step in its slot, and maybe before that.
+/// The times and places of saving a segment's state: after the step in its slot, and possibly
+/// earlier in a checkpoint.
 fn saves(segment: &StateSegment) -> impl Iterator<Item = (usize, Holder)> {
     let save = segment.save.map(|(applied, checkpoint)| (applied, Holder::Checkpoint(checkpoint)));
     save.into_iter().chain([(segment.applied(), Holder::Slot(segment.slot))])
@@ -116,7 +118,7 @@ impl Tasks<'_> {
         if task < decays { self.decays(segment, task) } else { self.betas(segment) }
     }
 
-    /// Columns `range` of an input. `before` is what the convolution remembers of them, if any.
+    /// Columns `range` of an input. `before` holds the convolution's stored inputs of them, if any.
     fn columns(&self, index: usize, input: Input, range: Range<usize>, before: &[f32]) -> Columns {
         let segment = &self.segments[index];
         let start = self.places[index].row * input.width + range.start;
@@ -141,7 +143,7 @@ impl Tasks<'_> {
             let len = (self.layer.shape.taps - 1) * dim;
             grow(copy, len);
             let before = &mut copy[..len];
-            // SAFETY: this task alone uses these channels of the segment.
+            // SAFETY: only this task uses these channels of the segment.
             unsafe { load_history(&self.memory, segment, channel, dim, before) };
             let columns = self.columns(index, input, head * dim..(head + 1) * dim, before);
             let (weights, bias) = heads.filter.head(head, 0);
@@ -152,14 +154,14 @@ impl Tasks<'_> {
             for (applied, holder) in saves(segment) {
                 let (to, stride) =
                     (self.memory.history(holder, channel), self.memory.layout.channels);
-                // SAFETY: as above; what was remembered is a copy, and kept rows lie elsewhere.
+                // SAFETY: as above; the stored inputs are a copy, and kept rows lie elsewhere.
                 unsafe { columns.keep_history(applied, to, stride) };
             }
             columns.keep_guesses(segment);
         });
     }
 
-    /// The decays of all heads, or with a decay for each number of a key those of one.
+    /// The decays of all heads, or, with a decay for each element of a key, those of one.
     fn decays(&self, index: usize, head: usize) {
         let RecurrentLayer { shape, a, dt, .. } = self.layer;
         let segment = &self.segments[index];
@@ -199,7 +201,7 @@ impl Tasks<'_> {
         beta.keep_guesses(segment);
     }
 
-    /// The columns of a head's state in up to [`BLOCKS`] blocks through the rows of a segment.
+    /// Updates the columns of a head's state in up to [`BLOCKS`] blocks with the rows of a segment.
     fn carry(&self, index: usize, head: usize, block: usize) {
         let segment = &self.segments[index];
         let blocks = BLOCKS.min(self.memory.layout.blocks - block);
@@ -210,7 +212,7 @@ impl Tasks<'_> {
                 self.memory.block(Holder::Checkpoint(checkpoint), head, block)
             }
             Begin::Zero => {
-                // SAFETY: this task alone uses the blocks of the slot.
+                // SAFETY: only this task uses the blocks of the slot.
                 unsafe { slot.write_bytes(0, len) };
                 slot
             }
@@ -227,7 +229,7 @@ impl Tasks<'_> {
             }
             (from, row) = (slot, applied);
             if to != slot {
-                // SAFETY: nobody else uses a checkpoint that is written, and it is not a slot.
+                // SAFETY: a checkpoint that is written has no other user, and it is not a slot.
                 unsafe { to.copy_from_nonoverlapping(slot, len) };
             }
         }
@@ -292,7 +294,8 @@ impl Tasks<'_> {
         }
     }
 
-    /// Up to [`GATE_CHANNELS`] channels of LFM2's layer from `first` on, for a segment's rows.
+    /// Computes up to [`GATE_CHANNELS`] channels of LFM2's layer from `first` on, for a segment's
+    /// rows.
     fn convolve_and_gate(&self, index: usize, first: usize) {
         let segment = &self.segments[index];
         let RecurrentLayer { shape, v: filter, .. } = self.layer;
@@ -305,7 +308,7 @@ impl Tasks<'_> {
             let len = (taps - 1) * width;
             grow(copy, len);
             let before = &mut copy[..len];
-            // SAFETY: this task alone uses these channels of the segment.
+            // SAFETY: only this task uses these channels of the segment.
             unsafe { load_history(&self.memory, segment, first, width, before) };
             open_window(&mut window, before, width);
         });

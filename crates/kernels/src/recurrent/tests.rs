@@ -1,4 +1,4 @@
-//! The layers against their twins, and against themselves in every other way to cut their rows.
+//! The layers compared with their twins, and with themselves in every other way to cut their rows.
 
 use super::step::recur_on;
 use super::twin::{self, Sequence};
@@ -33,7 +33,7 @@ impl Case {
             conv_q: floats(&mut rng, q_width * taps, 1.0),
             conv_k: floats(&mut rng, q_width * taps, 1.0),
             conv_v: floats(&mut rng, v_width * taps, 1.0),
-            // Some have biases, some do not.
+            // Some cases have biases, some do not.
             bias_q: if taps == 4 { floats(&mut rng, q_width, 0.5) } else { vec![] },
             bias_k: vec![],
             bias_v: if taps >= 3 { floats(&mut rng, v_width, 0.5) } else { vec![] },
@@ -66,7 +66,7 @@ impl Case {
         }
     }
 
-    /// What the layer gives for the whole sequence.
+    /// The layer's output for the whole sequence.
     fn expected(&self, x: &Sequence) -> Vec<f32> {
         twin::run(&self.shape, &self.weights, x)
     }
@@ -130,7 +130,7 @@ impl Runner {
     }
 
     fn step(&mut self, segments: &[StateSegment], x: &Sequence) -> Vec<f32> {
-        // What is not written stays visible.
+        // Elements that are not written stay visible as NaN.
         let mut out = vec![f32::NAN; x.rows * self.layer.shape().v_width()];
         let (pool, layer, states) = (&self.pool, &self.layer, &mut self.states);
         let scratch = &mut self.scratch;
@@ -199,7 +199,7 @@ fn steps_of_any_size_on_any_threads_give_the_same_bits() {
         let expected = case.expected(&x);
         for (threads, sizes) in [(1, [1, 1, 1]), (3, [1, 1, 1]), (3, [5, 1, 2]), (2, [11, 3, 7])] {
             let mut runner = Runner::new(&case, Isa::chosen(), threads);
-            // What an earlier sequence leaves in the slot does not matter.
+            // The remains of an earlier sequence in the slot must not matter.
             runner.segment(&case.sequence(2, 99), 0..2, Begin::Zero, 0, None);
             let (mut out, mut row) = (Vec::new(), 0);
             for size in sizes.into_iter().cycle() {
@@ -226,7 +226,7 @@ fn guesses_change_nothing_whether_accepted_or_not() {
         let mut rng = Rng::with_seed(6);
         let mut runner = Runner::new(&case, Isa::chosen(), 2);
         let mut out = runner.segment(&x, 0..3, Begin::Zero, 0, None);
-        // Rows that are computed, and those of them that the state has yet to see.
+        // Computed rows, and those that the state has not applied yet.
         let (mut row, mut accepted) = (3, 0);
         while row < x.rows {
             let guesses = rng.usize(0..=4).min(x.rows - row - 1);
@@ -257,7 +257,7 @@ fn a_step_of_guesses_alone_leaves_a_restored_state() {
         let restore = Begin::Restore { checkpoint: 2 };
         let out = runner.segment(&x, 4..8, restore, 4, None);
         same(&out, &expected[4 * width..8 * width], "guesses");
-        // Two of them are right, and nothing else comes.
+        // Two of them are right, and no more rows follow.
         let out = runner.segment(&x, 0..0, Begin::GoOn { accepted: 2 }, 0, None);
         assert!(out.is_empty());
         let out = runner.segment(&x, 6..12, GO_ON, 0, None);
@@ -283,7 +283,7 @@ fn a_checkpoint_is_the_state_where_it_was_saved() {
             let begin = Begin::Restore { checkpoint };
             let out = runner.segment(&x, row..16, begin, 0, Some((1, checkpoint)));
             same(&out, &expected[row * width..], "restored");
-            // It was saved anew a row later.
+            // It was saved again a row later.
             let out = runner.segment(&x, row + 1..16, begin, 0, None);
             same(&out, &expected[(row + 1) * width..], "restored again");
             let out = runner.segment(&x, row..row, Begin::Zero, 0, None);
@@ -323,7 +323,7 @@ fn sequences_of_a_step_do_not_see_each_other() {
     }
 }
 
-/// Columns `range` of rows of `width` numbers, each of `unit`.
+/// Columns `range` of rows of `width` columns, each of `unit` elements.
 fn cut(x: &[f32], width: usize, range: std::ops::Range<usize>, unit: usize) -> Vec<f32> {
     let columns = range.start * unit..range.end * unit;
     x.chunks(width.max(1)).flat_map(|row| row[columns.clone()].to_vec()).collect()
@@ -380,8 +380,8 @@ fn a_rank_without_heads_does_nothing() {
 
 #[test]
 fn bytes_are_those_of_the_parts() {
-    // 2 heads of 3 blocks of [12, 16], 3 rows of 2 x 12 + 2 x 40 channels, and kept rows that have
-    // a decay and a beta a head as well.
+    // 2 heads of 3 blocks of [12, 16], 3 rows of 2 x 12 + 2 x 40 channels, and kept rows with a
+    // decay and a beta a head as well.
     let shape = Case::new(Rule::Delta, (1, 2), (12, 40), 4).shape;
     let (state, history, kept) = (2 * 3 * 12 * 16, 3 * 104_usize, 5 * 108_usize);
     let held = state + history.next_multiple_of(16);
@@ -420,7 +420,7 @@ fn callers_bugs_are_refused() {
     assert_eq!(Runner::new(&case, Isa::chosen(), 1).step(&[good, other], &x).len(), 16);
 }
 
-/// A number of a row's inputs, or of what a layer has learned, that is infinite or not a number.
+/// An infinite or NaN element of a row's inputs, or of a layer's learned parameters.
 #[test]
 fn what_is_not_finite_leaves_a_row_that_is_not() {
     let mut rng = Rng::with_seed(13);
@@ -438,7 +438,7 @@ fn what_is_not_finite_leaves_a_row_that_is_not() {
                 else {
                     continue;
                 };
-                // Of inputs, the first row's.
+                // For inputs, one in the first row.
                 let len = if place < 8 { part.len() } else { part.len() / 2 };
                 part[rng.usize(..len)] = bad;
                 let case = Case { shape: case.shape.clone(), weights };

@@ -1,11 +1,11 @@
 //! The layers without states, steps or vectors: a sequence from its first row to its last, in f32
-//! as the module's text orders the operations, and in f64 as the papers write them.
+//! in the order of the module's doc, and in f64 by the papers' formulas.
 
 use super::layer::{RecurrentShape, RecurrentWeights, Rule};
 use crate::math;
 use crate::simd::scalar::Scalar;
 
-/// A sequence's inputs, as [`super::RecurrentRows`] has them.
+/// A sequence's inputs, as in [`super::RecurrentRows`].
 #[derive(Debug, Clone, Default)]
 pub struct Sequence {
     pub rows: usize,
@@ -16,7 +16,7 @@ pub struct Sequence {
     pub beta: Vec<f32>,
 }
 
-/// One of the crate's functions of 16 numbers, of one.
+/// Applies one of the crate's functions of 16 lanes to one number.
 macro_rules! one {
     ($name:ident, $x:expr) => {
         math::$name(Scalar, [$x; 16])[0]
@@ -117,7 +117,7 @@ fn step(
     let k = head((&x.k, conv_k, bias_k), keys, (row, k_head), k_length);
     let v = head((&x.v, conv_v, bias_v), (v_heads, v_dim, taps), (row, v_head), None);
     let a = a[v_head];
-    // With one decay a head, the number of the key does not matter.
+    // With one decay a head, the index in the key does not matter.
     let by_channel = shape.rule == Rule::DeltaByChannel;
     let sum = |i: usize| {
         let channel = if by_channel { v_head * k_dim + i } else { v_head };
@@ -166,7 +166,7 @@ fn short_convolution(shape: &RecurrentShape, weights: &RecurrentWeights, x: &Seq
         .collect()
 }
 
-/// The same in f64 with the system's functions, from the papers' formulas.
+/// The same in f64 with the system's functions, by the papers' formulas.
 pub fn exact(shape: &RecurrentShape, weights: &RecurrentWeights, x: &Sequence) -> Vec<f64> {
     let RecurrentShape { rule, k_heads, v_heads, k_dim, v_dim, taps, .. } = *shape;
     let silu = |x: f64| x / (1.0 + (-x).exp());

@@ -1,5 +1,5 @@
-//! AVX2 with FMA and F16C: two registers a vector. `VNNI` says that the machine also has the
-//! 256-bit integer dot product (AVX-VNNI).
+//! AVX2 with FMA and F16C: two registers a vector. `VNNI`: the machine also has the 256-bit integer
+//! dot product (AVX-VNNI).
 
 use super::{LANES, Simd};
 use std::arch::x86_64::*;
@@ -141,7 +141,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm256_cvtepu16_epi32(_mm_loadu_si128(from.add(16).cast())),
         ];
         store_i8(to: *mut i8, v: I) -> () = {
-            // Only the low byte of each lane is wanted, so saturating packs need a mask first.
+            // Only the low byte of each lane is used, so saturating packs need a mask first.
             let low = _mm256_set1_epi32(0xff);
             let v = [_mm256_and_si256(v[0], low), _mm256_and_si256(v[1], low)];
             let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(v[0], v[1]));

@@ -43,7 +43,7 @@ macro_rules! memory_ops {
     };
 }
 
-/// `_mm512_dpwssd_epi32`, which the compiler turns into a multiplication and an addition where it
+/// `_mm512_dpwssd_epi32`. The compiler replaces it by a multiplication and an addition if it
 /// expects to wait for sums; in a register tile that takes twice the time.
 ///
 /// # Safety
@@ -60,8 +60,8 @@ unsafe fn dpwssd(acc: __m512i, a: __m512i, b: __m512i) -> __m512i {
     out
 }
 
-/// Joins the lanes of each of four vectors: halves meet until one lane is left, those of two
-/// vectors, then of four, in one register.
+/// Reduces the lanes of each of four vectors: halves are combined until one lane is left, those of
+/// two vectors, then of four, in one register.
 macro_rules! by_four {
     ($v:ident, $op:ident) => {{
         // SAFETY: `self` proves that the machine has the instructions; `lanes` is one vector.
@@ -159,7 +159,7 @@ impl Simd for Avx512 {
         prefetch_l2(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T1>(from.cast());
     }
 
-    /// Written out, so that the order is that of the definition.
+    /// Written out, so that the order equals the definition's.
     #[inline(always)]
     fn sum(self, v: __m512) -> f32 {
         // SAFETY: `self` proves that the machine has the instructions.

@@ -1,4 +1,4 @@
-//! Sixteen lanes at a time: the small set of vector operations that every kernel is written in.
+//! Sixteen lanes at a time: the small set of vector operations that all kernels use.
 //!
 //! A kernel is written once, generic over [`Simd`], and compiled for each instruction set. Every
 //! operation is exact or correctly rounded (IEEE 754, round to nearest even), `fma` is fused
@@ -6,8 +6,8 @@
 //! old laptop and a new server can share a model without drifting apart. The scalar
 //! implementation is the definition; the others are tested against it operation by operation.
 //!
-//! Values of a type that implements [`Simd`] prove that the machine has the instructions; only
-//! the module `isa` makes them.
+//! Values of a type that implements [`Simd`] prove that the machine has the instructions; only the
+//! module `isa` creates them.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -19,7 +19,7 @@ pub(crate) mod neon;
 mod neon_gemm;
 pub(crate) mod scalar;
 
-/// `[body(0), body(1), ...]` of the given length, `first` having the elements' type.
+/// `[body(0), body(1), ...]` of the given length; `first` has the elements' type.
 ///
 /// `std::array::from_fn` would do, but its closure may stay a call; vector instructions inside a
 /// function that is not inlined into one with the right target features become calls themselves.
@@ -46,7 +46,7 @@ pub const VECTOR_BYTES: usize = 4 * LANES;
 ///
 /// # Safety of the pointer operations
 /// Each reads or writes exactly 16 elements at the pointer, which needs no alignment.
-#[allow(clippy::missing_safety_doc)] // Said once, above.
+#[allow(clippy::missing_safety_doc)] // Documented once, above.
 pub(crate) trait Simd: Copy {
     type F: Copy;
     type I: Copy;
@@ -54,21 +54,21 @@ pub(crate) trait Simd: Copy {
     /// Whether the machine has 32 wide registers, enough for two panels by six columns.
     const WIDE_TILES: bool;
 
-    /// Whether several input rows at a time share what is loaded, which gains nothing without
-    /// vectors.
+    /// Whether several input rows at a time share loads, which is useless without vectors.
     const ROW_TILES: bool = true;
 
     fn splat(self, x: f32) -> Self::F;
     unsafe fn load(self, from: *const f32) -> Self::F;
     unsafe fn store(self, to: *mut f32, v: Self::F);
-    /// As [`Simd::store`], past the caches where the machine can, for what is not read again soon.
-    /// `to` is a multiple of [`VECTOR_BYTES`]; nobody may look there before [`Simd::end_streams`].
+    /// Like [`Simd::store`], bypassing the caches if the machine can, for data that is not read
+    /// again soon. `to` is a multiple of [`VECTOR_BYTES`]; no thread may read it before
+    /// [`Simd::end_streams`].
     #[inline(always)]
     unsafe fn stream(self, to: *mut f32, v: Self::F) {
         // SAFETY: as the caller promises.
         unsafe { self.store(to, v) }
     }
-    /// Ends a run of [`Simd::stream`]: what comes later comes later for other threads too.
+    /// Ends a run of [`Simd::stream`]: later stores become visible to other threads after it.
     #[inline(always)]
     fn end_streams(self) {}
     /// Sixteen IEEE half-precision numbers.
@@ -84,12 +84,12 @@ pub(crate) trait Simd: Copy {
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a * b + c`, rounded once.
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// The larger; `b` if either is not a number.
+    /// The larger; `b` if either is NaN.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
-    /// The smaller; `b` if either is not a number.
+    /// The smaller; `b` if either is NaN.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     fn abs(self, v: Self::F) -> Self::F;
-    /// Zero where `x < limit`, `v` elsewhere: also where `x` is not a number.
+    /// Zero where `x < limit`, `v` elsewhere, also where `x` is NaN.
     fn keep_from(self, v: Self::F, x: Self::F, limit: Self::F) -> Self::F;
     /// The sum of all lanes: halves are added until one lane is left.
     fn sum(self, v: Self::F) -> f32;
@@ -151,42 +151,42 @@ pub(crate) trait Simd: Copy {
 
     /// Adds to each lane the products of its four weight bytes and its four input bytes.
     ///
-    /// Weights are unsigned, inputs signed and at least -127. `BIASED` says that weights may
-    /// exceed 127: an instruction set without an exact product for those subtracts 128 from each
-    /// weight first, and [`Simd::zero_factor`] makes up for it.
+    /// Weights are unsigned, inputs signed and at least -127. `BIASED`: weights may exceed 127. An
+    /// instruction set without an exact product for those subtracts 128 from each weight first, and
+    /// [`Simd::zero_factor`] compensates.
     fn dot4<const BIASED: bool>(self, acc: Self::I, weights: Self::I, x: Self::I) -> Self::I;
     /// Adds to each lane the two products of its signed 16-bit numbers, which are at least -32767;
     /// the sum wraps around.
     fn dot2(self, acc: Self::I, a: Self::I, b: Self::I) -> Self::I;
     /// Four bytes in every lane.
     unsafe fn splat_x4(self, from: *const u8) -> Self::I;
-    /// A dot product starts at this times the sum of its inputs, if weight `zero` stands for 0.
+    /// The factor of the input sum at the start of a dot product, if weight `zero` represents 0.
     fn zero_factor<const BIASED: bool>(self, zero: i32) -> i32;
 
-    /// Whether products with many rows have their weights signed and their inputs as they lie in
-    /// memory, unsigned. Their sums then start at -128 times the weights' own sum, which all rows
-    /// share, instead of at a number of each row.
+    /// Whether products with many rows use signed weights and the inputs' unsigned memory form.
+    /// Their sums then start at -128 times the weights' own sum, which all rows share, instead of
+    /// at a number of each row.
     const SIGNED_WEIGHTS: bool = false;
-    /// Whether they take 128 off the inputs as well, so that sums start at 0.
+    /// Whether they subtract 128 from the inputs as well, so that sums start at 0.
     const SIGNED_INPUTS: bool = false;
-    /// Weights as [`Simd::gemm_dot4`] takes them.
+    /// Weights in the form for [`Simd::gemm_dot4`].
     #[inline(always)]
     fn gemm_weights(self, weights: Self::I, _zero: i32) -> Self::I {
         weights
     }
     /// Four input bytes in every lane for [`Simd::gemm_dot4`]; in memory they have 128 added.
     unsafe fn gemm_splat_x4(self, from: *const u8) -> Self::I;
-    /// As [`Simd::dot4`], of weights and inputs made for it.
+    /// Like [`Simd::dot4`], for weights and inputs in its own form.
     #[inline(always)]
     fn gemm_dot4<const BIASED: bool>(self, acc: Self::I, weights: Self::I, x: Self::I) -> Self::I {
         self.dot4::<BIASED>(acc, weights, x)
     }
 
-    /// Input rows that share what is loaded of one panel, for products with many rows: as many as
-    /// the registers bear.
+    /// Input rows that share the loads of one panel, for products with many rows: as many as the
+    /// registers allow.
     const GEMM_ROWS: usize = 2;
-    /// A tile's weights, made by [`Simd::gemm_weights`], in the order in which [`Simd::gemm_dots`]
-    /// reads them; vectors 0 to 3 stay before the others.
+    /// A tile's weights, from [`Simd::gemm_weights`], in the reading order of [`Simd::gemm_dots`];
+    /// vectors 0 to 3 stay before the others.
     #[inline(always)]
     fn gemm_arrange(self, weights: [Self::I; TILE]) -> [Self::I; TILE] {
         weights
@@ -217,8 +217,8 @@ pub(crate) trait Simd: Copy {
         }
     }
 
-    /// Whether products of four bytes are made of [`Simd::pair_sums`]. Then as many of those as fit
-    /// 16 bits are added before they are widened, which is most of the work.
+    /// Whether products of four bytes use [`Simd::pair_sums`]. Then as many of those as fit 16 bits
+    /// are added before they are widened, which is most of the work.
     const PAIR_SUMS: bool = false;
     /// The sums of two neighbouring products of signed weights and unsigned inputs, in 16 bits.
     fn pair_sums(self, _weights: Self::I, _x: Self::I) -> Self::I {
@@ -233,9 +233,9 @@ pub(crate) trait Simd: Copy {
         unreachable!("this instruction set has products of four bytes")
     }
 
-    /// Asks for the cache line at `from`, in the first-level cache; any address will do.
+    /// Prefetches the cache line at `from` into the first-level cache; any address is allowed.
     fn prefetch(self, from: *const u8);
 
-    /// The same in the second-level cache.
+    /// The same into the second-level cache.
     fn prefetch_l2(self, from: *const u8);
 }

@@ -1,7 +1,7 @@
-//! NEON, with the extensions for products of bytes where they are: four registers a vector.
+//! NEON, with the extensions for products of bytes if present: four registers a vector.
 //!
-//! What has no stable intrinsic is one assembly instruction: the 8-bit products (those of many rows
-//! are in [`super::neon_gemm`]) and the conversions of half precision.
+//! Operations without a stable intrinsic are one assembly instruction each: the 8-bit products
+//! (those of many rows are in [`super::neon_gemm`]) and the conversions of half precision.
 
 use super::neon_gemm::{arrange, dots_by_lanes, dots_by_matrices, sdot};
 use super::{LANES, Simd, VECTOR_BYTES, array_of};
@@ -207,7 +207,7 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         mul(a: F, b: F) -> F = quads!(i => vmulq_f32(a[i], b[i]));
         div(a: F, b: F) -> F = quads!(i => vdivq_f32(a[i], b[i]));
         fma(a: F, b: F, c: F) -> F = quads!(i => vfmaq_f32(c[i], a[i], b[i]));
-        // NEON's own maximum treats what is not a number in another way than the definition.
+        // NEON's own maximum treats NaN differently from the definition.
         max(a: F, b: F) -> F = quads!(i => vbslq_f32(vcgtq_f32(a[i], b[i]), a[i], b[i]));
         min(a: F, b: F) -> F = quads!(i => vbslq_f32(vcltq_f32(a[i], b[i]), a[i], b[i]));
         abs(v: F) -> F = quads!(i => vabsq_f32(v[i]));
@@ -279,7 +279,7 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         out
     }
 
-    /// The instruction wants signed weights: those up to 127 are, others are moved by 128.
+    /// The instruction takes signed weights: those up to 127 are, others are shifted by 128.
     #[inline(always)]
     fn dot4<const BIASED: bool>(self, acc: I, weights: I, x: I) -> I {
         quads!(i => {
@@ -355,7 +355,7 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
 
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
-        // SAFETY: a hint, which no address can make fail.
+        // SAFETY: a prefetch hint, which no address can make fail.
         unsafe {
             asm!("prfm pldl1keep, [{0}]", in(reg) from,
                 options(readonly, nostack, preserves_flags));
@@ -364,7 +364,7 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
 
     #[inline(always)]
     fn prefetch_l2(self, from: *const u8) {
-        // SAFETY: a hint, which no address can make fail.
+        // SAFETY: a prefetch hint, which no address can make fail.
         unsafe {
             asm!("prfm pldl2keep, [{0}]", in(reg) from,
                 options(readonly, nostack, preserves_flags));

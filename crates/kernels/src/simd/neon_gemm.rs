@@ -1,4 +1,4 @@
-//! Products with many rows on Arm, by the instructions that a processor has for them.
+//! Products with many rows on Arm, with the processor's instructions for them.
 //!
 //! ```text
 //! sdot     adds to each lane of 32 bits its four weights times four of the input's bytes, which a
@@ -6,8 +6,9 @@
 //! smmla    multiplies two rows of eight bytes by two others: 32 products
 //! ```
 //!
-//! A vector has four registers of four weight rows each, as everywhere; only `smmla` wants eight
-//! columns of two rows in one, which [`arrange`] makes of two vectors when weights are unpacked.
+//! A vector has four registers of four weight rows each, as everywhere; only `smmla` takes eight
+//! columns of two rows in one register, which [`arrange`] assembles from two vectors when weights
+//! are unpacked.
 
 use super::VECTOR_BYTES;
 use crate::format::TILE;
@@ -32,7 +33,7 @@ pub(super) unsafe fn sdot(acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4
     out
 }
 
-/// As [`sdot`], with lane `LANE` of `x` for all lanes.
+/// Like [`sdot`], with lane `LANE` of `x` for all lanes.
 ///
 /// # Safety
 /// The machine has the dot-product extension.
@@ -62,7 +63,7 @@ unsafe fn smmla(acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
     out
 }
 
-/// The first halves of both; of the intrinsic the compiler makes two instructions.
+/// The first halves of both; the compiler turns the intrinsic into two instructions.
 ///
 /// # Safety
 /// The machine has NEON.
@@ -77,17 +78,17 @@ unsafe fn first_halves(a: int32x4_t, b: int32x4_t) -> int32x4_t {
     out
 }
 
-/// Sixteen of the input's bytes, less 128.
+/// Sixteen of the input's bytes, minus 128.
 ///
 /// # Safety
-/// There are so many at `x`; the machine has NEON.
+/// `x` points to 16 bytes; the machine has NEON.
 #[inline(always)]
 unsafe fn signed(x: *const u8) -> int8x16_t {
     // SAFETY: as the caller promises.
     unsafe { vreinterpretq_s8_u8(veorq_u8(vld1q_u8(x), vdupq_n_u8(0x80))) }
 }
 
-/// The first eight of both rows' sixteen bytes, less 128, and the others.
+/// The first eight of both rows' sixteen bytes, minus 128, and the others.
 ///
 /// # Safety
 /// As for [`signed`].
@@ -100,11 +101,11 @@ unsafe fn two_rows(a: *const u8, b: *const u8) -> [int8x16_t; 2] {
     }
 }
 
-/// Adds the products of `vectors` vectors of weights at `weights` and the bytes at `x[r]`, from
-/// which 128 is taken, to the sums of each row.
+/// Adds the products of `vectors` vectors of weights at `weights` and the bytes at `x[r]`, minus
+/// 128, to the sums of each row.
 ///
 /// # Safety
-/// The machine has the dot-product extension; there are so many vectors, a multiple of four, and
+/// The machine has the dot-product extension; there are `vectors` vectors, a multiple of four, and
 /// four bytes of each row for each.
 #[inline(always)]
 pub(super) unsafe fn dots_by_lanes<const R: usize>(
@@ -139,7 +140,8 @@ pub(super) unsafe fn dots_by_lanes<const R: usize>(
     }
 }
 
-/// Makes of each two vectors of weights registers of eight columns of two rows, in the rows' order.
+/// Rearranges each two vectors of weights to registers of eight columns of two rows, in the rows'
+/// order.
 ///
 /// # Safety
 /// The machine has NEON.
@@ -160,7 +162,7 @@ pub(super) unsafe fn arrange(weights: [I; TILE]) -> [I; TILE] {
     out
 }
 
-/// As [`dots_by_lanes`], of arranged weights.
+/// Like [`dots_by_lanes`], for arranged weights.
 ///
 /// # Safety
 /// The machine has the extension for products of matrices; the rest is as there.
@@ -171,7 +173,7 @@ pub(super) unsafe fn dots_by_matrices<const R: usize>(
     x: [*const u8; R],
     vectors: usize,
 ) {
-    // Of each two input rows, an odd one counting twice, and of each two weight rows: four sums.
+    // Each two input rows, an odd one counting twice, and each two weight rows give four sums.
     let pairs = R.div_ceil(2);
     // SAFETY: as the caller promises.
     unsafe {

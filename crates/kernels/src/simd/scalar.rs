@@ -1,6 +1,6 @@
-//! The definition of every vector operation, in plain Rust; also what runs where there is nothing
-//! better. Fused multiply-add without hardware is a library call, so this is slow but exact, and
-//! functions that cost more than a call are calls: kernels stay small.
+//! The definition of every vector operation, in plain Rust; also the fallback for machines without
+//! vectors. Fused multiply-add without hardware is a library call, so this is slow but exact, and
+//! functions that cost more than a call stay calls: kernels stay small.
 
 use super::{LANES, Simd};
 use half::{bf16, f16};

@@ -1,4 +1,4 @@
-//! Families that differ in a few switches from a row of the table above.
+//! Families that differ in a few switches from a row of the main table.
 
 use super::{
     Activation, Arch, BOTH_NORMS, DEEPSEEK2, ExpertDefaults, ExpertKind, Fused, GatedAttention,
@@ -6,7 +6,7 @@ use super::{
     QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, TemperatureRule, Windows,
 };
 
-/// Llama, but a file's experts and windows do not count: only Llama's and Mistral's have them.
+/// Llama without experts and windows: only Llama's and Mistral's files may have them.
 const DENSE_LLAMA: Arch = Arch { windows: Windows::Never, experts: ExpertKind::Never, ..LLAMA };
 
 const HUNYUAN_DENSE: Arch =

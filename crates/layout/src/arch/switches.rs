@@ -1,6 +1,6 @@
-//! What the switches of an architecture can be.
+//! The values of an architecture's switches.
 
-/// Which numbers of a head form a rotated pair.
+/// The pairing of a head's rotated elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RopeStyle {
     /// Neighbours: (0, 1), (2, 3), ... GGUF's `norm` (Llama, Mistral).
@@ -9,7 +9,7 @@ pub enum RopeStyle {
     Neox,
 }
 
-/// Which matrices are stacked in one tensor, row below row.
+/// The matrices stacked in one tensor, row below row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fused {
     Nothing,
@@ -19,11 +19,11 @@ pub enum Fused {
     All,
 }
 
-/// Which layers rotate queries and keys.
+/// The layers that rotate queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotation {
     Always,
-    /// All but one in so many, the last of them (SmolLM3).
+    /// All but the last of every this many (SmolLM3).
     AllButEvery(usize),
     /// All, unless the file says `rope.scaling.finetuned = false` (Granite 4).
     UnlessUntrained,
@@ -32,7 +32,7 @@ pub enum Rotation {
     Never,
 }
 
-/// Which layers scale queries by an attention temperature, which grows with the position.
+/// The layers that scale queries by an attention temperature, which grows with the position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TemperatureRule {
     /// All, in files with `attention.temperature_scale` (Mistral 3).
@@ -41,7 +41,7 @@ pub enum TemperatureRule {
     Unrotated { scale: f32, length: u32 },
 }
 
-/// Where a file has the gates of attention. Their sigmoid multiplies the heads' outputs.
+/// The place of attention's gates in a file. Their sigmoid multiplies the heads' outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GatedAttention {
     Never,
@@ -51,7 +51,7 @@ pub enum GatedAttention {
     Apart,
 }
 
-/// What the file's `logit_scale` does to logits.
+/// The effect of the file's `logit_scale` on logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogitScale {
     /// Granite.
@@ -60,7 +60,7 @@ pub enum LogitScale {
     Multiplies,
 }
 
-/// What attention scores are multiplied by, in files that do not say.
+/// The factor of attention scores, in files without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttentionScale {
     /// `1 / sqrt(numbers of a key)`.
@@ -68,31 +68,31 @@ pub enum AttentionScale {
     One,
 }
 
-/// What becomes of values before they are cached.
+/// The treatment of values before they are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
     Plain,
-    /// Each head's are normalised, without a gain; a layer without `attn_v` takes its keys for
-    /// them, as they are before their own norm (Gemma 4).
+    /// Each head's values are normalised, without a gain. A layer without `attn_v` uses its keys,
+    /// before their own norm (Gemma 4).
     Normalised,
 }
 
-/// How an indexer's queries and keys are made.
+/// The source of an indexer's queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexerKind {
-    /// From the compressed query of latent attention, and rotated in this style. Layers without an
-    /// indexer follow the choice of the last one before them (DeepSeek V3.2, GLM-5).
+    /// From the compressed query of latent attention, and rotated in this style. A layer without an
+    /// indexer uses the choice of the last layer with one (DeepSeek V3.2, GLM-5).
     Latent(RopeStyle),
     /// From the residual stream, in the layers that have one (MiniMax M3).
     Blocks,
-    /// As `Latent`, not rotated, over pools of neighbouring keys, and what is after the last pool
-    /// is seen too (GLM-5.3-Flash).
+    /// As `Latent`, not rotated, over pools of neighbouring keys. Positions after the last pool are
+    /// visible too (GLM-5.3-Flash).
     Pools,
-    /// From the residual stream, over the means of neighbouring keys, which are normalised and
-    /// rotated then; what is after the last of them is seen too (Qwen3.8-Flash-Next).
+    /// From the residual stream, over the means of neighbouring keys, which are then normalised and
+    /// rotated. Positions after the last mean are visible too (Qwen3.8-Flash-Next).
     Means,
-    /// From the compressed query, over entries that are compressed as the layer's own are: layers
-    /// see a window and blocks before it (DeepSeek V4).
+    /// From the compressed query, over entries compressed like the layer's own: layers see a window
+    /// and blocks before it (DeepSeek V4).
     Compressed,
 }
 
@@ -102,16 +102,16 @@ pub enum StreamKind {
     /// By weights and a matrix of streams (manifold-constrained hyper-connections, arXiv
     /// 2512.24880; DeepSeek V4).
     Matrix,
-    /// By gates on their numbers, which take the place of a half's norm (Qwen3.8-Flash-Next).
+    /// By gates on their elements, which replace a half's norm (Qwen3.8-Flash-Next).
     Gates,
 }
 
-/// How layers with a state compute.
+/// The recurrence of layers with a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecurrenceKind {
     /// Gated delta nets (arXiv 2412.06464).
     GatedDelta(HeadOrder),
-    /// The same with a decay for each number of the key (Kimi Delta Attention, arXiv 2510.26692).
+    /// The same with a decay for each element of the key (Kimi Delta Attention, arXiv 2510.26692).
     KimiDelta,
     /// State space duality (Mamba-2, arXiv 2405.21060).
     Mamba,
@@ -119,25 +119,25 @@ pub enum RecurrenceKind {
     ShortConvolution,
 }
 
-/// Which key head a value head of a gated delta net belongs to.
+/// The key head of each value head in a gated delta net.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadOrder {
-    /// Those of a key head stand together (Qwen3-Next).
+    /// The value heads of a key head are adjacent (Qwen3-Next).
     Grouped,
-    /// Value head `j` has key head `j mod key heads` (Qwen3.5, as it is converted).
+    /// Value head `j` has key head `j mod key heads` (Qwen3.5, as converted).
     Tiled,
 }
 
-/// What a feed-forward block does between its two products.
+/// The activation of a feed-forward block, between its two products.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     Silu,
-    /// The same, but a limit is put on the gate before it and not after (DeepSeek V4).
+    /// The same, but the gate is limited before it and not after (DeepSeek V4).
     LimitedFirst,
     Gelu,
-    /// SiLU with soft limits on the gate and on its other half, which the file names (Kimi K3).
+    /// SiLU with soft limits on the gate and on the other half, read from the file (Kimi K3).
     Situ,
-    /// The square of what is above 0 (Nemotron-H), without a gate.
+    /// The square of positive values, 0 for others (Nemotron-H), without a gate.
     SquaredRelu,
     /// gpt-oss's gate, with both its inputs limited.
     ClampedSwiglu {
@@ -146,30 +146,30 @@ pub enum Activation {
     },
 }
 
-/// How router logits become scores.
+/// The function from router logits to scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gating {
     /// Softmax over all experts (Mixtral, Qwen, DeepSeek-V2).
     Softmax,
     /// Each expert's sigmoid (DeepSeek-V3, GLM-4.5, MiniMax-M2).
     Sigmoid,
-    /// The largest logits, then softmax over those alone (gpt-oss).
+    /// The largest logits, then softmax over only those (gpt-oss).
     SoftmaxOfChosen,
     /// One expert at a time, weighted among the logits near its own (SparseMixer, Phi-3.5-MoE).
     SparseMixer,
-    /// The largest logits, then the sigmoid of those alone (Llama 4).
+    /// The largest logits, then the sigmoid of only those (Llama 4).
     SigmoidOfChosen,
     /// The root of each expert's softplus (DeepSeek V4).
     SqrtSoftplus,
 }
 
-/// How queries and keys are normalised. All but two do so before the rotation.
+/// The norm of queries and keys. All but two variants precede the rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkNorm {
     Never,
     /// Head by head.
     Heads,
-    /// Head by head in the files that have the norms.
+    /// Head by head, in files with these norms.
     HeadsIfPresent,
     /// Head by head, after the rotation (Hunyuan).
     HeadsAfterRotation,
@@ -197,53 +197,53 @@ pub enum NormKind {
     Layer,
 }
 
-/// Which layers see only the positions of a sliding window, in files that name one.
+/// The layers that see only a sliding window, in files that have one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Windows {
-    /// None, whatever the file names.
+    /// None, whatever the file contains.
     Never,
     Always,
-    /// All but the last of so many, unless the file has a pattern of its own.
+    /// All but the last of every this many, unless the file has its own pattern.
     AllButEvery(usize),
-    /// All but the last of `every` layers see the current chunk of `size` positions. A file turns
-    /// chunks off by a window of 0 (Llama 4).
+    /// All but the last of every `every` layers see the current chunk of `size` positions. A window
+    /// of 0 in the file turns chunks off (Llama 4).
     ChunksButEvery {
         every: usize,
         size: usize,
     },
 }
 
-/// How layers with a window rotate.
+/// The rotation of layers with a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LocalRope {
-    /// As all others.
+    /// The same as all others.
     Same,
-    /// With the others' base, but not stretched (OLMo 3).
+    /// With the same base, but not stretched (OLMo 3).
     Unscaled,
-    /// With this base, or the one that the file names, not stretched (Gemma 3).
+    /// With this base, or the file's, not stretched (Gemma 3).
     Base(f32),
-    /// Not by their windows, but those that do not compress: with a base of their own, not
-    /// stretched (DeepSeek V4).
+    /// A separate base, not stretched, for the layers that do not compress, whatever their windows
+    /// (DeepSeek V4).
     Uncompressed,
 }
 
-/// Whether an architecture has experts, and what its files leave unsaid about them.
+/// Whether an architecture has experts, and the defaults for its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpertKind {
     Never,
-    /// In the files that say so (Mixtral is a `llama`).
+    /// In files with experts (Mixtral is a `llama`).
     IfPresent(ExpertDefaults),
     Always(ExpertDefaults),
 }
 
-/// What holds unless the file says otherwise.
+/// The defaults for missing metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpertDefaults {
     pub gating: Gating,
     pub normalised: bool,
-    /// There is a shared expert, also where the file has no key for it (Llama 4).
+    /// There is a shared expert, even if the file has no key for it (Llama 4).
     pub shared: bool,
-    /// A shared expert has a gate of its own (Qwen2-MoE).
+    /// A shared expert has its own gate (Qwen2-MoE).
     pub shared_gate: bool,
     /// The weights multiply an expert's input instead of its output (Llama 4).
     pub weighs_inputs: bool,

@@ -6,15 +6,15 @@ use crate::tensors::Part;
 use crate::{Config, Error, Heads, Indexer, Latent, names};
 
 impl Layer<'_> {
-    /// Queries, and keys and values of its own for each head or group of heads, unless it reads
+    /// Queries, and the layer's keys and values for each head or group of heads, unless it reads
     /// another layer's.
     pub(super) fn attention(&mut self, config: &Config) -> Result<(), Error> {
         let (width, kind) = (config.width, config.heads_kind(self.layer));
         let Heads { queries, keys, k_dim, v_dim, .. } = *config.heads_of(self.layer);
         let sizes = [queries * k_dim, keys * k_dim, keys * v_dim];
         let fused = config.arch.fused == Fused::All;
-        // Where all heads are normalised as one vector, half of the sum of squares would be another
-        // rank's, so every rank has all queries and keys.
+        // If all heads are normalised as one vector, half of the sum of squares would be on another
+        // rank, so every rank has all queries and keys.
         let whole = config.arch.qk_norm == QkNorm::Whole;
         let mut first = 0;
         let in_queries = config.arch.gated_attention == GatedAttention::InQueries;
@@ -84,7 +84,7 @@ impl Layer<'_> {
         Ok(())
     }
 
-    /// Whether a layer takes its keys for values.
+    /// Whether a layer uses its keys as values.
     fn values_from_keys(&self, config: &Config) -> Result<bool, Error> {
         let Heads { k_dim, v_dim, .. } = *config.heads_of(self.layer);
         let own = self.has(&names::layer(self.layer, "attn_v"));
@@ -98,7 +98,7 @@ impl Layer<'_> {
         Ok(true)
     }
 
-    /// A gate for each head, in the files that have it.
+    /// A gate for each head, if the file has one.
     fn head_gate(&mut self, config: &Config) -> Result<(), Error> {
         let (name, kind) = (names::layer(self.layer, "attn_gate"), config.heads_kind(self.layer));
         if !self.has(&name) || config.arch.gated_attention != GatedAttention::Never {
@@ -111,7 +111,7 @@ impl Layer<'_> {
         self.add("head_gate", &name, shape, rows, Part::Of(0..config.width)).map(drop)
     }
 
-    /// Keys and values out of one compressed vector.
+    /// Keys and values from one compressed vector.
     pub(super) fn latent_attention(
         &mut self,
         config: &Config,
@@ -147,7 +147,7 @@ impl Layer<'_> {
             }
             None => ("attn_q", width),
         };
-        // The parts of a head's query that are not rotated, and that are.
+        // The plain and the rotated parts of a head's query.
         for (role, rows) in [("q_plain", 0..plain_dim), ("q_rope", plain_dim..k_dim)] {
             let of_heads = self.several(role, q, heads, [q_cols, k_dim])?;
             of_heads.matrices = Part::Queries { kind, first: 0, dim: 1 };

@@ -1,4 +1,4 @@
-//! The tensors of layers that compress what is before their window, and of residual streams.
+//! The tensors of layers that compress the positions before their window, and of residual streams.
 
 use super::Layer;
 use crate::compressed::Compressed;
@@ -51,7 +51,7 @@ impl Layer<'_> {
         self.compressor(width, own, [dim, blocks.parts(), blocks.positions])
     }
 
-    /// What makes entries of `dim` numbers out of `parts` blocks of `positions`.
+    /// The tensors that make entries of `dim` elements from `parts` blocks of `positions`.
     fn compressor(
         &mut self,
         width: usize,
@@ -66,7 +66,7 @@ impl Layer<'_> {
         self.vector(norm, norm, dim)
     }
 
-    /// How a layer's halves mix the residual streams.
+    /// The tensors that mix the residual streams in a layer's halves.
     pub(super) fn streams(&mut self, width: usize, streams: &Streams) -> Result<(), Error> {
         if let Some(rank) = streams.rank() {
             return self.gated_streams(width * streams.count, streams.count, rank);
@@ -83,7 +83,7 @@ impl Layer<'_> {
         Ok(())
     }
 
-    /// The same by gates, for `all` numbers of `count` streams.
+    /// The same with gates, for `all` elements of `count` streams.
     fn gated_streams(&mut self, all: usize, count: usize, rank: usize) -> Result<(), Error> {
         for (roles, inject) in [
             (["hc_attn_norm", "hc_attn_down", "hc_attn_up"], "hc_attn_inject"),
@@ -96,7 +96,7 @@ impl Layer<'_> {
         Ok(())
     }
 
-    /// A norm of all streams, and the two matrices that make gates of what it gives.
+    /// A norm of all streams, and the two matrices that compute gates from it.
     fn gates(
         &mut self,
         [norm, down, up]: [&'static str; 3],
@@ -110,7 +110,7 @@ impl Layer<'_> {
         self.add(up, &names[2], [rank, all], wide, narrow).map(drop)
     }
 
-    /// What takes in n-gram embeddings, in the layer that does.
+    /// The tensors of n-gram embeddings, in the layer that reads them.
     pub(super) fn ngrams(&mut self, config: &Config) -> Result<(), Error> {
         let found = config.ngrams.as_ref().filter(|ngrams| ngrams.layer == self.layer);
         let Some(ngrams) = found else { return Ok(()) };
@@ -124,7 +124,7 @@ impl Layer<'_> {
         self.table("ple_conv1d", &name, [ngrams.taps, all])
     }
 
-    /// How the head reads them: their mean, where the file does not say.
+    /// The tensors that mix the streams for the head: their mean, if the file has none.
     pub(super) fn head_streams(&mut self, width: usize, streams: &Streams) -> Result<(), Error> {
         if let Some(rank) = streams.rank() {
             let names = names::OUTPUT_GATES.map(str::to_owned);

@@ -1,4 +1,4 @@
-//! The tensors of feed-forward blocks, and of mixtures of them.
+//! The tensors of feed-forward blocks, and of mixtures of experts.
 
 use super::Layer;
 use crate::arch::Fused;
@@ -27,11 +27,11 @@ impl Layer<'_> {
         self.matrix("ffn_down", [hidden, width], Part::Of(0..width), cols)
     }
 
-    /// A mixture.
+    /// A mixture of experts.
     pub(super) fn experts(&mut self, config: &Config, experts: &Experts) -> Result<(), Error> {
         let (width, count, hidden) = (config.width, experts.count, experts.hidden);
         let (all, gated) = (Part::Of(0..width), config.arch.gated_feed_forward);
-        // What experts read and write: the residual stream, or something narrower.
+        // The width of experts' inputs and outputs: the residual stream's, or a narrower one.
         let inner = experts.latent.unwrap_or(width);
         let own = |first| Part::Expert { first, hidden };
         if experts.latent.is_some() {
@@ -95,7 +95,7 @@ impl Layer<'_> {
         Ok(())
     }
 
-    /// The ways into the space that experts read and write, and back.
+    /// The projections to the experts' narrower space, and back.
     fn latent_space(&mut self, width: usize, inner: usize) -> Result<(), Error> {
         let (rows, cols) = (Part::Of(0..inner), Part::Of(0..width));
         let routed =
@@ -111,7 +111,7 @@ impl Layer<'_> {
         Ok(())
     }
 
-    /// The norms of a dense block and of the experts beside it, and of what the router reads.
+    /// The norms of a dense block, of the experts beside it, and of the router's input.
     fn beside_dense(&mut self, width: usize) -> Result<(), Error> {
         self.vector("experts_norm", "pre_ffw_norm_2", width)?;
         self.vector("after_dense_norm", "post_ffw_norm_1", width)?;

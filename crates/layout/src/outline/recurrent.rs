@@ -1,5 +1,5 @@
-//! The tensors of layers that carry a state. However a file has them, in one matrix or in several,
-//! they become the same roles: queries, keys, values, decays, betas and gates.
+//! The tensors of layers with a state. Whether a file has one matrix or several, they get the same
+//! roles: queries, keys, values, decays, betas and gates.
 
 use super::Layer;
 use crate::arch::RecurrenceKind;
@@ -20,7 +20,7 @@ impl Layer<'_> {
         let Recurrence { k_heads, v_heads, k_dim, v_dim, .. } = *sizes;
         let (k, v, group) = (k_heads * k_dim, v_heads * v_dim, sizes.group());
         if self.has(&names::layer(self.layer, "ssm_in")) {
-            // Older files: a key head's query, key, values and gates one after the other.
+            // Older files: a key head's query, key, values and gates, one after the other.
             let stride = 2 * k_dim + 2 * group * v_dim;
             let (all, first) = ([width, k_heads * stride], 2 * k_dim);
             let keys = |first| Part::RecurrentKeys { first, dim: k_dim, stride };
@@ -108,7 +108,7 @@ impl Layer<'_> {
         self.recurrent_output("shortconv.out_proj", width, sizes)
     }
 
-    /// One convolution for queries, keys and values, whose channels begin at `first`, and its bias,
+    /// One convolution for queries, keys and values, with channels from `first` on, and its bias,
     /// if the file has one.
     fn convolution(&mut self, sizes: &Recurrence, first: [usize; 3]) -> Result<(), Error> {
         let Recurrence { k_heads, v_heads, k_dim, v_dim, taps, .. } = *sizes;
@@ -128,7 +128,7 @@ impl Layer<'_> {
         Ok(())
     }
 
-    /// How fast each head forgets, and what is added to what the row says of it.
+    /// The decay rate of each head, and the bias of the row's own decay.
     fn decays(&mut self, heads: usize, part: Part, len: usize) -> Result<(), Error> {
         let name = names::bare(self.layer, "ssm_a");
         self.flat("recurrent_a", &name, heads, Part::values(0, 1))?;

@@ -1,30 +1,31 @@
-//! What two ranks must agree about, and what they then use: pure logic, the same on both ends.
+//! Negotiation between two ranks: compares their terms and picks the transport. Pure logic, the
+//! same on both ends.
 
 use crate::rdma::{Addresses, choose};
 use crate::seal::Cipher;
 use crate::{Encryption, HostId, MeshError, Preference};
 
-/// What one rank brings to the handshake.
+/// The terms of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub ranks: u32,
     pub preference: Preference,
     pub encryption: Encryption,
-    /// An artificial delay of every message; 0 for none.
+    /// The artificial delay of every message; 0 for none.
     pub latency_us: u32,
     pub host: HostId,
     pub aes_is_fast: bool,
-    /// The RDMA ports to meet on.
+    /// The addresses of the RDMA ports.
     pub rdma: Addresses,
 }
 
-/// What both ranks conclude.
+/// The outcome, equal on both ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreement {
     pub same_host: bool,
-    /// What is to be tried before TCP.
+    /// The transport to try before TCP.
     pub fast: Option<Fast>,
-    /// Whether TCP will do if that fails.
+    /// Whether TCP is an acceptable fallback.
     pub is_tcp_fine: bool,
     pub cipher: Option<Cipher>,
     pub latency_us: u32,
@@ -34,14 +35,14 @@ pub(crate) struct Agreement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fast {
     Shm,
-    /// On this port of ours.
+    /// Over this local port.
     Rdma {
         port: usize,
     },
 }
 
-/// Compares the terms of this rank with those of `peer`, Both ends reach the same agreement,
-/// or both fail.
+/// Compares the terms of this rank with those of `peer`. Both ends reach the same agreement, or
+/// both fail.
 pub(crate) fn agree(ours: &Terms, theirs: &Terms, peer: usize) -> Result<Agreement, MeshError> {
     let mismatch = |what, ours: &dyn std::fmt::Debug, theirs: &dyn std::fmt::Debug| {
         let (ours, theirs) = (format!("{ours:?}"), format!("{theirs:?}"));
@@ -106,7 +107,7 @@ mod tests {
     fn both_ends_conclude_the_same() {
         let elsewhere = HostId([2; 16]);
         let (auto, shm, tcp) = (Preference::Auto, Preference::Shm, Preference::Tcp);
-        // Preferences, same machine, then: Some(try shared memory) or None for an error.
+        // Preferences and same machine; then Some(try shared memory), or None for an error.
         for (a, b, same_host, expected) in [
             (auto, auto, true, Some(true)),
             (auto, auto, false, Some(false)),
@@ -139,7 +140,7 @@ mod tests {
         };
         let (auto, shm, tcp) = (Preference::Auto, Preference::Shm, Preference::Tcp);
         let rdma = Preference::Rdma;
-        // Preferences, same machine, same wire, then: Some(try RDMA) or None for an error.
+        // Preferences, same machine and same wire; then Some(try RDMA), or None for an error.
         for (a, b, same_host, same_wire, expected) in [
             (auto, auto, false, true, Some(true)),
             (auto, auto, false, false, Some(false)),

@@ -1,11 +1,11 @@
-//! What a rank brings to every handshake of one mesh.
+//! What all handshakes of one mesh share.
 
 use super::agreement::Terms;
 use crate::rdma::{Addresses, Port, Rdma, RdmaError};
 use crate::seal::Cipher;
 use crate::{MeshConfig, Preference, Secret};
 
-/// What all handshakes of one mesh share.
+/// The shared state of a mesh's handshakes.
 pub(crate) struct Context {
     pub rank: usize,
     pub instance: [u8; 16],
@@ -13,13 +13,13 @@ pub(crate) struct Context {
     pub secret: Secret,
     pub terms: Terms,
     pub rdma: Rdma,
-    /// The ports in the terms, or why there is none.
+    /// The usable RDMA ports, or why there is none.
     pub ports: Result<Vec<Port>, RdmaError>,
 }
 
 impl Context {
     pub fn new(config: &MeshConfig, rdma: &Rdma) -> Self {
-        // Ranks on one machine have shared memory: no need to wake its devices up.
+        // Ranks on one machine use shared memory: its RDMA devices stay closed.
         let local = config.addrs.iter().flatten().all(|addr| addr.ip().is_loopback());
         let ports = match config.preference {
             Preference::Rdma => rdma.ports(),

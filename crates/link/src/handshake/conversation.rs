@@ -7,13 +7,13 @@ use crate::socket::{read_some, write_some};
 use crate::{LinkError, Secret};
 
 pub(super) struct Conversation {
-    /// `None` once it is taken.
+    /// `None` once the link has taken it.
     stream: Option<TcpStream>,
     transcript: Transcript,
     incoming: [u8; MESSAGE_BYTES],
     received: usize,
     outgoing: [u8; MESSAGE_BYTES],
-    /// Bytes of `outgoing` that are sent; all of them if nothing is under way.
+    /// Bytes of `outgoing` already sent; its full length when nothing is in flight.
     sent: usize,
 }
 
@@ -34,13 +34,13 @@ impl Conversation {
         self.transcript.count()
     }
 
-    /// Starts to send; the message before must have been flushed.
+    /// Starts to send `message`; the previous one must have been flushed.
     pub fn send(&mut self, message: &Message) {
         self.outgoing = self.transcript.write(message);
         self.sent = 0;
     }
 
-    /// `true` once all that was sent has left.
+    /// `true` once all bytes have been written.
     pub fn flush(&mut self) -> Result<bool, LinkError> {
         let stream = self.stream.as_ref().expect("the stream is taken at the end only");
         while self.sent < MESSAGE_BYTES {
@@ -53,7 +53,7 @@ impl Conversation {
         Ok(true)
     }
 
-    /// The next message, once all of it is here.
+    /// The next message, once it is complete.
     pub fn recv(&mut self) -> Result<Option<Result<Message, Unreadable>>, LinkError> {
         let stream = self.stream.as_ref().expect("the stream is taken at the end only");
         while self.received < MESSAGE_BYTES {

@@ -1,4 +1,4 @@
-//! What a handshake ends with: a peer that proved itself, and the link over what was agreed.
+//! The result of a handshake: an authenticated peer, and the link over the agreed transport.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::shm::{Mapping, ShmLink};
 use crate::tcp::TcpLink;
 use crate::{Delay, Link, LinkInfo, MeshError, Transport};
 
-/// Who talks on a connection, and what for.
+/// The peer of a connection, and the connection's purpose.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Session {
     pub peer: usize,
     pub purpose: Purpose,
-    /// Of the dialer and of the listener: they make the keys new on every connection.
+    /// The nonces of the dialer and of the listener: they make the keys new on every connection.
     pub nonces: [[u8; 32]; 2],
 }
 
@@ -39,7 +39,7 @@ impl Session {
         })
     }
 
-    /// All that makes one direction of one connection unique.
+    /// Everything that makes one direction of one connection unique.
     fn direction(&self, context: &Context, from: usize, to: usize) -> Vec<u8> {
         let [dialer_nonce, listener_nonce] = &self.nonces;
         let mut unique = Vec::with_capacity(104);
@@ -53,7 +53,7 @@ impl Session {
     }
 }
 
-/// A peer that proved itself, and how to talk to it.
+/// An authenticated peer, and its connection.
 pub(crate) struct Established {
     pub session: Session,
     pub agreement: Agreement,
@@ -63,24 +63,24 @@ pub(crate) struct Established {
 }
 
 impl Established {
-    /// Whether both ends tried RDMA, in vain.
+    /// Whether both ends tried RDMA and failed.
     pub fn fell_back(&self) -> bool {
         matches!(self.agreement.fast, Some(Fast::Rdma { .. })) && self.rdma.is_none()
     }
 
-    /// Where the heartbeats of a pair go that shares memory; the others need a connection for them.
+    /// The heartbeat channel of a pair with shared memory; other pairs need a second connection.
     pub fn shm_heartbeats(&self, context: &Context) -> Option<Box<dyn liveness::Channel>> {
         let mapping = self.mapping.clone()?;
         Some(Box::new(ShmHeartbeats::new(mapping, context.rank < self.session.peer)))
     }
 
-    /// Where the heartbeats go, on a connection that was made for them.
+    /// The heartbeat channel over this connection, which was made for it.
     pub fn into_heartbeats(self, context: &Context) -> Box<dyn liveness::Channel> {
         let [send, recv] = self.session.keys(context, "sinew link 2026 beats");
         Box::new(TcpHeartbeats::new(self.stream, TcpKeys { send, recv }))
     }
 
-    /// The link over the transport that was agreed.
+    /// The link over the agreed transport.
     pub fn into_link(
         self,
         context: &Context,

@@ -1,17 +1,17 @@
-//! Messages of the handshake as bytes: all of one fixed size, each authenticated.
+//! The handshake's messages as bytes: all of one fixed size, each authenticated.
 //!
 //! Every message ends with a MAC under a key derived from the session secret, over all messages so
-//! far, so nothing can be altered, replayed or mixed. There is no length field to lie about: a
-//! reader takes [`MESSAGE_BYTES`] and no more.
+//! far. So no message can be altered, replayed or mixed with another conversation. There is no
+//! length field to forge: a reader takes [`MESSAGE_BYTES`] and no more.
 
 use super::agreement::Terms;
 use crate::rdma::{Address, Addresses, Endpoint, PORTS_MAX};
 use crate::{Encryption, HostId, Preference, Secret};
 
-/// By this, `to` and `instance` a daemon knows whose rank is called (`protocol::RankCall`).
+/// A daemon finds the rank of a connection by this, `to` and `instance` (`protocol::RankCall`).
 const MAGIC: [u8; 8] = *b"sinewlnk";
 
-/// Changes with any change of the handshake or of the frames after it.
+/// Changes whenever the handshake or the frames after it change.
 pub(super) const VERSION: u32 = 7;
 
 const BODY_BYTES: usize = 192;
@@ -20,10 +20,10 @@ const MAC_BYTES: usize = 32;
 /// Bytes of every message.
 pub(super) const MESSAGE_BYTES: usize = BODY_BYTES + MAC_BYTES;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Messages, or the way to a faster transport for them.
+    /// Messages, or the set-up of a faster transport for them.
     Link,
     /// Heartbeats beside a link over TCP.
     Heartbeats,
@@ -41,54 +41,53 @@ pub(super) struct Message {
     pub body: Body,
 }
 
-/// What a message says, in the order in which they are sent: the dialer's and the listener's in
-/// turn.
+/// The content of a message, in sending order: the dialer and the listener take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Body {
     Hello(Purpose, Opening),
     Reply(Opening),
     Confirm,
-    /// The sender's end of what is tried, if there is one.
+    /// The sender's end of the transport to try, if there is one.
     Offer(Option<End>),
     Answer(Option<End>),
-    /// From here on: whether it works.
+    /// From here on: whether that transport works.
     Ready(bool),
     Proof(bool),
     Verdict(bool),
 }
 
-/// What both ranks open with.
+/// The opening of both ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Opening {
     pub nonce: [u8; 32],
     pub terms: Terms,
 }
 
-/// One end of a transport that is tried.
+/// One end of a transport to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Shm,
     Rdma(Endpoint),
 }
 
-/// Why bytes are not the next message.
+/// Why bytes are not the expected message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// Not our protocol, or not well-formed.
+    /// Another protocol, or not well-formed.
     Garbage,
-    /// Our protocol in another version.
+    /// This protocol in another version.
     Version(u32),
-    /// Not made with our secret, or altered, or not for this conversation.
+    /// Made with another secret, altered, or from another conversation.
     Forged,
 }
 
-/// Whether the first bytes can still become a message; to close on garbage at once.
+/// Whether these first bytes can still become a message; garbage is closed at once.
 pub(super) fn may_be_message(bytes: &[u8]) -> bool {
     let len = bytes.len().min(MAGIC.len());
     bytes[..len] == MAGIC[..len]
 }
 
-/// The messages of a conversation so far: their number, which says which one is next, and the
+/// The messages of a conversation so far: their number, which determines the next one, and the
 /// running MAC over them.
 #[derive(Clone)]
 pub(super) struct Transcript {
@@ -106,7 +105,7 @@ impl Transcript {
         self.count
     }
 
-    /// The bytes of `message` as the next of the conversation.
+    /// Encodes `message` as the next of the conversation.
     pub fn write(&mut self, message: &Message) -> [u8; MESSAGE_BYTES] {
         let mut bytes = [0; MESSAGE_BYTES];
         bytes[..BODY_BYTES].copy_from_slice(&encode(message));
@@ -139,7 +138,7 @@ impl Transcript {
     }
 }
 
-/// The place of a message in the conversation.
+/// The position of a message in the conversation.
 fn number(body: &Body) -> u8 {
     match body {
         Body::Hello(..) => 0,

@@ -1,5 +1,5 @@
-//! How two ranks meet on a TCP connection: they prove to each other that they hold the session's
-//! secret, agree on a transport, and set it up.
+//! The handshake of two ranks on a TCP connection: they prove to each other that they hold the
+//! session's secret, agree on a transport, and set it up.
 //!
 //! ```text
 //! dialer                        listener
@@ -13,9 +13,8 @@
 //!                             <-  Verdict   says whether the other's has come
 //! ```
 //!
-//! [`message`] has the bytes, [`agreement`] what both conclude from their terms, [`setup`] the
-//! transport, and this file the order. Nothing here waits: [`Handshake::step`] goes as far as the
-//! socket allows.
+//! [`message`] defines the bytes, [`agreement`] the negotiation, [`setup`] the transport, and this
+//! file the order. No call blocks: [`Handshake::step`] goes as far as the socket allows.
 
 mod agreement;
 mod context;
@@ -39,7 +38,7 @@ use setup::Setup;
 
 use crate::{LinkError, MeshError};
 
-/// How a handshake stands after a step.
+/// The state of a handshake after a step.
 pub(crate) enum Progress {
     Pending,
     Done(Box<Established>),
@@ -48,24 +47,24 @@ pub(crate) enum Progress {
 
 /// Why a handshake ended without a link.
 pub(crate) enum Refused {
-    /// Whoever it was, the right peer may still come.
+    /// This connection failed; the right peer may still come.
     Stranger(String),
-    /// The right peer came, and there is no point in waiting.
+    /// The right peer came and cannot be linked; waiting is pointless.
     Fatal(MeshError),
 }
 
 pub(crate) struct Handshake {
     conversation: Conversation,
     due: Due,
-    /// Who talks; `None` until an accepted connection says hello.
+    /// The peer and purpose; `None` until an accepted connection sends its hello.
     session: Option<Session>,
     agreement: Option<Agreement>,
     setup: Setup,
-    /// What this handshake will end with, once the peer has been told.
+    /// The final failure, reported to the peer first.
     failure: Option<Refused>,
 }
 
-/// What a handshake waits for, once all its own bytes are sent.
+/// What a handshake waits for after its own bytes are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     /// The peer's next message.
@@ -77,7 +76,7 @@ enum Due {
 }
 
 impl Handshake {
-    /// For the rank that connected to `peer`: says hello.
+    /// The end of the rank that connected to `peer`: sends a hello.
     pub fn dial(context: &Context, stream: TcpStream, peer: usize, purpose: Purpose) -> Self {
         let nonce = random();
         let mut handshake = Self::listen(context, stream);
@@ -87,7 +86,7 @@ impl Handshake {
         handshake
     }
 
-    /// For the rank that was connected to: waits for a hello.
+    /// The end of the rank that accepted: waits for a hello.
     pub fn listen(context: &Context, stream: TcpStream) -> Self {
         Handshake {
             conversation: Conversation::new(stream, &context.secret),
@@ -99,12 +98,13 @@ impl Handshake {
         }
     }
 
-    /// Whether the dialer's hello has been replied to.
+    /// Whether the dialer's hello has been answered.
     pub fn is_answered(&self) -> bool {
         self.conversation.count() > 1
     }
 
-    /// Whether the dialer has confirmed: it is no stranger, and may be done before the listener is.
+    /// Whether the dialer has confirmed. It is authenticated then, and may finish before the
+    /// listener.
     pub fn is_confirmed(&self) -> bool {
         self.conversation.count() > 2
     }
@@ -161,7 +161,7 @@ impl Handshake {
         if self.session.is_some() || !matches!(error, Unreadable::Version(_)) {
             return Err(unreadable(error));
         }
-        // Any message of ours tells the dialer which version it met.
+        // Any reply shows the dialer our version.
         self.failure = Some(unreadable(error));
         self.due = Due::Nothing;
         let opening = Opening { nonce: random(), terms: context.terms };
@@ -169,7 +169,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// The listener gets to know the dialer.
+    /// The listener learns the dialer's rank and terms.
     fn on_hello(
         &mut self,
         context: &Context,
@@ -187,7 +187,7 @@ impl Handshake {
         let nonce = random();
         self.session = Some(Session { peer, purpose, nonces: [theirs.nonce, nonce] });
         if message.epoch < context.epoch {
-            // The reply tells a late rank the current epoch; it needs no more.
+            // The reply carries the current epoch, which is all a late rank needs.
             self.failure = Some(stranger("it is of an older epoch"));
             self.due = Due::Nothing;
         } else {
@@ -197,7 +197,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// The dialer knows the listener, too.
+    /// The dialer learns the listener's terms.
     fn on_reply(
         &mut self,
         context: &Context,
@@ -216,8 +216,8 @@ impl Handshake {
         }
         self.session.as_mut().expect("the dialer knows whom it dialed").nonces[1] = theirs.nonce;
         self.agree(context, theirs);
-        // A disagreement is confirmed too: so the listener knows that it was no recording, and
-        // both ends stop waiting for each other.
+        // A disagreement is confirmed too. It shows the listener that the hello was no recording,
+        // and both ends stop waiting for each other.
         match self.agreement {
             Some(agreement) => {
                 let session = self.session();
@@ -249,7 +249,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// The dialer joins it.
+    /// The dialer joins the offered transport.
     fn on_offer(&mut self, context: &Context, offer: Option<End>) -> Result<(), Refused> {
         let Some(fast) = self.agreed().fast else {
             self.due = Due::Nothing;
@@ -269,7 +269,8 @@ impl Handshake {
         Ok(())
     }
 
-    /// Shared memory is ready; of RDMA the listener connects its end, and sends its first message.
+    /// Completes shared memory. With RDMA, the listener connects its end and sends its first
+    /// message.
     fn on_answer(&mut self, context: &Context, answer: Option<End>) -> Result<(), Refused> {
         match answer {
             None => self.fall_back(NO_END),
@@ -286,7 +287,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// The dialer sends its first message over RDMA, and waits for the listener's.
+    /// The dialer sends its first message over RDMA and waits for the listener's.
     fn on_ready(&mut self, context: &Context, works: bool) -> Result<(), Refused> {
         if !works {
             self.fall_back(NO_END);
@@ -300,8 +301,8 @@ impl Handshake {
         Ok(())
     }
 
-    /// Looks for the peer's first message over RDMA, and says how that went: the dialer before the
-    /// listener. `false` while it may still come.
+    /// Polls for the peer's first message over RDMA and sends the result: the dialer before the
+    /// listener. `false` while the message may still come.
     fn poll_proof(&mut self, context: &Context) -> bool {
         let proven = match self.setup.poll_proof() {
             Ok(false) => return false,
@@ -321,7 +322,7 @@ impl Handshake {
         true
     }
 
-    /// The dialer has got the listener's first message; the listener waits for the dialer's.
+    /// The dialer has received the listener's first message; the listener waits for the dialer's.
     fn on_proof(&mut self, works: bool) -> Result<(), Refused> {
         match works {
             true => self.due = Due::Proof,
@@ -330,7 +331,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// The listener has got the dialer's, too.
+    /// The dialer confirms that it received the listener's message.
     fn on_verdict(&mut self, works: bool) -> Result<(), Refused> {
         match works {
             true => self.due = Due::Nothing,
@@ -353,12 +354,12 @@ impl Handshake {
     fn agree(&mut self, context: &Context, theirs: Opening) {
         let Session { peer, purpose, .. } = self.session();
         match agree(&context.terms, &theirs.terms, peer) {
-            // Only messages take anything but TCP.
+            // Heartbeats always use TCP.
             Ok(agreement) => {
                 let fast = agreement.fast.filter(|_| purpose == Purpose::Link);
                 self.agreement = Some(Agreement { fast, ..agreement });
             }
-            // The peer knows only that there is no port; this rank knows why.
+            // The peer knows only that there is no port; this rank knows the reason.
             Err(MeshError::NoRdma { peer, reason }) => {
                 let why = context.ports.as_ref().err().map(ToString::to_string);
                 let reason = why.unwrap_or(reason);
@@ -368,12 +369,12 @@ impl Handshake {
         }
     }
 
-    /// What a step of the set-up gave; without it the handshake falls back.
+    /// The value of a set-up step; an error makes the handshake fall back.
     fn or_fall_back<T>(&mut self, result: Result<T, String>) -> Option<T> {
         result.map_err(|reason| self.fall_back(&reason)).ok()
     }
 
-    /// Takes TCP, or fails if that was ruled out.
+    /// Falls back to TCP, or fails if the preference rules it out.
     fn fall_back(&mut self, reason: &str) {
         self.setup = Setup::default();
         self.due = Due::Nothing;
@@ -396,7 +397,7 @@ impl Handshake {
     fn send(&mut self, context: &Context, body: Body) {
         self.conversation.send(&Message {
             from: context.rank as u32,
-            // Only a peer of another version is answered without a name.
+            // A peer of another version is answered before its rank is known.
             to: self.session.map_or(u32::MAX, |session| session.peer as u32),
             instance: context.instance,
             epoch: context.epoch,

@@ -1,4 +1,4 @@
-//! The transport that a handshake sets up, step by step, at either end.
+//! Sets up the transport of a handshake, step by step, at either end.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use super::message::End;
 use crate::rdma::{self, Channel, Endpoint, Guards};
 use crate::shm::{Mapping, OBJECT_BYTES, ObjectName};
 
-/// What is set up so far. Errors say why a step failed.
+/// The set-up so far. Errors are the reason of a failed step.
 #[derive(Default)]
 pub(super) struct Setup {
     mapping: Option<Arc<Mapping>>,
-    /// The object's name, until both have mapped it: whichever end outlives a handshake that fails
-    /// removes it.
+    /// The name of the shared-memory object until both ranks have mapped it. The end that outlives
+    /// a failed handshake removes the object.
     object: Option<ObjectName>,
     rdma: Option<rdma::Setup>,
 }
 
 impl Setup {
-    /// The listener will make an object, which this end must remove if the listener cannot.
+    /// Notes the name of the listener's object, which this end must remove if the listener cannot.
     pub fn expect(&mut self, context: &Context, session: Session, fast: Option<Fast>) {
         if fast == Some(Fast::Shm) {
             self.object = Some(object_name(context, session));
         }
     }
 
-    /// The listener's end.
+    /// Creates the listener's end.
     pub fn create(
         &mut self,
         context: &Context,
@@ -46,7 +46,7 @@ impl Setup {
         }
     }
 
-    /// The dialer's end, to fit what the listener offers.
+    /// Creates the dialer's end to match the listener's offer.
     pub fn join(
         &mut self,
         context: &Context,
@@ -70,12 +70,12 @@ impl Setup {
         }
     }
 
-    /// Both have mapped the object.
+    /// Forgets the name once both ranks have mapped the object.
     pub fn forget_name(&mut self) {
         self.object = None;
     }
 
-    /// Connects the listener's end to the dialer's, which is connected, and sends the first
+    /// Connects the listener's end to the dialer's, which is already connected, and sends the first
     /// message.
     pub fn connect(&mut self, theirs: &Endpoint) -> Result<(), String> {
         let rdma = self.rdma.as_mut().ok_or("it answers with another transport")?;
@@ -88,7 +88,7 @@ impl Setup {
         self.rdma().send_proof().map_err(|error| error.to_string())
     }
 
-    /// `true` once the peer's first message is here.
+    /// `true` once the peer's first message has arrived.
     pub fn poll_proof(&mut self) -> Result<bool, String> {
         self.rdma().poll_proof().map_err(|error| error.to_string())
     }

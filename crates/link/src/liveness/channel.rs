@@ -1,19 +1,19 @@
-//! What every way for heartbeats does.
+//! The trait of all heartbeat channels.
 
-/// Where the heartbeats of one pair travel.
+/// Carries the heartbeats of one pair.
 pub(crate) trait Channel: Send {
-    /// Sends a heartbeat. Never waits.
+    /// Sends a heartbeat. Never blocks.
     fn send(&mut self);
 
-    /// Says that no more will come, on purpose. Best effort.
+    /// Announces that this rank leaves on purpose. Best effort.
     fn say_goodbye(&mut self);
 
-    /// Whether what was sent reaches the other machine, as far as the system knows.
+    /// Whether sent heartbeats reach the other machine, as far as the system knows.
     fn has_arrived(&self) -> bool {
         true
     }
 
-    /// What came since the last look. Never waits.
+    /// Receives what came since the last call. Never blocks.
     fn recv(&mut self) -> Received;
 }
 
@@ -21,6 +21,6 @@ pub(crate) trait Channel: Send {
 pub(crate) enum Received {
     Nothing,
     Heartbeat,
-    /// The peer has left on purpose: its silence is no sign of death.
+    /// The peer has left on purpose: its silence does not mean death.
     Goodbye,
 }

@@ -1,15 +1,15 @@
-//! Heartbeats, apart from the messages: a rank that computes for long keeps sending them, a rank
-//! that is frozen or dead stops.
+//! Heartbeats, separate from the messages: a rank in a long computation keeps sending them, a
+//! frozen or dead rank stops.
 //!
 //! One thread a rank sends a heartbeat to every peer and listens for theirs, eight times a second,
-//! on a [`Channel`] of its own for each pair. Silence is counted in this rank's *own* heartbeats:
-//! time in which the thread itself stood still (the process was stopped, the machine slept) is
-//! nobody else's silence, and is remembered, so that a rank which wakes up does not blame the
-//! others for having gone on without it.
+//! on one [`Channel`] for each pair. Silence is counted in this rank's *own* heartbeats. Time in
+//! which the thread itself stood still (the process was stopped, the machine slept) counts as no
+//! peer's silence. The rank remembers such a standstill, so that after waking up it does not blame
+//! the others for having gone on without it.
 //!
-//! A rank whose way is cut is silent too, and that is known sooner: see `way`.
+//! A cut network path also makes a rank silent; `way` detects that sooner.
 //!
-//! What follows from silence is not decided here: collectives ask [`Liveness::silence`].
+//! Silence is only measured here: collectives read [`Liveness::silence`] and decide.
 
 mod channel;
 mod shm;
@@ -29,28 +29,28 @@ pub(crate) use tcp::{TcpHeartbeats, TcpKeys};
 pub use way::Cut;
 pub(crate) use way::Way;
 
-/// Between two heartbeats: two dozen fit the usual limit of 3 s, so that lost or late ones are no
-/// loss, and three that nobody acknowledges half a second.
+/// Interval of heartbeats. The usual limit of 3 s holds two dozen, so single lost or late ones do
+/// no harm; three unacknowledged ones take less than half a second.
 const HEARTBEAT: Duration = Duration::from_millis(125);
 
-/// A thread that comes this late to its heartbeat did not merely wait for a core.
+/// A heartbeat this late means more than a wait for a core.
 const STANDSTILL_MIN_MS: u64 = 1000;
 
-/// For so long after a standstill, what others did meanwhile is this rank's own fault.
+/// For this long after a standstill, this rank blames itself for what its peers did meanwhile.
 const STANDSTILL_MEMORY_MS: u64 = 5000;
 
-/// Sends one rank's heartbeats. Dropping it stops the thread and says goodbye.
+/// Sends the heartbeats of one rank. Dropping it stops the thread and says goodbye.
 pub(crate) struct Heartbeats {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
-    /// By rank: for how long nothing has come, as of the last heartbeat.
+    /// By rank: the length of its silence, as of the last heartbeat.
     silence_ms: Box<[AtomicU64]>,
-    /// By rank: that the way to it was cut.
+    /// By rank: the cut of its network path.
     cuts: Box<[OnceLock<Cut>]>,
-    /// When the thread last sent, and the last standstill: its end and its length.
+    /// Time of the last heartbeat, and the end and length of the last standstill.
     sent_at_ms: AtomicU64,
     stood_until_ms: AtomicU64,
     stood_ms: AtomicU64,
@@ -62,12 +62,12 @@ struct Peer {
     rank: usize,
     channel: Box<dyn Channel>,
     has_left: bool,
-    /// The way that the link goes, if there are others.
+    /// The network path of the link, if the peer has other addresses.
     way: Option<Way>,
 }
 
 impl Heartbeats {
-    /// Starts to send, to nobody yet.
+    /// Starts the thread, with no peers yet.
     pub fn start(ranks: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             silence_ms: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
@@ -90,13 +90,13 @@ impl Heartbeats {
         Ok(Heartbeats { shared, thread: Some(thread) })
     }
 
-    /// Sends to `rank` too, from now on.
+    /// Adds `rank` to the peers.
     pub fn add(&self, rank: usize, mut channel: Box<dyn Channel>) {
         channel.send();
         self.shared.peers().push(Peer { rank, channel, has_left: false, way: None });
     }
 
-    /// Looks after the way to `rank` too, to which there are heartbeats already.
+    /// Also watches the network path to `rank`, which already has a channel.
     pub fn watch(&self, rank: usize, mut way: Option<Way>) {
         let mut peers = self.shared.peers();
         peers.iter_mut().filter(|peer| peer.rank == rank).for_each(|peer| peer.way = way.take());
@@ -108,7 +108,7 @@ impl Drop for Heartbeats {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It never waits for anybody; a panic of it is nothing the dropping thread can mend.
+            // The thread never blocks; the dropping thread can do nothing about a panic.
             let _ = thread.join();
         }
     }
@@ -156,13 +156,13 @@ impl Shared {
     }
 }
 
-/// A peer's silence after one more of our own heartbeats, which came `elapsed_ms` after the last:
-/// no more than the time of two heartbeats counts, because we were not listening for the rest.
+/// The silence of a peer after another heartbeat of our own, `elapsed_ms` after the last one. At
+/// most two heartbeat intervals count, because this rank was not listening for the rest.
 fn silence_after(silence_ms: u64, elapsed_ms: u64, is_alive: bool) -> u64 {
     if is_alive { 0 } else { silence_ms + elapsed_ms.min(2 * HEARTBEAT.as_millis() as u64) }
 }
 
-/// Whether one peer lives, as seen from this rank.
+/// The liveness of one peer, as seen from this rank.
 #[derive(Clone)]
 pub struct Liveness {
     heartbeats: Arc<Heartbeats>,
@@ -174,25 +174,25 @@ impl Liveness {
         Liveness { heartbeats, peer }
     }
 
-    /// Whether the way to the peer is cut while another one is not. Costs a load.
+    /// The cut of the path to the peer, if another path works. Costs a load.
     pub fn cut(&self) -> Option<Cut> {
         self.heartbeats.shared.cuts[self.peer].get().copied()
     }
 
-    /// For how long the peer has sent no heartbeat, in steps of 125 ms; zero for one that has
-    /// left on purpose. Costs a load.
+    /// The time since the peer's last heartbeat, in steps of 125 ms; zero for a peer that has left
+    /// on purpose. Costs a load.
     pub fn silence(&self) -> Duration {
         Duration::from_millis(self.heartbeats.shared.silence_ms[self.peer].load(Ordering::Relaxed))
     }
 
-    /// How long this rank itself stood still, if it did so a moment ago or still comes to its
-    /// senses. Whoever finds the peer lost then should suspect itself.
+    /// The length of this rank's own standstill, if one is going on or ended a moment ago. A caller
+    /// that finds the peer lost then should suspect itself.
     pub fn own_standstill(&self) -> Option<Duration> {
         self.heartbeats.shared.standstill(now_ms())
     }
 }
 
-/// A clock that goes on while the machine sleeps.
+/// A clock that keeps running while the machine sleeps.
 fn now_ms() -> u64 {
     #[cfg(target_os = "linux")]
     let id = ClockId::Boottime;
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Receives what the test says, one item a heartbeat; counts heartbeats and goodbyes.
+    /// Receives scripted items, one a heartbeat; counts heartbeats and goodbyes.
     struct Script {
         incoming: VecDeque<Received>,
         sent: Arc<[AtomicU64; 2]>,
@@ -248,12 +248,12 @@ mod tests {
     #[test]
     fn silence_is_counted_in_own_heartbeats() {
         use Received::{Goodbye, Heartbeat, Nothing};
-        // What comes at each heartbeat, when they are sent, and the silence after the last.
+        // Received items, sending times, and the silence after the last.
         for (incoming, at_ms, silence_ms) in [
             (&[Heartbeat, Heartbeat][..], &[250, 500][..], 0),
             (&[Nothing, Nothing], &[250, 500], 500),
             (&[Nothing, Heartbeat, Nothing], &[250, 500, 750], 250),
-            // An hour's sleep of our own is no hour's silence of the peer.
+            // An hour's sleep of our own counts as no hour's silence of the peer.
             (&[Nothing, Nothing], &[250, 3_600_000], 500),
             (&[Goodbye, Nothing, Nothing], &[250, 500, 9000], 0),
         ] {

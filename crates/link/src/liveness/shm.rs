@@ -13,7 +13,7 @@ pub(crate) struct ShmHeartbeats {
     count: u64,
 }
 
-/// A counter that says goodbye.
+/// The counter value of a goodbye.
 const GOODBYE: u64 = u64::MAX;
 
 impl ShmHeartbeats {

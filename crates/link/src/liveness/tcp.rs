@@ -1,8 +1,8 @@
 //! Heartbeats over a TCP connection of their own, each authenticated: `number | MAC`.
 //!
-//! Numbers only grow, so a recorded one keeps nobody alive. A connection that carries anything
-//! else, or ends, is silence: whether the peer is lost is for its messages' connection to say, or
-//! for time.
+//! Numbers only grow, so a replayed heartbeat does not keep a dead peer alive. A connection that
+//! ends or carries anything else counts as silence: the message connection or the silence limit
+//! decides whether the peer is lost.
 
 use std::net::TcpStream;
 
@@ -15,10 +15,10 @@ const NUMBER_BYTES: usize = 8;
 const MAC_BYTES: usize = 32;
 const HEARTBEAT_BYTES: usize = NUMBER_BYTES + MAC_BYTES;
 
-/// The number of a goodbye, after which none is greater.
+/// The number of a goodbye: no number is greater.
 const GOODBYE: u64 = u64::MAX;
 
-/// Heartbeats taken in at one look: a minute's worth, after which the rest waits for the next look.
+/// The most heartbeats received in one call: a minute's worth. The rest waits for the next call.
 const HEARTBEATS_PER_LOOK: usize = 256;
 
 /// The keys of the two directions.
@@ -30,7 +30,7 @@ pub(crate) struct TcpKeys {
 pub(crate) struct TcpHeartbeats {
     stream: TcpStream,
     keys: TcpKeys,
-    /// The heartbeat on its way, and how much of it has gone.
+    /// The heartbeat being sent, and its bytes already sent.
     outgoing: [u8; HEARTBEAT_BYTES],
     sent: usize,
     incoming: [u8; HEARTBEAT_BYTES],
@@ -57,7 +57,7 @@ impl TcpHeartbeats {
         }
     }
 
-    /// Sends the next heartbeat, unless the last is still on its way: that one will do.
+    /// Sends the next heartbeat, unless the last one is still being sent: that one is enough.
     fn push(&mut self, number: u64) {
         if self.sent == HEARTBEAT_BYTES {
             self.outgoing = encode(&self.keys.send, number);
@@ -73,7 +73,7 @@ impl TcpHeartbeats {
         }
     }
 
-    /// The next heartbeat's number, if it is all here.
+    /// The number of the next heartbeat, if it is complete.
     fn take(&mut self) -> Option<u64> {
         while self.received < HEARTBEAT_BYTES && !self.is_broken {
             match read_some(&self.stream, &mut self.incoming[self.received..], 0) {
@@ -160,7 +160,7 @@ mod tests {
         (TcpHeartbeats::new(left, keys(1, 2)), TcpHeartbeats::new(right, keys(2, 1)))
     }
 
-    /// Looks until something comes: loopback is fast, not instantaneous.
+    /// Polls until something arrives: loopback is fast, not instantaneous.
     fn recv(heartbeats: &mut TcpHeartbeats) -> Received {
         loop {
             match heartbeats.recv() {

@@ -1,12 +1,12 @@
-//! Tells a cut way from a silent rank.
+//! Distinguishes a cut network path from a silent rank.
 //!
-//! A machine's system acknowledges what comes for its processes, whatever they do: a frozen rank
-//! is silent, but what is sent to it arrives. Bytes that nobody acknowledges mean that the way is
-//! cut, or that the whole machine is gone. If the machine takes a connection at another address
-//! meanwhile, it is the way, and the epoch need not wait for [silence](super::Liveness::silence).
+//! A machine's kernel acknowledges bytes for its processes, whatever they do: a frozen rank is
+//! silent, but bytes sent to it arrive. Unacknowledged bytes mean that the path is cut, or that the
+//! whole machine is gone. If the machine accepts a connection at another address meanwhile, the
+//! path is cut, and the epoch need not wait for [silence](super::Liveness::silence).
 //!
-//! Acknowledgements of the messages count as well as those of the heartbeats, which may be stuck
-//! behind a long message for seconds on a slow link.
+//! Acknowledgements of messages count as well as those of heartbeats, which may be stuck behind a
+//! long message for seconds on a slow link.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -14,42 +14,42 @@ use std::time::Duration;
 use super::HEARTBEAT;
 use crate::socket::{arrival, connect_result, start_connect};
 
-/// From here on the other addresses are tried: the second heartbeat in a row is on its way.
+/// After this long the other addresses are tried: the second heartbeat in a row is unacknowledged.
 const DOUBT_MS: u64 = 2 * HEARTBEAT.as_millis() as u64;
 
-/// Three heartbeats: one or two are lost by chance, and come again within that time.
+/// Three heartbeats: one or two may be lost by chance, and are retransmitted within that time.
 const CUT_MS: u64 = 3 * HEARTBEAT.as_millis() as u64;
 
-/// The way that a link goes.
+/// The network path of a link.
 pub(crate) struct Way {
-    /// The connection of its messages, where that is TCP.
+    /// The connection of the link's messages, if it is TCP.
     messages: Option<TcpStream>,
     /// The peer's other addresses.
     others: Vec<SocketAddr>,
-    /// For how long nothing was acknowledged.
+    /// The time without an acknowledgement.
     doubt_ms: u64,
-    /// Tries at the other addresses.
+    /// Connection attempts to the other addresses.
     calls: Vec<(SocketAddr, TcpStream)>,
 }
 
-/// That a way is cut.
+/// A cut network path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// For how long nothing was acknowledged that was sent that way.
+    /// The time without an acknowledgement on this path.
     pub unacknowledged: Duration,
-    /// Where the machine took a connection meanwhile.
+    /// The address that accepted a connection meanwhile.
     pub answers_at: SocketAddr,
 }
 
 impl Way {
-    /// `None` if there is no other one.
+    /// `None` if the peer has no other address.
     pub fn new(messages: Option<TcpStream>, others: Vec<SocketAddr>) -> Option<Self> {
         let calls = Vec::with_capacity(others.len());
         (!others.is_empty()).then_some(Way { messages, others, doubt_ms: 0, calls })
     }
 
-    /// Takes note of one more own heartbeat, `elapsed_ms` after the last: whether those before it
-    /// have arrived.
+    /// Records a heartbeat of our own, `elapsed_ms` after the last one, and whether the earlier
+    /// ones have arrived.
     pub fn look(&mut self, elapsed_ms: u64, has_arrived: bool) -> Option<Cut> {
         let messages = self.messages.as_ref().and_then(arrival);
         let has_arrived = has_arrived || messages.is_some_and(|it| it.acknowledged_ago < HEARTBEAT);
@@ -62,7 +62,7 @@ impl Way {
             let call = |addr: &SocketAddr| Some((*addr, start_connect(*addr, None).ok()?));
             self.calls.extend(self.others.iter().filter_map(call));
         }
-        // One that fails is tried again once all have.
+        // A failed address is tried again after all have failed.
         self.calls.retain(|(_, call)| !matches!(connect_result(call), Some(Err(_))));
         if self.doubt_ms < CUT_MS {
             return None;
@@ -81,7 +81,7 @@ mod tests {
 
     const TICK_MS: u64 = HEARTBEAT.as_millis() as u64;
 
-    /// Each look that comes late enough for a call to have been answered, if anybody answers.
+    /// Calls `look` at intervals long enough for any address to answer.
     fn looks(way: &mut Way, arrived: &[bool]) -> Vec<bool> {
         let look = |has_arrived: &bool| {
             let cut = way.look(TICK_MS, *has_arrived);
@@ -128,7 +128,7 @@ mod tests {
                     looks(&mut way, &[false])[0]
                 })
                 .collect();
-            // An idle connection says nothing of its way.
+            // An idle connection proves nothing about its path.
             assert_eq!(cuts, [false, false, !is_used, !is_used]);
         }
     }

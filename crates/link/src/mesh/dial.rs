@@ -1,4 +1,4 @@
-//! One connection to a lower rank, from the first try to the end of its handshake.
+//! One connection to a lower rank, from the first attempt to the end of its handshake.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -7,28 +7,28 @@ use crate::MeshError;
 use crate::handshake::{Context, Established, Handshake, Progress, Purpose, Refused};
 use crate::socket::{connect_result, prepare, start_connect};
 
-/// Between two rounds of tries at a rank's addresses: doubled each time, so that a rank that starts
-/// late is found at once and one that stays away costs little.
+/// The pause between two rounds of attempts at a rank's addresses. It doubles each time, so that a
+/// rank that starts late is found at once and one that stays away costs little.
 const REDIAL_MIN: Duration = Duration::from_millis(5);
 const REDIAL_MAX: Duration = Duration::from_millis(200);
 
-/// How long one of several addresses may take to answer before the next is tried. A machine that is
-/// there takes a connection at once, whatever it computes: its kernel does; over the slowest way
-/// that is worth a link that takes half of this.
+/// The time for one of several addresses to answer before the next is tried. A live machine accepts
+/// a connection at once, because its kernel does; the slowest network worth a link takes half of
+/// this.
 const CONNECT_MAX: Duration = Duration::from_millis(200);
-/// The same for the rank behind it, which may have a step to end first.
+/// The same for the rank behind it, which may have to finish a step first.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct Dial {
     pub peer: usize,
     pub purpose: Purpose,
-    /// The rank's addresses, the best first, with why it was given up last.
+    /// The rank's addresses, the best first, each with its last failure.
     tries: Vec<(SocketAddr, Option<String>)>,
     segments: Vec<(IpAddr, u16)>,
-    /// Which of them is tried now.
+    /// Index of the address being tried.
     at: usize,
     attempt: Attempt,
-    /// When the attempt began.
+    /// The start of the attempt.
     since: Instant,
     pause: Duration,
 }
@@ -64,7 +64,7 @@ impl Dial {
         matches!(self.attempt, Attempt::Done)
     }
 
-    /// The address that is tried now, or that it was done with.
+    /// The address being tried, or the one that succeeded.
     pub fn addr(&self) -> SocketAddr {
         self.tries[self.at].0
     }
@@ -74,7 +74,8 @@ impl Dial {
         self.segments.iter().find(|(address, _)| *address == ip).map(|(_, segment)| *segment)
     }
 
-    /// Once done, why each address before the present one is not used; else why none is yet.
+    /// Once done, the reason why each earlier address is not used; before that, the reason of each
+    /// failure.
     pub fn reasons(&self) -> Vec<String> {
         let count = if self.is_done() { self.at } else { self.tries.len() };
         let tries = self.tries[..count].iter().enumerate();
@@ -89,7 +90,7 @@ impl Dial {
         tries.map(reason).collect()
     }
 
-    /// What does not happen at the present address.
+    /// What the present address fails to do.
     fn silence(&self) -> Option<&'static str> {
         match self.attempt {
             Attempt::Connecting(_) => Some("does not answer"),
@@ -98,7 +99,7 @@ impl Dial {
         }
     }
 
-    /// Starts the connection if it is due, and turns one that stands into a handshake.
+    /// Starts the connection if it is due, and turns an established one into a handshake.
     pub fn advance(&mut self, context: &Context, now: Instant) {
         let next = match std::mem::replace(&mut self.attempt, Attempt::Done) {
             Attempt::Waiting { until } if now >= until => {
@@ -130,10 +131,10 @@ impl Dial {
         matches!(&self.attempt, Attempt::Handshake(handshake) if handshake.is_answered())
     }
 
-    /// Moves the handshake as far as the bytes allow; what it ends with.
+    /// Advances the handshake as far as the bytes allow and returns its result.
     ///
     /// # Errors
-    /// The right rank came, and there is no point in waiting.
+    /// The right rank came and cannot be linked; waiting is pointless.
     pub fn shake_hands(
         &mut self,
         context: &Context,
@@ -154,7 +155,7 @@ impl Dial {
         Ok(None)
     }
 
-    /// Goes on to the next address, after a pause if all were tried.
+    /// Goes on to the next address, after a pause if all have been tried.
     fn retry(&mut self, now: Instant, failure: String) {
         self.tries[self.at].1 = Some(failure);
         self.at = (self.at + 1) % self.tries.len();

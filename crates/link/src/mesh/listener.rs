@@ -1,4 +1,4 @@
-//! Where a rank is met.
+//! The listening end of a rank.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,12 +8,12 @@ use super::HANDSHAKES_MAX;
 use crate::MeshError;
 use crate::rdma::Rdma;
 
-/// Connections to a rank that somebody else has accepted for it, the oldest first.
+/// Connections that another component has accepted for a rank, the oldest first.
 #[derive(Clone, Default)]
 pub struct Calls(Arc<Mutex<VecDeque<TcpStream>>>);
 
 impl Calls {
-    /// Hands a connection to the rank. Those that nobody takes are closed, the oldest first.
+    /// Hands a connection to the rank. When the queue is full, the oldest untaken one is closed.
     pub fn push(&self, call: TcpStream) {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         calls.push_back(call);
@@ -27,7 +27,7 @@ impl Calls {
     }
 }
 
-/// The sockets on which a rank is met, and the devices it may use. It outlives epochs: each builds
+/// The sockets on which a rank listens, and the devices it may use. It outlives epochs: each builds
 /// its mesh on it.
 pub struct Listener {
     pub(super) sockets: Vec<TcpListener>,
@@ -42,19 +42,19 @@ impl Listener {
         Self::bind_all(&[addr])
     }
 
-    /// Listens on all of `addrs`, as [`Self::bind`] on one.
+    /// Listens on all of `addrs`; see [`Self::bind`].
     pub fn bind_all(addrs: &[SocketAddr]) -> Result<Self, MeshError> {
         let mut listener = Self::of_calls(Calls::default());
         addrs.iter().try_for_each(|addr| listener.also_bind(*addr))?;
         Ok(listener)
     }
 
-    /// Has no socket of its own: takes the connections that are handed to it.
+    /// A listener without sockets: it takes the connections pushed into `calls`.
     pub fn of_calls(calls: Calls) -> Self {
         Listener { sockets: Vec::new(), calls, addrs: Vec::new(), rdma: Rdma::system() }
     }
 
-    /// Listens on one address more.
+    /// Adds one address.
     pub fn also_bind(&mut self, addr: SocketAddr) -> Result<(), MeshError> {
         let bound = TcpListener::bind(addr).and_then(|socket| {
             socket.set_nonblocking(true)?;
@@ -70,7 +70,7 @@ impl Listener {
         Listener { rdma, ..self }
     }
 
-    /// Where this listener can be reached.
+    /// The addresses of this listener.
     pub fn addrs(&self) -> Vec<SocketAddr> {
         self.addrs.clone()
     }

@@ -1,9 +1,9 @@
-//! Builds the mesh of an epoch: one link to every other rank, or to some of them where not every
-//! two ranks can reach each other.
+//! Builds the mesh of an epoch: one link to every other rank, or to selected ranks where not every
+//! pair can reach each other.
 //!
 //! Lower ranks listen and higher ranks dial, so each pair meets exactly once. One loop accepts,
-//! dials and shakes hands, without blocking on any single peer: strangers, garbage and silence cost
-//! a closed connection, and the mesh goes on waiting for the right ranks until its deadline.
+//! dials and shakes hands, without blocking on any single peer. Strangers, garbage and silence cost
+//! a closed connection; the mesh waits for the right ranks until its deadline.
 
 mod dial;
 mod listener;
@@ -26,29 +26,27 @@ use crate::rdma::Rdma;
 use crate::socket::prepare;
 use crate::{Link, Liveness, MeshConfig, MeshError, Preference, shm};
 
-/// Handshakes at once. Strangers beyond that wait in the kernel's queue; each of those before them
-/// is gone within [`HANDSHAKE_MAX`].
+/// Handshakes at once. Further strangers wait in the kernel's queue; each handshake ends within
+/// [`HANDSHAKE_MAX`].
 const HANDSHAKES_MAX: usize = 128;
 
-/// How long an accepted connection may take to prove itself.
+/// The time for an accepted connection to authenticate.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(1);
 
-/// Between two rounds of the loop: short against a handshake, long against its few system calls.
+/// The interval of the loop: short against a handshake, long against its few system calls.
 const ROUND: Duration = Duration::from_micros(500);
 
-/// What a rank has once all have met.
+/// The result of a complete mesh.
 #[derive(Default)]
 pub struct Met {
-    /// One to each other rank, or to each that was asked for, in order of rank.
+    /// One to each rank in `peers`, in order of rank.
     pub links: Vec<Box<dyn Link>>,
-    /// For a person to read: addresses of this rank's peers that do not answer, and transports that
-    /// do not work.
+    /// Notes for the user: addresses of peers that do not answer, and transports that do not work.
     pub notes: Vec<String>,
 }
 
-/// Meets all other ranks, or those that were asked for. Raising `abort` ends the wait at once; the
-/// deadline ends it with the missing ranks named. Of several addresses of a rank one that is
-/// reached is enough.
+/// Links this rank with its `peers`. Raising `abort` ends the wait at once; the deadline ends it
+/// with an error that names the missing ranks. Of several addresses of a rank one is enough.
 ///
 /// ```
 /// # use std::{sync::atomic::AtomicBool, thread, time::Duration};
@@ -112,13 +110,13 @@ struct Mesh<'a> {
     config: &'a MeshConfig,
     context: Context,
     started: Instant,
-    /// Sent from the start: a rank that waits for a third one is alive to the others.
+    /// Started first: a rank that waits for a third one is alive to the others.
     heartbeats: Heartbeats,
-    /// What stands so far, by rank: the links, and whether heartbeats beside them do.
+    /// The state by rank: the links, and whether their heartbeat connections stand.
     links: Vec<Option<Established>>,
     has_heartbeats: Vec<bool>,
     dials: Vec<Dial>,
-    /// Connections that strangers, or higher ranks, have opened.
+    /// Connections opened by strangers or higher ranks.
     accepted: Vec<(Handshake, Instant)>,
 }
 
@@ -163,7 +161,7 @@ impl<'a> Mesh<'a> {
         Ok(Met { links, notes })
     }
 
-    /// What a person should know of addresses that are not used.
+    /// Notes for the user about addresses that are not used.
     fn notes(&self) -> Vec<String> {
         let links = self.dials.iter().filter(|dial| dial.purpose == Purpose::Link);
         let note = |dial: &Dial| {
@@ -178,7 +176,7 @@ impl<'a> Mesh<'a> {
         addresses.chain(self.fallbacks()).collect()
     }
 
-    /// Which pairs tried RDMA in vain; of two ranks the higher one says so.
+    /// Pairs whose attempt at RDMA failed; the higher of the two ranks reports it.
     fn fallbacks(&self) -> impl Iterator<Item = String> {
         let own = self.config.rank;
         let peers = self.links.iter().flatten().filter(|link| link.fell_back());
@@ -211,7 +209,7 @@ impl<'a> Mesh<'a> {
             match socket.accept() {
                 Ok((stream, _)) => self.take(stream),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // The peer hung up before we got to it.
+                // The peer hung up before its connection was accepted.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(MeshError::Accept(error)),
@@ -220,13 +218,13 @@ impl<'a> Mesh<'a> {
         Ok(())
     }
 
-    /// Starts the connections that are due and turns those that stand into handshakes.
+    /// Starts the connections that are due and turns established ones into handshakes.
     fn dial(&mut self) {
         let now = Instant::now();
         self.dials.iter_mut().for_each(|dial| dial.advance(&self.context, now));
     }
 
-    /// Moves every handshake as far as the bytes allow.
+    /// Advances every handshake as far as the bytes allow.
     fn shake_hands(&mut self) -> Result<(), MeshError> {
         let now = Instant::now();
         let mut done = Vec::new();
@@ -252,8 +250,8 @@ impl<'a> Mesh<'a> {
         Ok(())
     }
 
-    /// Keeps the first connection of each kind to a rank. A second one can only be a rank that was
-    /// started twice; it finds its connection closed.
+    /// Keeps the first connection of each kind to a rank. A second one comes only from a rank that
+    /// was started twice; it is closed.
     fn keep(&mut self, established: Established) {
         let Session { peer, purpose, .. } = established.session;
         if !self.config.is_peer(peer) {
@@ -300,7 +298,7 @@ impl<'a> Mesh<'a> {
     }
 }
 
-/// The way that a link goes, if the peer has other addresses.
+/// The network path of the link, if the peer has other addresses.
 fn way(established: &Established, config: &MeshConfig) -> Option<Way> {
     let goes_to = established.stream.peer_addr().ok()?.ip().to_canonical();
     let is_other = |addr: &&SocketAddr| addr.ip() != goes_to && addr.port() != 0;
@@ -337,7 +335,7 @@ mod tests {
                 latency: Duration::ZERO,
                 deadline: Duration::from_secs(20),
             };
-            // A directory stands where the object should be, and cannot be unlinked.
+            // A directory takes the object's place; it cannot be unlinked.
             let name = ObjectName::new(&instance, 1, 0, 1);
             let squatter = std::path::Path::new("/dev/shm").join(&name.as_str()[1..]);
             std::fs::create_dir(&squatter).unwrap();

@@ -1,4 +1,4 @@
-//! Memory for a device: one anonymous mapping, which no 4 GiB boundary cuts.
+//! Memory for a device: one anonymous mapping that crosses no 4 GiB boundary.
 //!
 //! Thunderbolt's driver keeps only the low 32 bits of a receive's address, so a region across
 //! such a boundary would receive its data 4 GiB away. `mmap` is what every known driver accepts.
@@ -10,8 +10,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 /// The span that the low 32 bits of an address can name.
 pub(super) const BANK_SPAN_BYTES: u64 = 1 << 32;
 
-/// Mappings tried before giving up. Neighbouring ones cannot all lie on a boundary, so the second
-/// is as good as certain.
+/// Mappings to try. Neighbouring ones cannot all lie on a boundary, so the second almost certainly
+/// fits.
 const TRIES_MAX: usize = 8;
 
 /// Bytes of a registered bank.
@@ -28,14 +28,14 @@ pub(super) struct Bank {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; `Bank` alone unmaps it.
+// SAFETY: the mapping belongs to the process, not to a thread; only `Bank` unmaps it.
 unsafe impl Send for Bank {}
-// SAFETY: a shared `Bank` only tells addresses; what is done with them is the caller's proof.
+// SAFETY: a shared `Bank` only returns addresses; their use is up to the caller's proof.
 unsafe impl Sync for Bank {}
 
 impl Bank {
     pub fn new(len: usize) -> std::io::Result<Self> {
-        // Held until one fits, so that the kernel does not offer the same place again.
+        // Held until one fits, so that the kernel does not return the same place again.
         let mut rejected = Vec::new();
         for _ in 0..TRIES_MAX {
             let bank = Self::map(len)?;
@@ -84,7 +84,7 @@ impl Bank {
 
 impl Drop for Bank {
     fn drop(&mut self) {
-        // SAFETY: `start` and `len` are those of the mmap above, and whoever has a pointer into
+        // SAFETY: `start` and `len` are those of the mmap above, and every owner of a pointer into
         // the bank also owns a share of it.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
@@ -92,7 +92,7 @@ impl Drop for Bank {
 
 #[cfg(test)]
 impl Bank {
-    /// A bank that lies across a 4 GiB boundary: what [`Bank::new`] never returns.
+    /// A bank across a 4 GiB boundary, which [`Bank::new`] never returns.
     pub fn across_boundary(len: usize) -> std::io::Result<Self> {
         use rustix::mm::mmap_anonymous;
         let span = BANK_SPAN_BYTES as usize + 2 * len;
@@ -107,7 +107,8 @@ impl Bank {
         }? as usize;
         let boundary = (start + len).next_multiple_of(BANK_SPAN_BYTES as usize);
         let keep = boundary - len / 2;
-        // SAFETY: both ranges lie inside the mapping above, on page borders, and nobody has them.
+        // SAFETY: both ranges lie inside the mapping above, on page borders, and have no other
+        // user.
         unsafe {
             munmap(start as *mut _, keep - start)?;
             munmap((keep + len) as *mut _, start + span - keep - len)?;

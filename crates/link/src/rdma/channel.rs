@@ -1,9 +1,9 @@
 //! Messages over one queue pair: fixed slots in registered memory, each either ours or the
 //! device's, and nothing else.
 //!
-//! The hardware does the flow control: a message waits in the sender's queue until the receiver
-//! has posted a slot for it (credits on Thunderbolt, retries on RoCE). So the two ends need not
-//! agree on how many slots there are, only on their size.
+//! The hardware does the flow control: a message waits in the sender's queue until the receiver has
+//! posted a slot for it (credits on Thunderbolt, retries on RoCE). So the two ends must agree on
+//! the size of a slot, not on the number of slots.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::LinkError;
 use crate::frame::Header;
 use crate::seal::Sealers;
 
-/// Receives that a device must take at least: one to fill while the other is read.
+/// The fewest receives that a device must take: one to fill while the other is read.
 const RECVS_MIN: usize = 2;
 
 pub(super) const DEPTH: Depth = Depth {
@@ -39,7 +39,7 @@ pub(crate) struct Guards {
 }
 
 impl Guards {
-    /// Seals what goes over a network that others reach; a cable needs no more than a checksum.
+    /// Seals what travels over a network; a direct cable needs only a checksum.
     pub fn new(port: &Port, sealers: impl FnOnce() -> Option<Sealers>) -> Self {
         match if port.cable { None } else { sealers() } {
             Some(Sealers { send, recv }) => {
@@ -60,18 +60,18 @@ pub(crate) struct Channel {
     /// The numbers of the next messages.
     send_seq: u64,
     recv_seq: u64,
-    /// Sends on their way; they complete in order.
+    /// Unfinished sends; they complete in order.
     in_flight: usize,
     /// Filled receive slots, oldest first.
     filled: VecDeque<usize>,
-    /// The opened message: its slot and its place there.
+    /// The opened message: its slot and its range there.
     message: Option<(usize, Range<usize>)>,
     /// The device's first error.
     failed: Option<LinkError>,
 }
 
 impl Channel {
-    /// Takes a queue pair and slots of a device. To be connected before anything else.
+    /// Takes a queue pair and slots of a device. Call `connect` next.
     pub fn new(lease: Lease, guards: Guards, peer: usize, epoch: u64) -> Result<Self, RdmaError> {
         Ok(Channel {
             qp: lease.queue_pair(DEPTH)?,
@@ -100,7 +100,7 @@ impl Channel {
         }
         self.qp.connect(peer)?;
         for slot in 0..CHANNEL_SLOTS {
-            // A device may take fewer than it was made for; it needs no more than a few.
+            // A device may take fewer receives than it was made for; a few are enough.
             match self.post_recv(slot) {
                 Err(error) if slot < RECVS_MIN => return Err(error),
                 Err(_) => break,
@@ -127,24 +127,24 @@ impl Channel {
 
     fn bytes(&self, piece: Piece) -> &[u8] {
         let start = self.lease.bank().pointer(piece);
-        // SAFETY: in bounds, zeroed by the mapping or written since, and of a slot that is not
-        // the device's now: callers name the lent send slot or a filled receive slot.
+        // SAFETY: in bounds, zeroed by the mapping or written since, and not the device's now:
+        // callers name the lent send slot or a filled receive slot.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), piece.len) }
     }
 
     fn bytes_mut(&mut self, piece: Piece) -> &mut [u8] {
         let start = self.lease.bank().pointer(piece);
-        // SAFETY: as in `bytes`; the lease gives this part of the bank to this channel alone, and
-        // `&mut self` keeps other references away.
+        // SAFETY: as in `bytes`; the lease gives this part of the bank to this channel only, and
+        // `&mut self` excludes other references.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), piece.len) }
     }
 
-    /// The send slot that the next message goes into.
+    /// The send slot of the next message.
     fn next_send(&self) -> Piece {
         self.send_piece(self.send_seq as usize % CHANNEL_SLOTS)
     }
 
-    /// Takes all completions. An error leaves the filled slots, to be read first.
+    /// Takes all completions. After an error the filled slots remain, to be read first.
     pub fn reap(&mut self) -> Result<(), LinkError> {
         if let Some(failed) = &self.failed {
             return Err(failed.clone());
@@ -155,7 +155,7 @@ impl Channel {
 
     fn take_completions(&mut self) -> Result<(), LinkError> {
         let lost = |reason: String| LinkError::lost(self.peer, reason);
-        // More cannot be outstanding, so that this ends even if the device goes mad.
+        // No more can be outstanding, so the loop ends even with a broken device.
         for _ in 0..2 * CHANNEL_SLOTS {
             let completion = match self.qp.poll() {
                 Ok(None) => break,

@@ -1,7 +1,7 @@
 //! The devices of this process: opened at most once, registered once, shared by all links.
 //!
-//! Devices outlive epochs. Opening and closing them again and again has hung kernels, so a device
-//! stays open as long as anybody holds its [`Rdma`], and one that failed is not tried again.
+//! Devices outlive epochs. Repeated opening and closing has hung kernels, so a device stays open
+//! for the lifetime of its [`Rdma`], and a failed device is not tried again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,8 +13,8 @@ use super::slot::CHANNEL_BYTES;
 use super::system::System;
 use super::verbs::{Depth, Port, Provider, QueuePair, Region};
 
-/// Links of a device at once. Their slots take 6 MiB, which fits the 8 MiB that Linux commonly
-/// lets a user lock. (Thunderbolt has 10 queue pairs and says so itself.)
+/// Links of a device at once. Their slots take 6 MiB, which fits the 8 MiB that Linux commonly lets
+/// a user lock. (Thunderbolt has 10 queue pairs and reports that limit itself.)
 pub(super) const LINKS_MAX: usize = 24;
 
 /// The RDMA devices that a rank may use. Clones share them.
@@ -23,7 +23,7 @@ pub struct Rdma(Arc<Shared>);
 
 struct Shared {
     provider: Box<dyn Provider>,
-    /// By device and port; a failure stays.
+    /// By device and port; a failure is kept.
     opened: Mutex<HashMap<(String, u8), Opening>>,
 }
 
@@ -88,7 +88,7 @@ impl Rdma {
         Ok(Arc::new(Opened { region, bank, port: port.clone(), free }))
     }
 
-    /// Gives a port up for the rest of this process: what made it fail is not cured by trying.
+    /// Gives up a port for the rest of this process: its failure is permanent.
     pub(crate) fn give_up(&self, port: &Port, error: &RdmaError) {
         let given_up =
             RdmaError::GivenUp { device: port.device.clone(), reason: error.to_string() };
@@ -97,7 +97,7 @@ impl Rdma {
     }
 }
 
-/// How opening a device went.
+/// The result of opening a device.
 type Opening = Result<Arc<Opened>, RdmaError>;
 
 /// An open device with its registered memory.
@@ -105,7 +105,7 @@ struct Opened {
     region: Arc<dyn Region>,
     bank: Arc<Bank>,
     port: Port,
-    /// Where the parts start that no link has.
+    /// Offsets of the free parts.
     free: Mutex<Vec<usize>>,
 }
 
@@ -120,7 +120,7 @@ impl Lease {
         self.opened.region.queue_pair(self.opened.port.service(), depth)
     }
 
-    /// Where the part starts in the bank; [`CHANNEL_BYTES`] are the link's.
+    /// The offset of the part in the bank; its length is [`CHANNEL_BYTES`].
     pub(super) fn at(&self) -> usize {
         self.at
     }

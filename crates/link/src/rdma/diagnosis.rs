@@ -1,5 +1,5 @@
-//! Why RDMA works on this machine or not: everything that one machine alone can find out, for
-//! `sinew doctor rdma`. Whether a message reaches another machine only a link tells.
+//! Diagnoses whether RDMA works on this machine, for `sinew doctor rdma`: everything that one
+//! machine can find out. Whether a message reaches another machine only a link can show.
 
 use rustix::process::{Resource, getrlimit};
 
@@ -11,17 +11,17 @@ use super::slot::CHANNEL_BYTES;
 use super::survey::{PortFacts, judge, networks};
 use super::system::System;
 
-/// What was found.
+/// The result of a diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// Whether the verbs library was found.
+    /// Whether the verbs library loaded.
     pub library: bool,
     pub ports: Vec<PortFinding>,
     /// Bytes that this user may lock in memory; `None` for no limit.
     pub locked_bytes_max: Option<u64>,
-    /// Bytes that each device wants locked.
+    /// Bytes that each device needs locked.
     pub locked_bytes: u64,
-    /// What stands in the way, with what to do about it.
+    /// Each problem, and what to do about it.
     pub problems: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ pub struct Diagnosis {
 pub struct PortFinding {
     pub device: String,
     pub number: u8,
-    /// `RoCE`, `Thunderbolt`, or what else it is.
+    /// `RoCE`, `Thunderbolt`, or another transport's name.
     pub transport: String,
     /// Its address and network, if it is usable: `10.0.0.1/24`.
     pub network: Option<String>,
@@ -45,8 +45,8 @@ impl Diagnosis {
     }
 }
 
-/// Looks at the library, the devices and their ports, and makes (and drops) what a link needs on
-/// each port: registered memory and a queue pair.
+/// Checks the library, the devices and their ports; on each port it makes and drops the objects of
+/// a link: registered memory and a queue pair.
 pub fn diagnose() -> Diagnosis {
     let mut found = Diagnosis {
         library: true,
@@ -58,7 +58,7 @@ pub fn diagnose() -> Diagnosis {
     match System::default().survey() {
         Ok(devices) => {
             let (rdma, networks) = (Rdma::system(), networks());
-            // The devices are known to it once it has looked for them.
+            // `ports` opens the devices.
             let _ = rdma.ports();
             for device in devices {
                 match device {
@@ -95,7 +95,7 @@ fn try_port(rdma: &Rdma, facts: &PortFacts, networks: &[(std::net::Ipv4Addr, u8)
     PortFinding { device: facts.device.clone(), number: facts.number, transport, network, problem }
 }
 
-/// Linux lists devices of which the library may know nothing.
+/// Devices that Linux lists, for which the library may have no driver.
 fn devices_without_driver() -> Option<String> {
     let entries = std::fs::read_dir("/sys/class/infiniband").ok()?;
     let name = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -119,7 +119,7 @@ mod tests {
     fn whatever_this_machine_has_the_diagnosis_says_what_to_do() {
         let found = diagnose();
         assert_eq!(found.is_usable(), found.ports.iter().any(|port| port.network.is_some()));
-        // Unusable without a reason would leave a person with nothing to do.
+        // A user can do nothing about a refusal without a reason.
         assert!(found.is_usable() || !found.problems.is_empty(), "{found:?}");
         assert!(found.library || found.problems[0].contains("library"), "{found:?}");
     }

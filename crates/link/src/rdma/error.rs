@@ -1,4 +1,4 @@
-//! Why RDMA cannot be used, in words for a person.
+//! Why RDMA cannot be used, in words for a user.
 
 use thiserror::Error;
 
@@ -36,7 +36,7 @@ pub enum RdmaError {
 }
 
 impl RdmaError {
-    /// The call's failure as `errno` has it.
+    /// The failure of a call, from its `errno`.
     pub(super) fn call(device: &str, call: &'static str, errno: i32) -> Self {
         let reason = std::io::Error::from_raw_os_error(errno).to_string();
         RdmaError::Call { device: device.to_string(), call, errno, reason }
@@ -68,7 +68,7 @@ fn wire_advice() -> &'static str {
     }
 }
 
-/// What is known to cure this call's failure.
+/// Known remedies for this call's failure.
 fn call_advice(call: &str, errno: i32) -> &'static str {
     const ENOMEM: i32 = 12;
     const EBUSY: i32 = 16;

@@ -1,4 +1,4 @@
-//! Our structures and constants against the verbs header that is installed here, if one is: a C
+//! Compares our structures and constants with the installed verbs header, if there is one: a C
 //! program prints its sizes, offsets and values, and this test compares them with ours.
 //!
 //! Debian, Ubuntu: `apt install gcc libibverbs-dev`. macOS: the SDK has the header.
@@ -8,10 +8,10 @@ use std::process::Command;
 
 use super::{ffi, verbs};
 
-/// A C expression and what it must come to.
+/// A C expression and its expected value.
 type Check = (String, u64);
 
-/// Offsets of fields, which have the same names in C.
+/// Offsets of fields that have the same names in C.
 macro_rules! offsets {
     ($checks:ident, $ours:ty, $theirs:literal, $($field:ident),*) => {
         $($checks.push((
@@ -21,7 +21,7 @@ macro_rules! offsets {
     };
 }
 
-/// A structure spelled out in full: its size, too.
+/// A completely declared structure: also compares its size.
 macro_rules! whole {
     ($checks:ident, $ours:ty, $theirs:literal, $($field:ident),*) => {
         $checks.push((format!("sizeof({})", $theirs), size_of::<$ours>() as u64));
@@ -224,7 +224,7 @@ fn constants() -> Vec<Check> {
     constants.map(|(name, ours)| (name.to_string(), ours as u64)).to_vec()
 }
 
-/// What the installed header says of each expression; `Err` says why nobody can be asked.
+/// Evaluates each expression with the installed header; `Err` is why that is impossible.
 fn ask_header(expressions: &[&str]) -> Result<Vec<u64>, String> {
     let directory = std::env::temp_dir().join(format!("sinew-verbs-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
@@ -243,7 +243,7 @@ fn ask_header(expressions: &[&str]) -> Result<Vec<u64>, String> {
         Err(error) => Err(format!("no C compiler: {error}")),
         Ok(output) if !output.status.success() => {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
-            // Any other failure is one of this test.
+            // Any other failure is a bug of this test.
             assert!(text.contains("infiniband/verbs.h"), "{text}");
             Err("infiniband/verbs.h is not installed".to_string())
         }

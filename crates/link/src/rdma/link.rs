@@ -1,9 +1,9 @@
 //! The RDMA transport: a [`Channel`] for the messages, and the TCP connection of the handshake to
-//! tell when the peer is gone, which RDMA does not.
+//! detect the death of the peer, which RDMA does not report.
 //!
 //! A device completes nothing and reports nothing when its peer dies, so the end of the TCP
-//! connection is the only sign. A peer that leaves in order writes how many messages it has sent
-//! before it closes, so that the last of them are still waited for.
+//! connection is the only sign. A peer that leaves in order writes the number of its messages
+//! before it closes, so that this end still waits for the last of them.
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,12 +23,12 @@ const POLLS_PER_LOOK: u32 = 256;
 /// Reads of a look at the TCP connection: a goodbye, and the end after it.
 const READS_PER_LOOK: usize = 2;
 
-/// How long messages that a peer sent before its orderly end may take: a wire's latency, and a
-/// retransmission where the network loses packets.
+/// The wait for messages sent before an orderly end: a wire's latency, and a retransmission where
+/// the network loses packets.
 const LAST_MESSAGES_MAX: Duration = Duration::from_secs(1);
 
-/// How long an end waits for its own last messages to leave; a peer that lives takes them in
-/// microseconds, and one that reads nothing any more is not waited for.
+/// How long an end waits for its own last messages to leave. A live peer takes them in
+/// microseconds; a peer that no longer reads is given up.
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 
 pub(crate) struct RdmaLink {
@@ -39,7 +39,7 @@ pub(crate) struct RdmaLink {
     liveness: Liveness,
     idle_polls: u32,
     end: Option<End>,
-    /// How many messages the peer has sent in all, which it writes last, as far as it has come.
+    /// The peer's total number of messages, which it writes last; may be incomplete.
     goodbye: [u8; 8],
     goodbye_len: usize,
     send_error: Sticky,
@@ -76,7 +76,7 @@ impl RdmaLink {
         })
     }
 
-    /// Counts a poll that found nothing, and now and then looks at the connection.
+    /// Counts an empty poll; every `POLLS_PER_LOOK` of them check the connection.
     fn idle_poll(&mut self) {
         self.idle_polls += 1;
         if self.idle_polls >= POLLS_PER_LOOK {
@@ -84,14 +84,14 @@ impl RdmaLink {
         }
     }
 
-    /// Reads what the peer has left on the connection and notices its end.
+    /// Reads what the peer has written to the connection and notices its end.
     fn look(&mut self) {
         self.idle_polls = 0;
         for _ in 0..READS_PER_LOOK {
             if self.end.is_some() {
                 return;
             }
-            // One byte more than a goodbye has, so that a full buffer still shows the end.
+            // One byte longer than a goodbye, so that a full buffer still shows the end.
             let mut bytes = [0; 9];
             let free = self.goodbye.len() - self.goodbye_len + 1;
             match read_some(&self.stream, &mut bytes[..free], self.info.peer) {
@@ -107,7 +107,7 @@ impl RdmaLink {
         }
     }
 
-    /// The error of the peer's end, unless messages that it sent are still to come.
+    /// The error of the peer's end, unless some of its messages are still to come.
     fn ended(&self) -> Result<(), LinkError> {
         let Some(end) = &self.end else {
             return Ok(());
@@ -181,7 +181,7 @@ impl Link for RdmaLink {
 
     fn progress(&mut self) -> Result<bool, LinkError> {
         self.send_error.check()?;
-        // A posted message is the device's.
+        // A posted message is owned by the device.
         Ok(true)
     }
 

@@ -9,11 +9,11 @@
 //! - `bank`, `device`: registered memory and open devices, shared by all links of a process;
 //! - `slot`, `channel`: messages in slots over one queue pair;
 //! - `wire`, `survey`: which ports are usable, and which reaches which peer;
-//! - `diagnosis`: what a person should know of all this;
+//! - `diagnosis`: the findings of `sinew doctor rdma`;
 //! - `setup`: how two ranks connect in their handshake, and prove that a message passes;
 //! - `link`: the [`crate::Link`] over all this.
 //!
-//! `docs/decisions/0009-rdma.md` says why it is so.
+//! See `docs/decisions/0009-rdma.md` for the reasons.
 
 mod bank;
 mod channel;

@@ -1,7 +1,7 @@
-//! Objects of the verbs library, each of which frees itself.
+//! Objects of the verbs library; each frees itself.
 //!
-//! Everything is torn down in the order queue pair, completion queue, region, protection domain,
-//! context (each holds a share of the next): Apple's driver takes no other.
+//! They are torn down in the order queue pair, completion queue, region, protection domain, context
+//! (each holds a share of the next): Apple's driver accepts no other.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;

@@ -1,7 +1,7 @@
 //! A queue pair of the system's verbs library, with its completion queue.
 //!
-//! It is destroyed as it is, never moved to the state ERR before, and nothing here is tried twice:
-//! Apple's driver does not recover from either.
+//! It is destroyed without moving to the state ERR first, and no call is retried: Apple's driver
+//! recovers from neither.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -17,20 +17,20 @@ use super::ffi::{self, Verbs};
 use super::objects::{Registered, failed};
 use super::verbs::{Completion, Depth, Endpoint, Port, QueuePair, Service};
 
-/// RoCE acknowledges within microseconds. A try is given up after 4.096 us * 2^15 = 134 ms, and the
-/// peer after six tries more: of seven, the most that there can be, Soft-RoCE makes no end.
+/// RoCE acknowledges within microseconds. An attempt ends after 4.096 us * 2^15 = 134 ms, and the
+/// peer is given up after six retries. Seven is the maximum, but Soft-RoCE then retries for ever.
 const ACK_TIMEOUT: u8 = 15;
 const RETRIES: u8 = 6;
 
-/// A peer without a receive is tried again for ever, 10 us (code 1) later: being slow is no
-/// failure, and death shows on the TCP connection.
+/// A peer without a posted receive is retried for ever, every 10 us (code 1): a slow peer is no
+/// failure, and a dead one shows on the TCP connection.
 const RNR_RETRIES_FOREVER: u8 = 7;
 const RNR_TIMER: u8 = 1;
 
 /// Old events taken at once; more than a completion queue can have raised.
 const EVENTS_MAX: usize = 64;
 
-/// The objects of one queue pair, as far as they are made; dropped in the order that Apple wants.
+/// The objects of one queue pair, created step by step; dropped in the order that Apple requires.
 struct Queues {
     qp: *mut ffi::Qp,
     cq: *mut ffi::Cq,
@@ -38,7 +38,7 @@ struct Queues {
     region: Arc<Registered>,
 }
 
-// SAFETY: as for `OpenContext`; the pointers are this object's alone.
+// SAFETY: as for `OpenContext`; only this object has the pointers.
 unsafe impl Send for Queues {}
 
 impl Queues {
@@ -46,7 +46,7 @@ impl Queues {
         let context = region.domain.context.clone();
         let (qp, cq, channel) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let mut queues = Queues { qp, cq, channel, region };
-        // Events are not known to work over Thunderbolt; without them a timer does.
+        // Events may not work over Thunderbolt; a timer replaces them there.
         if !cfg!(target_os = "macos") {
             // SAFETY: the context is open.
             queues.channel =
@@ -178,7 +178,7 @@ impl OpenPair {
         self.modify("ibv_modify_qp (initialise)", &mut attr, mask)
     }
 
-    /// The one piece of a message, as the device takes it: more than one not every device has.
+    /// The one piece of a message, as the device takes it. Not every device takes several.
     fn sge(&self, pieces: &[Piece]) -> Result<ffi::Sge, RdmaError> {
         const EINVAL: i32 = 22;
         let refused = || RdmaError::call(self.queues.device(), "a work request", EINVAL);

@@ -1,6 +1,6 @@
 //! The RDMA part of a handshake: both ranks make a queue pair, connect it to the other's, and send
-//! one empty message each way. Only once both have come is the link RDMA: a firewall, a wrong
-//! route or a half-working driver shows here, and TCP still stands.
+//! one empty message each way. The link uses RDMA only after both have arrived. A firewall, a wrong
+//! route or a half-working driver shows here, and TCP is still available.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use super::device::Rdma;
 use super::error::RdmaError;
 use super::verbs::{Endpoint, Port};
 
-/// How long the first message may take. A network delivers it in microseconds; an emulated one
-/// that has to resolve the neighbour's address first, or lost it once, in a few hundred ms.
+/// The time for the first message. A network delivers it in microseconds; an emulated one that has
+/// to resolve the neighbour's address first, or lost it once, in a few hundred ms.
 const PROOF_MAX: Duration = Duration::from_secs(2);
 
-/// A connection in the making.
+/// A connection being set up.
 pub(crate) struct Setup {
     rdma: Rdma,
     port: Port,
@@ -51,7 +51,7 @@ impl Setup {
         sent.map_err(|error| self.unproven(Duration::ZERO, &error.to_string()))
     }
 
-    /// `true` once the peer's empty message is here.
+    /// `true` once the peer's empty message has arrived.
     pub fn poll_proof(&mut self) -> Result<bool, RdmaError> {
         let waited = self.proof_since.get_or_insert_with(Instant::now).elapsed();
         match self.channel.take_next() {
@@ -78,7 +78,7 @@ impl Setup {
     }
 }
 
-/// A device without room may have some later; any other failure of a call is for good.
+/// A full device may have room later; any other failure of a call is permanent.
 fn give_up(rdma: &Rdma, port: &Port, error: &RdmaError) {
     if matches!(error, RdmaError::Call { .. }) {
         rdma.give_up(port, error);

@@ -1,5 +1,5 @@
-//! One descriptor to sleep on for everything that may wake an RDMA link: the TCP connection, and
-//! the device's events where it has them. Where it has none, a timer ends the sleep now and then.
+//! One descriptor to sleep on for every wake-up of an RDMA link: the TCP connection, and the
+//! device's events where it has them. Without events, a timer ends the sleep.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const NAP_MAX: Duration = Duration::from_millis(10);
 
 pub(super) struct Sleeper {
     waker: Waker,
-    /// How long to sleep without events; `None` where the device has them.
+    /// The next sleep without events; `None` where the device has them.
     nap: Option<Duration>,
 }
 
@@ -22,7 +22,7 @@ impl Sleeper {
         Ok(Sleeper { waker, nap: events.is_none().then_some(NAP_MIN) })
     }
 
-    /// Something came: the next sleep without events is short again.
+    /// Resets the sleep without events to its minimum, because something came.
     pub fn reset(&mut self) {
         if let Some(nap) = &mut self.nap {
             *nap = NAP_MIN;

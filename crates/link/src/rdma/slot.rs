@@ -1,13 +1,13 @@
-//! What stands in a slot: a header, the message, and what guards both.
+//! The content of a slot: a header, the message, and its tag or checksum.
 //!
 //! ```text
 //! 0        24       64                        64 + len      + 16                12 KiB
 //! | header | zeroes | message (sealed or not) | tag or sum  | zeroes            |
 //! ```
 //!
-//! Whole slots are sent, so that a message and its receive are the same number of frames. A
-//! network that others reach gets sealed slots, as TCP does; a Thunderbolt cable ends in the two
-//! machines alone, and a checksum is enough to find what its unacknowledged service has torn.
+//! Whole slots are sent, so that a message and its receive have the same number of frames. Slots
+//! over a network are sealed, as over TCP. A Thunderbolt cable connects only the two machines, and
+//! a checksum is enough to find what its unacknowledged service has torn.
 
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ use crate::frame::{HEADER_BYTES, Header, Verdict};
 use crate::link::CACHE_LINE_BYTES;
 use crate::seal::{Sealer, TAG_BYTES};
 
-/// Frames of a slot: three, so that 8 KiB with their header, the commonest all-reduce, travel in
-/// one message, and longer ones waste little in their last slot.
+/// Frames of a slot: three, so that 8 KiB with their header, the commonest all-reduce, fit one
+/// message, and longer ones waste little in their last slot.
 pub(super) const SLOT_FRAMES: usize = 3;
 
 pub(super) const SLOT_BYTES: usize = SLOT_FRAMES * FRAME_BYTES;
@@ -30,24 +30,24 @@ pub(super) const SLOT_MESSAGE_BYTES: usize = SLOT_BYTES - 2 * CACHE_LINE_BYTES;
 pub(super) const MESSAGE_AT: usize = CACHE_LINE_BYTES;
 
 /// Slots of each direction. Eight of three frames are 24, below the 32 that every device takes
-/// whether it counts frames or work requests; 96 KiB are on their way at once, what 9 GB/s need
+/// whether it counts frames or work requests. 96 KiB are in flight at once, which sustains 9 GB/s
 /// over 10 us.
 pub(super) const CHANNEL_SLOTS: usize = 8;
 
-/// Bytes from one slot to the next: a page of Apple's, so that each starts on one.
+/// Bytes from one slot to the next: an Apple page, so that each slot starts on one.
 pub(super) const STRIDE_BYTES: usize = 16 * 1024;
 
 /// Bytes of the bank that one channel uses: the sends' slots, then the receives'.
 pub(super) const CHANNEL_BYTES: usize = 2 * CHANNEL_SLOTS * STRIDE_BYTES;
 
-/// How one direction's slots are guarded.
+/// The protection of one direction's slots.
 pub(super) enum Guard {
     Sealed(Box<Sealer>),
     Summed,
 }
 
 impl Guard {
-    /// Makes `slot`, which holds a message of `len` bytes, ready to send.
+    /// Completes `slot`, which holds a message of `len` bytes, for sending.
     pub fn close(&self, slot: &mut [u8], header: &Header) {
         let end = MESSAGE_AT + header.len as usize;
         let header = header.encode();
@@ -65,11 +65,11 @@ impl Guard {
                 end + 8
             }
         };
-        // The rest of an earlier message is nobody's business.
+        // Clears the rest of an earlier message.
         slot[guard_end..].fill(0);
     }
 
-    /// Where the message of `slot` stands, opened in place; `None` if it is to be dropped.
+    /// The message's range in `slot`, opened in place; `None` if it is to be dropped.
     pub fn open(
         &self,
         slot: &mut [u8],
@@ -167,7 +167,7 @@ mod tests {
         for guard in guards() {
             let good = closed(&guard, &[9; 5000], 3, EPOCH);
             for byte in (0..HEADER_BYTES).chain(MESSAGE_AT..MESSAGE_AT + 5000 + 8) {
-                // The upper half of an epoch or a length is judged by the header's own check.
+                // The header's own check covers the upper half of an epoch or a length.
                 let mut slot = good.clone();
                 slot[byte] ^= 1 << (byte % 8);
                 let end = guard.open(&mut slot, 1, EPOCH, 3);

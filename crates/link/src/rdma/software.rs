@@ -1,12 +1,12 @@
-//! RDMA devices in software, for tests on any machine: as strict as Apple's over Thunderbolt.
+//! RDMA devices in software, for tests on any machine, as strict as Apple's over Thunderbolt.
 //!
-//! What is known of those devices (Apple's TN3205 and reports of others) is enforced, so that a
-//! link which works here breaks none of the known rules: unreliable pairs only, SEND only, one
-//! piece a message, the same number of frames in a message and its receive, credits instead of
-//! loss, 10 queue pairs, 100 regions, 4095 frames, fewer receives than asked for, no receive
-//! before the pair is ready, memory within 4 GiB, and silence when a peer is gone.
+//! They enforce the known rules of those devices (Apple's TN3205 and reports of others), so that a
+//! link which works here breaks none of them: unreliable pairs only, SEND only, one piece a
+//! message, the same number of frames in a message and its receive, credits instead of loss, 10
+//! queue pairs, 100 regions, 4095 frames, fewer receives than requested, no receive before the pair
+//! is ready, memory within 4 GiB, and silence when a peer is gone.
 //!
-//! It says nothing about speed, and nothing about what is not known.
+//! They model neither speed nor unknown behaviour.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -26,7 +26,7 @@ pub(super) const QUEUE_PAIRS_MAX: usize = 10;
 pub(super) const REGIONS_MAX: usize = 100;
 pub(super) const FRAMES_MAX: usize = 4095;
 
-/// What a receive queue really takes, whatever it was made for: four slots of three frames.
+/// The real size of a receive queue, whatever it was made for: four slots of three frames.
 const RECV_FRAMES: usize = 12;
 
 /// The errors of the real calls, as `errno` has them on Linux.
@@ -48,7 +48,7 @@ pub struct Fabric {
     machines: Vec<Vec<usize>>,
 }
 
-/// All devices and what goes on between them; one lock, because this is not about speed.
+/// All devices and their traffic; one lock, because speed does not matter here.
 #[derive(Default)]
 struct World {
     devices: Vec<SoftDevice>,
@@ -91,12 +91,12 @@ impl Posted {
 }
 
 impl Fabric {
-    /// `machines` of them, at most 9: a rank tells its peers of eight ports.
+    /// `machines` of them, at most 9: a rank advertises eight ports to its peers.
     pub fn new(machines: usize) -> Self {
         Self::with_recv_frames(machines, RECV_FRAMES)
     }
 
-    /// As [`Fabric::new`], with receive queues that take only so many frames.
+    /// Like [`Fabric::new`], with receive queues of `recv_frames` frames.
     pub fn with_recv_frames(machines: usize, recv_frames: usize) -> Self {
         let mut world = World { qpn_next: 17, recv_frames, ..World::default() };
         let mut devices_of = vec![Vec::new(); machines];
@@ -118,7 +118,7 @@ impl Fabric {
         Fabric { world: Arc::new(Mutex::new(world)), machines: devices_of }
     }
 
-    /// Pulls all cables: from now on nothing arrives, and nobody is told.
+    /// Pulls all cables: from now on nothing arrives, and no error is reported.
     pub fn cut(&self) {
         lock(&self.world).cut = true;
     }
@@ -243,7 +243,7 @@ struct SoftPair {
 }
 
 impl Drop for SoftPair {
-    /// The peer is told nothing: its sends wait for ever.
+    /// The peer gets no error: its sends wait for ever.
     fn drop(&mut self) {
         let mut world = lock(&self.world);
         world.pairs.remove(&self.qpn);
@@ -305,7 +305,7 @@ impl QueuePair for SoftPair {
         let Some(peer) = pair.peer.filter(|_| operation == OP_SEND) else {
             return refuse(EINVAL);
         };
-        // A message ends at each piece, whatever the caller meant.
+        // Each piece ends a message, whatever the caller meant.
         let last = pieces.len().wrapping_sub(1);
         let posted = pieces.iter().enumerate();
         let posted = posted.map(|(at, &piece)| Posted { id, piece, last: at == last });
@@ -343,13 +343,13 @@ impl QueuePair for SoftPair {
 }
 
 impl World {
-    /// Moves messages as long as there is a receive for each: the credit.
+    /// Moves messages while there is a receive for each: the credit.
     fn transfer(&mut self, from: u32, to: u32) {
         // A pair connected to itself would be two borrows of one; no cable does that.
         let [Some(from_pair), Some(to_pair)] = self.pairs.get_disjoint_mut([&from, &to]) else {
             return;
         };
-        // Both ends must mean each other.
+        // Both ends must name each other.
         if self.cut || to_pair.peer != Some(from) || from_pair.peer != Some(to) {
             return;
         }
@@ -373,8 +373,8 @@ impl World {
     }
 }
 
-/// Copies a message to where the receiving driver believes the address to be: it knows only the
-/// low 32 bits of it and takes the rest from the region's start.
+/// Copies a message to where the receiving driver believes the address to be: it knows only the low
+/// 32 bits and takes the rest from the region's start.
 fn deliver(from: &Bank, sent: Piece, to: &Bank, posted: Piece) {
     let address = to.address(posted.at);
     let landing = to.address(0) / BANK_SPAN_BYTES * BANK_SPAN_BYTES + address % BANK_SPAN_BYTES;

@@ -1,5 +1,4 @@
-//! Every rule of the software devices, broken once: what Apple's devices would refuse or lose, ours
-//! refuse or lose too.
+//! Breaks every rule of the software devices once: they refuse or lose what Apple's devices would.
 
 use super::*;
 

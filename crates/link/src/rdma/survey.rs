@@ -1,11 +1,11 @@
-//! What a port of this machine is good for, and what it lacks.
+//! Judges the ports of this machine: usable, or what is missing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::ffi;
 use super::verbs::Port;
 
-/// What the library says of a port.
+/// The library's description of a port.
 pub(super) struct PortFacts {
     pub device: String,
     pub number: u8,
@@ -22,13 +22,13 @@ pub(super) struct PortFacts {
 pub(super) struct GidFacts {
     pub index: u8,
     pub gid: [u8; 16],
-    /// What Linux says of it: `RoCE v2`, `IB/RoCE v1`; `None` elsewhere.
+    /// The type reported by Linux: `RoCE v2`, `IB/RoCE v1`; `None` elsewhere.
     pub kind: Option<String>,
 }
 
-/// Judges a port: usable, or the reason and what to do about it.
+/// Judges a port: usable, or the reason and the remedy.
 ///
-/// `networks`: the IPv4 addresses of this machine with the bits of their networks.
+/// `networks`: the IPv4 addresses of this machine with the prefix length of their networks.
 pub(super) fn judge(facts: &PortFacts, networks: &[(Ipv4Addr, u8)]) -> Result<Port, String> {
     let name = format!("{} port {}", facts.device, facts.number);
     let cable = match facts.transport {
@@ -68,7 +68,7 @@ pub(super) fn judge(facts: &PortFacts, networks: &[(Ipv4Addr, u8)]) -> Result<Po
     })
 }
 
-/// The entry with an IPv4 address: of RoCE v2 where there is one, else the first.
+/// The entry with an IPv4 address: RoCE v2 if there is one, else the first.
 fn choose_gid(gids: &[GidFacts]) -> Option<(&GidFacts, Ipv4Addr)> {
     let with_address = |gid| Some((gid, mapped(gid)?));
     let mut candidates = gids.iter().filter_map(with_address).collect::<Vec<_>>();
@@ -89,7 +89,7 @@ fn port_down_advice() -> &'static str {
     }
 }
 
-/// The IPv4 addresses of this machine's interfaces, with the bits of their networks.
+/// The IPv4 addresses of this machine's interfaces, with the prefix length of their networks.
 pub(super) fn networks() -> Vec<(Ipv4Addr, u8)> {
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
     let network = |interface: if_addrs::Interface| match (interface.ip(), interface.addr) {

@@ -1,6 +1,6 @@
 //! The system's verbs library: `libibverbs` on Linux, `librdma` on macOS.
 //!
-//! What it makes is in [`super::objects`], its queue pairs in [`super::queue_pair`].
+//! Its objects are in [`super::objects`], its queue pairs in [`super::queue_pair`].
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
@@ -15,7 +15,7 @@ use super::queue_pair::OpenPair;
 use super::survey::{GidFacts, PortFacts, judge, networks};
 use super::verbs::{Depth, Device, Port, Provider, QueuePair, Region, Service};
 
-/// Limits of a survey: far more than any machine has.
+/// Limits of a survey: far beyond any machine.
 const DEVICES_MAX: usize = 64;
 const PORTS_MAX: u8 = 8;
 const GIDS_MAX: c_int = 255;
@@ -26,7 +26,7 @@ fn library() -> Result<&'static Verbs, RdmaError> {
     LIBRARY.get_or_init(Verbs::load).as_ref().map_err(Clone::clone)
 }
 
-/// The provider of this machine's devices, each of which it opens at most once.
+/// The provider of this machine's devices; opens each at most once.
 #[derive(Default)]
 pub(super) struct System {
     contexts: Mutex<HashMap<String, Arc<OpenContext>>>,
@@ -143,7 +143,7 @@ impl OpenContext {
     }
 }
 
-/// Linux tells the version of RoCE of an entry in a file; elsewhere there is none.
+/// The RoCE version of an entry, which Linux keeps in a file; `None` elsewhere.
 fn gid_kind(device: &str, port: u8, index: u8) -> Option<String> {
     let path = format!("/sys/class/infiniband/{device}/ports/{port}/gid_attrs/types/{index}");
     Some(std::fs::read_to_string(path).ok()?.trim().to_string())
@@ -155,8 +155,8 @@ impl Device for OpenDevice {
     fn register(&self, bank: &Arc<Bank>) -> Result<Arc<dyn Region>, RdmaError> {
         let domain = &self.0;
         let reg_mr = domain.context.verbs.reg_mr;
-        // Some drivers want all three, others only the first. Nothing is remotely accessible all
-        // the same: the queue pairs do not allow it.
+        // Some drivers require all three, others only the first. Memory is not remotely accessible
+        // either way: the queue pairs do not allow it.
         let all = ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_READ | ffi::ACCESS_REMOTE_WRITE;
         for access in [all, ffi::ACCESS_LOCAL_WRITE] {
             let start = bank.address(0) as *mut _;

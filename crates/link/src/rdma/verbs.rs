@@ -1,9 +1,9 @@
-//! What the link asks of a verbs library: the internal trait with two implementations, the
-//! system's library ([`super::system`]) and devices in software ([`super::software`]).
+//! The part of a verbs library that the link uses, as an internal trait with two implementations:
+//! the system's library ([`super::system`]) and devices in software ([`super::software`]).
 //!
-//! It is as low as verbs themselves, so that the software devices can refuse whatever Apple's
-//! refuse. The order of making is in the types: a queue pair is made by the memory region it
-//! uses, because memory registered later may never receive.
+//! The trait is as low-level as verbs themselves, so that the software devices can refuse whatever
+//! Apple's refuse. The types enforce the order of creation: a memory region makes the queue pairs
+//! that use it, because memory registered later may never receive.
 
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
@@ -18,28 +18,28 @@ pub(super) const FRAME_BYTES: usize = 4096;
 /// `IBV_WR_SEND`, the one operation that every device has.
 pub(super) const OP_SEND: u32 = 2;
 
-/// Which service a queue pair gives.
+/// The service of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
     /// Acknowledged and retried by the hardware: Linux (RoCE, Soft-RoCE).
     Reliable,
-    /// Not acknowledged; the only one that Thunderbolt has, where credits keep it from loss.
+    /// Not acknowledged. Thunderbolt has only this one; credits keep it from loss.
     Unreliable,
 }
 
-/// A port that has what a link needs: it is up and has an IPv4 address.
+/// A port that fits a link: it is up and has an IPv4 address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Port {
     pub device: String,
     pub number: u8,
-    /// Where the address stands in the port's table; the same index sends from it.
+    /// The index of the address in the port's table; sends use it too.
     pub gid_index: u8,
     pub gid: [u8; 16],
     pub lid: u16,
     /// The verbs' code of the path MTU: 1 is 256 bytes, 5 is 4096.
     pub mtu: u8,
     pub address: Ipv4Addr,
-    /// The network of the address, in bits.
+    /// The prefix length of the address's network.
     pub prefix: u8,
     /// A cable between two machines (Thunderbolt) instead of a network.
     pub cable: bool,
@@ -51,7 +51,7 @@ impl Port {
     }
 }
 
-/// One end of a connection, as the other must know it.
+/// One end of a connection, as sent to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub gid: [u8; 16],
@@ -63,21 +63,21 @@ pub(crate) struct Endpoint {
     pub slot_frames: u8,
 }
 
-/// The size of a queue pair, in frames: Thunderbolt counts them and not work requests; elsewhere
-/// it makes the queues a little longer than need be.
+/// The size of a queue pair in frames. Thunderbolt counts frames and not work requests; elsewhere
+/// the queues are a little longer than necessary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Depth {
     pub send_frames: u32,
     pub recv_frames: u32,
 }
 
-/// How a work request ended.
+/// The result of a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Completion {
     pub id: u64,
     /// 0 is success; see [`QueuePair::status_text`].
     pub status: i32,
-    /// Bytes received; of no meaning for a send.
+    /// Bytes received; meaningless for a send.
     pub bytes: usize,
 }
 
@@ -95,7 +95,7 @@ pub(super) trait Device: Send + Sync {
     fn register(&self, bank: &Arc<Bank>) -> Result<Arc<dyn Region>, RdmaError>;
 }
 
-/// A registered bank. Lives as long as any queue pair that it made.
+/// A registered bank. It outlives all its queue pairs.
 pub(super) trait Region: Send + Sync {
     /// Makes a queue pair in the state INIT with its own completion queue.
     fn queue_pair(&self, service: Service, depth: Depth) -> Result<Box<dyn QueuePair>, RdmaError>;
@@ -103,7 +103,7 @@ pub(super) trait Region: Send + Sync {
 
 /// A queue pair and its completion queue.
 pub(super) trait QueuePair: Send {
-    /// This end; slot size not included (0).
+    /// This end; the slot size is 0 and is filled in later.
     fn endpoint(&self) -> Endpoint;
 
     /// Connects to `peer` and makes the pair ready to receive and to send. At most once.
@@ -112,13 +112,15 @@ pub(super) trait QueuePair: Send {
     /// Posts a receive into `pieces`. Only after [`connect`](QueuePair::connect).
     ///
     /// # Safety
-    /// Nobody touches these bytes of the bank until the request completes or the pair is dropped.
+    /// The caller leaves these bytes of the bank alone until the request completes or the pair is
+    /// dropped.
     unsafe fn post_recv(&mut self, id: u64, pieces: &[Piece]) -> Result<(), RdmaError>;
 
     /// Posts `pieces` as one message.
     ///
     /// # Safety
-    /// Nobody writes these bytes of the bank until the request completes or the pair is dropped.
+    /// The caller does not write these bytes of the bank until the request completes or the pair is
+    /// dropped.
     unsafe fn post_send(
         &mut self,
         id: u64,
@@ -131,10 +133,10 @@ pub(super) trait QueuePair: Send {
 
     fn status_text(&self, status: i32) -> String;
 
-    /// What becomes readable by a completion after [`arm`](QueuePair::arm); `None` where the
-    /// library has no events.
+    /// The descriptor that becomes readable by a completion after [`arm`](QueuePair::arm); `None`
+    /// where the library has no events.
     fn event_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Takes old events away and asks for one at the next completion.
+    /// Clears old events and requests one at the next completion.
     fn arm(&mut self) -> Result<(), RdmaError>;
 }

@@ -1,4 +1,4 @@
-//! One descriptor to sleep on for several, and a timer that may end the sleep.
+//! One descriptor to sleep on several others, with a timer that may end the sleep.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -30,7 +30,7 @@ mod platform {
             Ok(Waker { epoll, timer })
         }
 
-        /// Also takes an earlier expiry away.
+        /// Also clears an earlier expiry.
         pub fn start_timer(&self, after: Duration) -> std::io::Result<()> {
             let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
             let it_value = Timespec { tv_sec: 0, tv_nsec: after.subsec_nanos() as _ };
@@ -61,7 +61,7 @@ mod platform {
     /// The timer's name in the queue.
     const TIMER: isize = 1;
 
-    /// Taken off the queue at a time; the rest is taken by the next change.
+    /// Events taken off the queue at a time; the next change takes the rest.
     const EVENTS_MAX: usize = 16;
 
     pub(crate) struct Waker {
@@ -79,18 +79,18 @@ mod platform {
             Ok(waker)
         }
 
-        /// Also takes an earlier expiry away.
+        /// Also clears an earlier expiry.
         pub fn start_timer(&self, after: Duration) -> std::io::Result<()> {
             let filter = EventFilter::Timer { ident: TIMER, timer: Some(after) };
             let flags = EventFlags::ADD | EventFlags::ONESHOT;
             self.change(&[Event::new(filter, flags, std::ptr::null_mut())])
         }
 
-        /// Changes the queue and takes what has happened off it; sockets stay readable.
+        /// Changes the queue and drains its events; sockets stay readable.
         fn change(&self, changes: &[Event]) -> std::io::Result<()> {
             let mut happened = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
-            // SAFETY: the descriptors in the queue are open for as long as it: the link that owns
-            // the queue also owns them.
+            // SAFETY: the descriptors in the queue outlive it: the link that owns the queue also
+            // owns them.
             unsafe { kevent(&self.kqueue, changes, &mut happened[..], Some(Duration::ZERO)) }?;
             Ok(())
         }

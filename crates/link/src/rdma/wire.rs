@@ -1,20 +1,20 @@
-//! Which port of one machine reaches which port of another: by the networks of their addresses,
-//! with the same conclusion on both ends.
+//! Chooses the port of one machine that reaches a port of another, by the networks of their
+//! addresses. Both ends reach the same conclusion.
 
 use std::net::Ipv4Addr;
 
 use super::verbs::Port;
 
-/// Ports a machine tells its peers of: a Mac Studio has six with Thunderbolt 5.
+/// The most ports advertised to peers: a Mac Studio has six with Thunderbolt 5.
 pub(crate) const PORTS_MAX: usize = 8;
 
-/// A port, as peers need to know it.
+/// A port, as advertised to peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Address {
     pub ip: [u8; 4],
-    /// Bits of its network.
+    /// The prefix length of its network.
     pub prefix: u8,
-    /// A cable to one other machine and not a network.
+    /// Whether it is a cable to one other machine and not a network.
     pub cable: bool,
 }
 
@@ -32,7 +32,7 @@ impl Address {
     }
 }
 
-/// The usable ports of a machine; the rest of the array is not used.
+/// The usable ports of a machine; array elements past the count are unused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub all: [Address; PORTS_MAX],
@@ -42,7 +42,7 @@ pub(crate) struct Addresses {
 impl Addresses {
     pub const NONE: Addresses = Addresses { all: [Address::NONE; PORTS_MAX], count: 0 };
 
-    /// Those of the first [`PORTS_MAX`] ports.
+    /// The addresses of the first [`PORTS_MAX`] ports.
     pub fn of(ports: &[Port]) -> Self {
         let mut addresses = Addresses::NONE;
         for (port, address) in ports.iter().zip(&mut addresses.all) {
@@ -63,7 +63,7 @@ impl Addresses {
     }
 }
 
-/// The port of ours that reaches a port of theirs, by its place in our list.
+/// The index of our port that reaches one of theirs.
 ///
 /// # Errors
 /// Why there is none.
@@ -89,8 +89,8 @@ pub(crate) fn choose(
         }
     }
     candidates.sort_unstable();
-    // On a network any port reaches any other. Which cable joins two ports nobody can tell once
-    // there are two cables with the same network.
+    // On a network any port reaches any other. Two cables with the same network are ambiguous:
+    // nothing shows which one joins two ports.
     let is_sure = |(first, second, _): &&(Address, Address, usize)| {
         let alike = candidates
             .iter()
@@ -126,7 +126,7 @@ mod tests {
         addresses
     }
 
-    /// What both ends choose: their addresses, or an error on both.
+    /// The choice of both ends: their addresses, or an error on both.
     fn meet(ours: &Addresses, theirs: &Addresses, same_host: bool) -> Option<(String, String)> {
         let here = choose(ours, theirs, same_host);
         let there = choose(theirs, ours, same_host);
@@ -171,7 +171,7 @@ mod tests {
                 false,
                 some("10.1.0.1", "10.1.0.2"),
             ),
-            // Self-assigned addresses of several cables are one network; a switch's are fine.
+            // Self-assigned addresses of several cables form one network; on a switch that is fine.
             (
                 &[("169.254.1.1", 16), ("169.254.2.1", 16)],
                 &[("169.254.3.1", 16)],

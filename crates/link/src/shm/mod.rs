@@ -3,9 +3,9 @@
 //!
 //! A slot's sequence number is its ready flag: the producer writes the message, then stores the
 //! number (release); the consumer loads it (acquire) and finds the message after it. So one cache
-//! line carries flag, length and epoch. The consumer counts what it has taken in a line of its
-//! own, which the producer reads only when the ring looks full. Messages are copied in and out:
-//! the other process can spoil bytes, never a Rust reference.
+//! line carries flag, length and epoch. The consumer counts its messages in a separate line, which
+//! the producer reads only when the ring looks full. Messages are copied in and out: the other
+//! process can corrupt bytes, never a Rust reference.
 
 mod object;
 mod ring;
@@ -67,7 +67,7 @@ impl ShmLink {
         }
     }
 
-    /// Counts a poll that found nothing, and now and then looks at the connection.
+    /// Counts an empty poll; every `POLLS_PER_LOOK` of them check the connection.
     fn idle_poll(&mut self) -> Result<(), LinkError> {
         self.idle_polls += 1;
         if self.idle_polls < POLLS_PER_LOOK {
@@ -76,10 +76,10 @@ impl ShmLink {
         self.look()
     }
 
-    /// Takes wake-up bytes off the connection and notices its end.
+    /// Reads wake-up bytes off the connection and notices its end.
     fn look(&mut self) -> Result<(), LinkError> {
         self.idle_polls = 0;
-        // At most one comes for each sleep, and there was a look before that.
+        // Each sleep causes at most one, and there was a look before it.
         let mut wake_ups = [0u8; 64];
         read_some(&self.stream, &mut wake_ups, self.info.peer).map(|_| ())
     }
@@ -164,8 +164,8 @@ impl Link for ShmLink {
     }
 
     fn arm(&mut self) -> Result<bool, LinkError> {
-        // Old wake-up bytes would end the sleep at once. If the look finds the peer's end, the
-        // messages that it sent before come first.
+        // Old wake-up bytes would end the sleep at once. If the look finds the peer's end, its
+        // earlier messages come first.
         let looked = self.look();
         self.recv.sleep();
         if self.recv_next()? {
@@ -206,8 +206,8 @@ impl Producer {
         if !full(self.consumed) {
             return false;
         }
-        // Acquire pairs with the consumer's release: it is done reading the slots it counted.
-        // A count beyond what was sent would be a broken peer; it must not unlock more slots.
+        // Acquire pairs with the consumer's release: it has read the slots it counted. A count
+        // beyond the last sent message comes from a broken peer; it must not unlock more slots.
         self.consumed = self.ring.consumed().load(Ordering::Acquire).min(self.seq - 1);
         full(self.consumed)
     }
@@ -226,7 +226,7 @@ impl Producer {
         self.seq += 1;
     }
 
-    /// Whether the consumer asked to be woken; takes its request away.
+    /// Whether the consumer requested a wake-up; clears the request.
     fn peer_sleeps(&self) -> bool {
         // Store the message, then look at the flag; the consumer sets the flag, then looks for the
         // message. With a full fence between the two on each side, one of them sees the other.
@@ -240,7 +240,7 @@ struct Consumer {
     ring: Ring,
     /// A private copy of the message being read.
     message: Box<[u8]>,
-    /// Its length, while it is lent or ready to be.
+    /// Its length, while it is lent or ready to be lent.
     taken: Option<usize>,
     /// The number of the next message.
     seq: u64,
@@ -283,7 +283,7 @@ impl Consumer {
         Ok(true)
     }
 
-    /// Gives the slot back: its message is copied or dropped.
+    /// Gives the slot back after its message was copied or dropped.
     fn release(&mut self) {
         self.ring.consumed().store(self.seq, Ordering::Release);
         self.seq += 1;
@@ -293,7 +293,7 @@ impl Consumer {
         self.taken.take().expect("consume without a lent message");
     }
 
-    /// Asks the producer to be woken by its next message.
+    /// Requests a wake-up by the producer's next message.
     fn sleep(&self) {
         self.ring.asleep().store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_broken_peer_is_an_error_and_not_a_wrong_message() {
-        // What the first slot then claims to hold: a number and a length.
+        // A number and a length that the first slot then claims to hold.
         for (seq, len) in [(2, 5), (u64::MAX, 5), (1, MESSAGE_BYTES_MAX as u64 + 1), (1, u64::MAX)]
         {
             let (mut producer, mut consumer, ring) = ring(5);

@@ -1,10 +1,10 @@
 //! The shared-memory object of one pair of ranks: made, mapped, checked and unlinked.
 //!
-//! The object has a name only between its making and the moment both ranks have mapped it: one
-//! round trip. Whichever rank outlives a handshake that fails there removes the name. Only if both
-//! are killed in that window it stays, until any rank builds a mesh on this machine a minute later
-//! ([`sweep`]). Whoever knows the epoch finds it at once ([`unlink_leftovers`]), because the name
-//! follows from instance, epoch and ranks alone.
+//! The object has a name only between its creation and the moment both ranks have mapped it: one
+//! round trip. If the handshake fails there, the surviving rank removes the name. If both are
+//! killed in that window, the name stays until any rank builds a mesh on this machine a minute
+//! later ([`sweep`]). [`unlink_leftovers`] finds it at once by the epoch, because the name follows
+//! from instance, epoch and ranks.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::shm::{self, Mode, OFlags};
 
-/// What all names begin with.
+/// The prefix of all names.
 const PREFIX: &str = "sinew-";
 
-/// An object that still has a name after so long is nobody's: both ranks map it within a
-/// round trip.
+/// An object that is still named after this long is abandoned: both ranks map it within a round
+/// trip.
 #[cfg(target_os = "linux")]
 const NAMED_MAX: Duration = Duration::from_secs(60);
 
@@ -31,20 +31,20 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; `Mapping` alone unmaps it, and it
+// SAFETY: the mapping belongs to the process, not to a thread; only `Mapping` unmaps it, and it
 // lends nothing that outlives it.
 unsafe impl Send for Mapping {}
-// SAFETY: a shared `Mapping` only tells addresses; what is done with them is the caller's proof.
+// SAFETY: a shared `Mapping` only returns addresses; their use is up to the caller's proof.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Makes the object, `len` zero bytes readable by this user only, and maps it.
+    /// Creates the object, `len` zero bytes readable by this user only, and maps it.
     pub fn create(name: &ObjectName, len: usize) -> std::io::Result<Self> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
         let mode = Mode::RUSR | Mode::WUSR;
         let fd = match shm::open(name.as_str(), flags, mode) {
             Err(Errno::EXIST) => {
-                // A rank killed in this same epoch left it; nobody else derives this name.
+                // A rank killed in this same epoch left it; no other epoch derives this name.
                 let _ = shm::unlink(name.as_str());
                 shm::open(name.as_str(), flags, mode)?
             }
@@ -57,7 +57,7 @@ impl Mapping {
         mapped
     }
 
-    /// Maps the object that the peer made, if it is this user's and `len` bytes long.
+    /// Maps the peer's object, if it belongs to this user and is `len` bytes long.
     pub fn open(name: &ObjectName, len: usize) -> std::io::Result<Self> {
         let fd = shm::open(name.as_str(), OFlags::RDWR, Mode::empty())?;
         let stat = fstat(&fd)?;
@@ -101,8 +101,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Gives the object its size, and its memory where the system would otherwise promise more than
-/// it has and kill whoever touches it.
+/// Sets the size of the object, and reserves its memory where the system would otherwise overcommit
+/// and kill the process that touches it.
 fn reserve(fd: &OwnedFd, len: usize) -> std::io::Result<()> {
     ftruncate(fd, len as u64)?;
     #[cfg(target_os = "linux")]
@@ -110,8 +110,7 @@ fn reserve(fd: &OwnedFd, len: usize) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The name of a pair's object; dropping it removes the name, and whoever mapped the object keeps
-/// it.
+/// The name of a pair's object. Dropping it removes the name; existing mappings stay.
 pub(crate) struct ObjectName(String);
 
 impl ObjectName {
@@ -134,13 +133,13 @@ impl Drop for ObjectName {
     }
 }
 
-/// Removes what killed ranks of any instance have left long ago. Only Linux lists its objects.
+/// Removes old objects that killed ranks of any instance have left. Only Linux lists its objects.
 pub(crate) fn sweep() {
     #[cfg(target_os = "linux")]
     sweep_in(std::path::Path::new("/dev/shm"));
 }
 
-/// Whatever cannot be looked at or removed is another user's, or gone.
+/// Skips an entry that cannot be read or removed: it is another user's, or gone.
 #[cfg(target_os = "linux")]
 fn sweep_in(directory: &std::path::Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
@@ -154,8 +153,8 @@ fn sweep_in(directory: &std::path::Path) {
     }
 }
 
-/// Removes the shared-memory objects that killed ranks of this epoch may have left, and returns how
-/// many there were. For whoever has seen all ranks of the epoch end.
+/// Removes the shared-memory objects that killed ranks of this epoch may have left, and returns
+/// their number. Call it only after all ranks of the epoch have ended.
 pub fn unlink_leftovers(instance: &[u8; 16], epoch: u64, ranks: usize) -> usize {
     let pairs = (0..ranks).flat_map(|higher| (0..higher).map(move |lower| (lower, higher)));
     pairs

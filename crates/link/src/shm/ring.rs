@@ -1,4 +1,4 @@
-//! Where things are in a pair's shared memory: two rings, one for each direction, each a control
+//! The layout of a pair's shared memory: two rings, one for each direction, each with a control
 //! page and slots. Hands out atomics for flags and counters, and raw pointers for messages.
 
 use std::ptr::NonNull;
@@ -9,9 +9,9 @@ use super::object::Mapping;
 use crate::MESSAGE_BYTES_MAX;
 use crate::link::CACHE_LINE_BYTES;
 
-/// Slots of a ring. All of them together are more than a core's second-level cache, so that a slot
-/// has left the consumer's by the time that the producer comes back to it: writing to lines that
-/// another core still holds is several times as slow (on a Zen 4, 6 and 29 GB/s).
+/// Slots of a ring. Together they exceed a core's second-level cache, so that a slot has left the
+/// consumer's cache when the producer comes back to it. Writing to lines that another core still
+/// holds is several times as slow (on a Zen 4, 6 and 29 GB/s).
 pub(super) const RING_SLOTS: usize = 32;
 
 /// A slot: a line for its header, then the message. It comes to 64 KiB, so that a cursor's update
@@ -50,7 +50,7 @@ impl Ring {
         unsafe { address.as_ref() }
     }
 
-    /// What the consumer has taken so far.
+    /// The number of consumed messages.
     pub fn consumed(&self) -> &AtomicU64 {
         self.atomic_u64(CONSUMED_AT)
     }

@@ -11,7 +11,7 @@ use link::{
     connect_mesh,
 };
 
-/// How long a test waits for what must happen: far beyond what a loaded machine needs.
+/// The time limit of a test for an expected event: far beyond the need of a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub type Pair = (Box<dyn Link>, Box<dyn Link>);
@@ -78,7 +78,7 @@ pub fn pair(adjust: impl FnOnce(&mut MeshConfig)) -> Pair {
     (links.next().unwrap(), links.next().unwrap())
 }
 
-/// A listener with so many addresses.
+/// A listener with `addrs` addresses.
 pub fn listener_of(addrs: usize) -> Listener {
     let any_port = "127.0.0.1:0".parse().unwrap();
     Listener::bind_all(&vec![any_port; addrs]).unwrap()

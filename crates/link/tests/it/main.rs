@@ -1,4 +1,4 @@
-//! Links as their users see them: through `connect_mesh`, over loopback.
+//! Links as callers see them: through `connect_mesh`, over loopback.
 
 mod common;
 mod mesh;

@@ -1,4 +1,4 @@
-//! Building a mesh: who gets in, who does not, and what the others are told.
+//! Building a mesh: the members that get in, the strangers that do not, and the errors of each.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -57,7 +57,7 @@ fn ranks_that_cannot_reach_each_other_link_with_those_that_they_can() {
     let mut config = config(addrs(&listeners));
     config.deadline = BRIEF;
     let mut configs = same(&config);
-    // What rank 3 knows of rank 1 leads nowhere.
+    // Rank 3's address of rank 1 leads nowhere.
     configs[3].addrs[1] = vec!["127.0.0.1:1".parse().unwrap()];
     let found = meshes(&listeners, configs.clone());
     assert_eq!(
@@ -68,7 +68,7 @@ fn ranks_that_cannot_reach_each_other_link_with_those_that_they_can() {
         (config.epoch, config.deadline) = (2, PATIENCE);
         config.peers = Some(vec![(rank + 1) % 4, (rank + 3) % 4]);
     }
-    // The ring goes past the pair: rank 3 has the place between the ranks 0 and 2.
+    // The ring skips the pair: rank 3 sits between the ranks 0 and 2.
     for (rank, links) in meshes(&listeners, configs).into_iter().enumerate() {
         let mut peers: Vec<_> = links.unwrap().iter().map(|link| link.info().peer).collect();
         peers.sort_unstable();
@@ -195,7 +195,7 @@ fn strangers_are_shown_out_and_the_mesh_goes_on_waiting() {
             assert!(!timed_out, "a stranger was kept");
             assert!(answer.len() <= 224, "{} bytes for a stranger", answer.len());
         }
-        // Only now does the right one come.
+        // Only now the right rank comes.
         assert_eq!(build(&listeners[1], &config, 1).unwrap().len(), 1);
         assert_eq!(rank_0.join().unwrap().unwrap().len(), 1);
     });
@@ -258,7 +258,7 @@ fn a_rank_of_an_older_epoch_learns_the_current_one() {
     let config = MeshConfig { epoch: 5, ..config(addrs(&listeners)) };
     let late = MeshConfig { epoch: 4, ..config.clone() };
     thread::scope(|scope| {
-        // A late dialer is told, and the listener goes on to meet the right one.
+        // A late dialer gets an error, and the listener goes on to meet the right one.
         let rank_0 = scope.spawn(|| build(&listeners[0], &config, 0));
         let error = build(&listeners[1], &late, 1).err().unwrap();
         assert!(matches!(error, MeshError::Epoch { peer: 0, ours: 4, theirs: 5 }), "{error}");
@@ -266,7 +266,7 @@ fn a_rank_of_an_older_epoch_learns_the_current_one() {
         assert_eq!(rank_0.join().unwrap().unwrap().len(), 1);
     });
     thread::scope(|scope| {
-        // A late listener is told by the dialer, which goes on to meet the right one.
+        // A late listener gets an error from the dialer, which goes on to meet the right one.
         let rank_1 = scope.spawn(|| build(&listeners[1], &config, 1));
         let error = build(&listeners[0], &late, 0).err().unwrap();
         assert!(matches!(error, MeshError::Epoch { peer: 1, ours: 4, theirs: 5 }), "{error}");

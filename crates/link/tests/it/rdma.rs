@@ -1,4 +1,5 @@
-//! RDMA links through the mesh: when they are chosen, and what happens where they do not work.
+//! RDMA links through the mesh: the conditions of their choice, and the fallback where they do not
+//! work.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -15,7 +16,7 @@ fn mesh(fabric: &Fabric, ranks: usize, adjust: impl Fn(&mut MeshConfig)) -> Vec<
     meshes(&listeners, configs)
 }
 
-/// The transports of rank 0's links, or what its mesh failed with.
+/// The transports of rank 0's links, or the error of its mesh.
 fn transports(meshes: Vec<Mesh>) -> Result<Vec<Transport>, String> {
     let links = meshes.into_iter().next().unwrap().map_err(|error| error.to_string())?;
     Ok(links.iter().map(|link| link.info().transport).collect())
@@ -41,7 +42,7 @@ fn every_pair_of_a_mesh_has_its_cable() {
 
 #[test]
 fn one_device_serves_one_epoch_after_another() {
-    // More epochs than the device has queue pairs: each gives its own back.
+    // More epochs than the device has queue pairs: each epoch frees its own.
     let fabric = Fabric::new(2);
     let (listeners, configs) = machines(&fabric, 2);
     for epoch in 1..=25 {
@@ -54,7 +55,7 @@ fn one_device_serves_one_epoch_after_another() {
 
 #[test]
 fn without_a_device_auto_takes_tcp_and_rdma_says_why() {
-    // A machine alone has no cable; of two ranks on such machines each has its own reason.
+    // A single machine has no cable; each of two such ranks has its own reason.
     for preference in [Preference::Auto, Preference::Rdma] {
         let alone = [Fabric::new(1), Fabric::new(1)];
         let (_, mut configs) = machines(&Fabric::new(2), 2);
@@ -104,7 +105,7 @@ fn what_does_not_work_is_done_without_and_one_of_two_says_so() {
     let (listeners, mut configs) = machines(&fabric, 2);
     for config in &mut configs {
         config.preference = Preference::Auto;
-        // Ranks on loopback alone would not try RDMA; nobody needs this address.
+        // Ranks with loopback addresses only would not try RDMA; this extra address is unused.
         config.addrs.iter_mut().for_each(|addrs| addrs.push("192.0.2.1:9".parse().unwrap()));
     }
     let notes = std::thread::scope(|scope| {

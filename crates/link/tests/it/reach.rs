@@ -1,4 +1,4 @@
-//! Addresses that lead nowhere: a pair takes the next, and says so.
+//! Addresses that lead nowhere: a pair takes the next one and notes the failure.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicBool;
@@ -9,16 +9,16 @@ use link::{MeshConfig, MeshError, Met, Preference, connect_mesh};
 
 use crate::common::{addrs, config, listener_of, recv, same, send};
 
-/// Beyond this silence ends the epoch; an address that was given up must not count.
+/// A longer silence ends the epoch; an abandoned address must not count.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 
-/// An address that nobody has, and one that takes connections and never answers.
+/// An unused address, or one that accepts connections and never answers.
 fn nowhere(is_silent: bool) -> (SocketAddr, Option<TcpListener>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     (listener.local_addr().unwrap(), Some(listener).filter(|_| is_silent))
 }
 
-/// Ranks 0 and 1 with so many addresses each; those of rank 0 in `dead` lead rank 1 nowhere.
+/// Ranks 0 and 1 with `counts` addresses; those of rank 0 in `dead` lead rank 1 nowhere.
 fn meet(
     counts: [usize; 2],
     dead: &[usize],
@@ -44,7 +44,7 @@ fn meet(
     })
 }
 
-/// Meets, and returns what was said. Messages must pass, and go on to.
+/// Links the ranks and returns the notes. Messages must pass, now and later.
 fn notes(counts: [usize; 2], dead: &[usize], is_silent: bool) -> Vec<String> {
     let [mut left, mut right] = meet(counts, dead, is_silent, |_| {}).map(Result::unwrap);
     thread::sleep(SILENCE_MAX + Duration::from_millis(200));
@@ -65,7 +65,7 @@ fn notes(counts: [usize; 2], dead: &[usize], is_silent: bool) -> Vec<String> {
 #[test]
 fn the_first_address_that_answers_is_used_and_the_others_before_it_are_said() {
     thread::scope(|scope| {
-        // Addresses of the two ranks, and those of rank 0 that lead nowhere.
+        // Numbers of addresses of the two ranks, and the dead ones of rank 0.
         for (counts, dead) in [([2, 2], &[][..]), ([2, 2], &[1]), ([2, 1], &[0]), ([3, 1], &[0, 1])]
         {
             for is_silent in [false, true] {

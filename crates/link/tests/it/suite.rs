@@ -1,4 +1,4 @@
-//! What every transport must do, run over each of them.
+//! The properties of every transport, checked on each of them.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use link::{Encryption, Link, LinkError, MESSAGE_BYTES_MAX, Preference, Transport
 
 type Make = fn() -> Pair;
 
-/// Every way to make a pair, with what it must turn out to be.
+/// Every way to make a pair, with the expected transport.
 const KINDS: [(&str, Make, Transport); 7] = [
     ("shm", || pair(|config| config.preference = Preference::Shm), Transport::Shm),
     ("auto", || pair(|_| ()), Transport::Shm),
@@ -30,11 +30,11 @@ const KINDS: [(&str, Make, Transport); 7] = [
     ("delay", || pair(|config| config.latency = Duration::from_micros(200)), Transport::Shm),
 ];
 
-/// A pair over this machine's own RDMA device, which a port must reach itself through.
+/// A pair over this machine's own RDMA device; its port must reach itself.
 const DEVICE: (&str, Make, Transport) =
     ("rdma device", || pair(|config| config.preference = Preference::Rdma), Transport::Rdma);
 
-/// Set where there is such a device (`tests/rdma-vm`): then the suite is about it alone.
+/// Set on machines with such a device (`tests/rdma-vm`): the suite then tests only that device.
 const DEVICE_VARIABLE: &str = "SINEW_TEST_RDMA_DEVICE";
 
 fn kinds() -> Vec<(&'static str, Make, Transport)> {
@@ -55,7 +55,7 @@ fn on_each(property: impl Fn(Box<dyn Link>, Box<dyn Link>)) {
     }
 }
 
-/// Bytes that tell message and place.
+/// Bytes that identify message and position.
 fn pattern(message: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (message.wrapping_mul(31) ^ at ^ (at >> 8)) as u8).collect()
 }
@@ -156,7 +156,7 @@ fn both_directions_carry_a_large_volume_at_once() {
         thread::scope(|scope| {
             let there = scope.spawn(move || run(left));
             let here = scope.spawn(move || run(right));
-            // Both stay open until both are done.
+            // Both links stay open until both threads are done.
             let _links = (there.join().unwrap(), here.join().unwrap());
         });
     });
@@ -237,7 +237,7 @@ fn a_delay_holds_every_message_for_its_time_and_the_sender_not_at_all() {
     let latency = Duration::from_millis(20);
     let (mut left, mut right) = pair(|config| config.latency = latency);
     let started = Instant::now();
-    // More than a ring's slots, all sent before the first may be taken.
+    // More messages than a ring has slots, all sent before the first is consumed.
     for at in 0..20 {
         send(&mut *left, &pattern(at, 1000)).unwrap();
         let _ = right.poll_recv().unwrap();

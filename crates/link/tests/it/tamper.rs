@@ -1,5 +1,5 @@
-//! A man in the middle of a TCP link: whatever he does to the frames, a rank gets a prefix of what
-//! was sent and then an error, never anything else.
+//! A man in the middle of a TCP link: whatever he does to the frames, a rank gets a prefix of the
+//! sent messages and then an error, never anything else.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,15 +9,15 @@ use link::{Encryption, LinkError, MeshConfig, Preference};
 
 use crate::common::{addrs, config, listeners, meshes, same, send, wait};
 
-/// The wire format, written down a second time so that a change does not pass unnoticed.
+/// The wire format, written down a second time so that a change is noticed.
 const HANDSHAKE_BYTES: usize = 2 * 224;
 const HEADER_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
 
-/// Rewrites one frame into those that are passed on; `usize` counts frames from 0.
+/// Rewrites one frame into the frames to pass on; `usize` counts frames from 0.
 type Tamper = Box<dyn FnMut(usize, Vec<u8>) -> Vec<Vec<u8>> + Send>;
 
-/// Passes rank 1's connection on to rank 0 and tampers with what rank 1 sends after the handshake.
+/// Passes rank 1's connection on to rank 0 and tampers with rank 1's frames after the handshake.
 fn middle(target: SocketAddr, tag_bytes: usize, mut tamper: Tamper) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -26,7 +26,7 @@ fn middle(target: SocketAddr, tag_bytes: usize, mut tamper: Tamper) -> SocketAdd
         let addr = target;
         let mut target = TcpStream::connect(addr).unwrap();
         pass(&target, &dialer);
-        // The second connection carries heartbeats; nobody touches those.
+        // The second connection carries heartbeats, which pass unchanged.
         thread::spawn(move || {
             let (dialer, _) = listener.accept().unwrap();
             let target = TcpStream::connect(addr).unwrap();
@@ -49,7 +49,7 @@ fn middle(target: SocketAddr, tag_bytes: usize, mut tamper: Tamper) -> SocketAdd
             frame.resize(HEADER_BYTES + len + tag_bytes, 0);
             dialer.read_exact(&mut frame[HEADER_BYTES..]).unwrap();
             for frame in tamper(count, frame) {
-                // The receiver may have hung up; the rest is read all the same.
+                // The receiver may have hung up; the rest is still read.
                 let _ = target.write_all(&frame);
             }
             count += 1;
@@ -59,7 +59,7 @@ fn middle(target: SocketAddr, tag_bytes: usize, mut tamper: Tamper) -> SocketAdd
     addr
 }
 
-/// Passes on one direction as it is, until it ends.
+/// Passes on one direction unchanged, until it ends.
 fn pass(from: &TcpStream, to: &TcpStream) {
     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
     thread::spawn(move || {
@@ -74,7 +74,8 @@ fn message(at: usize) -> Vec<u8> {
     vec![at as u8; 100 + at]
 }
 
-/// Sends [`MESSAGES`] from rank 1 through the middle; returns what rank 0 got and how it ended.
+/// Sends [`MESSAGES`] from rank 1 through the middle; returns the number that rank 0 received, and
+/// its error.
 fn through(encryption: Encryption, tamper: Tamper) -> (usize, LinkError) {
     let listeners = listeners(2);
     let config = MeshConfig {

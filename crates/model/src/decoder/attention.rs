@@ -1,4 +1,4 @@
-//! Attention over keys and values of their own for each head or group of heads.
+//! Attention with separate keys and values for each head or group of heads.
 
 use std::ops::Range;
 
@@ -14,16 +14,16 @@ use crate::loader::Loader;
 use crate::operations::{attention_range, parts, rope_style, temperature};
 
 pub(super) struct HeadAttention<B: Backend> {
-    /// Which heads it has, of those that the model's layers have.
+    /// The index of its kind of heads among the model's.
     kind: usize,
-    /// Numbers of a head's value.
+    /// Elements of a head's value.
     v_dim: usize,
     q: Heads<B>,
-    /// What it caches; `None` where it reads what an earlier layer cached.
+    /// The keys and values that it caches; `None` for a layer that reads an earlier layer's cache.
     own: Option<Cached<B>>,
-    /// Multiplies what the heads attended to, by its sigmoid.
+    /// The gate of the heads' outputs, applied as a sigmoid.
     gate: Option<Gate<B>>,
-    /// The table that the layer rotates by, if it does.
+    /// The index of the layer's rotation table, if it rotates.
     rope: Option<usize>,
     temperature: Option<Temperature>,
     indexer: Option<Indexer<B>>,
@@ -35,18 +35,18 @@ pub(super) struct HeadAttention<B: Backend> {
 /// The keys and values that a layer caches.
 struct Cached<B: Backend> {
     k: Heads<B>,
-    /// `None` where the keys, as they are before their norm, are the values too.
+    /// `None` if the keys, before their norm, are also the values.
     v: Option<Projection<B>>,
-    /// Numbers of this rank's values.
+    /// Columns of this rank's values.
     columns: usize,
-    /// Ones, as long as a value, where values are normalised.
+    /// A vector of ones, as long as a value, if values are normalised.
     v_norm: Option<B::Vector>,
 }
 
 enum Gate<B: Backend> {
-    /// For every number.
+    /// One for every element.
     OfNumbers(B::Matrix),
-    /// For every head.
+    /// One for every head.
     OfHeads(B::Matrix),
 }
 
@@ -54,10 +54,10 @@ enum Gate<B: Backend> {
 struct Heads<B: Backend> {
     projection: Projection<B>,
     norm: Option<B::Vector>,
-    /// Numbers of one head.
+    /// Elements of one head.
     dim: usize,
-    /// Where all heads are normalised as one vector, every rank has all queries and keys (half of
-    /// the sum of squares would be another rank's) and takes these columns of them.
+    /// If all heads are normalised as one vector, every rank has all queries and keys (half of the
+    /// sum of squares would be another rank's) and uses these columns.
     own: Option<Range<usize>>,
 }
 
@@ -102,8 +102,8 @@ impl<B: Backend> HeadAttention<B> {
         })
     }
 
-    /// Caches keys and values of `h`, unless it reads another layer's. Where all rows go on, the
-    /// queries are part of the same product.
+    /// Caches keys and values of `h`, unless it reads another layer's. If all rows go on, the same
+    /// product also computes the queries.
     pub fn cache(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
         let heads = &mut s.heads[self.kind];
@@ -129,7 +129,7 @@ impl<B: Backend> HeadAttention<B> {
         }
     }
 
-    /// `sums = attention(h)` over what is cached, this rank's part.
+    /// `sums = attention(h)` over the cache, this rank's part.
     pub fn attend(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
         let heads = &mut s.heads[self.kind];
@@ -189,8 +189,8 @@ impl<B: Backend> Cached<B> {
         })
     }
 
-    /// What follows the products, so that `k`, rotated by table `rope` if there is one, and `v` are
-    /// what is cached.
+    /// Finishes `k` and `v` after the products, for the cache; `k` is rotated by table `rope` if
+    /// there is one.
     fn finish(
         &self,
         backend: &mut B,
@@ -210,8 +210,8 @@ impl<B: Backend> Cached<B> {
 }
 
 impl<B: Backend> Heads<B> {
-    /// The projection and the norm of these roles; `own`: the columns of its product that this
-    /// rank attends with.
+    /// Loads the projection and the norm of these roles; `own`: the columns of the product that
+    /// this rank attends with.
     fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,
@@ -232,12 +232,12 @@ impl<B: Backend> Heads<B> {
         })
     }
 
-    /// Where the product goes: to `all` if this rank needs more than its `own`.
+    /// The target of the product: `all` if this rank needs more than its `own`.
     fn room<'a>(&self, all: &'a mut B::Rows, own: &'a mut B::Rows) -> &'a mut B::Rows {
         if self.own.is_some() { all } else { own }
     }
 
-    /// Adds the bias, normalises and rotates by table `rope`, if there are such. `own` then has
+    /// Adds the bias, normalises and rotates by table `rope`, each if present. Afterwards `own` has
     /// this rank's queries or keys.
     fn finish(
         &self,
@@ -266,7 +266,7 @@ impl<B: Backend> Heads<B> {
     }
 }
 
-/// How this rank's heads attend in layer `layer`.
+/// The attention of this rank's heads in layer `layer`.
 fn attention_shape<B: Backend>(
     loader: &mut Loader<'_, B>,
     config: &Config,

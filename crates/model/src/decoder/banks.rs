@@ -1,4 +1,4 @@
-//! Residual streams that earlier layers banked: what a half of a layer reads of them.
+//! Banked residual streams of earlier layers, read by a half of a layer.
 
 use backend::Backend;
 use layout::{Config, Slices};
@@ -8,16 +8,16 @@ use crate::ModelError;
 use crate::loader::Loader;
 
 pub(super) struct BankHalf<B: Backend> {
-    /// By which each stream is scored.
+    /// The score vector of each stream.
     score: B::Vector,
     eps: f32,
-    /// How many are banked already.
+    /// The number of banked streams so far.
     used: usize,
-    /// Where the stream goes once it is read, if it is banked then.
+    /// The place for the stream after it has been read, if it is banked then.
     place: Option<usize>,
 }
 
-/// The halves of a model's layers, and what follows the last of them.
+/// The readers of banked streams: the halves of a layer, and the head.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
     Mixer,
@@ -26,7 +26,7 @@ pub(super) enum Reader {
 }
 
 impl<B: Backend> BankHalf<B> {
-    /// `None` in models that bank nothing, and for the head anywhere but in the last layer.
+    /// `None` in models without banks, and for the head in all layers but the last.
     pub fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,
@@ -43,7 +43,7 @@ impl<B: Backend> BankHalf<B> {
         Ok(Some(Self { score: loader.vector(&slice)?, eps: config.rms_eps, used, place }))
     }
 
-    /// What the half reads of the stream `x` and of those in `room`.
+    /// The half's input, from the stream `x` and those in `room`.
     pub fn read<'a>(
         &self,
         backend: &mut B,
@@ -58,7 +58,7 @@ impl<B: Backend> BankHalf<B> {
         &room.mixed
     }
 
-    /// Banks the stream that was read, if it is time to.
+    /// Banks the stream that was read, if this half does so.
     pub fn bank(&self, backend: &mut B, x: &mut B::Rows, room: &mut BankScratch<B>) {
         if let Some(place) = self.place {
             backend.bank(x, &mut room.banks, place);

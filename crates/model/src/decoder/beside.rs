@@ -1,5 +1,5 @@
-//! A dense block beside a layer's experts: both read the residual stream, each after a norm of its
-//! own, and what each gives is normalised before it joins the other (Gemma 4).
+//! A dense block beside a layer's experts: both read the residual stream, each through its own
+//! norm, and each output is normalised before the sum (Gemma 4).
 
 use backend::Backend;
 use layout::{Config, Slices};

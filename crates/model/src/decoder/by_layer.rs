@@ -1,6 +1,6 @@
-//! Embeddings of each layer's own: besides the one that starts the residual stream, a token has a
-//! short one for every layer. With a projection of the first, it gates what the layer adds to the
-//! residual stream last (Gemma 4's E models).
+//! Embeddings of single layers: besides the one that starts the residual stream, a token has a
+//! short one for every layer. Together with a projection of the first, it gates the layer's last
+//! addition to the residual stream (Gemma 4's E models).
 
 use std::f32::consts::FRAC_1_SQRT_2;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use crate::ModelError;
 use crate::loader::Loader;
 
 pub(super) struct LayerEmbedding<B: Backend> {
-    /// Of the embedding that all layers share.
+    /// The projection of the shared embedding.
     projection: B::Matrix,
     projection_norm: B::Vector,
-    /// Its place among those of all layers from the stage's first on.
+    /// Its columns among those of all layers from the stage's first on.
     columns: Range<usize>,
     gate: B::Matrix,
     output: B::Matrix,
@@ -24,7 +24,7 @@ pub(super) struct LayerEmbedding<B: Backend> {
 }
 
 impl<B: Backend> LayerEmbedding<B> {
-    /// That of a layer which is number `at` of its stage, in models that have them.
+    /// The embedding of layer `at` of its stage, in models that have them.
     pub fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,

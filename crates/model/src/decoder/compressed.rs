@@ -1,9 +1,8 @@
-//! Attention over a window, and over blocks of positions before it, each as one entry (DeepSeek
-//! V4).
+//! Attention over a window, and over earlier blocks of positions, each as one entry (DeepSeek V4).
 //!
-//! All heads share one key a position, which is its value too, and every rank has all of them, and
-//! all entries. What heads attended to is rotated back, since values were rotated as keys, and
-//! compressed group by group of heads before the output matrix, so a rank has whole groups.
+//! All heads share one key a position, which is also its value, and every rank has all of them, and
+//! all entries. The heads' outputs are rotated back, since values were rotated as keys, and
+//! compressed by groups of heads before the output matrix, so a rank has whole groups.
 
 use backend::{AttentionShape, Backend, Choice, Compression, IndexKeys, Parts, RopeStyle, Seen};
 use layout::{Blocks, Compressed, Config, Shard, Slices};
@@ -16,17 +15,17 @@ use crate::operations::{attention_range, parts, rope_style};
 use crate::rope;
 
 pub(super) struct CompressedAttention<B: Backend> {
-    /// Compresses queries, and normalises them.
+    /// Compresses and normalises queries.
     q_down: B::Matrix,
     q_norm: B::Vector,
     q_up: B::Matrix,
-    /// Heads of queries are normalised without a gain: ones.
+    /// Ones: heads of queries are normalised without a gain.
     ones: B::Vector,
     kv: B::Matrix,
     kv_norm: B::Vector,
-    /// Numbers of a head.
+    /// Elements of a head.
     dim: usize,
-    /// The table that it rotates by, and the one that turns back.
+    /// The rotation table, and the table that reverses it.
     tables: [usize; 2],
     style: RopeStyle,
     compressor: Option<Compressor<B>>,
@@ -38,16 +37,16 @@ pub(super) struct CompressedAttention<B: Backend> {
     parts: Option<Parts>,
 }
 
-/// Makes entries of blocks.
+/// Makes entries from blocks.
 struct Compressor<B: Backend> {
     kv: B::Matrix,
-    /// By what keys are weighed.
+    /// The gate for the weights of keys.
     gate: B::Matrix,
     overlap: bool,
     compression: Compression,
 }
 
-/// Chooses the entries that rows see, by entries of its own.
+/// Chooses the entries that rows attend to, with its own entries.
 struct EntryIndexer<B: Backend> {
     sizes: backend::Indexer,
     q: B::Matrix,
@@ -101,7 +100,7 @@ impl<B: Backend> CompressedAttention<B> {
         })
     }
 
-    /// Caches the keys of `h`, and the entries of blocks that end there.
+    /// Caches the keys of `h`, and the entries of blocks that end in it.
     pub fn cache(&self, c: &mut Context<'_, B>) {
         if self.out_down.is_empty() {
             return;
@@ -124,7 +123,7 @@ impl<B: Backend> CompressedAttention<B> {
         }
     }
 
-    /// `sums = attention(h)` over what is cached, this rank's part.
+    /// `sums = attention(h)` over the cache, this rank's part.
     pub fn attend(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, segments, all_segments, .. } = c;
         let z = s.compressed.as_mut().expect("made for models that compress");
@@ -157,7 +156,7 @@ impl<B: Backend> CompressedAttention<B> {
 }
 
 impl<B: Backend> Compressor<B> {
-    /// `whose`: the beginning of its tensors' names.
+    /// `whose`: the prefix of its tensors' names.
     fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,

@@ -1,4 +1,4 @@
-//! What a layer computes with.
+//! The context of a layer's computation.
 
 use backend::{Backend, Half, IndexKeys, Segment, SegmentKey, StateSegment};
 use layout::Config;
@@ -13,36 +13,36 @@ pub(super) struct Context<'a, B: Backend> {
     pub backend: &'a mut B,
     pub config: &'a Config,
     pub scratch: &'a mut Scratch<B>,
-    /// What the layer keeps of positions.
+    /// The layer's cache.
     pub kept: &'a mut Kept<B>,
     pub layer: usize,
-    /// The step's rows.
+    /// Rows of the step.
     pub step_rows: usize,
-    /// How many of them are at work: all, or the outputs.
+    /// The number of active rows: all, or the outputs.
     pub rows: usize,
-    /// The same as runs of consecutive positions, with the tables of the layer's own cache,
+    /// The active rows as runs of consecutive positions, with the tables of the layer's own cache,
     pub segments: &'a [Segment],
-    /// and with those of layers that see everything.
+    /// and with those of layers with full attention.
     pub all_segments: &'a [Segment],
-    /// What the sequences of the step's rows do with their states.
+    /// The state steps of the step's sequences.
     pub states: &'a [StateSegment],
-    /// In the last layer that keeps anything, the only rows that go on after their keys and values
-    /// are cached; `None` where all do.
+    /// In the last caching layer, the only rows that go on after their keys and values are cached;
+    /// `None` if all do.
     pub outputs: Option<Outputs<'a>>,
 }
 
-/// What a layer keeps of the positions before.
+/// A layer's cache of earlier positions.
 pub(super) enum Kept<B: Backend> {
     Nothing,
-    /// And what the layer's indexer looks at, if it has one.
+    /// With the cache of the layer's indexer, if it has one.
     KeysAndValues(B::Kv, Option<IndexKept<B>>),
-    /// Keys that are values too, and entries for heads and for an indexer, if there are such.
+    /// Keys that are also values, and entries for heads and for an indexer, if it has them.
     Compressed(B::Kv, Vec<B::Entries>),
-    /// And those of the convolution over n-gram embeddings, in the layer that takes them in.
+    /// With the states of the convolution over n-gram embeddings, in the layer that reads them.
     States(B::States, Option<B::States>),
 }
 
-/// What an indexer looks at.
+/// The cache of an indexer.
 pub(super) enum IndexKept<B: Backend> {
     Positions(B::Kv),
     /// Pools of positions.
@@ -66,7 +66,7 @@ impl<B: Backend> Kept<B> {
         }
     }
 
-    /// The keys of a layer that compresses, and its entries.
+    /// The keys and the entries of a layer that compresses.
     pub fn compressed(&mut self) -> (&mut B::Kv, &mut [B::Entries]) {
         match self {
             Self::Compressed(kv, entries) => (kv, entries),
@@ -90,7 +90,7 @@ impl<B: Backend> Kept<B> {
 }
 
 impl<B: Backend> Context<'_, B> {
-    /// `h = norm(x)`, or `h = x` without a norm, where `x` is what a half reads of the residual
+    /// `h = norm(x)`, or `h = x` without a norm, where `x` is the half's input from the residual
     /// streams. Then the half may bank the stream.
     pub fn norm(&mut self, norm: Option<&Norm<B>>, residual: Option<&Residual<B>>) {
         let Self { backend, config, scratch: s, .. } = self;
@@ -113,7 +113,7 @@ impl<B: Backend> Context<'_, B> {
         }
     }
 
-    /// `x` = what the head reads of the residual streams.
+    /// `x` = the head's input from the residual streams.
     pub fn read_for_head(&mut self, banks: &BankHalf<B>) {
         let Self { backend, config, scratch: s, .. } = self;
         let room = s.banks.as_mut().expect("made for models that bank residual streams");
@@ -121,13 +121,13 @@ impl<B: Backend> Context<'_, B> {
         backend.columns(&room.mixed, 0..config.width, &mut s.x);
     }
 
-    /// What was computed since the last call was `half` of the layer.
+    /// Ends the segment of `half`, which covers all operations since the last call.
     pub fn end_segment(&mut self, half: Half) {
         let Self { layer, step_rows, rows, .. } = *self;
         self.backend.end_segment(SegmentKey { layer, half, rows: step_rows, outputs: rows });
     }
 
-    /// Drops all rows but the outputs. Returns whether there are any left.
+    /// Drops all rows except the outputs. Returns whether any are left.
     pub fn keep_outputs(&mut self) -> bool {
         let Some(Outputs { rows, segments, windows }) = self.outputs else { return true };
         if !rows.is_empty() {
@@ -144,7 +144,7 @@ impl<B: Backend> Context<'_, B> {
                 self.backend.keep(&mut room.banks, rows);
             }
             keep_rows(&mut self.scratch.tokens, rows);
-            // The choice of a layer before this one was made for all rows.
+            // An earlier layer's choice was made for all rows.
             let follows = self.config.chooser_of(self.layer).is_some_and(|of| of != self.layer);
             if let Some(indexer) = self.scratch.indexer.as_mut().filter(|_| follows) {
                 self.backend.keep_chosen(&mut indexer.chosen, rows);
@@ -159,7 +159,7 @@ impl<B: Backend> Context<'_, B> {
     }
 }
 
-/// Keeps only the tokens of the rows `kept`, ascending, where there are any.
+/// Keeps only the tokens of the rows `kept`, ascending, if there are any tokens.
 fn keep_rows(tokens: &mut Vec<u32>, kept: &[usize]) {
     if !tokens.is_empty() {
         *tokens = kept.iter().map(|row| tokens[*row]).collect();

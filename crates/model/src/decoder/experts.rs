@@ -1,9 +1,9 @@
-//! A layer of experts, of which each token visits a few.
+//! A layer of experts; each token uses a few.
 //!
 //! Every rank routes every token, from the same logits to the same experts. It has its columns of
-//! every expert, so that all ranks have the same work; or, where experts are too narrow for that,
-//! some experts whole. Either way the sum over all ranks is one reduction, as in a dense layer. A
-//! shared expert is one more, which every token visits, and of which every rank has its columns.
+//! every expert, so that all ranks have the same work; or some whole experts, if they are too
+//! narrow to cut. Either way the sum over all ranks is one reduction, as in a dense layer. A shared
+//! expert is another one for every token; every rank has its columns.
 
 use backend::{
     Activation, Backend, Expert, ExpertBias, Mixture, MixtureParts, RoutingRule, RoutingVectors,
@@ -23,27 +23,27 @@ pub(super) struct SparseBlock<B: Backend> {
     rule: RoutingRule,
     router: B::Matrix,
     router_bias: Option<B::Vector>,
-    /// Counts for the choice of experts, not for their weights, `[experts]`.
+    /// A bias on the choice of experts, not on their weights, `[experts]`.
     choice_bias: Option<B::Vector>,
-    /// Multiplies their weights, `[experts]`.
+    /// Factors of the weights, `[experts]`.
     scales: Option<B::Vector>,
-    /// The experts of each token, `[vocab, used]`, where tokens decide.
+    /// The experts of each token, `[vocab, used]`, in layers that choose by token.
     by_token: Option<Vec<u32>>,
-    /// How much of the shared expert a token gets: the sigmoid of this product.
+    /// The gate of the shared expert's weight: the sigmoid of this product.
     shared_gate: Option<B::Matrix>,
-    /// Whether this rank's mixture has a part of the shared expert.
+    /// Whether this rank's mixture includes a part of the shared expert.
     shared: bool,
     latent: Option<LatentExperts<B>>,
     mixture: Mixture<B>,
     parts: Option<MixtureParts>,
 }
 
-/// Experts that read and write fewer numbers than the residual stream has. What they give is summed
-/// over all ranks before it is projected back, so the shared expert, which has the whole width, is
-/// a block of its own.
+/// Experts that are narrower than the residual stream. Their outputs are summed over all ranks
+/// before they are projected back, so the shared expert, which has the full width, is a separate
+/// block.
 struct LatentExperts<B: Backend> {
     down: B::Matrix,
-    /// Of what they gave, in models that have it.
+    /// The norm of their outputs, in models that have it.
     norm: Option<B::Vector>,
     up: B::Matrix,
     shared: DenseBlock<B>,
@@ -65,7 +65,7 @@ impl<B: Backend> SparseBlock<B> {
         let mut own = load(loader, slices, roles, activation)?;
         load_biases(loader, slices, &mut own)?;
         let shared_leaves = shard.shared_expert.as_ref();
-        // Where it is narrow, some ranks have nothing of it.
+        // If it is narrow, some ranks have no part of it.
         let held = shared_leaves.is_some_and(|leaves| !leaves.columns(rank).is_empty());
         let shared = held && experts.latent.is_none();
         let roles = ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"];
@@ -110,7 +110,7 @@ impl<B: Backend> SparseBlock<B> {
             shared,
             latent,
             mixture: Mixture { experts: own },
-            // A rank without leaves has none.
+            // A rank without leaves has no parts.
             parts: parts.ok(),
         })
     }
@@ -152,7 +152,7 @@ impl<B: Backend> SparseBlock<B> {
         backend.route(&self.rule, &r.logits, vectors, shared, &mut r.routes);
     }
 
-    /// `sums = mixture(h)`, this rank's part, of the experts that rows were sent to.
+    /// `sums = mixture(h)`, this rank's part, of the experts that rows were routed to.
     pub fn mix<R: Reduce>(&self, c: &mut Context<'_, B>, reduce: &mut R) -> Result<(), R::Error> {
         let Context { backend, scratch: s, .. } = c;
         let r = s.routing.as_mut().expect("made for models with experts");
@@ -168,8 +168,8 @@ impl<B: Backend> SparseBlock<B> {
 }
 
 impl<B: Backend> LatentExperts<B> {
-    /// Adds up what all ranks' experts gave, and projects it back: `x += up(norm(total))`. What is
-    /// left in `sums` is the shared expert's.
+    /// Adds up the outputs of all ranks' experts, and projects them back: `x += up(norm(total))`.
+    /// Afterwards `sums` has the shared expert's part.
     fn finish<R: Reduce>(&self, c: &mut Context<'_, B>, reduce: &mut R) -> Result<(), R::Error> {
         let rows = c.rows;
         let Context { backend, config, scratch: s, .. } = c;
@@ -204,8 +204,8 @@ fn load<B: Backend>(
     Ok(ups.into_iter().zip(downs).map(expert).collect())
 }
 
-/// Gives the experts their biases, if the file has any. The bias of the down product belongs to
-/// the rank that holds an expert's first leaf.
+/// Sets the experts' biases, if the file has any. The bias of the down product is added by the rank
+/// with an expert's first leaf.
 fn load_biases<B: Backend>(
     loader: &mut Loader<'_, B>,
     slices: &Slices<'_>,

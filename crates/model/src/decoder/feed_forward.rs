@@ -19,14 +19,14 @@ pub(super) enum FeedForward<B: Backend> {
 }
 
 /// `down(activation(gate(x)) * up(x))`, without a gate `down(activation(up(x)))`; the bias of
-/// `down`, if there is one, joins the whole sum.
+/// `down`, if there is one, is added to the total.
 pub(super) struct DenseBlock<B: Backend> {
     gate: Option<Projection<B>>,
     up: Projection<B>,
     down: B::Matrix,
     parts: Option<Parts>,
     activation: Activation,
-    /// Which width it has, of those that the model's dense blocks have, or the one behind them.
+    /// The index of its width among those of the model's dense blocks, or the one after them.
     kind: usize,
 }
 
@@ -49,7 +49,8 @@ impl<B: Backend> FeedForward<B> {
         Ok(Self::Beside(Box::new(DenseBeside::load(loader, config, slices, dense, sparse)?)))
     }
 
-    /// Computes a dense block's hidden numbers from `h`. Experts leave all to [`Self::contract`].
+    /// Computes a dense block's hidden elements from `h`. Experts do everything in
+    /// [`Self::contract`].
     pub fn expand(&self, c: &mut Context<'_, B>) {
         if let Self::Dense(block) = self {
             let Context { backend, scratch: s, .. } = c;
@@ -87,13 +88,13 @@ impl<B: Backend> DenseBlock<B> {
         let kind = config.feed_forward_kind(layer);
         let parts = parts(&shard.feed_forward[kind], shard.rank);
         let roles = ["ffn_gate", "ffn_up", "ffn_down"];
-        // Dense blocks are limited as shared experts are.
+        // Dense blocks have the limits of shared experts.
         let [_, limit] = config.clamps(layer);
         Self::load(loader, slices, roles, (parts, kind), activation(config, limit))
     }
 
-    /// The block whose gate, up and down have these roles; `kind`: which of the rooms for hidden
-    /// numbers is its own.
+    /// Loads the block with these roles for gate, up and down; `kind`: the index of its hidden
+    /// buffers.
     pub fn load(
         loader: &mut Loader<'_, B>,
         slices: &Slices<'_>,
@@ -114,7 +115,7 @@ impl<B: Backend> DenseBlock<B> {
         })
     }
 
-    /// `sums = block(h)`, this rank's part. `hidden`: room for hidden numbers, by width.
+    /// `sums = block(h)`, this rank's part. `hidden`: the hidden buffers, by width.
     pub fn forward(
         &self,
         backend: &mut B,
@@ -126,7 +127,7 @@ impl<B: Backend> DenseBlock<B> {
         self.contract(backend, hidden, sums);
     }
 
-    /// This rank's hidden numbers.
+    /// Computes this rank's hidden elements.
     fn expand(&self, backend: &mut B, h: &B::Rows, hidden: &mut [HiddenScratch<B>]) {
         let HiddenScratch { gate: gates, up: ups } = &mut hidden[self.kind];
         match &self.gate {
@@ -145,7 +146,7 @@ impl<B: Backend> DenseBlock<B> {
         }
     }
 
-    /// `sums = down(hidden numbers)`, this rank's part.
+    /// `sums = down(hidden elements)`, this rank's part.
     fn contract(&self, backend: &mut B, hidden: &[HiddenScratch<B>], sums: &mut B::Rows) {
         let HiddenScratch { gate, up } = &hidden[self.kind];
         let hidden = if self.gate.is_some() { gate } else { up };

@@ -1,7 +1,8 @@
-//! An indexer: it chooses the positions that a layer's rows see, by queries and keys of its own.
+//! An indexer: it chooses the positions that a layer's rows attend to, with its own queries and
+//! keys.
 //!
-//! Every rank has all of its keys, and chooses from the same bits what the others choose; where
-//! each key/value head has a choice of its own, a rank makes those of its heads.
+//! Every rank has all of its keys, and makes the same choice from the same bits. If each key/value
+//! head has a separate choice, a rank makes those of its heads.
 
 use std::convert::Infallible;
 
@@ -14,21 +15,21 @@ use crate::loader::Loader;
 use crate::operations::style;
 use crate::{ModelError, rope};
 
-/// Added to the variance in the norm of a key, whatever a model's epsilon elsewhere.
+/// Added to the variance in the norm of a key, whatever the model's epsilon.
 const NORM_EPS: f32 = 1e-6;
 
 pub(super) struct Indexer<B: Backend> {
     sizes: backend::Indexer,
     q: B::Matrix,
     k: B::Matrix,
-    /// What the heads' products count, where all choose together.
+    /// The weights of the heads' products, if all choose together.
     weights: Option<B::Matrix>,
     q_norm: Option<B::Vector>,
-    /// Of keys; those that have a mean are normalised after it.
+    /// The norm of keys; a mean of keys is normalised afterwards.
     k_norm: Option<B::Vector>,
-    /// Of a layer norm.
+    /// The bias of a layer norm.
     k_bias: Option<B::Vector>,
-    /// Where it looks at pools, how they are made, and by what keys are weighed, if they are.
+    /// For an indexer over pools: the gate of keys' weights, if there is one, and the compression.
     pools: Option<(Option<B::Matrix>, Compression)>,
     rope: Option<RopeStyle>,
 }
@@ -58,7 +59,7 @@ impl<B: Backend> Indexer<B> {
             _ => Some(loader.vector(&slices.get("indexer.k_norm"))?),
         };
         Ok(Some(match kind {
-            // Chooses entries, by another.
+            // Another module chooses entries.
             IndexerKind::Compressed => return Ok(None),
             IndexerKind::Latent(_) | IndexerKind::Pools => Self {
                 sizes,
@@ -126,7 +127,7 @@ impl<B: Backend> Indexer<B> {
         }
     }
 
-    /// Chooses for every row: `q_in` makes its queries, `h` the weights of heads.
+    /// Chooses for every row: its queries come from `q_in`, the weights of heads from `h`.
     pub fn choose(
         &self,
         backend: &mut B,
@@ -144,7 +145,7 @@ impl<B: Backend> Indexer<B> {
         }
         match &self.weights {
             Some(weights) => backend.linear(h, &mut [(weights, &mut i.weights)]),
-            // All heads count alike where they choose together.
+            // Heads that choose together have equal weights.
             None if self.pools.is_some() => fill(backend, &mut i.weights, rows, 1.0),
             None => {}
         }
@@ -160,7 +161,7 @@ fn fill<B: Backend>(backend: &mut B, x: &mut B::Rows, rows: usize, number: f32) 
     });
 }
 
-/// How means of `pool` keys are made: weighed alike, then normalised and rotated.
+/// The compression to means of `pool` keys: equal weights, then the norm and the rotation.
 fn means<B: Backend>(
     loader: &mut Loader<'_, B>,
     config: &Config,
@@ -177,7 +178,7 @@ fn means<B: Backend>(
     })
 }
 
-/// How pools are made: of keys alone, neither normalised nor rotated.
+/// The compression to pools: of keys only, neither normalised nor rotated.
 fn pools<B: Backend>(
     loader: &mut Loader<'_, B>,
     slices: &Slices<'_>,

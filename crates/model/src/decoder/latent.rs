@@ -2,11 +2,11 @@
 //!
 //! A position's keys and values are up-projections of one compressed vector `c`; a part of the key,
 //! the same for all heads, is rotated. Instead of expanding `c` for every head and position,
-//! queries are taken into its space: `q · (K c) = (Kᵀ q) · c`, and values are expanded after the
-//! sum over positions: `sum w (V c) = V (sum w c)`. So all heads attend over one cached vector of
-//! `kv_rank + rope_dim` numbers (with its first part once more as the value), however many heads
-//! there are; 128 heads expanded would take 38 times as much. Every rank with heads caches all of
-//! it.
+//! queries are projected into its space: `q · (K c) = (Kᵀ q) · c`, and values are expanded after
+//! the sum over positions: `sum w (V c) = V (sum w c)`. So all heads attend over one cached vector
+//! of `kv_rank + rope_dim` elements (with its first part again as the value), however many heads
+//! there are; 128 expanded heads would take 38 times the memory. Every rank with heads caches all
+//! of it.
 
 use backend::{Activation, AttentionShape, Backend, Parts, Seen, Temperature};
 use layout::{Config, Latent, LatentBuffers, Shard, Slices};
@@ -18,31 +18,32 @@ use crate::ModelError;
 use crate::loader::Loader;
 use crate::operations::{attention_range, parts, rope_style, temperature};
 
-/// Added to the mean square in the norms of compressed vectors: the authors' code has it here
-/// whatever a model's epsilon elsewhere.
+/// Added to the mean square in the norms of compressed vectors: the authors' code uses this value
+/// whatever the model's epsilon.
 const NORM_EPS: f32 = 1e-6;
 
 pub(super) struct LatentAttention<B: Backend> {
-    /// Compresses queries, in models that do so, and normalises them.
+    /// Compresses and normalises queries, in models that do so.
     q_down: Option<(B::Matrix, B::Vector)>,
-    /// The parts of this rank's queries that are not rotated, and that are.
+    /// The plain and the rotated parts of this rank's queries.
     q_plain: B::Matrix,
     q_rope: B::Matrix,
     /// Compresses keys and values.
     kv_down: B::Matrix,
     kv_norm: B::Vector,
-    /// The part of the key that is rotated.
+    /// The rotated part of the key.
     k_rope: B::Matrix,
-    /// For each of this rank's heads: queries into the compressed space, values out of it.
+    /// For each of this rank's heads: projects queries into the compressed space, and values out of
+    /// it.
     k_up: Vec<B::Matrix>,
     v_up: Vec<B::Matrix>,
     rotates: bool,
     temperature: Option<Temperature>,
     indexer: Option<Indexer<B>>,
-    /// Whether rows see what an indexer chose, this layer's or one before it.
+    /// Whether rows attend to the choice of an indexer, in this layer or an earlier one.
     chooses: bool,
     attend: B::Attention,
-    /// Multiplies what the heads attended to, by its sigmoid.
+    /// The gate of the heads' outputs, applied as a sigmoid.
     gate: Option<B::Matrix>,
     output: B::Matrix,
     parts: Option<Parts>,
@@ -112,7 +113,7 @@ impl<B: Backend> LatentAttention<B> {
         }
     }
 
-    /// `sums = attention(h)` over what is cached, this rank's part.
+    /// `sums = attention(h)` over the cache, this rank's part.
     pub fn attend(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
         let l = s.latent.as_mut().expect("made for models with latent attention");
@@ -132,7 +133,7 @@ impl<B: Backend> LatentAttention<B> {
         if let Some(temperature) = &self.temperature {
             backend.scale_by_temperature(&mut heads.q, temperature);
         }
-        // The queries' room serves once more: the sums are as large.
+        // Reuses the queries' buffer: the sums have the same size.
         let kv = c.kept.keys_and_values();
         let seen = Seen { chosen, ..Seen::ALL };
         backend.attend(kv, &self.attend, c.segments, seen, &heads.q, &mut l.q_up);
@@ -148,7 +149,7 @@ impl<B: Backend> LatentAttention<B> {
         backend.linear_parts(attended, &self.output, self.parts.as_ref(), &mut s.sums);
     }
 
-    /// This rank's queries, their two parts apart.
+    /// Computes this rank's queries, with their two parts separate.
     fn queries(&self, backend: &mut B, h: &B::Rows, l: &mut LatentScratch<B>) {
         let q_in = match (&self.q_down, &mut l.q_down) {
             (Some((matrix, norm)), Some(q_down)) => {

@@ -1,4 +1,4 @@
-//! One layer: two halves, each of which adds to the residual stream.
+//! One layer: two halves, each added to the residual stream.
 
 use backend::{Backend, Half};
 use layout::{Config, Shard, Slices};
@@ -19,20 +19,20 @@ use crate::ModelError;
 use crate::loader::Loader;
 
 pub(super) struct Layer<B: Backend> {
-    /// In the model.
+    /// Its index in the model.
     pub index: usize,
-    /// What it takes in before its halves.
+    /// The n-gram embeddings that it reads before its halves.
     ngrams: Option<NgramLayer<B>>,
     mixer: Option<MixerHalf<B>>,
     feed_forward: Option<FeedForwardHalf<B>>,
     by_layer: Option<LayerEmbedding<B>>,
-    /// The residual stream is multiplied by this in the end.
+    /// The factor of the residual stream at the end of the layer.
     scale: Option<f32>,
-    /// In the last layer, how the head reads the residual streams that were banked.
+    /// In the last layer, the head's reader of banked residual streams.
     head: Option<BankHalf<B>>,
 }
 
-/// The half in which a row sees those before it.
+/// The half in which a row reads earlier rows.
 struct MixerHalf<B: Backend> {
     norm: Option<Norm<B>>,
     mixer: Mixer<B>,
@@ -41,7 +41,7 @@ struct MixerHalf<B: Backend> {
 
 struct FeedForwardHalf<B: Backend> {
     norm: Option<Norm<B>>,
-    /// The block reads the mixer's norm instead of one of its own (Cohere).
+    /// Whether the block reads the mixer's norm instead of its own (Cohere).
     parallel: bool,
     block: FeedForward<B>,
     residual: Residual<B>,
@@ -94,16 +94,16 @@ impl<B: Backend> Layer<B> {
         Ok(Self { index: layer, ngrams, mixer, feed_forward, by_layer, scale, head })
     }
 
-    /// Takes the rows of `h` into what the layer keeps of positions.
+    /// Caches the rows of `h`.
     pub fn take_in(&self, c: &mut Context<'_, B>) {
         if let Some(MixerHalf { mixer, .. }) = &self.mixer {
             mixer.take_in(c);
         }
     }
 
-    /// `x += mixer(norm(x))`, then `x += feed_forward(norm(x))`, with the halves and the norms that
-    /// the architecture has. The last layer that keeps anything of positions takes every row into
-    /// it, and computes all else for the outputs alone.
+    /// `x += mixer(norm(x))`, then `x += feed_forward(norm(x))`, with the halves and norms of the
+    /// architecture. The last caching layer caches every row, and computes the rest only for the
+    /// outputs.
     ///
     /// Parallel halves read one norm. The block expands it before the mixer's sum overwrites it.
     pub fn forward<R: Reduce>(
@@ -210,7 +210,7 @@ impl<B: Backend> Mixer<B> {
         }
     }
 
-    /// Takes every row of `h` into what the layer keeps of positions.
+    /// Caches every row of `h`.
     fn take_in(&self, c: &mut Context<'_, B>) {
         match self {
             Self::Heads(attention) => attention.cache(c),

@@ -1,4 +1,4 @@
-//! Loading one rank's slice of a model.
+//! Loads one rank's slice of a model.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::operations::routing_rule;
 use crate::{ModelError, rope};
 
 impl<B: Backend> Model<B> {
-    /// Loads rank `rank`'s slice of a model: its share of its stage's layers. `outline` is that of
-    /// `source`.
+    /// Loads rank `rank`'s slice of a model: its share of its stage's layers. `outline` must be
+    /// that of `source`.
     ///
     /// # Errors
     /// The file cannot be read, or memory is short.
@@ -76,7 +76,7 @@ impl<B: Backend> Model<B> {
             handed_on: Vec::new(),
             weight_bytes,
             kv_bytes: kept_bytes,
-            // Of every layer it is of the same kind.
+            // Every layer has the same kind.
             cache_kind: cache_shape(backend, holding.cache(first, &capacity)).kind,
             rows_max: buffers.rows,
             layers,
@@ -103,7 +103,7 @@ impl<B: Backend> Head<B> {
     }
 }
 
-/// Room for what each of the rank's layers keeps of positions, and its bytes.
+/// Allocates the caches of the rank's layers, and returns their bytes.
 fn keep<B: Backend>(
     backend: &mut B,
     config: &Config,
@@ -152,7 +152,7 @@ fn keep<B: Backend>(
     Ok((kept, bytes))
 }
 
-/// Room for what a layer that compresses keeps, and its bytes.
+/// Allocates the cache of a layer that compresses, and returns its bytes.
 fn keep_compressed<B: Backend>(
     backend: &mut B,
     holding: &Holding<'_>,
@@ -169,7 +169,7 @@ fn keep_compressed<B: Backend>(
     Ok((Kept::Compressed(own, entries), of_keys + bytes.iter().sum::<u64>()))
 }
 
-/// Room for entries, and its bytes.
+/// Allocates entries, and returns their bytes.
 fn make_entries<B: Backend>(
     backend: &mut B,
     cache: &EntryCache,
@@ -205,9 +205,9 @@ fn cache_shape<B: Backend>(backend: &B, cache: Cache) -> KvShape {
     KvShape { heads, k_dim, v_dim, pages, kind }
 }
 
-/// The rotations, stretched as the file's tensors say. Longrope has factors for contexts within
-/// the original one and for longer ones; a cache cannot change between them, so the longest
-/// sequence that there is room for decides.
+/// The rotations, stretched by the file's factors. Longrope has factors for contexts within the
+/// original one and for longer ones. A cache cannot switch between them, so the longest possible
+/// sequence decides.
 fn rope_tables<B: Backend>(
     loader: &mut Loader<'_, B>,
     config: &Config,

@@ -1,8 +1,8 @@
 //! The decoder: one rank's weights and the forward pass.
 //!
 //! Top-down: [`Model`] runs a step layer by layer, each with a `Context`; a layer's halves are in
-//! `attention` (or `latent`, or `recurrence`) and `feed_forward` (with `experts`); `residual` is
-//! where the ranks' partial sums meet.
+//! `attention` (or `latent`, or `recurrence`) and `feed_forward` (with `experts`); `residual`
+//! reduces the ranks' partial sums.
 
 mod attention;
 mod banks;
@@ -36,26 +36,26 @@ use norm::Norm;
 use scratch::Scratch;
 use streams::HeadStreams;
 
-/// The row-parallel products: where partial sums leave for the other ranks.
+/// The row-parallel products; their partial sums are reduced over the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Product {
     Attention,
     Recurrence,
     FeedForward,
-    /// Not a product, but the sums of squares of a norm over heads of several ranks, whose leaves
-    /// are those of `Recurrence`.
+    /// Not a product, but the sums of squares of a norm over heads of several ranks, with the
+    /// leaves of `Recurrence`.
     Squares,
 }
 
-/// What joins the ranks' partial sums.
+/// Reduces the ranks' partial sums.
 pub trait Reduce {
     type Error: From<BackendError>;
 
-    /// Whether other ranks have parts of the sums. If not, this rank's is everybody's.
+    /// Whether other ranks have parts of the sums. If not, this rank's sum is the total.
     fn has_others(&self) -> bool;
 
-    /// `sums` holds this rank's subtrees, `[parts, rows * width]` f32; `total` gets everybody's
-    /// sum, `[rows * width]`, the same bits on every rank.
+    /// `sums` holds this rank's subtrees, `[parts, rows * width]` f32; `total` gets the sum over
+    /// all ranks, `[rows * width]`, the same bits on every rank.
     ///
     /// # Errors
     /// Another rank is late or lost.
@@ -66,8 +66,8 @@ pub trait Reduce {
         total: &mut [f32],
     ) -> Result<(), Self::Error>;
 
-    /// The same of two such sums with the same leaves, in one exchange; `totals` gets one behind
-    /// the other.
+    /// Reduces two such sums with the same leaves in one exchange; `totals` gets one after the
+    /// other.
     ///
     /// # Errors
     /// Another rank is late or lost.
@@ -79,7 +79,7 @@ pub trait Reduce {
     ) -> Result<(), Self::Error>;
 }
 
-/// What one step computes.
+/// The input of one step.
 #[derive(Debug)]
 pub struct Batch<'a> {
     /// Runs of consecutive positions, each of one sequence.
@@ -88,16 +88,16 @@ pub struct Batch<'a> {
     pub windows: &'a [Segment],
     /// The position of every row.
     pub positions: &'a [u32],
-    /// What each segment does with its sequence's state, in models whose layers carry one.
+    /// The state step of each segment, in models with states.
     pub states: &'a [StateSegment],
     pub outputs: Outputs<'a>,
 }
 
-/// The rows of a step whose logits are wanted, the last of some sequences. After the last
-/// layer's keys and values nothing else goes on.
+/// The rows of a step that need logits, the last ones of some sequences. Only they go on after the
+/// last layer's keys and values.
 #[derive(Debug, Clone, Copy)]
 pub struct Outputs<'a> {
-    /// Which rows of the step, ascending.
+    /// Their indices in the step, ascending.
     pub rows: &'a [usize],
     /// The same rows as runs of consecutive positions.
     pub segments: &'a [Segment],
@@ -108,7 +108,7 @@ pub struct Outputs<'a> {
 pub struct Model<B: Backend> {
     config: Config,
     shard: Shard,
-    /// Those of this rank's stage.
+    /// The layers of this rank's stage.
     layers: Vec<Layer<B>>,
     head: Option<Head<B>>,
     kept: Vec<Kept<B>>,
@@ -122,7 +122,7 @@ pub struct Model<B: Backend> {
     rows_max: usize,
 }
 
-/// Numbers from -1 to 1, the same from the same beginning.
+/// Pseudo-random numbers from -1 to 1; the same seed gives the same numbers.
 struct Noise(u64);
 
 impl Noise {
@@ -134,7 +134,7 @@ impl Noise {
     }
 }
 
-/// From the residual stream after the last layer to logits.
+/// Computes logits from the residual stream after the last layer.
 struct Head<B: Backend> {
     streams: Option<HeadStreams<B>>,
     norm: Option<Norm<B>>,
@@ -151,11 +151,11 @@ impl<B: Backend> Model<B> {
         &self.shard
     }
 
-    /// The leaves of a row-parallel product, from which the ranks' reduction is planned.
+    /// The leaves of a row-parallel product, for the plan of its reduction.
     pub fn leaves(&self, product: Product) -> &Leaves {
         match product {
             Product::Attention => self.shard.attention_leaves(),
-            // A model without such layers never asks for it.
+            // Unused in a model without such layers.
             Product::Recurrence | Product::Squares => {
                 self.shard.recurrent.as_ref().unwrap_or(self.shard.attention_leaves())
             }
@@ -173,7 +173,7 @@ impl<B: Backend> Model<B> {
         self.buffer_bytes
     }
 
-    /// Bytes of what this rank keeps of positions: keys and values, and states.
+    /// Bytes of this rank's caches: keys and values, and states.
     pub fn kv_bytes(&self) -> u64 {
         self.kv_bytes
     }
@@ -182,14 +182,14 @@ impl<B: Backend> Model<B> {
         self.cache_kind
     }
 
-    /// Runs one step through this rank's layers; behind the model's last layer that keeps anything
-    /// of positions, only the outputs go on.
+    /// Runs one step through this rank's layers; after the model's last caching layer, only the
+    /// outputs go on.
     ///
-    /// `input`: what [`Embedding::look_up`](crate::Embedding::look_up) gives of the batch's tokens,
-    /// or what the stage before this one [handed on](Self::hand_on), `[rows, input_width]` f32.
+    /// `input`: the result of [`Embedding::look_up`](crate::Embedding::look_up) for the batch's
+    /// tokens, or the [output](Self::hand_on) of the previous stage, `[rows, input_width]` f32.
     ///
     /// # Errors
-    /// Those of `reduce`, and the device's.
+    /// An error of `reduce` or of the device.
     pub fn forward<R: Reduce>(
         &mut self,
         backend: &mut B,
@@ -231,8 +231,8 @@ impl<B: Backend> Model<B> {
         Ok(())
     }
 
-    /// Keeps of a step's positions what rows of noise leave in every layer, and computes nothing
-    /// else: a long context to measure at, in the time of a short one.
+    /// Caches a step's positions as rows of noise in every layer, and computes nothing else: a long
+    /// context for measurements, in the time of a short one.
     pub fn keep_noise(&mut self, backend: &mut B, batch: &Batch<'_>) {
         let (rows, first) = (batch.positions.len(), self.first_layer());
         backend.set_positions(&self.rope, batch.positions);
@@ -268,8 +268,8 @@ impl<B: Backend> Model<B> {
         self.layers.first().map_or(0, |layer| layer.index)
     }
 
-    /// Sets the residual stream and, in models that have them, those that earlier stages banked or
-    /// embeddings by layer.
+    /// Sets the residual stream and, in models that have them, the streams banked by earlier stages
+    /// or the embeddings by layer.
     fn take_input(&mut self, backend: &mut B, rows: usize, input: &[f32]) {
         let (width, first) = (self.config.width, self.first_layer());
         let (s, line) = (&mut self.scratch, self.config.input_width(first));
@@ -297,7 +297,7 @@ impl<B: Backend> Model<B> {
         write(&mut by_layer.all, all, line - all..line);
     }
 
-    /// Sets the residual streams, n-gram embeddings, and tokens where they decide about experts.
+    /// Sets the residual streams, n-gram embeddings, and tokens if they choose experts.
     fn take_streams(&mut self, backend: &mut B, rows: usize, input: &[f32], first: usize) {
         let (all, line) = (self.config.stream_width(), self.config.input_width(first));
         let has_tokens = self.config.needs_tokens(first);
@@ -327,7 +327,7 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    /// What the next stage's layers read of the last step, `[rows, input_width]` f32.
+    /// The next stage's input from the last step, `[rows, input_width]` f32.
     ///
     /// # Errors
     /// The device failed.
@@ -382,8 +382,8 @@ impl<B: Backend> Model<B> {
         backend.host(&mut self.scratch.x)
     }
 
-    /// Sets the last stage's residual stream, `[outputs, stream_width]` f32, on a rank that has a
-    /// part of the head, but not the last layers.
+    /// Sets the last stage's residual stream, `[outputs, stream_width]` f32, on a rank with a part
+    /// of the head, but without the last layers.
     pub fn set_residual(&mut self, backend: &mut B, rows: &[f32]) {
         let fill = |x: &mut [f32]| {
             x.copy_from_slice(rows);
@@ -393,8 +393,8 @@ impl<B: Backend> Model<B> {
             backend.write(&mut self.scratch.x, rows.len() / self.config.stream_width(), fill);
     }
 
-    /// What logits are made of, the last stage's residual stream after its norm: `[outputs, width]`
-    /// f32; nothing if this rank has no part of the head.
+    /// The input of the logits, the last stage's residual stream after its norm: `[outputs, width]`
+    /// f32; empty if this rank has no part of the head.
     ///
     /// # Errors
     /// The device failed.
@@ -406,7 +406,7 @@ impl<B: Backend> Model<B> {
     }
 
     /// This rank's slice of the logits of the last stage's residual stream, if there are outputs:
-    /// `[outputs, shard.vocab.len()]` f32, row-major; nothing if it has no part of the head.
+    /// `[outputs, shard.vocab.len()]` f32, row-major; empty without a part of the head.
     ///
     /// # Errors
     /// The device failed.
@@ -414,7 +414,7 @@ impl<B: Backend> Model<B> {
         let Some(head) = &self.head else { return Ok(&[]) };
         let s = &mut self.scratch;
         head.read(backend, self.config.width, s);
-        // All that a logit is made of goes through this product, and its rows are few.
+        // Every logit depends on this product, and it has few rows, so it gets 16-bit activations.
         backend.linear_int16(&s.normed, &head.output, &mut s.logits);
         if let Some(bias) = &head.bias {
             backend.add_bias(&mut s.logits, bias);
@@ -430,7 +430,7 @@ impl<B: Backend> Model<B> {
 }
 
 impl<B: Backend> Head<B> {
-    /// `normed` = what logits are made of.
+    /// `normed` = the input of the logits.
     fn read(&self, backend: &mut B, width: usize, s: &mut Scratch<B>) {
         let x = match (&self.streams, &mut s.streams) {
             (Some(streams), Some(room)) => {

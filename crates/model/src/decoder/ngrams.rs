@@ -1,8 +1,8 @@
-//! Embeddings of the last few tokens of each row, found by hashes, which one layer takes into its
+//! Embeddings of the last few tokens of each row, found by hashes; one layer adds them to its
 //! residual streams before its halves (Qwen3.8-Flash-Next).
 //!
-//! Gates decide how much of an embedding's value each stream takes in. A convolution adds what
-//! the rows before took in, so the layer carries a second state. Every rank computes all of it.
+//! Gates weigh an embedding's value for each stream. A convolution adds the values of earlier rows,
+//! so the layer has a second state. Every rank computes all of it.
 
 use std::convert::Infallible;
 
@@ -37,7 +37,7 @@ impl<B: Backend> NgramLayer<B> {
         let Some(shape) = ngram_shape(config, layer) else { return Ok(None) };
         let found = loader.table(&slices.get("ple_conv1d"))?;
         let ngrams = config.ngrams.as_ref().expect("the layer has a shape of them");
-        // Positions between those that it sees have weights of zero.
+        // Positions between the taps have zero weights.
         let (taps, apart) = (ngrams.taps, ngrams.size);
         let mut conv_v = vec![0.0; shape.taps * shape.v_dim];
         for (own, found) in conv_v.chunks_exact_mut(shape.taps).zip(found.chunks_exact(taps)) {
@@ -55,8 +55,8 @@ impl<B: Backend> NgramLayer<B> {
         }))
     }
 
-    /// `x += gated + silu(convolution(norm(gated)))`, where `gated` is what each stream's gate
-    /// leaves of the value.
+    /// `x += gated + silu(convolution(norm(gated)))`, where `gated` is the value after each
+    /// stream's gate.
     pub fn add(&self, c: &mut Context<'_, B>) {
         let rows = c.rows;
         let Context { backend, config, scratch: s, states, .. } = c;
@@ -87,7 +87,7 @@ impl<B: Backend> NgramLayer<B> {
     }
 }
 
-/// The convolution of layer `layer`, if it takes n-gram embeddings in: that of all streams.
+/// The convolution over all streams, if layer `layer` reads n-gram embeddings.
 pub(super) fn ngram_shape(config: &Config, layer: usize) -> Option<RecurrentShape> {
     let ngrams = config.ngrams.as_ref().filter(|ngrams| ngrams.layer == layer)?;
     Some(RecurrentShape {

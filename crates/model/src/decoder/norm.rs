@@ -14,7 +14,7 @@ pub(super) struct Norm<B: Backend> {
 }
 
 impl<B: Backend> Norm<B> {
-    /// The norm of this role, if the model has it.
+    /// The norm with this role, if the model has it.
     pub fn find(
         loader: &mut Loader<'_, B>,
         config: &Config,
@@ -26,7 +26,7 @@ impl<B: Backend> Norm<B> {
         Ok(Some(Self { kind: config.arch.norm_kind, eps: config.rms_eps, gain, bias }))
     }
 
-    /// One that divides by the root mean square, with a gain of its own.
+    /// A root mean square norm with this gain.
     pub fn root_mean_square(config: &Config, gain: B::Vector) -> Self {
         Self { kind: NormKind::RootMeanSquare, eps: config.rms_eps, gain, bias: None }
     }

@@ -12,7 +12,7 @@ pub(super) struct Projection<B: Backend> {
 }
 
 impl<B: Backend> Projection<B> {
-    /// The slice that is used as `role`, out of the residual stream.
+    /// The slice with the role `role`, applied to the residual stream.
     pub fn load(
         loader: &mut Loader<'_, B>,
         slices: &Slices<'_>,

@@ -1,9 +1,9 @@
-//! Layers that carry a state from row to row: gated delta nets, Mamba-2, short convolutions.
+//! Layers with a state passed from row to row: gated delta nets, Mamba-2, short convolutions.
 //!
-//! However they differ, each projects a row to queries, keys and values, takes them into the state
-//! of its sequence and gets the state's answer (`Backend::recur`), which a norm and a gate finish
-//! on the way to the output matrix. A rank has some value heads and the key heads that they need;
-//! no rank needs another's state. Mamba-2 alone has a norm that may run over several ranks' heads.
+//! All of them project a row to queries, keys and values, update the state of its sequence and read
+//! an output from it (`Backend::recur`), to which a norm and a gate are applied before the output
+//! matrix. A rank has some value heads and the key heads that they need; no rank needs another's
+//! state. Only Mamba-2 has a norm that may span several ranks' heads.
 
 use backend::{
     Activation, Backend, GroupNorm, Parts, RecurrentInputs, RecurrentShape, RecurrentWeights, Rule,
@@ -30,19 +30,19 @@ pub(super) struct Recurrence<B: Backend> {
     parts: Option<Parts>,
 }
 
-/// A projection of a row, through a narrow one if it has two matrices.
+/// A projection of a row; with two matrices, through a narrow one.
 struct Gate<B: Backend> {
     narrow: Option<B::Matrix>,
     wide: B::Matrix,
 }
 
-/// What becomes of a state's answer before the output matrix.
+/// The operations between a state's output and the output matrix.
 enum Finish<B: Backend> {
     /// `norm(out) * activation(gate)`, head by head (gated delta nets).
     HeadNorm(B::Vector, Activation),
-    /// `norm(out * silu(gate))`, group by group (Mamba-2). `is_split`: groups run over ranks.
+    /// `norm(out * silu(gate))`, group by group (Mamba-2). `is_split`: groups span ranks.
     GroupNorm { gain: B::Vector, norm: GroupNorm, is_split: bool },
-    /// Nothing.
+    /// None.
     Plain,
 }
 
@@ -84,7 +84,7 @@ impl<B: Backend> Recurrence<B> {
         })
     }
 
-    /// Takes the rows of `h` into their sequences' states; what comes of them waits in the scratch.
+    /// Updates the sequences' states with the rows of `h`; the outputs stay in the scratch buffers.
     pub fn recur(&self, c: &mut Context<'_, B>) {
         let Context { backend, scratch: s, .. } = c;
         let r = s.recurrent.as_mut().expect("made for models with such layers");
@@ -109,7 +109,7 @@ impl<B: Backend> Recurrence<B> {
         backend.recur(c.kept.states(), &self.layer, c.states, inputs, out);
     }
 
-    /// `sums = output(gated and normalised answers)`, this rank's part.
+    /// `sums = output(gated and normalised outputs)`, this rank's part.
     pub fn give_out<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,
@@ -137,7 +137,7 @@ impl<B: Backend> Recurrence<B> {
                 let parts = self.parts.as_ref().map_or(0, Parts::count);
                 backend.group_squares(&r.gate, norm, parts, squares);
                 let squares = match *is_split && reduce.has_others() {
-                    // Each group is whole on some rank, and its squares stand in the first part.
+                    // Each group is complete on some rank, with its squares in the first part.
                     false => &*squares,
                     true => {
                         let own = backend.host(squares)?;
@@ -208,7 +208,7 @@ impl<B: Backend> Finish<B> {
     }
 }
 
-/// The heads of this rank.
+/// The heads of this rank, as a shape.
 pub(super) fn recurrent_shape(sizes: &layout::Recurrence, shard: &Shard) -> RecurrentShape {
     let heads = &shard.recurrent_heads;
     let (keys, values) = (heads.keys.len(), heads.value_heads());
@@ -218,7 +218,7 @@ pub(super) fn recurrent_shape(sizes: &layout::Recurrence, shard: &Shard) -> Recu
         RecurrenceKind::KimiDelta => Rule::DeltaByChannel,
         RecurrenceKind::Mamba => Rule::Mamba,
         RecurrenceKind::ShortConvolution => {
-            // Its channels are one head.
+            // All its channels form one head.
             let (heads, dim) = (usize::from(values > 0), values);
             return RecurrentShape {
                 rule: Rule::Convolution,

@@ -1,4 +1,4 @@
-//! Where the ranks' partial sums meet and join the residual stream.
+//! Reduces the ranks' partial sums and adds them to the residual stream.
 
 use std::convert::Infallible;
 
@@ -13,22 +13,22 @@ use super::{Product, Reduce};
 use crate::ModelError;
 use crate::loader::Loader;
 
-/// What happens to a half's sum on its way to the residual stream.
+/// The steps between a half's sum and the residual stream.
 pub(super) struct Residual<B: Backend> {
     pub bias: Option<B::Vector>,
-    /// The norms of what a dense block and the experts beside it give, before both are added.
+    /// The norms of the outputs of a dense block and of the experts beside it, before their sum.
     pub beside: Option<[B::Vector; 2]>,
     pub norm: Option<B::Vector>,
-    /// The norm's.
+    /// The epsilon of the norm.
     pub eps: f32,
-    /// How the half mixes the residual streams, where there are several.
+    /// How the half mixes the residual streams, if there are several.
     pub streams: Option<StreamHalf<B>>,
-    /// How the half reads those that were banked, where there are such.
+    /// How the half reads banked streams, if there are any.
     pub banks: Option<BankHalf<B>>,
 }
 
-/// What all ranks' partial `sums` add up to: one rank's sum is the total, and stays on its device;
-/// of several, `room` takes it, `[rows, width]`.
+/// The total of all ranks' partial `sums`. A single rank's sum is the total and stays on its
+/// device; otherwise `room` receives it, `[rows, width]`.
 pub(super) fn total<'a, B: Backend, R: Reduce>(
     backend: &mut B,
     reduce: &mut R,
@@ -45,7 +45,7 @@ pub(super) fn total<'a, B: Backend, R: Reduce>(
     Ok(room)
 }
 
-/// What all ranks' partial sums of a dense block and of the experts beside it add up to, in one
+/// The totals of all ranks' partial sums of a dense block and of the experts beside it, in one
 /// exchange. `experts`: their sums, and room for the total.
 fn totals<'a, B: Backend, R: Reduce>(
     backend: &mut B,
@@ -73,7 +73,8 @@ fn totals<'a, B: Backend, R: Reduce>(
 }
 
 impl<B: Backend> Residual<B> {
-    /// The bias and the norm of these roles, if the model has them, and the streams of a half.
+    /// Loads the bias and the norm of these roles, if the model has them, and the streams of a
+    /// half.
     pub fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,
@@ -101,8 +102,8 @@ impl<B: Backend> Residual<B> {
         Ok(Some([loader.vector(&dense)?, loader.vector(&experts)?]))
     }
 
-    /// `x += norm(total over all ranks + bias)`, of the partial sums in `sums`, or what several
-    /// streams make of that.
+    /// `x += norm(total over all ranks + bias)`, of the partial sums in `sums`, or the mix of it
+    /// into several streams.
     pub fn add<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,

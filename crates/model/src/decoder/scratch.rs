@@ -1,4 +1,4 @@
-//! Buffers of one step, made once.
+//! Buffers of one step, allocated once.
 
 use backend::Backend;
 use layout::{
@@ -6,21 +6,21 @@ use layout::{
     LayerEmbeddingBuffers, NgramBuffers, RecurrentWidths, StreamBuffers,
 };
 
-/// Buffers that all layers use one after the other: the token loop allocates nothing.
+/// Buffers that all layers reuse: the token loop allocates nothing.
 pub(super) struct Scratch<B: Backend> {
     /// The residual streams, `[rows, stream_width]`; after the last layer's keys and values
     /// `[outputs, width]`.
     pub x: B::Rows,
-    /// What a layer's half reads, and then its sum on the way back, `[rows, width]`.
+    /// Input of a layer's half, and then its total, `[rows, width]`.
     pub h: B::Rows,
-    /// Of each kind of heads.
+    /// For each kind of heads.
     pub heads: Vec<HeadScratch<B>>,
     pub latent: Option<LatentScratch<B>>,
     pub recurrent: Option<RecurrentScratch<B>>,
-    /// The hidden numbers of dense blocks, for each width that they have, and then those of a
-    /// shared expert that is a block of its own.
+    /// The hidden elements of dense blocks, for each of their widths, then those of a shared expert
+    /// that is a separate block.
     pub hidden: Vec<HiddenScratch<B>>,
-    /// What a dense block gives beside experts, in models that have both in one layer.
+    /// The output of a dense block beside experts, in models with both in one layer.
     pub beside: Option<BesideScratch<B>>,
     pub by_layer: Option<LayerEmbeddingScratch<B>>,
     pub ngrams: Option<NgramScratch<B>>,
@@ -28,12 +28,12 @@ pub(super) struct Scratch<B: Backend> {
     pub compressed: Option<CompressedScratch<B>>,
     pub streams: Option<StreamScratch<B>>,
     pub banks: Option<BankScratch<B>>,
-    /// Of each row, where they decide about experts.
+    /// The token of each row, if tokens choose experts.
     pub tokens: Vec<u32>,
     pub routing: Option<Routing<B>>,
     /// Partial sums, `[parts * rows, width]`.
     pub sums: B::Rows,
-    /// What experts read and their partial sums, where that is not the residual stream.
+    /// The experts' input and their partial sums, if they differ from the residual stream in width.
     pub expert: Option<ExpertScratch<B>>,
     /// The outputs after the last norm, `[outputs, width]`.
     pub normed: B::Rows,
@@ -41,37 +41,38 @@ pub(super) struct Scratch<B: Backend> {
     pub logits: B::Rows,
 }
 
-/// What layers with one kind of heads read and write.
+/// The buffers of layers with one kind of heads.
 pub(super) struct HeadScratch<B: Backend> {
     /// This rank's queries, keys and values.
     pub q: B::Rows,
     pub k: B::Rows,
     pub v: B::Rows,
-    /// Those of all heads, for models that normalise them together; else without columns.
+    /// The queries and keys of all heads, for models that normalise them together; else without
+    /// columns.
     pub all_q: B::Rows,
     pub all_k: B::Rows,
     pub attended: B::Rows,
-    /// Gates on what was attended to, in models that have them.
+    /// Gates on the heads' outputs, in models that have them.
     pub gate: Option<B::Rows>,
 }
 
-/// What a dense block reads and writes between its products.
+/// The hidden elements of a dense block.
 pub(super) struct HiddenScratch<B: Backend> {
     pub gate: B::Rows,
     pub up: B::Rows,
 }
 
-/// What a dense block gives beside experts.
+/// The output of a dense block beside experts.
 pub(super) struct BesideScratch<B: Backend> {
     /// Partial sums, `[parts * rows, width]`, and their total, `[rows, width]`.
     pub sums: B::Rows,
     pub total: B::Rows,
-    /// Its total and the experts', one behind the other, on their way from the other ranks.
+    /// Its total and the experts', one after the other, received in one exchange.
     pub both: Vec<f32>,
     pub width: usize,
 }
 
-/// What an indexer reads and writes.
+/// The buffers of an indexer.
 pub(super) struct IndexerScratch<B: Backend> {
     /// `[rows, heads * dim]`.
     pub q: B::Rows,
@@ -80,78 +81,78 @@ pub(super) struct IndexerScratch<B: Backend> {
     pub k: B::Rows,
     /// `[rows, heads]`.
     pub weights: B::Rows,
-    /// The values of its cache, of which there are none.
+    /// The values of its cache: it has none.
     pub none: B::Rows,
-    /// What was chosen last.
+    /// The last choice.
     pub chosen: B::Chosen,
     chosen_bytes: usize,
 }
 
-/// What layers that compress read and write.
+/// The buffers of layers that compress.
 pub(super) struct CompressedScratch<B: Backend> {
     /// Compressed queries, `[rows, q_rank]`.
     pub q_down: B::Rows,
-    /// What heads attended to, compressed, `[rows, groups * out_rank]`.
+    /// The compressed outputs of heads, `[rows, groups * out_rank]`.
     pub out: B::Rows,
-    /// What entries are made of: keys, and by what they are weighed, `[rows, parts * dim]`, in
-    /// layers whose blocks do not overlap and in those whose do, and of an indexer.
+    /// The inputs of entries, keys and their weights, `[rows, parts * dim]`: in layers without
+    /// overlapping blocks, in layers with them, and of an indexer.
     pub rows: [[B::Rows; 2]; 3],
 }
 
-/// What the mixture of residual streams needs.
+/// The buffers for mixing residual streams.
 pub(super) struct StreamScratch<B: Backend> {
     /// All streams, normalised together, `[rows, stream_width]`.
     pub normed: B::Rows,
-    /// How the half that reads mixes them, `[rows, (2 + count) * count]`, and how the head does,
+    /// The mixing weights of a half's input, `[rows, (2 + count) * count]`, and of the head,
     /// `[outputs, count]`.
     pub weights: B::Rows,
     pub head_weights: B::Rows,
-    /// What it reads, `[rows, width]`.
+    /// The mixed input, `[rows, width]`.
     pub mixed: B::Rows,
-    /// Where gates mix the streams: the gates, `[rows, stream_width]`, what they are made of,
-    /// `[rows, rank]`, and the streams' squares, `[rows, count]`.
+    /// If gates mix the streams: the gates, `[rows, stream_width]`, their inputs, `[rows, rank]`,
+    /// and the streams' squares, `[rows, count]`.
     pub gates: Option<[B::Rows; 3]>,
 }
 
-/// What a layer reads and writes that takes in n-gram embeddings.
+/// The buffers of the layer with n-gram embeddings.
 pub(super) struct NgramScratch<B: Backend> {
-    /// The embeddings of all heads, `[rows, heads * dim]`, and the value that they become, `[rows,
+    /// The embeddings of all heads, `[rows, heads * dim]`, and the value made from them, `[rows,
     /// width]`.
     pub own: B::Rows,
     pub value: B::Rows,
-    /// `[rows, stream_width]`: keys and queries, and what gates leave of the value.
+    /// `[rows, stream_width]`: keys and queries, and the gated value.
     pub keys: B::Rows,
     pub queries: B::Rows,
     pub gated: B::Rows,
-    /// What a convolution without gates is multiplied by.
+    /// The factors of a convolution without gates.
     pub ones: B::Rows,
     /// `[rows, count]`.
     pub squares: B::Rows,
     pub none: B::Rows,
 }
 
-/// The residual streams that were banked.
+/// The banked residual streams.
 pub(super) struct BankScratch<B: Backend> {
-    /// `[rows, all]`, of which those that later layers bank are undefined.
+    /// `[rows, all]`; those that later layers bank are undefined.
     pub banks: B::Rows,
     pub all: usize,
-    /// What a half reads of them, `[rows, width]`.
+    /// A half's input from them, `[rows, width]`.
     pub mixed: B::Rows,
 }
 
-/// What layers with embeddings of their own read and write.
+/// The buffers of layers with embeddings of their own.
 pub(super) struct LayerEmbeddingScratch<B: Backend> {
-    /// The embedding that all layers share, `[rows, width]`.
+    /// The shared embedding, `[rows, width]`.
     pub shared: B::Rows,
-    /// Those of all layers from the stage's first on, `[rows, layers * own]`.
+    /// The embeddings of all layers from the stage's first on, `[rows, layers * own]`.
     pub all: B::Rows,
     pub all_width: usize,
-    /// Two of one layer's, `[rows, own]`.
+    /// Two buffers for one layer's, `[rows, own]`.
     pub own: B::Rows,
     pub gate: B::Rows,
 }
 
-/// What latent attention needs in addition.
+/// The additional buffers of latent attention.
 pub(super) struct LatentScratch<B: Backend> {
     sizes: LatentBuffers,
     /// Compressed queries, `[rows, q_rank]`.
@@ -159,14 +160,14 @@ pub(super) struct LatentScratch<B: Backend> {
     /// `[rows, heads * plain_dim]` and `[rows, heads * rope_dim]`.
     pub q_plain: B::Rows,
     pub q_rope: B::Rows,
-    /// Queries in the compressed space, and what they attended to, `[rows, heads * kv_rank]`.
+    /// Queries in the compressed space, and their outputs, `[rows, heads * kv_rank]`.
     pub q_up: B::Rows,
     /// `[rows, kv_rank]` and `[rows, rope_dim]`.
     pub kv: B::Rows,
     pub k_rope: B::Rows,
 }
 
-/// What layers with a state read and write.
+/// The buffers of layers with a state.
 pub(super) struct RecurrentScratch<B: Backend> {
     pub q: B::Rows,
     pub k: B::Rows,
@@ -175,13 +176,13 @@ pub(super) struct RecurrentScratch<B: Backend> {
     pub beta: B::Rows,
     pub gate: B::Rows,
     pub out: B::Rows,
-    /// Low-rank projections on their way.
+    /// Intermediate low-rank projections.
     pub low_rank: B::Rows,
     /// Squares of all heads, `[parts * rows, heads]`, and their sums, `[rows, heads]`.
     pub squares: Option<[B::Rows; 2]>,
 }
 
-/// What experts in a latent space read and write.
+/// The buffers of experts in a latent space.
 pub(super) struct ExpertScratch<B: Backend> {
     /// `[rows, latent]`.
     pub input: B::Rows,
@@ -190,13 +191,13 @@ pub(super) struct ExpertScratch<B: Backend> {
     pub total: B::Rows,
 }
 
-/// What the choice of experts needs.
+/// The buffers of the experts' choice.
 pub(super) struct Routing<B: Backend> {
     /// `[rows, experts]`.
     pub logits: B::Rows,
     /// `[rows, 1]`.
     pub shared_gate: B::Rows,
-    /// The experts of each row, where its token decides.
+    /// The experts of each row, if its token chooses them.
     pub given: Vec<u32>,
     pub routes: B::Routes,
 }
@@ -261,7 +262,7 @@ impl<B: Backend> Scratch<B> {
         }
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all buffers.
     pub fn bytes(&self, backend: &B) -> u64 {
         let of_all = [&self.x, &self.h, &self.sums].into_iter();
         let beside = self.beside.iter().flat_map(|beside| [&beside.sums, &beside.total]);

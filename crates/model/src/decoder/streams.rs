@@ -1,5 +1,5 @@
-//! Several residual streams: what a half of a layer, or the head, reads of them, and how they take
-//! in what a half gives.
+//! Several residual streams: the mixed input of a layer's half, or of the head, and the addition of
+//! a half's output.
 
 use backend::{Activation, Backend, GroupNorm, MatrixMix, StreamMix};
 use layout::{Config, Mixing, Slices, Streams};
@@ -14,27 +14,26 @@ pub(super) struct StreamHalf<B: Backend> {
     eps: f32,
 }
 
-/// What a half reads by.
+/// The source of the mixing weights.
 enum Reader<B: Backend> {
-    /// A matrix that makes weights out of all streams, normalised together; and a gain that changes
-    /// nothing.
+    /// A matrix that computes weights from all streams, normalised together; and a gain of ones.
     Weights(B::Matrix, B::Vector),
     Gates(Gates<B>),
 }
 
-/// Gates on all numbers of the streams, each normalised by itself.
+/// Gates on all elements of the streams, each stream normalised separately.
 struct Gates<B: Backend> {
     norm: GroupNorm,
     gain: B::Vector,
-    /// Into a narrow space, and out of it.
+    /// Projections into a narrow space, and out of it.
     down: B::Matrix,
     up: B::Matrix,
-    /// What makes the weights of what a half gives; the head gives nothing.
+    /// Computes the weights of a half's output; the head has none.
     inject: Option<B::Matrix>,
 }
 
 impl<B: Backend> StreamHalf<B> {
-    /// That of half `half` of a layer, in models with several streams.
+    /// The mixing of half `half` of a layer, in models with several streams.
     pub fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,
@@ -51,7 +50,7 @@ impl<B: Backend> StreamHalf<B> {
         Self::of(loader, config, slices, &roles).map(Some)
     }
 
-    /// That of the tensors with these roles.
+    /// The mixing with these roles.
     fn of(
         loader: &mut Loader<'_, B>,
         config: &Config,
@@ -74,7 +73,7 @@ impl<B: Backend> StreamHalf<B> {
         Ok(Self { reader: Reader::Weights(matrix, ones), mix, eps })
     }
 
-    /// Makes the weights of each row of `x`; `s.mixed` is what a half reads.
+    /// Computes the weights of each row of `x`; `s.mixed` gets the half's input.
     pub fn read(&self, backend: &mut B, x: &B::Rows, s: &mut StreamScratch<B>) {
         self.read_by(backend, x, s, false);
     }
@@ -113,7 +112,7 @@ impl<B: Backend> StreamHalf<B> {
         }
     }
 
-    /// Adds what the half gave, by the weights that were made last.
+    /// Adds the half's output, with the last computed weights.
     pub fn give(&self, backend: &mut B, x: &mut B::Rows, given: &B::Rows, s: &StreamScratch<B>) {
         backend.give_streams(&self.mix, x, given, &s.weights);
     }
@@ -139,17 +138,17 @@ impl<B: Backend> Gates<B> {
     }
 }
 
-/// A norm of each stream by itself. Every rank has them all.
+/// A norm of each stream separately. Every rank has all streams.
 pub(super) fn group_norm(config: &Config) -> GroupNorm {
     let heads_all = config.streams.map_or(1, |streams| streams.count);
     GroupNorm { head_dim: config.width, first_head: 0, heads_all, group_heads: 1 }
 }
 
-/// How the head reads the streams.
+/// The head's mixing of the streams.
 pub(super) enum HeadStreams<B: Backend> {
-    /// As a half does.
+    /// Like a half.
     Weighed(StreamHalf<B>),
-    /// The mean of so many, of so many numbers each.
+    /// The mean of this many streams, of this width each.
     Mean(usize, usize),
 }
 
@@ -171,7 +170,7 @@ impl<B: Backend> HeadStreams<B> {
         Ok(Some(Self::Weighed(StreamHalf::of(loader, config, slices, &roles)?)))
     }
 
-    /// `s.mixed` is what the head reads; `one` is room for one stream.
+    /// `s.mixed` gets the head's input; `one` is a buffer for one stream.
     pub fn read(&self, backend: &mut B, x: &B::Rows, one: &mut B::Rows, s: &mut StreamScratch<B>) {
         match self {
             Self::Weighed(half) => half.read_by(backend, x, s, true),

@@ -1,5 +1,5 @@
-//! A tensor's slice in chunks, the next of which is read while one is packed: so the disk (or the
-//! peer) and the cores work at the same time.
+//! A tensor's slice in chunks; the next one is read while one is packed, so the disk (or the peer)
+//! and the cores work at the same time.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -8,20 +8,20 @@ use gguf::{ReadError, Source, Strided, TensorInfo};
 
 use crate::ModelError;
 
-/// Bytes that are read and packed at a time: work enough for many cores, and still in their caches
-/// between the two.
+/// Bytes read and packed at a time: enough work for many cores, and still in their caches between
+/// the two.
 const CHUNK_BYTES: usize = 2 << 20;
 
 /// One is filled while another is packed.
 const BUFFERS: usize = 2;
 
-/// Room for one chunk; it may be larger than the chunk in it.
+/// A buffer for one chunk; it may be larger than the chunk.
 pub(super) type Buffer = Vec<u8>;
 
 /// Why a tensor was not loaded.
 pub(super) enum Stopped {
     Read(ReadError),
-    /// The taker's own error.
+    /// An error of `take`.
     Taker(ModelError),
 }
 
@@ -34,7 +34,7 @@ impl Stopped {
     }
 }
 
-/// Some whole rows of a slice: runs of their columns, each of which is read for itself.
+/// Several whole rows of a slice: runs of their columns, each read separately.
 pub(super) struct Chunk(Vec<Strided>);
 
 /// Runs of columns `cols` of some runs of rows, as chunks of at most [`CHUNK_BYTES`] or one row.
@@ -62,7 +62,7 @@ pub(super) fn of_runs(
     chunks
 }
 
-/// Reads the chunks and hands them to `take`, in order.
+/// Reads the chunks and passes them to `take`, in order.
 pub(super) fn read(
     source: &dyn Source,
     chunks: &[Chunk],
@@ -86,16 +86,16 @@ pub(super) fn read(
             .map_err(|error| Stopped::Read(ReadError::File(error)))?;
         let result = take_all(full, &send_empty, &mut take);
         drop(send_empty);
-        // The buffers come back, for the next tensor.
+        // Returns the buffers for the next tensor.
         *buffers = reader.join().expect("reading does not panic");
         result
     })
 }
 
-/// What the reader hands over: a buffer, and how many of its bytes are the chunk.
+/// A message of the reader: a buffer, and the length of the chunk in it.
 type Filled = Result<(Buffer, usize), ReadError>;
 
-/// The reader's thread: ends with the last chunk, the first error, or when nobody takes any more.
+/// The reader's thread: ends with the last chunk, the first error, or when the receiver is gone.
 fn read_ahead(
     source: &dyn Source,
     chunks: &[Chunk],
@@ -110,7 +110,7 @@ fn read_ahead(
             break;
         }
     }
-    // Nothing more comes: only now does the taker end, and with it the way back of the buffers.
+    // Closes the channel: the receiver ends, and the buffers come back.
     drop(full);
     empty.into_iter().collect()
 }
@@ -123,7 +123,7 @@ fn take_all(
     for filled in full {
         let (buffer, len) = filled.map_err(Stopped::Read)?;
         take(&buffer[..len]).map_err(Stopped::Taker)?;
-        // A reader that has ended needs none.
+        // A reader that has ended needs no buffer.
         let _ = empty.send(buffer);
     }
     Ok(())
@@ -136,7 +136,7 @@ fn fill<'a>(
 ) -> Result<&'a [u8], ReadError> {
     let len_of = |run: &Strided| (run.piece * run.count) as usize;
     let len: usize = runs.iter().map(len_of).sum();
-    // Several runs are read one after the other, behind where their rows are put together.
+    // Several runs are read one after the other, after the space where their rows are assembled.
     let needed = if runs.len() > 1 { 2 * len } else { len };
     if buffer.len() < needed {
         buffer.resize(needed, 0);

@@ -25,7 +25,7 @@ impl Source for Memory {
     }
 }
 
-/// What is wrong with a copy of a fixture.
+/// The defect in a copy of a fixture.
 #[derive(Debug, Clone)]
 pub enum Lie {
     Set(&'static str, Value),

@@ -1,5 +1,5 @@
-//! A backend that does nothing until it is asked for numbers, as a GPU would: it records what it
-//! is asked for, and does that on the CPU at the next `host` or `synchronise`.
+//! A backend that defers all work, like a GPU: it records the operations, and runs them on the CPU
+//! at the next `host` or `synchronise`.
 
 #[path = "late.rs"]
 mod late;

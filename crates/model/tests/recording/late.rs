@@ -1,4 +1,4 @@
-//! The device does nothing before it is asked for.
+//! The device defers its work.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn nothing_is_done_before_it_is_asked_for() {
     assert_eq!(recording.host(&mut x).unwrap(), [1.0; 4]);
     numbers(&mut recording, &mut y, 2.0);
     recording.add(&mut x, &y);
-    // Who reads the device's memory without asking for it finds what was there before.
+    // A reader that bypasses `host` sees the old values.
     let unasked = recording.cpu.host(&mut x.memory.lock().unwrap()).unwrap().to_vec();
     assert_eq!(unasked, [1.0; 4]);
     assert_eq!(recording.host(&mut x).unwrap(), [3.0; 4]);

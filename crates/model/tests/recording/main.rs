@@ -1,5 +1,5 @@
-//! The forward pass asks for nothing that a device which records could not do: on such a device,
-//! every model gives the bits that it gives on the CPU, with one rank and where sums cross over.
+//! The forward pass works on a device that records its operations: there, every model gives the
+//! same bits as on the CPU, with one rank and with sums that cross to the host.
 
 mod device;
 
@@ -22,7 +22,7 @@ const CAPACITY: Capacity = Capacity {
     checkpoints: 2,
 };
 
-/// One rank; its sums stay on the device, or cross over as if there were others.
+/// A single rank; its sums stay on the device, or cross to the host as if there were others.
 struct OneRank {
     crosses: bool,
 }
@@ -55,8 +55,7 @@ impl Reduce for OneRank {
     }
 }
 
-/// Some positions of every sequence: where they begin, how many, and whether their last logits are
-/// wanted.
+/// Positions of every sequence: the first, the number, and whether the last logits are wanted.
 const STEPS: &[([(usize, usize); SEQUENCES], bool)] = &[
     // A prompt's first piece, its last, then three tokens, and prompts of one token.
     ([(0, 9), (0, 5)], false),
@@ -137,7 +136,7 @@ fn every_model_gives_the_same_bits_on_a_device_that_records() {
     }
 }
 
-/// Each run is of the sequence of its place, and goes on where that one was.
+/// Each run belongs to the sequence of its index, and continues where that one was.
 fn states(has_states: bool, segments: &[Segment]) -> Vec<StateSegment> {
     let state = |(slot, segment): (usize, &Segment)| StateSegment {
         slot,

@@ -1,4 +1,4 @@
-//! What experts compute, as the device that works has them.
+//! The experts of a mixture, in the recording device's form.
 
 use super::*;
 

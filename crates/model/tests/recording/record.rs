@@ -1,26 +1,26 @@
-//! What is recorded, and how.
+//! The recorded operations.
 
 use super::*;
 
 pub struct Recording {
     pub(super) cpu: Cpu,
     pub(super) commands: Vec<Command>,
-    /// The operations of the segment that is recorded.
+    /// The operations of the current segment.
     pub(super) trace: Vec<Operation>,
-    /// Those of each segment that was.
+    /// The operations of each earlier segment.
     pub(super) segments: HashMap<SegmentKey, Vec<Operation>>,
-    /// What failed stays failed.
+    /// A failure is permanent.
     pub(super) fault: Option<&'static str>,
 }
 
 pub(super) type Command = Box<dyn FnOnce(&mut Cpu)>;
 
-/// What is asked for, and where its numbers lie.
+/// An operation, and the addresses of its operands.
 pub(super) type Operation = (&'static str, Vec<usize>);
 
 pub(super) type Of<T> = Arc<Mutex<T>>;
 
-/// Activations: what is in `memory` is what they were when the commands last ran.
+/// Activations: `memory` holds their values after the last run of commands.
 pub struct Rows {
     pub(super) memory: Of<<Cpu as Backend>::Rows>,
     pub(super) mirror: Vec<f32>,
@@ -38,7 +38,7 @@ impl Recording {
         Self { cpu, commands: Vec::new(), trace: Vec::new(), segments: HashMap::new(), fault: None }
     }
 
-    /// The device breaks.
+    /// Makes the device fail.
     pub fn break_down(&mut self, fault: &'static str) {
         self.fault = Some(fault);
     }
@@ -53,7 +53,7 @@ impl Recording {
         self.commands.push(Box::new(command));
     }
 
-    /// As [`Self::record`], of what changes `x` alone.
+    /// Like [`Self::record`], for operations that change only `x`.
     pub(super) fn change(
         &mut self,
         name: &'static str,
@@ -64,7 +64,7 @@ impl Recording {
         self.record(name, &[x], move |cpu| change(cpu, &mut memory.lock().unwrap()));
     }
 
-    /// As [`Self::record`], of what makes `out` from `x`.
+    /// Like [`Self::record`], for operations that compute `out` from `x`.
     pub(super) fn make(
         &mut self,
         name: &'static str,
@@ -85,7 +85,7 @@ pub(super) fn of<T>(value: T) -> Of<T> {
 
 type OfCpu = <Cpu as Backend>::Rows;
 
-/// The numbers of these rows, some of which may be the same rows.
+/// The memory of these rows; some may be the same rows.
 pub(super) struct Operands<const N: usize>([Of<OfCpu>; N]);
 
 impl<const N: usize> Operands<N> {
@@ -102,7 +102,7 @@ impl<const N: usize> Operands<N> {
     }
 }
 
-/// What an indexer chooses from.
+/// The keys that an indexer chooses from.
 pub(super) enum OfKeys {
     Positions(<Recording as Backend>::Kv),
     Entries(<Recording as Backend>::Entries),

@@ -1,4 +1,4 @@
-//! What is chosen, by speeds and links.
+//! The choice of a split, by speeds and links.
 
 use super::*;
 
@@ -103,7 +103,7 @@ fn a_gpu_shares_no_memory_with_the_processors_and_an_integrated_one_does() {
     let apart = rate(&nodes);
     nodes.iter_mut().for_each(|node| node.machine = Some(7));
     let together = rate(&nodes);
-    // 297 GB/s are asked of a memory that gives 270.
+    // The nodes want 297 GB/s of a memory with 270.
     assert!(together < apart / 1.05 && together > apart / 1.2, "{together} beside {apart}");
 }
 
@@ -219,7 +219,7 @@ fn experts_that_rest_are_not_read() {
     let rate = |model: &Outline| {
         plan(model, &nodes(1, 0.0), &spec()).unwrap().prediction.unwrap().decode_tokens_per_sec
     };
-    // As many weights, of which one expert of sixteen is read.
+    // Equal weights, of which one expert of sixteen is read.
     assert!(rate(&sparse(16)) > 1.8 * rate(&sparse(1)));
 }
 

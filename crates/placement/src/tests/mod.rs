@@ -15,7 +15,7 @@ use crate::{ClassRates, Classes, Error, LinkSpeed, Node, Options, Plan, Rates, S
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
-/// Nodes like the cores of docs/performance.md: they read 27 GB/s.
+/// Nodes like the cores in docs/performance.md: they read 27 GB/s.
 fn speed(read_gb: f64) -> Speed {
     let rates = Rates {
         read_bytes_per_sec: read_gb * 1e9,
@@ -43,7 +43,7 @@ fn node(id: usize, memory_free_bytes: u64, read_gb: f64, message_us: f64) -> Nod
     }
 }
 
-/// Equal ones with 64 GiB.
+/// Equal nodes with 64 GiB.
 fn nodes(count: usize, message_us: f64) -> Vec<Node> {
     (0..count).map(|id| node(id, 64 * GIB, 27.0, message_us)).collect()
 }
@@ -64,7 +64,7 @@ fn plan(model: &Outline, nodes: &[Node], spec: &InstanceSpec) -> Result<Plan, Er
     crate::plan(model, nodes, &Options { spec, ring: false, load: None })
 }
 
-/// The ranks of each stage; none for one of all.
+/// The ranks of each stage; empty for a single stage.
 fn stages_of(plan: &Plan) -> Vec<usize> {
     plan.split.stages.iter().map(|stage| stage.ranks).collect()
 }

@@ -1,11 +1,11 @@
-//! That plans add up, follow wishes, and refuse in words what cannot be had.
+//! Plans add up, follow the request, and refuse impossible requests with an explanation.
 
 use protocol::ExpertSplit;
 
 use super::*;
 use crate::group::WORKER_BYTES;
 
-/// Nodes of so much memory, of which nothing was measured.
+/// Nodes with this memory and without measurements.
 fn unknown(memory_gib: &[u64]) -> Vec<Node> {
     let node = |(id, gib): (usize, &u64)| Node {
         threads: 4 * (id + 1),
@@ -15,15 +15,15 @@ fn unknown(memory_gib: &[u64]) -> Vec<Node> {
     memory_gib.iter().enumerate().map(node).collect()
 }
 
-/// The weights of that model but for its norms, and its cache of 4 contexts of 8192 tokens:
-/// heads of 128 numbers and a scale, for keys and for values, in each layer.
+/// The model's weights without norms, and its cache of 4 contexts of 8192 tokens: heads of 128
+/// elements and a scale, for keys and for values, in each layer.
 fn weights_and_cache(kv_heads: u64) -> u64 {
     let (attention, hidden) = (4096 * (4096 + 2 * 128 * kv_heads + 4096), 3 * 4096 * 81_920);
     let numbers: u64 = 36 * (attention + hidden) + 4096 * 1_024_000;
     numbers / 32 * 34 + 36 * 4 * 8192 * kv_heads * 2 * (2 * 128 + 4)
 }
 
-/// Norms, buffers and workers are what the plan adds to that. `kv_heads`: of all ranks that
+/// Checks that the plan adds only norms, buffers and workers to that. `kv_heads`: of all ranks that
 /// share a layer.
 fn assert_adds_up(plan: &Plan, kv_heads: u64) {
     let bytes: u64 = plan.ranks.iter().map(|rank| rank.memory_bytes).sum();

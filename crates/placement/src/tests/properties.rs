@@ -1,4 +1,4 @@
-//! What holds of any cluster: seeded random ones, and small ones of which every split is tried.
+//! Properties of any cluster: random ones with seeds, and small ones with every split tried.
 
 use layout::Capacity;
 
@@ -7,10 +7,10 @@ use crate::group::Subject;
 use crate::shares::{UNITS, scaled};
 use crate::trial::{Context, Found};
 
-/// Of so many random clusters each property is asked.
+/// The number of random clusters for each property.
 const CLUSTERS: usize = 150;
 
-/// Clusters of ten nodes, and how near the search is to come: 1 is the best.
+/// Clusters of ten nodes, and the required quality of the search: 1 is the best.
 const MANY: u64 = 12;
 const NEAR: f64 = 1.1;
 
@@ -28,7 +28,7 @@ fn small(experts: bool) -> Outline {
     dense.outline(TensorType::Q8_0, TensorType::Q8_0)
 }
 
-/// Nodes of unlike memory, speed and links, of which the whole takes about one and a half.
+/// Nodes of different memory, speed and links; the model takes about one and a half of them.
 fn random(rng: &mut fastrand::Rng, count: usize, memory_mib: std::ops::Range<u64>) -> Vec<Node> {
     let us = [2.0, 10.0, 100.0, 1000.0, 10_000.0];
     (0..count)
@@ -92,7 +92,7 @@ fn more_memory_is_never_worse() {
             let found = plan.prediction.unwrap();
             found.first_token_secs + 256.0 / found.decode_tokens_per_sec
         };
-        // A split with fewer nodes may be 2 % slower, and not all shares are tried.
+        // A split with fewer nodes may be 2 % slower, and the search skips some shares.
         assert!(secs(&after) <= secs(&before) * 1.05, "seed {seed}: {before:#?}, then {after:#?}");
     });
     assert!(compared > CLUSTERS / 4, "{compared}");
@@ -122,7 +122,8 @@ fn the_search_finds_what_trying_everything_finds() {
     assert!(compared > 10 && worst >= 1.0, "{compared} {worst}");
 }
 
-/// Of more nodes than [`crate::search`] tries every subset of, it comes near trying them all.
+/// With more nodes than [`crate::search`] tries every subset of, it comes near the exhaustive
+/// search.
 #[test]
 fn the_search_among_many_nodes_comes_near_trying_every_subset() {
     let (mut compared, mut worst) = (0, 1.0_f64);
@@ -211,7 +212,7 @@ fn sums(count: usize) -> Vec<Vec<usize>> {
     (1..=count).flat_map(|terms| parts(count, terms, 1)).collect()
 }
 
-/// All ways to write `sum` as so many terms of at least `least`.
+/// All ways to write `sum` as `terms` terms of at least `least`.
 fn parts(sum: usize, terms: usize, least: usize) -> Vec<Vec<usize>> {
     if terms == 1 {
         return vec![vec![sum]];
@@ -226,7 +227,7 @@ fn parts(sum: usize, terms: usize, least: usize) -> Vec<Vec<usize>> {
         .collect()
 }
 
-/// The units of each group, in all ways.
+/// All combinations of units of each group.
 fn all_units(sizes: &[usize]) -> Vec<Vec<Vec<u32>>> {
     let mut all: Vec<Vec<Vec<u32>>> = vec![Vec::new()];
     for size in sizes {

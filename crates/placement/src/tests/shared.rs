@@ -5,7 +5,7 @@ use protocol::Nodes;
 use super::states::outline;
 use super::*;
 
-/// `gemma4` has eight layers, of which the last three read the caches of layers 3 and 4.
+/// `gemma4` has eight layers; the last three read the caches of layers 3 and 4.
 fn pipeline(stage_layers: Option<Vec<usize>>, nodes_asked: usize) -> Result<Plan, Error> {
     let strategy = Strategy::Pipeline;
     let spec = split(SplitOptions { strategy, stage_layers, ..SplitOptions::default() });

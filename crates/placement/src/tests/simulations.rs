@@ -1,4 +1,4 @@
-//! The instance in simulated time, beside the cost model's averages.
+//! The instance in simulated time, compared with the cost model's averages.
 
 use protocol::{InstanceSpec, Mix, Strategy};
 
@@ -57,7 +57,7 @@ fn users_together_get_about_what_is_predicted() {
             let (plan, found) = run(&uneven(count), &spec, 0.0);
             let predicted = plan.prediction.unwrap().total_tokens_per_sec;
             let ratio = found.total_tokens_per_sec / predicted;
-            // A stage is free before its message has arrived, which the prediction leaves out.
+            // A stage is free before its message has arrived, which the prediction ignores.
             assert!((0.9..1.02).contains(&ratio), "{strategy:?}, {count}, {users}: {ratio}");
         }
     }

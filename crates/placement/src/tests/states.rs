@@ -1,4 +1,4 @@
-//! Models whose layers carry a state: what is planned for them, and where they are refused.
+//! Models with recurrent layers: their plans, and their refusals.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ fn states_and_their_checkpoints_are_in_the_plan() {
         let plan = plan(&model, &[node(0, GIB, 27.0, 10.0)], &spec).unwrap();
         plan.ranks[0].footprint.cache_bytes
     };
-    // Four of five layers: 4 heads of 16 by 16, and three positions of 2 x 32 + 64 numbers.
+    // Four of five layers: 4 heads of 16 by 16, and three positions of 2 x 32 + 64 elements.
     let state = 4 * (4 * 16 * 16 + 3 * 128) * 4;
     assert_eq!(bytes(10) - bytes(2), 8 * state);
 }

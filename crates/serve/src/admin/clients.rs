@@ -1,4 +1,4 @@
-//! `GET /sinew/v1/clients`: settings of other programs, for the page to show.
+//! `GET /sinew/v1/clients`: settings of other programs, shown by the page.
 
 use std::sync::Arc;
 
@@ -15,9 +15,10 @@ use crate::http::error::ApiError;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ClientsQuery {
-    /// Where the asking page found this node: what its visitor's programs can reach as well.
+    /// The address at which the page found this node; programs on the visitor's machine reach it
+    /// too.
     base: String,
-    /// Empty while nothing is served.
+    /// Empty if no model is served.
     #[serde(default)]
     model: String,
     /// Whether the visitor needs a key.
@@ -39,8 +40,8 @@ pub(super) async fn clients(
     Ok(Json(programs(&target).iter().map(told).collect()))
 }
 
-/// Scheme, host and port, and the path below which a proxy shows this node; nothing that could be
-/// taken for a command.
+/// Scheme, host and port, and the path prefix of a proxy. Rejects characters that a shell could
+/// interpret.
 fn origin(base: &str) -> Result<String, ApiError> {
     let wrong = || {
         let message =

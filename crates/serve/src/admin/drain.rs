@@ -1,5 +1,5 @@
-//! `POST /sinew/v1/drain`: empties a node and, unless told otherwise, reports until it is empty;
-//! `POST /sinew/v1/undrain` lets it have work again.
+//! `POST /sinew/v1/drain`: empties a node and reports progress until it is empty, unless `wait` is
+//! false. `POST /sinew/v1/undrain` lets the node take work again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,16 +18,16 @@ use crate::http::error::ApiError;
 use crate::http::stream::{Framing, Item, respond};
 use crate::node::Cluster;
 
-/// How often progress is looked at.
+/// Interval between checks of the progress.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often a line is sent although nothing has changed.
+/// Interval at which a line is sent without any change.
 const REPEAT_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
 struct DrainBody {
-    /// Its name, or at least four digits with which its id begins.
+    /// The node's name or at least four digits of its id's beginning.
     node: String,
-    /// Report until it is empty.
+    /// Whether to report until the node is empty.
     wait: Option<bool>,
 }
 
@@ -39,19 +39,19 @@ struct UndrainBody {
 /// A line of progress.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Progress {
-    /// `draining` or `drained`; the last line of all is `drained`, or an error.
+    /// `draining` or `drained`. The last line is `drained` or an error.
     status: &'static str,
     node: String,
-    /// What is still on the node.
+    /// Work left on the node.
     left: Vec<Left>,
-    /// Taken by what is still there.
+    /// Memory used by the work that is left.
     memory_used_bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Left {
     model: String,
-    /// For a person: where it goes and how far that is.
+    /// For people: where the work moves to, and its progress.
     notes: Vec<String>,
 }
 
@@ -83,7 +83,7 @@ pub(super) async fn undrain(
     Ok(Json(json!({ "undrained": body.node })))
 }
 
-/// One node on its way to being empty.
+/// Watches one node until it is empty.
 struct Watch {
     cluster: Arc<dyn Cluster>,
     node: NodeId,
@@ -124,10 +124,10 @@ impl Watch {
     }
 }
 
-/// How far a node is.
+/// The node's progress.
 ///
 /// # Errors
-/// Somebody wants it to have work again, or it is no member any more.
+/// The drain was cancelled, or the node is no longer a member.
 fn look(status: &ClusterStatus, node: NodeId) -> Result<Progress, ApiError> {
     let ended = |why: &str| {
         let message = format!("the node is not being emptied: {why}");

@@ -1,7 +1,7 @@
-//! `GET /sinew/v1/events`: what has happened in the cluster, then what happens.
+//! `GET /sinew/v1/events`: past events of the cluster, then new ones as they happen.
 //!
-//! A stream of server-sent events, one JSON object each, that begins with what is kept after the
-//! event `after`; with `follow=false` the same as one JSON array, at once.
+//! The answer is a stream of server-sent events, one JSON object each. It starts with the stored
+//! events after the event `after`. With `follow=false` it is one JSON array, sent at once.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use crate::http::stream::{Framing, Item, respond};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct EventsQuery {
-    /// The last event that the client knows; those after it are told.
+    /// The last event that the client has; the stream starts after it.
     after: Option<u64>,
-    /// Whether to go on with what happens; by default it does.
+    /// Whether to follow new events; true by default.
     follow: Option<bool>,
 }
 
@@ -45,12 +45,12 @@ fn later(history: &History, after: u64) -> Vec<ClusterEvent> {
     history.iter().filter(|event| event.id > after).cloned().collect()
 }
 
-/// What is kept after one event, then each further one as it comes.
+/// The stored events after one event, then each new one.
 fn follow(history: watch::Receiver<History>, after: u64) -> impl Stream<Item = Item> + Send {
     let batches =
         stream::unfold((history, after, true), |(mut history, after, first)| async move {
             if !first {
-                // The node is gone, and the stream with it.
+                // The node has stopped, so the stream ends.
                 history.changed().await.ok()?;
             }
             let found = later(&history.borrow_and_update().clone(), after);
@@ -60,8 +60,8 @@ fn follow(history: watch::Receiver<History>, after: u64) -> impl Stream<Item = I
     batches.flat_map(|found| stream::iter(found).map(|event| Item::json(&event)))
 }
 
-/// Completes when the server is to end, so that nobody who looks on holds it up.
+/// Completes when the server stops, so that open event streams do not delay the shutdown.
 async fn stopped(mut stopping: watch::Receiver<bool>) {
-    // An error means that the server is gone already.
+    // An error means that the server is already gone.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }

@@ -1,4 +1,4 @@
-//! Who belongs to the cluster.
+//! Members of the cluster.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::http::error::ApiError;
 
 #[derive(Deserialize)]
 pub(super) struct RemoveBody {
-    /// A member's name, or at least four digits with which its id begins.
+    /// A member's name or at least four digits of its id's beginning.
     node: String,
 }
 

@@ -1,5 +1,5 @@
-//! Administration of the node, as JSON under `/sinew/v1`: what the `sinew` command and the status
-//! page ask for.
+//! Administration of the node, as JSON under `/sinew/v1`. The `sinew` command and the status page
+//! use it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +23,11 @@ mod models;
 mod pairing;
 mod serve;
 
-/// An invitation is for now, not for later: a day is the most.
+/// Invitations are short-lived: at most a day.
 const INVITE_SECS: std::ops::RangeInclusive<u64> = 1..=86_400;
 const INVITE_SECS_DEFAULT: u64 = 600;
 
-/// Looking on, which is not administration.
+/// Routes that only read the status; they need no admin token.
 pub(crate) fn status_routes() -> Router<Arc<App>> {
     Router::new()
         .route("/sinew/v1/status", get(status))
@@ -35,7 +35,7 @@ pub(crate) fn status_routes() -> Router<Arc<App>> {
         .route("/sinew/v1/clients", get(clients::clients))
 }
 
-/// Everything that changes something, and what is the owner's alone to see.
+/// Routes that change something, or that show data reserved to the owner.
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/sinew/v1/invite", post(invite))
@@ -91,19 +91,19 @@ async fn join(State(app): State<Arc<App>>, request: Request) -> Result<Json<Join
     Ok(Json(app.cluster.join(&body.code).await?))
 }
 
-/// How a model would be placed, how fast that would be, and why not otherwise.
+/// How a model would be placed and its estimated speed, or why it cannot be placed.
 async fn plan(State(app): State<Arc<App>>, request: Request) -> Result<Json<Plan>, ApiError> {
     let spec: InstanceSpec = app.intake.read_json(request).await?;
     Ok(Json(app.cluster.plan(spec).await?))
 }
 
-/// Loads all nodes and links; a client that leaves ends it.
+/// Loads all nodes and links. The test ends if the client disconnects.
 async fn burn(State(app): State<Arc<App>>, request: Request) -> Result<Json<BurnReport>, ApiError> {
     let spec: BurnSpec = app.intake.read_json(request).await?;
     Ok(Json(app.cluster.burn(spec).await?))
 }
 
-/// Either name means the same: an instance's id, or its model's name.
+/// Both fields mean the same: an instance's id or its model's name.
 #[derive(Deserialize)]
 struct StopBody {
     instance: Option<String>,
@@ -120,12 +120,12 @@ async fn stop(State(app): State<Arc<App>>, request: Request) -> Result<Json<Valu
     Ok(Json(json!({ "stopped": name })))
 }
 
-/// The last requests of this node's API, as a Chrome trace.
+/// The last requests to this node's API, as a Chrome trace.
 async fn trace(State(app): State<Arc<App>>) -> Json<Value> {
     Json(app.metrics.requests.trace.json())
 }
 
-/// Tells the daemon, and ends the server once this answer is out.
+/// Notifies the daemon, and stops the server after this answer is sent.
 async fn shutdown(State(app): State<Arc<App>>) -> Json<Value> {
     if let Some(on_shutdown) = &app.config.on_shutdown {
         on_shutdown();

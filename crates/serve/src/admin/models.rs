@@ -1,4 +1,4 @@
-//! Models on this machine's disk: which there are, fetching one, deleting one.
+//! Models on the nodes' disks: list, fetch and delete.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ struct Named {
 #[derive(Deserialize)]
 struct Pulled {
     model: String,
-    /// Whether what has changed on the hub is fetched again.
+    /// Whether to fetch files again that have changed on the hub.
     #[serde(default)]
     update: bool,
 }
@@ -32,7 +32,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Vec<Held>> {
     Json(app.cluster.models().await)
 }
 
-/// Whether a model is served, by its content, and as what.
+/// Whether a model is served, identified by its content, and under which name.
 pub(super) async fn identify(
     State(app): State<Arc<App>>,
     request: Request,
@@ -41,7 +41,7 @@ pub(super) async fn identify(
     Ok(Json(app.cluster.identify(&named.model).await?))
 }
 
-/// What a model is.
+/// Details of a model.
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     request: Request,
@@ -50,7 +50,7 @@ pub(super) async fn show(
     Ok(Json(app.cluster.describe(&named.model).await?))
 }
 
-/// Fetches a model; the lines of the answer are [`PullStatus`], the last one done, or an error.
+/// Fetches a model. The answer's lines are [`PullStatus`]; the last one is `done` or an error.
 pub(super) async fn pull(
     State(app): State<Arc<App>>,
     request: Request,
@@ -64,7 +64,7 @@ pub(super) async fn pull(
     Ok(respond(Framing::JsonLines, items, app.config.limits.keep_alive))
 }
 
-/// Deletes a model of the node's own folder.
+/// Deletes a model from the node's own folder.
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
     request: Request,

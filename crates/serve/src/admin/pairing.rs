@@ -1,5 +1,5 @@
-//! Joining by a number that one machine shows and a person types at another one. All of it is the
-//! owner's alone: whoever knows the number can stand in for the machine that shows it.
+//! Pairing: one machine shows a number, and a person types it on another one. All routes are
+//! reserved to the owner, because anyone with the number can impersonate the machine that shows it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::http::error::ApiError;
 #[derive(Deserialize)]
 pub(super) struct AcceptBody {
     number: String,
-    /// Whose it is, where several ask: a name, or at least four digits with which an id begins.
+    /// Selects one of several requests: the machine's name or at least four digits of its id.
     node: Option<String>,
 }
 
@@ -23,12 +23,12 @@ pub(super) struct RefuseBody {
     node: String,
 }
 
-/// Who asks to be let in here, and what this node has asked.
+/// Machines that request to join here, and requests sent by this node.
 pub(super) async fn pairing(State(app): State<Arc<App>>) -> Result<Json<Pairing>, ApiError> {
     Ok(Json(app.cluster.pairing().await?))
 }
 
-/// Asks a node nearby or at an address to let this one in; answered once the request waits there.
+/// Sends a request to join a node nearby or at an address. Answers once the request waits there.
 pub(super) async fn pair(
     State(app): State<Arc<App>>,
     request: Request,
@@ -37,7 +37,7 @@ pub(super) async fn pair(
     Ok(Json(app.cluster.pair(with).await?))
 }
 
-/// Lets in the machine that shows this number.
+/// Admits the machine that shows this number.
 pub(super) async fn accept(
     State(app): State<Arc<App>>,
     request: Request,
@@ -46,7 +46,7 @@ pub(super) async fn accept(
     Ok(Json(app.cluster.accept(&body.number, body.node.as_deref()).await?))
 }
 
-/// Sends a machine that asks away.
+/// Refuses a machine's request to join.
 pub(super) async fn refuse(
     State(app): State<Arc<App>>,
     request: Request,

@@ -1,4 +1,5 @@
-//! `POST /sinew/v1/serve`: places a model and, unless told otherwise, reports until it is ready.
+//! `POST /sinew/v1/serve`: places a model and reports progress until it is ready, unless `wait` is
+//! false.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,38 +21,39 @@ use crate::http::error::{ApiError, Retry};
 use crate::http::stream::{Framing, Item, respond};
 use crate::node::{Cluster, PullStream, RefusalKind};
 
-/// How often progress is looked at: a bar moves smoothly at four steps a second.
+/// Interval between checks of the progress: a bar moves smoothly at four steps a second.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often a line is sent although nothing has changed; a client sees its own Ctrl-C at the next.
+/// Interval at which a line is sent without any change. A client notices its own Ctrl-C at the next
+/// line.
 const REPEAT_EVERY: Duration = Duration::from_secs(1);
-/// Lines of progress on their way to a client.
+/// Lines of progress queued for a client.
 const LINES_MAX: usize = 16;
 
 #[derive(Deserialize)]
 struct ServeBody {
     #[serde(flatten)]
     request: InstanceSpec,
-    /// Report until it is ready.
+    /// Whether to report until the instance is ready.
     wait: Option<bool>,
 }
 
 /// A line of progress.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Progress {
-    /// `pulling`, `verifying`, `loading`, `recovering`, `ready` or `unloaded`; the last line of all
-    /// is `ready`, `unloaded` if it is to be loaded on request, or an error.
+    /// `pulling`, `verifying`, `loading`, `recovering`, `ready` or `unloaded`. The last line is
+    /// `ready`, `unloaded` for an instance that loads on request, or an error.
     status: &'static str,
     instance: String,
     done_bytes: u64,
     total_bytes: u64,
-    /// The same of each node that loads a share, in the order of ranks.
+    /// Progress of each node that loads a share, in rank order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     nodes: Vec<Share>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// How far a rank's share is loaded.
+/// Loading progress of a rank's share.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Share {
     node: String,
@@ -80,8 +82,8 @@ pub(super) async fn serve(
     Ok(respond(Framing::JsonLines, watch.into_stream(), limits.keep_alive))
 }
 
-/// Fetches a model that no node has, and serves it then; all of it in the answer's lines, or
-/// behind its back for who does not wait.
+/// Fetches a model that no node has, then serves it. The answer's lines report both steps. Without
+/// `wait` the work runs in the background.
 fn pull_and_serve(app: &Arc<App>, pull: PullStream, body: ServeBody) -> Response {
     let (sender, lines) = mpsc::channel(LINES_MAX);
     let waits = body.wait != Some(false);
@@ -99,15 +101,15 @@ fn pull_and_serve(app: &Arc<App>, pull: PullStream, body: ServeBody) -> Response
     respond(Framing::JsonLines, items, app.config.limits.keep_alive)
 }
 
-/// Whoever hears of it.
+/// Sends progress to the client, if it waits.
 struct Teller {
     sender: mpsc::Sender<Item>,
     waits: bool,
 }
 
 impl Teller {
-    /// Whether to go on: who waits and goes away gives it up, and who does not wait leaves it to
-    /// the node.
+    /// Whether to continue. If a waiting client disconnects, the work stops; without `wait` the
+    /// work always continues.
     async fn tell(&self, item: Item) -> bool {
         !self.waits || self.sender.send(item).await.is_ok()
     }
@@ -138,14 +140,14 @@ async fn fetch_then_load(app: &App, mut pull: PullStream, request: InstanceSpec,
     }
 }
 
-/// One instance on its way to being ready.
+/// Watches one instance until it is ready.
 struct Watch {
     cluster: Arc<dyn Cluster>,
     instance: String,
     stall: Duration,
     last: Option<Progress>,
     sent: Instant,
-    /// When something last changed.
+    /// Time of the last change.
     moved: Instant,
     ended: bool,
 }
@@ -224,10 +226,10 @@ impl Watch {
     }
 }
 
-/// Where an instance stands.
+/// The instance's progress.
 ///
 /// # Errors
-/// It failed, or it is gone.
+/// The instance failed or is gone.
 fn look(status: &ClusterStatus, instance: &str) -> Result<Progress, ApiError> {
     let unavailable = |message: String| {
         ApiError::server(StatusCode::SERVICE_UNAVAILABLE, "model_failed", message)

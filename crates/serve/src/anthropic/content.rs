@@ -1,4 +1,4 @@
-//! The contents of messages: a string, or blocks of text, tools and documents.
+//! Message contents: a string, or blocks of text, tools and documents.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,34 +14,34 @@ pub(super) enum Content {
     Blocks(Vec<Block>),
 }
 
-/// A block; which fields it needs depends on its type. Its `cache_control` and `citations` have no
-/// effect: every prompt's beginning is cached, and answers cite nothing.
+/// A block; its type determines the required fields. `cache_control` and `citations` have no
+/// effect: every prompt's prefix is cached, and answers contain no citations.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Block {
     #[serde(rename = "type")]
     pub kind: String,
     pub text: Option<String>,
-    /// Of a `tool_use`.
+    /// For `tool_use`.
     pub id: Option<String>,
     pub name: Option<String>,
     pub input: Option<Value>,
-    /// Of a `tool_result`.
+    /// For `tool_result`.
     pub tool_use_id: Option<String>,
     pub is_error: Option<bool>,
-    /// Of a `tool_result` and of a `search_result`.
+    /// For `tool_result` and `search_result`.
     pub content: Option<Content>,
     pub thinking: Option<String>,
-    /// Of a document or an image: an object. Of a `search_result`: a string.
+    /// An object for a document or an image, a string for a `search_result`.
     source: Option<Value>,
     title: Option<String>,
     context: Option<String>,
 }
 
 impl Content {
-    /// The blocks, each with its place in the request; a string is one block of text.
+    /// The blocks, each with its path in the request. A string is one text block.
     ///
     /// # Errors
-    /// 400: too many.
+    /// 400: too many blocks.
     pub fn into_blocks(self, at: &str) -> Result<Vec<(String, Block)>, ApiError> {
         let blocks = match self {
             Self::Text(text) => {
@@ -58,10 +58,10 @@ impl Content {
         Ok(blocks.into_iter().enumerate().map(place).collect())
     }
 
-    /// The text of blocks that may hold nothing else: a system prompt, a tool's result.
+    /// The text of blocks that may contain only text: a system prompt or a tool result.
     ///
     /// # Errors
-    /// 400 naming the block that is no text.
+    /// 400 naming the first block that is not text.
     pub fn into_text(self, at: &str) -> Result<String, ApiError> {
         let blocks = self.into_blocks(at)?.into_iter();
         let texts: Vec<String> =
@@ -71,7 +71,7 @@ impl Content {
 }
 
 impl Block {
-    /// The text of a block that has one.
+    /// The text of a block.
     ///
     /// # Errors
     /// 400 naming the block and why it cannot be read.
@@ -90,7 +90,7 @@ impl Block {
                     "<search_result source=\"{source}\" title=\"{title}\">\n{text}\n</search_result>"
                 ))
             }
-            // A tool that was found by searching: it stands among the tools.
+            // A tool found by a search; it is also listed in `tools`.
             "tool_reference" => Ok(format!("Tool: {}", self.name.unwrap_or_default())),
             kind => {
                 let message = format!(

@@ -1,4 +1,4 @@
-//! `POST /v1/messages/count_tokens`: the tokens that a prompt has, without asking the model.
+//! `POST /v1/messages/count_tokens`: counts a prompt's tokens without running the model.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use crate::completion::random_seed;
 use crate::http::error::ApiError;
 
-/// Names a request in its answer and in a person's report.
+/// The id of a request, for its answer and for bug reports.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(String);
 
@@ -13,16 +13,16 @@ impl RequestId {
         Self(format!("req_{:016x}{:08x}", random_seed(), random_seed() >> 32))
     }
 
-    /// For the header `request-id`.
+    /// The value of the header `request-id`.
     pub fn header(&self) -> HeaderValue {
         HeaderValue::from_str(&self.0).expect("hexadecimal digits make a header")
     }
 }
 
-/// An error as Anthropic's clients read it: `{"type": "error", "error": {type, message},
-/// "request_id"}`, as a body or as the data of an `error` event.
+/// An error in Anthropic's format: `{"type": "error", "error": {type, message}, "request_id"}`, as
+/// a body or as the data of an `error` event.
 pub(crate) fn error_body(error: &ApiError, id: &RequestId) -> Value {
-    // Agents look for these words to shorten a conversation by themselves.
+    // Agents search for these words to decide when to shorten a conversation.
     let message = match error.code {
         "context_length_exceeded" => format!("prompt is too long: {}", error.message),
         _ => error.message.clone(),
@@ -34,7 +34,7 @@ pub(crate) fn error_body(error: &ApiError, id: &RequestId) -> Value {
     })
 }
 
-/// The `type` of an error, in Anthropic's words.
+/// The error's `type` in Anthropic's API.
 fn kind(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => "authentication_error",

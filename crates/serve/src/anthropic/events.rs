@@ -1,4 +1,4 @@
-//! An answer as Anthropic's events: blocks that begin, grow and end, one after the other.
+//! An answer as Anthropic's events: blocks start, grow and stop, one after the other.
 
 use std::collections::VecDeque;
 
@@ -8,14 +8,14 @@ use super::response::{Block, Delta, Ending, Event, Message, SIGNATURE, Usage};
 use crate::completion::{Answer, AnswerEvent, CompletionError, Outcome, Part};
 use crate::http::stream::Item;
 
-/// An answer on its way to one client.
+/// The event stream of one answer.
 pub(super) struct Events {
     answer: Answer,
     thoughts: Thoughts,
     max_tokens: Option<usize>,
     id: RequestId,
     ready: VecDeque<Item>,
-    /// The block that is open.
+    /// The open block.
     open: Option<Kind>,
     index: usize,
     ended: bool,
@@ -100,7 +100,7 @@ impl Events {
         self.push(&Event::MessageStop);
     }
 
-    /// Begins a block unless one of that kind is open.
+    /// Opens a block unless one of that kind is already open.
     fn open(&mut self, kind: Kind) {
         if self.open == Some(kind) {
             return;

@@ -1,12 +1,12 @@
-//! From Anthropic's messages to those that chat templates know.
+//! Converts Anthropic's messages to those that chat templates expect.
 //!
-//! - Blocks of a message become one text, line by line; results of tools become messages of their
-//!   own, and so do calls and thoughts of the assistant's.
-//! - Turns of the same side that follow each other become one, as Anthropic's API has it: many
-//!   templates refuse others.
-//! - What the system says in the midst of a conversation is told inside a user's turn, between
-//!   `<system>` marks: most templates refuse or drop it elsewhere than at the beginning.
-//! - A last turn of the assistant's is the beginning of the answer.
+//! - The text blocks of a message are joined by line breaks. Tool results become separate messages,
+//!   as do the assistant's calls and thoughts.
+//! - Consecutive turns of the same role are merged, as in Anthropic's API: many templates reject
+//!   them.
+//! - A system message in the middle of a conversation becomes part of a user turn, between
+//!   `<system>` marks: most templates reject or drop it anywhere but at the start.
+//! - A final assistant turn is the beginning of the answer.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use text::{Message, ToolCall};
 use super::content::{Block, Content};
 use crate::http::error::ApiError;
 
-/// More messages than any context holds.
+/// More messages than fit any context.
 const MESSAGES_MAX: usize = 16_384;
 
 #[derive(Debug, Deserialize)]
@@ -34,12 +34,12 @@ enum Role {
     Assistant,
 }
 
-/// The messages for the template, and whether the last one is to be continued.
+/// The messages for the template, and whether to continue the last one.
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
     pub messages: Vec<Message>,
     pub continue_last: bool,
-    /// Names of the tools that were called, by the call's id.
+    /// Names of the called tools, by call id.
     called: HashMap<String, String>,
 }
 
@@ -115,7 +115,7 @@ impl Conversation {
                     let before = turn.reasoning.take().unwrap_or_default();
                     turn.reasoning = Some(joined(before, thought));
                 }
-                // Thoughts that only Anthropic's own models can read.
+                // Encrypted thoughts, which only Anthropic's own models can read.
                 "redacted_thinking" => {}
                 "tool_use" => self.tool_use(block, &at)?,
                 _ => {
@@ -142,7 +142,7 @@ impl Conversation {
         turn.content = joined(std::mem::take(&mut turn.content), text);
     }
 
-    /// The last message if it is `role`'s, or a new one.
+    /// The last message if it has this role, otherwise a new one.
     fn turn(&mut self, role: &str) -> &mut Message {
         if self.messages.last().is_none_or(|last| last.role != role) {
             self.messages.push(Message::new(role, ""));

@@ -68,7 +68,7 @@ async fn whole(
     Ok(message)
 }
 
-/// Adds a part to the last block if it is of its kind.
+/// Adds a part to the last block if the kinds match.
 fn add(content: &mut Vec<Block>, part: Part, thoughts: Thoughts) {
     match (part, content.last_mut()) {
         (Part::Text(piece), Some(Block::Text { text })) => text.push_str(&piece.text),

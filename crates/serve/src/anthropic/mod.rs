@@ -1,10 +1,10 @@
-//! The Anthropic dialect under `/v1/messages`: what the `anthropic` client libraries and Claude
-//! Code send and expect.
+//! The Anthropic dialect under `/v1/messages`, for the `anthropic` client libraries and Claude
+//! Code.
 //!
-//! Source: Anthropic's API reference (messages, count tokens, streaming, errors), and what its
-//! Python client 2.11 and Claude Code 2.1 really send. Fields that are not known are ignored,
-//! because clients send more each month; fields that are known and cannot be honoured are refused
-//! by name; `docs/api.md` lists those that have no effect here.
+//! Source: Anthropic's API reference (messages, count tokens, streaming, errors), and the requests
+//! of its Python client 2.11 and Claude Code 2.1. Unknown fields are ignored, because clients send
+//! new ones each month. Known fields that are not supported are rejected by name; `docs/api.md`
+//! lists those that have no effect here.
 
 mod content;
 mod count;
@@ -25,7 +25,7 @@ use crate::app::App;
 
 pub(crate) use error::{RequestId, error_body};
 
-/// The routes, without what guards them.
+/// The routes, without the guard.
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/messages", post(messages::create))

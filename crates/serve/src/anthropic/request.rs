@@ -1,4 +1,4 @@
-//! The body of a message request, checked field by field.
+//! The body of a message request, validated field by field.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,8 +10,8 @@ use crate::completion::{Chat, CompletionRequest, Format, Prompt, SamplingChoice}
 use crate::http::error::ApiError;
 use crate::http::fields::{EFFORTS, TOKENS_MAX, TOP_K_MAX, check_stops, within};
 
-/// `POST /v1/messages`, and without what concerns the answer `count_tokens`. Every field may be
-/// null.
+/// `POST /v1/messages`. `count_tokens` takes the same body without the fields that affect the
+/// answer. Every field may be null.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct MessagesRequest {
     pub model: Option<String>,
@@ -27,14 +27,14 @@ pub(super) struct MessagesRequest {
     tool_choice: Option<Choice>,
     pub thinking: Option<Thinking>,
     output_config: Option<OutputConfig>,
-    /// The older place of `output_config.format`.
+    /// The older location of `output_config.format`.
     output_format: Option<OutputFormat>,
     mcp_servers: Option<Vec<Value>>,
     container: Option<Value>,
 }
 
-/// Whether to think. How long is the model's own choice: `budget_tokens` has no effect, and
-/// `max_tokens` is the limit on thoughts and text together.
+/// Whether to think. The model decides how long: `budget_tokens` has no effect, and `max_tokens`
+/// limits thoughts and text together.
 #[derive(Debug, Deserialize)]
 pub(super) struct Thinking {
     #[serde(rename = "type")]
@@ -69,21 +69,22 @@ struct OutputFormat {
     schema: Option<Value>,
 }
 
-/// What is told of the model's thoughts.
+/// How the answer shows the model's thoughts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Thoughts {
     Shown,
-    /// That there were some, not which.
+    /// Empty thinking blocks, without the text.
     Omitted,
-    /// Nothing: the client did not ask for any, and would take the first block for the answer.
+    /// No blocks: the client did not request thinking, and would read the first block as the
+    /// answer.
     Hidden,
 }
 
 impl MessagesRequest {
-    /// The request in no dialect.
+    /// Converts the request to the dialect-independent form.
     ///
     /// # Errors
-    /// 400 naming the first field that is wrong, or that asks for what is not there.
+    /// 400 naming the first field that is invalid or not supported.
     pub fn into_request(self) -> Result<CompletionRequest, ApiError> {
         let max_tokens = within("max_tokens", self.max_tokens, 1..=TOKENS_MAX)?;
         let sampling = SamplingChoice {
@@ -108,7 +109,7 @@ impl MessagesRequest {
         })
     }
 
-    /// The model's name, and what it reads.
+    /// The model's name and the prompt.
     ///
     /// # Errors
     /// As for [`Self::into_request`].
@@ -134,7 +135,7 @@ impl MessagesRequest {
         Ok((model, Prompt::Chat(chat)))
     }
 
-    /// What the client wants to be told of the model's thoughts.
+    /// How the client wants to receive the model's thoughts.
     pub fn thoughts(&self) -> Thoughts {
         match &self.thinking {
             None => Thoughts::Hidden,
@@ -144,8 +145,8 @@ impl MessagesRequest {
         }
     }
 
-    /// Without a word about it a client of this dialect does not expect thoughts; `adaptive` leaves
-    /// it to the model.
+    /// Without the field the client does not expect thoughts; `adaptive` leaves the choice to the
+    /// model.
     fn wants_thinking(&self) -> Result<Option<bool>, ApiError> {
         match self.thinking.as_ref().map(|thinking| thinking.kind.as_str()) {
             None | Some("disabled") => Ok(Some(false)),

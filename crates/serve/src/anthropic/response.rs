@@ -1,4 +1,4 @@
-//! Answers and their events, as the client libraries read them.
+//! Answers and their events, in the format of the client libraries.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -7,11 +7,11 @@ use text::ToolCall;
 use crate::completion::{Finish, Outcome, random_seed};
 use crate::http::stream::Item;
 
-/// Thoughts carry a signature by which Anthropic knows its own again. Nothing is checked here when
-/// they come back, but clients drop thoughts that have none.
+/// Thoughts carry a signature that Anthropic uses to authenticate them. This server does not check
+/// it, but clients drop thoughts without one.
 pub(super) const SIGNATURE: &str = "unsigned";
 
-/// An answer; as it begins in a stream, without content.
+/// An answer; at the start of a stream it has no content.
 #[derive(Debug, Serialize)]
 pub(super) struct Message {
     pub id: String,
@@ -43,10 +43,10 @@ pub(super) enum StopReason {
     ToolUse,
 }
 
-/// All prompts are cached as they come, at no price: nothing counts as written to a cache.
+/// All prompts are cached without being billed, so no tokens count as written to a cache.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Usage {
-    /// Of the prompt, without those that were in the cache.
+    /// Prompt tokens that were not in the cache.
     pub input_tokens: usize,
     cache_creation_input_tokens: usize,
     cache_read_input_tokens: usize,
@@ -98,7 +98,7 @@ impl Message {
 }
 
 impl Ending {
-    /// `max_tokens` is what was asked for: an answer that is cut before has met the context's end.
+    /// `max_tokens` is the request's limit: an answer that is cut below it has filled the context.
     pub fn new(outcome: &Outcome, max_tokens: Option<usize>) -> Self {
         let is_full = max_tokens.is_none_or(|max| outcome.generated_tokens < max);
         let (stop_reason, stop_sequence) = match &outcome.finish {
@@ -113,7 +113,7 @@ impl Ending {
 }
 
 impl Usage {
-    /// Of a prompt that is about to be read.
+    /// The usage of a prompt before it is read.
     pub fn of_prompt(tokens: usize) -> Self {
         Self { input_tokens: tokens, ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! From Anthropic's tools to the form in which templates know them, OpenAI's.
+//! Converts Anthropic's tools to OpenAI's format, which templates expect.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -8,11 +8,11 @@ use crate::http::error::ApiError;
 
 const TOOLS_MAX: usize = 512;
 
-/// What the model may call. `cache_control`, `strict`, `defer_loading` and their like have no
-/// effect: all tools are offered at once.
+/// A tool that the model may call. `cache_control`, `strict`, `defer_loading` and similar fields
+/// have no effect: all tools are offered at once.
 #[derive(Debug, Deserialize)]
 pub(super) struct Tool {
-    /// `custom`, or one that Anthropic runs or describes.
+    /// `custom`, or a type that Anthropic runs or defines.
     #[serde(rename = "type")]
     kind: Option<String>,
     name: Option<String>,
@@ -28,11 +28,11 @@ pub(super) struct Choice {
     disable_parallel_tool_use: Option<bool>,
 }
 
-/// The tools in OpenAI's form.
+/// The tools in OpenAI's format.
 ///
 /// # Errors
-/// 400 naming a tool that has no name or schema or another one's name, or that Anthropic's servers
-/// run.
+/// 400 naming a tool that has no name or schema, has a duplicate name, or runs on Anthropic's
+/// servers.
 pub(super) fn offered(tools: Vec<Tool>) -> Result<Vec<Value>, ApiError> {
     if tools.len() > TOOLS_MAX {
         let message = format!("tools has {} entries; {TOOLS_MAX} are the most", tools.len());
@@ -72,10 +72,10 @@ impl Tool {
 }
 
 impl Choice {
-    /// Whether a call is demanded, and whether one is the most.
+    /// Whether a call is required, and whether at most one call is allowed.
     ///
     /// # Errors
-    /// 400: no such type, or no name where one is needed.
+    /// 400: unknown type, or a missing name.
     pub fn read(self) -> Result<(ToolChoice, bool), ApiError> {
         let choice = match (self.kind.as_str(), self.name) {
             ("auto", _) => ToolChoice::Auto,

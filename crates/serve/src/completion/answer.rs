@@ -12,24 +12,24 @@ use super::words::{Part, Words};
 use crate::metrics::RequestWatch;
 use crate::node::{EventStream, Refusal, RefusalKind};
 
-/// How long a stream's status is held back for its first event.
+/// How long a stream's status waits for the first event.
 pub(crate) const FIRST_EVENT_WAIT: Duration = Duration::from_secs(1);
 
-/// An answer on its way. Dropping it cancels the work on every node.
+/// An answer in progress. Dropping it cancels the work on every node.
 pub(crate) struct Answer {
     events: EventStream,
     words: Words,
-    /// The field that asks for the grammar that it is held to.
+    /// The request field that sets the answer's grammar.
     grammar_field: Option<&'static str>,
     ready: VecDeque<Part>,
-    /// What is left to say when all parts have been handed out.
+    /// The outcome to return after all parts.
     outcome: Option<Outcome>,
     meter: Meter,
     watch: RequestWatch,
     _permit: OwnedSemaphorePermit,
 }
 
-/// What comes next of an answer.
+/// The next event of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum AnswerEvent {
     /// The model is loading or recovering; the request waits.
@@ -52,8 +52,8 @@ impl Answer {
         Self { events, words, grammar_field, ready, outcome, meter, watch, _permit: permit }
     }
 
-    /// The first event if it comes soon: whoever streams an answer holds its status back for that,
-    /// so that a request that fails at once fails with a status.
+    /// The first event if it arrives within [`FIRST_EVENT_WAIT`]. Streaming handlers hold the
+    /// status back until then, so that a request that fails at once gets an error status.
     ///
     /// # Errors
     /// As for [`Self::next`].
@@ -68,8 +68,8 @@ impl Answer {
     /// The next event. Dropping the future loses nothing: the next call goes on from there.
     ///
     /// # Errors
-    /// The answer is lost, with the reason that the cluster gives. A stream that ends without
-    /// saying so is lost as well.
+    /// The answer is lost, with the cluster's reason. A stream that ends without a final event also
+    /// counts as lost.
     pub async fn next(&mut self) -> Result<AnswerEvent, CompletionError> {
         let next = self.advance().await;
         next.inspect_err(|error| self.watch.failed(error))
@@ -93,7 +93,7 @@ impl Answer {
                 }
                 GenerateEvent::Failed { kind, reason } => {
                     return Err(match (kind, self.grammar_field) {
-                        // All else that could be wrong was checked before.
+                        // All other inputs were validated before.
                         (FailureKind::Invalid, Some(field)) => {
                             let message = format!("{field}: {reason}");
                             CompletionError::Unusable { field, message }
@@ -117,8 +117,8 @@ impl Answer {
                 let outcome = self.meter.outcome(finish.clone(), self.words.reasoning_tokens());
                 self.watch.finished(&outcome);
                 self.outcome = Some(outcome);
-                // Nothing more is wanted: the work ends on every node now, not when the client
-                // leaves.
+                // The answer is complete. Dropping the events ends the work on every node now,
+                // before the client disconnects.
                 self.events = Box::pin(stream::empty());
                 return;
             }

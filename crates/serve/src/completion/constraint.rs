@@ -1,4 +1,4 @@
-//! From what a client demands of an answer's form to the grammar that the sampler is held to.
+//! Converts the requested format of an answer to the grammar that constrains the sampler.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,21 @@ use text::{
 
 use super::{Chat, CompletionError, CompletionRequest, Format, Prompt, ToolChoice};
 
-/// What a grammar is made for.
+/// The model and prompt that a grammar is built for.
 pub(super) struct Target<'a> {
     pub tokenizer: &'a Tokenizer,
     pub reply: &'a ReplyFormat,
-    /// The prompt as text: it may end inside the model's thoughts.
+    /// The prompt as text; it may end inside the model's thoughts.
     pub prompt: &'a str,
 }
 
-/// A grammar, and the field of the request that asks for it.
+/// A grammar and the request field that sets it.
 pub(super) type Demand = (Grammar, &'static str);
 
-/// The grammar of an answer, if it is held to any.
+/// The grammar of an answer, if it has one.
 ///
 /// # Errors
-/// A call is required of tools that are not there; no answer can be held to the schema.
+/// A call is required of a tool that is not in `tools`, or no answer can match the schema.
 pub(super) fn grammar(
     request: &CompletionRequest,
     target: &Target,
@@ -64,7 +64,7 @@ pub(super) fn grammar(
     Ok(Some((grammar, "tools")))
 }
 
-/// By what [`grammar`] holds a chat's answer, for whoever takes it apart.
+/// The constraint that [`grammar`] sets on a chat's answer, for parsing the answer.
 pub(super) fn held(chat: &Chat, format: &Format) -> Held {
     match (&chat.tool_choice, format) {
         (ToolChoice::Required | ToolChoice::Named(_), _) => Held::Calls,
@@ -75,7 +75,8 @@ pub(super) fn held(chat: &Chat, format: &Format) -> Held {
     }
 }
 
-/// A text of a form; where the model is free to call a tool instead, it stays so.
+/// The grammar of a text in a given format. If the model may call a tool instead, the grammar
+/// allows calls too.
 fn text(chat: &Chat, format: &Format, target: &Target) -> Option<Grammar> {
     let tools = chat.offered_tools();
     if tools.is_empty() && !target.reply.thinks() {
@@ -83,7 +84,7 @@ fn text(chat: &Chat, format: &Format, target: &Target) -> Option<Grammar> {
     }
     let body = match format {
         Format::Text => return None,
-        // A grammar of the client's own is the whole answer's.
+        // The client's own grammar covers the whole answer.
         Format::Lark(lark) => return Some(Grammar::Lark(lark.clone())),
         Format::JsonObject => lark_json(&any_object()),
         Format::JsonSchema(schema) => lark_json(schema),
@@ -109,7 +110,7 @@ fn plain(format: &Format) -> Option<Grammar> {
     })
 }
 
-/// The tools, of which those take any object that have a schema to which no call can be held.
+/// The tools. A tool whose schema cannot constrain a call accepts any object.
 fn usable(tools: &[Value]) -> Vec<Value> {
     let mut tools = tools.to_vec();
     for (at, tool) in tools.iter_mut().enumerate() {
@@ -129,8 +130,8 @@ fn any_object() -> Value {
     json!({"type": "object"})
 }
 
-/// The place and the name of the first tool that another one before it is called like and differs
-/// from: a call could mean either, and only one would be obeyed. Equal ones harm nobody.
+/// The index and name of the first tool that has the same name as an earlier one and a different
+/// definition: a call could mean either. Identical duplicates are harmless.
 pub(crate) fn other_of_one_name(tools: &[Value]) -> Option<(usize, &str)> {
     let mut known = HashMap::new();
     tools.iter().enumerate().find_map(|(at, tool)| {
@@ -139,7 +140,7 @@ pub(crate) fn other_of_one_name(tools: &[Value]) -> Option<(usize, &str)> {
     })
 }
 
-/// The name of a tool in OpenAI's form.
+/// The name of a tool in OpenAI's format.
 pub(crate) fn tool_name(tool: &Value) -> Option<&str> {
     tool.get("function").unwrap_or(tool).get("name")?.as_str()
 }

@@ -1,4 +1,4 @@
-//! Embeddings of texts: the hidden states of a served model, pooled as its file says.
+//! Embeddings of texts: the hidden states of a served model, pooled as its file specifies.
 
 use std::time::Instant;
 
@@ -10,15 +10,15 @@ use super::answer::{failed, lost};
 use super::{Completer, CompletionError, Finish, Outcome, Prompt};
 use crate::metrics::RequestWatch;
 
-/// Texts of one request that are in work at once.
+/// Texts of one request that are processed concurrently.
 const TEXTS_AT_ONCE: usize = 8;
 
-/// Texts whose embeddings are asked for together.
+/// A request for the embeddings of one or more texts.
 #[derive(Debug)]
 pub(crate) struct EmbeddingRequest {
     pub model: String,
     pub texts: Vec<Prompt>,
-    /// Cut a text that does not fit the model's context; else it is refused.
+    /// Whether to cut a text that does not fit the model's context; otherwise it is refused.
     pub truncates: bool,
     pub client: u64,
     /// See [`GenerateRequest::keep_alive`].
@@ -34,10 +34,11 @@ pub(crate) struct Embedding {
 }
 
 impl Completer {
-    /// The embeddings of some texts, in their order.
+    /// The embeddings of the texts, in order.
     ///
     /// # Errors
-    /// The model is not served or cannot pool; a text does not fit; too much is in work.
+    /// The model is not served or cannot pool; a text does not fit; too many completions are in
+    /// progress.
     pub async fn embed(
         &self,
         request: EmbeddingRequest,

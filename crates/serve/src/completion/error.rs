@@ -2,14 +2,14 @@ use protocol::InvalidRequest;
 
 use crate::node::Refusal;
 
-/// Why there is no answer, or no more of it. Texts are for the person behind the client.
+/// Why an answer failed or was lost. The texts are for the client's user.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CompletionError {
     #[error("the model \"{asked}\" is not served here. {}", served_hint(.asked, .served))]
     UnknownModel { asked: String, served: Vec<String> },
     #[error("the model \"{asked}\" is not served here, and could not be fetched: {reason}")]
     Unfetched { asked: String, reason: String },
-    /// There may be such a model: this node does not know all that is served.
+    /// The model may exist: this node does not yet know all served models.
     #[error("the model \"{asked}\" is not known here yet: {reason}. Try again in a moment")]
     Unsettled { asked: String, reason: String },
     #[error("{model} cannot be used: {reason}")]
@@ -18,13 +18,13 @@ pub(crate) enum CompletionError {
     Invalid(#[from] InvalidRequest),
     #[error("{limit} completions are in work on this node already. Try again in a moment")]
     TooMany { limit: usize },
-    /// What the client sent cannot be made into a prompt.
+    /// The messages cannot be rendered to a prompt.
     #[error("{0}")]
     Unrenderable(text::TextError),
-    /// The answer's stop strings cannot be.
+    /// The stop strings are invalid.
     #[error("{0}")]
     Stops(text::TextError),
-    /// A field that this model cannot honour.
+    /// A field that this model does not support.
     #[error("{message}")]
     Unusable { field: &'static str, message: String },
     /// The model's file has no usable vocabulary or template.
@@ -36,12 +36,12 @@ pub(crate) enum CompletionError {
     Crashed,
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The work began and was lost.
+    /// The work started and was lost.
     #[error("the answer was lost: {reason}")]
     Lost { reason: String },
 }
 
-/// Names that a message lists; a menu is for more.
+/// Most names that a message lists; the model list has the rest.
 const LISTED_MAX: usize = 20;
 
 fn served_hint(asked: &str, served: &[String]) -> String {

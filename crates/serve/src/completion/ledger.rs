@@ -1,14 +1,14 @@
-//! Which tokens a piece of shown text is made of, for their log-probabilities.
+//! Maps pieces of shown text to their tokens, for log-probabilities.
 //!
-//! Between tokens and what is shown, markers and white space go away and text waits for what comes
-//! after it. The ledger counts bytes: a part of the reply is made of the last tokens that have as
-//! many bytes, and what of it is shown, of the first.
+//! Between the tokens and the shown text, markers and white space are dropped and text is held
+//! back. The ledger counts bytes. A part of the reply consists of the last tokens that add up to
+//! its bytes; the shown piece of that part consists of the first of them.
 
 use std::collections::VecDeque;
 
 use protocol::{AnswerToken, Token};
 
-/// A token of the answer with its log-probability, and the likeliest ones in its place.
+/// A token of the answer with its log-probability, and the likeliest tokens at its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TokenLogprobs {
     pub drawn: Logprob,
@@ -18,7 +18,7 @@ pub(crate) struct TokenLogprobs {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Logprob {
     pub token: Token,
-    /// What the token adds to the text; it may be a part of a character.
+    /// The bytes that the token adds to the text; they may be part of a character.
     pub bytes: Vec<u8>,
     /// The natural logarithm of its probability.
     pub logprob: f32,
@@ -26,15 +26,15 @@ pub(crate) struct Logprob {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ledger {
-    /// Tokens whose text has not come out of the parser, with their bytes.
+    /// Tokens that are still in the parser, with their bytes.
     parsing: VecDeque<TokenLogprobs>,
-    /// Tokens of text that was not shown yet, with their share of its bytes; nothing for the rest
-    /// of a token that was given out.
+    /// Tokens of text not shown yet, with their share of its bytes; `None` for the rest of a token
+    /// that was already returned.
     waiting: VecDeque<(Option<TokenLogprobs>, usize)>,
 }
 
 impl Ledger {
-    /// Notes a token; without log-probabilities there is nothing to note.
+    /// Records a token; a no-op without log-probabilities.
     pub fn note(&mut self, answer: &AnswerToken, tokenizer: &text::Tokenizer) {
         let Some(logprobs) = &answer.logprobs else { return };
         let entry = |token, logprob| {
@@ -46,8 +46,8 @@ impl Ledger {
         self.parsing.push_back(TokenLogprobs { drawn, top });
     }
 
-    /// The tokens of a part of `bytes` bytes that came out of the parser. Those before it were
-    /// markers or white space that was dropped.
+    /// The tokens of a part of `bytes` bytes that left the parser. Earlier tokens were dropped
+    /// markers or white space.
     pub fn parsed(&mut self, bytes: usize) -> Vec<TokenLogprobs> {
         let (mut covered, mut at) = (0, self.parsing.len());
         while covered < bytes && at > 0 {
@@ -59,11 +59,11 @@ impl Ledger {
         found
     }
 
-    /// Like [`Self::parsed`], for text that still has to pass the search for stop strings.
+    /// Like [`Self::parsed`], for text that the stop matcher still holds.
     pub fn wait(&mut self, bytes: usize) {
         let found = self.parsed(bytes);
         let all: usize = found.iter().map(|token| token.drawn.bytes.len()).sum();
-        // The first one may have begun before the part.
+        // The first token may start before the part.
         let mut before = all.saturating_sub(bytes);
         for token in found {
             let len = token.drawn.bytes.len();
@@ -73,7 +73,7 @@ impl Ledger {
         }
     }
 
-    /// The tokens that begin in the next `bytes` bytes of shown text.
+    /// The tokens that start in the next `bytes` bytes of shown text.
     pub fn shown(&mut self, mut bytes: usize) -> Vec<TokenLogprobs> {
         let mut found = Vec::new();
         while bytes > 0 {

@@ -2,15 +2,15 @@ use std::time::{Duration, Instant};
 
 use cluster::GenerateDone;
 
-/// The account of a finished answer.
+/// The counts and times of a finished answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outcome {
     pub finish: Finish,
     pub prompt_tokens: usize,
-    /// Of the prompt, those that were in the cache already.
+    /// Prompt tokens that were already in the cache.
     pub cached_tokens: usize,
     pub generated_tokens: usize,
-    /// Of the generated ones, those that were thoughts.
+    /// Generated tokens that were thoughts.
     pub reasoning_tokens: usize,
     /// From the request's arrival to its first step.
     pub queue: Duration,
@@ -18,8 +18,8 @@ pub(crate) struct Outcome {
     pub prefill: Duration,
     /// From the first token to the last.
     pub decode: Duration,
-    /// Of prefill and of decode, for how long rank 0 waited for each rank, by rank; empty where
-    /// that is not known.
+    /// How long rank 0 waited for each rank during prefill and during decode, by rank; empty if
+    /// unknown.
     pub prefill_waits: Vec<Duration>,
     pub decode_waits: Vec<Duration>,
 }
@@ -29,16 +29,16 @@ pub(crate) struct Outcome {
 pub(crate) enum Finish {
     /// The model ended it.
     Stop,
-    /// This stop string was met.
+    /// The answer contained this stop string.
     StopString(String),
-    /// A limit on tokens was reached.
+    /// A token limit was reached.
     Length,
-    /// The model ended it and waits for what the tools say.
+    /// The model ended it and waits for tool results.
     ToolCalls,
 }
 
-/// This side's own account, for answers that end here, at a stop string or a call: the node tells
-/// what was before the first token, and the rest only at its own end.
+/// This server's own counts, for answers that end here at a stop string or a call. The node reports
+/// the figures up to the first token early, and the rest only when its own generation ends.
 pub(super) struct Meter {
     began: Option<GenerateDone>,
     start: Instant,
@@ -54,7 +54,7 @@ impl Meter {
         Self { began: None, start, first: None, last: start, prompt_tokens, generated_tokens: 0 }
     }
 
-    /// Waiting for a model is not reading a prompt.
+    /// Restarts the clock, so that waiting for a model does not count as prefill.
     pub fn restart(&mut self) {
         if self.first.is_none() {
             self.start = Instant::now();
@@ -76,8 +76,8 @@ impl Meter {
         self.generated_tokens += tokens;
     }
 
-    /// The waits of prefill and of decode, of those of the whole answer; without the latter those
-    /// of prefill, if its end was told.
+    /// Splits the waits of the whole answer into those of prefill and decode. If `whole` is empty,
+    /// only the prefill waits are returned, if the node has reported them.
     pub fn waits(&self, whole: &[Duration]) -> (Vec<Duration>, Vec<Duration>) {
         let Some(began) = &self.began else { return (whole.to_vec(), Vec::new()) };
         let parted = whole.iter().zip(&began.waits);

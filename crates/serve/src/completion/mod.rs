@@ -1,9 +1,9 @@
-//! From a request to an answer, in no dialect: messages -> the model's template -> tokens -> a node
-//! -> thoughts, text and calls, with stop strings taken out.
+//! From a request to an answer, independent of the dialect: messages -> the model's template ->
+//! tokens -> a node -> thoughts, text and calls, with stop strings removed.
 //!
-//! Templates and tokenizers are read once an instance. A dialect builds a [`CompletionRequest`],
-//! asks [`Completer::start`], and takes [`AnswerEvent`]s from the [`Answer`] until one is `Done`;
-//! dropping the answer cancels the work on every node.
+//! Templates and tokenizers are read once per instance. A dialect builds a [`CompletionRequest`],
+//! calls [`Completer::start`], and takes [`AnswerEvent`]s from the [`Answer`] until one is `Done`.
+//! Dropping the answer cancels the work on every node.
 
 mod answer;
 mod constraint;
@@ -43,11 +43,11 @@ pub(crate) use words::{Part, Piece};
 use meter::Meter;
 use models::Models;
 
-/// Prompts rendered at once: a template may take 256 MiB until it is stopped, so 512 MiB in all.
+/// Prompts rendered concurrently: a template is limited to 256 MiB, so 512 MiB in all.
 const RENDERINGS_MAX: usize = 2;
 
-/// How long a request for an unknown model waits where the node has not heard its members yet: a
-/// little more than a node takes to act without them.
+/// How long a request for an unknown model waits if the node has not heard its members yet:
+/// slightly longer than a node waits before it acts without them.
 const SETTLE_WAIT: Duration = Duration::from_secs(5);
 const SETTLE_LOOK: Duration = Duration::from_millis(100);
 
@@ -55,7 +55,7 @@ const SETTLE_LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Completer {
     cluster: Arc<dyn Cluster>,
     models: Models,
-    /// One permit a completion in work.
+    /// One permit per completion in progress.
     permits: Arc<Semaphore>,
     permits_max: usize,
     renderings: Arc<Semaphore>,
@@ -77,21 +77,21 @@ impl Completer {
         Self { cluster, models, permits, permits_max, renderings, metrics, cache_per_key }
     }
 
-    /// Renders and tokenises the prompt and hands it to the model that it names.
+    /// Renders and tokenises the prompt and sends it to the requested model.
     ///
     /// # Errors
-    /// The model is not served or has given up; the prompt does not fit its template or context;
-    /// too many completions are in work.
+    /// The model is not served or has failed; the prompt does not fit its template or context; too
+    /// many completions are in progress.
     pub async fn start(&self, request: CompletionRequest) -> Result<Answer, CompletionError> {
         let mut answers = self.start_several(request, 1).await?;
         answers.pop().ok_or(CompletionError::Crashed)
     }
 
-    /// Starts `count` answers to one request; each draws its tokens with a seed of its own, derived
-    /// from the request's.
+    /// Starts `count` answers to one request. Each answer draws its tokens with its own seed,
+    /// derived from the request's.
     ///
     /// # Errors
-    /// As for [`Self::start`]: all of them start or none.
+    /// As for [`Self::start`]: either all start or none.
     pub async fn start_several(
         &self,
         request: CompletionRequest,
@@ -131,7 +131,7 @@ impl Completer {
         Ok(answers)
     }
 
-    /// Under which number what a client's prompts leave in the cache can be found.
+    /// The cache salt of a client: prompts share cached prefixes only under the same salt.
     fn cache_salt(&self, client: u64) -> u64 {
         if self.cache_per_key { client } else { 0 }
     }
@@ -142,10 +142,10 @@ impl Completer {
         permits.map_err(|_| CompletionError::TooMany { limit: self.permits_max })
     }
 
-    /// The tokens that a prompt has for a model, without asking it.
+    /// Counts a prompt's tokens for a model without running it.
     ///
     /// # Errors
-    /// The model is not served or has given up; its template refuses the messages.
+    /// The model is not served or has failed; its template rejects the messages.
     pub async fn count_tokens(
         &self,
         model: &str,
@@ -162,7 +162,7 @@ impl Completer {
     /// The text side of a served model.
     ///
     /// # Errors
-    /// The model is not served or has given up, or its file has no usable vocabulary or template.
+    /// The model is not served or has failed, or its file has no usable vocabulary or template.
     pub async fn model(&self, name: &str) -> Result<Arc<TextModel>, CompletionError> {
         self.text_model(name).await.inspect_err(|error| self.metrics.refused(error))
     }
@@ -172,7 +172,8 @@ impl Completer {
         model.map_err(|error| self.gone(error, name))
     }
 
-    /// Runs what an agent's prompt of 100 kB makes slow, so that it holds no other request up.
+    /// Runs work on a blocking thread, so that an agent's prompt of 100 kB does not delay other
+    /// requests.
     async fn on_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -180,18 +181,18 @@ impl Completer {
         let permit = Arc::clone(&self.renderings).acquire_owned().await;
         let permit = permit.map_err(|_| CompletionError::Crashed)?;
         let work = move || {
-            // It goes on when the client has left, and counts for as long.
+            // The work continues after the client disconnects, so it keeps its permit.
             let _permit = permit;
             work()
         };
         tokio::task::spawn_blocking(work).await.map_err(|_| CompletionError::Crashed)
     }
 
-    /// Loads a model that is unloaded, and notes for how long it is to stay; with no time at all,
-    /// it is unloaded once nobody asks it for anything.
+    /// Loads an unloaded model and sets how long it stays loaded. With a duration of zero it is
+    /// unloaded once it has no requests.
     ///
     /// # Errors
-    /// It is not served, or cannot be loaded.
+    /// The model is not served or cannot be loaded.
     pub async fn load(
         &self,
         model: &str,
@@ -207,7 +208,7 @@ impl Completer {
         if is_done {
             return Ok(());
         }
-        // Whoever has one token of it knows that it works.
+        // One generated token proves that the model works.
         let request = GenerateRequest {
             prompt: vec![0],
             max_tokens: 1,
@@ -227,8 +228,8 @@ impl Completer {
         Err(CompletionError::Crashed)
     }
 
-    /// An instance that was stopped after it was found is as good as none: what a node calls it is
-    /// nothing to its client.
+    /// Maps the error of an instance that was stopped after the lookup to an unknown model: the
+    /// node's instance id means nothing to the client.
     fn gone(&self, error: CompletionError, asked: &str) -> CompletionError {
         match error {
             CompletionError::Refused(refusal) if refusal.kind == RefusalKind::NotFound => {
@@ -238,7 +239,7 @@ impl Completer {
         }
     }
 
-    /// [`Self::served`] for a request that is refused without it.
+    /// [`Self::served`], counting a refusal in the metrics.
     ///
     /// # Errors
     /// The same.
@@ -246,11 +247,11 @@ impl Completer {
         self.served(model).await.inspect_err(|error| self.metrics.refused(error))
     }
 
-    /// The instance that takes requests for a model: of several, the ready one with the fewest.
-    /// Waits for a node that does not know yet what there is.
+    /// The instance that serves a model. If several do, the ready one with the fewest requests.
+    /// Waits if the node does not know all instances yet.
     ///
     /// # Errors
-    /// There is none, or it has given up.
+    /// No instance serves the model, or it has failed.
     pub async fn served(&self, model: &str) -> Result<InstanceStatus, CompletionError> {
         let deadline = Instant::now() + SETTLE_WAIT;
         loop {

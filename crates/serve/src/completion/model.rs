@@ -9,26 +9,26 @@ use super::words::{CallRules, Words};
 use super::{Chat, CompletionError, CompletionRequest, Prompt, sampling};
 use crate::clock::unix_secs;
 
-/// A prompt that is too long is counted to so many times the context, for clients that shorten it
-/// by what they are told; beyond, it is not worth the memory.
+/// A prompt that is too long is counted up to this multiple of the context, because clients shorten
+/// it by the reported count. Counting further is not worth the memory.
 const COUNTED_CONTEXTS: usize = 4;
-/// The same where counting is all that is asked for.
+/// The same limit for requests that only count tokens.
 const COUNTED_ALONE: usize = 64;
 
-/// The text side of a served model: its tokenizer, its template and what its file says of sampling.
+/// The text side of a served model: its tokenizer, its template and its file's sampling settings.
 pub(crate) struct TextModel {
     pub tokenizer: Arc<text::Tokenizer>,
     pub template: text::ChatTemplate,
     sampling: Sampling,
-    /// As the file numbers it, if it does.
+    /// The pooling type in the file's numbering, if the file has one.
     pooling: Option<u64>,
 }
 
-/// A request ready to be sent, and what makes words of its answer.
+/// A request ready to send, and the parser of its answer.
 #[derive(Clone)]
 pub(super) struct Prepared {
     pub request: GenerateRequest,
-    /// The field that asks for the request's grammar.
+    /// The request field that sets the grammar.
     pub grammar_field: Option<&'static str>,
     pub words: Words,
 }
@@ -48,10 +48,10 @@ impl TextModel {
         Ok(Self { tokenizer: Arc::new(tokenizer), template, sampling, pooling })
     }
 
-    /// How texts become embeddings: as the file says, else by their last token.
+    /// How texts are pooled into embeddings: as the file specifies, otherwise by their last token.
     ///
     /// # Errors
-    /// In a way that needs a token in front, or ranks.
+    /// The file requires a token in front (CLS) or ranking.
     pub(super) fn pooling(&self) -> Result<Pooling, CompletionError> {
         match self.pooling {
             None | Some(0 | 3) => Ok(Pooling::Last),
@@ -66,8 +66,8 @@ impl TextModel {
         }
     }
 
-    /// A text to embed, with what the model wants before and after it. Ends early once there are
-    /// more than `tokens_max`.
+    /// A text to embed, with the tokens that the model expects before and after it. Stops once
+    /// there are more than `tokens_max` tokens.
     pub(super) fn whole_text(&self, text: Prompt, tokens_max: usize) -> Vec<u32> {
         match text {
             Prompt::Text(text) => {
@@ -78,11 +78,11 @@ impl TextModel {
         }
     }
 
-    /// The request in tokens, as the model wants to read it, up to where its answer begins.
+    /// The request in tokens, up to the start of the answer.
     ///
     /// # Errors
-    /// The template refuses the messages, they do not fit the context, or what is demanded of the
-    /// answer cannot be.
+    /// The template rejects the messages, they do not fit the context, or the requested format is
+    /// not supported.
     pub(super) fn prepare(
         &self,
         request: &CompletionRequest,
@@ -132,10 +132,11 @@ impl TextModel {
         Ok(Prepared { request: generate, grammar_field, words })
     }
 
-    /// The tokens of a request's prompt, counted to many times what the context has.
+    /// Tokenises a request's prompt, up to [`COUNTED_ALONE`] times the context, and returns the
+    /// count.
     ///
     /// # Errors
-    /// The template refuses the messages, or there are far too many.
+    /// The template rejects the messages, or the prompt exceeds that limit.
     pub(super) fn prompt_tokens(
         &self,
         prompt: &Prompt,
@@ -145,9 +146,9 @@ impl TextModel {
         Ok(self.read_prompt(prompt, context_tokens, [counted; 2])?.tokens.len())
     }
 
-    /// A prompt in tokens, and the text of a chat: nothing asks for that of other prompts. A text
-    /// that has over `tokens_max` by its length alone is refused before anything is made of it; any
-    /// other is encoded until there are more than `counted`.
+    /// A prompt in tokens, and for a chat its text. A text that exceeds `tokens_max` by its length
+    /// alone is refused before it is tokenised. Any other text is encoded until it exceeds
+    /// `counted` tokens.
     fn read_prompt(
         &self,
         prompt: &Prompt,
@@ -177,8 +178,8 @@ impl TextModel {
         }
     }
 
-    /// Bytes of text that are in the prompt, and the fewest tokens that they can be. Of a chat,
-    /// that is what others than the model said: a template may leave old thoughts out.
+    /// The prompt's bytes of text, and the fewest tokens that they can be. For a chat, assistant
+    /// messages do not count: a template may drop old thoughts.
     fn least(&self, prompt: &Prompt) -> (usize, usize) {
         let least = |text: &str| (text.len(), self.tokenizer.tokens_min(text));
         match prompt {
@@ -197,7 +198,7 @@ impl TextModel {
         let thinking = thinking(chat);
         let mut variables = chat.variables.clone();
         if let Some(effort) = &chat.reasoning_effort {
-            // gpt-oss knows three efforts.
+            // gpt-oss has three reasoning efforts.
             let effort = match effort.as_str() {
                 "none" | "minimal" if reply.is_harmony() => "low",
                 "xhigh" | "max" if reply.is_harmony() => "high",
@@ -206,7 +207,7 @@ impl TextModel {
             variables.entry("reasoning_effort").or_insert(json!(effort));
         }
         if let Some(thinking) = thinking {
-            // DeepSeek and Granite say `thinking`, most others `enable_thinking`.
+            // DeepSeek and Granite use `thinking`, most others `enable_thinking`.
             variables.entry("thinking").or_insert(json!(thinking));
         }
         let render = text::Render {
@@ -251,7 +252,7 @@ impl TextModel {
     }
 }
 
-/// Whether the model should think, if the client said so in any of its ways.
+/// Whether the model should think, if the client set any of the fields for it.
 fn thinking(chat: &Chat) -> Option<bool> {
     let variable = chat.variables.get("enable_thinking").and_then(|value| value.as_bool());
     chat.thinking.or(variable).or(match chat.reasoning_effort.as_deref() {

@@ -11,8 +11,8 @@ use super::CompletionError;
 use super::model::TextModel;
 use crate::node::Cluster;
 
-/// How long a request waits for a model's metadata: some megabytes, perhaps from a machine that has
-/// just taken the model over. Streams are silent meanwhile.
+/// How long a request waits for a model's metadata: some megabytes, possibly from a machine that
+/// has just taken over the model. Streams send nothing meanwhile.
 const HEADER_WAIT: Duration = Duration::from_secs(10);
 
 /// The models of the instances that exist, by instance id.
@@ -26,26 +26,26 @@ impl Models {
         Self { cluster, by_instance: Mutex::default() }
     }
 
-    /// The model of an instance. Callers that come while it is read wait for the one reading; a
-    /// failure is not kept.
+    /// The model of an instance. Concurrent callers share one read; a failure is not cached.
     ///
     /// # Errors
-    /// The node does not give the header, or it holds no usable vocabulary or template.
+    /// The node does not return the header, or it has no usable vocabulary or template.
     pub async fn get(&self, instance: &InstanceStatus) -> Result<Arc<TextModel>, CompletionError> {
         let cell = self.cell(&instance.id);
         let read = cell.get_or_try_init(|| async {
             let header = self.cluster.model_header(&instance.id).await?;
-            // A vocabulary of 200,000 entries takes a while.
+            // Reading a vocabulary of 200,000 entries is slow.
             let model = tokio::task::spawn_blocking(move || TextModel::read(&header)).await;
             let model = model.map_err(|_| CompletionError::Crashed)?;
             Ok::<_, CompletionError>(Arc::new(model.map_err(CompletionError::Unreadable)?))
         });
-        // Around all of it: whoever waits for another's attempt may have to make its own.
+        // The timeout covers the whole call: after another caller's attempt fails, this one may
+        // have to read again.
         let read = tokio::time::timeout(HEADER_WAIT, read).await;
         read.map_err(|_| CompletionError::HeaderTimeout { model: instance.model.clone() })?.cloned()
     }
 
-    /// The place of an instance's model; forgets those of instances that are gone.
+    /// The cell of an instance's model. Drops the cells of instances that are gone.
     fn cell(&self, instance: &str) -> Arc<OnceCell<Arc<TextModel>>> {
         let mut by_instance = self.by_instance.lock().unwrap_or_else(PoisonError::into_inner);
         if !by_instance.contains_key(instance) {

@@ -1,11 +1,11 @@
-//! Which names may have been meant.
+//! Suggestions for misspelt model names.
 
-/// Longer names are compared as far as this alone.
+/// Longer names are compared only up to this length.
 const CHARS_MAX: usize = 128;
 const NEAR_MAX: usize = 3;
 
-/// The names closest to `asked`, the closest first: those that differ in a third of their letters
-/// at most, or contain it. Case, folders and a tag such as `:latest` do not count.
+/// The names closest to `asked`, closest first: they differ in at most a third of their letters, or
+/// contain it. Case, folders and a tag such as `:latest` are ignored.
 pub(super) fn near<'n>(asked: &str, names: &'n [String]) -> Vec<&'n str> {
     let asked = essence(asked);
     let mut found: Vec<(usize, &str)> = Vec::new();
@@ -30,7 +30,7 @@ fn essence(name: &str) -> Vec<char> {
     name.to_lowercase().chars().take(CHARS_MAX).collect()
 }
 
-/// Letters to insert, remove or replace (Levenshtein), row by row.
+/// Letters to insert, remove or replace (Levenshtein distance), row by row.
 fn distance(left: &[char], right: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=right.len()).collect();
     for (at, a) in left.iter().enumerate() {

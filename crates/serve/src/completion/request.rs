@@ -3,40 +3,41 @@ use serde_json::{Map, Value};
 
 use super::sampling::SamplingChoice;
 
-/// What is asked of a model, in no dialect.
+/// A request to a model, independent of the dialect.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CompletionRequest {
     /// The name of a served model, or an instance's id.
     pub model: String,
     pub prompt: Prompt,
     pub sampling: SamplingChoice,
-    /// Most tokens of the answer; what the context has left is a limit as well.
+    /// Maximum tokens of the answer; the rest of the context is also a limit.
     pub max_tokens: Option<usize>,
-    /// Most tokens of prompt and answer together, where that is less than the model's context.
+    /// Maximum tokens of prompt and answer together, if less than the model's context.
     pub context_max: Option<usize>,
-    /// Before so many tokens the model cannot end its answer.
+    /// The model cannot end its answer before this many tokens.
     pub min_tokens: usize,
-    /// The model cannot end its answer at all: it goes on to a limit or a stop string.
+    /// The model cannot end its answer; it continues to a limit or a stop string.
     pub ignore_eos: bool,
     /// Strings that end the answer's visible text and are not part of it.
     pub stops: Vec<String>,
-    /// Tell the log-probability of each token of the text, and of so many of the likeliest.
+    /// Whether to return log-probabilities: of each token of the text, and of this many of the
+    /// likeliest.
     pub logprobs: Option<usize>,
     pub format: Format,
-    /// The field that asks for the form, as the client's dialect calls it.
+    /// The request field that sets the format, as named by the client's dialect.
     pub format_field: &'static str,
-    /// Who asks, as a number that tells one from the other.
+    /// The client's number.
     pub client: u64,
     /// See [`protocol::GenerateRequest::keep_alive`].
     pub keep_alive: Option<KeepAlive>,
 }
 
-/// What the model reads.
+/// The model's input.
 #[derive(Debug, Clone)]
 pub(crate) enum Prompt {
     Chat(Chat),
-    /// As it stands, without a template: control tokens in it are recognised, and the
-    /// beginning-of-sequence token is put in front where the model wants it.
+    /// Used verbatim, without a template. Control tokens in it are recognised, and the
+    /// beginning-of-sequence token is prepended if the model expects one.
     Text(String),
     Tokens(Vec<Token>),
 }
@@ -47,37 +48,37 @@ impl Default for Prompt {
     }
 }
 
-/// A conversation to be continued.
+/// A conversation to continue.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Chat {
     pub messages: Vec<text::Message>,
-    /// What the model may call, each in the form of OpenAI's `tools`.
+    /// Tools that the model may call, each in the form of OpenAI's `tools`.
     pub tools: Vec<Value>,
     pub tool_choice: ToolChoice,
-    /// The answer ends with its first call.
+    /// Whether the answer ends after its first call.
     pub single_call: bool,
-    /// Whether a model that can think should; `None` leaves it to the template.
+    /// Whether a thinking model should think; `None` leaves it to the template.
     pub thinking: Option<bool>,
-    /// `none`, `minimal`, `low`, `medium`, `high` and the like.
+    /// `none`, `minimal`, `low`, `medium`, `high` or similar.
     pub reasoning_effort: Option<String>,
-    /// Further variables of the template.
+    /// Additional template variables.
     pub variables: Map<String, Value>,
-    /// The last message is the beginning of the answer, not a turn of its own.
+    /// Whether the last message is the beginning of the answer instead of a turn.
     pub continue_last: bool,
 }
 
-/// Whether the model has to call a tool.
+/// Whether the model must call a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum ToolChoice {
     #[default]
     Auto,
-    /// It is not told that there are any.
+    /// The prompt lists no tools.
     None,
     Required,
     Named(String),
 }
 
-/// What the answer's text is held to.
+/// The format of the answer's text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) enum Format {
     #[default]
@@ -89,7 +90,7 @@ pub(crate) enum Format {
 }
 
 impl Chat {
-    /// The tools that the model is told of.
+    /// The tools listed in the prompt.
     pub fn offered_tools(&self) -> &[Value] {
         if self.tool_choice == ToolChoice::None { &[] } else { &self.tools }
     }

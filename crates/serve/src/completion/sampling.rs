@@ -1,18 +1,17 @@
-//! How tokens are drawn: what the client says, over what the model's file says, over what
-//! llama-server does.
+//! Sampling settings: the client's, then those of the model's file, then llama-server's defaults.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use protocol::{Sampling, Token};
 
-/// What a client says; what it leaves open is the model's.
+/// The client's settings; a field that is `None` takes the model's default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SamplingChoice {
     pub temperature: Option<f32>,
     pub top_k: Option<u32>,
     pub top_p: Option<f32>,
     pub min_p: Option<f32>,
-    /// A new one each time if left open.
+    /// Random if `None`.
     pub seed: Option<u64>,
     pub repetition_penalty: Option<f32>,
     pub frequency_penalty: Option<f32>,
@@ -36,8 +35,8 @@ impl SamplingChoice {
     }
 }
 
-/// How a model's tokens are drawn by default: as its file says under `general.sampling`, and
-/// where it says nothing as llama-server does.
+/// A model's default sampling: its file's values under `general.sampling`, otherwise llama-server's
+/// defaults.
 pub(super) fn defaults(header: &gguf::Directory) -> Sampling {
     let found = |name: &str, low: f32, high: f32| {
         let found = header.find_f32(&format!("general.sampling.{name}")).ok().flatten()?;
@@ -54,12 +53,12 @@ pub(super) fn defaults(header: &gguf::Directory) -> Sampling {
     }
 }
 
-/// Another number each time; no secret. The standard library keys each hasher anew.
+/// A random number that need not be secret. The standard library keys each hasher anew.
 pub(crate) fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// The seed of the answer at `index` of several to one request: the first has the given one.
+/// The seed of the answer at `index` of several to one request; the first one uses the given seed.
 ///
 /// Source: the output function of SplitMix64 (Steele, Lea, Flood 2014).
 pub(super) fn derived_seed(seed: u64, index: usize) -> u64 {

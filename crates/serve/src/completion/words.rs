@@ -1,4 +1,4 @@
-//! Tokens to what dialects show: thoughts, text and calls.
+//! Converts tokens to thoughts, text and calls.
 
 use std::sync::Arc;
 
@@ -9,30 +9,30 @@ use super::ledger::{Ledger, TokenLogprobs};
 use super::meter::Finish;
 use super::random_seed;
 
-/// A part of an answer. Consecutive parts of a kind belong together.
+/// A part of an answer. Consecutive parts of the same kind belong together.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Part {
-    /// What the model thought.
+    /// The model's thoughts.
     Reasoning(Piece),
     Text(Piece),
-    /// A call with an id of its own; always whole.
+    /// A call with its own id; always complete.
     Call(ToolCall),
 }
 
-/// A piece of text, never empty.
+/// A piece of text; never empty.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Piece {
     pub text: String,
-    /// Of the tokens that begin in it, where asked for.
+    /// Log-probabilities of the tokens that start in it, if requested.
     pub logprobs: Vec<TokenLogprobs>,
 }
 
-/// Takes one answer apart. Stop strings are looked for in its text alone.
+/// Parses one answer. Stop strings are matched only in its text.
 #[derive(Clone)]
 pub(super) struct Words {
     pub tokenizer: Arc<text::Tokenizer>,
     pub stream: TextStream<Arc<text::Tokenizer>>,
-    /// Absent where everything is text.
+    /// `None` if everything is text.
     pub parser: Option<ReplyParser>,
     pub stops: StopMatcher,
     pub stop_strings: Vec<String>,
@@ -40,14 +40,14 @@ pub(super) struct Words {
     pub state: State,
 }
 
-/// How calls are treated.
+/// Rules for parsing calls.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CallRules {
-    /// The model was offered tools: otherwise what looks like a call is text.
+    /// Whether the model was offered tools. Otherwise anything that looks like a call is text.
     pub offered: bool,
-    /// The answer ends with its first call.
+    /// Whether the answer ends after its first call.
     pub single: bool,
-    /// Ids are nine letters and digits.
+    /// Whether ids are nine letters and digits.
     pub short_ids: bool,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct State {
 }
 
 impl Words {
-    /// What the next token completes.
+    /// The parts that the next token completes.
     pub fn push(&mut self, answer: &AnswerToken) -> Vec<Part> {
         self.state.ledger.note(answer, &self.tokenizer);
         let piece = self.stream.push(answer.token);
@@ -71,7 +71,7 @@ impl Words {
         self.show(parts)
     }
 
-    /// The end of the tokens: what was held back. `is_cut` if a limit ended them.
+    /// Ends the tokens and returns the parts held back. `is_cut` if a limit ended them.
     pub fn finish(&mut self, is_cut: bool) -> Vec<Part> {
         let tail = self.stream.finish();
         let parts = match &mut self.parser {
@@ -87,7 +87,7 @@ impl Words {
         shown
     }
 
-    /// Why the answer has ended, if it has before its tokens did.
+    /// Why the answer ended, if it ended before its tokens did.
     pub fn ended(&self) -> Option<&Finish> {
         self.state.ended.as_ref()
     }
@@ -132,7 +132,7 @@ impl Words {
         }
     }
 
-    /// Text that may have been the beginning of a stop string comes before what is no text.
+    /// Returns text held back as a possible stop string before any other part.
     fn flush(&mut self, shown: &mut Vec<Part>) {
         let text = self.stops.finish();
         self.emit(text, shown);

@@ -1,9 +1,9 @@
-//! Permits for connections: who keeps one when there are not enough for all.
+//! Connection permits: which connection keeps one when they run out.
 //!
-//! A new connection takes the place of the one that has waited longest for its own client: without
-//! a request in hand, or with an answer that nobody reads. One that is worked for keeps its place.
-//! One address has a quarter of all permits at most, other machines leave some to this one, and
-//! everybody leaves a last few to the node's owner.
+//! A new connection takes the permit of the connection that has waited longest for its client: one
+//! without a request, or one with an answer that the client does not read. A connection with a
+//! request in progress keeps its permit. One address gets at most a quarter of all permits. Other
+//! machines leave some to this machine, and all clients leave the last few to the node's owner.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,21 +14,21 @@ use tokio::sync::Notify;
 
 use super::Ends;
 
-/// A client that has not taken anything of its answer for so long gives its place to another, if
-/// there are no more. Phones in a tunnel are back by then, or ask again.
+/// A client that has read nothing of its answer for this long loses its permit if none are left. A
+/// phone in a tunnel is back within that time, or reconnects.
 const STALL_MAX: Duration = Duration::from_secs(5);
 
-/// The permits of a server, and who has them.
+/// The permits of a server and the connections that hold them.
 pub(super) struct Admission {
     shares: Shares,
     open: Mutex<Open>,
 }
 
-/// Most connections of each kind.
+/// Maximum connections of each kind.
 #[derive(Debug, Clone, Copy)]
 struct Shares {
     all: usize,
-    /// Of everybody but the owner.
+    /// For all clients but the owner.
     anybody: usize,
     elsewhere: usize,
     address: usize,
@@ -40,33 +40,33 @@ struct Open {
     by_number: BTreeMap<u64, Arc<Standing>>,
 }
 
-/// One connection's permit, given back when it is dropped.
+/// One connection's permit, returned on drop.
 pub(super) struct Permit {
     admission: Arc<Admission>,
     number: u64,
     pub standing: Arc<Standing>,
 }
 
-/// What a connection is doing.
+/// The state of a connection.
 pub(super) struct Standing {
-    /// Of another machine: an address, or a network of IPv6.
+    /// Another machine's address, or its IPv6 network; `None` for this machine.
     address: Option<IpAddr>,
-    /// One of the last permits: its requests must be the owner's.
+    /// One of the last permits: its requests must come from the owner.
     pub is_reserved: bool,
     phase: Mutex<(Phase, Instant)>,
-    /// Told when the permit is given to another.
+    /// Notified when the permit goes to another connection.
     pub evicted: Notify,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// There is no request, or not a whole header of one.
+    /// No request, or an incomplete header.
     Idle,
-    /// It has a request: its body, the work, or the answer is on the way.
+    /// A request in progress: reading its body, working or answering.
     Busy,
-    /// All of the answer is written, and not yet sent.
+    /// The whole answer is written but not yet sent.
     Ending,
-    /// The client takes nothing of what is sent.
+    /// The client reads nothing of what is sent.
     Stalled { is_ending: bool },
 }
 
@@ -83,7 +83,7 @@ impl Admission {
         Self { shares: Shares::of(connections_max), open: Mutex::default() }
     }
 
-    /// A permit for a new connection; `None` if all others are worked for.
+    /// A permit for a new connection; `None` if no permit can be taken from another one.
     pub fn take(self: &Arc<Self>, ends: Ends) -> Option<Permit> {
         let (shares, now) = (self.shares, Instant::now());
         let address = (!ends.is_same_machine()).then(|| network(ends.client.ip()));
@@ -106,7 +106,7 @@ impl Admission {
         Some(Permit { admission: Arc::clone(self), number, standing })
     }
 
-    /// Ends the connection that has waited longest for its client, if there is one.
+    /// Closes the connection that has waited longest for its client. Returns whether there was one.
     pub fn evict(&self) -> bool {
         self.open().evict(Instant::now(), |_| true)
     }
@@ -139,12 +139,12 @@ impl Drop for Permit {
 }
 
 impl Standing {
-    /// A request's header is whole.
+    /// A request's header is complete.
     pub fn begin(&self) {
         self.change(|_| Phase::Busy);
     }
 
-    /// The answer is whole, or given up.
+    /// The answer is complete or aborted.
     pub fn end(&self) {
         self.change(|phase| match phase {
             Phase::Stalled { .. } => Phase::Stalled { is_ending: true },
@@ -153,7 +153,7 @@ impl Standing {
         });
     }
 
-    /// The client takes nothing now.
+    /// The client has stopped reading.
     pub fn stall(&self) {
         self.change(|phase| match phase {
             Phase::Busy => Phase::Stalled { is_ending: false },
@@ -162,7 +162,7 @@ impl Standing {
         });
     }
 
-    /// The client has taken something.
+    /// The client has read something.
     pub fn advance(&self) {
         self.change(|phase| match phase {
             Phase::Stalled { is_ending: true } => Phase::Ending,
@@ -171,7 +171,7 @@ impl Standing {
         });
     }
 
-    /// Everything that was written is sent.
+    /// All written bytes are sent.
     pub fn flush(&self) {
         self.advance();
         self.change(|phase| if phase == Phase::Ending { Phase::Idle } else { phase });
@@ -185,7 +185,8 @@ impl Standing {
         *now = (next, since);
     }
 
-    /// Since when it waits for its client; `None` if it does not, or not for long.
+    /// When it started to wait for its client; `None` if it does not wait or has not waited long
+    /// enough.
     fn waits_since(&self, now: Instant) -> Option<Instant> {
         let (phase, since) = *self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         match phase {
@@ -196,7 +197,7 @@ impl Standing {
     }
 }
 
-/// What one client has of addresses: one of IPv4, a network of 2^64 of IPv6.
+/// The address range of one client: an IPv4 address, or an IPv6 network of 2^64 addresses.
 fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
@@ -215,7 +216,7 @@ mod tests {
         Ends { client, server: "192.0.2.1:8080".parse().unwrap() }
     }
 
-    /// Takes up to `count` permits for connections that have a request.
+    /// Takes up to `count` permits for connections with a request.
     fn busy(admission: &Arc<Admission>, client: &str, count: usize) -> Vec<Permit> {
         let taken = (0..count).map_while(|_| admission.take(from(client)));
         taken.inspect(|permit| permit.standing.begin()).collect()
@@ -230,7 +231,7 @@ mod tests {
         let admission = Arc::new(Admission::new(16));
         let kept = busy(&admission, "127.0.0.1", 13);
         let [first, second] = [0; 2].map(|_| admission.take(from("127.0.0.1")).unwrap());
-        // A request later it is the other one that has been idle for longer.
+        // After a request, the other connection has been idle for longer.
         first.standing.begin();
         first.standing.end();
         first.standing.flush();

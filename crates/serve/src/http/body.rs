@@ -12,33 +12,33 @@ use super::bounds::within_range;
 use super::error::ApiError;
 use crate::config::Limits;
 
-/// What is read and thrown away of a refused body, so that its sender sees the answer.
+/// Bytes read and discarded from a refused body, so that its sender receives the answer.
 const DRAIN_BYTES_MAX: usize = 64 << 20;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Memory that a request takes for each byte of its body until its answer begins: the body, its
-/// JSON, the messages made of it, the prompt that a template writes, its tokens.
+/// Bytes of memory per byte of a body until the answer starts: the body, its JSON, the messages,
+/// the rendered prompt and its tokens.
 const COST: usize = 8;
-/// The same for each value in it, which may be one byte.
+/// Bytes of memory per JSON value, which may be a single byte of text.
 const VALUE_BYTES: usize = 128;
-/// Bodies of a larger part of the largest one leave a quarter of the memory to smaller ones.
+/// Bodies above the size limit divided by this leave a quarter of the memory to smaller ones.
 const LARGE_PART: usize = 32;
-/// Values of one body: the tokens of the longest prompts.
+/// JSON values of one body: enough for the tokens of the longest prompts.
 const VALUES_MAX: usize = 1 << 20;
-/// One permit of the memory for requests.
+/// Bytes per permit of the memory for requests.
 const PERMIT_BYTES: usize = 1024;
-/// Larger bodies are parsed where no other request waits for the thread.
+/// Larger bodies are parsed on a blocking thread, so that they delay no other request.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// Reads bodies, one and all within bounds.
+/// Reads request bodies within limits.
 pub(crate) struct Intake {
     limits: Limits,
-    /// One permit for each [`PERMIT_BYTES`] that requests may take.
+    /// One permit per [`PERMIT_BYTES`] of memory for requests.
     memory: Arc<Semaphore>,
     memory_permits: usize,
 }
 
-/// A request's share of the memory: whoever made it keeps it until the answer begins.
+/// A request's share of the memory. The guard that creates it holds it until the answer starts.
 #[derive(Clone, Default)]
 pub(crate) struct Share(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
@@ -54,7 +54,7 @@ impl Share {
 
 impl Intake {
     pub fn new(limits: Limits) -> Self {
-        // The largest one must fit beside others.
+        // The largest body must fit beside others.
         let least = limits.body_bytes_max.saturating_mul(2 * COST);
         let permits = limits.requests_memory_max.max(least).div_ceil(PERMIT_BYTES);
         let memory_permits = permits.min(Semaphore::MAX_PERMITS);
@@ -64,8 +64,8 @@ impl Intake {
     /// Reads a request's JSON body.
     ///
     /// # Errors
-    /// 413 over the limit, 408 too slow, 429 too much at once, 400 not JSON or not of that shape
-    /// (with the field's path).
+    /// 413 if the body is too large, 408 if it is too slow, 429 if the memory is full, 400 if it is
+    /// not JSON or has the wrong type (with the field's path).
     pub async fn read_json<T>(&self, request: Request) -> Result<T, ApiError>
     where
         T: DeserializeOwned + Send + 'static,
@@ -73,7 +73,7 @@ impl Intake {
         self.read_as(request, Ok).await
     }
 
-    /// Reads a request's JSON body and makes something else of it.
+    /// Reads a request's JSON body and converts it.
     ///
     /// # Errors
     /// As for [`Self::read_json`], and those of `make`.
@@ -132,8 +132,8 @@ impl Intake {
         read
     }
 
-    /// Grows as bytes arrive. What is announced is counted at once, so that of many large bodies
-    /// the first come in whole, instead of a part of each.
+    /// Reads the body as it arrives. The announced length is reserved at once, so that of many
+    /// large bodies the first are read completely instead of a part of each.
     async fn collect(
         &self,
         stream: &mut BodyDataStream,
@@ -160,7 +160,7 @@ impl Intake {
         Ok(bytes)
     }
 
-    /// Memory for `more` bytes of a body, with which it has `len`.
+    /// Reserves memory for `more` bytes of a body that then has `len` bytes.
     fn take_for(&self, len: usize, more: usize) -> Result<OwnedSemaphorePermit, ApiError> {
         let is_large = len > self.limits.body_bytes_max / LARGE_PART;
         let left = if is_large { self.memory_permits / 4 } else { 0 };
@@ -180,7 +180,7 @@ fn full() -> ApiError {
     ApiError::busy("the requests being read fill the memory meant for them. Try again in a moment")
 }
 
-/// Reads what is left of a body, within bounds, unless the client waits to be asked for it.
+/// Reads the rest of a body, within limits, unless the client waits for `100 Continue`.
 pub(super) async fn drain(headers: &HeaderMap, mut stream: BodyDataStream) {
     let waits = headers.contains_key(header::EXPECT);
     if waits || content_length(headers).is_some_and(|length| length > DRAIN_BYTES_MAX as u64) {
@@ -195,7 +195,7 @@ pub(super) async fn drain(headers: &HeaderMap, mut stream: BodyDataStream) {
             }
         }
     };
-    // Running out of time is as good as the body's end here.
+    // A timeout is handled like the end of the body.
     let _ = tokio::time::timeout(DRAIN_TIME_MAX, read_on).await;
 }
 
@@ -208,7 +208,7 @@ fn too_large(bytes_max: usize) -> ApiError {
     ApiError::request(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
 }
 
-/// How many values there are: each but the first of a list or an object follows a comma.
+/// Counts the values: every value but the first of a list or an object follows a comma.
 fn values(json: &[u8]) -> usize {
     let (mut commas, mut in_text, mut escaped) = (0, false, false);
     for byte in json {
@@ -223,9 +223,9 @@ fn values(json: &[u8]) -> usize {
     commas
 }
 
-/// Depth is bounded by `serde_json` (128), text must be UTF-8, numbers must fit their fields.
+/// `serde_json` limits the depth (128). Text must be UTF-8, and numbers must fit their fields.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    // A struct could be read from a list as well, field by field: nobody means that.
+    // serde also reads a struct from a list, field by field; the API accepts only objects.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(ApiError::invalid("invalid_body", "the body must be a JSON object"));
     }

@@ -1,15 +1,15 @@
-//! Numbers that JSON's readers have no room for: bounds in schemas that are larger than any number,
-//! since languages write their largest one as 1.8e308, and whole numbers of more than 64 bits.
+//! Numbers outside the range of JSON parsers: bounds in schemas beyond the range of f64, because
+//! some languages write their largest number as 1.8e308, and integers of more than 64 bits.
 
-/// The words that a bound stands behind.
+/// The keys of bounds in a schema.
 const BOUNDS: &[&[u8]] =
     &[b"\"maximum\"", b"\"minimum\"", b"\"exclusiveMaximum\"", b"\"exclusiveMinimum\""];
 
-/// Shorter numbers have 64 bits at most.
+/// Shorter integers fit in 64 bits.
 const DIGITS_MIN: usize = 19;
 
-/// A body with such bounds as the largest numbers, and with long numbers in a form that keeps their
-/// digits, if it has any.
+/// The body with such bounds replaced by the largest f64, and with long integers in a form that
+/// keeps their digits; `None` if it has neither.
 pub(super) fn within_range(body: &[u8]) -> Option<Vec<u8>> {
     if !has_long_digits(body) && !body.windows(4).any(|four| four == b"imum") {
         return None;
@@ -68,13 +68,13 @@ fn has_long_digits(body: &[u8]) -> bool {
     digits.into_iter().any(|run| run.len() >= DIGITS_MIN)
 }
 
-/// A whole number of more than 64 bits as a string that keeps its digits.
+/// An integer of more than 64 bits as a string that keeps its digits.
 fn long(number: &[u8]) -> Option<Vec<u8>> {
     let number = std::str::from_utf8(number).ok().filter(|text| text.len() >= DIGITS_MIN)?;
     text::long_number(number).map(|kept| kept.to_string().into_bytes())
 }
 
-/// The largest number of the sign of one that is too large.
+/// The largest f64 with the sign of a number that is too large.
 fn largest(number: &[u8]) -> Option<&'static [u8]> {
     let number: f64 = std::str::from_utf8(number).ok()?.parse().ok()?;
     let largest: &[u8] =

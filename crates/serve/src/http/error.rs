@@ -4,27 +4,28 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-/// As long as OpenAI lets one be.
+/// OpenAI's limit on the length of a tool name.
 const TOOL_NAME_SHOWN: usize = 64;
 
-/// An error, written as OpenAI's clients read it: `{"error": {message, type, code, param}}`. Other
-/// dialects write the same error in their own form ([`crate::dialect`]).
+/// An error, serialised in OpenAI's format: `{"error": {message, type, code, param}}`. Other
+/// dialects convert it to their own format ([`crate::dialect`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApiError {
     pub status: StatusCode,
     pub kind: ErrorKind,
-    /// What a program can tell errors apart by.
+    /// A code by which programs tell errors apart.
     pub code: &'static str,
-    /// What happened, why, what to do next.
+    /// The cause, the reason and the next step.
     pub message: String,
-    /// The request's field at fault.
+    /// The invalid field of the request.
     pub param: Option<String>,
     pub retry: Retry,
-    /// Whoever raised it has counted it; any other is counted on its way to the client.
+    /// Whether the error is already counted in the metrics; others are counted on the way to the
+    /// client.
     pub is_counted: bool,
 }
 
-/// The `type` of an error, in OpenAI's words.
+/// The error's `type` in OpenAI's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum ErrorKind {
     #[serde(rename = "invalid_request_error")]
@@ -39,14 +40,14 @@ pub(crate) enum ErrorKind {
     Server,
 }
 
-/// What an error tells clients about trying again.
+/// How clients should retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Retry {
-    /// The status says enough.
+    /// The status is sufficient.
     Default,
     AfterSecs(u32),
-    /// Never by itself, although the status is one that clients retry: several of them would send
-    /// thirty requests in half a minute.
+    /// Clients should not retry, although the status suggests it: some would send thirty requests
+    /// in half a minute.
     Never,
 }
 
@@ -61,12 +62,12 @@ impl ApiError {
         Self { status, kind, code, message, param: None, retry: Retry::Default, is_counted: false }
     }
 
-    /// 400: the request is wrong as it stands.
+    /// 400: the request is invalid.
     pub fn invalid(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, ErrorKind::InvalidRequest, code, message)
     }
 
-    /// 400: two tools of a request have one name and differ.
+    /// 400: two different tools of a request have the same name.
     pub fn other_tool(list: &str, at: usize, name: &str) -> Self {
         let param = format!("{list}[{at}]");
         let name: String = name.chars().take(TOOL_NAME_SHOWN).collect();
@@ -77,44 +78,44 @@ impl ApiError {
         Self::invalid_value(&param, message)
     }
 
-    /// 400: a value that cannot be.
+    /// 400: an invalid value.
     pub fn invalid_value(param: &str, message: impl Into<String>) -> Self {
         Self::invalid("invalid_value", message).with_param(param)
     }
 
-    /// 400: what follows the path cannot be read.
+    /// 400: the query string cannot be parsed.
     pub fn query(rejection: QueryRejection) -> Self {
         Self::invalid("invalid_query", rejection.body_text())
     }
 
-    /// 400: a feature of the dialect that is not there.
+    /// 400: an unsupported feature of the dialect.
     pub fn unsupported(param: &str, message: impl Into<String>) -> Self {
         Self::invalid("unsupported", message).with_param(param)
     }
 
-    /// Any other 4xx about the request itself.
+    /// Any other 4xx about the request.
     pub fn request(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self::new(status, ErrorKind::InvalidRequest, code, message)
     }
 
-    /// 401: no key, or a wrong one.
+    /// 401: a missing or wrong key.
     pub fn unauthenticated(message: impl Into<String>) -> Self {
         let (status, kind) = (StatusCode::UNAUTHORIZED, ErrorKind::Authentication);
         Self::new(status, kind, "invalid_api_key", message)
     }
 
-    /// 403: not from there.
+    /// 403: not allowed from this client.
     pub fn forbidden(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, ErrorKind::Permission, code, message)
     }
 
-    /// 429: too much at once.
+    /// 429: too many requests at once.
     pub fn busy(message: impl Into<String>) -> Self {
         let (status, kind) = (StatusCode::TOO_MANY_REQUESTS, ErrorKind::RateLimit);
         Self { retry: Retry::AfterSecs(2), ..Self::new(status, kind, "queue_full", message) }
     }
 
-    /// 5xx: the request is well, the cluster is not.
+    /// 5xx: the request is valid but the cluster cannot serve it.
     pub fn server(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self::new(status, ErrorKind::Server, code, message)
     }
@@ -129,13 +130,13 @@ impl ApiError {
         self
     }
 
-    /// What a request's metrics know already.
+    /// Marks the error as counted in the request metrics.
     pub fn counted(mut self) -> Self {
         self.is_counted = true;
         self
     }
 
-    /// The error as JSON, for a body or for an event inside a stream.
+    /// The error as JSON, for a body or for an event in a stream.
     pub fn body(&self) -> serde_json::Value {
         serde_json::json!({ "error": {
             "message": self.message,
@@ -156,7 +157,7 @@ impl IntoResponse for ApiError {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
             }
             Retry::Never => {
-                // Read by the OpenAI and Anthropic SDKs.
+                // The OpenAI and Anthropic SDKs read this header.
                 headers.insert("x-should-retry", HeaderValue::from_static("false"));
             }
         }

@@ -1,4 +1,4 @@
-//! Checks that fields of all dialects have in common.
+//! Checks shared by the fields of all dialects.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -7,25 +7,25 @@ use super::error::ApiError;
 
 /// Larger than any vocabulary.
 pub(crate) const TOP_K_MAX: i64 = 10_000_000;
-/// Far more than any context holds.
+/// Far beyond any context.
 pub(crate) const TOKENS_MAX: i64 = i32::MAX as i64;
 
-/// The efforts that some model or other knows.
+/// The reasoning efforts that at least one model supports.
 pub(crate) const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// Whether strings can be those at which an answer ends.
+/// Checks whether strings can be used as stop strings.
 ///
 /// # Errors
-/// 400 that says why not.
+/// 400 with the reason.
 pub(crate) fn check_stops(field: &str, stops: &[String]) -> Result<(), ApiError> {
     let checked = text::StopMatcher::new(stops).map(drop);
     checked.map_err(|error| ApiError::invalid_value(field, format!("{field}: {error}")))
 }
 
-/// A number between two others.
+/// Checks that a number is within a range.
 ///
 /// # Errors
-/// 400 that says between which.
+/// 400 naming the range.
 pub(crate) fn within<T: PartialOrd + Display>(
     field: &str,
     value: Option<T>,

@@ -1,4 +1,4 @@
-//! Who may ask: checked in front of every route, before any body is read.
+//! Access control: runs before every route, before any body is read.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +19,12 @@ use super::{Ends, Reserved};
 use crate::config::ServeConfig;
 
 const METHODS: &str = "GET, HEAD, POST, OPTIONS";
-/// What a wrong key costs the connection that showed it. A 64-bit key stands by itself; this keeps
-/// the log and the processor calm.
+/// Delay after a wrong key on a connection. A 64-bit key is secure without it; the delay limits the
+/// log and the CPU load.
 const WRONG_KEY_DELAY: Duration = Duration::from_millis(250);
 
-/// Checks `Host`, `Origin` and the kind of body, answers `OPTIONS`, and seals every response.
+/// Checks `Host`, `Origin` and the content type, answers `OPTIONS`, and adds security headers to
+/// every response.
 pub(crate) async fn guard(
     State(config): State<Arc<ServeConfig>>,
     Extension(ends): Extension<Ends>,
@@ -48,19 +49,19 @@ pub(crate) async fn guard(
             let share = Share::default();
             request.extensions_mut().insert(share.clone());
             let response = next.run(request).await;
-            // The answer begins.
+            // The answer starts.
             drop(share);
             (response, origin)
         }
     };
     seal(response.headers_mut(), origin);
-    // Nothing else of a request is logged: paths and headers can hold what is nobody's business.
+    // Nothing else of a request is logged: paths and headers can contain private data.
     let (status, took_ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
     tracing::debug!(client = %ends.client, %method, status, took_ms, "answered");
     response
 }
 
-/// Lets clients of this machine pass, its own commands, and others with an API key.
+/// Admits clients on this machine, the node's own commands, and others with an API key.
 pub(crate) async fn require_api_key(
     State(config): State<Arc<ServeConfig>>,
     Extension(ends): Extension<Ends>,
@@ -85,7 +86,7 @@ pub(crate) async fn require_api_key(
     refuse(ApiError::unauthenticated(format!("{why}: {hint}")), request).await
 }
 
-/// Lets those pass who show the admin token.
+/// Admits requests with the admin token.
 pub(crate) async fn require_admin(
     State(config): State<Arc<ServeConfig>>,
     request: Request,
@@ -104,13 +105,13 @@ pub(crate) async fn require_admin(
     refuse(ApiError::unauthenticated(format!("{why}: {hint}")), request).await
 }
 
-/// Whether a request was made on this machine. A proxy on this machine that says so is not.
+/// Whether a request was made on this machine. A request with a proxy's forwarding header is not.
 pub(crate) fn is_local(ends: Ends, headers: &HeaderMap) -> bool {
     let forwarded = ["forwarded", "x-forwarded-for"].iter().any(|name| headers.contains_key(*name));
     ends.is_same_machine() && !forwarded
 }
 
-/// The foreign origin that may read the answer, if the request comes from one.
+/// The foreign origin that may read the answer, if the request has one.
 fn judge(
     config: &ServeConfig,
     ends: Ends,
@@ -150,14 +151,15 @@ fn judge(
     Ok(origin.filter(|_| judged == Origin::Allowed).cloned())
 }
 
-/// Whether pages of allowed origins may call it: what clients ask models, not administration.
+/// Whether pages of allowed origins may call it: requests to models may, administration may not.
 fn is_for_clients(target: &Uri) -> bool {
     ["/v1/", "/api/"].iter().any(|root| target.path().starts_with(root))
 }
 
-/// Only plain JSON: other types are what a foreign page could send unasked, and a compressed body
-/// may grow without end. Ollama's documents show `curl -d`, which calls its JSON a form: under
-/// `/api/` that passes where no browser speaks, since those say where their page is from.
+/// Admits only plain JSON: a foreign page can send other types without a preflight, and a
+/// compressed body can expand without limit. Ollama's documentation shows `curl -d`, which labels
+/// its JSON as a form. Under `/api/` that is accepted from clients without a browser's headers
+/// (`Origin`, `Sec-Fetch-*`).
 fn check_content(target: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     let wrong = |message| {
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
@@ -180,8 +182,8 @@ fn check_content(target: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// Answers without asking further. The connection ends, but what the client is still sending is
-/// taken in for a moment: it would get a reset instead of the answer otherwise.
+/// Answers without calling the route. The connection closes, but the rest of the body is read for a
+/// moment; otherwise the client would get a reset instead of the answer.
 async fn refuse(error: ApiError, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     drain(&parts.headers, body.into_data_stream()).await;
@@ -208,7 +210,7 @@ fn preflight(headers: &HeaderMap, foreign: bool) -> Response {
     if foreign {
         answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
         answer.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
-        // Clients send headers of their own (`x-stainless-...`); none of them means anything here.
+        // Clients send their own headers (`x-stainless-...`); none of them has an effect here.
         if let Some(wanted) = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
             answer.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
         }

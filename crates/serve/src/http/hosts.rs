@@ -1,15 +1,14 @@
-//! Which `Host` and `Origin` a request may name.
+//! Checks the `Host` and `Origin` of a request.
 //!
-//! A browser can be made to send requests here by any page that it shows. If the page's own name
-//! resolves to this machine (DNS rebinding), the browser even hands it the answers: it says the
-//! page's name in `Host` then, which is why only known names pass. Other pages' requests carry
-//! their `Origin`.
+//! Any page can make its browser send requests here. If the page's own name resolves to this
+//! machine (DNS rebinding), the browser even lets the page read the answers. `Host` then contains
+//! the page's name, so only known names are accepted. Requests of other pages carry their `Origin`.
 
 use std::net::IpAddr;
 
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 
-/// A host as it stands in `Host` or in an origin: lower case, without port or brackets.
+/// A host from `Host` or from an origin: lower case, without port or brackets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Authority {
     pub host: String,
@@ -39,8 +38,8 @@ impl Authority {
     }
 }
 
-/// The host that a request names: in `Host`, and in its target if that is absolute. `None` if
-/// there is none, more than one, or the two differ.
+/// The requested host: from `Host`, and from an absolute request target. `None` if it is missing,
+/// appears more than once, or the two differ.
 pub(super) fn requested(headers: &HeaderMap, target: &Uri) -> Option<Authority> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = Authority::parse(hosts.next()?.to_str().ok()?)?;
@@ -53,26 +52,26 @@ pub(super) fn requested(headers: &HeaderMap, target: &Uri) -> Option<Authority> 
     }
 }
 
-/// Whether this node is called that. `server` is the address on which the connection came in, and
-/// `names` are the machine's own and those that its owner gave.
+/// Whether the host is a name of this node. `server` is the local address of the connection, and
+/// `names` are the machine's own names and those configured by its owner.
 pub(super) fn is_ours(host: &Authority, server: IpAddr, names: &[String]) -> bool {
     host.is_loopback()
         || host.host.parse::<IpAddr>().is_ok_and(|ip| ip == server.to_canonical())
         || names.iter().any(|name| name.eq_ignore_ascii_case(&host.host))
 }
 
-/// What an `Origin` header means for a request to `host`.
+/// The meaning of an `Origin` header for a request to `host`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// There is none, or it is this node's own page.
+    /// No origin, or this node's own page.
     Same,
-    /// Another page that may call the API: a configured one, or one of this machine to this
+    /// Another page that may call the API: a configured one, or a page of this machine calling this
     /// machine.
     Allowed,
     Foreign,
 }
 
-/// Judges `Origin`; `null` (a sandboxed frame, a local file) is foreign.
+/// Classifies `Origin`; `null` (a sandboxed frame, a local file) is foreign.
 pub(super) fn judge_origin(
     origin: Option<&HeaderValue>,
     host: &Authority,
@@ -94,8 +93,8 @@ pub(super) fn judge_origin(
     }
 }
 
-/// Whether an origin is one that the node's owner let in: by its name, or, of desktop programs, by
-/// its scheme: `vscode-webview://*`, since such a program has another name in each window.
+/// Whether the node's owner allows an origin: by its name, or for desktop programs by its scheme,
+/// such as `vscode-webview://*`. Such a program has a different name in each window.
 fn is_allowed(known: &str, origin: &str) -> bool {
     let known = known.trim_end_matches('/');
     match known.strip_suffix("://*") {

@@ -1,4 +1,4 @@
-//! API keys and the admin token: compared in constant time, and taken from headers alone.
+//! API keys and the admin token: compared in constant time, and read only from headers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,15 +6,16 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, header};
 use subtle::ConstantTimeEq;
 
-/// Where clients put their key: OpenAI's, Anthropic's, Azure's. All mean the same, and a key in
-/// the URL is never looked at, because URLs end in logs.
+/// The headers in which clients send their key: OpenAI's, Anthropic's, Azure's. They are
+/// equivalent. A key in the URL is ignored, because URLs end up in logs.
 const KEY_HEADERS: [&str; 2] = ["x-api-key", "api-key"];
 
-/// A key that clients from other machines may show. The key itself is known to its holder alone.
+/// A key for clients on other machines. Only its hash is stored; the key itself stays with its
+/// holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
     pub name: String,
-    /// BLAKE3 of the key. A key has 256 random bits, so that no slower hash is needed.
+    /// BLAKE3 of the key. A key has 256 random bits, so a slower hash is not needed.
     pub hash: [u8; 32],
 }
 
@@ -23,25 +24,26 @@ impl ApiKey {
         Self { name: name.into(), hash: hash(key.as_bytes()) }
     }
 
-    /// Tells its holder from others, and from 0, those of this machine who show no key.
+    /// A number for the key's holder. It is never 0, which stands for clients on this machine
+    /// without a key.
     fn client_number(&self) -> u64 {
         let first = self.hash.first_chunk().copied().unwrap_or_default();
         u64::from_le_bytes(first).max(1)
     }
 }
 
-/// The keys that are accepted now: asked for at every request that must show one, so that a key
-/// that is revoked is refused from then on.
+/// The currently accepted keys. They are read at every request that needs one, so a revoked key is
+/// refused immediately.
 #[derive(Clone)]
 pub struct ApiKeys(Arc<dyn Fn() -> Arc<[ApiKey]> + Send + Sync>);
 
 impl ApiKeys {
-    /// What `now` gives at each call; it must be quick.
+    /// Calls `now` for each request; it must be fast.
     pub fn live(now: impl Fn() -> Arc<[ApiKey]> + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// Always these.
+    /// A fixed set of keys.
     pub fn fixed(keys: &[&str]) -> Self {
         let keys: Arc<[ApiKey]> = keys.iter().map(|key| ApiKey::new("", key)).collect();
         Self::live(move || Arc::clone(&keys))
@@ -58,7 +60,7 @@ impl fmt::Debug for ApiKeys {
     }
 }
 
-/// What a request shows to be let in.
+/// The credentials of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
     Nothing,
@@ -66,19 +68,19 @@ pub(crate) enum Shown {
     Right,
 }
 
-/// Compares every key that a request shows with every key that is accepted.
+/// Compares every key of a request with every accepted key.
 pub(crate) fn check(headers: &HeaderMap, accepted: &[ApiKey]) -> Shown {
     let shown = api_keys(headers).map(hash);
     judge(shown, accepted.iter().map(|key| &key.hash[..]))
 }
 
-/// Like [`check`], for the admin token, which `Authorization` alone can carry.
+/// Like [`check`], for the admin token, which only `Authorization` can carry.
 pub(crate) fn check_bearer(headers: &HeaderMap, accepted: &str) -> Shown {
     judge(bearers(headers), std::iter::once(accepted.as_bytes()))
 }
 
-/// A number for the accepted key that a request shows, which tells one client from another; 0 for
-/// those of this machine that show none.
+/// A number for the accepted key of a request, which identifies the client; 0 for clients on this
+/// machine without a key.
 pub(crate) fn client_number(headers: &HeaderMap, accepted: &Option<ApiKeys>) -> u64 {
     let Some(accepted) = accepted.as_ref().filter(|_| api_keys(headers).next().is_some()) else {
         return 0;
@@ -104,7 +106,7 @@ fn bearers(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Looks at all pairs, so that the time taken says nothing about which one was close.
+/// Compares all pairs, so that the time reveals nothing about near matches.
 fn judge<'a>(
     shown: impl Iterator<Item = impl AsRef<[u8]>>,
     accepted: impl Iterator<Item = &'a [u8]> + Clone,

@@ -1,4 +1,4 @@
-//! The accept loop: HTTP/1.1 connections with limits that hold before any request is whole.
+//! The accept loop: HTTP/1.1 connections, with limits that apply before a request is complete.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
@@ -26,17 +26,17 @@ use super::wire::{Told, Wire};
 use super::{Ends, Reserved};
 use crate::config::Limits;
 
-/// How long to wait when the system has no file descriptor left for a connection.
+/// Pause after an accept fails for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// What one connection's answers may take of the system's memory. A client that takes a third of
-/// it in [`Limits::write_timeout`] is slow, and not stuck.
+/// Size of the send buffer per connection. A client that reads a third of it within
+/// [`Limits::write_timeout`] is slow, but not stuck.
 const SEND_BUFFER_BYTES: u32 = 128 << 10;
-/// Connections that the system accepts before this program does.
+/// Connections that the kernel queues before this program accepts them.
 const BACKLOG: u32 = 1024;
-/// Between two lines about connections that are turned away.
+/// Interval between two log lines about refused connections.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// What every connection leads to, and how it is opened.
+/// The router, settings and TLS shared by all connections.
 #[derive(Clone)]
 pub(crate) struct Door {
     pub router: Router,
@@ -47,17 +47,17 @@ pub(crate) struct Door {
 /// Listens on an address.
 ///
 /// # Errors
-/// Something else does, or it is no address of this machine.
+/// The address is in use, or is not an address of this machine.
 pub(crate) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
-    // Connections have it of their listener.
+    // Connections inherit the size from their listener.
     socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
     socket.bind(addr)?;
     socket.listen(BACKLOG)
 }
 
-/// Serves until `stop` becomes true, then lets running requests end within the grace time.
+/// Serves until `stop` becomes true, then gives running requests the grace time to finish.
 pub(crate) async fn run(listener: TcpListener, door: Door, mut stop: watch::Receiver<bool>) {
     let limits = &door.limits;
     let admission = Arc::new(Admission::new(limits.connections_max));
@@ -86,7 +86,7 @@ pub(crate) async fn run(listener: TcpListener, door: Door, mut stop: watch::Rece
                 }
             }
             Err(error) if is_of_client(&error) => {}
-            // There are no descriptors left, most likely.
+            // Most likely no file descriptor is left.
             Err(error) => {
                 let has_evicted = admission.evict();
                 if is_to_be_told() {
@@ -103,7 +103,7 @@ pub(crate) async fn run(listener: TcpListener, door: Door, mut stop: watch::Rece
     }
 }
 
-/// Whether it was the client that went away while it was let in.
+/// Whether the client closed the connection while it was being accepted.
 fn is_of_client(error: &io::Error) -> bool {
     use ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
@@ -161,8 +161,8 @@ async fn connection(
     }
 }
 
-/// Comes back once the server is to end; its sender being gone is such an end.
+/// Returns once the server stops; a dropped sender counts as a stop.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // What it returns is a lock on the value, which must not be held while others wait.
+    // The result is a lock on the value; holding it would block other tasks.
     drop(stop.wait_for(|stop| *stop).await);
 }

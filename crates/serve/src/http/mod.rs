@@ -1,6 +1,7 @@
-//! Connections, their limits, who may ask, and how bodies, errors and event streams travel.
+//! Connections, their limits, access control, and the transport of bodies, errors and event
+//! streams.
 //!
-//! Nothing here knows a dialect or a node.
+//! Nothing here depends on a dialect or a node.
 
 mod admission;
 pub(crate) mod body;
@@ -16,20 +17,20 @@ pub(crate) mod stream;
 pub(crate) mod tls;
 mod wire;
 
-/// The two ends of the connection on which a request came.
+/// The two addresses of a request's connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
     pub client: std::net::SocketAddr,
     pub server: std::net::SocketAddr,
 }
 
-/// Marks a request whose connection has one of the permits that are kept for the owner.
+/// Marks a request on a connection that holds one of the owner's reserved permits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reserved;
 
 impl Ends {
-    /// Whether both are on this machine: it calls itself by a loopback address, or by the one that
-    /// it is called at. No other machine can open a connection from that one.
+    /// Whether both ends are on this machine: the client's address is a loopback address or equals
+    /// the server's. No other machine can open a connection from the server's address.
     pub fn is_same_machine(self) -> bool {
         let (client, server) = (self.client.ip().to_canonical(), self.server.ip().to_canonical());
         client.is_loopback() || client == server

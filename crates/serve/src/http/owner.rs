@@ -1,4 +1,5 @@
-//! Whether a request is the node's owner's: what it may do to models on the disk and in memory.
+//! Whether a request comes from the node's owner. It determines what the request may do to models
+//! on disk and in memory.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,8 +13,9 @@ use super::guard::is_local;
 use super::keys::{Shown, check_bearer};
 use crate::config::ServeConfig;
 
-/// Whether the client's end of a connection on this machine, `(client, server)`, is a process of
-/// the user who runs this node. It may look at files, and says no where it cannot tell.
+/// Whether the client's end of a connection on this machine, `(client, server)`, belongs to a
+/// process of the user that runs this node. It may read files, and returns false if it cannot
+/// determine the process.
 #[derive(Clone)]
 pub struct OwnProcess(Arc<dyn Fn(SocketAddr, SocketAddr) -> bool + Send + Sync>);
 
@@ -29,17 +31,17 @@ impl fmt::Debug for OwnProcess {
     }
 }
 
-/// What a request has to show that it is the owner's.
+/// The evidence that a request comes from the owner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Claim {
     Token,
-    /// To come from a program on this machine, which may be his.
+    /// It comes from a program on this machine, which may be the owner's.
     Program(Ends),
     Nothing,
 }
 
 impl Claim {
-    /// A browser is a program of its user's, and the page in it is not: pages need the token.
+    /// A browser is its user's program, but the page in it is not: pages need the token.
     pub fn of(config: &ServeConfig, ends: Ends, headers: &HeaderMap) -> Self {
         let is_page =
             headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
@@ -64,7 +66,7 @@ impl Claim {
     }
 }
 
-/// 403: what only the owner may do.
+/// 403: reserved to the owner.
 pub(crate) fn not_the_owners(what: &str) -> ApiError {
     let message = format!(
         "{what} by the node's owner only: from a program of the user who runs it, on its own \

@@ -1,4 +1,4 @@
-//! Responses that arrive piece by piece: server-sent events and JSON lines.
+//! Streaming responses: server-sent events and JSON lines.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,38 +11,38 @@ use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 use tokio::time::{Instant, Sleep};
 
-/// From the last event of a failed stream to the cut of its connection: the time in which the
-/// event leaves the socket's queue. A client that is slower still sees that the stream broke.
+/// Delay between the last event of a failed stream and closing its connection, in which the event
+/// leaves the socket's queue. A slower client still sees that the stream broke.
 const CUT_DELAY: Duration = Duration::from_millis(100);
 
-/// How events are written.
+/// The format of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// `data: ...` and a blank line (the HTML standard's server-sent events).
+    /// `data: ...` and an empty line (server-sent events of the HTML standard).
     Sse,
-    /// One JSON value a line.
+    /// One JSON value per line.
     JsonLines,
 }
 
-/// One thing to send.
+/// One item to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Item {
     /// One line of data.
     Data(String),
-    /// One line of data with the name of its event, where the framing has names.
+    /// One line of data with an event name, if the framing has names.
     Event(&'static str, String),
-    /// Something for people who watch the wire; left out where the framing has no comments.
+    /// A comment for people who watch the stream; omitted if the framing has no comments.
     Comment(String),
-    /// The last line of data of a stream that failed. The connection is cut after it, so that
-    /// nobody takes what came before for the whole.
+    /// The last line of data of a failed stream. The connection is closed after it, so that no
+    /// client takes a partial answer for a complete one.
     Fail(String),
-    /// The same as an event with a name.
+    /// Like [`Item::Fail`], as an event with a name.
     FailEvent(&'static str, String),
 }
 
 impl Item {
     /// # Panics
-    /// Never: what is sent here are plain structs with string keys.
+    /// Never: the values are plain structs with string keys.
     pub fn json<T: Serialize>(value: &T) -> Self {
         Self::Data(json_of(value))
     }
@@ -59,14 +59,14 @@ fn json_of<T: Serialize>(value: &T) -> String {
     text::with_digits(serde_json::to_string(value).expect("plain data is JSON"))
 }
 
-/// A 200 response of plain data that may hold a call's arguments.
+/// A 200 response of plain data that may contain a call's arguments.
 pub(crate) fn json_response<T: Serialize>(value: &T) -> Response {
     let kind = HeaderValue::from_static("application/json");
     ([(header::CONTENT_TYPE, kind)], json_of(value)).into_response()
 }
 
-/// A 200 response with the items of `source`, and a comment whenever it is silent for
-/// `keep_alive`. Dropping the response drops `source`.
+/// A 200 response with the items of `source`, and a comment after each silence of `keep_alive`.
+/// Dropping the response drops `source`.
 pub(crate) fn respond(
     framing: Framing,
     source: impl Stream<Item = Item> + Send + 'static,
@@ -75,7 +75,7 @@ pub(crate) fn respond(
     respond_with(framing, source, keep_alive, || Item::Comment("keep-alive".to_owned()))
 }
 
-/// Like [`respond`], with an item of the dialect's own for silences.
+/// Like [`respond`], with a dialect-specific item for silences.
 pub(crate) fn respond_with(
     framing: Framing,
     source: impl Stream<Item = Item> + Send + 'static,
@@ -94,7 +94,7 @@ pub(crate) fn respond_with(
     };
     let mut response = body.into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    // Asks proxies not to hold events back.
+    // Requests that proxies do not buffer events.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
@@ -103,11 +103,11 @@ struct State<S, B> {
     framing: Framing,
     source: std::pin::Pin<Box<S>>,
     keep_alive: Duration,
-    /// Ends when the source has been silent for so long. One for all events: to put it off costs
-    /// less than to make another.
+    /// Fires after a silence. One timer serves all events: resetting it is cheaper than creating a
+    /// new one.
     silence: std::pin::Pin<Box<Sleep>>,
     beat: B,
-    /// The failing event was sent; only the cut is left.
+    /// The failing event was sent; only closing the connection remains.
     ended: bool,
 }
 

@@ -1,5 +1,5 @@
-//! TLS for the API, where its owner has a certificate: other machines must speak it then, and this
-//! machine's own programs may.
+//! TLS for the API, if its owner has a certificate. Other machines must use it; programs on this
+//! machine may.
 
 use std::io;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::config::{StartError, Tls};
 
 /// The first byte of a TLS handshake (RFC 8446, 5.1); no HTTP method begins with it.
 const HANDSHAKE: u8 = 22;
-/// What a program of another machine is told that speaks plain HTTP.
+/// The answer to plain HTTP from another machine.
 const PLAIN_REFUSED: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\
     connection: close\r\n\r\nThis node speaks HTTPS: ask again with https://\n";
 
-/// Bytes of a client, through TLS or not.
+/// A client's byte stream, with or without TLS.
 pub(super) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Bytes for T {}
@@ -29,7 +29,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Bytes for T {}
 /// Reads a certificate chain and its key.
 ///
 /// # Errors
-/// They are no PEM, or do not belong together.
+/// They are not valid PEM, or do not belong together.
 pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, StartError> {
     let wrong = |what: &str, why: &dyn std::fmt::Display| StartError::Tls {
         why: format!("the {what} cannot be used: {why}"),
@@ -50,10 +50,10 @@ pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, StartError> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Opens a connection. With TLS, clients of other machines must use it.
+/// Accepts a connection. With TLS configured, clients on other machines must use it.
 ///
 /// # Errors
-/// The client says nothing in time, no handshake comes to its end, or it may not speak as it does.
+/// The client sends nothing in time, the handshake fails, or the client may not use plain HTTP.
 pub(super) async fn open(
     stream: TcpStream,
     ends: Ends,

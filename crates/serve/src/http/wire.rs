@@ -1,4 +1,4 @@
-//! The bytes of one connection, watched: who takes nothing of an answer runs out of time.
+//! The byte stream of one connection, with a timeout for clients that do not read their answers.
 
 use std::io;
 use std::pin::Pin;
@@ -13,12 +13,13 @@ use tokio::time::Sleep;
 
 use super::admission::Standing;
 
-/// A stream whose writes have a limit of time each, and whose connection knows what it waits for.
+/// A stream with a timeout for each write. It reports stalls and progress to its connection's
+/// state.
 pub(super) struct Wire<S> {
     stream: S,
     standing: Arc<Standing>,
     time_max: Duration,
-    /// Ends when the client has taken nothing for so long.
+    /// Fires when the client has read nothing for the write timeout.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -89,7 +90,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     }
 }
 
-/// An answer's body that tells its connection when it has come to its end.
+/// An answer's body that notifies its connection when it ends.
 pub(super) struct Told {
     body: Body,
     standing: Arc<Standing>,

@@ -14,7 +14,7 @@ use crate::node::Cluster;
 pub(super) type Labels = Vec<(&'static str, String)>;
 pub(super) type Encoded = Result<(), fmt::Error>;
 
-/// What a node knows of its instances and its peers, read when somebody asks.
+/// A node's metrics of its instances and peers, collected at each scrape.
 pub(super) struct Collector {
     pub cluster: Arc<dyn Cluster>,
 }
@@ -42,7 +42,7 @@ impl collector::Collector for Collector {
     }
 }
 
-/// Writes families of series.
+/// Writes metric families.
 pub(super) struct Out<'a> {
     encoder: DescriptorEncoder<'a>,
 }
@@ -99,7 +99,7 @@ fn build(out: &mut Out) -> Encoded {
     ])
 }
 
-/// The members of the cluster, this node included, as this node sees them.
+/// The members of the cluster, including this node, as this node sees them.
 fn nodes(out: &mut Out, status: &ClusterStatus) -> Encoded {
     let nodes = &status.nodes;
     let labels = |at: usize| vec![("node", nodes[at].name.clone()), ("id", short(&nodes[at].id))];
@@ -163,7 +163,7 @@ fn states(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
 }
 
 fn requests(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
-    // What rank 0 has was handed to it, and some of that may still wait for room there.
+    // Running requests were handed to rank 0; some of them may still wait there for room.
     let waits = |one: &InstanceStatus| one.stats.as_ref().map_or(0, |stats| stats.waiting);
     let running = |one: &InstanceStatus| one.requests_running.saturating_sub(waits(one)) as f64;
     let rows = instances.iter().map(|one| (model(one), running(one)));
@@ -173,7 +173,7 @@ fn requests(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
     out.gauge("num_requests_waiting", "Requests that wait for room", None, rows)
 }
 
-/// What rank 0 told; nothing before it does, and in the first moments of an epoch.
+/// The statistics of rank 0; empty until it reports, and for the first moments of an epoch.
 fn told(one: &InstanceStatus) -> EngineStats {
     one.stats.clone().unwrap_or_default()
 }
@@ -196,7 +196,7 @@ fn pages(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
     out.gauge("kv_cache_pages", help, None, rows)
 }
 
-/// What only grows within an epoch.
+/// Counters, which only grow within an epoch.
 fn work(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
     type Count = fn(&EngineStats) -> u64;
     let counters: [(&str, &str, Count); 8] = [

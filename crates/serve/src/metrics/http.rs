@@ -1,5 +1,4 @@
-//! Every answer to an HTTP request by its status, and requests that were turned away before they
-//! came to a model.
+//! Counts every HTTP answer by its status, and requests refused before they reached a model.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::http::error::ApiError;
 /// By route, method and status, all of them bounded.
 pub(super) type Answered = Family<[(&'static str, String); 3], Counter>;
 
-/// Counts an answer. Stands outside of what may refuse a request.
+/// Counts an answer. It wraps every layer that may refuse a request.
 pub(crate) async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let is_for_model = *request.method() == Method::POST
         && ["/v1/", "/api/"].iter().any(|root| request.uri().path().starts_with(root));
@@ -34,7 +33,7 @@ pub(crate) async fn count(State(app): State<Arc<App>>, request: Request, next: N
     response
 }
 
-/// Clients may write any word where a method stands.
+/// Clients may send any word as a method.
 fn method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
@@ -46,7 +45,7 @@ fn method(method: &Method) -> &'static str {
     }
 }
 
-/// The word for a refusal in a label.
+/// The label of a refusal.
 fn reason(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => "unauthenticated",

@@ -1,18 +1,18 @@
-//! `GET /metrics`: what an operator watches, under vLLM's names and in its units, with `sinew_` in
-//! front, so that boards made for vLLM need their prefix changed and no more.
+//! `GET /metrics`: metrics for operators, with vLLM's names and units and a `sinew_` prefix.
+//! Dashboards made for vLLM only need the prefix changed.
 //!
 //! ```text
-//! requests  what this node's clients asked and how long it took: counters and histograms
-//! http      every answer by its status, and what was turned away before it came to a model
-//! cluster   what this node knows of its instances and peers: read from its status when asked
-//! ranks     the same of each rank: memory, where its time goes, links
+//! requests  requests of this node's clients and their durations: counters and histograms
+//! http      every answer by its status, and requests refused before they reached a model
+//! cluster   this node's view of its instances and peers: collected from its status at each scrape
+//! ranks     the same for each rank: memory, time, links
 //! trace     the last requests, span by span
-//! text      OpenMetrics, and the older text format for those that do not ask for it
+//! text      OpenMetrics, and the older text format for scrapers that do not request it
 //! ```
 //!
-//! A request counts on the node whose API it came to, an instance on the node that owns it: sums
-//! over all nodes count everything once. Labels are names of models, nodes, ranks and reasons, all
-//! of them bounded; no label and no value comes from what a client wrote.
+//! A request counts on the node that received it, and an instance on the node that owns it, so that
+//! sums over all nodes count everything once. Labels are names of models, nodes, ranks and reasons,
+//! all of them bounded. No label or value comes from client input.
 
 mod cluster;
 mod http;
@@ -37,7 +37,7 @@ pub(crate) use requests::{RequestMetrics, RequestWatch};
 use crate::app::App;
 use crate::node::Cluster;
 
-/// Everything that is measured.
+/// All metrics.
 pub(crate) struct Metrics {
     registry: Registry,
     pub requests: Arc<RequestMetrics>,
@@ -64,7 +64,7 @@ impl Metrics {
     }
 }
 
-/// The route, without what guards it.
+/// The route, without the guard.
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new().route("/metrics", get(metrics))
 }

@@ -1,4 +1,4 @@
-//! What is known of each rank of an instance: its memory, where its time goes, and its links.
+//! Metrics of each rank of an instance: memory, time and links.
 
 use cluster::{InstanceStatus, RankStatus};
 use prometheus_client::registry::Unit;
@@ -23,7 +23,7 @@ fn ranks<'a>(
     })
 }
 
-/// Those that have told what they do, in this epoch.
+/// The ranks that have reported statistics in this epoch.
 fn told<'a>(
     instances: &'a [&InstanceStatus],
 ) -> impl Iterator<Item = (Labels, &'a RankStats)> + 'a {

@@ -11,17 +11,17 @@ use super::trace::{Ended, Trace};
 use crate::completion::{CompletionError, Finish, Outcome};
 use crate::node::RefusalKind;
 
-/// Names of models that get series of their own, over a node's life; a cluster serves a few.
+/// Models with their own series, over a node's life; a cluster serves only a few.
 const MODELS_MAX: usize = 64;
-/// The name of all others.
+/// The label of all other models.
 const OTHER_MODELS: &str = "other";
 
-/// vLLM's bounds, seconds.
+/// vLLM's bounds, in seconds.
 const FIRST_TOKEN_BOUNDS: [f64; 22] = [
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
     20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
 ];
-/// vLLM's, and three below them: a small model's step takes a few milliseconds.
+/// vLLM's bounds and three below them: a small model's step takes a few milliseconds.
 const TOKEN_BOUNDS: [f64; 22] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5,
     5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
@@ -30,14 +30,14 @@ const REQUEST_BOUNDS: [f64; 21] = [
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
     480.0, 960.0, 1920.0, 7680.0,
 ];
-/// 1, 2, 5, 10, ... as far as the longest contexts go.
+/// 1, 2, 5, 10, ... up to the longest contexts.
 const COUNT_BOUNDS: [f64; 17] =
     [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5];
 
 type Labels = Vec<(&'static str, String)>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// What the clients of this node asked of models, and how it went.
+/// Metrics of the requests to models from this node's clients.
 pub(crate) struct RequestMetrics {
     prompt_tokens: Family<Labels, Counter>,
     generation_tokens: Family<Labels, Counter>,
@@ -146,12 +146,12 @@ impl RequestMetrics {
         }
     }
 
-    /// A request that got no answer at all.
+    /// Counts a request that got no answer.
     pub fn refused(&self, error: &CompletionError) {
         self.turned_away(failure(error));
     }
 
-    /// A request that was turned away before it came to a model.
+    /// Counts a request refused before it reached a model.
     pub fn turned_away(&self, reason: &'static str) {
         self.failed.get_or_create(&vec![("reason", reason.to_owned())]).inc();
     }
@@ -170,7 +170,7 @@ impl RequestMetrics {
     }
 }
 
-/// The word for an error in a label.
+/// The label of an error.
 fn failure(error: &CompletionError) -> &'static str {
     match error {
         CompletionError::UnknownModel { .. } | CompletionError::Unfetched { .. } => "unknown_model",
@@ -194,8 +194,7 @@ fn failure(error: &CompletionError) -> &'static str {
     }
 }
 
-/// One answer's way into the metrics. One that is dropped before its end was given up by its
-/// client.
+/// Records one answer in the metrics. Dropping it before the end counts as aborted by the client.
 pub(crate) struct RequestWatch {
     metrics: Arc<RequestMetrics>,
     labels: Labels,
@@ -226,7 +225,7 @@ impl RequestWatch {
         }
     }
 
-    /// Tokens have come.
+    /// Records new tokens.
     pub fn tokens(&mut self, count: usize) {
         let (metrics, labels, now) = (&self.metrics, &self.labels, Instant::now());
         if self.first.is_none() {
@@ -241,7 +240,7 @@ impl RequestWatch {
         self.last = now;
     }
 
-    /// The answer is whole.
+    /// Records a complete answer.
     pub fn finished(&mut self, outcome: &Outcome) {
         let reason = match outcome.finish {
             Finish::Length => "length",
@@ -252,8 +251,8 @@ impl RequestWatch {
         if self.first.is_none() {
             metrics.prompt_tokens.get_or_create(labels).inc_by(self.prompt_tokens as u64);
         }
-        // It may have waited before it came to rank 0 as well: for its prompt's rendering, for the
-        // model, and in its owner's queue.
+        // The queue time also covers waits before rank 0: rendering the prompt, the model's load,
+        // and the owner's queue.
         let until_first = self.first.map_or(Duration::ZERO, |first| first - self.arrived);
         let queue = until_first.saturating_sub(outcome.prefill).max(outcome.queue);
         let inference = outcome.prefill + outcome.decode;
@@ -273,7 +272,7 @@ impl RequestWatch {
         }
     }
 
-    /// The answer is lost, or was refused by whoever was to give it.
+    /// Records an answer that was lost or refused.
     pub fn failed(&mut self, error: &CompletionError) {
         let labels = [&self.labels[..], &[("reason", failure(error).to_owned())]].concat();
         self.metrics.failed.get_or_create(&labels).inc();
@@ -348,7 +347,7 @@ mod tests {
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let start = "request_queue_time_seconds_sum{model_name=\"m\"} ";
         let sum = text.lines().find_map(|line| line.strip_prefix(start)).unwrap();
-        // Ten seconds and what this took, less two of prefill.
+        // Ten seconds plus this test's own time, less two of prefill.
         assert!(sum.parse::<f64>().unwrap() >= 8.0, "{sum}");
     }
 

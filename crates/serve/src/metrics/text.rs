@@ -1,5 +1,5 @@
-/// From OpenMetrics to the text format that every scraper reads: there a counter's family is called
-/// as its series, and units and the end are not told.
+/// Converts OpenMetrics to the text format that every scraper reads. In it a counter's family has
+/// the name of its series, and there are no units and no end marker.
 pub(super) fn plain(open_metrics: &str) -> String {
     let mut plain = String::with_capacity(open_metrics.len());
     let mut lines = open_metrics.lines().peekable();
@@ -24,7 +24,7 @@ pub(super) fn plain(open_metrics: &str) -> String {
     plain
 }
 
-/// What the series of a family have at the end of their names that the family lacks.
+/// The suffix that a family's series have and its name lacks.
 fn suffix(type_line: &str) -> Option<&'static str> {
     let kind = type_line.strip_prefix("# TYPE ")?.split(' ').nth(1)?;
     match kind {

@@ -1,6 +1,7 @@
-//! The last requests as a Chrome trace (`chrome://tracing`, Perfetto): one line a request, with its
-//! time on the way to rank 0, in its queue, in prefill and in decode, and in the last two how long
-//! rank 0 waited for each of the others. No words, only numbers.
+//! The last requests as a Chrome trace (`chrome://tracing`, Perfetto). Each request has one line
+//! with its time on the way to rank 0, in its queue, in prefill and in decode. For the last two it
+//! also shows how long rank 0 waited for each other rank. The trace contains no text of prompts or
+//! answers.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::completion::Outcome;
 
-/// Requests that are remembered: an hour of a busy household, and 200 KB.
+/// Requests kept: an hour of a busy household, or 200 KB.
 const REQUESTS_MAX: usize = 1000;
 
-/// What is remembered of a request that ended.
+/// The record of a finished request.
 #[derive(Debug, Clone)]
 pub(super) struct Ended {
     pub model: String,
@@ -23,11 +24,11 @@ pub(super) struct Ended {
     pub prompt_tokens: usize,
     pub generated_tokens: usize,
     pub reason: &'static str,
-    /// The account of one whose answer is whole.
+    /// The outcome, if the answer is complete.
     pub outcome: Option<Outcome>,
 }
 
-/// The requests that ended last.
+/// The requests that finished last.
 #[derive(Debug)]
 pub(crate) struct Trace {
     /// The same moment on both clocks.
@@ -51,7 +52,7 @@ impl Trace {
         requests.1.push_back(ended);
     }
 
-    /// The trace event format's JSON object; times are microseconds since 1970.
+    /// The JSON object of the trace event format; times are microseconds since 1970.
     pub fn json(&self) -> Value {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let first = requests.0 - requests.1.len() as u64;
@@ -60,7 +61,7 @@ impl Trace {
         json!({ "displayTimeUnit": "ms", "traceEvents": events.collect::<Vec<_>>() })
     }
 
-    /// A span for the whole request, and those that it was made of.
+    /// A span for the whole request and one for each of its phases.
     fn events(&self, number: u64, ended: &Ended) -> Vec<Value> {
         let span = |name: &str, start: Instant, time: Duration, args: Value| {
             json!({
@@ -77,7 +78,7 @@ impl Trace {
         let (Some(outcome), Some(first)) = (&ended.outcome, ended.first) else {
             return vec![whole];
         };
-        // Rank 0 tells how long; that its first token came when this node saw it says when.
+        // Rank 0 reports durations; the arrival of its first token at this node anchors them.
         let before = |moment: Instant, time| moment.checked_sub(time).unwrap_or(moment);
         let prefill = before(first, outcome.prefill).max(ended.arrived);
         let queue = before(prefill, outcome.queue).max(ended.arrived);
@@ -103,7 +104,7 @@ impl Trace {
     }
 }
 
-/// For how long rank 0 waited for each of the others.
+/// How long rank 0 waited for each other rank.
 fn by_rank(waits: &[Duration]) -> Value {
     let others = waits.iter().enumerate().skip(1);
     others.map(|(rank, waited)| (format!("rank {rank}"), waited.as_micros() as u64)).collect()

@@ -1,4 +1,4 @@
-//! A running node is a [`Cluster`].
+//! Implements [`Cluster`] for a running node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl Cluster for Node {
                 if status.stage.is_last() {
                     return Some((status, None));
                 }
-                // An error means that the thread that fetched has died; the last status stands.
+                // An error means that the fetching thread has died; the last status remains.
                 let next = receiver.changed().await.ok().map(|()| receiver);
                 Some((status, next))
             }));
@@ -146,7 +146,6 @@ impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::NotServed { .. }
-            | Error::NoMember { .. }
             | Error::NoRequest { .. }
             | Error::NobodyNear
             | Error::NotNear { .. }
@@ -160,7 +159,6 @@ impl From<Error> for Refusal {
                 RefusalKind::Conflict
             }
             Error::FindNode(_)
-            | Error::ManyMembers { .. }
             | Error::OwnName { .. }
             | Error::Code(_)
             | Error::NoNumber

@@ -1,4 +1,4 @@
-//! What this crate needs of a node, as a trait that a test can play.
+//! The trait that this crate requires of a node. Tests implement it with a double.
 
 mod adapter;
 
@@ -21,57 +21,59 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The events of one request; dropping it cancels the request on every node.
 pub type EventStream = Pin<Box<dyn Stream<Item = GenerateEvent> + Send>>;
 
-/// Where the fetching of a model is, whenever that changes.
+/// The progress of a download, one item for each change.
 pub type PullStream = Pin<Box<dyn Stream<Item = PullStatus> + Send>>;
 
 /// One node of a cluster, as seen from its HTTP API. `name` is an instance's id or its model's
 /// name.
 pub trait Cluster: Send + Sync + 'static {
-    /// Everything that is known now; from memory, at once, whatever state other nodes are in.
+    /// The current status. It comes from memory and returns at once, whatever the state of other
+    /// nodes.
     fn status(&self) -> ClusterStatus;
 
-    /// What has happened, now and whenever there is more.
+    /// Past events, updated with new ones.
     fn events(&self) -> watch::Receiver<History>;
 
-    /// Makes a one-time code with which one machine can join until `ttl` has passed.
+    /// Creates a one-time code with which one machine can join within `ttl`.
     fn invite(&self, ttl: Duration) -> BoxFuture<'_, Result<Invite, Refusal>>;
 
-    /// Joins the cluster of the node that made `code`.
+    /// Joins the cluster of the node that created `code`.
     fn join<'a>(&'a self, code: &'a str) -> BoxFuture<'a, Result<Joined, Refusal>>;
 
-    /// Asks a node nearby or at an address to let this one in; a person types the number there.
+    /// Sends a request to join to a node nearby or at an address; a person types the number there.
     fn pair(&self, with: PairWith) -> BoxFuture<'_, Result<PairAsking, Refusal>>;
 
-    /// Lets in the machine that shows this number.
+    /// Admits the machine that shows this number.
     fn accept<'a>(
         &'a self,
         number: &'a str,
         node: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Paired, Refusal>>;
 
-    /// Sends a machine that asks to be let in away.
+    /// Refuses a machine's request to join.
     fn refuse<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PairRequest, Refusal>>;
 
-    /// Who asks to be let in here, and what this node has asked.
+    /// Machines that request to join here, and requests sent by this node.
     fn pairing(&self) -> BoxFuture<'_, Result<Pairing, Refusal>>;
 
-    /// Takes a member, given by its name or the first digits of its id, out of the cluster.
+    /// Removes a member, named by its name or a prefix of its id, from the cluster.
     fn remove<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Parted, Refusal>>;
 
-    /// Takes this node out of its cluster.
+    /// Removes this node from its cluster.
     fn leave(&self) -> BoxFuture<'_, Result<Parted, Refusal>>;
 
     /// How a model would be placed now.
     fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Plan, Refusal>>;
 
-    /// Loads all nodes and links for some time; dropping this ends it.
+    /// Loads all nodes and links for some time; dropping the future ends it.
     fn burn(&self, spec: BurnSpec) -> BoxFuture<'_, Result<BurnReport, Refusal>>;
 
     /// Places a model and starts its workers; returns the instance's id while it is loading.
     fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>>;
 
-    /// Fetches a model to this node's disk, unless it is there; `model` is a name or a path. The
-    /// last status is of a last stage. Dropping the stream leaves the rest to others who wait.
+    /// Fetches a model to this node's disk, unless it is already there; `model` is a name or a
+    /// path. The last item has a final stage. Dropping the stream leaves the download to other
+    /// callers that wait for it.
     fn pull<'a>(
         &'a self,
         model: &'a str,
@@ -81,29 +83,29 @@ pub trait Cluster: Send + Sync + 'static {
     /// Whether a model is on this node's disk.
     fn has_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, bool>;
 
-    /// The models on the nodes' disks, wherever they lie, this machine's first.
+    /// The models on the nodes' disks, in any folder, this machine's first.
     fn models(&self) -> BoxFuture<'_, Vec<Held>>;
 
-    /// Whether this very model, by name or path, is served, and as what.
+    /// Whether this exact model, by name or path, is served, and under which name.
     fn identify<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Identified, Refusal>>;
 
-    /// What a model is, whichever node has it.
+    /// Details of a model, from any node that has it.
     fn describe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelAbout, Refusal>>;
 
-    /// Deletes a model of this node's own folder; returns the bytes that this freed.
+    /// Deletes a model from this node's own folder; returns the number of bytes freed.
     fn remove_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<u64, Refusal>>;
 
     /// Stops an instance.
     fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;
 
-    /// Empties a node, given by its name or the first digits of its id. What it has is on its way
-    /// to the others when this returns.
+    /// Drains a node, named by its name or a prefix of its id. On return its work is already moving
+    /// to the other nodes.
     fn drain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>>;
 
-    /// Lets a node have work again.
+    /// Lets a node take work again.
     fn undrain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>>;
 
-    /// Asks an instance for tokens.
+    /// Generates tokens with an instance.
     fn generate<'a>(
         &'a self,
         name: &'a str,
@@ -117,12 +119,12 @@ pub trait Cluster: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Arc<gguf::Directory>, Refusal>>;
 }
 
-/// Why a node did not do what it was asked.
+/// Why a node refused a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
     pub kind: RefusalKind,
-    /// For a person: what happened, why, what to do next.
+    /// For people: the cause, the reason and the next step.
     pub message: String,
 }
 
@@ -132,19 +134,19 @@ impl Refusal {
     }
 }
 
-/// What a refusal means for whoever asked.
+/// What a refusal means for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// Asking in another way could help; asking again could not.
+    /// A changed request could succeed; a retry could not.
     Invalid,
-    /// There is nothing of that name.
+    /// Nothing has that name.
     NotFound,
-    /// It is done already, or something else is in its place.
+    /// Already done, or something else is in its place.
     Conflict,
-    /// It has given up; a person must look.
+    /// It has failed for good and needs a person.
     Failed,
-    /// Too many requests wait; later may help.
+    /// Too many requests wait; a later retry may succeed.
     Busy,
-    /// The node cannot do it now.
+    /// The node cannot do it at the moment.
     Unavailable,
 }

@@ -1,4 +1,4 @@
-//! Answers as Ollama's clients read them: JSON lines while they come, or one object.
+//! Answers in Ollama's format: JSON lines while streaming, or one object.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -21,16 +21,16 @@ use crate::completion::{
 use crate::http::error::ApiError;
 use crate::http::stream::{Framing, Item, json_response, respond_with};
 
-/// What an answer has to know of its request.
+/// The request's settings that affect its answer.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     /// The model's name as the client wrote it.
     pub model: String,
-    /// The client wants no thoughts, whatever the model does.
+    /// Whether to hide the model's thoughts.
     pub hides_thoughts: bool,
 }
 
-/// In which form text is told.
+/// The field that carries the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// `/api/chat`: `message`.
@@ -48,7 +48,7 @@ struct Content {
     logprobs: Vec<TokenLogprobs>,
 }
 
-/// The last line's account, in nanoseconds.
+/// The statistics in the last line, in nanoseconds.
 #[derive(Debug, Serialize)]
 struct Account {
     done_reason: &'static str,
@@ -61,10 +61,10 @@ struct Account {
     eval_duration: u64,
 }
 
-/// Asks for an answer and gives it back, line by line if `wants_stream`.
+/// Starts an answer and returns it, line by line if `wants_stream`.
 ///
 /// # Errors
-/// What fails before the first line.
+/// Any failure before the first line.
 pub(super) async fn respond(
     app: &App,
     request: CompletionRequest,
@@ -88,16 +88,15 @@ pub(super) async fn respond(
         let item = lines.next().await?;
         Some((item, lines))
     });
-    // This form has no comments: an empty piece is what clients take without a word.
+    // This format has no comments; clients ignore an empty piece.
     let beat = move || Item::json(&beat.clone().line(Content::default()));
     Ok(respond_with(Framing::JsonLines, items, app.config.limits.keep_alive, beat))
 }
 
-/// Loads a model for a request that is for nothing else, or unloads it if it is to stay for no
-/// time.
+/// Handles a request without a prompt: loads a model, or unloads it if `keep_alive` is zero.
 ///
 /// # Errors
-/// It cannot be loaded.
+/// The model cannot be loaded.
 pub(super) async fn load(
     app: &App,
     request: &CompletionRequest,
@@ -125,7 +124,7 @@ async fn whole(answer: &mut Answer, teller: &mut Teller) -> Result<Value, Comple
     }
 }
 
-/// A stream on its way to one client.
+/// A stream to one client.
 struct Lines {
     answer: Answer,
     teller: Teller,
@@ -183,9 +182,9 @@ struct Teller {
     asked: Asked,
     shape: Shape,
     start: Instant,
-    /// When the model was last seen not to be ready.
+    /// When the model was last not ready.
     ready_at: Instant,
-    /// Calls that were told.
+    /// Calls written so far.
     calls: usize,
 }
 

@@ -43,7 +43,7 @@ pub(super) async fn chat(
     respond(&app, request, asked, Shape::Chat, wants_stream).await
 }
 
-/// Tools come in OpenAI's form, in which templates know them.
+/// Tools come in OpenAI's format, which templates expect.
 fn tools(tools: Vec<Value>) -> Result<Vec<Value>, ApiError> {
     if tools.len() > TOOLS_MAX {
         let message = format!("tools has {} entries; {TOOLS_MAX} are the most", tools.len());

@@ -1,4 +1,4 @@
-//! `POST /api/embed`, and `/api/embeddings` before it: texts as vectors.
+//! `POST /api/embed` and the older `/api/embeddings`: texts as vectors.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,7 +29,7 @@ enum Input {
 struct Body {
     model: Option<String>,
     input: Option<Input>,
-    /// The older endpoint's one text.
+    /// The single text of the older endpoint.
     prompt: Option<String>,
     truncate: Option<bool>,
     dimensions: Option<Value>,
@@ -73,7 +73,7 @@ pub(super) async fn embed_one(
     Ok(Json(json!({ "embedding": values })))
 }
 
-/// The model's name as it was asked for, and the texts' embeddings.
+/// The model's name as requested, and the texts' embeddings.
 async fn run(
     app: &App,
     body: Body,

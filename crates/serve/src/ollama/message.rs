@@ -1,11 +1,11 @@
-//! From Ollama's messages to those that chat templates know.
+//! Converts Ollama's messages to those that chat templates expect.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::http::error::ApiError;
 
-/// More messages than any context holds.
+/// More messages than fit any context.
 const MESSAGES_MAX: usize = 16_384;
 
 #[derive(Debug, Deserialize)]
@@ -15,7 +15,7 @@ pub(super) struct Message {
     thinking: Option<String>,
     images: Option<Vec<Value>>,
     tool_calls: Option<Vec<Call>>,
-    /// The tool whose result this is, under its newer and its older name.
+    /// The tool that produced this result, under its newer and its older field name.
     tool_name: Option<String>,
     name: Option<String>,
     tool_call_id: Option<String>,
@@ -34,7 +34,7 @@ struct Function {
 }
 
 /// # Errors
-/// 400 naming the first message that cannot be read, or that there are too many.
+/// 400 naming the first message that cannot be read, or if there are too many.
 pub(super) fn messages(input: Vec<Message>) -> Result<Vec<text::Message>, ApiError> {
     if input.len() > MESSAGES_MAX {
         let found = input.len();
@@ -45,7 +45,7 @@ pub(super) fn messages(input: Vec<Message>) -> Result<Vec<text::Message>, ApiErr
 }
 
 /// # Errors
-/// 400 where there is an image.
+/// 400 if there is an image.
 pub(super) fn no_images(field: &str, images: Option<&[Value]>) -> Result<(), ApiError> {
     match images {
         None | Some([]) => Ok(()),

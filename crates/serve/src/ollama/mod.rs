@@ -1,12 +1,12 @@
-//! The Ollama dialect under `/api`: what the `ollama` client libraries, and the many programs that
-//! find models by themselves where Ollama runs, send and expect.
+//! The Ollama dialect under `/api`, for the `ollama` client libraries and the many programs that
+//! discover models of a running Ollama.
 //!
-//! Source: Ollama's API documentation, and what its Python client 0.6 really sends. Fields that
-//! are not known are ignored, because clients send more each month; options that are not known,
-//! and whatever is known and cannot be honoured, are refused by name. `docs/api.md` lists them.
+//! Source: Ollama's API documentation, and the requests of its Python client 0.6. Unknown fields
+//! are ignored, because clients send new ones each month. Unknown options and unsupported features
+//! are rejected by name; `docs/api.md` lists them.
 //!
-//! A request loads what is unloaded, and `keep_alive` says for how long a model stays that nobody
-//! asks for anything.
+//! A request loads an unloaded model, and `keep_alive` sets how long a model stays loaded without
+//! requests.
 
 mod answer;
 mod chat;
@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::http::error::ApiError;
 
-/// The routes, without what guards them.
+/// The routes, without the guard.
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/api/version", get(models::version))
@@ -47,7 +47,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/api/push", post(refuse::store))
 }
 
-/// An error as Ollama's clients read it: `{"error": "text"}`, as a body or as a line of a stream.
+/// An error in Ollama's format: `{"error": "text"}`, as a body or as a line of a stream.
 pub(crate) fn error_body(error: &ApiError) -> Value {
     json!({ "error": error.message })
 }

@@ -1,4 +1,4 @@
-//! Which models there are: `/api/version`, `/api/tags`, `/api/ps`.
+//! Lists of models: `/api/version`, `/api/tags`, `/api/ps`.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -15,11 +15,12 @@ use super::show::details;
 use crate::app::App;
 use crate::clock::{rfc3339, unix_secs};
 
-/// The version of Ollama whose API this is. Clients read it: Codex wants 0.13.4 at least.
+/// The version of Ollama whose API this implements. Clients check it: Codex requires at least
+/// 0.13.4.
 const OLLAMA_VERSION: &str = "0.14.0";
-/// Menus must not wait for a node that is slow or gone: its models are listed without details.
+/// Menus must not wait for a slow or dead node: its models are listed without details.
 const DETAILS_WAIT: Duration = Duration::from_secs(1);
-/// When models leave that stay for good: clients want a date.
+/// The expiry of models that stay loaded forever: clients expect a date.
 const STAYS_SECS: u64 = 100 * 365 * 86_400;
 
 pub(super) async fn version() -> Json<Value> {
@@ -42,7 +43,7 @@ pub(super) async fn ps(State(app): State<Arc<App>>) -> Json<Value> {
         let keep = one.keep_alive.and_then(KeepAlive::limit).map(|keep| keep.as_secs());
         let stays = unix_secs() + keep.unwrap_or(STAYS_SECS);
         model["expires_at"] = rfc3339(one.unloads_at_unix_s.unwrap_or(stays)).into();
-        // Shards lie in the nodes' main memory.
+        // Shards are in the nodes' main memory.
         model["size_vram"] = 0.into();
         model["context_length"] = one.context_tokens.into();
         model
@@ -50,7 +51,7 @@ pub(super) async fn ps(State(app): State<Arc<App>>) -> Json<Value> {
     Json(json!({ "models": join_all(models).await }))
 }
 
-/// The instances that can be asked, one a model; those that gave up are left out.
+/// The instances that can answer, one per model; failed ones are left out.
 fn served(app: &App) -> Vec<InstanceStatus> {
     let mut found = app.cluster.status().instances;
     found.retain(|one| !matches!(one.state, InstanceState::Failed { .. }));
@@ -74,7 +75,7 @@ async fn entry(app: &App, one: &InstanceStatus) -> Value {
     })
 }
 
-/// 64 hexadecimal digits, as clients expect them: they name the instance, not what a file holds.
+/// 64 hexadecimal digits, as clients expect. They identify the instance, not a file's content.
 fn digest(id: &str) -> String {
     let hasher = BuildHasherDefault::<DefaultHasher>::default();
     (0..4).map(|part| format!("{:016x}", hasher.hash_one((part, id)))).collect()

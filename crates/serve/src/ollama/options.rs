@@ -1,4 +1,4 @@
-//! `options`: how tokens are drawn, how many, and what belongs to loading a model.
+//! `options`: sampling, token limits and load settings.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -9,8 +9,8 @@ use crate::completion::SamplingChoice;
 use crate::http::error::ApiError;
 use crate::http::fields::{TOKENS_MAX, TOP_K_MAX, check_stops, within};
 
-/// Options of loading, which is the business of whoever serves the model; and `num_keep`, which
-/// says what to keep of a conversation that is cut, where none is cut.
+/// Load options, which are set when the model is served, and `num_keep`, which sets the part to
+/// keep of a truncated conversation: conversations are never truncated here.
 const WITHOUT_EFFECT: &[&str] = &[
     "embedding_only",
     "f16_kv",
@@ -29,22 +29,22 @@ const WITHOUT_EFFECT: &[&str] = &[
     "vocab_only",
 ];
 
-/// Ways to draw tokens that are not there, with the value that switches each off.
+/// Unsupported samplers, with the value that switches each off.
 const SWITCHED_OFF: &[(&str, f64)] = &[("mirostat", 0.0), ("tfs_z", 1.0), ("typical_p", 1.0)];
 
-/// The options of one request, checked.
+/// The validated options of one request.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Options {
     pub sampling: SamplingChoice,
     pub max_tokens: Option<usize>,
-    /// Most tokens of prompt and answer together.
+    /// Maximum tokens of prompt and answer together.
     pub num_ctx: Option<usize>,
     pub stops: Vec<String>,
 }
 
 impl Options {
     /// # Errors
-    /// 400 naming the first option that is wrong, unknown, or not there.
+    /// 400 naming the first option that is invalid, unknown or unsupported.
     pub fn read(options: Option<Map<String, Value>>) -> Result<Self, ApiError> {
         let mut given = Given(options.unwrap_or_default());
         given.0.retain(|name, value| !value.is_null() && !WITHOUT_EFFECT.contains(&name.as_str()));
@@ -54,7 +54,7 @@ impl Options {
             top_k: given.integer("top_k", 0..=TOP_K_MAX)?.map(|top_k| top_k as u32),
             top_p: float(given.float("top_p", 0.0..=1.0)?),
             min_p: float(given.float("min_p", 0.0..=1.0)?),
-            // As in Ollama, -1 stands for a new one each time.
+            // As in Ollama, -1 requests a random seed.
             seed: given
                 .integer("seed", i64::MIN..=i64::MAX)?
                 .filter(|seed| *seed != -1)
@@ -86,11 +86,10 @@ impl Options {
     }
 }
 
-/// `repeat_last_n` and `repeat_penalty` where nobody asks Ollama for anything: clients send both
-/// without meaning them.
+/// Ollama's defaults of `repeat_last_n` and `repeat_penalty`: clients send both without intent.
 const OLLAMA_DEFAULT: (Option<i64>, Option<f32>) = (Some(64), Some(1.1));
 
-/// Penalties look at the whole of prompt and answer (`repeat_last_n` of -1) or are off (0).
+/// Penalties cover the whole prompt and answer (`repeat_last_n` of -1) or are off (0).
 fn limit_penalties(sampling: &mut SamplingChoice, last_n: Option<i64>) -> Result<(), ApiError> {
     if (last_n, sampling.repetition_penalty) == OLLAMA_DEFAULT {
         sampling.repetition_penalty = None;
@@ -119,7 +118,7 @@ fn limit_penalties(sampling: &mut SamplingChoice, last_n: Option<i64>) -> Result
     }
 }
 
-/// Options that were not read yet.
+/// Options not read yet.
 struct Given(Map<String, Value>);
 
 impl Given {

@@ -1,7 +1,7 @@
-//! `POST /api/pull` and `DELETE /api/delete`: models on their way to this machine's disk, and away.
+//! `POST /api/pull` and `DELETE /api/delete`: download and delete models on this machine's disk.
 //!
-//! Both are for the node's owner alone: what lies on whose disk is not for everybody to say who may
-//! ask models questions.
+//! Both are reserved to the node's owner: a client that may use models must not change what is on
+//! the disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::http::error::ApiError;
 use crate::http::owner::not_the_owners;
 use crate::http::stream::{Framing, Item, respond_with};
 
-/// Of a digest, as Ollama shows it.
+/// Digits of a digest that Ollama shows.
 const SHORT_DIGITS: usize = 12;
 
 #[derive(Debug, Deserialize)]
@@ -30,7 +30,7 @@ struct Named {
     model: Option<String>,
     /// The field's older name.
     name: Option<String>,
-    /// On unless it is switched off.
+    /// True by default.
     stream: Option<bool>,
 }
 
@@ -42,7 +42,7 @@ impl Named {
         }
         let named: Self = app.intake.read_json(request).await?;
         let streams = named.stream.unwrap_or(true);
-        // Whoever is let in here without a key is not to learn what else lies on this disk.
+        // A client admitted without a key must not learn what else lies on this disk.
         let is_path = |name: &String| Path::new(name).has_root();
         let wrong = match named.model.or(named.name).filter(|name| !name.is_empty()) {
             Some(name) if !is_path(&name) => return Ok((name, streams)),
@@ -76,15 +76,15 @@ pub(super) async fn pull(
             _ => Err(failed("it ended before the model was there")),
         };
     }
-    // Whoever joins a pull that is under way is told its beginning too, as Ollama does.
+    // A client that joins a running pull also gets its first line, as in Ollama.
     let manifest = || Item::json(&json!({ "status": "pulling manifest" }));
     let told = told.flat_map(|status| stream::iter(lines(&status)));
     let items = stream::once(std::future::ready(manifest())).chain(told);
-    // The same line says, now and then, that it is not over.
+    // During silences the first line is sent again.
     Ok(respond_with(Framing::JsonLines, items, app.config.limits.keep_alive, manifest))
 }
 
-/// What Ollama tells at this point, after the line that every pull begins with.
+/// Ollama's lines for this status, after the first line of every pull.
 fn lines(status: &PullStatus) -> Vec<Item> {
     let line = |value: Value| Item::json(&value);
     match status.stage {
@@ -103,7 +103,7 @@ fn lines(status: &PullStatus) -> Vec<Item> {
 }
 
 fn layer(status: &PullStatus) -> Value {
-    // A file without a digest goes by its name, which must not be longer.
+    // A file without a digest is shown by its full name.
     let sha256 = status.sha256.as_deref().unwrap_or_default();
     let short = sha256.get(..SHORT_DIGITS).unwrap_or(&status.file);
     let mut line = json!({

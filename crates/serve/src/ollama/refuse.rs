@@ -1,4 +1,4 @@
-//! What Ollama has and this node does not: said plainly, with what to do instead.
+//! Unsupported features of Ollama: refused with an alternative.
 
 use axum::http::StatusCode;
 

@@ -1,4 +1,4 @@
-//! What chats and prompts have in common, and what is asked in no dialect.
+//! Fields shared by chats and prompts, and their conversion to the dialect-independent form.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::caller::Caller;
 use crate::completion::{Chat, CompletionRequest, Format, Prompt};
 use crate::http::error::ApiError;
 
-/// Ollama gives so many at most.
+/// Ollama's limit.
 const TOP_LOGPROBS_MAX: usize = 20;
 
-/// Fields of `/api/chat` and `/api/generate` alike. Every field may be null.
+/// Fields of both `/api/chat` and `/api/generate`. Every field may be null.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Common {
     model: Option<String>,
-    /// On unless it is switched off.
+    /// True by default.
     pub stream: Option<bool>,
     format: Option<Value>,
     options: Option<Map<String, Value>>,
@@ -28,12 +28,12 @@ pub(super) struct Common {
     think: Option<Value>,
     logprobs: Option<bool>,
     top_logprobs: Option<usize>,
-    /// Whether a conversation that does not fit may be cut: it never is.
+    /// Whether a conversation that does not fit may be truncated: it never is.
     truncate: Option<bool>,
     shift: Option<bool>,
 }
 
-/// Whether the model is to think, and how hard.
+/// Whether the model should think, and how hard.
 #[derive(Debug, Default)]
 struct Think {
     wanted: Option<bool>,
@@ -41,8 +41,8 @@ struct Think {
 }
 
 impl Common {
-    /// The name of the model that is asked, under which it is served here: without Ollama's
-    /// `:latest` where it has none.
+    /// The requested model's name as served here. If no model has the name, Ollama's `:latest` is
+    /// removed.
     ///
     /// # Errors
     /// 400: no name.
@@ -53,15 +53,15 @@ impl Common {
         }
     }
 
-    /// The name that answers carry: the one that was asked for.
+    /// The name in answers: as requested.
     fn asked_name(&self) -> String {
         self.model.clone().unwrap_or_default()
     }
 
-    /// The request in no dialect.
+    /// The request in the dialect-independent form.
     ///
     /// # Errors
-    /// 400 naming the first field that is wrong or cannot be honoured; 404 for an unknown model.
+    /// 400 naming the first field that is invalid or unsupported; 404 for an unknown model.
     pub async fn into_request(
         self,
         app: &Arc<App>,
@@ -119,7 +119,7 @@ impl Common {
     }
 }
 
-/// The name under which a model is served: Ollama's clients put `:latest` behind names without a
+/// The name under which a model is served: Ollama's clients append `:latest` to names without a
 /// tag.
 pub(super) fn served_name(app: &App, asked: &str) -> String {
     match asked.strip_suffix(":latest") {
@@ -195,10 +195,10 @@ fn format(format: Option<Value>) -> Result<Format, ApiError> {
     }
 }
 
-/// Seconds, or a duration such as `5m`; what is negative is for good.
+/// Seconds, or a duration such as `5m`; a negative value means forever.
 ///
 /// # Errors
-/// 400: it is neither.
+/// 400: neither of them.
 pub(super) fn keep_alive(field: Option<&Value>) -> Result<Option<KeepAlive>, ApiError> {
     let wrong = |what: String| ApiError::invalid_value("keep_alive", format!("keep_alive: {what}"));
     match field {

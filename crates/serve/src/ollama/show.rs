@@ -1,4 +1,4 @@
-//! `POST /api/show`: what a model is and can.
+//! `POST /api/show`: a model's details and capabilities.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ pub(super) async fn show(
     })))
 }
 
-/// What menus show of a model; empty texts where its header did not arrive.
+/// The details that menus show of a model; empty strings if its header did not arrive.
 pub(super) fn details(header: Option<&Directory>) -> Value {
     let text = |key| header.and_then(|header| header.find_str(key).ok().flatten());
     let family = text("general.architecture").unwrap_or_default();
@@ -94,8 +94,8 @@ pub(super) fn details(header: Option<&Directory>) -> Value {
     })
 }
 
-/// The file's metadata, lists left out, with the context as it is served: clients cut their prompts
-/// by it.
+/// The file's metadata without lists, with the served context length: clients truncate their
+/// prompts to it.
 fn model_info(header: &Directory, context_tokens: usize) -> Value {
     let mut info = Map::new();
     for (key, value) in header.metadata().filter(|(key, _)| *key != TEMPLATE) {

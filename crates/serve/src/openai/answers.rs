@@ -1,4 +1,4 @@
-//! The answers to one request, which come beside each other.
+//! The concurrent answers to one request.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,45 +16,45 @@ use crate::completion::{
 use crate::http::error::ApiError;
 use crate::http::stream::{Framing, Item, respond};
 
-/// What happens to the answer of that index.
+/// An event of the answer at an index.
 type Event = (usize, Result<AnswerEvent, CompletionError>);
 
 /// Several answers; dropping them cancels the work on every node.
 pub(super) struct Answers {
-    /// Of each answer that is not whole.
+    /// The event streams of the unfinished answers.
     events: Vec<BoxStream<'static, Event>>,
-    /// Which of them is looked at first.
+    /// The stream to poll first.
     turn: usize,
-    /// Answers to each prompt; those to one prompt stand together.
+    /// Answers per prompt; the answers to one prompt are adjacent.
     per_prompt: usize,
-    /// The accounts of those that ended, added up.
+    /// The combined outcome of the finished answers.
     total: Option<Outcome>,
     running: usize,
 }
 
-/// One answer, whole.
+/// One complete answer.
 #[derive(Debug)]
 pub(super) struct Gathered {
-    /// In the order in which they came.
+    /// In order of arrival.
     pub parts: Vec<Part>,
     pub outcome: Outcome,
 }
 
-/// What a kind of stream writes of each thing that happens.
+/// Writes a stream's items for each event.
 pub(super) trait Write: Send + 'static {
-    /// Before everything else.
+    /// The start of the stream.
     fn begin(&mut self, out: &mut VecDeque<Item>);
     fn part(&mut self, index: usize, part: Part, out: &mut VecDeque<Item>);
-    /// The answer of that index is whole.
+    /// The answer at this index is complete.
     fn done(&mut self, index: usize, outcome: &Outcome, out: &mut VecDeque<Item>);
-    /// All are; the account is of them all.
+    /// All answers are complete; `outcome` combines them.
     fn end(&mut self, outcome: &Outcome, out: &mut VecDeque<Item>);
-    /// The last words of a stream that failed.
+    /// The stream failed.
     fn fail(&mut self, error: ApiError, out: &mut VecDeque<Item>);
 }
 
 impl Answers {
-    /// `per_prompt` answers to each of some prompts.
+    /// `per_prompt` answers to each prompt.
     pub fn new(answers: Vec<Answer>, per_prompt: usize) -> Self {
         let running = answers.len();
         let events = answers.into_iter().enumerate().map(|(index, answer)| {
@@ -69,12 +69,12 @@ impl Answers {
         Self { events: events.collect(), turn: 0, per_prompt, total: None, running }
     }
 
-    /// What happens next to any of them. Dropping the future loses nothing.
+    /// The next event of any answer. Dropping the future loses nothing.
     async fn next(&mut self) -> Option<Event> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// All are looked at each time: they are few, and there is most often one.
+    /// Polls every stream each time: there are few, usually one.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         let mut looked = 0;
         while looked < self.events.len() {
@@ -94,10 +94,10 @@ impl Answers {
         if self.events.is_empty() { Poll::Ready(None) } else { Poll::Pending }
     }
 
-    /// The answers, once they are whole, and the account of them all.
+    /// The complete answers and their combined outcome.
     ///
     /// # Errors
-    /// The first failure of any.
+    /// The first failure of any answer.
     pub async fn gather(mut self) -> Result<(Vec<Gathered>, Outcome), CompletionError> {
         let mut parts = vec![Vec::new(); self.running];
         let mut outcomes = vec![None; self.running];
@@ -119,7 +119,8 @@ impl Answers {
         Ok((gathered.collect::<Result<_, _>>()?, self.total.ok_or_else(lost)?))
     }
 
-    /// Adds an answer's account to that of all: each prompt counts once, and of times the longest.
+    /// Adds an answer's outcome to the combined one: each prompt counts once, and each time is the
+    /// maximum.
     fn count(&mut self, index: usize, one: &Outcome) {
         let mut one = one.clone();
         if !index.is_multiple_of(self.per_prompt) {
@@ -140,10 +141,10 @@ impl Answers {
         });
     }
 
-    /// A response that writes what comes as it comes.
+    /// A response that streams the answers as they arrive.
     ///
     /// # Errors
-    /// The answers fail before anything came.
+    /// An answer fails before the first event.
     pub async fn respond(
         mut self,
         writer: impl Write,
@@ -164,7 +165,7 @@ impl Answers {
 }
 
 impl Gathered {
-    /// All thoughts as one.
+    /// All thoughts, concatenated.
     pub fn reasoning(&self) -> Option<String> {
         let pieces = self.parts.iter().filter_map(|part| match part {
             Part::Reasoning(piece) => Some(piece.text.as_str()),
@@ -174,7 +175,7 @@ impl Gathered {
         (!reasoning.is_empty()).then_some(reasoning)
     }
 
-    /// All text as one.
+    /// All text, concatenated.
     pub fn text(&self) -> String {
         let pieces = self.parts.iter().filter_map(|part| match part {
             Part::Text(piece) => Some(piece.text.as_str()),
@@ -183,7 +184,7 @@ impl Gathered {
         pieces.collect()
     }
 
-    /// Of the text.
+    /// The log-probabilities of the text.
     pub fn logprobs(&self) -> Vec<TokenLogprobs> {
         let pieces = self.parts.iter().filter_map(|part| match part {
             Part::Text(piece) => Some(piece.logprobs.iter().cloned()),
@@ -201,7 +202,7 @@ impl Gathered {
     }
 }
 
-/// Answers on their way into a stream.
+/// Answers written to a stream.
 struct Writing<W> {
     answers: Answers,
     writer: W,

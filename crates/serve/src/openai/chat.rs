@@ -55,11 +55,11 @@ pub(super) async fn complete(
     }
 }
 
-/// What a client wants to see of an answer.
+/// Which fields of an answer the client requested.
 #[derive(Debug, Clone, Copy)]
 struct Style {
     logprobs: bool,
-    /// Calls in the older form.
+    /// Whether to return calls in the older format.
     as_functions: bool,
     include_usage: bool,
 }
@@ -91,7 +91,7 @@ impl Style {
 struct Chunks {
     head: Head,
     style: Style,
-    /// How many calls each answer has had.
+    /// Number of calls in each answer so far.
     calls: Vec<usize>,
 }
 
@@ -107,8 +107,8 @@ impl Chunks {
         out.push_back(Item::json(&Chunk { head: self.head.clone(), choices, usage, timings }));
     }
 
-    /// A call in two pieces, as it would come from a model that streams its calls: first whose it
-    /// is, then its arguments.
+    /// A call in two pieces, as from a model that streams its calls: first its id and name, then
+    /// its arguments.
     fn call(&mut self, index: usize, call: &ToolCall, out: &mut VecDeque<Item>) {
         if self.style.as_functions {
             let function_call = Some(Function::whole(call));

@@ -1,4 +1,4 @@
-//! `POST /v1/completions`: text that goes on, without a conversation.
+//! `POST /v1/completions`: continues a text, without a conversation.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use crate::completion::{
 use crate::http::error::ApiError;
 use crate::http::stream::Item;
 
-/// Prompts of one request; each takes a place in the queue.
+/// Prompts per request; each takes a place in the queue.
 const PROMPTS_MAX: usize = 128;
-/// Answers of one request to all of its prompts, below what a node has in work at once.
+/// Answers per request over all of its prompts, less than the number a node runs at once.
 const ANSWERS_MAX: usize = 128;
-/// What OpenAI gives to whoever does not say.
+/// OpenAI's default.
 const MAX_TOKENS_DEFAULT: usize = 16;
 
 const REFUSED: &[Refused] = &[
@@ -38,13 +38,13 @@ const REFUSED: &[Refused] = &[
     Refused { name: "prompt_embeds", why: "prompts are text or tokens" },
 ];
 
-/// The body, checked.
+/// The validated body.
 #[derive(Debug)]
 struct TextRequest {
-    /// All but the prompt.
+    /// The request without its prompt.
     completion: CompletionRequest,
     prompts: Vec<Prompt>,
-    /// To each prompt.
+    /// Answers per prompt.
     answers: usize,
     streaming: Streaming,
     echo: bool,
@@ -64,13 +64,13 @@ impl TextRequest {
         let fields = &mut fields;
         fields.refuse(REFUSED)?;
         let answers = answers(fields)?;
-        // The best of as many as are wanted is all of them.
+        // If `best_of` equals `n`, all answers are returned.
         if fields.count("best_of", 0..=128)?.is_some_and(|best| best > 1 && best != answers) {
             let message = "best_of: answers are not ranked. Ask for n and choose yourself";
             return Err(ApiError::unsupported("best_of", message));
         }
         refuse_unsupported(fields)?;
-        // There is one tier, and no place to say so in a completion.
+        // There is one tier, and a completion has no field that reports it.
         fields.read::<String>("service_tier")?;
         let sampling = sampling(fields)?;
         let bounds = bounds(fields, &["max_tokens"])?;
@@ -157,7 +157,7 @@ pub(super) async fn complete(
     Ok(Json(Completion { head, choices, usage, timings }).into_response())
 }
 
-/// A token that is none stands in the prompt, if it is not among the biases.
+/// An unknown token that is not among the biases must be in the prompt.
 fn refusal(error: CompletionError, asked: &CompletionRequest) -> ApiError {
     match &error {
         CompletionError::Invalid(InvalidRequest::UnknownToken { token, .. })
@@ -169,7 +169,7 @@ fn refusal(error: CompletionError, asked: &CompletionRequest) -> ApiError {
     }
 }
 
-/// The texts of the prompts, if they are to be repeated.
+/// The texts of the prompts, if `echo` is set.
 async fn echoes(app: &App, asked: &TextRequest) -> Result<Vec<String>, CompletionError> {
     if !asked.echo {
         return Ok(Vec::new());
@@ -183,7 +183,7 @@ fn text_of(prompt: &Prompt, model: &TextModel) -> String {
         Prompt::Text(text) => text.clone(),
         Prompt::Tokens(tokens) => {
             let mut stream = text::TextStream::continuing(Arc::clone(&model.tokenizer));
-            // A token that is none is refused when the answer is asked for.
+            // An unknown token is refused when the answer starts.
             let known = tokens.iter().filter(|token| (**token as usize) < model.tokenizer.len());
             let mut text: String = known.map(|token| stream.push(*token)).collect();
             text.push_str(&stream.finish());
@@ -225,9 +225,9 @@ struct Chunks {
     head: Head,
     include_usage: bool,
     wants_logprobs: bool,
-    /// What each answer begins with.
+    /// The text that each answer starts with.
     begins: Vec<String>,
-    /// Where the next token of each answer begins, in characters.
+    /// The offset of each answer's next token, in characters.
     offsets: Vec<usize>,
 }
 
@@ -257,7 +257,7 @@ impl Write for Chunks {
     }
 
     fn part(&mut self, index: usize, part: Part, out: &mut VecDeque<Item>) {
-        // Without a conversation everything is text.
+        // Without a conversation, all parts are text.
         let Part::Text(piece) = part else { return };
         let logprobs = self.wants_logprobs.then(|| {
             let (lists, offset) = logprobs(&piece.logprobs, self.offsets[index]);

@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::completion::{Embedding, EmbeddingRequest, Prompt};
 use crate::http::error::ApiError;
 
-/// As many as OpenAI takes.
+/// OpenAI's limit.
 const TEXTS_MAX: usize = 2048;
 
 const REFUSED: &[Refused] = &[Refused {
@@ -71,7 +71,7 @@ pub(super) async fn create(
     })))
 }
 
-/// The numbers' bytes, little-endian f32.
+/// The values' bytes as little-endian f32, in base64.
 fn base64(embedding: &Embedding) -> Value {
     let bytes: Vec<u8> = embedding.values.iter().flat_map(|value| value.to_le_bytes()).collect();
     json!(BASE64.encode(&bytes))

@@ -5,12 +5,12 @@ use crate::completion::CompletionError;
 use crate::http::error::{ApiError, Retry};
 use crate::node::{Refusal, RefusalKind};
 
-/// 404, with what is served instead.
+/// 404, with the served models.
 pub(super) fn unknown_model(asked: String, served: Vec<String>) -> ApiError {
     CompletionError::UnknownModel { asked, served }.into()
 }
 
-/// An error of a request whose prompt stands in another field than `messages`.
+/// Renames the error's field for a request with its prompt in a field other than `messages`.
 pub(super) fn at(field: &'static str) -> impl Fn(CompletionError) -> ApiError {
     move |error| {
         let error = ApiError::from(error);
@@ -25,8 +25,7 @@ impl From<CompletionError> for ApiError {
 }
 
 impl ApiError {
-    /// What cannot help by being sent again is a 4xx, because agents repeat anything else for
-    /// minutes.
+    /// Errors that a retry cannot fix are 4xx, because agents repeat anything else for minutes.
     fn of(error: CompletionError) -> Self {
         let message = error.to_string();
         match error {
@@ -42,7 +41,8 @@ impl ApiError {
             CompletionError::Invalid(InvalidRequest::Empty) => {
                 Self::invalid_value("messages", message)
             }
-            // The tokens of a text are known: those that the client itself names may not be.
+            // Tokens made from text are always known; only tokens that the client names may be
+            // unknown.
             CompletionError::Invalid(InvalidRequest::UnknownToken { .. }) => {
                 Self::invalid_value("logit_bias", message)
             }
@@ -56,7 +56,7 @@ impl ApiError {
             CompletionError::Stops(_) => Self::invalid_value("stop", message),
             CompletionError::Unusable { field, .. } => Self::invalid_value(field, message),
             CompletionError::Unrenderable(_) => Self::invalid_value("messages", message),
-            // The model will not heal by itself: trying again is for a person to decide.
+            // The model does not recover by itself: a person must decide whether to retry.
             CompletionError::ModelFailed { .. } | CompletionError::Unreadable(_) => {
                 Self::server(StatusCode::SERVICE_UNAVAILABLE, "model_failed", message)
                     .with_retry(Retry::Never)

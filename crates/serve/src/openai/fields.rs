@@ -1,7 +1,7 @@
-//! The fields of a request's body, taken out one by one by their names.
+//! The fields of a request's body, removed one by one by name.
 //!
-//! What is left at the end is unknown here: it is ignored, with a line in the log for who looks,
-//! because clients send more each month. What is known and cannot be honoured is refused by name.
+//! Fields that remain at the end are unknown: they are ignored with a log line, because clients
+//! send new ones each month. Known fields that are not supported are rejected by name.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -13,38 +13,38 @@ use serde_json::{Map, Value};
 use crate::http::error::ApiError;
 use crate::http::fields::within;
 
-/// A JSON object in which each name stands once.
+/// A JSON object with unique names.
 #[derive(Debug, Default)]
 pub(super) struct Fields(Map<String, Value>);
 
-/// A field that is known and not honoured.
+/// A known field that is not supported.
 pub(super) struct Refused {
     pub name: &'static str,
-    /// Why, and what to do instead.
+    /// The reason and the alternative.
     pub why: &'static str,
 }
 
 impl Fields {
-    /// The fields of an object within a body.
+    /// The fields of an object in a body.
     pub fn of(object: Map<String, Value>) -> Self {
         Self(object)
     }
 
-    /// The field, if it is there and not null.
+    /// Removes the field. `None` if it is absent or null.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         self.0.remove(name).filter(|value| !value.is_null())
     }
 
-    /// The field in a shape.
+    /// Removes the field and deserialises it.
     ///
     /// # Errors
-    /// 400 with the path of what does not fit.
+    /// 400 with the path of the value that does not fit.
     pub fn read<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
         self.take(name).map(|value| shaped(name, value)).transpose()
     }
 
-    /// The field in the shape of a struct, which could be read from a list as well, field by
-    /// field: nobody means that.
+    /// Removes the field and deserialises it as a struct. serde also reads a struct from a list,
+    /// field by field; only an object is accepted here.
     ///
     /// # Errors
     /// As for [`Self::read`].
@@ -53,16 +53,16 @@ impl Fields {
         object.map(|object| shaped(name, Value::Object(object))).transpose()
     }
 
-    /// A field that is false where it is absent.
+    /// A boolean field, false by default.
     ///
     /// # Errors
-    /// 400 if it is neither true nor false.
+    /// 400 if it is not a boolean.
     pub fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
         Ok(self.read(name)?.unwrap_or(false))
     }
 
     /// # Errors
-    /// 400 if it is no number or out of range.
+    /// 400 if it is not a number or is out of range.
     pub fn number(
         &mut self,
         name: &str,
@@ -72,7 +72,7 @@ impl Fields {
     }
 
     /// # Errors
-    /// 400 if it is no integer or out of range.
+    /// 400 if it is not an integer or is out of range.
     pub fn integer(
         &mut self,
         name: &str,
@@ -82,7 +82,7 @@ impl Fields {
     }
 
     /// # Errors
-    /// 400 if it is no number of things or out of range.
+    /// 400 if it is not a count or is out of range.
     pub fn count(
         &mut self,
         name: &str,
@@ -104,14 +104,14 @@ impl Fields {
         Err(ApiError::invalid_value(name, message))
     }
 
-    /// Fields that are known and change nothing here.
+    /// Known fields that have no effect here.
     pub fn ignore(&mut self, names: &[&str]) {
         for name in names {
             self.0.remove(*name);
         }
     }
 
-    /// Fields whose one number here asks for nothing.
+    /// Fields that are accepted at their neutral number.
     pub fn ignore_neutral(&mut self, neutral: &[(&str, f64)]) {
         for (name, number) in neutral {
             if self.0.get(*name).and_then(Value::as_f64) == Some(*number) {
@@ -120,7 +120,7 @@ impl Fields {
         }
     }
 
-    /// Refuses what cannot be honoured, unless its value asks for nothing.
+    /// Rejects unsupported fields, unless their value requests nothing.
     ///
     /// # Errors
     /// 400 naming the first such field.
@@ -133,7 +133,7 @@ impl Fields {
         Ok(())
     }
 
-    /// The end of the reading.
+    /// Finishes reading; logs the fields that remain.
     pub fn finish(self) {
         if !self.0.is_empty() {
             let names: Vec<&str> = self.0.keys().map(|name| shown(name)).collect();
@@ -142,10 +142,10 @@ impl Fields {
     }
 }
 
-/// A value in a shape; `name` is where it stood.
+/// Deserialises a value; `name` is its field.
 ///
 /// # Errors
-/// 400 with the path of what does not fit.
+/// 400 with the path of the value that does not fit.
 pub(super) fn shaped<T: DeserializeOwned>(name: &str, value: Value) -> Result<T, ApiError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
@@ -159,7 +159,7 @@ pub(super) fn shaped<T: DeserializeOwned>(name: &str, value: Value) -> Result<T,
     })
 }
 
-/// False, nothing and emptiness are what clients send that fill every field in.
+/// Clients that fill in every field send false, zero and empty values.
 fn asks_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -171,7 +171,7 @@ fn asks_nothing(value: &Value) -> bool {
     }
 }
 
-/// As much of a client's word as a message shows.
+/// The part of a client's word that a message shows.
 pub(super) fn shown(word: &str) -> &str {
     word.char_indices().nth(64).map_or(word, |(end, _)| &word[..end])
 }

@@ -1,5 +1,4 @@
-//! What a client demands of an answer's form: OpenAI's `response_format` and vLLM's
-//! `structured_outputs`.
+//! The requested format of an answer: OpenAI's `response_format` and vLLM's `structured_outputs`.
 
 use serde_json::{Map, Value, json};
 
@@ -9,19 +8,19 @@ use crate::http::error::ApiError;
 
 const CHOICES_MAX: usize = 1024;
 
-/// The form that the one or the other asks for, and the field that does.
+/// The requested format and the field that requests it.
 ///
 /// # Errors
-/// 400 naming the field that is wrong, or that both are there.
+/// 400 naming the invalid field, or if both fields are present.
 pub(super) fn format(fields: &mut Fields) -> Result<(Format, &'static str), ApiError> {
     let response = fields.read("response_format")?.map(response_format).transpose()?;
     structured(fields, "response_format", response)
 }
 
-/// `structured_outputs`, unless the field of that name has asked for a form already.
+/// `structured_outputs`, unless the field `name` has already requested a format.
 ///
 /// # Errors
-/// 400 naming the field that is wrong, or that both ask.
+/// 400 naming the invalid field, or if both fields request one.
 pub(super) fn structured(
     fields: &mut Fields,
     name: &'static str,
@@ -48,7 +47,7 @@ fn response_format(mut format: Map<String, Value>) -> Result<Format, ApiError> {
             let mut schema: Map<String, Value> = shaped(name, schema)?;
             json_schema("response_format.json_schema.schema", schema.remove("schema"))
         }
-        // llama-server and others take the schema of any object so.
+        // llama-server and others accept a JSON schema in this field.
         Some("json_object") if format.get("schema").is_some_and(|schema| !schema.is_null()) => {
             json_schema("response_format.schema", format.remove("schema"))
         }
@@ -56,10 +55,10 @@ fn response_format(mut format: Map<String, Value>) -> Result<Format, ApiError> {
     }
 }
 
-/// `text.format` of a response: like `response_format`, but the schema is no object within.
+/// `text.format` of a response: like `response_format`, but the schema is not nested in an object.
 ///
 /// # Errors
-/// 400 naming the field that is wrong.
+/// 400 naming the invalid field.
 pub(super) fn text_format(mut format: Map<String, Value>) -> Result<Format, ApiError> {
     match format.get("type").and_then(Value::as_str) {
         Some("json_schema") => json_schema("text.format.schema", format.remove("schema")),
@@ -98,7 +97,7 @@ fn structured_outputs(mut asked: Map<String, Value>) -> Result<Format, ApiError>
     match kind.as_str() {
         "json_object" => Ok(Format::JsonObject),
         "json" => match value {
-            // vLLM takes the schema as text, too.
+            // vLLM also accepts the schema as text.
             Value::String(text) => json_schema(&name, serde_json::from_str(&text).ok()),
             schema => json_schema(&name, Some(schema)),
         },
@@ -112,7 +111,7 @@ fn structured_outputs(mut asked: Map<String, Value>) -> Result<Format, ApiError>
     }
 }
 
-/// One of some texts is a regex of alternatives.
+/// A choice of texts becomes a regex of alternatives.
 fn choice(name: &str, choices: Vec<String>) -> Result<Format, ApiError> {
     if choices.is_empty() || choices.len() > CHOICES_MAX || choices.iter().any(String::is_empty) {
         let message = format!(
@@ -125,7 +124,7 @@ fn choice(name: &str, choices: Vec<String>) -> Result<Format, ApiError> {
     Ok(Format::Regex(escaped.join("|")))
 }
 
-/// The regex that matches this text alone.
+/// The regex that matches exactly this text.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -137,7 +136,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// The form, as a response tells it back.
+/// The format as a response repeats it.
 pub(super) fn shown_format(format: &Format) -> Value {
     match format {
         Format::JsonObject => json!({"type": "json_object"}),

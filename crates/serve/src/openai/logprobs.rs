@@ -1,14 +1,14 @@
-//! Log-probabilities in the forms of chats and of completions.
+//! Log-probabilities in the formats of chats and of completions.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::completion::{Logprob, TokenLogprobs};
 
-/// What clients read for a token that cannot come: JSON has no infinity.
+/// The value for a token of probability zero: JSON has no infinity.
 const LEAST: f32 = -9999.0;
 
-/// Of a chat's text: `{"content": [...]}`.
+/// Log-probabilities of a chat's text: `{"content": [...]}`.
 #[derive(Debug, Serialize)]
 pub(super) struct ChatLogprobs {
     pub content: Vec<ChatToken>,
@@ -31,7 +31,7 @@ struct Entry {
 }
 
 impl ChatLogprobs {
-    /// `None` unless they were asked for.
+    /// `None` unless requested.
     pub fn new(asked: bool, tokens: &[TokenLogprobs]) -> Option<Self> {
         asked.then(|| Self { content: chat_tokens(tokens), refusal: None })
     }
@@ -52,18 +52,18 @@ impl From<&Logprob> for Entry {
     }
 }
 
-/// Of a completion's text: lists beside each other.
+/// Log-probabilities of a completion's text: parallel lists.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct TextLogprobs {
     tokens: Vec<String>,
     token_logprobs: Vec<Value>,
     top_logprobs: Vec<Map<String, Value>>,
-    /// Where each token begins in the text, in characters.
+    /// Each token's offset in the text, in characters.
     text_offset: Vec<usize>,
 }
 
 impl TextLogprobs {
-    /// `offset` is where the first token begins, in characters; returns where the next one will.
+    /// `offset` is the offset of the first token, in characters; returns that of the next one.
     pub fn push(&mut self, tokens: &[TokenLogprobs], mut offset: usize) -> usize {
         for token in tokens {
             let text = text_of(&token.drawn);
@@ -71,7 +71,7 @@ impl TextLogprobs {
             offset += text.chars().count();
             self.tokens.push(text);
             self.token_logprobs.push(number(token.drawn.logprob));
-            // The drawn token is told even where it is not among the likeliest.
+            // The drawn token is listed even if it is not among the likeliest.
             let all = token.top.iter().chain([&token.drawn]);
             self.top_logprobs.push(all.map(|one| (text_of(one), number(one.logprob))).collect());
         }

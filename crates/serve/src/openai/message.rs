@@ -8,17 +8,17 @@ use crate::http::error::ApiError;
 const PARTS_MAX: usize = 4096;
 const CALLS_MAX: usize = 512;
 
-/// A message; which fields it needs depends on its role.
+/// A message; its role determines the required fields.
 #[derive(Debug, Deserialize)]
 pub(super) struct ChatMessage {
     role: Role,
     content: Option<Content>,
     name: Option<String>,
     tool_calls: Option<Vec<Call>>,
-    /// The older form of a single call.
+    /// The older format of a single call.
     function_call: Option<Function>,
     tool_call_id: Option<String>,
-    /// What open models thought, under the two names that clients send it back.
+    /// Thoughts of open models, under the two names by which clients return them.
     reasoning_content: Option<String>,
     reasoning: Option<String>,
 }
@@ -32,7 +32,7 @@ enum Role {
     User,
     Assistant,
     Tool,
-    /// The older form of a tool's answer.
+    /// The older role of a tool result.
     Function,
 }
 
@@ -60,18 +60,18 @@ struct Call {
 #[derive(Debug, Deserialize)]
 struct Function {
     name: String,
-    /// JSON as text by OpenAI's rules; some clients send the object.
+    /// JSON as text in OpenAI's API; some clients send the object.
     arguments: Option<Value>,
 }
 
 impl ChatMessage {
-    /// The message as templates know it; `at` is its path in the request.
+    /// The message in the form that templates expect; `at` is its path in the request.
     ///
     /// # Errors
-    /// 400 naming the field: no text where the role needs it, parts that are no text.
+    /// 400 naming the field: missing text, or parts that are not text.
     pub fn into_message(self, at: &str) -> Result<text::Message, ApiError> {
         let mut calls = self.tool_calls.unwrap_or_default();
-        // The older form has no ids: the name is one.
+        // The older format has no ids, so the name is the id.
         calls.extend(self.function_call.map(|function| {
             let id = Some(function.name.clone());
             Call { id, function }
@@ -82,7 +82,8 @@ impl ChatMessage {
         }
         let content = match self.content {
             Some(content) => content.into_text(&format!("{at}.content"))?,
-            // An assistant that only calls tools has no text, nor has a tool without a result.
+            // An assistant that only calls tools has no text, and neither has a tool without a
+            // result.
             None if matches!(self.role, Role::Assistant | Role::Tool | Role::Function) => {
                 String::new()
             }
@@ -115,11 +116,11 @@ impl Role {
 }
 
 impl Content {
-    /// Text parts become lines of one text, as llama-server and vLLM join them; `at` is the path
-    /// of the content in the request.
+    /// Text parts become lines of one text, as in llama-server and vLLM; `at` is the content's path
+    /// in the request.
     ///
     /// # Errors
-    /// 400 naming the part that is no text.
+    /// 400 naming the part that is not text.
     pub fn into_text(self, at: &str) -> Result<String, ApiError> {
         let parts = match self {
             Self::Text(text) => return Ok(text),

@@ -1,11 +1,11 @@
-//! The OpenAI dialect under `/v1`: what the `openai` client libraries, and the many programs built
-//! on them, send and expect.
+//! The OpenAI dialect under `/v1`, for the `openai` client libraries and the many programs built on
+//! them.
 //!
-//! Source: OpenAI's API reference, and what its Python client 3.52 really sends. Beyond it:
+//! Source: OpenAI's API reference, and the requests of its Python client 3.52. Extensions: vLLM's
 //! `top_k`, `min_p`, `repetition_penalty`, `min_tokens`, `ignore_eos`, `chat_template_kwargs` and
-//! `structured_outputs` as vLLM has them, `reasoning_content` as DeepSeek has it, and
-//! llama-server's `timings`. Fields that are not known are ignored, because clients send more each
-//! month; fields that are known and cannot be honoured are refused by name.
+//! `structured_outputs`, DeepSeek's `reasoning_content`, and llama-server's `timings`. Unknown
+//! fields are ignored, because clients send new ones each month. Known fields that are not
+//! supported are rejected by name.
 
 mod answers;
 mod chat;
@@ -30,7 +30,7 @@ use axum::routing::{get, post};
 
 use crate::app::App;
 
-/// The routes, without what guards them.
+/// The routes, without the guard.
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/chat/completions", post(chat::complete))

@@ -1,4 +1,4 @@
-//! `GET /v1/models`: one answer that satisfies OpenAI's and Anthropic's clients alike.
+//! `GET /v1/models`: one answer that suits both OpenAI's and Anthropic's clients.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ pub(super) struct ModelList {
     last_id: Option<String>,
 }
 
-/// OpenAI reads `id`, `object`, `created`, `owned_by`; Anthropic `id`, `type`, `display_name`,
-/// `created_at`; agents look for the context's size under either of its names.
+/// OpenAI reads `id`, `object`, `created`, `owned_by`. Anthropic reads `id`, `type`,
+/// `display_name`, `created_at`. Agents read the context size under either of its names.
 #[derive(Serialize)]
 pub(super) struct Model {
     id: String,
@@ -62,7 +62,7 @@ pub(super) async fn show(
     found.map(Json).ok_or_else(|| unknown_model(id, names))
 }
 
-/// The models that can be asked, each once, by name; those that gave up are left out.
+/// The models that can answer, each once, by name; failed ones are left out.
 fn served(app: &App) -> Vec<Model> {
     let status = app.cluster.status();
     let usable = |one: &&InstanceStatus| !matches!(one.state, InstanceState::Failed { .. });

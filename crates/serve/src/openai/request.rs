@@ -1,4 +1,4 @@
-//! The body of a chat completion, checked field by field.
+//! The body of a chat completion, validated field by field.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ use crate::completion::{Chat, CompletionRequest, Prompt};
 use crate::http::error::ApiError;
 use crate::http::fields::EFFORTS;
 
-/// More messages than any context holds.
+/// More messages than fit any context.
 const MESSAGES_MAX: usize = 16_384;
 
 const REFUSED: &[Refused] = &[
@@ -30,20 +30,20 @@ const REFUSED: &[Refused] = &[
 #[derive(Debug)]
 pub(super) struct ChatRequest {
     pub completion: CompletionRequest,
-    /// How many answers.
+    /// Number of answers.
     pub answers: usize,
     pub streaming: Streaming,
-    /// Calls go back as `function_call`.
+    /// Whether calls are returned as `function_call`.
     pub as_functions: bool,
-    /// The client asked for one, and is told which it got.
+    /// Whether the client requested a tier; the answer then names the tier used.
     pub service_tier: bool,
 }
 
 impl ChatRequest {
-    /// Every field may be null, which is as good as absent.
+    /// Reads the fields. Every field may be null, which means absent.
     ///
     /// # Errors
-    /// 400 naming the first field that is wrong, or that asks for what is not there.
+    /// 400 naming the first field that is invalid or not supported.
     pub fn read(mut fields: Fields) -> Result<Self, ApiError> {
         let fields = &mut fields;
         refuse_unsupported(fields)?;
@@ -92,7 +92,7 @@ impl ChatRequest {
 
 fn refuse_chat(fields: &mut Fields) -> Result<(), ApiError> {
     fields.refuse(REFUSED)?;
-    // A guess at the answer could make it faster, and changes nothing of it.
+    // A predicted output could speed up the answer but does not change it.
     fields.ignore(&["prediction"]);
     let modalities: Vec<String> = fields.read("modalities")?.unwrap_or_default();
     if let Some(other) = modalities.iter().find(|one| *one != "text") {
@@ -102,10 +102,10 @@ fn refuse_chat(fields: &mut Fields) -> Result<(), ApiError> {
     refuse_verbosity("verbosity", fields.take("verbosity"))
 }
 
-/// A length that no model here was trained to keep; `medium` is what answers have without it.
+/// Rejects lengths that no model here was trained for; `medium` is the default.
 ///
 /// # Errors
-/// 400 for any other.
+/// 400 for any other value.
 pub(super) fn refuse_verbosity(name: &str, verbosity: Option<Value>) -> Result<(), ApiError> {
     if verbosity.is_some_and(|verbosity| verbosity != "medium") {
         let message = format!("{name}: no model here knows it. Ask for the length in a message");
@@ -114,7 +114,7 @@ pub(super) fn refuse_verbosity(name: &str, verbosity: Option<Value>) -> Result<(
     Ok(())
 }
 
-/// `logprobs` is a switch, `top_logprobs` says how many of the likeliest.
+/// `logprobs` is a switch; `top_logprobs` is the number of likeliest tokens.
 fn logprobs(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
     let wanted = fields.flag("logprobs")?;
     let top = fields.count("top_logprobs", 0..=TOP_LOGPROBS_MAX)?;
@@ -131,12 +131,12 @@ fn logprobs(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
 /// Variables for the model's template.
 ///
 /// # Errors
-/// 400 if it is no object.
+/// 400 if it is not an object.
 pub(super) fn template_variables(fields: &mut Fields) -> Result<Map<String, Value>, ApiError> {
     Ok(fields.read("chat_template_kwargs")?.unwrap_or_default())
 }
 
-/// Whether to think: `enable_thinking` as Qwen's API has it, `thinking` as DeepSeek's and GLM's.
+/// Whether to think: `enable_thinking` as in Qwen's API, `thinking` as in DeepSeek's and GLM's.
 fn thinking(fields: &mut Fields) -> Result<Option<bool>, ApiError> {
     const NAME: &str = "thinking";
     let enabled: Option<bool> = fields.read("enable_thinking")?;
@@ -152,7 +152,7 @@ fn thinking(fields: &mut Fields) -> Result<Option<bool>, ApiError> {
     }
 }
 
-/// The answer goes on with the last message, as vLLM says it.
+/// Whether the answer continues the last message, as in vLLM.
 fn continue_last(fields: &mut Fields) -> Result<bool, ApiError> {
     let continues = fields.flag("continue_final_message")?;
     let begins: Option<bool> = fields.read("add_generation_prompt")?;

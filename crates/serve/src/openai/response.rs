@@ -1,4 +1,4 @@
-//! The answers of chat completions, as the client libraries read them.
+//! The answers of chat completions, in the format of the client libraries.
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::logprobs::ChatLogprobs;
 use crate::clock::unix_secs;
 use crate::completion::{Finish, Outcome, random_seed};
 
-/// What all parts of one answer have in common.
+/// Fields shared by all chunks of one answer.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Head {
     pub id: String,
@@ -16,7 +16,7 @@ pub(super) struct Head {
     pub created: u64,
     pub model: String,
     pub system_fingerprint: &'static str,
-    /// There is one tier: clients that asked for any are told so.
+    /// There is one tier, which is reported if the client requested any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_tier: Option<&'static str>,
 }
@@ -34,15 +34,15 @@ impl Head {
     }
 }
 
-/// Names the version that answered.
+/// The version of the server.
 const FINGERPRINT: &str = concat!("sinew-", env!("CARGO_PKG_VERSION"));
 
-/// An id that nothing else has.
+/// A unique id.
 pub(super) fn new_id(prefix: &str) -> String {
     format!("{prefix}{:016x}{:016x}", random_seed(), random_seed())
 }
 
-/// A whole answer; `C` is a choice.
+/// A complete answer; `C` is a choice.
 #[derive(Debug, Serialize)]
 pub(super) struct Completion<C> {
     #[serde(flatten)]
@@ -63,10 +63,10 @@ pub(super) struct Choice {
 #[derive(Debug, Serialize)]
 pub(super) struct Reply {
     pub role: &'static str,
-    /// Null where the model only called tools.
+    /// Null if the model only called tools.
     pub content: Option<String>,
     pub refusal: Option<()>,
-    /// What the model thought, under the name that most clients of open models read.
+    /// The model's thoughts, under the name that most clients of open models read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -75,10 +75,10 @@ pub(super) struct Reply {
     pub function_call: Option<Function>,
 }
 
-/// A call of a tool, or a piece of one.
+/// A tool call or a piece of one.
 #[derive(Debug, Serialize)]
 pub(super) struct Call {
-    /// In a stream alone.
+    /// Only in streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,7 +97,7 @@ pub(super) struct Function {
 }
 
 impl Call {
-    /// A call as it stands in a whole answer.
+    /// A call in a complete answer.
     pub fn whole(call: &ToolCall) -> Self {
         let function = Function::whole(call);
         Self { index: None, id: Some(call.id.clone()), kind: Some("function"), function }
@@ -125,10 +125,10 @@ pub(super) struct Chunk<C> {
     pub head: Head,
     /// Empty in the chunk that carries the usage.
     pub choices: Vec<C>,
-    /// Absent unless it was asked for; then null in every chunk but the last.
+    /// Absent unless requested; then null in every chunk but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Option<Usage>>,
-    /// In the last chunk.
+    /// Only in the last chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timings: Option<Timings>,
 }
@@ -209,7 +209,7 @@ impl From<&Outcome> for Usage {
     }
 }
 
-/// How long it took, under llama-server's names.
+/// Timings under llama-server's names.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Timings {
     pub prompt_n: usize,
@@ -220,7 +220,7 @@ pub(super) struct Timings {
     pub predicted_n: usize,
     #[serde(serialize_with = "thousandths")]
     pub predicted_ms: f64,
-    /// Over the tokens after the first, which the prompt's time pays for.
+    /// Over the tokens after the first one, which counts towards the prompt's time.
     #[serde(serialize_with = "thousandths")]
     pub predicted_per_second: f64,
 }
@@ -240,7 +240,7 @@ impl From<&Outcome> for Timings {
     }
 }
 
-/// Nobody needs more digits than microseconds and thousandths of a token.
+/// Microseconds and thousandths of a token are precise enough.
 fn thousandths<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64((value * 1e3).round() / 1e3)
 }

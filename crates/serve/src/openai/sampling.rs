@@ -1,4 +1,4 @@
-//! The fields that all requests for text share: how tokens are drawn and where the answer ends.
+//! The fields shared by all requests for text: sampling and the end of the answer.
 
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
@@ -8,14 +8,14 @@ use crate::completion::SamplingChoice;
 use crate::http::error::ApiError;
 use crate::http::fields::{TOKENS_MAX, TOP_K_MAX};
 
-/// As vLLM; OpenAI itself takes 4.
+/// vLLM's limit; OpenAI's is 4.
 const STOPS_MAX: usize = 16;
 const STOP_BYTES_MAX: usize = 1024;
-/// Tokens whose logits one request may change; each is looked at for every token of the answer.
+/// Tokens with a bias per request; each is applied at every token of the answer.
 const BIASES_MAX: usize = 1024;
-/// As OpenAI.
+/// OpenAI's limit.
 const ANSWERS_MAX: i64 = 128;
-/// As OpenAI.
+/// OpenAI's limit.
 pub(super) const TOP_LOGPROBS_MAX: i64 = 20;
 
 /// Where an answer ends.
@@ -27,7 +27,7 @@ pub(super) struct Bounds {
     pub stops: Vec<String>,
 }
 
-/// What other servers know and this one does not do, whatever is asked for.
+/// Fields that other servers support and this one does not, for any value.
 const REFUSED: &[Refused] = &[
     Refused { name: "best_of", why: "answers are not ranked. Ask for n and choose yourself" },
     Refused { name: "use_beam_search", why: "there is no beam search. Leave it out" },
@@ -63,7 +63,7 @@ const REFUSED: &[Refused] = &[
     Refused { name: "samplers", why: "their order is fixed. Leave it out" },
 ];
 
-/// What says who asks and what for; nothing of it changes an answer.
+/// Fields about the user and the purpose; none changes an answer.
 const IGNORED: &[&str] = &[
     "user",
     "metadata",
@@ -76,12 +76,12 @@ const IGNORED: &[&str] = &[
     "cache_salt",
 ];
 
-/// The numbers with which other samplers are off.
+/// The values that switch other samplers off.
 const NEUTRAL: &[(&str, f64)] =
     &[("best_of", 1.0), ("length_penalty", 1.0), ("repeat_penalty", 1.0), ("typical_p", 1.0)];
 
 /// # Errors
-/// 400 naming the first field that every kind of request has to refuse.
+/// 400 naming the first field that no kind of request supports.
 pub(super) fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
     if fields.take("skip_special_tokens") == Some(Value::Bool(false)) {
         let message = "skip_special_tokens: control tokens are never shown. Leave it out";
@@ -97,14 +97,14 @@ pub(super) fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
 }
 
 /// # Errors
-/// 400 naming the first field that is wrong.
+/// 400 naming the first invalid field.
 pub(super) fn sampling(fields: &mut Fields) -> Result<SamplingChoice, ApiError> {
     let top_k = fields.integer("top_k", -1..=TOP_K_MAX)?;
     Ok(SamplingChoice {
         temperature: fields.number("temperature", 0.0..=2.0)?,
         top_p: fields.number("top_p", 0.0..=1.0)?,
         min_p: fields.number("min_p", 0.0..=1.0)?,
-        // -1 is vLLM's word for all of them.
+        // In vLLM, -1 means all tokens.
         top_k: top_k.map(|top_k| top_k.max(0) as u32),
         seed: seed(fields)?,
         repetition_penalty: fields.number("repetition_penalty", 0.01..=10.0)?,
@@ -114,7 +114,7 @@ pub(super) fn sampling(fields: &mut Fields) -> Result<SamplingChoice, ApiError> 
     })
 }
 
-/// Any integer names a sequence of draws; its sign means nothing.
+/// Any integer is a valid seed; the sign has no meaning.
 fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
     let Some(number) = fields.read::<Number>("seed")? else { return Ok(None) };
     let seed = number.as_u64().or(number.as_i64().map(|seed| seed as u64));
@@ -150,14 +150,14 @@ fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>, ApiError> {
     biases.into_iter().map(bias).collect()
 }
 
-/// `names` are the fields that limit the answer's tokens; the first one given counts.
+/// `names` are the fields that limit the answer's tokens; the first one present counts.
 ///
 /// # Errors
-/// 400 naming the first field that is wrong.
+/// 400 naming the first invalid field.
 pub(super) fn bounds(fields: &mut Fields, names: &[&str]) -> Result<Bounds, ApiError> {
     let mut max_tokens = None;
     for name in names {
-        // llama.cpp's word for no limit.
+        // In llama.cpp, -1 means no limit.
         fields.ignore_neutral(&[(name, -1.0)]);
         let found = fields.count(name, 1..=TOKENS_MAX)?;
         max_tokens = max_tokens.or(found);
@@ -171,10 +171,10 @@ pub(super) fn bounds(fields: &mut Fields, names: &[&str]) -> Result<Bounds, ApiE
     Ok(Bounds { max_tokens, min_tokens, ignore_eos, stops: stops(fields.read("stop")?)? })
 }
 
-/// How many answers.
+/// The number of answers.
 ///
 /// # Errors
-/// 400 if it is none, or more than one request may ask for.
+/// 400 if it is zero or above the limit of one request.
 pub(super) fn answers(fields: &mut Fields) -> Result<usize, ApiError> {
     Ok(fields.count("n", 1..=ANSWERS_MAX)?.unwrap_or(1))
 }
@@ -205,7 +205,7 @@ fn stops(stop: Option<Stop>) -> Result<Vec<String>, ApiError> {
     Ok(stops)
 }
 
-/// What goes with a stream.
+/// Streaming options.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Streaming {
     pub stream: bool,
@@ -219,7 +219,7 @@ struct StreamOptions {
 }
 
 /// # Errors
-/// 400 naming the field that is wrong or not honoured.
+/// 400 naming a field that is invalid or not supported.
 pub(super) fn streaming(fields: &mut Fields) -> Result<Streaming, ApiError> {
     let stream = fields.flag("stream")?;
     let options: StreamOptions = fields.object("stream_options")?.unwrap_or_default();

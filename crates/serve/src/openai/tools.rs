@@ -1,4 +1,4 @@
-//! What the model may call, and whether it has to.
+//! The tools that the model may call, and whether it must.
 
 use serde_json::{Map, Value, json};
 
@@ -8,21 +8,21 @@ use crate::http::error::ApiError;
 
 const TOOLS_MAX: usize = 512;
 
-/// The tools of a request, in the form of OpenAI's `tools`.
+/// The tools of a request, in the format of OpenAI's `tools`.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Tools {
     pub tools: Vec<Value>,
     pub choice: ToolChoice,
-    /// The answer ends with its first call.
+    /// Whether the answer ends after its first call.
     pub single: bool,
-    /// They came as `functions`, and calls go back as `function_call`.
+    /// They came as `functions`, so calls are returned as `function_call`.
     pub as_functions: bool,
 }
 
-/// The tools of a chat completion; an empty list is none.
+/// The tools of a chat completion; an empty list counts as absent.
 ///
 /// # Errors
-/// 400 naming the field that is wrong or not honoured.
+/// 400 naming a field that is invalid or not supported.
 pub(super) fn tools(fields: &mut Fields) -> Result<Tools, ApiError> {
     let single = fields.read::<bool>("parallel_tool_calls")? == Some(false);
     let listed: Vec<Value> = fields.read("tools")?.unwrap_or_default();
@@ -41,10 +41,10 @@ pub(super) fn tools(fields: &mut Fields) -> Result<Tools, ApiError> {
     Ok(Tools { tools, choice, single, as_functions: false })
 }
 
-/// The tools, each a function with a name.
+/// The tools; each must be a function with a name.
 ///
 /// # Errors
-/// 400 naming the tool that is none.
+/// 400 naming an invalid tool.
 pub(super) fn checked(name: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiError> {
     if tools.len() > TOOLS_MAX {
         let message = format!("{name} has {} entries; {TOOLS_MAX} are the most", tools.len());
@@ -76,7 +76,7 @@ pub(super) fn checked(name: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiEr
     Ok(tools)
 }
 
-/// A tool of another kind than a function.
+/// The error for a tool that is not a function.
 pub(super) fn no_function(name: &str, at: usize, kind: &str) -> ApiError {
     let param = format!("{name}[{at}].type");
     let kind = shown(kind);
@@ -84,10 +84,10 @@ pub(super) fn no_function(name: &str, at: usize, kind: &str) -> ApiError {
     ApiError::unsupported(&param, message)
 }
 
-/// What `tool_choice` asks for; it may leave some of the tools out.
+/// Reads `tool_choice`; it may remove some of the tools.
 ///
 /// # Errors
-/// 400 if it is none of the forms, or names a tool that is not there.
+/// 400 if it has an unknown form or names a tool that is not in the list.
 pub(super) fn tool_choice(tools: &mut Vec<Value>, choice: Value) -> Result<ToolChoice, ApiError> {
     const NAME: &str = "tool_choice";
     match &choice {
@@ -133,7 +133,7 @@ fn allowed_tools(
     mode(object.get("mode").and_then(Value::as_str).unwrap_or("auto"))
 }
 
-/// `function_call`: a word, or the name alone.
+/// `function_call`: a word, or an object with a name.
 fn old_tool_choice(choice: Value) -> Result<ToolChoice, ApiError> {
     const NAME: &str = "function_call";
     match (choice.as_str(), choice.get("name").and_then(Value::as_str)) {

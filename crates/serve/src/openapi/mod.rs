@@ -1,13 +1,13 @@
-//! `GET /openapi.json`: what the dialects take and give, for programs.
+//! `GET /openapi.json`: a machine-readable description of the dialects.
 
 use axum::Router;
 use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::get;
 
-/// Kept by hand beside the code that it describes; tests hold the one against the other.
+/// Maintained by hand beside the code that it describes; tests compare the two.
 const DOCUMENT: &str = include_str!("openapi.json");
-/// Stands in the document for this program's.
+/// A placeholder in the document for this program's version.
 const VERSION: &str = "0.0.0";
 
 /// The route.

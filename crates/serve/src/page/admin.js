@@ -1,10 +1,10 @@
-// Steering: what only the owner of the node may do, for pages that were opened with its token.
+// Administration, reserved to the node's owner: shown on pages opened with its token.
 
 import { button, byId, element, keyed, setText, toast } from "./dom.js";
 import { bytes, duration, percent, plural, rate, time } from "./format.js";
 import { administer, isAdmin, lines } from "./net.js";
 
-/** Asks before something is lost. */
+/** Asks for confirmation before a destructive action. */
 async function confirmed(question, act) {
   if (window.confirm(question)) await act();
 }
@@ -67,11 +67,11 @@ async function invite() {
   }
 }
 
-// Plans, before anything is loaded.
+// Plans, shown before anything is loaded.
 
-/** Other ways that are shown. */
+/** Maximum number of alternatives shown. */
 const PLANS_MAX = 6;
-/** A rate over less time would be noise. */
+/** Shorter measurements are too noisy for a rate. */
 const RATE_AFTER_SECS = 1.5;
 
 function wanted() {
@@ -92,7 +92,7 @@ async function compare() {
       nodes: found.ranks.map((rank) => rank.name),
       prediction: found.prediction,
       who: found.ranks.map((rank) => `${rank.name} ${bytes(rank.memory_bytes)}`).join(", "),
-      // The next best stands below.
+      // The next best plan is listed below.
       why: found.why.filter((line) => !line.startsWith("next best")),
     };
     const others = (found.alternatives ?? []).slice(0, PLANS_MAX).map((one) => ({
@@ -129,7 +129,7 @@ function updatePlan(card, plan, isChosen) {
     ? [button(isChosen ? "Load this way" : "Load on these", style, act, `Load ${over}`)] : []));
 }
 
-/** Where the time of a token would go. */
+/** The estimated time of a token by part. */
 function tokenTime(token) {
   if (!token) return "";
   const parts = [["reading weights", token.read_secs], ["computing", token.multiply_secs],
@@ -139,11 +139,11 @@ function tokenTime(token) {
   return `A token: ${told.map(([name, secs]) => `${time(secs * 1e6)} ${name}`).join(", ")}`;
 }
 
-/** The model that this page is having loaded. */
+/** The model that this page is loading. */
 let asked = null;
 export const loadingHere = () => asked;
 
-/** `how`: what is wanted beside the model; what Sinew would choose stays its own choice. */
+/** `how`: options besides the model; Sinew chooses the values of all others. */
 async function load(how) {
   const [state, cancel] = [byId("load-state"), byId("load-cancel")];
   const controller = new AbortController();
@@ -157,7 +157,8 @@ async function load(how) {
       if (!line.trim()) continue;
       const told = JSON.parse(line);
       if (told.error) throw new Error(told.error.message ?? String(told.error));
-      // A download ends with whoever waits for it; a model that loads has a button to stop it.
+      // A download is cancelled when its last client disconnects; a loading model has a stop
+      // button.
       cancel.hidden = !["pulling", "verifying"].includes(told.status);
       if (began?.status !== told.status) began = { ...told, at: performance.now() };
       showProgress(told, began);
@@ -174,7 +175,7 @@ async function load(how) {
   }
 }
 
-/** `began`: the first that was told of the same kind of work, and when. */
+/** `began`: the first status of the same stage, and its time. */
 function showProgress(told, began) {
   const [state, bar] = [byId("load-state"), byId("load-bar")];
   bar.hidden = told.status === "ready" || !(told.total_bytes > 0);

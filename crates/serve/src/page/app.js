@@ -1,4 +1,4 @@
-// The page as a whole: which view is shown, and the status that all of them share, asked for each
+// The page as a whole: the visible view, and the status shared by all views, requested every
 // second.
 
 import "./chat.js";
@@ -38,7 +38,7 @@ window.addEventListener("hashchange", () => {
   window.scrollTo(0, 0);
 });
 
-/** Names that can be asked for, those that answer now first. */
+/** Names of the served models, ready ones first. */
 function servedModels(status) {
   const isReady = (one) => Number(one.state.state === "ready");
   const usable = status.instances.filter((one) => one.state.state !== "failed");
@@ -46,7 +46,7 @@ function servedModels(status) {
   return usable;
 }
 
-/** Machines that ask to be let in have a place of their own. */
+/** Requests to join have their own place on the page. */
 function notices(status) {
   const asking = (status.requests ?? []).map((one) => `${one.name} (${one.id.slice(0, 8)}`);
   const isShown = (text) => asking.some((beginning) => text.startsWith(beginning));
@@ -68,7 +68,7 @@ function show(status) {
   document.dispatchEvent(new CustomEvent("models", { detail: models }));
 }
 
-/** When the figures on the page were true. */
+/** Time of the figures on the page. */
 let shownAt = null;
 
 async function poll() {
@@ -87,7 +87,7 @@ async function poll() {
       setPill(byId("connection"), "bad", word);
     }
   } catch (error) {
-    // What this page itself does wrong must not look like a silent node.
+    // A bug in this page must not look like a node that does not answer.
     if (!(error instanceof TypeError) && !(error instanceof DOMException)) throw error;
     const since = shownAt ? `; this was ${clock(shownAt)}` : "";
     setPill(byId("connection"), "bad", `this node does not answer${since}`);

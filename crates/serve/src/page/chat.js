@@ -1,4 +1,4 @@
-// A chat over the same API that programs use.
+// A chat over the same API that other programs use.
 
 import { byId, element, keyed, setText, toast } from "./dom.js";
 import { rate } from "./format.js";
@@ -12,12 +12,12 @@ const BROKEN = "the connection broke before the answer was complete";
 const OPTIONS = "sinew-chat-options";
 
 let talk = store.all()[0] ?? store.begin();
-/** Ends the answer in progress. */
+/** Aborts the answer in progress. */
 let running = null;
-/** By name: tokens that a conversation may have. */
+/** Context length in tokens, by model name. */
 let contexts = new Map();
 
-// Which model.
+// Choosing the model.
 
 document.addEventListener("models", ({ detail: models }) => {
   contexts = new Map(models.map((one) => [one.model, one.context_tokens]));
@@ -46,7 +46,7 @@ function setRunning(controller) {
   send.disabled = select.disabled;
 }
 
-// Which conversation.
+// Choosing the conversation.
 
 function showTalks() {
   const listed = store.all().includes(talk) ? store.all() : [talk, ...store.all()];
@@ -107,9 +107,9 @@ function show(message) {
   return shown;
 }
 
-// Asking.
+// Sending a message.
 
-/** Forgets what was said from message `at` on, and asks `text` there. */
+/** Drops the messages from `at` on and sends `text` in their place. */
 function askFrom(here, at, text) {
   if (running || at < 0 || here !== talk) return;
   here.messages.length = at;
@@ -134,7 +134,7 @@ function request(messages) {
 }
 
 async function ask(text) {
-  // Another conversation may be opened meanwhile: what is still to come belongs to this one.
+  // The user may open another conversation meanwhile; this answer still belongs to this one.
   const here = talk;
   here.model = select.value;
   const question = { role: "user", content: text };
@@ -161,7 +161,7 @@ async function ask(text) {
   } catch (error) {
     const wasStopped = controller.signal.aborted;
     answer.failed = !wasStopped;
-    // Browsers call every broken connection by another name, as a TypeError.
+    // Each browser has its own text for a broken connection, always as a TypeError.
     answer.about = wasStopped ? "stopped" : error instanceof TypeError ? BROKEN : error.message;
   }
   answer.writing = false;
@@ -172,7 +172,7 @@ async function ask(text) {
   if (running === controller) setRunning(null);
 }
 
-/** Follows one answer. Throws what went wrong. */
+/** Reads one answer. Throws on failure. */
 async function read(response, answer, shown) {
   const draw = drawer(shown);
   let [timings, usage, reason] = [null, null, null];
@@ -199,7 +199,7 @@ async function read(response, answer, shown) {
   throw new Error(BROKEN);
 }
 
-/** Draws at most once a frame: a fast model writes more tokens than a screen has frames. */
+/** Draws at most once per frame: a fast model writes more tokens than a screen has frames. */
 function drawer(shown) {
   let isDue = false;
   return () => {
@@ -212,14 +212,14 @@ function drawer(shown) {
   };
 }
 
-/** Keeps the end in sight if it was. */
+/** Keeps the end visible if it was visible before. */
 function scrolled(change) {
   const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
   change();
   if (isAtEnd) log.scrollTop = log.scrollHeight;
 }
 
-/** What an answer took, in a line. */
+/** The statistics of an answer in one line. */
 function account(timings, usage, reason) {
   const tokens = usage?.completion_tokens ?? timings?.predicted_n;
   const parts = [];
@@ -234,7 +234,7 @@ function account(timings, usage, reason) {
   return reason === "length" ? `${text} · ${ended(usage)}` : text;
 }
 
-/** Why an answer ended before its end. */
+/** Why an answer was cut. */
 function ended(usage) {
   const context = contexts.get(select.value);
   const isFull = usage && context && usage.total_tokens >= context;
@@ -277,13 +277,13 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// Options stay as they are, also over visits.
+// Options are kept between visits.
 const fields = ["chat-system", "chat-temperature", "chat-tokens"].map(byId);
 try {
   const kept = JSON.parse(localStorage.getItem(OPTIONS) ?? "{}");
   for (const field of fields) field.value = kept[field.id] ?? "";
 } catch {
-  // Damaged or not allowed: the fields are empty.
+  // The stored value is damaged or storage is not allowed: the fields stay empty.
 }
 for (const field of fields) {
   field.addEventListener("change", () => {

@@ -3,7 +3,7 @@
 import { byId, copyButton, element, setText } from "./dom.js";
 import { apiKey, get } from "./net.js";
 
-/** What is shown now, so that it is asked for again only when a model changes. */
+/** The model of the settings shown; they are requested again only when it changes. */
 let shownFor = null;
 let setups = [];
 let chosen = null;

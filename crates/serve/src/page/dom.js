@@ -1,5 +1,5 @@
-// Small tools for a page that changes in place, so that focus, selection and screen readers are
-// left in peace. Everything that comes from a node or a model is set as text, never as markup.
+// Helpers for a page that updates in place, so that focus, selection and screen readers are not
+// disturbed. Everything from a node or a model is set as text, never as markup.
 
 export const byId = (id) => document.getElementById(id);
 
@@ -13,7 +13,7 @@ export function element(tag, className = "", ...children) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element of a drawing. */
+/** An SVG element. */
 export function shape(tag, className = "", attributes = {}) {
   const made = document.createElementNS(SVG, tag);
   if (className) made.setAttribute("class", className);
@@ -31,7 +31,7 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Makes `parent` show one child for each item, keeping children whose key stays. */
+/** Makes `parent` show one child per item; children with the same key are kept. */
 export function keyed(parent, items, keyOf, create, update) {
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   items.forEach((item, at) => {
@@ -48,7 +48,7 @@ export function keyed(parent, items, keyOf, create, update) {
   old.forEach((child) => child.remove());
 }
 
-/** A figure with its name: the value stands out. */
+/** Figures with their names; the values are emphasised. */
 export function setFigures(list, figures) {
   const shown = figures.filter(([value]) => value !== null);
   keyed(list, shown, ([, name]) => name, () => element("span"), (span, [value, name]) => {
@@ -67,7 +67,7 @@ export function setPill(pill, tone, word) {
   setText(pill.firstElementChild, word);
 }
 
-/** A button that does something, and cannot be pressed again meanwhile. */
+/** A button that runs `act` and is disabled meanwhile. */
 export function button(text, className, act, label = "") {
   const made = element("button", className, text);
   made.type = "button";
@@ -84,14 +84,14 @@ export function button(text, className, act, label = "") {
   return made;
 }
 
-/** A button that copies what `text` gives. */
+/** A button that copies the result of `text`. */
 export function copyButton(text, label) {
   return button("Copy", "small", async (made) => {
     try {
       await navigator.clipboard.writeText(text());
       setText(made, "Copied");
     } catch {
-      // Browsers give the clipboard to https and localhost alone.
+      // Browsers allow clipboard access only for https and localhost.
       toast("The browser keeps its clipboard from this page: select the text and copy it.");
     }
     setTimeout(() => setText(made, "Copy"), 1500);
@@ -100,7 +100,7 @@ export function copyButton(text, label) {
 
 let toasted = 0;
 
-/** Says something for a few seconds. */
+/** Shows a message for a few seconds. */
 export function toast(text) {
   const place = byId("toast");
   place.hidden = false;

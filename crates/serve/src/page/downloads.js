@@ -1,4 +1,4 @@
-// Models on their way to a machine's disk, whoever asked for them and wherever.
+// Downloads of models to any machine's disk, whichever client requested them.
 
 import { byId, element, keyed, setText } from "./dom.js";
 import { bytes, duration, percent } from "./format.js";
@@ -16,7 +16,7 @@ export function showDownloads(status) {
   const own = loadingHere();
   const of = (node) => (node.downloads ?? []).map((one) => ({ node, ...one }));
   const all = status.nodes.flatMap(of);
-  // What was asked for on this page is told where it was asked for.
+  // A download started on this page is shown in its load panel.
   const shown = all.filter((one) => one.node.id !== status.node || one.model !== own);
   byId("downloads").hidden = shown.length === 0;
   keyed(byId("downloads-list"), shown, (one) => `${one.node.id} ${one.model}`, create, update);

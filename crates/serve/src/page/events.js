@@ -1,4 +1,4 @@
-// What has happened, and what happens: a stream of events from the node, as a line through time.
+// Events of the cluster, past and new: a stream from the node, shown as a timeline.
 
 import { byId, element, keyed, setText, toast } from "./dom.js";
 import { clock, day } from "./format.js";
@@ -8,13 +8,13 @@ const KEPT = 500;
 const LATEST = 6;
 const AGAIN_MS = 2000;
 
-/** The oldest first. */
+/** Oldest first. */
 let known = [];
 let isFollowing = false;
-/** Problems that came while another view was shown. */
+/** Number of errors that arrived while another view was shown. */
 let unseen = 0;
 
-/** Follows the node's events, unless that is being done; after a cut it goes on where it was. */
+/** Follows the node's events, once at a time; after a disconnect it resumes after the last one. */
 export async function follow() {
   if (isFollowing) return;
   isFollowing = true;
@@ -28,7 +28,7 @@ export async function follow() {
       if (data) add(JSON.parse(data), isFirst && Date.now() - opened < 1000);
     }
   } catch {
-    // The node is gone, or this tab was asleep: the status says so, and asks here again.
+    // The node is gone, or this tab was suspended: the status poll shows that and calls this again.
   }
   setTimeout(() => { isFollowing = false; }, AGAIN_MS);
 }

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Numbers formatted for people.
 
 export function bytes(count) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -12,11 +12,11 @@ export function bytes(count) {
 }
 
 export const percent = (part, whole) => (whole > 0 ? Math.min(100, (100 * part) / whole) : 0);
-/** One decimal where it is needed, so that shares add up. */
+/** One decimal if needed, so that shares add up. */
 export const rounded = (value) => String(Math.round(value * 10) / 10);
 export const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
 
-/** Microseconds. */
+/** Formats microseconds. */
 export function time(us) {
   if (us < 100) return `${us < 10 ? us.toFixed(1) : Math.round(us)} µs`;
   if (us < 1000) return `${Math.round(us)} µs`;
@@ -24,13 +24,13 @@ export function time(us) {
   return `${(us / 1e6).toFixed(1)} s`;
 }
 
-/** Seconds, as long as somebody waits. */
+/** Formats seconds of waiting time. */
 export function duration(secs) {
   if (secs < 90) return `${Math.ceil(secs)} s`;
   return secs < 5400 ? `${Math.round(secs / 60)} min` : `${(secs / 3600).toFixed(1)} h`;
 }
 
-/** What a network carries is told in bits. */
+/** Network bandwidth is shown in bits. */
 export function bandwidth(bytesPerSec) {
   const bits = bytesPerSec * 8;
   if (bits >= 1e9) return `${(bits / 1e9).toFixed(bits < 1e10 ? 1 : 0)} Gb/s`;
@@ -38,7 +38,7 @@ export function bandwidth(bytesPerSec) {
   return `${Math.round(bits / 1e3)} kb/s`;
 }
 
-/** Tokens a second, with as many digits as they are worth. */
+/** Tokens per second, rounded to a useful precision. */
 export function rate(value) {
   if (value >= 100) return String(Math.round(value));
   return value >= 0.05 || value === 0 ? value.toFixed(1) : value.toFixed(2);

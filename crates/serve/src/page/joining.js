@@ -1,12 +1,12 @@
-// Machines that ask to be let in, and those that are near and do not: a person who sees the number
-// on the other machine types it here.
+// Machines that request to join, and machines nearby that do not. A person reads the number on the
+// other machine and types it here.
 
 import { button, byId, element, keyed, setText, toast } from "./dom.js";
 import { duration, plural } from "./format.js";
 import { administer, isAdmin } from "./net.js";
 
 const DIGITS = 6;
-/** Names of machines nearby that are told; anybody on the network can announce more. */
+/** Maximum number of nearby machines shown; any host on the network can announce more. */
 const NEARBY_MAX = 4;
 
 export function showJoining(status) {

@@ -1,4 +1,4 @@
-// Machines: their state, and what of their memory is held by what.
+// Machines: their state and the use of their memory.
 
 import { byId, element, keyed, pill, setFigures, setPill, setText } from "./dom.js";
 import { bytes, percent, time } from "./format.js";
@@ -6,7 +6,7 @@ import { machineActions } from "./admin.js";
 
 const TINTS = 6;
 
-/** Each machine keeps its colour, in every part of the page. */
+/** Each machine has the same colour in every part of the page. */
 export function tints(status) {
   const order = new Map(status.nodes.map((node, at) => [node.id, at]));
   return (id) => `var(--c${(order.get(id) ?? 0) % TINTS})`;
@@ -18,7 +18,7 @@ const NODE_STATES = {
   lost: ["bad", "lost"],
 };
 
-/** Bytes of a machine's memory by kind; what is set aside and not yet held counts as free. */
+/** Bytes of a machine's memory by kind; reserved but unused memory counts as free. */
 export function memoryOf(node, status) {
   const kinds = { weights: 0, cache: 0, buffers: 0 };
   if (node.state === "lost") return { ...kinds, free: 0 };
@@ -29,7 +29,7 @@ export function memoryOf(node, status) {
     kinds.buffers += rank.buffer_bytes;
   }
   const held = kinds.weights + kinds.cache + kinds.buffers;
-  // What workers take beside the model is theirs as well.
+  // Other memory of the workers counts as buffers.
   kinds.buffers += Math.max(0, node.memory_used_bytes - held);
   const used = kinds.weights + kinds.cache + kinds.buffers;
   return { ...kinds, free: Math.max(0, node.memory_bytes - used) };
@@ -50,7 +50,7 @@ function create() {
     element("div", "figures"), element("div", "actions"));
 }
 
-/** Whether anything of it is still held by a model. */
+/** Whether a model still holds memory or a rank on the machine. */
 const isHeld = (node, status) => node.memory_used_bytes > 0
   || status.instances.some((one) => one.ranks.some((rank) => rank.node === node.id));
 
@@ -61,7 +61,7 @@ function stateOf(node, status) {
   return NODE_STATES[node.state] ?? ["quiet", node.state];
 }
 
-/** Of the way that ranks would take, as on the map; until it is measured, that of heartbeats. */
+/** Round trip of the path that ranks would use, as on the map; heartbeats' until it is measured. */
 function roundTrip(node, status) {
   const here = status.nodes.find((one) => one.id === status.node);
   const way = here?.edges?.find((edge) => edge.peer === node.id && edge.is_up);

@@ -1,12 +1,12 @@
-// The cluster as a graph: machines as rings of memory, links with what was measured of them and
-// what goes over them now. The same is in a table below it, for those who do not see it.
+// The cluster as a graph: machines as rings of memory, links with their measurements and current
+// traffic. A table below it has the same data, for screen readers.
 
 import { byId, element, keyed, setAttributes, setText, shape } from "./dom.js";
 import { bandwidth, bytes, time } from "./format.js";
 import { KINDS, memoryOf, tints } from "./machines.js";
 import { traffic } from "./rates.js";
 
-/** Beyond this many, on a phone beyond one, links are told in the table alone. */
+/** With more links than this, or more than one on a phone, only the table labels them. */
 const LABELS_MAX = 7;
 
 let last = null;
@@ -18,7 +18,7 @@ export function showMap(status) {
   showTable(status);
 }
 
-/** Where each machine is, on a canvas of `width` pixels. */
+/** The position of each machine on a canvas of `width` pixels. */
 function places(count, width) {
   const narrow = width < 460;
   const radius = count > 12 ? 20 : narrow ? 32 : 40;
@@ -36,7 +36,7 @@ function places(count, width) {
   return { height, radius, at };
 }
 
-/** The links that were measured from here, and those over which ranks talk. */
+/** The links measured from this node, and those between ranks. */
 function linksOf(status) {
   const flows = traffic(status);
   const links = new Map();
@@ -49,7 +49,7 @@ function linksOf(status) {
   for (const node of status.nodes) {
     if (node.id !== status.node) add(status.node, node.id, {});
     for (const edge of node.edges ?? []) {
-      // The best way to each comes first.
+      // The fastest path to each peer comes first.
       const key = [node.id, edge.peer].sort().join(" ");
       if (edge.is_up && !links.get(key)?.link) add(node.id, edge.peer, { link: edge });
     }

@@ -1,27 +1,27 @@
-// Markdown to elements, for the words of a model: a stranger's words, which may be hostile.
+// Converts Markdown to elements. The text comes from a model and may be hostile.
 //
-// There is no HTML on the way: text becomes text nodes, and only the elements that are made here
-// can come of it. Nothing is fetched: an image is told as its text and address. A link leads to
-// http, https or mail alone, says where, and tells the other side nothing.
+// There is no HTML in between: text becomes text nodes, and only the elements created here can
+// result. Nothing is fetched: an image is shown as its text and address. A link leads only to http,
+// https or mail, shows its target, and sends no referrer.
 
 import { copyButton, element } from "./dom.js";
 
-/** Lists and quotes deeper than this are shown flat: nobody reads them, and a hostile text could
- * nest thousands. */
+/** Deeper lists and quotes are shown flat: they are unreadable, and a hostile text could nest
+ * thousands. */
 const DEPTH_MAX = 8;
-/** Longer texts of one paragraph are shown without marks: looking for them takes time. */
+/** Longer paragraphs are shown without marks, because searching for them takes time. */
 const INLINE_MAX = 20_000;
 
 const FENCE = /^( {0,3})(`{3,}|~{3,})[ \t]*([^`\s]*)/;
 const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$/;
 const RULE = /^ {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?:[ \t]+(.*)|$)/;
-/** What may go on with a list after a blank line. */
+/** A line that may continue a list after a blank line. */
 const IN_LIST = /^\s|^(?:[-*+]|\d{1,9}[.)])\s/;
 const QUOTE = /^ {0,3}> ?(.*)$/;
 const TABLE_RULE = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 
-/** Cuts a text into blocks, each as its source; all but the last are final when more text comes. */
+/** Splits a text into the sources of its blocks; new text can change only the last one. */
 export function blocks(text) {
   const found = [];
   let held = [];
@@ -57,7 +57,7 @@ export function blocks(text) {
   return found;
 }
 
-/** A blank line within a list may be followed by more of it. */
+/** A list may continue after a blank line. */
 const goesOn = (held) => held.length > 0 && ITEM.test(held[0]);
 
 /** Shows a text in `place`; blocks that have not changed keep their elements. */
@@ -75,7 +75,7 @@ export function render(place, text) {
   old.slice(sources.length).forEach((child) => child.remove());
 }
 
-/** The elements of some lines. */
+/** Parses lines into elements. */
 function parse(lines, depth) {
   const made = [];
   let at = 0;
@@ -94,7 +94,7 @@ function block(lines, at, depth) {
   if (fence) return code(lines, at, fence);
   const heading = HEADING.exec(line);
   if (heading) {
-    // The page has its own first two levels.
+    // The page itself uses the first two levels.
     const level = Math.min(6, heading[1].length + 2);
     return [element(`h${level}`, "", ...inline(heading[2])), at + 1];
   }
@@ -149,7 +149,7 @@ function list(lines, at, depth) {
       end += 1;
     }
     const parts = parse(inner, depth + 1);
-    // An item of one paragraph is its text.
+    // An item with a single paragraph is shown as its text.
     const only = parts.length > 0 && parts[0].tagName === "P" ? parts.shift() : null;
     node.append(element("li", "", ...(only ? only.childNodes : []), ...parts));
   }
@@ -183,7 +183,7 @@ function paragraph(lines, at, depth) {
   return [element("p", "", ...inline(text)), end];
 }
 
-// Each of them is found from where it begins, in one pass.
+// Each mark is found from its start, in one pass.
 const MARKS = new RegExp([
   "(?<escape>\\\\[!-/:-@[-`{-~])",
   "(?<ticks>`+)(?<code>[^`]|[^`][\\s\\S]{0,2000}?[^`])\\k<ticks>(?!`)",
@@ -195,7 +195,7 @@ const MARKS = new RegExp([
   "(?<strike>~~)(?=\\S)(?<struck>[^~\\n]{1,2000})~~",
 ].join("|"), "g");
 
-/** The nodes of a line: text, and what its marks make of it. */
+/** Parses a line into text nodes and the elements of its marks. */
 function inline(text, depth = 0) {
   if (text.length > INLINE_MAX || depth > 4) return [text];
   const nodes = [];
@@ -226,7 +226,7 @@ function marked(groups, whole, depth) {
   return [element("s", "", ...inline(groups.struck, depth + 1))];
 }
 
-/** A link if its address is harmless, else the text that it was made of. */
+/** A link if its address is harmless, otherwise its source text. */
 function link(target, children, source) {
   let address;
   try {

@@ -1,10 +1,10 @@
-//! The page at `/`, and a plain line for clients that only knock.
+//! The page at `/`, and a plain line for clients that only probe.
 //!
-//! The page's files are inside the binary and served as they are: modules that browsers read
-//! themselves, without a tool that makes them ([why](../../../../docs/decisions/0029-page.md)). It
-//! works without the Internet and runs no code but its own (its content security policy sees to
-//! that). What models write is turned into elements one by one, never into markup: a model's words
-//! are a stranger's words.
+//! The page's files are embedded in the binary and served unchanged: JavaScript modules that
+//! browsers load directly, without a build tool ([why](../../../../docs/decisions/0029-page.md)).
+//! The page works without the Internet and runs only its own code, which its content security
+//! policy enforces. Output of models is converted to elements one by one, never to markup, because
+//! it is untrusted.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ macro_rules! assets {
     };
 }
 
-/// Name, type and content of every other file.
+/// Name, type and content of each other file.
 const ASSETS: &[(&str, &str, &str)] = assets! {
     CSS_TYPE => "base.css", "cluster.css", "chat.css";
     JS_TYPE => "app.js", "admin.js", "chat.js", "connect.js", "dom.js", "downloads.js", "events.js",
@@ -35,7 +35,7 @@ const ASSETS: &[(&str, &str, &str)] = assets! {
     "image/svg+xml" => "icon.svg";
 };
 
-/// Nothing from elsewhere, nothing inline, in no frame.
+/// Nothing from other origins, nothing inline, and no embedding in frames.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
@@ -46,8 +46,8 @@ pub(crate) fn routes() -> Router<Arc<App>> {
     })
 }
 
-/// A page for browsers, a line for everything else: some clients probe `/` before they start, and
-/// those of Ollama's look for just this line.
+/// The page for browsers, a line for all other clients: some probe `/` before they start, and
+/// Ollama's clients expect exactly this line.
 async fn index(headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     if !accept.is_some_and(|accept| accept.contains("text/html")) {
@@ -60,7 +60,7 @@ fn asset(kind: &'static str, content: &'static str) -> Response {
     const HEADERS: [(HeaderName, &str); 3] = [
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::REFERRER_POLICY, "no-referrer"),
-        // The page and its script must be of one version.
+        // The page and its script must have the same version.
         (header::CACHE_CONTROL, "no-cache"),
     ];
     let mut response = content.into_response();

@@ -1,4 +1,4 @@
-// Models: who holds what, how fast they are, and where a step's time goes on each rank.
+// Models: their shares, their speed, and each rank's time per step.
 
 import { byId, element, keyed, pill, setFigures, setPill, setText } from "./dom.js";
 import { bytes, percent, plural, rate, rounded, time } from "./format.js";
@@ -13,7 +13,7 @@ const STATES = {
   unloaded: ["", "unloaded"],
   failed: ["bad", "failed"],
 };
-/** A rank that computes so much longer than the average of all is named. */
+/** Ratio to the average compute time above which a rank is named as slow. */
 const SLOW = 1.25;
 const TIMES = ["compute", "wait"];
 

@@ -1,8 +1,8 @@
-// What the page asks of its node, and with which key.
+// Requests to the node, and their keys.
 //
-// Two secrets: the API key, which visitors from other machines need, and the admin token, which
-// `sinew page` puts behind the `#` of the address that it prints. That part of an address is never
-// sent; it is taken out of sight at once and kept for this tab alone.
+// There are two secrets: the API key, which visitors on other machines need, and the admin token,
+// which `sinew page` puts behind the `#` of the address that it prints. Browsers never send that
+// part of an address. The page removes it from view at once and keeps it only for this tab.
 
 const KEY = "sinew-api-key";
 const ADMIN = "sinew-admin-token";
@@ -18,18 +18,18 @@ export const isAdmin = () => sessionStorage.getItem(ADMIN) !== null;
 export const apiKey = () => sessionStorage.getItem(KEY);
 export const setApiKey = (key) => sessionStorage.setItem(KEY, key);
 
-/** Headers for the node: with the API key that a visitor from another machine has given. */
+/** Headers for the node, with the API key that the visitor entered. */
 export function headers(more = {}) {
   const key = apiKey();
   return key ? { ...more, Authorization: `Bearer ${key}` } : more;
 }
 
-/** A request that must be answered soon. */
+/** A GET request with a short timeout. */
 export function get(path) {
   return fetch(path, { headers: headers(), signal: AbortSignal.timeout(TIMEOUT_MS) });
 }
 
-/** What went wrong, in the node's own words if it had any. */
+/** The error of a response, in the node's own words if it has any. */
 export async function refusal(response) {
   const body = await response.json().catch(() => null);
   const error = body?.error;
@@ -37,7 +37,7 @@ export async function refusal(response) {
     ?? `the node answered with status ${response.status}`);
 }
 
-/** Asks the node to do something that only its owner may. */
+/** Sends an administrative request, which needs the owner's token. */
 export async function administer(path, body = {}, signal = undefined) {
   const response = await fetch(`sinew/v1/${path}`, {
     method: "POST",
@@ -57,7 +57,7 @@ export async function administer(path, body = {}, signal = undefined) {
   return response;
 }
 
-/** The lines of a body, as they come. */
+/** The lines of a body as they arrive. */
 export async function* lines(stream) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
@@ -74,7 +74,7 @@ export async function* lines(stream) {
   }
 }
 
-/** Server-sent events, as they come: `{ data }` or `{ comment }`. */
+/** Server-sent events as they arrive: `{ data }` or `{ comment }`. */
 export async function* events(stream) {
   for await (const line of lines(stream)) {
     if (line.startsWith("data: ")) yield { data: line.slice(6) };

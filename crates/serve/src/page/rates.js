@@ -1,13 +1,13 @@
-// What changes from one status to the next: tokens a second, where a step's time goes, what links
-// carry. Nodes tell running totals, at most once a second, which start anew with every epoch.
+// Rates between two statuses: tokens per second, time per step, traffic of links. Nodes report
+// running totals at most once a second; the totals restart with every epoch.
 
-/** Over so long a figure is averaged: long enough to be calm, short enough to be now. */
+/** Averaging window: long enough for stable figures, short enough for current ones. */
 const WINDOW_MS = 4000;
 const KEPT_MS = 60_000;
 
-/** By instance: samples of its totals, the oldest first. */
+/** Samples of each instance's totals, oldest first. */
 const samples = new Map();
-/** Tokens a second of the whole cluster, each second of the last minute. */
+/** Tokens per second of the whole cluster, for each second of the last minute. */
 export const history = [];
 
 function totals(instance) {
@@ -28,7 +28,7 @@ function totals(instance) {
   };
 }
 
-/** Takes a status in; `now` in milliseconds. */
+/** Records a status; `now` is in milliseconds. */
 export function observe(status, now) {
   const ids = new Set(status.instances.map((one) => one.id));
   for (const id of samples.keys()) if (!ids.has(id)) samples.delete(id);
@@ -47,7 +47,7 @@ export function observe(status, now) {
   while (history.length > 0 && now - history[0].now > KEPT_MS) history.shift();
 }
 
-/** The last sample, and the one before the window. */
+/** The last sample and the one at the start of the window. */
 function span(id, windowMs = WINDOW_MS) {
   const kept = samples.get(id) ?? [];
   const last = kept.at(-1);
@@ -55,7 +55,7 @@ function span(id, windowMs = WINDOW_MS) {
   return first && first !== last ? [first, last] : null;
 }
 
-/** Tokens a second that an instance generates now; `null` before that is known. */
+/** Tokens per second that an instance generates now; `null` until known. */
 export function tokenRate(id) {
   const found = span(id);
   if (!found) return null;
@@ -63,8 +63,8 @@ export function tokenRate(id) {
   return (1000 * (last.total.generated - first.total.generated)) / (last.now - first.now);
 }
 
-/** Microseconds of a step that each rank computed, waited and was idle, over the last minute in
- * which there were any, and since the epoch's beginning otherwise. */
+/** Microseconds per step that each rank computed, waited and was idle: over the last half minute if
+ * there were steps in it, otherwise since the epoch began. */
 export function stepTimes(instance) {
   const last = samples.get(instance.id)?.at(-1);
   if (!last || last.total.steps === 0) return [];
@@ -79,7 +79,7 @@ export function stepTimes(instance) {
   });
 }
 
-/** Bytes a second that ranks send each other now, by pair of nodes. */
+/** Bytes per second that ranks send each other now, by pair of nodes. */
 export function traffic(status) {
   const pairs = new Map();
   for (const instance of status.instances) {

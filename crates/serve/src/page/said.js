@@ -1,10 +1,9 @@
-// One turn of a conversation on the page: what was said, the thoughts before it, its account, and
-// what can be done with it.
+// One message of a conversation: its text, thoughts, statistics and buttons.
 
 import { button, copyButton, element, setText } from "./dom.js";
 import { render } from "./markdown.js";
 
-/** Shows a message; `acts` has what can be done with it: `edit(text)`, `retry()`. */
+/** Shows a message; `acts` has the actions of its buttons: `edit(text)`, `retry()`. */
 export function say(message, acts) {
   const who = element("h3", "hidden", message.role === "user" ? "You" : "Model");
   const summary = element("summary", "", "Thoughts");
@@ -36,11 +35,11 @@ function show(bubble, message) {
   setText(about, message.about ?? "");
   bubble.classList.toggle("failed", Boolean(message.failed));
   bubble.classList.toggle("writing", Boolean(message.writing));
-  // Screen readers speak the answer once it is whole, not token by token.
+  // Screen readers read the answer once it is complete, not token by token.
   bubble.setAttribute("aria-busy", String(Boolean(message.writing)));
 }
 
-/** Puts the message into a field; what came after it is asked anew. */
+/** Opens the message in a text field; sending it replaces the messages after it. */
 function edit(bubble, message, acts) {
   const [, , body, , tools] = bubble.children;
   const field = element("textarea");

@@ -1,12 +1,12 @@
-// Conversations, kept in this browser alone: nothing of them is on any node.
+// Conversations are kept only in this browser; no node stores them.
 
 const PLACE = "sinew-talks";
-/** A browser keeps about five megabytes for a page; the oldest conversations give way. */
+/** A browser stores about five megabytes per page; the oldest conversations are dropped. */
 const BYTES_MAX = 2_000_000;
 const TALKS_MAX = 100;
 
 /** `{ id, title, at, model, system, messages: [{ role, content, thoughts?, about?, failed? }] }`,
- * the newest first. */
+ * newest first. */
 let talks = read();
 
 function read() {
@@ -14,7 +14,7 @@ function read() {
     const found = JSON.parse(localStorage.getItem(PLACE) ?? "[]");
     return Array.isArray(found) ? found.filter((one) => Array.isArray(one?.messages)) : [];
   } catch {
-    // Another version's, or damaged: conversations are not worth a page that does not open.
+    // Data of another version or damaged data: the page must open regardless.
     return [];
   }
 }
@@ -27,7 +27,7 @@ export function begin() {
   return { id, title: "", at: Date.now(), messages: [] };
 }
 
-/** Keeps a conversation as the newest. */
+/** Stores a conversation as the newest. */
 export function keep(talk) {
   talk.at = Date.now();
   talk.title = title(talk);
@@ -55,11 +55,11 @@ function write() {
   try {
     localStorage.setItem(PLACE, text);
   } catch {
-    // A private window, or one without room: the conversation lives as long as the page.
+    // A private window or full storage: the conversation lasts as long as the page.
   }
 }
 
-// What another tab of this page kept.
+// Changes by another tab of this page.
 window.addEventListener("storage", (event) => {
   if (event.key !== PLACE) return;
   talks = read();

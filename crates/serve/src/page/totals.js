@@ -1,4 +1,4 @@
-// The figures above everything else, and the last minute's tokens as a curve.
+// The totals at the top, and a curve of the last minute's tokens.
 
 import { byId, element, keyed, setAttributes, setText, shape } from "./dom.js";
 import { bytes, rate } from "./format.js";

@@ -1,4 +1,4 @@
-//! A client that hides nothing: what was sent, what came back, and how it ended.
+//! A client that records the request, the answer and how the connection ended.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,15 +12,15 @@ const SILENCE_MAX: Duration = Duration::from_secs(20);
 pub const CHAT: &str = "/v1/chat/completions";
 pub const MESSAGES: &str = "/v1/messages";
 
-/// What came back for one request on a connection of its own.
+/// The answer to one request on its own connection.
 #[derive(Debug, Default)]
 pub struct Reply {
-    /// 0 if nothing came.
+    /// 0 if there was no answer.
     pub status: u16,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
     pub body: String,
-    /// The body has the end that its framing promises.
+    /// Whether the body ended as its framing requires.
     pub whole: bool,
 }
 
@@ -38,7 +38,7 @@ impl Reply {
         self.json()["error"]["code"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// The data of server-sent events; `[DONE]` and what is no JSON as a string.
+    /// The data of server-sent events; `[DONE]` and anything that is not JSON as a string.
     pub fn events(&self) -> Vec<Value> {
         let lines = self.body.lines().filter_map(|line| line.strip_prefix("data: "));
         lines.map(|line| serde_json::from_str(line).unwrap_or(Value::from(line))).collect()
@@ -62,7 +62,7 @@ pub fn post(addr: SocketAddr, path: &str, headers: &[(&str, &str)], body: &Value
     send(addr, request("POST", path, addr, headers, &body.to_string()).as_bytes())
 }
 
-/// The body of a chat completion with one message and further fields.
+/// The body of a chat completion with one message and additional fields.
 pub fn chat_body(extra: Value) -> Value {
     let mut body = serde_json::json!({
         "model": "tiny/qwen3",
@@ -74,12 +74,12 @@ pub fn chat_body(extra: Value) -> Value {
     body
 }
 
-/// Asks for a chat completion.
+/// Sends a chat completion.
 pub fn chat(addr: SocketAddr, extra: Value) -> Reply {
     post(addr, CHAT, &[], &chat_body(extra))
 }
 
-/// The body of an Anthropic message request with one message and further fields.
+/// The body of an Anthropic message request with one message and additional fields.
 pub fn message_body(extra: Value) -> Value {
     let mut body = chat_body(extra);
     if body.get("max_tokens").is_none() {
@@ -88,13 +88,13 @@ pub fn message_body(extra: Value) -> Value {
     body
 }
 
-/// Asks in Anthropic's dialect.
+/// Sends a message request in Anthropic's dialect.
 pub fn message(addr: SocketAddr, extra: Value) -> Reply {
     post(addr, MESSAGES, &[], &message_body(extra))
 }
 
-/// A request's text; `headers` replace those of the same name that a decent client sends, and an
-/// empty value leaves the header away.
+/// A request's text. `headers` replace default headers of the same name; an empty value removes the
+/// header.
 pub fn request(
     method: &str,
     path: &str,
@@ -113,10 +113,10 @@ pub fn request(
     format!("{method} {path} HTTP/1.1\r\n{lines}\r\n{body}")
 }
 
-/// Sends bytes as they are and reads until the server closes.
+/// Sends raw bytes and reads until the server closes.
 pub fn send(addr: SocketAddr, bytes: &[u8]) -> Reply {
     let mut stream = connect(addr);
-    // A server that has seen enough may close before everything is written.
+    // The server may close before all bytes are written.
     let _ = stream.write_all(bytes);
     read_reply(&mut stream)
 }
@@ -131,7 +131,7 @@ pub fn connect(addr: SocketAddr) -> TcpStream {
 pub fn read_reply(stream: &mut TcpStream) -> Reply {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
-    // A reset ends what came like a close does.
+    // A reset ends the answer like a close.
     while let Ok(len @ 1..) = stream.read(&mut buffer) {
         bytes.extend_from_slice(&buffer[..len]);
     }

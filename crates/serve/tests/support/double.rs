@@ -1,4 +1,4 @@
-//! A cluster that does what its script says.
+//! A scripted cluster.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -17,53 +17,54 @@ use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Token, Transpor
 use serve::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
 use tokio::sync::watch;
 
-/// One thing that a scripted answer does.
+/// One step of a scripted answer.
 #[derive(Debug, Clone)]
 pub enum Act {
-    /// Nothing, for so long.
+    /// Waits for this long.
     Pause(Duration),
-    /// The tokens of a text, one an event.
+    /// The tokens of a text, one per event.
     Say(&'static str),
-    /// So many tokens of the prompt were cached.
+    /// Reports this many prompt tokens as cached.
     Cached(usize),
-    /// The same with log-probabilities: of -0.5 each, and of -0.5 and -1.5 for the two likeliest.
+    /// Like [`Act::Say`] with log-probabilities: -0.5 for each token, and -0.5 and -1.5 for the two
+    /// likeliest.
     Likely(&'static str),
     /// The model is not ready.
     Waiting(&'static str),
     Done(FinishReason),
     Failed(&'static str),
-    /// The request can never be answered as it stands.
+    /// Refuses the request as invalid.
     Refused(&'static str),
-    /// The stream ends without a last word.
+    /// Ends the stream without a final event.
     Vanish,
-    /// Nothing more, ever.
+    /// Sends nothing more.
     Hang,
 }
 
-/// From a prompt to its answer.
+/// Makes the answer from the prompt.
 pub type Writer = Box<dyn Fn(&str) -> Vec<Act> + Send + Sync>;
 
-/// A cluster of two nodes with one instance, `tiny/qwen3`, whose vocabulary and template are those
-/// of a fixture.
+/// A cluster of two nodes with one instance, `tiny/qwen3`, with the vocabulary and template of a
+/// fixture.
 pub struct Double {
     pub status: Mutex<ClusterStatus>,
     pub header: Arc<gguf::Directory>,
     tokenizer: text::Tokenizer,
-    /// One script an answer, in order; the last one is used again and again.
+    /// One script per answer, in order; the last one is repeated.
     scripts: Mutex<VecDeque<Vec<Act>>>,
-    /// Makes the script from the prompt's text, where there is one.
+    /// Makes the script from the prompt's text, if set.
     pub writer: Mutex<Option<Writer>>,
-    /// What the next calls other than `generate` are refused with.
+    /// The refusal of the next calls other than `generate`.
     pub refusal: Mutex<Option<Refusal>>,
-    /// Every prompt that came.
+    /// All requests received.
     pub asked: Mutex<Vec<GenerateRequest>>,
-    /// What a pull tells; without any, every model is on the disk.
+    /// The statuses of a pull; if empty, every model is already on the disk.
     pub pulls: Mutex<Vec<PullStatus>>,
-    /// Answers that are being given.
+    /// Running answers.
     pub running: Arc<AtomicUsize>,
     /// Every administrative call, as text.
     pub calls: Mutex<Vec<String>>,
-    /// What has happened.
+    /// Past events.
     pub events: watch::Sender<History>,
 }
 
@@ -92,7 +93,7 @@ impl Double {
         *self.scripts.lock().unwrap() = VecDeque::from([script.to_vec()]);
     }
 
-    /// One script an answer, in order.
+    /// One script per answer, in order.
     pub fn play_all(&self, scripts: &[&[Act]]) {
         *self.scripts.lock().unwrap() = scripts.iter().map(|script| script.to_vec()).collect();
     }
@@ -101,14 +102,14 @@ impl Double {
         self.status.lock().unwrap().instances[0].state = state;
     }
 
-    /// The text of the last prompt that came.
+    /// The text of the last prompt received.
     pub fn last_prompt(&self) -> String {
         let asked = self.asked.lock().unwrap();
         self.text(&asked.last().expect("something was asked").prompt)
     }
 
     fn text(&self, prompt: &[Token]) -> String {
-        // Control tokens are shown: they are what templates write.
+        // Control tokens are shown, because templates write them.
         let mut stream = text::TextStream::continuing(&self.tokenizer).with_special();
         prompt.iter().map(|token| stream.push(*token)).collect()
     }
@@ -198,7 +199,7 @@ enum Event {
     Now(GenerateEvent),
 }
 
-/// Counts an answer for as long as it is held.
+/// Counts an answer while it is held.
 struct Running(Arc<AtomicUsize>);
 
 impl Drop for Running {
@@ -401,7 +402,7 @@ pub fn fixture() -> gguf::Directory {
     gguf::Directory::parse(&bytes, bytes.len() as u64).unwrap()
 }
 
-/// The same with another chat template.
+/// The same with a different chat template.
 pub fn fixture_with_template(template: &str) -> gguf::Directory {
     let mut writer = gguf::Writer::new();
     for (key, value) in fixture().metadata().filter(|(key, _)| *key != TEMPLATE) {

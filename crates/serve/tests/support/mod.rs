@@ -1,4 +1,4 @@
-//! A scripted cluster behind a real listener, and a client that sees every byte.
+//! A scripted cluster behind a real listener, and a client that records every byte.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub mod client;

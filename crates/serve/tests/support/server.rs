@@ -10,7 +10,7 @@ use super::double::Double;
 pub const ADMIN: &str = "admin-token-of-32-characters-000";
 pub const KEY: &str = "api-key-of-32-characters-0000000";
 
-/// A server of its own, on a free port of the loopback interface.
+/// A server of its own, on a free loopback port.
 pub struct Server {
     pub addr: SocketAddr,
     pub running: Option<Running>,
@@ -22,7 +22,7 @@ impl Server {
         Self::with(double, |_| {})
     }
 
-    /// With something else in its configuration.
+    /// With a changed configuration.
     pub fn with(double: &Arc<Double>, change: impl FnOnce(&mut ServeConfig)) -> Self {
         let mut config = ServeConfig::new("127.0.0.1:0".parse().unwrap(), ADMIN);
         config.own_process = Some(OwnProcess::new(|_, _| true));

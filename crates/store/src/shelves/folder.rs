@@ -1,8 +1,8 @@
-//! Folders of models: this node's, LM Studio's and those that the user named. A file two folders
-//! deep or more is `PUBLISHER/REPO/FILE`, as LM Studio has them; others go by their names.
+//! Folders of models: this node's, LM Studio's and the user's own. A file at least two folders deep
+//! is `PUBLISHER/REPO/FILE`, as in LM Studio; others use their own names.
 //!
-//! In this node's folder a repository at another revision than `main` is `REPO@REVISION`, with
-//! `%2F` for a slash of the revision's.
+//! In this node's folder, a repository at another revision than `main` is `REPO@REVISION`, with
+//! `%2F` for a slash in the revision.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! The hub's cache: `models--O--R/snapshots/COMMIT/PATH`, links into `blobs`, and `refs/main`
-//! naming the commit. llama.cpp has the same order since 2026.
+//! The hub's cache: `models--O--R/snapshots/COMMIT/PATH`, links into `blobs`, and `refs/main`,
+//! which names the commit. llama.cpp has used the same layout since 2026.
 //!
-//! A file may be in an older snapshot alone: nothing fetches a whole repository again for a new
-//! commit.
+//! A file may exist only in an older snapshot: programs do not fetch a whole repository again for a
+//! new commit.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;

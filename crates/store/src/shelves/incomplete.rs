@@ -1,4 +1,4 @@
-//! Models in several files of which some are missing: nothing runs them, and nobody would know why.
+//! Models with missing parts. They do not run; listing them shows the user why.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,22 +10,22 @@ use super::{Places, files_below};
 /// Names of missing files that are shown.
 const SHOWN_MAX: usize = 3;
 
-/// A model in several files that is not whole.
+/// A model in several files with some missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incomplete {
-    /// `org/repo:QUANT` where its folder tells it, or its files' common name.
+    /// `org/repo:QUANT` if its folder shows it, or its files' common name.
     pub name: String,
     pub dir: PathBuf,
     /// The files' names up to their numbers.
     stem: String,
-    /// How many files there are, and how many belong to it.
+    /// The number of present files, and of all its files.
     pub present: u64,
     pub count: u64,
-    /// Names of files.
+    /// Names of the missing files.
     pub missing: Vec<String>,
 }
 
-/// Every such model in this node's folder and in those of users.
+/// Every such model in this node's folder and in the user's folders.
 pub(crate) fn incomplete(own: &Path, places: &Places) -> Vec<Incomplete> {
     let dirs = std::iter::once(own).chain(places.folders.iter().map(PathBuf::as_path));
     dirs.chain(places.lm_studio.iter().map(PathBuf::as_path)).flat_map(below).collect()
@@ -58,7 +58,7 @@ fn below(root: &Path) -> Vec<Incomplete> {
 }
 
 impl Incomplete {
-    /// Whether somebody means this one by a name.
+    /// Whether a name means this one.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         let file = Path::new(name.rsplit(['/', ':']).next().unwrap_or(name));
         let of_file = gguf::part_name(file).is_some_and(|(stem, _, _)| stem == self.stem);

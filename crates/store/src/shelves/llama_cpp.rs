@@ -1,5 +1,5 @@
-//! llama.cpp's older cache: one folder of `USER_REPO_FILE.gguf`, and a
-//! `manifest=USER=REPO=TAG.json` beside for each repository that a file came from.
+//! llama.cpp's older cache: one folder of `USER_REPO_FILE.gguf`, with a
+//! `manifest=USER=REPO=TAG.json` for each repository.
 
 use std::path::Path;
 
@@ -24,8 +24,8 @@ pub(super) fn scan(dir: &Path) -> Vec<Shelved> {
     label(found.collect())
 }
 
-/// The beginning of its files' names, and the name, of each repository; the longest first, since
-/// one may begin with another.
+/// The prefix of the files, and the name, of each repository; the longest first, since one may be a
+/// prefix of another.
 fn repos(dir: &Path) -> Vec<(String, String)> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());

@@ -1,8 +1,8 @@
-//! Models that other programs have put on this machine's disk. They are used where they lie: read,
-//! never moved, changed or copied.
+//! Models of other programs on this machine's disk. They are used in place: read, never moved,
+//! changed or copied.
 //!
-//! Each program has its own order; [`Shelf`] says which one it is. A file counts if it begins as
-//! GGUF, whatever its name says, because programs leave files behind that were never whole.
+//! Each program has its own layout; [`Shelf`] names it. A file counts if it starts as GGUF,
+//! whatever its name, because programs leave incomplete files behind.
 
 mod folder;
 mod hugging_face;
@@ -25,22 +25,22 @@ pub use places::Places;
 
 use crate::repository::{InRepository, is_marked_beside, labels};
 
-/// Files looked at on one shelf: a folder that was named by mistake (a whole disk) must end.
+/// The most files to visit on one shelf: a wrong folder (a whole disk) must end.
 const FILES_MAX: usize = 10_000;
 /// Folders below a shelf: publisher, repository, snapshot, and some of the repository's own.
 const DEPTH_MAX: usize = 8;
 
-/// A folder of a repository in this node's own folder: what is fetched into it stands beside the
+/// A subfolder of a repository in this node's own folder: files in it are companions of the
 /// repository's model.
 pub const BESIDE: &str = "beside/";
 
-/// Whose order a model lies in.
+/// The layout that a model lies in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shelf {
     /// This node's models folder.
     Own,
-    /// A folder that the user named.
+    /// A folder named by the user.
     Folder,
     HuggingFace,
     LlamaCpp,
@@ -51,15 +51,15 @@ pub enum Shelf {
 /// A model on a shelf.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shelved {
-    /// `org/repo:QUANT` where the shelf tells it, as Ollama calls it, or the file's name without
-    /// its extension.
+    /// `org/repo:QUANT` if the shelf shows it, Ollama's name, or the file's name without its
+    /// extension.
     pub name: String,
-    /// Its first part, by the name under which its other parts are beside it.
+    /// Its first part, under a name that leads to the other parts.
     pub path: PathBuf,
-    /// Of all parts.
+    /// Bytes of all parts.
     pub bytes: u64,
     pub shelf: Shelf,
-    /// Its path within its repository, where the shelf tells one.
+    /// Its path within its repository, if the shelf shows one.
     #[serde(skip)]
     pub inside: Option<String>,
 }
@@ -98,7 +98,7 @@ pub(crate) fn scan(own: &Path, places: &Places) -> Vec<Shelved> {
     found
 }
 
-/// A file as a model on a shelf, if it is the first part of one and all parts are there.
+/// A file as a model on a shelf, if it is a first part and all parts exist.
 fn shelved(path: PathBuf, name: String, shelf: &Shelf) -> Option<Shelved> {
     let mut bytes = 0;
     for part in gguf::parts_of(&path) {
@@ -120,7 +120,7 @@ fn of_repository(path: PathBuf, repo: &str, inside: &str, shelf: &Shelf) -> Opti
     shelved(path, repo.to_owned(), shelf).map(|model| Shelved { inside, ..model })
 }
 
-/// Puts each model's label behind the name of its repository.
+/// Appends each model's label to the name of its repository.
 fn label(mut found: Vec<Shelved>) -> Vec<Shelved> {
     let mut repos: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (at, model) in found.iter().enumerate().filter(|(_, model)| model.inside.is_some()) {
@@ -130,7 +130,7 @@ fn label(mut found: Vec<Shelved>) -> Vec<Shelved> {
         let file = |at: &usize| {
             let Shelved { inside, bytes, shelf, .. } = &found[*at];
             let path = inside.clone().unwrap_or_default();
-            // In this node's folder its place says what the hub said; see `Shelf::Own`.
+            // In this node's folder the location records what the hub reported; see `Shelf::Own`.
             let is_beside = match shelf {
                 Shelf::Own => path.starts_with(BESIDE),
                 _ => is_marked_beside(&repo, &path),
@@ -154,7 +154,7 @@ fn begins_as_gguf(path: &Path) -> bool {
 }
 
 /// The `.gguf` files below a folder that are models or first parts, in order. Links are followed,
-/// each folder is looked at once, and hidden and partial files are not looked at.
+/// each folder is visited once, and hidden and partial files are skipped.
 fn models_below(dir: &Path) -> Vec<PathBuf> {
     files_below(dir, &is_model_name)
 }
@@ -173,7 +173,7 @@ fn descend(
     seen: &mut HashSet<(u64, u64)>,
     found: &mut Vec<PathBuf>,
 ) {
-    // Links may lead in a circle.
+    // Links may form a cycle.
     let Ok(metadata) = std::fs::metadata(dir) else { return };
     if !seen.insert((metadata.dev(), metadata.ino())) {
         return;
@@ -190,7 +190,7 @@ fn descend(
         if name.starts_with('.') {
             continue;
         }
-        // What a link leads to counts.
+        // A link counts as its target.
         let Ok(metadata) = std::fs::metadata(&path) else { continue };
         if metadata.is_dir() && depth < DEPTH_MAX {
             descend(&path, is_wanted, depth + 1, seen, found);

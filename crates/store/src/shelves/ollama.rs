@@ -1,4 +1,4 @@
-//! Ollama's store: `manifests/HOST/NAMESPACE/MODEL/TAG` names a model's layers, and
+//! Ollama's store: `manifests/HOST/NAMESPACE/MODEL/TAG` lists a model's layers, and
 //! `blobs/sha256-HEX` are their bytes.
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::{DEPTH_MAX, FILES_MAX, Shelf, Shelved, shelved};
 
 const REGISTRY: &str = "registry.ollama.ai";
 const MODEL_LAYER: &str = "application/vnd.ollama.image.model";
-/// A manifest has some hundred bytes.
+/// A real manifest has some hundred bytes.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Deserialize)]
@@ -53,7 +53,7 @@ fn descend(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// `MODEL:TAG`, with what in front of it is not usual.
+/// `MODEL:TAG`, with an unusual host or namespace in front.
 fn name(path: &Path) -> Option<String> {
     let parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let [host, middle @ .., model, tag] = &parts[..] else { return None };
@@ -66,7 +66,7 @@ fn name(path: &Path) -> Option<String> {
     Some(format!("{folder}{model}:{tag}"))
 }
 
-/// Where the bytes of a manifest's model are. Its digest comes from a file that may say anything.
+/// The path of a manifest's model. The digest comes from an untrusted file.
 fn blob(dir: &Path, manifest: &Path) -> Option<PathBuf> {
     let size = std::fs::metadata(manifest).ok()?.len();
     let text = (size <= MANIFEST_BYTES_MAX).then(|| std::fs::read(manifest).ok())??;

@@ -1,19 +1,19 @@
 use std::path::{Path, PathBuf};
 
-/// Where other programs keep models on this machine. The default is nowhere.
+/// The model folders of other programs on this machine. Empty by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places {
     pub hugging_face: Vec<PathBuf>,
     pub llama_cpp: Vec<PathBuf>,
     pub lm_studio: Vec<PathBuf>,
     pub ollama: Vec<PathBuf>,
-    /// Folders that the user named.
+    /// Folders named by the user.
     pub folders: Vec<PathBuf>,
 }
 
 impl Places {
-    /// The usual places, by the variables with which those programs are told others. `SINEW_MODELS`
-    /// lists folders of the user's.
+    /// The usual places, unless those programs' variables name others. `SINEW_MODELS` lists the
+    /// user's own folders.
     pub fn from_env() -> Self {
         Self::read(&|name| std::env::var(name).ok())
     }
@@ -42,7 +42,7 @@ impl Places {
             }),
         };
         if let Some(llama) = llama {
-            // It has the order of whichever version wrote to it.
+            // Its layout depends on the version that wrote to it.
             places.hugging_face.push(llama.clone());
             places.llama_cpp.insert(0, llama);
         }
@@ -50,7 +50,7 @@ impl Places {
     }
 }
 
-/// LM Studio says in a file where its home is, and in its settings where downloads go.
+/// LM Studio stores its home in a file, and its download folder in its settings.
 fn lm_studio(home: &Path) -> Vec<PathBuf> {
     let pointer = std::fs::read_to_string(home.join(".lmstudio-home-pointer")).ok();
     let told = pointer.map(|text| PathBuf::from(text.trim())).filter(|path| path.is_absolute());

@@ -1,13 +1,13 @@
-//! Calls without the marks of their form: an answer that is nothing else is one all the same.
+//! Calls without the marks of their form: a reply of nothing but such calls still counts as calls.
 //!
-//! Small models write a call as an object, in a fence, or between tags of their own.
+//! Small models write a call as an object, in a fence, or between their own tags.
 
 use super::calls::{Block, Offer, is_name, limited};
 use super::forms::Form;
 use super::read::{End, Read, Reader, Stop};
 use crate::ToolCall;
 
-/// What models put around a call.
+/// Pairs of marks that models put around a call.
 const WRAPS: &[(&str, &str)] = &[
     (FENCE, FENCE),
     ("<tools>", "</tools>"),
@@ -18,11 +18,11 @@ const WRAPS: &[(&str, &str)] = &[
     ("<xml>", "</xml>"),
 ];
 const FENCE: &str = "```";
-/// What a fence can say of a call in it.
+/// The labels of a fence around a call.
 const LANGUAGES: &[&str] = &["", "json", "tool_call", "python", "xml"];
 
 impl Offer<'_> {
-    /// A text that is nothing but calls of offered tools, though it lacks a mark.
+    /// A text of nothing but calls of offered tools, with a mark missing.
     pub(super) fn bare(&self, forms: &[&Form], text: &str) -> Read<Block> {
         let (text, is_too_long) = limited(text);
         let mut reader = Reader::new(text, if is_too_long { End::Cut } else { self.end });
@@ -39,7 +39,7 @@ impl Offer<'_> {
         if all_offered && !block.calls.is_empty() { Ok(block) } else { Err(Stop::Broken) }
     }
 
-    /// A call, or those between the marks that a model put around them.
+    /// A call, or several between marks that a model put around them.
     fn wrapped(&self, forms: &[&Form], reader: &mut Reader) -> Read<Vec<ToolCall>> {
         let mut close = "";
         for (open, end) in WRAPS {
@@ -66,7 +66,7 @@ impl Offer<'_> {
         }
     }
 
-    /// A call within such marks, where it may have those of its form as well.
+    /// A call between such marks; it may also have the marks of its form.
     fn marked_item(&self, forms: &[&Form], reader: &mut Reader) -> Read<Vec<ToolCall>> {
         for form in forms.iter().filter(|form| !form.open.is_empty()) {
             if reader.sees(form.open)? {
@@ -78,7 +78,7 @@ impl Offer<'_> {
         self.bare_item(reader)
     }
 
-    /// A call without a mark. Whether it is one shows early, so that other text is not held back.
+    /// A call without a mark. It is recognised early, so that other text is not held back.
     fn bare_item(&self, reader: &mut Reader) -> Read<Vec<ToolCall>> {
         let mut ahead = *reader;
         if ahead.take("[")? {
@@ -93,7 +93,7 @@ impl Offer<'_> {
         self.json(reader, "")
     }
 
-    /// Steps over an object that says a call of an offered tool and nothing else.
+    /// Steps over an object that is a call of an offered tool and nothing else.
     fn object_of_call(&self, ahead: &mut Reader) -> Read<()> {
         ahead.advance(1);
         let mut is_first = true;
@@ -128,7 +128,7 @@ impl Offer<'_> {
     }
 }
 
-/// Steps over what stands between calls, and over a mark of a form that nothing opened.
+/// Steps over separators between calls, and over a closing mark without an opening one.
 fn step_over(forms: &[&Form], reader: &mut Reader) -> Read<()> {
     let skip = |reader: &mut Reader| reader.skip(|ch| ch.is_whitespace() || ";,".contains(ch));
     skip(reader);

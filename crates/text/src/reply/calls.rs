@@ -1,7 +1,8 @@
-//! The grammars of tool calls, read from the mark at which a block of them begins.
+//! The grammars of tool calls, read from the mark at the start of a block.
 //!
-//! A string or a field may hold the very marks that end calls. So a block is read by its grammar,
-//! one value or field after the other, and a mark counts only where the grammar expects it.
+//! A string or a field may contain the same marks that end calls. So a block is read by its
+//! grammar, one value or field after the other, and a mark counts only where the grammar expects
+//! it.
 
 use serde_json::{Map, Value};
 
@@ -11,20 +12,20 @@ use super::typed::{name_of, parameters};
 use super::{elements, tagged};
 use crate::ToolCall;
 
-/// Bytes of a block of calls; a longer one is text.
+/// The most bytes of a block of calls; a longer one is text.
 pub(super) const BLOCK_BYTES_MAX: usize = 4 << 20;
-/// Bytes of a tool's name or of a call's id.
+/// The most bytes of a tool's name or of a call's id.
 pub(super) const NAME_BYTES_MAX: usize = 256;
 
-/// What an object that says a call has beside the call's arguments.
+/// Fields of a call's object beside its arguments.
 const OF_CALL: &[&str] = &["name", "tool_name", "function", "id", "tool_call_id", "type"];
 
-/// What calls are read with.
+/// The context for reading calls.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer<'a> {
-    /// The tools that the model was offered.
+    /// The offered tools.
     pub(super) tools: &'a [Value],
-    /// A grammar held the answer: values end at the grammar's own marks.
+    /// The reply was constrained by a grammar: values end at the grammar's own marks.
     pub(super) exact: bool,
     pub(super) end: End,
 }
@@ -34,12 +35,12 @@ pub(super) struct Offer<'a> {
 pub(super) struct Block {
     pub(super) calls: Vec<ToolCall>,
     pub(super) bytes: usize,
-    /// No mark was missing. What lacks one is only a block if all its tools were offered.
+    /// No mark is missing. Otherwise it is a block only if all its tools were offered.
     pub(super) is_whole: bool,
 }
 
 impl Offer<'_> {
-    /// The block of `form` with which `text` begins.
+    /// The block of `form` at the start of `text`.
     pub(super) fn block(&self, form: &Form, text: &str) -> Read<Block> {
         let (text, is_too_long) = limited(text);
         let mut start = Reader::new(text, if is_too_long { End::Cut } else { self.end });
@@ -47,7 +48,7 @@ impl Offer<'_> {
         if is_marked {
             skip_again(form.open, &mut start)?;
         }
-        // Without the mark before it, a block need not have the one behind it either.
+        // Without the opening mark, the closing one may be missing too.
         let close = if is_marked { form.close } else { "" };
         for body in form.bodies {
             let mut reader = start;
@@ -65,7 +66,7 @@ impl Offer<'_> {
         Err(Stop::Broken)
     }
 
-    /// Takes `functions.` away before the name of an offered tool.
+    /// Strips `functions.` from the name of an offered tool.
     fn rename(&self, call: &mut ToolCall) {
         let name = call.name.strip_prefix("functions.").filter(|name| self.has(name));
         if let Some(name) = name.filter(|_| !self.has(&call.name)) {
@@ -79,14 +80,14 @@ impl Offer<'_> {
 
     fn accepts(&self, block: &Block, close: &str) -> bool {
         let has_all = || block.calls.iter().all(|call| self.has(&call.name));
-        // A block whose end a limit cut may be half of what was meant.
+        // A block cut by a limit may be incomplete.
         let is_cut = !block.is_whole && self.end == End::Cut && !close.is_empty();
         !block.calls.is_empty()
             && block.calls.iter().all(|call| !call.name.is_empty())
             && (block.is_whole || has_all() && !is_cut)
     }
 
-    /// All calls up to the block's end, and whether it is where it should be.
+    /// All calls up to the block's end, and whether that end is complete.
     fn items(
         &self,
         form: &Form,
@@ -102,12 +103,12 @@ impl Offer<'_> {
                 return Ok((calls, true));
             }
             if reader.rest().is_empty() && !reader.is_at_end() {
-                // Where calls have no marks around them, each has an end of its own.
+                // Without marks around calls, each has its own end.
                 let is_done = form.open.is_empty();
                 *reader = after;
                 return if is_done { Ok((calls, true)) } else { Err(Stop::More) };
             }
-            // Mistral writes the mark before each call.
+            // Mistral repeats the mark before each call.
             if form.close.is_empty() && !form.open.is_empty() {
                 reader.take(form.open)?;
             }
@@ -140,7 +141,7 @@ impl Offer<'_> {
         }
     }
 
-    /// An object, or a list of them, which may stand in a fence.
+    /// An object or a list of objects, possibly in a fence.
     pub(super) fn json(&self, reader: &mut Reader, close: &str) -> Read<Vec<ToolCall>> {
         let is_fenced = reader.peek()? == '`';
         if is_fenced {
@@ -171,7 +172,7 @@ impl Offer<'_> {
         };
         let other = || field(&["args", "input"]).filter(|value| value.is_object());
         let arguments = match field(&["arguments", "parameters"]).or_else(other) {
-            // Some write the arguments beside the name.
+            // Some models write the arguments beside the name.
             None => {
                 let is_argument = |(key, _): &(&String, &Value)| !OF_CALL.contains(&key.as_str());
                 let fields = function.iter().filter(is_argument);
@@ -186,14 +187,14 @@ impl Offer<'_> {
         Some(call(id.unwrap_or(""), name, arguments))
     }
 
-    /// `{NAME: {...}}`, as Apertus writes it.
+    /// `{NAME: {...}}`, Apertus's form.
     fn by_name(&self, fields: &Map<String, Value>) -> Option<ToolCall> {
         let (name, arguments) = fields.iter().next().filter(|_| fields.len() == 1)?;
         let is_call = self.has(name) && arguments.is_object();
         is_call.then(|| call("", name, arguments.clone()))
     }
 
-    /// A name, marks, and arguments as JSON, which DeepSeek used to put into a fence.
+    /// A name, marks, and arguments as JSON; older DeepSeek versions put them into a fence.
     fn named(&self, named: &Named, close: &str, reader: &mut Reader) -> Read<ToolCall> {
         let is_opened = reader.take(named.open)?;
         reader.skip_space();
@@ -259,8 +260,8 @@ impl Offer<'_> {
         }
     }
 
-    /// `NAME(KEY=VALUE, ...)`; values without a key are those of the tool's fields, in order. Llama
-    /// writes `NAME.call(...)`.
+    /// `NAME(KEY=VALUE, ...)`; values without a key go to the tool's fields in order. Llama writes
+    /// `NAME.call(...)`.
     fn python_call(&self, reader: &mut Reader) -> Read<ToolCall> {
         let mut name = reader.word(is_name)?;
         if !self.has(name) {
@@ -288,7 +289,7 @@ impl Offer<'_> {
     }
 }
 
-/// Steps over further marks of the same kind, which small models write.
+/// Steps over repetitions of the same mark, which small models write.
 fn skip_again(mark: &str, reader: &mut Reader) -> Read<()> {
     loop {
         let mut again = *reader;
@@ -300,7 +301,8 @@ fn skip_again(mark: &str, reader: &mut Reader) -> Read<()> {
     }
 }
 
-/// Steps over `KEY=`. A grammar writes any of a tool's fields so, whatever its name is made of.
+/// Steps over `KEY=`. A grammar writes any of a tool's fields this way, whatever characters its
+/// name contains.
 fn keyword(properties: Option<&Map<String, Value>>, reader: &mut Reader) -> Read<Option<String>> {
     for key in properties.into_iter().flat_map(Map::keys) {
         if reader.take(&format!("{key}="))? {
@@ -319,7 +321,7 @@ fn keyword(properties: Option<&Map<String, Value>>, reader: &mut Reader) -> Read
     Ok(Some(key.to_owned()))
 }
 
-/// As much of a text as a block can have, and whether there is more.
+/// The longest prefix of a text that a block can have, and whether there is more.
 pub(super) fn limited(text: &str) -> (&str, bool) {
     if text.len() <= BLOCK_BYTES_MAX {
         return (text, false);
@@ -331,9 +333,9 @@ pub(super) fn limited(text: &str) -> (&str, bool) {
     (&text[..end], true)
 }
 
-/// Steps over the mark that ends a block; in front of it JSON may have a brace too many.
+/// Steps over the closing mark of a block; JSON may have a superfluous brace before it.
 fn closes(form: &Form, body: &Body, reader: &mut Reader) -> Read<bool> {
-    // MiniMax-M3's mark begins with a bracket.
+    // MiniMax-M3's mark starts with a bracket.
     if reader.take(form.close)? {
         return Ok(true);
     }
@@ -357,7 +359,7 @@ fn gemma(reader: &mut Reader, close: &str) -> Read<ToolCall> {
     Ok(call("", name, reader.value(close)?))
 }
 
-/// A text that is one value.
+/// A text that is exactly one value.
 pub(crate) fn whole_value(text: &str) -> Option<Value> {
     let mut reader = Reader::new(text.trim(), End::Finished);
     reader.value("").ok().filter(|_| reader.rest().is_empty())
@@ -367,7 +369,7 @@ pub(super) fn call(id: &str, name: &str, arguments: Value) -> ToolCall {
     ToolCall { id: id.trim().to_owned(), name: name.trim().to_owned(), arguments }
 }
 
-/// What names of tools and ids are made of.
+/// A character of tools' names and ids.
 pub(super) fn is_name(ch: char) -> bool {
     ch.is_alphanumeric() || "_-.:/".contains(ch)
 }

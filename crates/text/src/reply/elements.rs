@@ -1,7 +1,7 @@
-//! Calls whose arguments are elements, with elements in them for their parts (MiniMax-M3).
+//! Calls with arguments as elements, nested for their parts (MiniMax-M3).
 //!
-//! Source: MiniMax-M3's chat template. A mark of its own stands before each tag, so that a text may
-//! hold tags: `]<]minimax[>[<city>Rome]<]minimax[>[</city>`.
+//! Source: MiniMax-M3's chat template. A special mark precedes each tag, so that a text may contain
+//! tags: `]<]minimax[>[<city>Rome]<]minimax[>[</city>`.
 
 use serde_json::{Map, Value};
 
@@ -11,12 +11,12 @@ use super::refs::resolve;
 use super::typed::{field, parameters, typed_as};
 use crate::ToolCall;
 
-/// Elements inside each other; more are not read.
+/// The deepest nesting of elements that is read.
 const DEPTH_MAX: usize = 100;
-/// The element of a list's item.
+/// The element of a list item.
 const ITEM: &str = "item";
 
-/// One call; `before` stands before each tag.
+/// One call; `before` is the mark before each tag.
 pub(super) fn call_of(offer: &Offer, before: &str, reader: &mut Reader) -> Read<ToolCall> {
     reader.expect(before)?;
     reader.expect("<invoke name=\"")?;
@@ -36,7 +36,7 @@ struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// The text and the elements up to the end of the element `name`, which has this schema.
+    /// The text and the elements up to the end of the element `name` with this schema.
     fn content<'t>(
         &self,
         name: &str,
@@ -86,7 +86,7 @@ impl<'a> Elements<'a> {
         })
     }
 
-    /// A value without parts; a list or an object may have none.
+    /// A value without parts; a list or an object may be empty.
     fn leaf(&self, text: &str, schema: Option<&Value>) -> Value {
         let is =
             |kind| schema.is_some() && self.may_be(schema, kind) && !self.may_be(schema, "string");
@@ -97,7 +97,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Whether a schema allows a type, or says nothing of types.
+    /// Whether a schema allows a type, or does not restrict types.
     fn may_be(&self, schema: Option<&Value>, kind: &str) -> bool {
         let schema = self.root.zip(schema).and_then(|(root, schema)| resolve(root, schema));
         match schema.and_then(|schema| schema.get("type")) {
@@ -108,7 +108,7 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// The schema of an element within one.
+/// The schema of an element inside another.
 fn part<'s>(root: &'s Value, schema: &'s Value, key: &str) -> Option<&'s Value> {
     let items = || resolve(root, schema)?.get("items").filter(|_| key == ITEM);
     field(root, schema, key).or_else(items)

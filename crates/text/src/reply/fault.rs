@@ -1,4 +1,4 @@
-//! What keeps a schema from holding an answer, and where in it.
+//! Finds the part of a schema that makes it unusable as a constraint.
 
 use regex_syntax::hir::Look;
 use serde_json::{Map, Value};
@@ -7,7 +7,7 @@ use super::refs::resolve;
 use super::schema::{BOUNDS, COUNTS, leave_out, places};
 use super::typed::type_of;
 
-/// Words of JSON Schema that no answer can be held to while it is written.
+/// Keywords of JSON Schema that cannot be enforced during generation.
 const UNKNOWN: &[&str] = &[
     "$dynamicRef",
     "contains",
@@ -27,7 +27,7 @@ const UNKNOWN: &[&str] = &[
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "null", "number", "object", "string"];
 
-/// Lower and upper bounds of which both can be there.
+/// Pairs of lower and upper bounds.
 const PAIRS: &[(&str, &str)] = &[
     ("minItems", "maxItems"),
     ("minLength", "maxLength"),
@@ -38,20 +38,20 @@ const PAIRS: &[(&str, &str)] = &[
     ("exclusiveMinimum", "exclusiveMaximum"),
 ];
 
-/// The first thing in a schema that no answer can be held to.
+/// The first unusable part of a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaFault {
-    /// Where it stands: `properties.name.pattern`.
+    /// Its path: `properties.name.pattern`.
     pub path: String,
     pub why: String,
 }
 
 const WRONG_FORM: &str = "has not the form that JSON Schema gives it";
 
-/// Bytes of a schema: no longer grammar is taken.
+/// The most bytes of a schema, the limit of a grammar.
 const BYTES_MAX: usize = 256 * 1024;
 
-/// What keeps a schema from holding an answer, if something does.
+/// The fault of a schema, if it has one.
 pub fn schema_fault(schema: &Value) -> Option<SchemaFault> {
     let bytes = schema.to_string().len();
     if bytes > BYTES_MAX {
@@ -88,7 +88,7 @@ fn find(root: &Value, schema: &Value, path: &str) -> Option<SchemaFault> {
     places(fields).find_map(|(key, inner)| find(root, inner, &at(&key)))
 }
 
-/// Why a word of a schema cannot be held to.
+/// Why a keyword of a schema cannot be enforced.
 fn why_not(root: &Value, schema: &Value, key: &str, value: &Value) -> Option<String> {
     let is_wrong = match key {
         "$ref" => {
@@ -125,7 +125,7 @@ fn why_not(root: &Value, schema: &Value, key: &str, value: &Value) -> Option<Str
     is_wrong.then(|| WRONG_FORM.to_owned())
 }
 
-/// A name among those that are required whose schema nothing fits.
+/// A required name with a schema that no value fits.
 fn never(schema: &Value, names: &[Value]) -> Option<String> {
     let is_never =
         |name: &&str| schema.get("properties")?.get(*name).map(|one| *one == Value::Bool(false));
@@ -133,7 +133,7 @@ fn never(schema: &Value, names: &[Value]) -> Option<String> {
     Some(format!("has {name}, which nothing fits"))
 }
 
-/// Whether a value is of the type that a schema has, if it has one.
+/// Whether a value has the type in the schema, if there is one.
 pub(super) fn fits_type(fields: &Map<String, Value>, value: &Value) -> bool {
     let fits = |kind: &Value| match (kind.as_str(), value) {
         (Some("integer"), Value::Number(number)) => {
@@ -172,7 +172,7 @@ fn pattern(value: &Value) -> Option<String> {
     }
 }
 
-/// Bounds that nothing lies between.
+/// Bounds with nothing in between.
 fn crossed(fields: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
     let number = |key: &str| fields.get(key).and_then(Value::as_f64);
     let is_crossed = |(low, high): &&(&str, &str)| {

@@ -1,4 +1,4 @@
-//! The arguments of calls that are no JSON, as parts of a grammar: marked fields, and Python's.
+//! Arguments of calls that are not JSON, as parts of a grammar: marked fields, and Python's.
 
 use serde_json::{Map, Value};
 
@@ -7,27 +7,27 @@ use super::object::Shape;
 use super::refs::with_definitions;
 use super::texts::{Text, texts};
 
-/// The name of a field that no schema lists.
+/// The name of a field without a schema.
 const KEY: &str = "/[A-Za-z_][0-9A-Za-z_.-]{0,63}/";
 
-/// Numbers of fields that are told apart, over all fields.
+/// The most counts to distinguish, over all fields.
 const COUNTS_MAX: usize = 1000;
 
-/// Bytes of one call's fields.
+/// The most bytes of one call's fields.
 const BYTES_MAX: usize = 1 << 20;
 
 impl Lark<'_> {
-    /// The fields of a call, each between `marks`: before its name, before its value and behind it.
+    /// The fields of a call, each between `marks`: before its name, before its value and after it.
     pub(super) fn fields(&mut self, schema: &Value, marks: [&str; 3]) -> String {
         self.in_shapes(schema, |lark, shape| lark.marked(schema, shape, marks))
     }
 
-    /// Python's `KEY=VALUE`, divided by commas.
+    /// Python's `KEY=VALUE`, separated by commas.
     pub(super) fn named_values(&mut self, schema: &Value) -> String {
         self.in_shapes(schema, |_, shape| named(schema, shape))
     }
 
-    /// One of the forms that a schema allows.
+    /// One alternative for each shape that a schema allows.
     fn in_shapes(
         &mut self,
         schema: &Value,
@@ -47,12 +47,12 @@ impl Lark<'_> {
         }
     }
 
-    /// Each of a form's properties, in their order, and then what else there may be.
+    /// Each of a shape's properties, in their order, then any additional ones.
     fn marked(&mut self, root: &Value, shape: &Shape, marks: [&str; 3]) -> String {
         let mut fields = Vec::new();
         let (mut bytes, mut more) = (0, None);
         for (key, property) in &shape.properties {
-            // No grammar as long is taken, so that the rest need not be written.
+            // A longer grammar would be refused, so the rest need not be written.
             if bytes > BYTES_MAX {
                 break;
             }
@@ -70,7 +70,7 @@ impl Lark<'_> {
             };
             let key = self.terminal(&key);
             let value = match schema.as_object().is_some_and(Map::is_empty) {
-                // Of a value of which nothing is said, the text decides the type.
+                // Without a type in the schema, the text decides it.
                 true => self.free(marks[2]),
                 false => self.value(root, &schema, marks[2]),
             };
@@ -85,8 +85,8 @@ impl Lark<'_> {
         all.join(" ")
     }
 
-    /// The fields of a form that says how many there are, or nothing if none of its choices has
-    /// too few or too many.
+    /// The fields of a shape with a minimum or maximum count; `None` if every combination is within
+    /// it.
     fn counted(
         &mut self,
         shape: &Shape,
@@ -96,12 +96,12 @@ impl Lark<'_> {
         let required = fields.iter().filter(|(_, optional)| optional.is_empty()).count();
         let is_enough = required >= shape.least;
         let fits = shape.most.is_none_or(|most| more.is_none() && fields.len() <= most);
-        // With more to count than this, a grammar would be too long.
+        // Above this limit the grammar would be too long.
         let bound = shape.most.unwrap_or(shape.least);
         if is_enough && fits || bound.min(fields.len() + 1) * fields.len() > COUNTS_MAX {
             return None;
         }
-        // What can follow when so many fields are there, from the last field to the first.
+        // What can follow after `count` fields, from the last field to the first.
         let tail = |count: usize| {
             let (least, most) =
                 (shape.least.saturating_sub(count), shape.most.map(|all| all - count));
@@ -135,7 +135,7 @@ impl Lark<'_> {
         after.swap_remove(0)
     }
 
-    /// A value and the mark behind it: strings are written as they are, anything else as JSON.
+    /// A value and the mark after it: strings are written literally, anything else as JSON.
     fn value(&mut self, root: &Value, property: &Value, end: &str) -> String {
         let mut ways = Vec::new();
         for text in texts(root, property) {
@@ -154,14 +154,13 @@ impl Lark<'_> {
         format!("({})", ways.join(" | "))
     }
 
-    /// Any text, up to the mark behind it.
+    /// Any text, up to the mark after it.
     fn free(&mut self, end: &str) -> String {
         self.rule("[lazy]", &format!("{ANY} {}", quote(end)))
     }
 }
 
-/// `KEY=VALUE` for each of a form's properties that is required, divided by commas, then for the
-/// others.
+/// `KEY=VALUE` for each required property of a shape, separated by commas, then for the others.
 fn named(root: &Value, shape: &Shape) -> String {
     let value = |(key, property): (&String, &Value)| {
         let json = lark_json(&with_definitions(root, property));
@@ -178,7 +177,7 @@ fn named(root: &Value, shape: &Shape) -> String {
     if !required.is_empty() {
         return format!("{} {}", required.join(" \", \" "), rest(&others));
     }
-    // The first that is given has no comma before it.
+    // The first present field has no comma before it.
     let choices =
         (0..others.len()).map(|first| format!("{} {}", others[first], rest(&others[first + 1..])));
     let choices: Vec<String> = choices.collect();

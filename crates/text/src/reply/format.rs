@@ -1,9 +1,9 @@
-//! How a model writes its thoughts and its calls of tools, as its chat template shows it.
+//! The format of a model's thoughts and tool calls, detected from its chat template.
 
 use super::forms::{CallStyle, FORMS, Form, HERMES};
 use crate::Tokenizer;
 
-/// Where thoughts begin and end, by the families that write them.
+/// The marks around thoughts, by family.
 const THINKING: &[(&str, &str)] = &[
     ("<think>", "</think>"),
     ("[THINK]", "[/THINK]"),
@@ -18,8 +18,8 @@ const THINKING: &[(&str, &str)] = &[
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 ];
 
-/// Marks around an answer's text that say nothing more of it, by the first of them: those of Kimi
-/// K3, functionary 3.2, Apriel 1.5 and Solar Open.
+/// Meaningless marks around a reply's text, by the first of them: those of Kimi K3, functionary
+/// 3.2, Apriel 1.5 and Solar Open.
 const AROUND: &[&[&str]] = &[
     &["<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"],
     &[">>>all\n"],
@@ -27,13 +27,13 @@ const AROUND: &[&[&str]] = &[
     &[SOLAR_CONTENT, "<|begin|>assistant", "<|content|>", "<|end|>"],
 ];
 
-/// Where Solar Open's thoughts begin and end, with marks that other templates use for other things.
+/// The marks around Solar Open's thoughts; other templates use them for other things.
 const SOLAR_THINKING: (&str, &str) = ("<|think|>", "<|end|>");
-/// Begins an answer's text behind them.
+/// The start of a reply's text after its thoughts.
 const SOLAR_CONTENT: &str = "<|begin|>assistant<|content|>";
 
-/// Marks that templates put together (Hunyuan 3, Kimi K3) or leave out (MiMo-VL), and the piece of
-/// one that shows each.
+/// Marks that templates compose (Hunyuan 3, Kimi K3) or omit (MiMo-VL), with a part of a template
+/// that reveals each.
 const COMPOSED: &[(&str, &str)] = &[
     ("<think>", "You are MiMo, an AI assistant"),
     ("<think:opensource>", "<think{}>"),
@@ -44,11 +44,11 @@ const COMPOSED: &[(&str, &str)] = &[
     (">>>all\n", "'>>>all\\n'"),
 ];
 
-/// The control tokens among the marks that are longer than a token.
+/// Control tokens inside marks that are longer than a token.
 const INNER: &[&str] =
     &["<|channel>", "<|open|>", "<|close|>", "<|sep|>", "<|begin|>", "<|content|>"];
 
-/// The control tokens that divide gpt-oss's messages.
+/// The control tokens between gpt-oss's messages.
 pub(super) const HARMONY: &[&str] = &[
     "<|start|>",
     "<|channel|>",
@@ -59,15 +59,14 @@ pub(super) const HARMONY: &[&str] = &[
     "<|return|>",
 ];
 
-/// What a template shows whose messages have recipients.
+/// Signs of a template with recipients of messages.
 const RECIPIENTS: &[&str] = &["<|message|>", " to=self", MESSAGE_END];
-/// Ends a message after which the same turn goes on.
+/// Ends a message but not the turn.
 const MESSAGE_END: &str = "<|eom|>";
-/// The control tokens that divide messages to recipients.
+/// The control tokens between messages with recipients.
 pub(super) const ADDRESSED: &[&str] = &["<|start|>", "<|message|>", MESSAGE_END, "<|eot|>"];
 
-/// A piece of a template that shows how the calls of its form are written, where one form has
-/// several ways; the first one found counts.
+/// Parts of a template that reveal the style of a form with several; the first match counts.
 const STYLES: &[(CallStyle, &str, CallStyle)] = &[
     (CallStyle::DeepSeek, "```json", CallStyle::DeepSeekFenced),
     (CallStyle::Json, "<function=", CallStyle::Tagged),
@@ -75,13 +74,13 @@ const STYLES: &[(CallStyle, &str, CallStyle)] = &[
     (CallStyle::List, "[ARGS]", CallStyle::MistralArgs),
 ];
 
-/// What ids of calls a template takes.
+/// The call ids that a template accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallIds {
     Any,
     /// Nine letters and digits (Mistral).
     Short,
-    /// `functions.NAME:NUMBER` where an id has to be made up (Kimi).
+    /// `functions.NAME:NUMBER` for generated ids (Kimi).
     Numbered,
 }
 
@@ -90,7 +89,7 @@ pub(crate) enum CallIds {
 pub struct ReplyFormat {
     pub(super) thinking: Vec<(&'static str, &'static str)>,
     pub(super) forms: Vec<&'static Form>,
-    /// Marks that are left out of texts.
+    /// Marks to remove from texts.
     pub(super) around: &'static [&'static str],
     /// Replies are messages on channels (gpt-oss).
     pub(super) harmony: bool,
@@ -100,7 +99,7 @@ pub struct ReplyFormat {
 }
 
 impl ReplyFormat {
-    /// The format that a chat template's source shows. A template that knows no tools gets the most
+    /// Detects the format from a chat template's source. A template without tools gets the most
     /// common form of calls, `<tool_call>{"name": ..., "arguments": ...}</tool_call>`.
     pub fn detect(template: &str) -> Self {
         let shows = |mark: &&str| {
@@ -113,7 +112,7 @@ impl ReplyFormat {
         let harmony = template.contains("<|channel|>") && template.contains("<|message|>");
         let mut forms: Vec<&Form> = Vec::new();
         for form in FORMS.iter().filter(|form| form.signs.iter().any(shows)) {
-            // Calls without marks around them are part of the forms that have them.
+            // Calls without marks are part of the forms that have them.
             if !form.open.is_empty() || forms.iter().all(|known| known.lead != form.lead) {
                 forms.push(form);
             }
@@ -133,12 +132,12 @@ impl ReplyFormat {
         Self { thinking, forms, around, harmony, recipients, style }
     }
 
-    /// Whether replies can hold thoughts.
+    /// Whether replies can contain thoughts.
     pub fn thinks(&self) -> bool {
         self.harmony || self.recipients || !self.thinking.is_empty()
     }
 
-    /// What ends the thoughts that a prompt leaves open.
+    /// The closing mark of a thought that the prompt leaves open.
     pub(crate) fn open_thought(&self, prompt: &str) -> Option<&'static str> {
         let prompt = prompt.trim_end();
         let open = self.thinking.iter().find(|(open, _)| prompt.ends_with(open));
@@ -150,13 +149,12 @@ impl ReplyFormat {
         self.harmony
     }
 
-    /// Whether templates of this form refuse ids of calls other than nine letters and digits
-    /// (Mistral).
+    /// Whether templates of this form accept only call ids of nine letters and digits (Mistral).
     pub fn has_short_call_ids(&self) -> bool {
         self.forms.iter().any(|form| form.open == "[TOOL_CALLS]")
     }
 
-    /// What ids of calls templates of this form take.
+    /// The call ids that templates of this form accept.
     pub(crate) fn call_ids(&self) -> CallIds {
         match self.has_short_call_ids() {
             true => CallIds::Short,
@@ -177,21 +175,22 @@ impl ReplyFormat {
         tokenizer.find_tokens(pairs.chain(calls).chain(rest.iter().copied()))
     }
 
-    /// The tokens that end a reply. Between the messages of one reply stands a token that ends a
-    /// turn for other models.
+    /// The tokens that end a reply. The token between the messages of one reply, which ends a turn
+    /// for other models, is excluded.
     pub fn end_ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let inner = if self.recipients { tokenizer.find_tokens([MESSAGE_END]) } else { Vec::new() };
         tokenizer.end_ids().iter().copied().filter(|id| !inner.contains(id)).collect()
     }
 
-    /// The mark of a call with which a prompt ends (functionary 3.2): the reply goes on behind it.
+    /// The opening mark of a call at the end of a prompt (functionary 3.2): the reply continues
+    /// after it.
     pub(super) fn begun(&self, prompt: &str) -> &'static str {
         let begun = self.forms.first().map_or("", |form| form.open);
         let is_around = || self.around.iter().any(|mark| mark.starts_with(begun));
         if !begun.is_empty() && prompt.ends_with(begun) && is_around() { begun } else { "" }
     }
 
-    /// The marks around the calls of the style that is demanded.
+    /// The marks around calls in the form for required calls.
     pub(super) fn around_calls(&self) -> (&'static str, &'static str) {
         self.forms.first().map_or(("", ""), |form| (form.open, form.close))
     }

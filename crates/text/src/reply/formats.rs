@@ -1,4 +1,4 @@
-//! The formats of strings that an answer is held to, as expressions.
+//! String formats as regular expressions.
 
 macro_rules! date {
     () => {
@@ -33,7 +33,7 @@ macro_rules! byte {
     };
 }
 
-/// Formats by their names. Any other is an annotation.
+/// Formats by name. Any other is only an annotation.
 const FORMATS: &[(&str, &str)] = &[
     ("date", date!()),
     ("date-time", concat!(date!(), "[tT]", time!())),
@@ -69,7 +69,7 @@ const FORMATS: &[(&str, &str)] = &[
     ("uuid", "[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}"),
 ];
 
-/// The texts of a format, where answers are held to it.
+/// The regular expression of a format, if it is enforced.
 pub(super) fn format(name: &str) -> Option<&'static str> {
     FORMATS.iter().find(|(known, _)| *known == name).map(|(_, texts)| *texts)
 }

@@ -1,24 +1,24 @@
-//! How families of models write calls of tools: data, no code.
+//! The tool call forms of model families: data, no code.
 //!
-//! Source: the families' published chat templates, which show a model its own earlier calls.
+//! Source: the families' published chat templates, which show earlier calls to the model.
 
 /// A form of blocks of calls.
 #[derive(Debug)]
 pub(super) struct Form {
-    /// Pieces of a template that show the form; any will do.
+    /// Parts of a template that reveal the form; any one is enough.
     pub(super) signs: &'static [&'static str],
-    /// The mark that begins a block, and the one that ends it. Either can be absent.
+    /// The opening and closing marks of a block. Either can be absent.
     pub(super) open: &'static str,
     pub(super) close: &'static str,
-    /// The beginning of a call, where models leave the mark before it out.
+    /// The start of a call, for models that omit the opening mark.
     pub(super) lead: &'static str,
-    /// How the calls in a block can be written.
+    /// The possible syntaxes of calls in a block.
     pub(super) bodies: &'static [Body],
-    /// How a call that is demanded is written.
+    /// The syntax of a required call.
     pub(super) style: CallStyle,
 }
 
-/// How the calls in a block are written.
+/// The syntax of the calls in a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Body {
     /// Objects with a name and arguments, or lists of them.
@@ -31,33 +31,33 @@ pub(super) enum Body {
     Python,
     /// `call:NAME{...}` (Gemma 4).
     Gemma,
-    /// An element for each argument, with elements in it for its parts; this stands before each of
-    /// their tags (MiniMax-M3).
+    /// An element for each argument, nested for its parts, with this mark before each tag
+    /// (MiniMax-M3).
     Elements(&'static str),
 }
 
 /// The marks of tagged calls.
 #[derive(Debug)]
 pub(super) struct Tags {
-    /// Before and after the name. Without a mark after it, a name is a word.
+    /// Before and after the name. With an empty mark after it, a name is a word.
     pub(super) open: &'static str,
     pub(super) name_end: &'static str,
-    /// Ends the call; without it the block's end does.
+    /// Ends the call; if empty, the block's end does.
     pub(super) close: &'static str,
-    /// Before and after a field's name, before its value where a mark stands there, and after it.
+    /// Before and after a field's name, before its value if there is a mark, and after it.
     pub(super) field: &'static str,
     pub(super) key_end: &'static str,
     pub(super) value: &'static str,
     pub(super) field_close: &'static str,
-    /// What ends a value where a grammar held the answer.
+    /// Ends a value when a grammar constrained the reply.
     pub(super) exact_close: &'static str,
-    /// What ends the attributes that stand behind the name, and behind a key; one of a key's says
-    /// that the value is a string.
+    /// End the attributes after the name, and after a key; a key's attribute can mark the value as
+    /// a string.
     pub(super) name_attributes: &'static str,
     pub(super) attributes: &'static str,
     /// Before and after all arguments as one object, which some calls have instead of fields.
     pub(super) object: [&'static str; 2],
-    /// The line breaks next to a value's marks that are no part of it.
+    /// The line breaks next to a value's marks that do not belong to it.
     pub(super) breaks: Breaks,
 }
 
@@ -65,17 +65,17 @@ pub(super) struct Tags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Breaks {
     None,
-    /// One on each side, where all values of a call have both.
+    /// One on each side, if all values of a call have both.
     Pair,
     /// One on each side.
     Each,
 }
 
-/// The marks of calls whose arguments alone are JSON.
+/// The marks of calls with JSON only for the arguments.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) open: &'static str,
-    /// Between the call's id and the name, where the id stands first.
+    /// Between the call's id and the name, if the id is first.
     pub(super) name: &'static str,
     /// Between the name and the call's id.
     pub(super) id: &'static str,
@@ -86,7 +86,7 @@ pub(super) struct Named {
     pub(super) in_id: bool,
 }
 
-/// How calls that are demanded of a model are written.
+/// The syntax of required calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum CallStyle {
     /// `{"name": ..., "arguments": ...}` in a block (Hermes, Qwen).
@@ -99,13 +99,13 @@ pub(super) enum CallStyle {
     List,
     MistralArgs,
     DeepSeek,
-    /// With the arguments in a fence, before V3.1.
+    /// Arguments in a fence, before V3.1.
     DeepSeekFenced,
     Kimi,
     Solar,
     /// `<function=NAME>` and `<parameter=KEY>` (Qwen 3 Coder).
     Tagged,
-    /// The same with other marks, those of the form's tags (MiniMax-M2).
+    /// The same with the marks of the form's tags (MiniMax-M2).
     Invoke,
     /// `<arg_key>` and `<arg_value>` (GLM 4.5).
     Glm,
@@ -129,7 +129,7 @@ const FUNCTION: Tags = Tags {
     breaks: Breaks::Each,
 };
 
-/// The same with its values next to their marks (Seed-OSS).
+/// The same, with values directly next to their marks (Seed-OSS).
 const SEED: Tags = Tags { exact_close: "</parameter>\n", breaks: Breaks::Pair, ..FUNCTION };
 
 const INVOKE: Tags = Tags {
@@ -256,7 +256,7 @@ const fn form(open: &'static str, close: &'static str, style: CallStyle) -> Form
     Form { signs: &[], open, close, lead: "", bodies: &[Body::Json], style }
 }
 
-/// The most common form: that of a template which shows none.
+/// The most common form, the default of a template without calls.
 pub(super) const HERMES: Form = Form {
     signs: &["<tool_call>"],
     lead: "<function=",
@@ -269,7 +269,7 @@ const MINIMAX_3: &str = "]<]minimax[>[";
 
 /// All forms.
 pub(super) const FORMS: &[Form] = &[
-    // MiniMax-M3, whose marks hold those of the most common form.
+    // MiniMax-M3, with marks that contain those of the most common form.
     Form {
         signs: &[MINIMAX_3],
         bodies: &[Body::Elements(MINIMAX_3), Body::Json],
@@ -311,7 +311,7 @@ pub(super) const FORMS: &[Form] = &[
         bodies: &[Body::Json, Body::Python, Body::Tagged(&FUNCTION)],
         ..form("<|python_tag|>", "", CallStyle::Bare)
     },
-    // LFM2's template shows the tools alone, and that of LFM2.5 no mark at all.
+    // LFM2's template shows only the tools, and that of LFM2.5 no mark at all.
     Form {
         signs: &["<|tool_call_start|>", "<|tool_list_start|>", "List of tools: ["],
         bodies: &[Body::Python, Body::Json],
@@ -322,7 +322,7 @@ pub(super) const FORMS: &[Form] = &[
         bodies: &[Body::Python, Body::Json],
         ..form("<function_calls>", "</function_calls>", CallStyle::Python)
     },
-    // Granite 3.3, which has no mark at the end, and Phi 4 mini.
+    // Granite 3.3, without a closing mark, and Phi 4 mini.
     Form { signs: &["<|tool_call|>"], ..form("<|tool_call|>", "<|/tool_call|>", CallStyle::List) },
     // Nemotron Nano 2; MiniMax-M1 and Apriel; Command R7B; Apertus.
     Form { signs: &["<TOOLCALL>"], ..form("<TOOLCALL>", "</TOOLCALL>", CallStyle::List) },
@@ -346,7 +346,7 @@ pub(super) const FORMS: &[Form] = &[
         bodies: &[Body::Tagged(&ATEM)],
         ..form("<atem:function_calls>", "</atem:function_calls>", CallStyle::Invoke)
     },
-    // DeepSeek V3.2 and V4, whose templates put the marks together from pieces.
+    // DeepSeek V3.2 and V4, with templates that compose the marks from parts.
     Form {
         signs: &["｜DSML｜"],
         lead: "<｜DSML｜invoke name=\"",
@@ -379,7 +379,7 @@ pub(super) const FORMS: &[Form] = &[
         bodies: &[Body::Named(&SOLAR)],
         ..form("<|tool_calls|>", "<|calls|>", CallStyle::Solar)
     },
-    // functionary 3.2, whose messages begin with whom they are for.
+    // functionary 3.2; each message starts with its recipient.
     Form {
         signs: &[">>>all"],
         bodies: &[Body::Named(&PLAIN)],
@@ -405,7 +405,7 @@ pub(super) const FORMS: &[Form] = &[
 ];
 
 impl Form {
-    /// The marks at which a block can begin.
+    /// The marks that can start a block.
     pub(super) fn starts(&self) -> impl Iterator<Item = &'static str> {
         [self.open, self.lead].into_iter().filter(|mark| !mark.is_empty())
     }
@@ -418,7 +418,7 @@ impl Form {
         })
     }
 
-    /// The marks of calls whose arguments alone are JSON.
+    /// The marks of calls with JSON only for the arguments.
     pub(super) fn named(&self) -> Option<&'static Named> {
         self.bodies.iter().find_map(|body| match body {
             Body::Named(named) => Some(*named),

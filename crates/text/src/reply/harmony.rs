@@ -1,4 +1,5 @@
-//! gpt-oss's replies, which are messages on channels, and Muse Glimmer's, which have recipients.
+//! gpt-oss's replies, which are messages on channels, and Muse Glimmer's, which are messages to
+//! recipients.
 //!
 //! `<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...`
 //! and, for calls,
@@ -23,10 +24,10 @@ use crate::ToolCall;
 const MESSAGE: &str = "<|message|>";
 /// Ends a message that is a call.
 const CALL: &str = "<|call|>";
-/// What ends a message of gpt-oss's, and of Muse Glimmer's.
+/// The ends of gpt-oss's messages, and of Muse Glimmer's.
 const ENDS: &[&str] = &["<|end|>", CALL, "<|return|>", "<|start|>"];
 const ADDRESSED_ENDS: &[&str] = &["<|eom|>", "<|eot|>", "<|start|>"];
-/// Bytes of a header; a longer one is none.
+/// The most bytes of a header; a longer one is text.
 const HEADER_BYTES_MAX: usize = 1024;
 
 #[derive(Debug, Clone)]
@@ -37,18 +38,18 @@ pub(super) struct Harmony {
     marks: Marks,
 }
 
-/// What messages are written with.
+/// The marks of messages.
 #[derive(Debug, Clone, Copy)]
 struct Marks {
     all: &'static [&'static str],
     ends: &'static [&'static str],
-    /// How a call is written, where it is no JSON.
+    /// The form of calls, if they are not JSON.
     form: Option<&'static Form>,
 }
 
 #[derive(Debug, Clone)]
 enum State {
-    /// What comes in front of `<|message|>`.
+    /// The part before `<|message|>`.
     Header,
     Body(Body),
 }
@@ -61,8 +62,8 @@ enum Body {
 }
 
 impl Harmony {
-    /// A prompt may end with a header, after which the reply is the message itself.
-    /// One that is to be continued ends with a part of the message.
+    /// A prompt may end with a header; the reply is then the message itself. A prompt to be
+    /// continued ends with a part of the message.
     pub(super) fn new(format: &ReplyFormat, prompt: &str) -> Self {
         let marks = match format.recipients {
             true => {
@@ -83,8 +84,8 @@ impl Harmony {
         matches!(self.state, State::Body(Body::Reasoning))
     }
 
-    /// A reply that a grammar holds: its text has no end before the reply's. A grammar of the
-    /// client's own has to write the headers itself, so that they are still looked for.
+    /// Sets the grammar of the reply: its text ends only at the reply's end. The client's own
+    /// grammar has to write the headers itself, so they are still parsed.
     pub(super) fn hold(&mut self, held: Held) {
         self.held = held;
     }
@@ -126,7 +127,7 @@ impl Harmony {
     }
 }
 
-/// How a header can begin.
+/// Whether the text can be the start of a header.
 fn begins_header(marks: Marks, text: &str) -> bool {
     let begins = |start: &&str| text.starts_with(*start) || start.starts_with(text);
     marks.all.iter().chain(&["assistant", "to="]).any(begins)
@@ -135,7 +136,7 @@ fn begins_header(marks: Marks, text: &str) -> bool {
 fn header(marks: Marks, pending: &mut String, at_end: bool) -> Option<State> {
     let first = pending.trim_start();
     if !begins_header(marks, first) {
-        // A model that writes no header at all writes text.
+        // A model without headers writes text.
         return Some(State::Body(Body::Text));
     }
     match pending.find(MESSAGE) {
@@ -153,7 +154,7 @@ fn header(marks: Marks, pending: &mut String, at_end: bool) -> Option<State> {
     }
 }
 
-/// What a header announces: the channel, and whom the message is for.
+/// The kind of message that a header announces, from its channel and recipient.
 fn body_of(header: &str) -> Body {
     let word = |mark: &str| {
         let after = header.split_once(mark)?.1;
@@ -171,7 +172,7 @@ fn body_of(header: &str) -> Body {
     }
 }
 
-/// A message of tagged calls and the mark behind it. Anything else is text.
+/// Parses a message of tagged calls and its end mark. Anything else is text.
 fn block(
     marks: Marks,
     offer: &Offer,
@@ -227,8 +228,8 @@ fn body_step(
     Some(State::Header)
 }
 
-/// A call's arguments: one value, whatever marks its strings hold, and the mark behind it. Anything
-/// else is text.
+/// Parses a call's arguments: one value, whatever marks its strings contain, and the end mark.
+/// Anything else is text.
 fn call(
     marks: Marks,
     name: &str,
@@ -254,7 +255,7 @@ fn call(
     }
 }
 
-/// The arguments, and whether the message's end stands behind them.
+/// The arguments, and whether the message's end follows.
 fn arguments(ends: &[&str], reader: &mut Reader) -> Read<(Value, bool)> {
     reader.skip_space();
     let empty = || Value::Object(Map::new());
@@ -265,7 +266,7 @@ fn arguments(ends: &[&str], reader: &mut Reader) -> Read<(Value, bool)> {
         return Ok((empty(), true));
     }
     let value = reader.value(CALL)?;
-    // Models write a brace too many.
+    // Models may write a superfluous brace.
     let mut ahead = *reader;
     ahead.skip(|ch| ch.is_whitespace() || "]}".contains(ch));
     let is_ended = end_mark(ends, &mut ahead)?;
@@ -275,7 +276,7 @@ fn arguments(ends: &[&str], reader: &mut Reader) -> Read<(Value, bool)> {
     Ok((value, is_ended))
 }
 
-/// Steps over a mark that ends a message.
+/// Steps over an end mark of a message.
 fn end_mark(ends: &[&str], reader: &mut Reader) -> Read<bool> {
     let mut ahead = *reader;
     ahead.skip_space();

@@ -1,10 +1,10 @@
-//! Grammars that hold a reply to the form which the model was trained on: thoughts first, if it has
-//! any, then calls of tools or a text of a given form.
+//! Grammars that constrain a reply to the form that the model was trained on: thoughts first, if
+//! there are any, then tool calls or a text of a given form.
 //!
-//! They are written in the dialect of Lark that llguidance reads. Of it they use: rules with
-//! alternatives, `?`, `*` and groups; strings, `/regex/` and `%json {...}`; `[lazy]` on rules of
-//! terminals; and `<[7]>` for the control token 7, whose name no string or regex matches. Tokens
-//! that users of a model added to its vocabulary are written as text.
+//! They use llguidance's dialect of Lark: rules with alternatives, `?`, `*` and groups; strings,
+//! `/regex/` and `%json {...}`; `[lazy]` on rules of terminals; and `<[7]>` for the control token
+//! 7, which no string or regex matches. Tokens that a model's users added to its vocabulary are
+//! written as text.
 
 use std::fmt::Write as _;
 
@@ -18,19 +18,19 @@ use crate::{Tokenizer, json_text};
 
 /// Any text at all.
 pub(super) const ANY: &str = "/(?s:.*)/";
-/// What sets the parts of a reply apart.
+/// The separator between parts of a reply.
 const SPACE: &str = r"/\s{0,4}/";
 
 impl ReplyFormat {
-    /// A reply to `prompt` whose text is `body`: a regex or a schema in Lark's form.
+    /// A grammar for a reply to `prompt` with the text `body`: a regex or a schema in Lark's form.
     pub fn text_grammar(&self, tokenizer: &Tokenizer, prompt: &str, body: &str) -> String {
         let lark = Lark::new(self, tokenizer, prompt);
         let body = lark.text(body);
         lark.finish(&body)
     }
 
-    /// A reply to `prompt` that calls one of `tools`, or several where `many`. With `otherwise`, it
-    /// may be a text of that form instead.
+    /// A grammar for a reply to `prompt` that calls one of `tools`, or several if `many`. With
+    /// `otherwise`, it may be a text of that form instead.
     pub fn call_grammar(
         &self,
         tokenizer: &Tokenizer,
@@ -69,7 +69,7 @@ pub fn lark_regex(regex: &str) -> String {
     escaped + "/"
 }
 
-/// A grammar while it is written.
+/// A grammar under construction.
 pub(super) struct Lark<'a> {
     format: &'a ReplyFormat,
     tokenizer: &'a Tokenizer,
@@ -88,7 +88,7 @@ impl<'a> Lark<'a> {
         format!("start: {thoughts} body\nbody: {body}\n{}", self.rules) + &self.thought_rule()
     }
 
-    /// What comes before the body: nothing where the prompt says that there are no thoughts.
+    /// The part before the body: empty if the prompt switches thoughts off.
     fn thoughts(&self) -> String {
         if self.format.harmony || self.format.recipients {
             return "thought?".to_owned();
@@ -128,12 +128,12 @@ impl<'a> Lark<'a> {
         }
     }
 
-    /// What ends a message to a recipient and begins the next one.
+    /// Ends a message to a recipient and starts the next one.
     fn next_message(&self) -> String {
         format!("{} {} \"assistant\"", self.mark("<|eom|>"), self.mark("<|start|>"))
     }
 
-    /// The mark of what follows, before which Solar Open begins a message anew behind its thoughts.
+    /// A mark after Solar Open's thoughts, which may be preceded by a new message header.
     fn solar(&self, mark: &str) -> String {
         format!("({} \"assistant\")? {}", self.mark("<|begin|>"), self.mark(mark))
     }
@@ -182,7 +182,7 @@ impl<'a> Lark<'a> {
         }
     }
 
-    /// What stands around all calls, and between two of them.
+    /// The marks before, after and between all calls.
     fn around(&self, style: CallStyle) -> (String, String, String) {
         if self.format.recipients {
             return (String::new(), self.next_message(), String::new());
@@ -308,14 +308,14 @@ impl<'a> Lark<'a> {
         }
     }
 
-    /// The control token of that name.
+    /// The control token with this name.
     fn control(&self, text: &str) -> Option<u32> {
         let id = self.tokenizer.find_token(text).filter(|_| !text.is_empty())?;
         self.tokenizer.is_special(id).then_some(id)
     }
 }
 
-/// The schema of a call's arguments, which are an object in any case.
+/// The schema of a call's arguments, always an object.
 fn arguments(schema: Option<&Value>) -> Value {
     let mut schema = schema.cloned().unwrap_or_else(|| json!({}));
     leave_out(&mut schema);
@@ -334,7 +334,7 @@ fn arguments(schema: Option<&Value>) -> Value {
     schema
 }
 
-/// Strings are written as in JSON.
+/// Quotes a string as in JSON.
 pub(super) fn quote(text: &str) -> String {
     Value::from(text).to_string()
 }

@@ -1,4 +1,4 @@
-//! Replies in which marks set thoughts and calls apart from the text.
+//! Replies with marks around thoughts and calls.
 
 use serde_json::Value;
 
@@ -7,24 +7,24 @@ use super::forms::{CallStyle, Form};
 use super::read::{End, Read, Reader, Stop, Waiting};
 use super::{Held, ReplyFormat, ReplyPart, held_back};
 
-/// Takes apart a reply with marks.
+/// Parses a reply with marks.
 #[derive(Debug, Clone)]
 pub(super) struct Marked {
     format: ReplyFormat,
     held: Held,
     state: State,
-    /// The mark that the prompt began and that the reply may go on with.
+    /// The mark at the end of the prompt, which the reply may continue.
     begun: &'static str,
-    /// The last character that was given out.
+    /// The last emitted character.
     last: Option<char>,
     waiting: Waiting,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
-    /// A turn begins: nothing but white space came yet, dropped if `trim`. Only here can thoughts
-    /// begin; if `whole`, all that follows may be a call. A thought that a call ended may still be
-    /// closed by `late`, and so may a block whose mark comes twice.
+    /// The start of a turn: only white space so far, dropped if `trim`. Thoughts can start only
+    /// here; if `whole`, the rest may be one call. `late` may still close a thought that a call
+    /// ended, or a block with a repeated mark.
     Start {
         whole: bool,
         trim: bool,
@@ -37,7 +37,7 @@ enum State {
     Thought {
         close: &'static str,
     },
-    /// Whatever it looks like, it is text.
+    /// Text, whatever it looks like.
     Verbatim,
 }
 
@@ -74,7 +74,7 @@ impl Marked {
         matches!(self.state, State::ThoughtStart { .. } | State::Thought { .. })
     }
 
-    /// Takes what it can from `pending`.
+    /// Consumes as much of `pending` as possible.
     pub(super) fn run(
         &mut self,
         pending: &mut String,
@@ -94,19 +94,19 @@ impl Marked {
     }
 }
 
-/// What stands at the first mark of a text.
+/// The meaning of the first mark in a text.
 enum Found {
     Close(usize),
-    /// A mark that is no part of the text, of so many bytes.
+    /// A meaningless mark: its position and length.
     Around(usize, usize),
     Block(usize, Block),
-    /// The beginning of a block.
+    /// A possible start of a block.
     Begin(usize),
-    /// No mark; the text is searched up to here.
+    /// No mark; the text is searched up to this offset.
     Nothing(usize),
 }
 
-/// One run over the pending text.
+/// One pass over the pending text.
 struct Run<'a> {
     marked: &'a mut Marked,
     offer: Offer<'a>,
@@ -118,7 +118,7 @@ impl Run<'_> {
         self.offer.end == End::Open
     }
 
-    /// The state after what could be taken, or `None` if more text is needed.
+    /// The next state, or `None` if more text is needed.
     fn step(&mut self, pending: &mut String) -> Option<State> {
         match self.marked.state {
             State::Start { whole, trim, late } => self.start(pending, whole, trim, late),
@@ -203,7 +203,7 @@ impl Run<'_> {
         })
     }
 
-    /// Whether what begins so can be a call without a mark. A grammar allows it in one style.
+    /// Whether this text can start a call without a mark. A grammar allows that in one style.
     fn may_be_bare(&self, text: &str) -> bool {
         let format = &self.marked.format;
         let is_free = self.marked.held == Held::Free || format.style == CallStyle::Bare;
@@ -216,12 +216,12 @@ impl Run<'_> {
         starts.try_fold(false, |found, mark| Ok(found || reader.sees(mark)?))
     }
 
-    /// Looks for the marks in a text, or in a thought that `close` ends.
+    /// Searches for marks in a text, or in a thought with the closing mark `close`.
     fn search(&mut self, pending: &mut String, close: Option<&'static str>) -> Option<State> {
         let part = if close.is_some() { ReplyPart::Reasoning } else { ReplyPart::Text };
         match self.find(pending, close) {
             Found::Close(at) => {
-                // White space next to a mark only sets it apart.
+                // White space next to a mark is only a separator.
                 let thought = pending[..at].trim_end().to_owned();
                 self.emit(thought, part);
                 pending.drain(..at + close.map_or(0, str::len));
@@ -260,7 +260,7 @@ impl Run<'_> {
         }
     }
 
-    /// The first mark that means something.
+    /// The first meaningful mark.
     fn find(&self, pending: &str, close: Option<&'static str>) -> Found {
         let mut from = 0;
         loop {
@@ -269,7 +269,7 @@ impl Run<'_> {
             let around = self.marked.format.around;
             let marks = starts.chain(close).chain(around.iter().copied());
             let found = marks.filter_map(|mark| Some((rest.find(mark)?, mark)));
-            // Of two marks at one place, the longer one.
+            // Of two marks at one position, the longer one.
             let first = found.min_by_key(|(at, mark)| (*at, std::cmp::Reverse(mark.len())));
             let Some((at, mark)) = first else { return Found::Nothing(from) };
             let at = from + at;
@@ -279,7 +279,7 @@ impl Run<'_> {
             let is_close = close == Some(mark);
             match self.is_quoted(pending, at, mark, is_close) {
                 Ok(true) if is_close => {}
-                // A call that is quoted is so with all its marks.
+                // In a quoted call all marks are quoted.
                 Ok(true) => match self.block(&pending[at..], false) {
                     Ok(block) => {
                         from = at + block.bytes;
@@ -294,7 +294,7 @@ impl Run<'_> {
                     Err(Stop::More) => return Found::Begin(at),
                     Err(Stop::Broken) => {}
                 },
-                // What follows the mark decides.
+                // The text after the mark decides.
                 Err(_) => return Found::Begin(at),
             }
             from = at + mark.len();
@@ -316,8 +316,8 @@ impl Run<'_> {
         forms.max_by_key(begun).filter(|form| begun(form) > 0)
     }
 
-    /// Whether a mark is spoken of rather than meant: it stands in quotes. Of a call's mark only
-    /// the quote before it counts, since none follows in any case.
+    /// Whether a mark is in quotes, and so only mentioned. For a call's mark only the quote before
+    /// it counts, since none follows directly.
     fn is_quoted(&self, pending: &str, at: usize, mark: &str, is_close: bool) -> Read<bool> {
         let before = pending[..at].chars().next_back().or(self.marked.last);
         let Some(quote) = before.filter(|ch| "`\"'".contains(*ch)) else { return Ok(false) };
@@ -331,8 +331,8 @@ impl Run<'_> {
         }
     }
 
-    /// Bytes that cannot be the beginning of a mark, nor white space in front of one; all up to
-    /// `from` are.
+    /// The number of bytes that are neither a possible start of a mark nor white space before one;
+    /// at least `from`.
     fn sure(&self, pending: &str, from: usize, close: Option<&'static str>) -> usize {
         let ReplyFormat { forms, around, .. } = &self.marked.format;
         if !self.is_open() || (forms.is_empty() && close.is_none() && around.is_empty()) {
@@ -344,9 +344,9 @@ impl Run<'_> {
         pending[..pending.len() - held].trim_end().len().max(from)
     }
 
-    /// Gives out a block's calls.
+    /// Emits a block's calls.
     fn take(&mut self, pending: &mut String, at: usize, block: Block, late: &'static str) -> State {
-        // Where nothing else may still be closed, the block's own mark may come twice.
+        // If nothing else can be closed, the block's own mark may come twice.
         let form = self.form_at(&pending[at..]).filter(|_| late.is_empty());
         let late = form.map_or(late, |form| form.close);
         pending.drain(..at + block.bytes);

@@ -1,9 +1,9 @@
-//! Taking a model's reply apart while it comes: thoughts, text, and calls of tools.
+//! Parses a model's reply while it arrives: thoughts, text, and tool calls.
 //!
-//! A pure state machine over text, fed by a [`crate::TextStream`] that shows the format's markers.
-//! Text and thoughts go through as soon as they cannot be the beginning of a marker; a call is
-//! given out whole. What looks like a call but cannot be parsed is text: nothing that a model
-//! wrote is ever lost. The parts do not depend on the pieces in which a reply comes.
+//! A pure state machine over text, fed by a [`crate::TextStream`] that shows the format's marks.
+//! Text and thoughts are emitted as soon as they cannot be the start of a mark; a call is emitted
+//! as a whole. A call that cannot be parsed is emitted as text: no output of a model is lost. The
+//! parts do not depend on how the reply is cut into pieces.
 
 mod bare;
 mod calls;
@@ -40,7 +40,7 @@ use read::End;
 pub(crate) use refs::resolve;
 pub use schema::tight_schema;
 
-/// A part of a reply. Consecutive parts of a kind belong together.
+/// A part of a reply. Consecutive parts of the same kind belong together.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplyPart {
     Reasoning(String),
@@ -49,7 +49,7 @@ pub enum ReplyPart {
     Call(ToolCall),
 }
 
-/// What a grammar held a reply to. Nothing else is looked for in it.
+/// The grammar that constrained a reply. The parser looks for nothing else in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Held {
     /// No grammar.
@@ -59,18 +59,18 @@ pub enum Held {
     Text,
     /// [`ReplyFormat::call_grammar`]: thoughts, then calls.
     Calls,
-    /// The same with a text as its other choice.
+    /// The same with a text as the alternative.
     TextOrCalls,
-    /// A grammar of the client's own: all of it is text, but for gpt-oss's channels.
+    /// A grammar of the client's own: all of it is text, except gpt-oss's channels.
     Whole,
 }
 
-/// Takes one reply apart.
+/// Parses one reply.
 #[derive(Debug, Clone)]
 pub struct ReplyParser {
     tools: Vec<Value>,
     grammar: Grammar,
-    /// Text that was not given out yet.
+    /// Text that has not been emitted.
     pending: String,
 }
 
@@ -81,8 +81,8 @@ enum Grammar {
 }
 
 impl ReplyParser {
-    /// For the reply to `prompt`, the rendered chat template: it may end inside the model's
-    /// thoughts. Calls are only looked for if `tools` were offered.
+    /// A parser for the reply to `prompt`, the rendered chat template, which may end inside the
+    /// model's thoughts. Calls are parsed only if `tools` were offered.
     pub fn new(format: &ReplyFormat, prompt: &str, tools: &[Value]) -> Self {
         let grammar = match format.harmony || format.recipients {
             true => Grammar::Harmony(Harmony::new(format, prompt)),
@@ -91,7 +91,7 @@ impl ReplyParser {
         Self { tools: tools.to_vec(), grammar, pending: format.begun(prompt).to_owned() }
     }
 
-    /// The same for a reply that a grammar holds.
+    /// Sets the grammar of the reply.
     pub fn held(mut self, held: Held) -> Self {
         if held == Held::Whole {
             self.pending.clear();
@@ -109,18 +109,18 @@ impl ReplyParser {
         self.run(End::Open)
     }
 
-    /// The end of the reply: everything that was held back comes out.
+    /// Ends the reply and emits all held-back text.
     pub fn finish(&mut self) -> Vec<ReplyPart> {
         self.run(End::Finished)
     }
 
-    /// The end of a reply that a limit cut: like [`Self::finish`], but a block of calls whose end
-    /// did not come is text, since what would be read of it may be half of what was meant.
+    /// Ends a reply that was cut by a limit: like [`Self::finish`], but an unfinished block of
+    /// calls is text, since it may be incomplete.
     pub fn cut(&mut self) -> Vec<ReplyPart> {
         self.run(End::Cut)
     }
 
-    /// Whether what comes next is a thought, as far as can be told.
+    /// Whether the next part is a thought, as far as known.
     pub fn is_reasoning(&self) -> bool {
         match &self.grammar {
             Grammar::Marked(marked) => marked.is_reasoning(),
@@ -142,7 +142,7 @@ impl ReplyParser {
     }
 }
 
-/// Bytes at the end of `text` that could be the beginning of one of `marks`.
+/// The number of bytes at the end of `text` that could start one of `marks`.
 fn held_back<'m>(text: &str, marks: impl Iterator<Item = &'m str>) -> usize {
     let longest = |mark: &str| {
         (1..mark.len().min(text.len() + 1))

@@ -1,38 +1,38 @@
-//! What the fields of a call can be, by a schema of any build: with a reference at its root, with
-//! parts that all hold, or with alternatives.
+//! The possible fields of a call for any schema: with a reference at its root, with `allOf` parts,
+//! or with alternatives.
 
 use serde_json::{Map, Value, json};
 
 use super::refs::{DEPTH_MAX, VISITS_MAX, resolve};
 
-/// Alternatives of one schema; with more, only what they have in common counts.
+/// The most alternatives of one schema; with more, only their common part counts.
 const SHAPES_MAX: usize = 16;
 
-/// One form of an object.
+/// One shape of an object.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Shape {
     pub(super) properties: Map<String, Value>,
     pub(super) required: Vec<String>,
-    /// Whether the schema lists properties at all.
+    /// Whether the schema lists properties.
     is_listed: bool,
     more: More,
-    /// How many fields there are at least, and at most.
+    /// The least and the most fields.
     pub(super) least: usize,
     pub(super) most: Option<usize>,
 }
 
-/// Fields that are not listed.
+/// Additional fields.
 #[derive(Debug, Clone, Default, PartialEq)]
 enum More {
     #[default]
     Unsaid,
     None,
-    /// These, by their schema.
+    /// Fields with this schema.
     Some(Value),
 }
 
 impl Shape {
-    /// The forms that a schema allows, at least one.
+    /// The shapes that a schema allows, at least one.
     pub(super) fn all(root: &Value) -> Vec<Self> {
         let mut shapes = shapes(root, root, &mut Walk::default());
         shapes.iter_mut().for_each(Self::list_required);
@@ -40,8 +40,8 @@ impl Shape {
         shapes
     }
 
-    /// The schema of fields that are not listed, if there may be any. An object of which nothing is
-    /// said may have some; one that lists its fields has those alone, unless it says otherwise.
+    /// The schema of additional fields, if they are allowed. An unrestricted object may have some;
+    /// one with listed fields has only those, unless the schema says otherwise.
     pub(super) fn more(&self) -> Option<Value> {
         match &self.more {
             More::None => None,
@@ -83,7 +83,7 @@ impl Shape {
         }
     }
 
-    /// What fits both.
+    /// The intersection of two shapes.
     fn and(&self, other: &Self) -> Self {
         let mut both = self.clone();
         for (name, schema) in &other.properties {
@@ -113,7 +113,7 @@ impl Shape {
     }
 }
 
-/// How far a walk along references has gone.
+/// The progress of a walk along references.
 #[derive(Default)]
 struct Walk {
     depth: usize,
@@ -179,7 +179,7 @@ fn product(left: &[Shape], right: &[Shape]) -> Vec<Shape> {
 mod tests {
     use super::*;
 
-    /// The forms as `required! optional` with `...` where there may be others.
+    /// The shapes as `required! optional`, with `...` for additional fields.
     fn shown(schema: Value) -> Vec<String> {
         let shown = |shape: &Shape| {
             let name = |name: &String| {

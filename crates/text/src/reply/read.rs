@@ -1,13 +1,13 @@
-//! A cursor over text that may still be coming.
+//! A cursor over text that may be incomplete.
 //!
-//! What it reads never depends on how the text was cut into pieces: a reading that succeeds or
-//! fails on the beginning of a text does the same on all of it, and one that cannot be sure yet
-//! stops with [`Stop::More`]. Once the reply has ended, there is no more to wait for.
+//! Results never depend on how the text was cut into pieces: a read that succeeds or fails on the
+//! start of a text does the same on all of it, and an undecided one returns [`Stop::More`]. After
+//! the end of the reply, no read waits for more.
 
-/// Why a reading did not succeed.
+/// Why a read did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The text ends too early to tell.
+    /// The text ends too early to decide.
     More,
     /// The text is something else.
     Broken,
@@ -21,7 +21,7 @@ pub(super) enum End {
     Open,
     /// The model ended its reply.
     Finished,
-    /// A limit ended the reply: what has no end is no call.
+    /// A limit ended the reply: an unfinished call is no call.
     Cut,
 }
 
@@ -60,7 +60,7 @@ impl<'t> Reader<'t> {
         self.at += bytes;
     }
 
-    /// Nothing follows, and nothing will.
+    /// Whether nothing follows and no more text can come.
     pub(super) fn is_at_end(&self) -> bool {
         self.rest().is_empty() && self.end != End::Open
     }
@@ -69,7 +69,7 @@ impl<'t> Reader<'t> {
         self.end == End::Cut
     }
 
-    /// The error of a reading that came to the end of the text.
+    /// The error of a read that reached the end of the text.
     pub(super) fn stop(&self) -> Stop {
         if self.end == End::Open { Stop::More } else { Stop::Broken }
     }
@@ -87,7 +87,7 @@ impl<'t> Reader<'t> {
         self.skip(char::is_whitespace);
     }
 
-    /// Whether `mark` comes next.
+    /// Whether `mark` is next.
     pub(super) fn sees(&self, mark: &str) -> Read<bool> {
         let rest = self.rest();
         if rest.starts_with(mark) {
@@ -96,7 +96,7 @@ impl<'t> Reader<'t> {
         if self.end == End::Open && mark.starts_with(rest) { Err(Stop::More) } else { Ok(false) }
     }
 
-    /// Steps over `mark` if it comes next.
+    /// Steps over `mark` if it is next.
     pub(super) fn take(&mut self, mark: &str) -> Read<bool> {
         let is_next = self.sees(mark)?;
         self.at += if is_next { mark.len() } else { 0 };
@@ -107,7 +107,7 @@ impl<'t> Reader<'t> {
         if self.take(mark)? { Ok(()) } else { Err(Stop::Broken) }
     }
 
-    /// The text up to `mark`, which is stepped over; at most `max` bytes, on one line.
+    /// The text up to `mark`, which is skipped; at most `max` bytes, on one line.
     pub(super) fn line_until(&mut self, mark: &str, max: usize) -> Read<&'t str> {
         let rest = self.rest();
         let found = rest.find(mark);
@@ -120,7 +120,7 @@ impl<'t> Reader<'t> {
         Ok(text)
     }
 
-    /// Characters that all are `part` of a word; empty if there are none.
+    /// A run of characters that all are `part` of a word; may be empty.
     pub(super) fn word(&mut self, part: impl Fn(char) -> bool) -> Read<&'t str> {
         let start = self.at;
         self.skip(part);
@@ -131,12 +131,12 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// A block of calls whose end did not come yet.
+/// A block of calls without its end so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Waiting {
-    /// Bytes of the text when it was read last.
+    /// Bytes of the text at the last attempt.
     bytes: usize,
-    /// What may end the block.
+    /// A mark that may end the block.
     close: &'static str,
 }
 
@@ -145,8 +145,8 @@ impl Waiting {
         Self { bytes, close }
     }
 
-    /// Whether it is worth reading again: a long block is not read for each of its tokens, but when
-    /// what may be its end has come, or 1/64 more of it.
+    /// Whether to read again. A long block is not read for each of its tokens, only when a possible
+    /// end has arrived, or 1/64 more of it.
     pub(super) fn is_over(self, text: &str) -> bool {
         let mut from = self.bytes.min(text.len()).saturating_sub(self.close.len());
         while !text.is_char_boundary(from) {

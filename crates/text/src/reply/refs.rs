@@ -4,16 +4,16 @@ use serde_json::{Map, Value};
 
 use super::schema::each_schema;
 
-/// References that lead from one schema to the next; longer chains are loops.
+/// The most references in a chain; longer chains are loops.
 pub(super) const DEPTH_MAX: usize = 32;
 
-/// Schemas that one walk along references looks at: two that refer to each other twice would make
-/// it endless.
+/// The most schemas in one walk along references: two that refer to each other twice would make it
+/// endless.
 pub(super) const VISITS_MAX: usize = 1000;
-/// References that are written in another way than their keys.
+/// The most references whose spelling differs from their keys.
 const RESPELLED_MAX: usize = 256;
 
-/// The schema that a reference within `root` leads to, or the one that has none.
+/// The target of a reference within `root`, or the schema itself if it has none.
 pub(crate) fn resolve<'s>(root: &'s Value, mut schema: &'s Value) -> Option<&'s Value> {
     for _ in 0..DEPTH_MAX {
         let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
@@ -29,7 +29,7 @@ fn target<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
     root.pointer(&decoded(pointer)).or_else(|| root.pointer(pointer))
 }
 
-/// A part of a URL as text: `%3C` is `<`.
+/// A percent-decoded part of a URL: `%3C` is `<`.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -50,14 +50,14 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Points references whose segments are written in another way than the keys that they mean at
-/// definitions of their own: llguidance looks segments up as they are written.
+/// Redirects references with escaped segments to new definitions, because llguidance compares
+/// segments literally.
 pub(super) fn respell(schema: &mut Value) {
     let root = schema.clone();
     define(schema, &root, &|reference| reference.contains(['~', '%']));
 }
 
-/// A part of a schema, with what it refers to.
+/// A part of a schema, with the definitions that it refers to.
 pub(super) fn with_definitions(root: &Value, part: &Value) -> Value {
     let mut part = part.clone();
     let Some(fields) = part.as_object_mut() else { return part };
@@ -65,7 +65,7 @@ pub(super) fn with_definitions(root: &Value, part: &Value) -> Value {
     for place in places {
         fields.extend(root.get(place).map(|definitions| (place.to_owned(), definitions.clone())));
     }
-    // The other places of the whole schema are not there in a part of it.
+    // Other paths of the whole schema do not exist in a part of it.
     let is_there = |reference: &str| {
         let place = reference.strip_prefix("#/").and_then(|path| path.split_once('/'));
         place.is_some_and(|(place, _)| places.contains(&place))
@@ -74,12 +74,12 @@ pub(super) fn with_definitions(root: &Value, part: &Value) -> Value {
     part
 }
 
-/// Points those references at definitions of what they lead to in `root`.
+/// Redirects the selected references to definitions of their targets in `root`.
 fn define(schema: &mut Value, root: &Value, is_meant: &dyn Fn(&str) -> bool) {
     let mut definitions = Map::new();
     let mut names: Vec<String> = Vec::new();
     rename(schema, root, is_meant, &mut names);
-    // What a definition refers to may be written so as well.
+    // A definition may contain such references as well.
     let mut at = 0;
     while let Some(reference) = names.get(at).cloned() {
         let Some(mut found) = target(root, &reference).cloned() else { return };

@@ -1,15 +1,15 @@
-//! JSON schemas as answers are held to them: within what a client's schema allows, without the room
-//! in which a model that was never taught JSON would go astray, and without what only annotates.
+//! Adapts JSON schemas as constraints: stricter than the client's schema where the freedom would
+//! lead a model without JSON training astray, and without annotations.
 
 use serde_json::{Map, Value, json};
 
 use super::formats::format;
 use super::refs::respell;
 
-/// What sets the parts of JSON apart: a space, or a line with its indentation.
+/// White space between parts of JSON: a space, or a line break with indentation.
 const SPACE: &str = r"( |\r?\n[ \t]{0,20})";
 
-/// What says more of an object than its own list of properties does.
+/// Keywords that extend an object beyond its own list of properties.
 const OPEN: &[&str] = &[
     "$ref",
     "additionalProperties",
@@ -23,21 +23,21 @@ const OPEN: &[&str] = &[
     "unevaluatedProperties",
 ];
 
-/// Bounds of numbers, and from where on they say nothing: no answer comes near them.
+/// Bounds of numbers. A bound beyond the limit has no effect: no answer comes near it.
 pub(super) const BOUNDS: &[&str] = &["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum"];
 const BOUND_MAX: f64 = ((1u64 << 53) - 1) as f64;
-/// A bound as small is zero.
+/// A smaller bound counts as zero.
 const BOUND_MIN: f64 = 1e-15;
 
-/// Numbers of things. Some write them as 5.0.
+/// Counts. Some clients write them as 5.0.
 pub(super) const COUNTS: &[&str] =
     &["maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"];
 
-/// What an answer cannot be held to while it is written, and is not refused for: whether items are
-/// all different is for the client to see.
+/// Keywords that cannot be enforced during generation and are ignored: the client checks whether
+/// items are unique.
 const LEFT_OUT: &[&str] = &["uniqueItems"];
 
-/// Where a schema has others: in maps, and alone or in lists.
+/// Keywords with nested schemas: in maps, and as single ones or lists.
 const IN_MAPS: &[&str] =
     &["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"];
 const IN_PLACES: &[&str] = &[
@@ -55,13 +55,13 @@ const IN_PLACES: &[&str] = &[
     "then",
 ];
 
-/// The schema with a limit on white space, and with objects closed that list their properties and
-/// do not say whether there may be others. Of alternatives of which one alone should hold, any may.
+/// Limits white space, and closes objects that list their properties without
+/// `additionalProperties`. `oneOf` is relaxed to `anyOf`.
 pub fn tight_schema(schema: &Value) -> Value {
     let mut schema = schema.clone();
     leave_out(&mut schema);
     respell(&mut schema);
-    // Parts that are put together describe one object between them: none of them may close it.
+    // The parts of an `allOf` describe one object: none of them may close it.
     if !has_key(&schema, "allOf") {
         close(&mut schema);
     }
@@ -72,7 +72,7 @@ pub fn tight_schema(schema: &Value) -> Value {
     schema
 }
 
-/// Takes out what no answer is held to, and what says nothing; a schema that nothing fits is false.
+/// Removes unenforceable and empty keywords; a schema that nothing fits becomes false.
 pub(super) fn leave_out(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     let is_known = |name: &Value| name.as_str().is_none_or(|name| format(name).is_some());
@@ -84,7 +84,7 @@ pub(super) fn leave_out(schema: &mut Value) {
     fields.retain(|name, value| match name.as_str() {
         "const" | "default" => true,
         _ if value.is_null() => false,
-        // The names of fields are strings.
+        // Field names are strings anyway.
         "propertyNames" => !any.contains(value) && *value != json!({"type": "string"}),
         "unevaluatedItems" | "unevaluatedProperties" => !any.contains(value),
         "format" => is_known(value),
@@ -115,13 +115,13 @@ pub(super) fn leave_out(schema: &mut Value) {
     each_schema(fields, &mut leave_out);
 }
 
-/// Does something with each schema that stands in another one.
+/// Applies `act` to each directly nested schema.
 pub(super) fn each_schema(fields: &mut Map<String, Value>, act: &mut dyn FnMut(&mut Value)) {
     IN_MAPS.iter().for_each(|name| members(fields, name).for_each(&mut *act));
     IN_PLACES.iter().for_each(|name| each(fields, name).for_each(&mut *act));
 }
 
-/// The schemas that stand in another one, each with its place there.
+/// The directly nested schemas, each with its path.
 pub(super) fn places(fields: &Map<String, Value>) -> impl Iterator<Item = (String, &Value)> {
     let of = |names: &'static [&'static str]| {
         names.iter().filter_map(|name| Some((*name, fields.get(*name)?)))
@@ -148,7 +148,7 @@ fn has_key(value: &Value, key: &str) -> bool {
     }
 }
 
-/// Closes a schema's objects. Its depth is bounded by that of JSON bodies.
+/// Closes a schema's objects. The depth is bounded by that of JSON bodies.
 fn close(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     let lists = fields.get("properties").is_some_and(Value::is_object);
@@ -162,7 +162,7 @@ fn close(schema: &mut Value) {
         list_required(fields);
         fields.insert("additionalProperties".to_owned(), false.into());
     }
-    // Beside a list of properties, alternatives say more of the same object.
+    // Next to a list of properties, alternatives describe the same object.
     if !lists {
         for name in ["anyOf", "oneOf"] {
             each(fields, name).for_each(close);
@@ -170,7 +170,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// Lists the properties that are required and not listed: they may be anything.
+/// Lists the required properties that are not listed; they may have any value.
 fn list_required(fields: &mut Map<String, Value>) {
     let required = fields.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     let Some(Value::Object(listed)) = fields.get_mut("properties") else { return };
@@ -186,7 +186,7 @@ fn members<'a>(
     fields.get_mut(name).and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut)
 }
 
-/// The schemas in a list, or the one that stands in its place.
+/// The schemas in a list, or a single one in its place.
 fn each<'a>(fields: &'a mut Map<String, Value>, name: &str) -> impl Iterator<Item = &'a mut Value> {
     let (one, many) = match fields.get_mut(name) {
         Some(Value::Array(many)) => (None, Some(many)),

@@ -1,9 +1,9 @@
-//! Calls with a tag for each argument, whose values are written as plain text.
+//! Calls with a tag for each argument and values as plain text.
 //!
-//! A value can hold any text, marks included. It ends at its end mark followed by what can come
-//! after a field: the next field, or the call's end. Examples of calls inside a value are stepped
-//! over as long as their marks come in pairs. A value whose end mark is missing ends before the
-//! next field that the tool has, or before the call's end.
+//! A value can contain any text, marks included. It ends at its end mark followed by a valid
+//! continuation: the next field, or the call's end. Example calls inside a value are skipped if
+//! their marks come in pairs. A value without an end mark ends before the next known field of the
+//! tool, or before the call's end.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use super::refs::resolve;
 use super::typed::{parameters, typed};
 use crate::ToolCall;
 
-/// One call, in a block that `close` ends.
+/// One call, in a block that ends with `close`.
 pub(super) fn call_of(
     offer: &Offer,
     tags: &Tags,
@@ -64,8 +64,8 @@ pub(super) fn call_of(
         let is_string = says("string=\"true\"") || says("type=\"string\"");
         fields.push((key, is_string, marks.value(offer.exact, reader)?));
     }
-    // Where a template has no line breaks next to its marks, a model that writes them does so for
-    // every value.
+    // If a template has no line breaks next to its marks, a model that adds them does so for every
+    // value.
     let pair = |text: &'_ str| text.len() > 1 && text.starts_with('\n') && text.ends_with('\n');
     let breaks = match tags.breaks {
         Breaks::Pair if offer.exact || !fields.iter().all(|(.., text)| pair(text)) => Breaks::None,
@@ -83,7 +83,7 @@ pub(super) fn call_of(
     Ok(call("", name, Value::Object(arguments.collect())))
 }
 
-/// What stands between an attribute's quotes.
+/// Unescapes an attribute's value.
 fn unquoted(text: &str) -> String {
     text.replace("&quot;", "\"").replace("&amp;", "&")
 }
@@ -107,20 +107,20 @@ fn head<'t>(tags: &Tags, reader: &mut Reader<'t>) -> Read<&'t str> {
     if is_name { Ok(name) } else { Err(Stop::Broken) }
 }
 
-/// What stands behind a value's end mark.
+/// What follows a value's end mark.
 enum Follows {
     /// The next field, or the call's end and the block's.
     Call,
     /// The call's end, but not the block's.
     HalfOfCall,
-    /// Nothing that can stand behind a value.
+    /// Nothing that can follow a value.
     Text,
 }
 
 /// The marks of one call, and the schema of its fields.
 struct Marks<'a> {
     tags: &'a Tags,
-    /// Ends the block of calls.
+    /// The closing mark of the block of calls.
     close: &'a str,
     schema: Option<&'a Value>,
     /// The names of the fields so far.
@@ -128,7 +128,7 @@ struct Marks<'a> {
 }
 
 impl Marks<'_> {
-    /// Whether the call ends here; steps over its own mark. Where that is missing, the end of the
+    /// Whether the call ends here; steps over its own mark. If that is missing, the end of the
     /// block or of the reply ends the call too.
     fn end_call(&self, reader: &mut Reader) -> Read<bool> {
         if !self.tags.close.is_empty() && reader.take(self.tags.close)? {
@@ -140,12 +140,12 @@ impl Marks<'_> {
         if self.close.is_empty() { Ok(false) } else { reader.sees(self.close) }
     }
 
-    /// The value up to its end mark, which is stepped over.
+    /// The value up to its end mark, which is skipped.
     fn value<'t>(&self, exact: bool, reader: &mut Reader<'t>) -> Read<&'t str> {
         let (rest, tags) = (reader.rest(), self.tags);
         let (end, mark) = match exact {
             true => {
-                // The grammar's mark begins with the line break at the end of the value.
+                // The grammar's mark includes the line break after the value.
                 let line = usize::from(tags.exact_close.starts_with('\n'));
                 (rest.find(tags.exact_close).ok_or(reader.stop())? + line, tags.field_close)
             }
@@ -155,12 +155,12 @@ impl Marks<'_> {
         Ok(&rest[..end])
     }
 
-    /// Where a value ends, and the mark that ends it.
+    /// The end of a value, and its end mark.
     fn end_of_value(&self, reader: Reader) -> Read<(usize, &str)> {
         let start = reader.at();
         let mut ahead = reader;
         let (mut first, mut first_likely) = (None, None);
-        // Fields that were opened inside the value.
+        // Fields opened inside the value.
         let mut depth = 0usize;
         loop {
             let rest = ahead.rest();
@@ -180,7 +180,7 @@ impl Marks<'_> {
         if reader.stop() == Stop::More {
             return Err(Stop::More);
         }
-        // The value speaks of the marks without closing what it opens, or lacks its own.
+        // The value mentions marks without closing them, or lacks its own.
         let end = first_likely.or(first);
         let text = &reader.rest()[..end.unwrap_or(reader.rest().len())];
         match (self.unmarked_end(text), end) {
@@ -191,8 +191,8 @@ impl Marks<'_> {
         }
     }
 
-    /// Where a value without an end mark ends: before a field of the tool that begins a line and
-    /// was not there yet, or before the end of the call and its block.
+    /// The end of a value without an end mark: before a new known field at the start of a line, or
+    /// before the end of the call and its block.
     fn unmarked_end(&self, text: &str) -> Option<usize> {
         let known = self.schema.and_then(|schema| resolve(schema, schema)?.get("properties"));
         let is_field = |at: &usize| {
@@ -244,7 +244,7 @@ impl Marks<'_> {
     }
 }
 
-/// Whether a field begins here, with the mark before its value.
+/// Whether a field starts here, with the mark before its value.
 fn begins_field(tags: &Tags, mut reader: Reader) -> Read<bool> {
     reader.expect(tags.field)?;
     match reader.line_until(tags.key_end, NAME_BYTES_MAX) {

@@ -1,4 +1,4 @@
-//! The values of tagged fields: strings are written as they are, anything else as JSON.
+//! The values of tagged fields: strings are literal, anything else is JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -6,12 +6,12 @@ use super::fault::fits_type;
 use super::formats::format;
 use super::refs::{DEPTH_MAX, VISITS_MAX, resolve};
 
-/// One way in which a field's value can be written.
+/// One possible form of a field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Text {
     /// Any text.
     Free,
-    /// This text.
+    /// This exact text.
     Literal(String),
     /// A text that all of these expressions match.
     Held(Vec<String>),
@@ -19,8 +19,7 @@ pub(super) enum Text {
     Json(Value),
 }
 
-/// The ways in which a value of `schema` can be written. Where one of them is any text, it is the
-/// only one.
+/// The possible forms of a value of `schema`. If any text is allowed, that is the only form.
 pub(super) fn texts(root: &Value, schema: &Value) -> Vec<Text> {
     let mut found = Vec::new();
     add(root, schema, 0, &mut 0, &mut found);
@@ -53,7 +52,7 @@ fn add(root: &Value, schema: &Value, depth: usize, visits: &mut usize, found: &m
     }
 }
 
-/// A schema's own words and those of the parts that hold beside them, as one.
+/// A schema merged with its `allOf` parts.
 fn merged(root: &Value, fields: &Map<String, Value>, parts: &[Value]) -> Value {
     let mut merged = fields.clone();
     merged.remove("allOf");
@@ -108,7 +107,7 @@ fn string(fields: &Map<String, Value>) -> Text {
     if held.is_empty() { Text::Free } else { Text::Held(held) }
 }
 
-/// The expression that matches all of a text in which `pattern` is found.
+/// An expression for a whole text that contains a match of `pattern`.
 fn searched(pattern: &str) -> String {
     let one = |choice: &str| {
         let (start, rest) = match choice.strip_prefix('^') {
@@ -150,7 +149,7 @@ fn choices(pattern: &str) -> Vec<&str> {
     found
 }
 
-/// An expression whose `\d` and `\w` are those of ECMAScript, by which schemas are written.
+/// Rewrites `\d` and `\w` to their meaning in ECMAScript, the language of schema patterns.
 fn ascii(pattern: &str) -> String {
     let mut written = String::with_capacity(pattern.len());
     let (mut in_class, mut is_escaped) = (false, false);

@@ -1,4 +1,4 @@
-//! Values that were written as plain text, by the schemas of their fields.
+//! Typed values from plain text, by the schemas of their fields.
 
 use serde_json::{Map, Value};
 
@@ -17,8 +17,8 @@ pub(super) fn parameters<'t>(tools: &'t [Value], name: &str) -> Option<&'t Value
     tool.get("function").unwrap_or(tool).get("parameters")
 }
 
-/// A field's value: of another type than a string if its schema allows that type and the text is of
-/// it, else the text if a string is allowed. Without a schema, JSON is what it says.
+/// A field's value: a non-string if the schema allows its type and the text parses as one, else the
+/// text if a string is allowed. Without a schema, JSON text becomes its value.
 pub(super) fn typed(text: &str, parameters: Option<&Value>, key: &str) -> Value {
     typed_as(text, parameters, parameters.and_then(|root| field(root, root, key)))
 }
@@ -28,7 +28,7 @@ pub(super) fn field<'s>(root: &'s Value, object: &'s Value, key: &str) -> Option
     resolve(root, object)?.get("properties")?.get(key)
 }
 
-/// The same for a value whose own schema is known.
+/// Like `typed`, for a value with a known schema.
 pub(super) fn typed_as(text: &str, root: Option<&Value>, schema: Option<&Value>) -> Value {
     let strict = || long_number(text.trim()).or_else(|| serde_json::from_str(text.trim()).ok());
     let string = || Value::String(text.to_owned());
@@ -56,10 +56,10 @@ pub(super) fn typed_as(text: &str, root: Option<&Value>, schema: Option<&Value>)
 #[derive(Default)]
 struct Types<'s> {
     any: bool,
-    /// Schemas that were looked at.
+    /// Visited schemas.
     visits: usize,
     names: Vec<&'s str>,
-    /// The strings that are listed one by one.
+    /// The strings listed one by one.
     choices: Vec<&'s str>,
 }
 
@@ -91,7 +91,7 @@ impl<'s> Types<'s> {
         }
     }
 
-    /// The value, if it is of a type that is allowed and no string.
+    /// The value, if it is a non-string of an allowed type.
     fn fit(&self, value: Value) -> Option<Value> {
         let has = |name| self.names.contains(&name);
         match &value {

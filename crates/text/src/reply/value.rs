@@ -1,21 +1,21 @@
-//! Values as models write them: JSON, and what is near it.
+//! Values in models' output: JSON, and variations of it.
 //!
-//! Beyond JSON it takes what has one meaning only: line breaks and tabs in strings, backslashes
-//! that escape nothing, single quotes, a comma after the last item, Python's `True`, `False` and
-//! `None`, and Gemma's strings between `<|"|>` with keys that have no quotes.
+//! Beyond JSON it accepts unambiguous deviations: line breaks and tabs in strings, backslashes that
+//! escape nothing, single quotes, a comma after the last item, Python's `True`, `False` and `None`,
+//! and Gemma's strings between `<|"|>` with unquoted keys.
 
 use serde_json::{Map, Number, Value};
 
 use super::read::{Read, Reader, Stop};
 use crate::long_number;
 
-/// Lists and objects inside each other; more are not read.
+/// The deepest nesting of lists and objects that is read.
 const DEPTH_MAX: usize = 100;
 /// Gemma 4's quotation mark.
 const GEMMA_QUOTE: &str = "<|\"|>";
 
 impl Reader<'_> {
-    /// One value. `close` is the mark behind the call: objects that lack their last braces end
+    /// One value. `close` is the mark after the call: objects that lack their last braces end
     /// there.
     pub(super) fn value(&mut self, close: &str) -> Read<Value> {
         self.nested(close, 0)
@@ -71,7 +71,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether a list or an object ends here: by its bracket, or before the mark behind the call.
+    /// Whether a list or an object ends here: by its bracket, or before the mark after the call.
     fn ends(&mut self, close: &str, bracket: char) -> Read<bool> {
         if self.peek()? == bracket {
             self.advance(1);
@@ -109,7 +109,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether what can follow a value comes next: else the quotation mark is a part of the text.
+    /// Whether a valid continuation of a value is next: otherwise the quotation mark belongs to the
+    /// text.
     fn ends_gemma_string(&self) -> Read<bool> {
         let mut after = *self;
         after.skip_space();
@@ -119,12 +120,12 @@ impl Reader<'_> {
         Ok(",:]}<".contains(after.peek()?) && !after.sees(GEMMA_QUOTE)?)
     }
 
-    /// A string between single or double quotes; between three of them as Python has it.
+    /// A string between single or double quotes, or between three of them as in Python.
     pub(super) fn string(&mut self) -> Read<String> {
         let quote = self.peek()?;
         let mut mark = quote.to_string();
         let long = mark.repeat(3);
-        // Two quotes alone are an empty string.
+        // Exactly two quotes are an empty string.
         if self.rest().starts_with(&mark.repeat(2)) && self.sees(&long)? {
             mark = long;
         }
@@ -145,8 +146,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Steps over the mark that ends a string. A single quote only ends one in front of what can
-    /// follow a value: models write `'it's'`.
+    /// Steps over a string's end mark. A single quote is one only before a valid continuation of a
+    /// value: models write `'it's'`.
     fn ends_string(&mut self, mark: &str) -> Read<bool> {
         let mut ahead = *self;
         if !ahead.take(mark)? {
@@ -180,7 +181,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What follows `\u`: four digits, and the second half of a pair if they are the first.
+    /// Four digits after `\u`, and the second surrogate if they are the first.
     fn unicode(&mut self, text: &mut String) -> Read<()> {
         let Some(first) = self.unit()? else {
             text.push_str("\\u");
@@ -226,7 +227,7 @@ impl Reader<'_> {
     }
 }
 
-/// The last number there is, for one that is beyond it.
+/// The largest number, for one that is beyond it.
 fn endless(number: &str) -> Option<Value> {
     let digits = number.strip_prefix('-').unwrap_or(number);
     let float: f64 = number.parse().ok().filter(|float: &f64| float.is_infinite())?;

@@ -1,4 +1,4 @@
-//! Calls as text, for templates that do not show them.
+//! Writes calls as text, for templates that do not show them.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use super::forms::{Body, Breaks, CallStyle, HERMES, Named, Tags};
 use crate::{ToolCall, json_text};
 
 impl ReplyFormat {
-    /// The same for a model that is told of its tools by [`Self::tool_text`].
+    /// The format of a model that gets its tools as [`Self::tool_text`].
     pub(crate) fn told(mut self) -> Self {
         if !self.harmony && self.forms.first().is_none_or(|form| form.open != HERMES.open) {
             self.forms.insert(0, &HERMES);
@@ -16,7 +16,7 @@ impl ReplyFormat {
         self
     }
 
-    /// Tells a model of its tools, and in which form it can call them.
+    /// A text that describes the tools and the form of their calls.
     pub(crate) fn tool_text(&self, tools: &str) -> String {
         let (open, close) = (HERMES.open, HERMES.close);
         format!(
@@ -27,10 +27,10 @@ impl ReplyFormat {
         )
     }
 
-    /// Calls as the model itself would write them.
+    /// Calls in the model's own form.
     pub(crate) fn write_calls(&self, calls: &[ToolCall]) -> String {
         let form = self.forms.first().copied().unwrap_or(&HERMES);
-        // Blocks of one call each, or one block of all of them.
+        // Each call in a block, or all in one.
         let each = |write: &dyn Fn(&ToolCall) -> String| {
             let blocks =
                 calls.iter().map(|call| format!("{}{}{}", form.open, write(call), form.close));

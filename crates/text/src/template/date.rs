@@ -1,4 +1,4 @@
-//! `strftime_now`: dates in templates, from a time that the caller gives.
+//! `strftime_now`: dates in templates, from a time supplied by the caller.
 
 const DAY_S: i64 = 86_400;
 const MONTHS: [&str; 12] = [
@@ -18,8 +18,8 @@ const MONTHS: [&str; 12] = [
 const WEEKDAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// Writes the time `unix_s` (UTC) as `format` says, in C's `strftime` language and locale. What it
-/// does not know stays as it is.
+/// Formats the time `unix_s` (UTC) with C's `strftime` codes and locale. Unknown codes stay as they
+/// are.
 pub(super) fn strftime(unix_s: i64, format: &str) -> String {
     let (days, second) = (unix_s.div_euclid(DAY_S), unix_s.rem_euclid(DAY_S));
     let (year, month, day) = civil(days);
@@ -37,7 +37,7 @@ pub(super) fn strftime(unix_s: i64, format: &str) -> String {
             continue;
         }
         let mut code = chars.next();
-        // "%-d" is glibc's way to leave the padding away.
+        // "%-d" is glibc's form without padding.
         let bare = code == Some('-');
         if bare {
             code = chars.next();
@@ -81,7 +81,7 @@ fn days_before(year: i64) -> i64 {
 
 /// Year, month and day (from 1) of the day `days` after 1970-01-01.
 fn civil(days: i64) -> (i64, i64, i64) {
-    // 400 years are 146,097 days: the estimate is off by one year at most.
+    // 400 years are 146,097 days: the estimate is off by at most one year.
     let mut year = 1970 + (days * 400).div_euclid(146_097);
     while days_before(year) > days {
         year -= 1;

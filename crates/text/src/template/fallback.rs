@@ -1,4 +1,4 @@
-//! Templates for files that have none, chosen by the control tokens of the vocabulary.
+//! Templates for files without one, chosen by the control tokens of the vocabulary.
 
 use crate::Tokenizer;
 
@@ -42,7 +42,7 @@ const PLAIN: &str = "\
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ 'Assistant:' }}{%- endif -%}";
 
-/// The best guess for a vocabulary: the first whose tokens are there, else plain dialogue.
+/// The best guess for a vocabulary: the first with its tokens present, else plain dialogue.
 pub(super) fn template(tokenizer: &Tokenizer) -> &'static str {
     let choices = [
         ("<|im_start|>", CHATML),

@@ -1,8 +1,8 @@
-//! A conversation in the form that a template shows all of.
+//! Rewrites a conversation into a form that a template shows completely.
 //!
-//! What a template takes as it is stays so. Tools that it leaves out, a text tells the model of, in
-//! the form in which the reply's parser reads calls. Calls and results that it leaves out become
-//! text of their messages. Messages that it refuses become the nearest ones that it takes.
+//! Supported forms stay unchanged. Tools that the template omits are described in a text, with the
+//! call form that the reply's parser reads. Omitted calls and results become text of their
+//! messages. Refused messages become the nearest supported ones.
 
 use serde_json::Value;
 
@@ -12,8 +12,8 @@ use super::shows::Shows;
 use crate::ReplyFormat;
 
 impl Shows {
-    /// The messages in the form that the template shows all of. `guard` keeps a client's text from
-    /// being taken for control tokens; the messages' own is guarded already.
+    /// The messages in a form that the template shows completely. `guard` keeps a client's text
+    /// from being parsed as control tokens; the messages' own text is already guarded.
     pub(super) fn fit(
         self,
         format: &ReplyFormat,
@@ -43,7 +43,7 @@ impl Shows {
         self.in_turn(messages)
     }
 
-    /// Systems where the template takes them; elsewhere a user's message tells what they say.
+    /// Keeps system messages that the template supports; the others become user messages.
     fn systems(self, mut messages: Vec<Message>, has_tools: bool) -> Vec<Message> {
         let leading = messages.iter().take_while(|message| message.role == "system").count();
         let mut rest = messages.split_off(leading);
@@ -73,7 +73,7 @@ impl Shows {
         messages
     }
 
-    /// Text beside calls in a message of its own, where the template would not show it.
+    /// Moves text beside calls to a separate message if the template would not show it.
     fn text_apart(self, messages: Vec<Message>) -> Vec<Message> {
         let last_said = messages.iter().rposition(is_said).unwrap_or(0);
         let mut apart = Vec::with_capacity(messages.len());
@@ -89,7 +89,7 @@ impl Shows {
         apart
     }
 
-    /// Calls and results as text, where the template shows none.
+    /// Writes calls and results as text if the template shows none.
     fn write_out(self, format: &ReplyFormat, message: &mut Message) {
         if !self.calls && !message.tool_calls.is_empty() {
             let calls = std::mem::take(&mut message.tool_calls);
@@ -100,8 +100,8 @@ impl Shows {
         }
     }
 
-    /// Users and assistants in turn, where the template wants it so: empty messages stand in for
-    /// those that are missing. Calls and results do not count as turns.
+    /// Alternates users and assistants if the template requires it, with empty messages for the
+    /// missing ones. Calls and results do not count as turns.
     fn in_turn(self, messages: Vec<Message>) -> Vec<Message> {
         if self.free_turns && self.late_user {
             return messages;
@@ -131,7 +131,7 @@ impl Shows {
     }
 }
 
-/// Puts a text behind the system's, or where that would stand.
+/// Appends a text to the system message, or adds it where that would be.
 fn tell(messages: &mut Vec<Message>, text: &str) {
     match messages.first_mut().filter(|first| first.role == "system") {
         Some(system) => system.content = joined(&[&system.content, text]),
@@ -139,7 +139,7 @@ fn tell(messages: &mut Vec<Message>, text: &str) {
     }
 }
 
-/// A thought as the beginning of the text beside calls.
+/// Moves a thought to the start of the text beside calls.
 fn think_aloud(message: &mut Message) {
     if !message.tool_calls.is_empty() && !message.content.is_empty() {
         let thought = message.reasoning.take().unwrap_or_default();
@@ -147,7 +147,7 @@ fn think_aloud(message: &mut Message) {
     }
 }
 
-/// Messages of several calls as several messages, the results of each behind it.
+/// Splits a message with several calls into several messages, each followed by its results.
 fn one_call_each(messages: Vec<Message>) -> Vec<Message> {
     let mut each = Vec::with_capacity(messages.len());
     let mut messages = messages.into_iter().peekable();
@@ -176,7 +176,7 @@ fn one_call_each(messages: Vec<Message>) -> Vec<Message> {
     each
 }
 
-/// Messages of a side that follow each other as one.
+/// Joins consecutive messages of the same role.
 fn join(messages: Vec<Message>) -> Vec<Message> {
     let mut all: Vec<Message> = Vec::with_capacity(messages.len());
     for message in messages {
@@ -201,7 +201,7 @@ fn is_user(message: &Message) -> bool {
     message.role == "user"
 }
 
-/// Whether an assistant says something and calls nothing.
+/// Whether it is an assistant's message without calls.
 fn is_said(message: &Message) -> bool {
     message.role == "assistant" && message.tool_calls.is_empty()
 }

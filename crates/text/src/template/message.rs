@@ -3,25 +3,25 @@ use serde_json::{Map, Value, json};
 /// One message of a conversation, as chat templates expect it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Message {
-    /// `system`, `user`, `assistant`, `tool`, or whatever the template knows.
+    /// `system`, `user`, `assistant`, `tool`, or another role of the template.
     pub role: String,
     pub content: String,
-    /// Who speaks, or which tool answers.
+    /// The name of the speaker, or of the tool that answers.
     pub name: Option<String>,
-    /// What an assistant's message asks for.
+    /// The calls in an assistant's message.
     pub tool_calls: Vec<ToolCall>,
-    /// Which call a tool's message answers.
+    /// The id of the call that a tool's message answers.
     pub tool_call_id: Option<String>,
-    /// What an assistant thought before it answered.
+    /// The thoughts of an assistant before its answer.
     pub reasoning: Option<String>,
 }
 
-/// How templates see calls.
+/// The representation of calls in templates.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Style {
-    /// Arguments are JSON text, not objects.
+    /// Arguments are JSON text instead of objects.
     pub(super) text_arguments: bool,
-    /// Beside calls, no text is none.
+    /// A missing text beside calls is none instead of empty.
     pub(super) no_text: bool,
 }
 
@@ -39,7 +39,7 @@ impl Message {
         Self { role: role.into(), content: content.into(), ..Self::default() }
     }
 
-    /// The message with all its texts put through `map`.
+    /// The message with `map` applied to all its texts.
     pub(super) fn map_text(&self, map: &dyn Fn(&str) -> String) -> Self {
         let maybe = |text: &Option<String>| text.as_deref().map(map);
         let call = |call: &ToolCall| ToolCall {
@@ -57,8 +57,8 @@ impl Message {
         }
     }
 
-    /// The dictionary that templates see. Absent fields are left out, since many templates ask
-    /// whether they are defined.
+    /// The dictionary for templates. Absent fields are left out, since many templates check whether
+    /// they are defined.
     pub(super) fn to_value(&self, style: Style) -> Value {
         let mut fields = Map::new();
         let is_none = style.no_text && self.content.is_empty() && !self.tool_calls.is_empty();
@@ -71,7 +71,7 @@ impl Message {
             fields.insert("tool_call_id".into(), json!(id));
         }
         if let Some(reasoning) = &self.reasoning {
-            // Qwen and DeepSeek say reasoning_content, gpt-oss thinking, Solar Open reasoning.
+            // Qwen and DeepSeek use reasoning_content, gpt-oss thinking, Solar Open reasoning.
             fields.insert("reasoning".into(), json!(reasoning));
             fields.insert("reasoning_content".into(), json!(reasoning));
             fields.insert("thinking".into(), json!(reasoning));

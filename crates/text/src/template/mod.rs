@@ -1,9 +1,9 @@
 //! Rendering messages into a prompt with the model's own template.
 //!
-//! A template is a program in Jinja that came with the model, so it is run as untrusted code, by an
-//! interpreter ([`jinja`]) that has no way out and limits on everything.
+//! A template is a Jinja program from the model file, so it runs as untrusted code, in an
+//! interpreter ([`jinja`]) without access to the system and with limits on everything.
 //!
-//! It behaves as Hugging Face's `apply_chat_template` does: `trim_blocks`, `lstrip_blocks`, loop
+//! It behaves like Hugging Face's `apply_chat_template`: `trim_blocks`, `lstrip_blocks`, loop
 //! controls, Python's string methods, `raise_exception`, `strftime_now` and Python's JSON.
 
 mod date;
@@ -28,64 +28,64 @@ pub use message::{Message, ToolCall};
 use shows::Shows;
 use variant::Variant;
 
-/// Bytes of a template; the longest published ones have about 30,000.
+/// The most bytes of a template; the longest published ones have about 30,000.
 const TEMPLATE_BYTES_MAX: usize = 1 << 17;
-/// Extra variables that a request may set.
+/// The most extra variables of a request.
 const EXTRAS_MAX: usize = 64;
 
-/// Stands behind a text that is to be continued; no text ends so.
+/// The sentinel after a text that is to be continued; no text ends with it.
 const END: &str = "\u{f8fe}end\u{f8fe}";
 
-/// The name under which a template can hold a variant for requests with tools.
+/// The key of a template's variant for requests with tools.
 const TOOL_USE: &str = "tokenizer.chat_template.tool_use";
 
 /// A model's chat template, checked. Immutable and shared freely between threads.
 #[derive(Debug)]
 pub struct ChatTemplate {
     chat: String,
-    /// Why there are no prompts by it.
+    /// Why the template cannot make prompts.
     fault: Option<String>,
     /// The variant for requests with tools.
     tool_use: Option<String>,
     bos: String,
     eos: String,
     is_fallback: bool,
-    /// As the source shows it.
+    /// The format detected from the source.
     written_format: ReplyFormat,
-    /// What the template shows, once that was asked, and the format that follows.
+    /// The template's capabilities, once probed, and the resulting format.
     shows: OnceLock<Shows>,
     reply_format: OnceLock<ReplyFormat>,
 }
 
-/// What a rendering is about, apart from the messages.
+/// The parameters of a rendering, apart from the messages.
 #[derive(Debug, Clone, Default)]
 pub struct Render<'a> {
-    /// End with the beginning of an assistant's message.
+    /// Whether to end with the start of an assistant's message.
     pub add_generation_prompt: bool,
     /// Tools as in OpenAI's API: `{"type": "function", "function": {...}}`.
     pub tools: &'a [Value],
-    /// Whether a model that can think should; `None` leaves it to the template.
+    /// Whether a model with thoughts should think; `None` leaves it to the template.
     pub enable_thinking: Option<bool>,
-    /// Further variables, such as `reasoning_effort`. The names used above are not overwritten.
+    /// Further variables, such as `reasoning_effort`. The names above are not overwritten.
     pub extra: Option<&'a Map<String, Value>>,
-    /// Leave the last message open, so that the model goes on with it. Instead of
+    /// Leaves the last message open, so that the model continues it. Instead of
     /// `add_generation_prompt`.
     pub continue_last: bool,
-    /// The time that templates see as now, in seconds since 1970 (UTC).
+    /// The present time for templates, in seconds since 1970 (UTC).
     pub now_unix_s: i64,
 }
 
 /// A rendered chat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompt {
-    /// As the template wrote it.
+    /// The template's output.
     pub text: String,
     pub tokens: Vec<u32>,
 }
 
 impl ChatTemplate {
-    /// The template of a GGUF file, or one that fits the vocabulary if the file has none. One that
-    /// is too long or no valid Jinja has a [`fault`](Self::fault).
+    /// The template of a GGUF file, or one for the vocabulary if the file has none. One that is too
+    /// long or not valid Jinja has a [`fault`](Self::fault).
     pub fn from_gguf(gguf: &Directory, tokenizer: &Tokenizer) -> Self {
         let text = |key| gguf.find_str(key).ok().flatten().filter(|text| !text.is_empty());
         let found = text("tokenizer.chat_template");
@@ -117,7 +117,7 @@ impl ChatTemplate {
     /// A template from its source, with the texts of the model's special tokens.
     ///
     /// # Errors
-    /// A template that is too long or no valid Jinja.
+    /// The template is too long or not valid Jinja.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TextError> {
         let (bos, eos) = (bos.to_owned(), eos.to_owned());
         Ok(Self {
@@ -133,17 +133,17 @@ impl ChatTemplate {
         })
     }
 
-    /// Why there are no prompts by it, if its source cannot be used.
+    /// Why the template cannot make prompts, if its source is unusable.
     pub fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    /// Whether the file had no template of its own, so that the prompt is a guess.
+    /// Whether the file had no template, so that the prompt is a guess.
     pub fn is_fallback(&self) -> bool {
         self.is_fallback
     }
 
-    /// How replies to this template's prompts are written.
+    /// The format of replies to this template's prompts.
     pub fn reply_format(&self) -> &ReplyFormat {
         self.reply_format.get_or_init(|| match self.shows().tools {
             true => self.written_format.clone(),
@@ -151,10 +151,10 @@ impl ChatTemplate {
         })
     }
 
-    /// What the template shows of conversations.
+    /// The template's capabilities.
     fn shows(&self) -> Shows {
         *self.shows.get_or_init(|| {
-            // A template that runs past the limits once is not asked again.
+            // A template that exceeds the limits once is not probed again.
             let is_over = Cell::new(false);
             Shows::probe(&|shows, messages, tools| {
                 let render = Render { add_generation_prompt: true, tools, ..Render::default() };
@@ -167,8 +167,8 @@ impl ChatTemplate {
         })
     }
 
-    /// The prompt for `messages` in tokens. Control tokens are those that the template writes; what
-    /// messages, tools and variables spell like one stays text.
+    /// The prompt for `messages` in tokens. Only the template's own control tokens count; similar
+    /// text in messages, tools and variables stays text.
     ///
     /// # Errors
     /// As for [`Self::render`].
@@ -181,7 +181,7 @@ impl ChatTemplate {
         self.prompt_some(tokenizer, messages, render, usize::MAX)
     }
 
-    /// As [`Self::prompt`], but encodes no further once there are more than `tokens_max`.
+    /// Like [`Self::prompt`], but stops encoding after more than `tokens_max` tokens.
     ///
     /// # Errors
     /// As for [`Self::render`].
@@ -198,12 +198,12 @@ impl ChatTemplate {
         Ok(Prompt { text, tokens })
     }
 
-    /// The prompt for `messages` as text, in which nothing tells the template's control tokens from
-    /// those that a client spelled: for what a client wrote, use [`Self::prompt`].
+    /// The prompt for `messages` as text, which does not distinguish the template's control tokens
+    /// from those in a client's text: for text of clients, use [`Self::prompt`].
     ///
     /// # Errors
-    /// What the template refuses (in its own words), what it cannot handle, and a template that
-    /// runs or writes past the limits.
+    /// The template refuses (the error has its own words), fails, or exceeds the limits of steps or
+    /// bytes.
     pub fn render(&self, messages: &[Message], render: &Render) -> Result<String, TextError> {
         self.render_guarded(None, messages, render)
     }
@@ -226,7 +226,7 @@ impl ChatTemplate {
         let open =
             messages.last().filter(|last| render.continue_last && last.tool_calls.is_empty());
         let Some(open) = open else { return self.render_fitting(guard, &messages, render) };
-        // A sentinel behind the text says where it ends, whatever the template puts around it.
+        // A sentinel after the text marks its end, whatever the template puts around it.
         let mut marked = messages.clone();
         marked.iter_mut().next_back().expect("there is a last one").content.push_str(END);
         let rendered = self.render_fitting(guard, &marked, render);
@@ -235,20 +235,20 @@ impl ChatTemplate {
         {
             return Ok(rendered[..at].to_owned());
         }
-        // A template that cannot leave a message open writes how one begins.
+        // A template that cannot leave a message open writes the start of one.
         let before = &messages[..messages.len() - 1];
         let begun = Render { add_generation_prompt: true, continue_last: false, ..render.clone() };
         let begun = self.render_fitting(guard, before, &begun);
         let content = guard.map_or_else(|| open.content.clone(), |g| g.guard(&open.content));
         let begun = begun.map(|begun| match self.written_format.open_thought(&begun) {
-            // The answer stands behind the thoughts that the template began.
+            // The answer follows the thoughts that the template opened.
             Some(close) => begun.trim_end().to_owned() + close,
             None => begun,
         });
         begun.map(|begun| begun + &content).or(rendered)
     }
 
-    /// Renders messages in the nearest form that the template takes.
+    /// Renders messages in the nearest form that the template supports.
     fn render_fitting(
         &self,
         guard: Option<&Tokenizer>,
@@ -290,7 +290,7 @@ impl ChatTemplate {
     ) -> Result<String, TextError> {
         let guarded = |text: &str| guard.map_or_else(|| text.to_owned(), |g| g.guard(text));
         let messages = messages.iter().map(|message| message.map_text(&guarded)).collect();
-        // While the template is asked, there is no format yet.
+        // During the probes there is no format yet.
         let format = self.reply_format.get().unwrap_or(&self.written_format);
         let messages = shows.fit(format, messages, render.tools, guarded);
         let has_calls = messages.iter().any(|message| !message.tool_calls.is_empty());
@@ -332,13 +332,13 @@ impl ChatTemplate {
     }
 }
 
-/// Whether a template would not take the messages, which it may do in another form.
+/// Whether a template refused the messages; another form may succeed.
 fn is_refusal(error: &TextError) -> bool {
     matches!(error, TextError::TemplateFailed { .. } | TextError::TemplateRaised { .. })
 }
 
-/// Whether a conversation is one that any template takes: users and assistants in turn, behind a
-/// system at most.
+/// Whether any template supports a conversation: alternating users and assistants, after at most
+/// one system message.
 fn is_plain(messages: &[Message]) -> bool {
     let skipped = usize::from(messages.first().is_some_and(|first| first.role == "system"));
     let turns = &messages[skipped..];
@@ -347,7 +347,7 @@ fn is_plain(messages: &[Message]) -> bool {
     !turns.is_empty() && turns.iter().zip(expected).all(fits)
 }
 
-/// Guards all text of a client, names of fields included.
+/// Guards all text of a client, including field names.
 fn guard_entries(tokenizer: &Tokenizer, entries: Map<String, Value>) -> Map<String, Value> {
     map_entries(entries, &|text| tokenizer.guard(text))
 }
@@ -356,7 +356,7 @@ fn map_entries(entries: Map<String, Value>, map: &dyn Fn(&str) -> String) -> Map
     entries.into_iter().map(|(key, value)| (map(&key), map_text(value, map))).collect()
 }
 
-/// A value with all its texts, names of fields included, put through `map`.
+/// Applies `map` to all texts of a value, including field names.
 fn map_text(value: Value, map: &dyn Fn(&str) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(map(&text)),

@@ -1,8 +1,8 @@
-//! Calls and their results, put in order before a template sees them: arguments are objects, each
-//! call has an id, and each result names its call and stands behind it.
+//! Normalizes calls and their results before a template sees them: arguments are objects, each call
+//! has an id, and each result names its call and follows it.
 //!
-//! Clients leave ids out (all of Ollama's do), send arguments as text, `""` or nothing, and give
-//! results late or for calls that they have cut away.
+//! Clients omit ids (all of Ollama's do), send arguments as text, `""` or nothing, and send results
+//! late or for calls that they have cut away.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -13,10 +13,10 @@ use serde_json::{Map, Value};
 use super::{Message, ToolCall};
 use crate::reply::{CallIds, whole_value};
 
-/// Calls that wait for their results: of more, the latest.
+/// The most calls that wait for their results: the latest ones.
 const OPEN_MAX: usize = 1024;
 
-/// Puts calls and results in order.
+/// Normalizes calls and results.
 pub(super) fn pair(mut messages: Vec<Message>, ids: CallIds) -> Vec<Message> {
     let mut made = 0;
     let calls = messages.iter_mut().flat_map(|message| &mut message.tool_calls);
@@ -35,8 +35,9 @@ pub(super) fn pair(mut messages: Vec<Message>, ids: CallIds) -> Vec<Message> {
     messages
 }
 
-/// Arguments as an object; nothing is an empty one. Anything else, such as a text that a limit cut,
-/// becomes the one field of an object: many templates write an object's fields and nothing else.
+/// Arguments as an object; nothing becomes an empty one. Anything else, such as a text cut by a
+/// limit, becomes the only field of an object: many templates write an object's fields and nothing
+/// else.
 fn object(arguments: Value) -> Value {
     let value = match arguments {
         Value::String(text) if text.trim().is_empty() => Value::Null,
@@ -52,13 +53,13 @@ fn object(arguments: Value) -> Value {
     }
 }
 
-/// The messages with each result behind its calls; the results of calls that are not there become
-/// texts of the user's.
+/// The messages with each result after its calls; the results of missing calls become user
+/// messages.
 fn answered(messages: Vec<Message>) -> Vec<Message> {
     let mut ordered: Vec<Message> = Vec::new();
-    // Calls without a result yet: the place of their message, and of the call in it.
+    // Calls without a result yet: the index of their message, and of the call in it.
     let mut open: VecDeque<(usize, usize)> = VecDeque::new();
-    // The place of the last message that is no result.
+    // The index of the last message that is not a result.
     let mut turn = 0;
     for mut message in messages {
         if message.role != "tool" {
@@ -84,7 +85,7 @@ fn answered(messages: Vec<Message>) -> Vec<Message> {
         if let Some(id) = id.filter(|_| called.id.is_empty()) {
             called.id = id;
         }
-        // Until ids are made up, a result says its call by its place.
+        // Until ids are generated, a result refers to its call by index.
         message.tool_call_id = Some(called.id.clone()).filter(|id| !id.is_empty());
         message.name = Some(called.name.clone());
         let results = ordered[at + 1..].iter().take_while(|next| next.role == "tool").count();
@@ -96,8 +97,8 @@ fn answered(messages: Vec<Message>) -> Vec<Message> {
     ordered
 }
 
-/// The open call that a result answers: that of its id, else of its name, else any; of several the
-/// first one of the latest turn.
+/// The open call that a result answers: by its id, else by its name, else any; of several the first
+/// of the latest turn.
 fn matching(
     result: &Message,
     ordered: &[Message],
@@ -116,14 +117,14 @@ fn matching(
         .or_else(|| best(&is_free))
 }
 
-/// Whether a call with this result's id stands in the turn before it: a second result of one call.
+/// Whether the turn before this result has a call with its id: a second result of one call.
 fn again(result: &Message, turn: Option<&Message>) -> bool {
     let calls = turn.map_or(&[][..], |message| &message.tool_calls);
     let id = result.tool_call_id.as_deref();
     calls.iter().take(OPEN_MAX).any(|call| id == Some(call.id.as_str()) && !call.id.is_empty())
 }
 
-/// A tool's result as a text.
+/// A tool's result as text.
 pub(super) fn response(content: &str) -> String {
     format!("<tool_response>\n{content}\n</tool_response>")
 }
@@ -135,8 +136,8 @@ fn made_id(name: &str, number: usize, ids: CallIds) -> String {
     }
 }
 
-/// Results without an id get that of their call: the first of their name among those before them
-/// that no other result has.
+/// Gives results without an id that of their call: the first earlier call of their name without
+/// another result.
 fn name_results(messages: &mut [Message]) {
     let mut open: Vec<(String, String)> = Vec::new();
     for message in messages {
@@ -158,7 +159,7 @@ fn name_results(messages: &mut [Message]) {
     }
 }
 
-/// Makes ids of nine letters and digits of others, which come from a chat that another model began.
+/// Shortens foreign ids, from a chat that another model began, to nine letters and digits.
 fn shorten(message: &mut Message) {
     let shorten = |id: &mut String| {
         if id.len() != 9 || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
@@ -190,7 +191,7 @@ mod tests {
         Message { tool_call_id: some(id), name: some(name), ..Message::new("tool", content) }
     }
 
-    /// Ids of calls and `ID=CONTENT` of results, in order; other messages by their text.
+    /// Ids of calls and `ID=CONTENT` of results, in order; other messages as their text.
     fn shown(messages: Vec<Message>, ids: CallIds) -> Vec<String> {
         let paired = pair(messages, ids);
         let of = |message: &Message| match message.role.as_str() {
@@ -231,7 +232,7 @@ mod tests {
         let known = || calls(vec![call("x", "f", json!({})), call("y", "g", json!({}))]);
         let user = || Message::new("user", "hi");
         let cases = [
-            // Without ids: by name, then by place.
+            // Without ids: by name, then by order.
             (
                 vec![two(), result("", "g", "2"), result("", "f", "1")],
                 "call00000 call00001 call00001=2 call00000=1",
@@ -240,16 +241,16 @@ mod tests {
                 vec![two(), result("", "", "1"), result("", "", "2")],
                 "call00000 call00001 call00000=1 call00001=2",
             ),
-            // An id that only the result has is the call's.
+            // An id that only the result has is given to the call.
             (vec![two(), result("z", "g", "2")], "call00000 z z=2"),
             (vec![known(), result("", "g", "2"), result("x", "", "1")], "x y y=2 x=1"),
-            // Late results stand behind their calls.
+            // Late results move behind their calls.
             (vec![known(), user(), result("y", "", "2"), known()], "x y y=2 hi x y"),
             (
                 vec![known(), user(), two(), result("y", "", "2"), result("", "g", "3")],
                 "x y y=2 hi call00000 call00001 call00001=3",
             ),
-            // Two results of one call, and one of none.
+            // Two results of one call, and one without a call.
             (vec![known(), result("x", "", "1"), result("x", "", "2")], "x y x=1 x=2"),
             (vec![user(), result("q", "", "7")], "hi <tool_response>\n7\n</tool_response>"),
         ];

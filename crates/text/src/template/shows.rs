@@ -1,52 +1,53 @@
-//! What a template shows of a conversation, and in which forms it takes one.
+//! Detects a template's capabilities: the parts of a conversation that it shows, and the forms that
+//! it accepts.
 //!
-//! Templates are asked by rendering probes: what one refuses or leaves out, [`super::fit`] puts
-//! into another form.
+//! Templates are tested by rendering probes. [`super::fit`] rewrites forms that a template refuses
+//! or omits.
 
 use serde_json::{Value, json};
 
 use super::{Message, ToolCall};
 
-/// Renders messages with tools in the forms that are known to be needed so far, or fails.
+/// Renders messages and tools in the forms known to be necessary so far, or fails.
 type Ask<'a> = dyn Fn(Shows, &[Message], &[Value]) -> Option<String> + 'a;
 
-/// What a template shows. Each field is about what the template writes of a conversation in that
-/// form: a template that refuses the form shows nothing of it.
+/// A template's capabilities. Each field is about a conversation in that form: a template that
+/// refuses the form does not show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shows {
     pub(super) system: bool,
-    /// A system's message without any other.
+    /// A system message without any other message.
     pub(super) lone_system: bool,
-    /// Tools beside it.
+    /// Tools beside that message.
     pub(super) tools_of_lone_system: bool,
-    /// A system's message before calls and results that no user's text follows.
+    /// A system message before calls and results, if the conversation ends with a result.
     pub(super) system_before_results: bool,
-    /// Several system's messages at the beginning, and some further on.
+    /// Several system messages at the start, and system messages further on.
     pub(super) more_systems: bool,
     pub(super) late_systems: bool,
-    /// A conversation that the assistant begins.
+    /// A conversation that starts with the assistant.
     pub(super) late_user: bool,
-    /// Two messages of a side that follow each other.
+    /// Two consecutive messages of one side.
     pub(super) repeats: bool,
-    /// An assistant's message that is empty.
+    /// An empty assistant message.
     pub(super) empty_said: bool,
     pub(super) tools: bool,
     pub(super) calls: bool,
-    /// Calls, where the text beside them is none and not only empty.
+    /// Calls, if the text beside them is none instead of empty.
     pub(super) calls_without_text: bool,
     pub(super) results: bool,
-    /// Two calls in a message.
+    /// Two calls in one message.
     pub(super) several_calls: bool,
-    /// Text beside calls: in the turn that goes on, in a turn that has ended, and with a thought.
+    /// Text beside calls: in the current turn, in an earlier turn, and together with a thought.
     pub(super) text_beside_calls: bool,
     pub(super) text_beside_old_calls: bool,
     pub(super) text_and_thought: bool,
-    /// A user's text behind a result, and an assistant's text before a call of its own.
+    /// A user's text after a result, and an assistant's text before its own call.
     pub(super) free_turns: bool,
 }
 
 impl Shows {
-    /// Everything, as far as fitting is concerned.
+    /// All capabilities that need no fitting.
     pub(super) const ALL: Self = Self {
         system: true,
         lone_system: true,
@@ -68,7 +69,7 @@ impl Shows {
         free_turns: true,
     };
 
-    /// Nothing but texts of users and assistants in turn.
+    /// Only texts of alternating users and assistants.
     pub(super) const LEAST: Self = Self {
         system: false,
         lone_system: false,
@@ -84,7 +85,7 @@ impl Shows {
         ..Self::ALL
     };
 
-    /// Asks a template.
+    /// Probes a template.
     pub(super) fn probe(ask: &Ask) -> Self {
         let mut shows = Self::ALL;
         shows.probe_systems(ask);
@@ -134,9 +135,9 @@ impl Shows {
 
     fn probe_tools(&mut self, ask: &Ask) {
         let told = ask(*self, &[user()], &[probe_tool()]);
-        // A template that cannot render the probe may have asked for another kind of tool.
+        // A template that cannot render the probe may have expected another kind of tool.
         self.tools = told.is_none_or(|text| text.contains("probe_tool"));
-        // Mistral's templates tell of tools before a user's text.
+        // Mistral's templates show tools before a user's text.
         let lone = ask(*self, &[Message::new("system", "probe_system")], &[probe_tool()]);
         self.tools_of_lone_system =
             !self.tools || lone.is_some_and(|text| text.contains("probe_tool"));
@@ -163,7 +164,7 @@ impl Shows {
         let turn = [Message::new("system", "probe_system"), user(), calls("", 1), result(1)];
         self.system_before_results = self.all(ask, &turn, &["probe_system"]);
         let wanted = ["probe_said", "probe_one", "probe_result1"];
-        // What was said before a call must not stand behind its result.
+        // Text before a call must not move behind its result.
         let shown = |turn: &[Message]| {
             let text = ask(*self, turn, &[probe_tool()]).unwrap_or_default();
             let [said, call, result] = wanted.map(|one| text.find(one));
@@ -179,7 +180,7 @@ impl Shows {
         let thought = Some("probe_thought".to_owned());
         let thinking = Message { reasoning: thought, ..calls("probe_said", 1) };
         self.text_and_thought = self.all(ask, &[user(), thinking, result(1)], &wanted);
-        // Text that becomes a message of its own may stand where none can.
+        // Text in a message of its own may be where the template allows none.
         if !self.text_beside_old_calls {
             self.free_turns &= self.all(ask, &old, &wanted);
         }

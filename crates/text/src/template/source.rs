@@ -1,9 +1,9 @@
-//! Small differences between Hugging Face's dialect of Jinja and the interpreter's.
+//! Bridges differences between Hugging Face's dialect of Jinja and the interpreter's.
 
 use std::borrow::Cow;
 
-/// `{% generation %}` blocks only mark what a model is trained on; they become blocks that are
-/// always taken, so that their white-space control keeps its meaning.
+/// `{% generation %}` blocks only mark training text; they become blocks that always run, so that
+/// their white-space control keeps its meaning.
 pub(super) fn prepare(source: &str) -> String {
     let source = replace_tag(source, "generation", "if true");
     replace_tag(&source, "endgeneration", "endif").into_owned()

@@ -1,5 +1,5 @@
-//! How calls, tools and variables are given to a template: what it fails on in one way, it may take
-//! in another.
+//! The ways to pass calls, tools and variables to a template: one that fails with one way may
+//! succeed with another.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::date;
 use super::message::Style;
 use crate::reply::resolve;
 
-/// Schemas inside each other; deeper ones are told as strings.
+/// The deepest nesting of schemas; deeper ones are shown as strings.
 const DEPTH_MAX: usize = 16;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -16,21 +16,21 @@ pub(super) struct Variant {
     tools: Tools,
 }
 
-/// How tools are given.
+/// The form of tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Tools {
     #[default]
     AsTheyAre,
-    /// With all their fields; no tools are an empty list, and the variables that firefunction's
-    /// template wants are there.
+    /// With all their fields; no tools are an empty list, and the variables of firefunction's
+    /// template are set.
     Full,
-    /// The same with each schema having one type and a description, and no references.
+    /// The same, with one type and a description in each schema, and no references.
     Plain,
 }
 
 impl Variant {
-    /// All ways, the usual one first. Most templates want a call's arguments as an object; some can
-    /// only append text.
+    /// All ways, the usual one first. Most templates expect a call's arguments as an object; some
+    /// can only append text.
     pub(super) fn all(has_calls: bool, no_text: bool) -> impl Iterator<Item = Self> {
         let tools = [Tools::AsTheyAre, Tools::Full, Tools::Plain];
         let ways = tools.into_iter().flat_map(|tools| [(false, tools), (true, tools)]);
@@ -41,7 +41,7 @@ impl Variant {
         })
     }
 
-    /// Adds the variables that tell of tools.
+    /// Adds the variables for tools.
     pub(super) fn add_tools(
         self,
         tools: &[Value],
@@ -49,7 +49,7 @@ impl Variant {
         context: &mut Map<String, Value>,
     ) {
         if self.tools == Tools::AsTheyAre {
-            // Templates ask `tools is not none` as well as `tools`.
+            // Templates check `tools is not none` as well as `tools`.
             context.insert("tools".into(), json!((!tools.is_empty()).then_some(tools)));
             return;
         }
@@ -66,7 +66,7 @@ impl Variant {
     }
 }
 
-/// A tool with a type, a description and parameters with properties, if only empty ones.
+/// A tool with a type, a description and parameters with properties, even if they are empty.
 fn full(mut tool: Value) -> Value {
     let fill = |fields: &mut Map<String, Value>, key: &str, empty: Value| {
         let field = fields.entry(key).or_insert(Value::Null);
@@ -100,7 +100,7 @@ fn make_plain(tool: &mut Value) {
     }
 }
 
-/// A schema in its simplest form: the first of its types, with a description.
+/// A schema in its simplest form: its first type, with a description.
 fn plain(root: &Value, schema: &Value, depth: usize) -> Value {
     let meant = resolve(root, schema).filter(|_| depth < DEPTH_MAX);
     let empty = Map::new();
@@ -117,7 +117,7 @@ fn plain(root: &Value, schema: &Value, depth: usize) -> Value {
     Value::Object(simple)
 }
 
-/// The first alternative that is not null, of a schema that has no type of its own.
+/// The first alternative that is not null, for a schema without a type of its own.
 fn alternative(fields: &Map<String, Value>) -> Option<&Value> {
     let has_own =
         ["type", "properties", "enum", "const"].iter().any(|key| fields.contains_key(*key));
@@ -139,7 +139,7 @@ fn simple(root: &Value, fields: &Map<String, Value>, depth: usize) -> Map<String
         let required = fields.get("required").filter(|names| names.is_array());
         simple.insert("properties".to_owned(), properties.into());
         simple.insert("required".to_owned(), required.cloned().unwrap_or_else(|| json!([])));
-        // Command R+ tells what all fields of an object are and nothing of each.
+        // Command R+ describes all fields of an object together instead of each.
         let more = fields.get("additionalProperties").filter(|more| more.is_object());
         let more = more.map_or_else(|| json!({"type": "string", "description": ""}), inner);
         simple.insert("additionalProperties".to_owned(), more);
@@ -153,7 +153,7 @@ fn simple(root: &Value, fields: &Map<String, Value>, depth: usize) -> Map<String
     simple
 }
 
-/// A schema's first type that is not null.
+/// The first type of a schema that is not null.
 fn kind(fields: &Map<String, Value>) -> &str {
     let types = match fields.get("type") {
         Some(Value::Array(types)) => types.as_slice(),

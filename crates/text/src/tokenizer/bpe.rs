@@ -1,5 +1,5 @@
-//! Byte-pair encoding: words are cut into bytes (or characters), then the pair whose merge was
-//! learnt first is merged until none is left.
+//! Byte-pair encoding: words are cut into bytes (or characters), then the pair with the earliest
+//! learnt merge is merged until none is left.
 //!
 //! Source: Sennrich et al. 2016 (arXiv:1508.07909), with GPT-2's bytes as the alphabet.
 
@@ -17,7 +17,7 @@ use super::word_cache::WordCache;
 use super::{Tokens, missing, parts};
 use crate::TextError;
 
-/// Merges a file may have; the largest published list has about 515,000.
+/// The most merges of a file; the largest published list has about 515,000.
 const MERGES_MAX: usize = 1 << 22;
 /// (left id, right id) to (rank, merged id).
 type Pairs = HashMap<(u32, u32), (u32, u32), PairHasher>;
@@ -54,7 +54,7 @@ impl Bpe {
         Ok(Self { pretokenizer, writing, index, merges, bytes })
     }
 
-    /// Appends the ids of `text`, which holds no special tokens.
+    /// Appends the ids of `text`, which contains no special tokens.
     pub(super) fn encode(&self, vocab: &Vocab, text: &str, out: &mut Tokens) {
         let plain;
         let text = match self.writing {
@@ -76,7 +76,7 @@ impl Bpe {
         });
     }
 
-    /// Whether some text becomes no token at all.
+    /// Whether some text has no tokens.
     pub(super) fn loses_text(&self, vocab: &Vocab) -> bool {
         missing(&self.bytes) > 0 && vocab.unknown.is_none()
     }
@@ -126,8 +126,7 @@ fn byte_ids(vocab: &Vocab, index: &Index, writing: Writing) -> [u32; 256] {
     }
 }
 
-/// Reads the merges. Those that speak of tokens the vocabulary does not have can never apply; they
-/// are left out with a warning.
+/// Reads the merges. Merges of missing tokens can never apply; they are left out with a warning.
 fn read_merges(
     gguf: &Directory,
     vocab: &Vocab,
@@ -163,8 +162,8 @@ fn read_merges(
     Ok(merges)
 }
 
-/// The ids of both parts of a merge and of what they make. The parts are divided by the first
-/// space that is not the first byte.
+/// The ids of both parts of a merge and of their result. The parts are separated by the first space
+/// that is not the first byte.
 fn parse_merge(
     merge: &str,
     writing: Writing,

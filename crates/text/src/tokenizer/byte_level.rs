@@ -3,7 +3,7 @@
 //! Source: GPT-2's `bytes_to_unicode`. Printable Latin-1 bytes stand for themselves; the other 68
 //! are written as the characters from U+0100 on, in order.
 
-/// The byte that a character of the alphabet stands for.
+/// The byte of a character of the alphabet.
 fn byte_of(ch: char) -> Option<u8> {
     let code = u32::from(ch);
     match u8::try_from(code) {
@@ -28,8 +28,8 @@ impl Alphabet {
         Self { bytes: std::array::from_fn(|code| byte_of(char_at(code))) }
     }
 
-    /// Appends the bytes of `text` to `out`; false, and nothing appended, if `text` holds a
-    /// character outside the alphabet.
+    /// Appends the bytes of `text` to `out`. Returns false, and appends nothing, if `text` contains
+    /// a character outside the alphabet.
     pub(super) fn decode(&self, text: &str, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         for ch in text.chars() {

@@ -1,4 +1,4 @@
-//! From a token's bytes to its id, without a second copy of the bytes.
+//! Maps a token's bytes to its id, without a second copy of the bytes.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -15,7 +15,7 @@ pub(super) struct Index {
 
 impl Index {
     /// Indexes the tokens `ids` of `pieces`; of several with the same bytes the first wins. Also
-    /// returns how many lost.
+    /// returns the number of duplicates.
     pub(super) fn new(pieces: &Pieces, ids: impl Iterator<Item = u32>) -> (Self, usize) {
         // At most half full, so that runs stay short.
         let slots = vec![EMPTY; (pieces.len() * 2).next_power_of_two().max(2)];
@@ -36,7 +36,7 @@ impl Index {
         (id != EMPTY).then_some(id)
     }
 
-    /// Where the id of `bytes` is or belongs.
+    /// The slot of `bytes`, used or free.
     fn slot(&self, pieces: &Pieces, bytes: &[u8]) -> usize {
         let mask = self.slots.len() - 1;
         let mut slot = self.hasher.hash_one(bytes) as usize & mask;

@@ -1,8 +1,8 @@
 //! The merge loop that byte-pair encoding and SentencePiece share.
 //!
-//! Symbols form a linked list over the text; a heap holds the merges that are possible now. Each
-//! merge takes one symbol away and adds at most two candidates, so `n` symbols cost `O(n log n)`
-//! time and `O(n)` memory, whatever the text is.
+//! Symbols form a linked list over the text; a heap holds the currently possible merges. Each merge
+//! removes one symbol and adds at most two candidates, so `n` symbols cost `O(n log n)` time and
+//! `O(n)` memory for any text.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +15,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Symbol {
     pub(super) start: u32,
-    /// 0 once it was merged into the symbol before it.
+    /// 0 after it was merged into the symbol before it.
     pub(super) len: u32,
     pub(super) id: u32,
     prev: u32,
@@ -28,17 +28,17 @@ impl Symbol {
     }
 }
 
-/// A possible merge of a symbol with the one after it: first by priority, then from the left.
+/// A possible merge of a symbol with the next one, ordered by priority, then from the left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     priority: u32,
     left: u32,
-    /// Bytes of both symbols, by which an outdated candidate is known.
+    /// Bytes of both symbols, to detect an outdated candidate.
     len: u32,
     id: u32,
 }
 
-/// The working memory of the loop, kept from word to word.
+/// The working memory of the loop, reused for every word.
 #[derive(Debug, Default)]
 pub(super) struct Merger {
     symbols: Vec<Symbol>,
@@ -62,8 +62,8 @@ impl Merger {
         self.symbols.push(Symbol { start, len, id, prev, next: NONE });
     }
 
-    /// Merges until `merge` knows no pair any more. `merge` returns the priority (the smallest goes
-    /// first) and id of the token that two neighbours make.
+    /// Merges until `merge` returns no pair. `merge` returns the priority (the smallest goes first)
+    /// and the id of the token made from two neighbours.
     pub(super) fn run(&mut self, merge: impl Fn(&Symbol, &Symbol) -> Option<(u32, u32)>) {
         let mut symbols = std::mem::take(&mut self.symbols);
         let heap = &mut self.heap;
@@ -96,7 +96,7 @@ impl Merger {
         self.symbols = symbols;
     }
 
-    /// What is left, in order.
+    /// The remaining symbols, in order.
     pub(super) fn symbols(&self) -> impl Iterator<Item = &Symbol> {
         self.symbols.iter().filter(|symbol| symbol.len > 0)
     }

@@ -1,4 +1,4 @@
-//! Text to token ids and back.
+//! Converts text to token ids and back.
 
 mod bpe;
 mod byte_level;
@@ -24,20 +24,20 @@ use specials::{Fragment, Specials};
 use spm::Spm;
 use vocab::{Kind, META_SPACE, Vocab, Writing};
 
-/// Bytes that are merged at once, each of which takes about 50 in memory meanwhile. Longer words,
-/// and texts whose words cannot be told apart, are cut, which may change the tokens at the cut.
+/// The most bytes to merge at once; each takes about 50 bytes of memory meanwhile. Longer words,
+/// and texts without word boundaries, are cut, which may change the tokens at the cut.
 const WORD_BYTES_MAX: usize = 1 << 20;
 
-/// Whether text such as `<|im_end|>` means the control token.
+/// Whether a text such as `<|im_end|>` means the control token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Special {
     /// Control tokens are recognised: for rendered chat templates.
     Parse,
-    /// They are text like any other: for what a user wrote.
+    /// They are ordinary text: for a user's text.
     Plain,
 }
 
-/// A model's vocabulary and the way to encode text with it.
+/// A model's vocabulary and its encoding algorithm.
 ///
 /// Immutable and shared freely between threads.
 pub struct Tokenizer {
@@ -45,9 +45,9 @@ pub struct Tokenizer {
     specials: Specials,
     algorithm: Algorithm,
     add_bos: bool,
-    /// The end-of-sequence token, where the file puts it after every text.
+    /// The end-of-sequence token, if the file appends it to every text.
     ending: Option<u32>,
-    /// Bytes of the longest token; `None` where some text becomes no token at all.
+    /// Bytes of the longest token; `None` if some text has no tokens.
     token_bytes_max: Option<usize>,
     warnings: Vec<String>,
 }
@@ -58,13 +58,13 @@ enum Algorithm {
 }
 
 impl Tokenizer {
-    /// Builds the tokenizer that the metadata of a GGUF file describes.
+    /// Builds the tokenizer of a GGUF file from its metadata.
     ///
-    /// What is odd but harmless (repeated tokens, merges of tokens that are not there) becomes a
-    /// line in [`Self::warnings`].
+    /// Harmless oddities (repeated tokens, merges of missing tokens) are listed in
+    /// [`Self::warnings`].
     ///
     /// # Errors
-    /// No vocabulary, one past the limits, or a tokenizer that is not known.
+    /// There is no vocabulary, it exceeds the limits, or the tokenizer is unknown.
     pub fn from_gguf(gguf: &Directory) -> Result<Self, TextError> {
         let model = gguf.str("tokenizer.ggml.model")?;
         let mut warnings = Vec::new();
@@ -99,18 +99,18 @@ impl Tokenizer {
         Ok(Self { vocab, specials, algorithm, add_bos, ending, token_bytes_max, warnings })
     }
 
-    /// What was odd about the file, a sentence each.
+    /// The file's oddities, a sentence each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The token ids of `text`. With `add_bos`, the beginning- and end-of-sequence tokens are put
-    /// around them if the file says that the model wants them.
+    /// The token ids of `text`. With `add_bos`, it adds the beginning- and end-of-sequence tokens
+    /// that the file asks for.
     pub fn encode(&self, text: &str, special: Special, add_bos: bool) -> Vec<u32> {
         self.encode_some(text, special, add_bos, usize::MAX)
     }
 
-    /// As [`Self::encode`], but ends early once there are more than `tokens_max`.
+    /// Like [`Self::encode`], but stops after more than `tokens_max` tokens.
     pub fn encode_some(
         &self,
         text: &str,
@@ -147,13 +147,13 @@ impl Tokenizer {
     }
 
     /// The token ids of a rendered chat template: control tokens are recognised, and the
-    /// beginning-of-sequence token is put in front if the model wants it and the template did not
-    /// write it itself.
+    /// beginning-of-sequence token is added if the model needs it and the template did not write
+    /// it.
     pub fn encode_prompt(&self, rendered: &str) -> Vec<u32> {
         self.encode_prompt_some(rendered, usize::MAX)
     }
 
-    /// As [`Self::encode_prompt`], but ends early once there are more than `tokens_max`.
+    /// Like [`Self::encode_prompt`], but stops after more than `tokens_max` tokens.
     pub fn encode_prompt_some(&self, rendered: &str, tokens_max: usize) -> Vec<u32> {
         let mut ids = self.encode_some(rendered, Special::Parse, false, tokens_max);
         if let Some(bos) = self.vocab.bos.filter(|bos| self.add_bos && ids.first() != Some(bos)) {
@@ -162,23 +162,23 @@ impl Tokenizer {
         ids
     }
 
-    /// What a client wrote, so that it stays text in a prompt: names of control tokens in it are
-    /// broken by a character that [`Self::encode`] takes out again once it has looked for them.
+    /// Marks a client's text so that it stays text in a prompt: a character breaks names of control
+    /// tokens, and [`Self::encode`] removes it after the search for them.
     pub(crate) fn guard(&self, text: &str) -> String {
         self.specials.guard(text)
     }
 
-    /// The fewest tokens that `text` can have, by the length of the longest one: known at once, and
-    /// without memory. Those of a text's parts together are as good a bound.
+    /// A lower bound of the tokens of `text`, from the length of the longest token: immediate, and
+    /// without memory. The sum of the bounds of a text's parts is a bound too.
     pub fn tokens_min(&self, text: &str) -> usize {
         let Some(token_bytes_max) = self.token_bytes_max else { return 0 };
-        // Both become shorter before they become tokens.
+        // Both become shorter before tokenization.
         let shrinks = |ch: &char| *ch == GUARD || META_SPACE.starts_with(*ch);
         let shrunk = if text.is_ascii() { 0 } else { text.chars().filter(shrinks).count() };
         (text.len() - shrunk * GUARD.len_utf8()) / token_bytes_max
     }
 
-    /// The text of `ids`, control tokens left out, broken UTF-8 replaced by U+FFFD.
+    /// The text of `ids`, without control tokens; invalid UTF-8 becomes U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         let mut stream = TextStream::new(self);
         let mut text: String = ids.iter().map(|id| stream.push(*id)).collect();
@@ -186,18 +186,18 @@ impl Tokenizer {
         text
     }
 
-    /// The bytes that a token adds to the text; those of control tokens are their name, and an id
+    /// The bytes that a token adds to the text. Those of control tokens are their name, and an id
     /// outside the vocabulary has none.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         if (id as usize) < self.len() { self.vocab.pieces.get(id) } else { &[] }
     }
 
-    /// The token with exactly these bytes, control tokens included. Walks the whole vocabulary.
+    /// The token with exactly these bytes, including control tokens. Scans the whole vocabulary.
     pub fn find_token(&self, text: &str) -> Option<u32> {
         (0..self.len() as u32).find(|id| self.vocab.pieces.get(*id) == text.as_bytes())
     }
 
-    /// The tokens with exactly one of these texts, in order of their ids. Walks the vocabulary
+    /// The tokens with exactly one of these texts, in order of their ids. Scans the vocabulary
     /// once.
     pub fn find_tokens<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> Vec<u32> {
         let texts: HashSet<&[u8]> =
@@ -215,7 +215,7 @@ impl Tokenizer {
         self.vocab.eos
     }
 
-    /// Whether prompts begin with [`Self::bos`].
+    /// Whether prompts start with [`Self::bos`].
     pub fn adds_bos(&self) -> bool {
         self.add_bos
     }
@@ -230,7 +230,7 @@ impl Tokenizer {
         &self.vocab.ends
     }
 
-    /// Whether the token is no text: a control token, or the one for unknown text.
+    /// Whether the token is no text: a control token, or the unknown token.
     pub fn is_special(&self, id: u32) -> bool {
         let kind = self.vocab.kinds.get(id as usize);
         matches!(kind, Some(Kind::Control | Kind::Unknown))
@@ -246,7 +246,7 @@ impl Tokenizer {
         self.len() == 0
     }
 
-    /// Whether encoding puts a space in front of a text, which decoding then takes away.
+    /// Whether encoding adds a space in front of a text, which decoding then removes.
     pub(crate) fn adds_space(&self) -> bool {
         match &self.algorithm {
             Algorithm::Bpe(_) => false,
@@ -255,10 +255,10 @@ impl Tokenizer {
     }
 }
 
-/// The tokens of a text, while it is encoded.
+/// The tokens of a text during encoding.
 struct Tokens<'o> {
     ids: &'o mut Vec<u32>,
-    /// With more than these, the rest of the text is of no interest.
+    /// Encoding stops after more than this many.
     max: usize,
 }
 
@@ -268,8 +268,8 @@ impl Tokens<'_> {
     }
 }
 
-/// Bytes of texts without a token of their own. UTF-8 never holds C0, C1 and F5 to FF, and some
-/// vocabularies leave these out.
+/// The number of bytes without a token. UTF-8 never contains C0, C1 and F5 to FF, and some
+/// vocabularies omit them.
 fn missing(tokens: &[u32; 256]) -> usize {
     let used = (0..=255u8).filter(|byte| !matches!(byte, 0xC0 | 0xC1 | 0xF5..));
     used.filter(|byte| tokens[*byte as usize] == merge::NO_TOKEN).count()
@@ -293,9 +293,9 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
-/// Whether a text begins with the beginning-of-sequence token, as the file says or else as
-/// `add_bos_default` does if there is such a token; and the token that ends it, if the file asks
-/// for one.
+/// Whether a text starts with the beginning-of-sequence token, by the file or else by
+/// `add_bos_default` if there is such a token; and the token that ends it, if the file asks for
+/// one.
 fn text_bounds(
     gguf: &Directory,
     vocab: &Vocab,

@@ -1,8 +1,8 @@
-//! A quick hash for pairs of token ids, asked for millions of times a second.
+//! A fast hash for pairs of token ids, which are looked up millions of times a second.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// An odd number without pattern: the fraction of the golden ratio.
+/// An odd number without a pattern: the fraction of the golden ratio.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Multiplies and folds. The random key keeps a hostile list of merges from aiming at collisions.

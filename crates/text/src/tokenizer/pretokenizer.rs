@@ -1,11 +1,11 @@
-//! Cutting text into words before byte-pair encoding, as each model family was trained.
+//! Splits text into words before byte-pair encoding, as in each model family's training.
 //!
-//! A pre-tokenizer is a list of rules. Each rule cuts every piece that the rule before left: what
-//! its pattern matches becomes a piece, and so does what lies between two matches.
+//! A pre-tokenizer is a list of rules. Each rule splits the pieces of the previous one: every match
+//! becomes a piece, and so does the text between two matches.
 //!
 //! The published patterns end in `\s+(?!\S)|\s+`: a run of white space gives its last character to
-//! the word that follows. That look-ahead is done here by hand, so that all patterns are true
-//! regular expressions: linear in the text, with no input that makes them slow.
+//! the following word. Code replaces that look-ahead, so that all patterns are true regular
+//! expressions: linear in the text, with no slow inputs.
 
 use regex_automata::meta::{Cache, Regex};
 use regex_automata::{Anchored, Input};
@@ -14,13 +14,13 @@ use super::schemes::{self, Rule, Scheme};
 use super::vocab::Writing;
 use crate::TextError;
 
-/// Compiled pattern bytes; the largest of the patterns below needs about 1 MB.
+/// The most bytes of a compiled pattern; the largest one below needs about 1 MB.
 const COMPILED_BYTES_MAX: usize = 16 << 20;
 
 /// A pattern that matches nowhere.
 const NOTHING: &str = r"[^\s\S]";
 
-/// A scheme ready to run.
+/// A compiled scheme.
 pub(super) struct Pretokenizer {
     rules: Vec<Compiled>,
     prefer_whole: bool,
@@ -28,11 +28,11 @@ pub(super) struct Pretokenizer {
 }
 
 enum Compiled {
-    /// Pattern 0 is the published one; pattern 1, if there, is the run of white space at its end.
+    /// Pattern 0 is the published one; pattern 1, if present, is a final run of white space.
     Cut(Regex),
     /// The same, and such a run is cut further.
     CutInPowers(Regex),
-    /// Pattern 0 is a run of digits inside a word, pattern 1 one that ends a word.
+    /// Pattern 0 is a run of digits inside a word, pattern 1 one at the end of a word.
     DigitTriples(Regex),
 }
 
@@ -51,10 +51,10 @@ impl Pretokenizer {
         Self { rules: rules.collect(), prefer_whole: scheme.prefer_whole, writing: scheme.writing }
     }
 
-    /// The scheme of a name in a file.
+    /// The scheme with a name from a file.
     ///
     /// # Errors
-    /// A name that is not known.
+    /// The name is unknown.
     pub(super) fn find(name: &str) -> Result<Scheme, TextError> {
         schemes::find(name).ok_or_else(|| TextError::PreTokenizer { found: name.to_owned() })
     }
@@ -63,7 +63,7 @@ impl Pretokenizer {
         self.writing
     }
 
-    /// Whether `word` is taken as one token where it is one. Gemma 4 does so for line breaks.
+    /// Whether `word` becomes one token if the vocabulary has it. Gemma 4 does so for line breaks.
     pub(super) fn prefers_whole(&self, word: &str) -> bool {
         self.prefer_whole || (self.writing == Writing::SentencePiece && word.starts_with('\n'))
     }
@@ -99,12 +99,13 @@ fn split<'t>(rules: &[Compiled], text: &'t str, emit: &mut dyn FnMut(&'t str)) {
     }
 }
 
-/// Cuts `text` into matches and what lies between them. `emit` also learns whether a piece is white
-/// space that pattern 1 found.
+/// Splits `text` into matches and the text between them. The first argument of `emit` is whether a
+/// piece is white space found by pattern 1.
 fn cut<'t>(regex: &Regex, cache: &mut Cache, text: &'t str, emit: &mut dyn FnMut(bool, &'t str)) {
     let mut at = 0;
     while at < text.len() {
-        // Most patterns match everywhere, and an anchored search reads the text once, not twice.
+        // Most patterns match everywhere, and an anchored search reads the text once instead of
+        // twice.
         let here = Input::new(text).range(at..).anchored(Anchored::Yes);
         let found = regex
             .search_with(cache, &here)
@@ -116,7 +117,7 @@ fn cut<'t>(regex: &Regex, cache: &mut Cache, text: &'t str, emit: &mut dyn FnMut
         let mut end = found.end();
         let is_space = found.pattern().as_usize() == 1;
         if is_space && end < text.len() {
-            // The run's last character belongs to the word after it.
+            // The run's last character belongs to the following word.
             let last = text[found.range()].chars().next_back().map_or(0, char::len_utf8);
             end -= if end - last > found.start() { last } else { 0 };
         }
@@ -136,7 +137,8 @@ fn in_powers<'t>(mut run: &'t str, emit: &mut dyn FnMut(&'t str)) {
     }
 }
 
-/// Cuts each run of digits that ends a word into threes from its right end, and text from runs.
+/// Splits each run of digits at the end of a word into threes from its right end, and text from
+/// runs.
 fn digit_triples<'t>(runs: &Regex, text: &'t str, emit: &mut dyn FnMut(&'t str)) {
     let mut at = 0;
     for run in runs.find_iter(text).filter(|run| run.pattern().as_usize() == 1) {

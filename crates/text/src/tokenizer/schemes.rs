@@ -1,40 +1,40 @@
 //! The published pre-tokenizers by their names in GGUF files: data, no code.
 //!
-//! Source: the `pre_tokenizer` of each family's published `tokenizer.json`, under the names that
-//! the GGUF converter of llama.cpp gives them.
+//! Source: the `pre_tokenizer` of each family's published `tokenizer.json`, under the names of
+//! llama.cpp's GGUF converter.
 
 use super::vocab::Writing;
 
-/// One way in which a pre-tokenizer cuts text; it takes several one after the other.
+/// One rule of a pre-tokenizer, which applies several in order.
 #[derive(Clone, Copy)]
 pub(super) enum Rule {
-    /// Cut by this pattern.
+    /// Split by this pattern.
     Cut(&'static str),
     /// The same, followed by `\s+(?!\S)|\s+`.
     CutSpaces(&'static str),
-    /// The same, but white space that belongs to no word is cut into runs of 512, 256 and so on
-    /// down to 4, 2 and 1.
+    /// The same, but white space outside words is split into runs of 512, 256 and so on down to 4,
+    /// 2 and 1.
     CutSpacesInPowers(&'static str),
     /// Runs of digits in threes counted from the right: `\d{1,3}(?=(?:\d{3})*\b)`.
     DigitTriples,
-    /// What matches in threes counted from the right.
+    /// Matches in threes counted from the right.
     Triples(&'static str),
 }
 
 use Rule::{Cut, CutSpaces, CutSpacesInPowers, DigitTriples, Triples};
 
-/// What a name in `tokenizer.ggml.pre` stands for.
+/// The meaning of a name in `tokenizer.ggml.pre`.
 #[derive(Clone, Copy)]
 pub(super) struct Scheme {
     pub(super) rules: &'static [Rule],
-    /// A word that is a token as a whole is not merged from its bytes.
+    /// A word that is a token is not merged from its bytes.
     pub(super) prefer_whole: bool,
-    /// What the family does where the file has no `add_bos_token`.
+    /// The family's default if the file has no `add_bos_token`.
     pub(super) add_bos: bool,
     pub(super) writing: Writing,
 }
 
-/// The scheme of a name.
+/// The scheme with a name.
 pub(super) fn find(name: &str) -> Option<Scheme> {
     FAMILIES.iter().find(|(names, _)| names.contains(&name)).map(|(_, scheme)| *scheme)
 }
@@ -54,7 +54,7 @@ macro_rules! contractions {
     };
 }
 
-/// Letters with one character of anything else in front.
+/// Letters with one other character in front.
 macro_rules! letters {
     () => {
         r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -187,7 +187,7 @@ const AFMOE_SCRIPTS: Rule = Cut(concat!(
 const NOT_PUNCTUATION: Rule = Cut(r" ?[^(\s|.,!?…。，、।۔،)]+");
 const LINES: Rule = Cut(r"[^\n]+|\n+");
 
-/// Names that mean the same, and what they mean.
+/// Equivalent names, and their scheme.
 #[rustfmt::skip]
 const FAMILIES: &[(&[&str], Scheme)] = &[
     (

@@ -1,22 +1,24 @@
-//! Finding special tokens in text, and keeping those that a client spelled from being found.
+//! Finds special tokens in text, and hides those in a client's text.
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 
 use super::vocab::{Kind, Vocab};
 use crate::TextError;
 
-/// Special tokens a vocabulary may have, and their bytes; published ones have up to about 6,500.
+/// The most special tokens of a vocabulary, and their most bytes; published ones have up to about
+/// 6,500.
 const COUNT_MAX: usize = 1 << 16;
 const BYTES_MAX: usize = 1 << 22;
 
-/// Bytes of a control token's name that is looked for; the longest published ones have about 40.
+/// The most bytes of a control token's name in the search; the longest published ones have about
+/// 40.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Stands behind the first character of every control token's name that a client wrote, so that
-/// the name is not found. A noncharacter of Unicode, which no text holds.
+/// Inserted after the first character of every control token's name in a client's text, so that the
+/// name is not found. A noncharacter of Unicode, which no text contains.
 pub(crate) const GUARD: char = '\u{FDD0}';
 
-/// Phi-3's special tokens that the white space after them does not belong to.
+/// Phi-3's special tokens that do not swallow the white space after them.
 const KEEP_AFTER: &[&str] = &["<unk>", "<s>", "<|endoftext|>"];
 
 /// A piece of a prompt.
@@ -26,17 +28,17 @@ pub(super) enum Fragment<'t> {
     Token(u32),
 }
 
-/// Cuts text at special tokens: of those that begin at the same place, the longest.
+/// Splits text at special tokens: of those that start at the same position, the longest.
 pub(super) struct Specials {
-    /// Tokens that are found in any text: those that users of the model added to its vocabulary.
+    /// Tokens found in any text: those that the model's users added to its vocabulary.
     plain: Finder,
-    /// All, with control tokens.
+    /// All tokens, including control tokens.
     parse: Finder,
-    /// Those that only templates may mean.
+    /// Control tokens, valid only in templates.
     control: Finder,
     /// White space after most special tokens is dropped (Phi-3).
     strip_after: bool,
-    /// Those after which it is kept.
+    /// The tokens after which it is kept.
     keep_after: Vec<u32>,
 }
 
@@ -56,7 +58,7 @@ impl Specials {
         Ok(Self { plain, parse, control, strip_after, keep_after })
     }
 
-    /// Calls `emit` for each fragment, in order. Control tokens are only found if `parse`.
+    /// Calls `emit` for each fragment, in order. Finds control tokens only if `parse`.
     pub(super) fn split<'t>(&self, text: &'t str, parse: bool, emit: &mut dyn FnMut(Fragment<'t>)) {
         let finder = if parse { &self.parse } else { &self.plain };
         let mut at = 0;
@@ -65,7 +67,7 @@ impl Specials {
             if found.start() < at {
                 continue;
             }
-            // The guard cannot stand inside a name of one character, so it stands behind it.
+            // In a name of one character the guard comes after it.
             let name = &text[found.range()];
             if name.chars().nth(1).is_none() && text[found.end()..].starts_with(GUARD) {
                 continue;

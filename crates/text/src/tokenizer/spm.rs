@@ -1,5 +1,5 @@
 //! SentencePiece's byte-pair encoding, as in Llama 2, Mistral and Gemma: characters are merged
-//! while the result is a token, the one with the best score first; what is no token becomes bytes.
+//! while the result is a token, the best score first; the rest becomes bytes.
 //!
 //! Source: Kudo and Richardson 2018 (arXiv:1808.06226).
 
@@ -18,8 +18,8 @@ pub(super) struct Spm {
     bytes: [u32; 256],
     add_space_prefix: bool,
     remove_extra_whitespaces: bool,
-    /// No token holds a space after another character, so no merge crosses such a place and each
-    /// word can be encoded for itself: the same tokens, an order of magnitude sooner.
+    /// No token contains a space after another character, so no merge crosses such a position and
+    /// each word can be encoded separately: the same tokens, an order of magnitude faster.
     words_are_apart: bool,
 }
 
@@ -56,8 +56,8 @@ impl Spm {
         self.add_space_prefix
     }
 
-    /// Appends the ids of `text`, which holds no special tokens and begins the prompt or follows a
-    /// special token if `first`.
+    /// Appends the ids of `text`, which contains no special tokens. `first`: whether it starts the
+    /// prompt or follows a special token.
     pub(super) fn encode(&self, vocab: &Vocab, text: &str, first: bool, out: &mut Tokens) {
         let text = self.normalise(text, first);
         let mut merger = Merger::default();
@@ -76,7 +76,7 @@ impl Spm {
         }
     }
 
-    /// Whether some text becomes no token at all.
+    /// Whether some text has no tokens.
     pub(super) fn loses_text(&self, vocab: &Vocab) -> bool {
         let is_lost = missing(&self.bytes) > 0 && vocab.unknown.is_none();
         is_lost || self.remove_extra_whitespaces
@@ -130,7 +130,7 @@ impl Spm {
     }
 }
 
-/// Spaces, then what is no space.
+/// The length of leading spaces and the following non-space characters.
 pub(super) fn word_len(text: &str) -> usize {
     let spaces = text.find(|ch| ch != ' ').unwrap_or(text.len());
     text[spaces..].find(' ').map_or(text.len(), |end| spaces + end)
@@ -142,7 +142,7 @@ pub(super) fn is_one_word(bytes: &[u8]) -> bool {
 
 /// A number that grows as the score falls, for every float.
 fn descending(score: f32) -> u32 {
-    // Adding zero makes -0 and 0 the same.
+    // Adding zero turns -0 into 0.
     let bits = (score + 0.0).to_bits();
     let ascending = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
     !ascending

@@ -1,4 +1,4 @@
-//! The token table of a GGUF file: bytes, kinds and scores by id, and the ids with a meaning.
+//! The token table of a GGUF file: bytes, kinds and scores by id, and the special ids.
 
 use gguf::Directory;
 
@@ -6,15 +6,15 @@ use super::byte_level::Alphabet;
 use super::merge::NO_TOKEN;
 use crate::TextError;
 
-/// Tokens a vocabulary may have; the largest published ones have about 262,000.
+/// The most tokens of a vocabulary; the largest published ones have about 262,000.
 const TOKENS_MAX: usize = 1 << 21;
-/// Bytes of all tokens together; the largest published vocabularies have about 3 MB.
+/// The most bytes of all tokens; the largest published vocabularies have about 3 MB.
 const BYTES_MAX: usize = 1 << 26;
 
 /// The space of SentencePiece.
 pub(super) const META_SPACE: &str = "\u{2581}";
 
-/// What a token is, numbered as in `tokenizer.ggml.token_type`.
+/// The kind of a token, numbered as in `tokenizer.ggml.token_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Normal = 1,
@@ -23,8 +23,8 @@ pub(super) enum Kind {
     UserDefined = 4,
     Unused = 5,
     Byte = 6,
-    /// Not in the files: a token of a byte-level vocabulary that is not written in its alphabet, so
-    /// that no text becomes it.
+    /// Not in the files: a token of a byte-level vocabulary outside its alphabet, which no text
+    /// produces.
     Foreign = 7,
 }
 
@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// How token texts are written in the file.
+/// The encoding of token texts in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Writing {
     /// The alphabet of GPT-2.
@@ -75,7 +75,7 @@ impl Pieces {
 pub(super) struct Vocab {
     pub(super) pieces: Pieces,
     pub(super) kinds: Vec<Kind>,
-    /// Log-probabilities of SentencePiece tokens; empty where the file has none.
+    /// Log-probabilities of SentencePiece tokens; empty if the file has none.
     pub(super) scores: Vec<f32>,
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
@@ -118,7 +118,7 @@ impl Vocab {
     }
 }
 
-/// The kind of each token; empty where the file does not say.
+/// The kind of each token; empty if the file has none.
 fn read_kinds(gguf: &Directory) -> Result<Vec<Kind>, TextError> {
     const KEY: &str = "tokenizer.ggml.token_type";
     let Some(array) = gguf.find_array(KEY)? else { return Ok(Vec::new()) };
@@ -126,7 +126,7 @@ fn read_kinds(gguf: &Directory) -> Result<Vec<Kind>, TextError> {
     Ok(numbers.map(Kind::new).collect())
 }
 
-/// The bytes of each token. Completes `kinds` where the file has none.
+/// The bytes of each token. Fills in `kinds` if the file has none.
 fn read_pieces(
     gguf: &Directory,
     writing: Writing,
@@ -159,7 +159,7 @@ fn read_pieces(
     Ok(pieces)
 }
 
-/// Bytes that are no UTF-8 stay as they are.
+/// Bytes that are not UTF-8 stay as they are.
 fn push_piece(
     bytes: &mut Vec<u8>,
     written: &[u8],
@@ -211,7 +211,7 @@ fn read_scores(gguf: &Directory, tokens: usize) -> Result<Vec<f32>, TextError> {
     Ok(scores)
 }
 
-/// A token with a meaning. What is no token of the vocabulary counts as absent, with a warning.
+/// A special token. An id outside the vocabulary counts as absent, with a warning.
 fn read_id(
     gguf: &Directory,
     name: &str,
@@ -230,7 +230,7 @@ fn read_id(
     None
 }
 
-/// Texts by which models end a turn, a message or a file; files name one or two of them at most.
+/// Texts of tokens that end a turn, a message or a file; files name at most one or two of them.
 const END_TEXTS: &[&str] = &[
     "<|eot_id|>",
     "<|eom_id|>",
@@ -259,7 +259,7 @@ const END_TEXTS: &[&str] = &[
     "<|file_sep|>",
 ];
 
-/// Texts by which models of code fill in the middle. What a user writes must not mean them.
+/// Texts of fill-in-the-middle tokens of code models. A user's text must not mean them.
 const FILL_TEXTS: &[&str] = &[
     "<|fim_prefix|>",
     "<fim-prefix>",
@@ -293,7 +293,7 @@ const FILL_TEXTS: &[&str] = &[
     "<reponame>",
 ];
 
-/// Makes tokens with such a text control tokens; some files mark them as the users' own.
+/// Turns tokens with such a text into control tokens; some files mark them as user-defined.
 fn hide_fill_tokens(pieces: &Pieces, kinds: &mut [Kind]) {
     let texts: std::collections::HashSet<&[u8]> =
         FILL_TEXTS.iter().map(|text| text.as_bytes()).collect();
@@ -304,8 +304,8 @@ fn hide_fill_tokens(pieces: &Pieces, kinds: &mut [Kind]) {
     }
 }
 
-/// The tokens that end a generation: those the file names and those with a well-known text. All
-/// of them become control tokens, since some files mark them as plain text.
+/// The tokens that end a generation: those the file names and those with a well-known text. All of
+/// them become control tokens, since some files mark them as plain text.
 fn end_ids(pieces: &Pieces, kinds: &mut [Kind], named: [Option<u32>; 3]) -> Vec<u32> {
     let texts: std::collections::HashSet<&[u8]> =
         END_TEXTS.iter().map(|text| text.as_bytes()).collect();
@@ -313,7 +313,7 @@ fn end_ids(pieces: &Pieces, kinds: &mut [Kind], named: [Option<u32>; 3]) -> Vec<
     let mut ends: Vec<u32> = all.filter(|id| texts.contains(pieces.get(*id))).collect();
     let id_of = |text: &str| ends.iter().copied().find(|id| pieces.get(*id) == text.as_bytes());
 
-    // In gpt-oss <|end|> only ends one message of a reply, and in Gemma 4 </s> is a HTML tag.
+    // In gpt-oss <|end|> only ends one message of a reply, and in Gemma 4 </s> is an HTML tag.
     let calls = id_of("<|call|>").or(id_of("<|calls|>")).is_some();
     let replies = id_of("<|return|>").or(id_of("<|flush|>")).is_some();
     let inner_end = if calls && replies { id_of("<|end|>") } else { None };

@@ -1,12 +1,12 @@
-//! Words that were encoded before in the same text: most of a long text repeats.
+//! Caches the words encoded earlier in the same text: most of a long text repeats.
 
 use std::collections::HashMap;
 
-/// Words kept, and the longest of them in bytes: together they bound the memory of the cache.
+/// The most cached words, and the most bytes of one: together they bound the memory of the cache.
 const WORDS_MAX: usize = 1 << 16;
 const WORD_BYTES_MAX: usize = 64;
 
-/// Where in the output the ids of a word already are.
+/// The ids of a word as a range of the output.
 #[derive(Default)]
 pub(super) struct WordCache<'t> {
     places: HashMap<&'t str, (u32, u32)>,

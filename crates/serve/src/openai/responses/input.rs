@@ -1,4 +1,4 @@
-//! The items of a response's input, as messages.
+//! Converts the items of a response's input to messages.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -9,10 +9,10 @@ use crate::http::error::ApiError;
 use crate::openai::fields::{shaped, shown};
 use crate::openai::message::{ChatMessage, Content};
 
-/// More items than any context holds.
+/// More items than fit any context.
 const ITEMS_MAX: usize = 16_384;
 
-/// Items that tell of tools which OpenAI runs itself; a conversation can hold some from there.
+/// Items of tools that OpenAI runs itself; a conversation moved from there can contain them.
 const SKIPPED: &[&str] = &["web_search_call", "image_generation_call"];
 
 #[derive(Debug, Deserialize)]
@@ -47,7 +47,7 @@ struct Thought {
 /// `instructions` and the items of `input`, in the order in which the model reads them.
 ///
 /// # Errors
-/// 400 naming the item that is wrong, or of a kind that is not known here.
+/// 400 naming an item that is invalid or of an unknown type.
 pub(super) fn messages(
     instructions: Option<String>,
     input: Option<Value>,
@@ -69,7 +69,7 @@ pub(super) fn messages(
     Ok(turns.finish())
 }
 
-/// Messages while they come together: thoughts, text and calls of one turn are items of their own.
+/// Messages under construction: the thoughts, text and calls of one turn are separate items.
 #[derive(Default)]
 struct Turns(Vec<text::Message>);
 
@@ -77,7 +77,7 @@ impl Turns {
     fn item(&mut self, at: &str, mut item: Value) -> Result<(), ApiError> {
         let fields: &Map<String, Value> = match &mut item {
             Value::Object(fields) => {
-                // Clients write null for what is not there.
+                // Clients send null for absent fields.
                 fields.retain(|_, value| !value.is_null());
                 fields
             }
@@ -112,8 +112,7 @@ impl Turns {
         Ok(())
     }
 
-    /// The assistant's message that is being put together, if it is: `has_content` and what comes
-    /// before it are there, what comes after is not.
+    /// The assistant message under construction, if the last message is one without calls.
     fn open(&mut self) -> Option<&mut text::Message> {
         self.0.last_mut().filter(|last| last.role == "assistant" && last.tool_calls.is_empty())
     }
@@ -137,7 +136,7 @@ impl Turns {
         if thought.is_empty() {
             return;
         }
-        // Several items of thoughts before an answer belong together.
+        // Consecutive reasoning items before an answer are joined.
         let open = self.open().filter(|open| open.content.is_empty());
         if let Some(before) = open.and_then(|open| open.reasoning.as_mut()) {
             *before += &format!("\n{thought}");
@@ -157,7 +156,7 @@ impl Turns {
         }
     }
 
-    /// Many templates know one message of the system, the first: those at the beginning become one.
+    /// Many templates accept one system message, the first: leading system messages become one.
     fn finish(mut self) -> Vec<text::Message> {
         let leading = self.0.iter().take_while(|message| message.role == "system").count();
         if leading > 1 {

@@ -1,7 +1,7 @@
-//! `POST /v1/responses`: OpenAI's newer API, as its clients and Codex use it.
+//! `POST /v1/responses`: OpenAI's newer API, used by its clients and Codex.
 //!
-//! Nothing is kept between requests: what refers to an earlier response is refused by name, and
-//! clients send the whole conversation, thoughts included, each time.
+//! Nothing is stored between requests. References to an earlier response are rejected by name, and
+//! clients send the whole conversation, including thoughts, each time.
 
 mod events;
 mod input;
@@ -48,7 +48,7 @@ pub(super) async fn create(
     Ok(Json(asked.told.finished(&outcome, output.items)).into_response())
 }
 
-/// How many tokens a request's prompt has.
+/// The number of tokens in a request's prompt.
 pub(super) async fn count(
     State(app): State<Arc<App>>,
     request: Request,
@@ -61,7 +61,7 @@ pub(super) async fn count(
     Ok(Json(json!({"object": "response.input_tokens", "input_tokens": tokens})))
 }
 
-/// Asking for a response that was given earlier.
+/// Handles requests for an earlier response.
 pub(super) async fn not_kept(Path(id): Path<String>) -> ApiError {
     let id = super::fields::shown(&id).to_owned();
     let message = format!("{id}: responses are not kept here. Send the conversation again instead");

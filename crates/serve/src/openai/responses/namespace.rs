@@ -1,11 +1,11 @@
-//! Functions within a `namespace`, which agents send for the tools of other programs.
+//! Functions in a `namespace`, which agents send for the tools of other programs.
 //!
-//! Models know no namespaces: they are told a name of both parts, and what they call goes back to
-//! the client in parts.
+//! Models have no namespaces. The model sees a name joined from both parts, and the client receives
+//! the parts of a called name separately.
 
 use serde_json::{Map, Value, json};
 
-/// The functions of namespaces, by the names under which the model is told of them.
+/// The functions of namespaces, by the names that the model sees.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Namespaces(Vec<Member>);
 
@@ -17,7 +17,7 @@ struct Member {
 }
 
 impl Namespaces {
-    /// The tools with those of each namespace in its place.
+    /// Replaces each namespace by its tools.
     pub fn open(listed: Vec<Value>) -> (Vec<Value>, Self) {
         let mut found = Self::default();
         let mut tools = Vec::with_capacity(listed.len());
@@ -49,7 +49,7 @@ impl Namespaces {
         }
     }
 
-    /// Puts a called function's name into a call's item, in parts where it has them.
+    /// Inserts a called function's name into a call's item, with its namespace if it has one.
     pub fn name(&self, called: &str, item: &mut Map<String, Value>) {
         let member = self.0.iter().find(|member| member.told == called);
         item.insert("name".into(), json!(member.map_or(called, |member| &member.name)));
@@ -59,7 +59,7 @@ impl Namespaces {
     }
 }
 
-/// The name under which a model is told of a function.
+/// The name of a function that the model sees.
 pub(super) fn told_name(space: &str, name: &str) -> String {
     let between = if space.is_empty() || space.ends_with(['_', '.', '-']) { "" } else { "__" };
     format!("{space}{between}{name}")

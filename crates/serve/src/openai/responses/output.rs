@@ -1,4 +1,4 @@
-//! What a response is made of, and what it tells back of its request.
+//! The contents of a response, and the fields that it repeats from its request.
 
 use serde_json::{Map, Value, json};
 use text::ToolCall;
@@ -9,34 +9,34 @@ use crate::completion::{Finish, Outcome, Part, Piece};
 use crate::openai::logprobs::chat_tokens;
 use crate::openai::response::{arguments, new_id};
 
-/// Begins what goes as `encrypted_content`: thoughts that a client cannot read but gives back with
-/// its next request. Here they are no secret, so that nothing is encrypted.
+/// Prefix of `encrypted_content`: thoughts that a client cannot read but returns with its next
+/// request. Here they are not secret, so they are not encrypted.
 const THOUGHTS: &str = "sinew:";
 
-/// Thoughts for a client to give back.
+/// Encodes thoughts for the client to return.
 pub(super) fn encrypted(thoughts: &str) -> String {
     format!("{THOUGHTS}{thoughts}")
 }
 
-/// Thoughts that a client gives back, unless another server wrote them.
+/// Decodes returned thoughts; `None` if another server wrote them.
 pub(super) fn thoughts_in(encrypted: &str) -> Option<&str> {
     encrypted.strip_prefix(THOUGHTS)
 }
 
-/// What a client wants to see besides the text.
+/// What the client requests besides the text.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Wants {
     pub logprobs: bool,
-    /// Thoughts in a form to give back.
+    /// Whether to return thoughts in encoded form.
     pub encrypted: bool,
 }
 
-/// A response without its output: what it tells back of the request, its id and time.
+/// A response without its output: fields repeated from the request, id and time.
 #[derive(Debug, Clone)]
 pub(super) struct Told(Value);
 
 impl Told {
-    /// `asked` is an object with what the request asked for.
+    /// `asked` is an object with the request's fields.
     pub fn new(mut asked: Value) -> Self {
         let own = json!({
             "id": new_id("resp_"),
@@ -54,12 +54,12 @@ impl Told {
         Self(asked)
     }
 
-    /// The response while its output grows.
+    /// The response in progress.
     pub fn in_progress(&self) -> Value {
         self.with("in_progress", Vec::new())
     }
 
-    /// The response when it is whole, or a limit cut it.
+    /// The response when it is complete, or cut by a limit.
     pub fn finished(&self, outcome: &Outcome, output: Vec<Value>) -> Value {
         let is_cut = outcome.finish == Finish::Length;
         let mut told = self.with(if is_cut { "incomplete" } else { "completed" }, output);
@@ -76,7 +76,7 @@ impl Told {
         told
     }
 
-    /// The response when it is lost.
+    /// The response when it has failed.
     pub fn failed(&self, code: &str, message: &str, output: Vec<Value>) -> Value {
         let mut told = self.with("failed", output);
         told["error"] = json!({"code": code, "message": message});
@@ -94,18 +94,18 @@ impl Told {
     }
 }
 
-/// The items of an output while they grow. Each change is told as an event: a name, and its fields
-/// but for `type` and `sequence_number`.
+/// The items of an output under construction. Each change is sent as an event: a name, and its
+/// fields without `type` and `sequence_number`.
 #[derive(Debug, Default)]
 pub(super) struct Output {
-    /// Those that are whole.
+    /// The complete items.
     pub items: Vec<Value>,
     open: Option<Open>,
     wants: Wants,
     namespaces: Namespaces,
 }
 
-/// An item of text that may go on.
+/// A text item that may continue.
 #[derive(Debug)]
 struct Open {
     is_thought: bool,
@@ -130,7 +130,7 @@ impl Output {
         }
     }
 
-    /// The end of the answer.
+    /// Ends the answer.
     pub fn close(&mut self, finish: &Finish, tell: &mut impl FnMut(&'static str, Value)) {
         let is_cut = *finish == Finish::Length;
         self.close_open(if is_cut { "incomplete" } else { "completed" }, tell);

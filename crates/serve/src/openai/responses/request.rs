@@ -15,7 +15,7 @@ use crate::openai::sampling::{
 };
 use crate::openai::tools::{checked, no_function, tool_choice};
 
-/// What refers to things that are kept on a server, and what runs on one.
+/// Fields that refer to stored objects or to work on a server.
 const REFUSED: &[Refused] = &[
     Refused {
         name: "previous_response_id",
@@ -28,8 +28,8 @@ const REFUSED: &[Refused] = &[
     Refused { name: "context_management", why: "input is never shortened here. Leave it out" },
 ];
 
-/// Tools that OpenAI runs itself: agents send them to whatever server they talk to and work
-/// without, so the model is not told of them.
+/// Tools that OpenAI runs itself. Agents send them to every server and work without them, so they
+/// are left out of the prompt.
 const SKIPPED: &[&str] = &[
     "web_search",
     "web_search_preview",
@@ -39,7 +39,7 @@ const SKIPPED: &[&str] = &[
     "tool_search",
 ];
 
-/// `POST /v1/responses`, checked.
+/// `POST /v1/responses`, validated.
 #[derive(Debug)]
 pub(super) struct ResponseRequest {
     pub completion: CompletionRequest,
@@ -56,10 +56,10 @@ struct Reasoning {
 }
 
 impl ResponseRequest {
-    /// Every field may be null, which is as good as absent.
+    /// Reads the fields. Every field may be null, which means absent.
     ///
     /// # Errors
-    /// 400 naming the first field that is wrong, or that asks for what is not there.
+    /// 400 naming the first field that is invalid or not supported.
     pub fn read(mut fields: Fields) -> Result<Self, ApiError> {
         let fields = &mut fields;
         fields.refuse(REFUSED)?;
@@ -127,7 +127,7 @@ impl ResponseRequest {
     }
 }
 
-/// `text`: the form of the answer.
+/// `text`: the format of the answer.
 fn text(fields: &mut Fields) -> Result<(Format, &'static str), ApiError> {
     let mut text = Fields::of(fields.read("text")?.unwrap_or_default());
     refuse_verbosity("text.verbosity", text.take("verbosity"))?;
@@ -136,7 +136,7 @@ fn text(fields: &mut Fields) -> Result<(Format, &'static str), ApiError> {
     structured(fields, "text.format", format.map(text_format).transpose()?)
 }
 
-/// What the output shows besides the text, and of how many tokens the log-probabilities.
+/// What the output shows besides the text, and the number of log-probabilities per token.
 fn wants(fields: &mut Fields) -> Result<(Wants, Option<usize>), ApiError> {
     let include: Vec<String> = fields.read("include")?.unwrap_or_default();
     let top = fields.count("top_logprobs", 0..=TOP_LOGPROBS_MAX)?;
@@ -145,7 +145,7 @@ fn wants(fields: &mut Fields) -> Result<(Wants, Option<usize>), ApiError> {
         match one.as_str() {
             "reasoning.encrypted_content" => wants.encrypted = true,
             "message.output_text.logprobs" => wants.logprobs = true,
-            // What tools that are not there would have found.
+            // Results of tools that are not available here.
             "web_search_call.action.sources" | "web_search_call.results" => {}
             other => {
                 let message = format!("include: {} is not there. Leave it out", shown(other));
@@ -167,14 +167,14 @@ fn effort(effort: Option<String>) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// What the model may call.
+/// Tools that the model may call.
 struct Tools {
-    /// In the form that templates know.
+    /// In the format that templates expect.
     tools: Vec<Value>,
     namespaces: Namespaces,
-    /// Whether one has to be called.
+    /// Whether a call is required.
     choice: ToolChoice,
-    /// The same as it is told back.
+    /// The choice as the response repeats it.
     told_choice: Value,
 }
 
@@ -182,7 +182,7 @@ fn tools(fields: &mut Fields) -> Result<Tools, ApiError> {
     let mut listed: Vec<Value> = fields.read("tools")?.unwrap_or_default();
     let kind = |tool: &Value| tool.get("type").and_then(Value::as_str).map(str::to_owned);
     let is_skipped = |tool: &Value| kind(tool).is_some_and(|kind| SKIPPED.contains(&&*kind));
-    // A tool that is refused is named by its place among those that were sent.
+    // A rejected tool is named by its index in the request.
     for (at, tool) in listed.iter().enumerate().filter(|(_, tool)| !is_skipped(tool)) {
         if let Some(kind) = kind(tool).filter(|kind| kind != "function" && kind != "namespace") {
             return Err(no_function("tools", at, &kind));
@@ -198,7 +198,7 @@ fn tools(fields: &mut Fields) -> Result<Tools, ApiError> {
     Ok(Tools { tools, namespaces, choice: choice.unwrap_or_default(), told_choice })
 }
 
-/// A function's fields stand beside its type here, and within `function` in templates.
+/// A function's fields are beside its type here, and inside `function` in templates.
 fn nested(tool: Value) -> Value {
     match tool {
         Value::Object(mut fields) if fields.get("type") == Some(&json!("function")) => {

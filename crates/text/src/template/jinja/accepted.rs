@@ -1,9 +1,9 @@
-//! Which arguments filters take: one that is not here is refused, never ignored.
+//! The accepted arguments of filters: any other is refused, never ignored.
 
 use super::args::Args;
 use super::budget::Fault;
 
-/// Filters by name, with their arguments in order. `*` takes whatever comes.
+/// Filters by name, with their arguments in order. `*` accepts any.
 const ACCEPTED: &[(&[&str], &[&str])] = &[
     (&["default", "d"], &["default_value", "boolean"]),
     (&["tojson"], &["indent", "ensure_ascii", "sort_keys", "separators"]),
@@ -28,7 +28,7 @@ const ACCEPTED: &[(&[&str], &[&str])] = &[
 ];
 
 /// # Errors
-/// The filter does not know one of the arguments.
+/// The filter has no such argument.
 pub(super) fn check(filter: &str, args: &Args) -> Result<(), Fault> {
     let found = ACCEPTED.iter().find(|(names, _)| names.contains(&filter));
     let accepted = found.map_or(&[][..], |(_, accepted)| accepted);

@@ -12,7 +12,7 @@ pub(super) struct Args<'t> {
 }
 
 impl<'t> Args<'t> {
-    /// The argument at `place` or of that name.
+    /// The argument at `place` or with that name.
     pub(super) fn take(&mut self, place: usize, name: &str) -> Option<Value<'t>> {
         if let Some(value) = self.positional.get_mut(place) {
             return Some(std::mem::replace(value, Value::Undefined));

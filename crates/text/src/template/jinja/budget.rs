@@ -1,14 +1,14 @@
-//! What a rendering may use up: steps, memory and stack. Every operation pays before it acts.
+//! The limits of a rendering: steps, memory and stack. Every operation is charged before it runs.
 
 use crate::TextError;
 
-/// Evaluated expressions, statements and visited list items: about 200 for each of 20,000 messages,
-/// and half a second.
+/// The most evaluated expressions, statements and visited list items: about 200 for each of 20,000
+/// messages, and half a second.
 pub(in crate::template) const STEPS_MAX: u64 = 4_000_000;
-/// Bytes of all strings and lists a rendering makes, whether it keeps them or not. A prompt of
-/// 4 MB, the longest contexts there are, costs a few times its length.
+/// The most bytes of all strings and lists created by a rendering, kept or not. A prompt of 4 MB,
+/// for the longest contexts, costs a few times its length.
 pub(in crate::template) const BYTES_MAX: usize = 256 << 20;
-/// Nested statements, expressions and calls; the stack is sized for it.
+/// The deepest nesting of statements, expressions and calls; the stack is sized for it.
 const DEPTH_MAX: usize = 1000;
 
 /// Why a rendering ended early.
@@ -60,7 +60,7 @@ impl Budget {
         if self.bytes > BYTES_MAX { Err(Fault::Bytes) } else { Ok(()) }
     }
 
-    /// Pays for reading `bytes` of text: searching 256 of them takes about as long as a step.
+    /// Charges for reading `bytes` of text: searching 256 of them takes about as long as a step.
     pub(super) fn read(&mut self, bytes: usize) -> Result<(), Fault> {
         self.steps(bytes / 256)
     }

@@ -59,7 +59,7 @@ impl<'t> Machine<'t> {
             }
             Expr::GetAttr(attribute) => {
                 let value = self.eval(&attribute.expr)?;
-                // Behind a dot Python finds a map's methods before its keys.
+                // After a dot, Python finds a map's methods before its keys.
                 match value {
                     Value::Map(_) if methods::of_map(attribute.name) => {
                         Ok(Value::Function(Function::Method))
@@ -104,7 +104,7 @@ impl<'t> Machine<'t> {
 
     fn binary(&mut self, op: &'t ast::BinOp<'t>) -> Result<Value<'t>, Fault> {
         let left = self.eval(&op.left)?;
-        // Like Python, `and` and `or` give one of their operands.
+        // As in Python, `and` and `or` return one of their operands.
         match op.op {
             BinOpKind::ScAnd if !left.is_true() => return Ok(left),
             BinOpKind::ScOr if left.is_true() => return Ok(left),
@@ -167,7 +167,7 @@ impl<'t> Machine<'t> {
         }))
     }
 
-    /// `value.name`: what is not there is undefined, but undefined has no attributes.
+    /// `value.name`: a missing attribute is undefined, but undefined itself has no attributes.
     pub(super) fn attribute(&mut self, value: &Value<'t>, name: &str) -> Result<Value<'t>, Fault> {
         match value {
             Value::Undefined => {
@@ -242,7 +242,7 @@ impl<'t> Machine<'t> {
         Ok(found)
     }
 
-    /// Applies a chain of filters that begins at a block's text.
+    /// Applies a chain of filters to a block's text.
     pub(super) fn filter_chain(
         &mut self,
         chain: &'t Expr<'t>,

@@ -14,7 +14,7 @@ use super::value::{Entries, List, Loop, Macro, Value};
 /// Variables of one scope.
 pub(super) type Frame<'t> = HashMap<&'t str, Value<'t>>;
 
-/// What happens after a statement.
+/// The control flow after a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Next,
@@ -29,7 +29,7 @@ pub(super) struct Machine<'t> {
     pub(super) frames: Vec<Frame<'t>>,
     pub(super) out: String,
     pub(super) now_unix_s: i64,
-    /// The line that runs, for messages.
+    /// The current line, for messages.
     pub(super) line: u16,
     loops: usize,
 }
@@ -92,7 +92,7 @@ impl<'t> Machine<'t> {
             Stmt::WithBlock(with) => return self.with_block(with),
             Stmt::AutoEscape(block) => return self.run(&block.body),
             Stmt::Macro(decl) => {
-                // One in another scope than the top level sees what stands there.
+                // A macro in an inner scope sees that scope.
                 let frames = if self.frames.len() > 2 { Some(self.captured()?) } else { None };
                 let value = Value::Macro(Rc::new(Macro { decl, frames, caller: None }));
                 self.define(decl.name, value);
@@ -183,7 +183,7 @@ impl<'t> Machine<'t> {
         print(&value, &mut self.out, &mut self.budget)
     }
 
-    /// All that can be seen now.
+    /// All visible scopes.
     fn captured(&mut self) -> Result<Vec<Frame<'t>>, Fault> {
         let variables: usize = self.frames.iter().map(HashMap::len).sum();
         self.budget.steps(variables)?;
@@ -191,7 +191,7 @@ impl<'t> Machine<'t> {
         Ok(self.frames.clone())
     }
 
-    /// Runs `body` and returns what it wrote.
+    /// Runs `body` and returns its output.
     pub(super) fn capture(&mut self, body: &'t [Stmt<'t>]) -> Result<Value<'t>, Fault> {
         let outer = std::mem::take(&mut self.out);
         let result = self.run(body);
@@ -230,7 +230,7 @@ impl<'t> Machine<'t> {
         Ok(())
     }
 
-    /// What a loop over `value` sees: a list's items, a map's keys, a string's characters.
+    /// The items of a loop over `value`: a list's items, a map's keys, a string's characters.
     pub(super) fn items(&mut self, value: &Value<'t>) -> Result<Vec<Value<'t>>, Fault> {
         match value {
             Value::Undefined => Ok(Vec::new()),
@@ -261,7 +261,7 @@ fn set_attribute<'t>(
     value: Value<'t>,
     budget: &mut Budget,
 ) -> Result<(), Fault> {
-    // A namespace that held itself would make walks over it endless.
+    // A namespace that contained itself would make walks over it endless.
     if !value.is_plain() {
         return Err(Fault::failed(format!("{} cannot be kept in a namespace", value.kind())));
     }

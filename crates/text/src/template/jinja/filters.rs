@@ -12,7 +12,7 @@ use super::{accepted, formats, groups, keys, methods, numbers, ops, strings, tes
 
 type Result<'t> = std::result::Result<Value<'t>, Fault>;
 
-/// The widest indent that is written.
+/// The widest indent.
 const INDENT_MAX: i64 = 64;
 
 pub(super) fn apply<'t>(
@@ -223,7 +223,7 @@ fn sorted<'t>(
     items: Vec<Value<'t>>,
     mut args: Args<'t>,
 ) -> Result<'t> {
-    // `sort` has one argument before those of `min` and `max`.
+    // `sort` has one more argument before those of `min` and `max`.
     let place = usize::from(name == "sort");
     let is_reverse = name == "sort" && args.flag(0, "reverse");
     let is_exact = args.flag(place, "case_sensitive");
@@ -239,7 +239,7 @@ fn sorted<'t>(
     }
 }
 
-/// What items are compared by: themselves, or an attribute of theirs.
+/// The sort keys of items: the items themselves, or one of their attributes.
 pub(super) fn keyed<'t>(
     machine: &mut Machine<'t>,
     items: &[Value<'t>],
@@ -255,7 +255,7 @@ pub(super) fn keyed<'t>(
     }
 }
 
-/// Things in the order of what stands before them.
+/// Sorts values by their keys.
 pub(super) fn in_order<'t, T>(
     mut pairs: Vec<(Value<'t>, T)>,
     is_exact: bool,
@@ -297,7 +297,7 @@ fn folded(
     }
 }
 
-/// Equality, without regard to case unless it is exact, by which Jinja finds repeated items.
+/// Equality, without regard to case unless it is exact; Jinja uses it to find repeated items.
 pub(super) fn is_same(
     left: &Value,
     right: &Value,
@@ -312,7 +312,7 @@ pub(super) fn is_same(
     }
 }
 
-/// Jinja's `title`, which unlike Python's leaves the letter after an apostrophe alone.
+/// Jinja's `title`, which unlike Python's does not capitalize the letter after an apostrophe.
 fn title_words(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut starts = true;
@@ -348,7 +348,7 @@ fn attribute_path<'t>(machine: &mut Machine<'t>, item: Value<'t>, path: &str) ->
     Ok(value)
 }
 
-/// What is false, such as none, is as good as an empty list.
+/// A false value, such as none, counts as an empty list.
 fn items_if_any<'t>(
     machine: &mut Machine<'t>,
     value: &Value<'t>,
@@ -416,7 +416,7 @@ fn select<'t>(
     Value::list(kept, &mut machine.budget)
 }
 
-/// `text|indent(width, first, blank)`: spaces in front of all lines but the first.
+/// `text|indent(width, first, blank)`: adds spaces before all lines except the first.
 fn indent<'t>(machine: &mut Machine<'t>, text: &str, mut args: Args<'t>) -> Result<'t> {
     let spaces = match args.take(0, "width") {
         Some(Value::Str(text)) => text.to_string(),
@@ -439,7 +439,7 @@ fn indent<'t>(machine: &mut Machine<'t>, text: &str, mut args: Args<'t>) -> Resu
     Ok(Value::Str(out.into()))
 }
 
-/// `text|truncate(length, killwords, end, leeway)`: the beginning of a text that is too long.
+/// `text|truncate(length, killwords, end, leeway)`: shortens a text that is too long.
 fn truncate<'t>(text: &str, mut args: Args<'t>, budget: &mut Budget) -> Result<'t> {
     let count = |found: Option<i64>, default: i64| found.unwrap_or(default).max(0) as usize;
     let length = count(args.int(0, "length")?, 255);

@@ -8,19 +8,19 @@ use super::{keys, ops};
 
 type Result<'t> = std::result::Result<Value<'t>, Fault>;
 
-/// The most digits that are written behind a point.
+/// The most digits after a decimal point.
 const PRECISION_MAX: usize = 1000;
 
-/// How one value is written.
+/// The format of one value.
 #[derive(Default)]
 struct Spec {
     fill: Option<char>,
     align: Option<char>,
     sign: Option<char>,
-    /// `#`, which writes a number's base.
+    /// `#`, which adds a number's base prefix.
     is_alternate: bool,
     width: usize,
-    /// What stands between groups of three digits.
+    /// The separator between groups of three digits.
     separator: Option<char>,
     precision: Option<usize>,
     kind: Option<char>,
@@ -66,7 +66,7 @@ pub(super) fn brace<'t>(text: &str, mut args: Args<'t>, budget: &mut Budget) -> 
     Ok(Value::Str(out.into()))
 }
 
-/// The argument that a field names, or a part of it: `0`, `name`, `name[key]`, `name.key`.
+/// The value of a field: `0`, `name`, `name[key]`, `name.key`.
 fn field_value<'t>(
     field: &str,
     next: &mut usize,
@@ -151,7 +151,7 @@ fn precision(spec: &mut Spec, rest: &mut &str) -> std::result::Result<(), Fault>
     }
 }
 
-/// Takes the digits in front; a number that is too large is the largest one.
+/// Takes the digits in front; a number that is too large becomes the largest one.
 fn number(rest: &mut &str) -> Option<usize> {
     let end = rest.find(|ch: char| !ch.is_ascii_digit()).unwrap_or(rest.len());
     let (digits, after) = rest.split_at(end);
@@ -225,7 +225,7 @@ pub(super) fn percent<'t>(text: &str, value: &Value<'t>, budget: &mut Budget) ->
     Ok(Value::Str(out.into()))
 }
 
-/// Writes a value as `spec` says; text stands at the side `text_align`, numbers on the right.
+/// Writes a value with `spec`; text is aligned by `text_align`, numbers to the right.
 fn write(
     value: &Value,
     spec: &Spec,
@@ -281,7 +281,7 @@ fn write(
     pad(&digits, &(sign.to_owned() + &base), spec, '>', out, budget)
 }
 
-/// A float that is not negative, as `f`, `e`, `g` and `%` write it.
+/// A non-negative float in the notation `f`, `e`, `g` or `%`.
 fn decimal(float: f64, kind: char, precision: Option<usize>) -> String {
     if !float.is_finite() {
         return if float.is_nan() { "nan" } else { "inf" }.to_owned();
@@ -312,14 +312,14 @@ fn decimal(float: f64, kind: char, precision: Option<usize>) -> String {
     if kind.is_ascii_uppercase() { text.to_uppercase() } else { text }
 }
 
-/// `1e4` as Python writes it, `1e+04`.
+/// `1e4` in Python's notation, `1e+04`.
 fn exponent(text: &str) -> String {
     let (digits, power) = text.split_once('e').unwrap_or((text, "0"));
     let sign = if power.starts_with('-') { '-' } else { '+' };
     format!("{digits}e{sign}{:0>2}", power.trim_start_matches('-'))
 }
 
-/// Digits with something between groups of three in front of the point.
+/// Digits with a separator between groups of three before the decimal point.
 fn grouped(digits: &str, separator: char) -> String {
     let end = digits.find(|ch: char| !ch.is_ascii_digit()).unwrap_or(digits.len());
     let mut out = String::new();

@@ -14,7 +14,7 @@ use super::value::{Entries, Function, Macro, Value};
 use super::{keys, lists, methods};
 use crate::template::date;
 
-/// Items of a `range`; templates count messages with it.
+/// The most items of a `range`; templates count messages with it.
 const RANGE_MAX: i64 = 100_000;
 
 impl<'t> Machine<'t> {
@@ -89,7 +89,7 @@ impl<'t> Machine<'t> {
         if let Some((odd, _)) = args.named.first() {
             return Err(Fault::failed(format!("{} takes no argument `{odd}`", decl.name)));
         }
-        // A macro sees the top level as it is now, and the scopes in which it was written.
+        // A macro sees the present top level, and the scopes of its definition.
         let mut frame = Frame::new();
         frame.extend(caller.map(|caller| ("caller", caller)));
         let inner = match &found.frames {
@@ -161,7 +161,7 @@ impl<'t> Machine<'t> {
         }
     }
 
-    /// What `dict` makes of a list of pairs.
+    /// Entries from a list of pairs, for `dict`.
     fn pairs(&mut self, pairs: &Value<'t>) -> Result<Entries<'t>, Fault> {
         let mut entries = Vec::new();
         for pair in self.items(pairs)? {

@@ -1,4 +1,4 @@
-//! Filters that put the items of a list into smaller lists: `batch`, `slice` and `groupby`.
+//! Filters that group the items of a list: `batch`, `slice` and `groupby`.
 
 use super::args::Args;
 use super::budget::Fault;
@@ -50,7 +50,7 @@ pub(super) fn apply<'t>(
     Value::list(groups, &mut machine.budget)
 }
 
-/// Pairs of what items have in common and the items, in its order.
+/// Pairs of a common value and its items, in order of the value.
 fn group<'t>(machine: &mut Machine<'t>, items: Vec<Value<'t>>, mut args: Args<'t>) -> Result<'t> {
     let attribute = args.take(0, "attribute");
     let default = args.take(1, "default");

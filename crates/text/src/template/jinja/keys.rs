@@ -1,6 +1,6 @@
-//! Keys of maps: text, or whole numbers, which Python tells from text.
+//! Keys of maps: text, or integers, which Python distinguishes from text.
 //!
-//! Maps keep all keys as text, since those of a request are. A number has a mark before its digits.
+//! Maps store all keys as text, like those of a request. An integer has a mark before its digits.
 
 use std::rc::Rc;
 
@@ -8,10 +8,10 @@ use super::budget::{Budget, Fault};
 use super::print::to_text;
 use super::value::Value;
 
-/// Stands before the digits of a number; no key of a request begins so.
+/// The mark before the digits of an integer; no key of a request starts with it.
 const NUMBER: char = '\u{f8fd}';
 
-/// The key that a value is.
+/// The key for a value.
 pub(super) fn key_of(value: &Value, budget: &mut Budget) -> Result<Rc<str>, Fault> {
     let number = match value {
         Value::Str(text) => {
@@ -26,12 +26,12 @@ pub(super) fn key_of(value: &Value, budget: &mut Budget) -> Result<Rc<str>, Faul
     Ok(format!("{NUMBER}{number}").into())
 }
 
-/// The value that a key is.
+/// The value of a key.
 pub(super) fn value_of<'t>(key: &Rc<str>) -> Value<'t> {
     number(key).map_or_else(|| Value::Str(Rc::clone(key)), Value::Int)
 }
 
-/// A key that is a number.
+/// The integer of a key, if it is one.
 pub(super) fn number(key: &str) -> Option<i64> {
     key.strip_prefix(NUMBER)?.parse().ok()
 }

@@ -1,7 +1,7 @@
 //! Methods that change a list: `append`, `extend`, `insert` and `pop`.
 //!
-//! Values never change here, so the place that holds the list gets a new one: the variable where it
-//! was set, or the attribute of a namespace. A second name for the same list keeps the old one.
+//! Values are immutable, so the variable or the attribute of a namespace that holds the list gets a
+//! new one. A second name for the same list keeps the old one.
 
 use minijinja::machinery::ast::Expr;
 
@@ -53,7 +53,7 @@ impl<'t> Machine<'t> {
         let changed = Value::list(items, &mut self.budget)?;
         match place {
             Expr::Var(variable) => {
-                // The first frame holds what the request says, and the messages.
+                // The first frame holds the request's variables and the messages.
                 let mut own = self.frames.iter_mut().skip(1).rev();
                 match own.find_map(|frame| frame.get_mut(variable.id)) {
                     Some(kept) => *kept = changed,
@@ -64,14 +64,14 @@ impl<'t> Machine<'t> {
                 }
             }
             Expr::GetAttr(_) => self.assign(place, changed)?,
-            // A list without a name is gone after the call.
+            // A list without a name is discarded after the call.
             _ => {}
         }
         Ok(result)
     }
 }
 
-/// A place counted from the front, or from the end if it is negative.
+/// A position counted from the front, or from the end if it is negative.
 fn position(at: i64, len: usize) -> usize {
     let from_end = usize::try_from(at.unsigned_abs()).unwrap_or(usize::MAX);
     if at < 0 { len.saturating_sub(from_end) } else { from_end }

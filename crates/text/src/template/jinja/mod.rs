@@ -1,11 +1,12 @@
-//! An interpreter for Jinja in which a hostile template can only fail.
+//! An interpreter for Jinja that is safe against hostile templates.
 //!
-//! `minijinja` parses; its own machine cannot run templates from strangers, since doubling a string
-//! forty times takes all memory, and a namespace that holds itself ends the process. Here every
-//! operation pays from a [`budget`] of steps and bytes before it acts, values cannot contain
+//! `minijinja` parses; its own machine cannot run untrusted templates, since doubling a string
+//! forty times takes all memory, and a namespace that contains itself ends the process. Here every
+//! operation is charged to a [`budget`] of steps and bytes before it runs, values cannot contain
 //! themselves, nesting is limited, and the stack is sized for that limit.
 //!
-//! Of the language it knows what chat templates use: see [`filters`], [`tests`] and [`methods`].
+//! It supports the part of the language that chat templates use: see [`filters`], [`tests`] and
+//! [`methods`].
 
 mod accepted;
 mod args;
@@ -34,12 +35,12 @@ use budget::{Budget, Fault};
 use exec::{Frame, Machine};
 use value::Value;
 
-/// Stack of the thread that parses and runs. The parser recurses without a limit of its own in
-/// places (`--1`, `elif`), so the longest template decides: 64 MB in a lightly optimised build.
-/// Only what is used is ever backed by memory.
+/// Stack of the thread that parses and runs. The parser recurses without a limit in places (`--1`,
+/// `elif`), so the longest template decides: 64 MB in a lightly optimised build. Only used pages
+/// are ever backed by memory.
 const STACK_BYTES: usize = 256 << 20;
 
-/// Whether `source` is valid.
+/// Checks that `source` is valid.
 pub(super) fn check(source: &str) -> Result<(), TextError> {
     on_big_stack(|| parse_source(source).map(drop))
 }

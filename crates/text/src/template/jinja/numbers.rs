@@ -1,4 +1,4 @@
-//! Filters that make numbers: `int`, `float`, `abs` and `round`.
+//! Filters that return numbers: `int`, `float`, `abs` and `round`.
 
 use super::args::Args;
 use super::budget::{Budget, Fault};
@@ -13,7 +13,7 @@ pub(super) fn apply<'t>(
     mut args: Args<'t>,
     budget: &mut Budget,
 ) -> Result<'t> {
-    // Python lets underscores stand between digits.
+    // Python allows underscores between digits.
     let text = value.as_str().unwrap_or("").trim();
     budget.read(text.len().saturating_mul(4))?;
     let is_plain = !text.starts_with('_') && !text.ends_with('_') && !text.contains("__");
@@ -55,7 +55,7 @@ pub(super) fn apply<'t>(
     }
 }
 
-/// Digits of a base, with its mark or without.
+/// Digits of a base, with or without its prefix.
 fn whole(text: &str, base: u32) -> Option<i64> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => ("-", digits),
@@ -76,7 +76,7 @@ fn round(number: f64, digits: i32, method: &str) -> std::result::Result<f64, Fau
     let scale = 10f64.powi(digits.abs());
     let scaled = if digits < 0 { number / scale } else { number * scale };
     let rounded = match method {
-        // The nearest decimal of what the float really is, as Python finds it.
+        // The nearest decimal of the float's exact value, as in Python.
         "common" if digits >= 0 => {
             let places = digits.unsigned_abs() as usize;
             return Ok(format!("{number:.places$}").parse().unwrap_or(number));

@@ -1,4 +1,4 @@
-//! Operators, with Python's meaning.
+//! Operators with Python's semantics.
 
 use std::cmp::Ordering;
 
@@ -120,7 +120,7 @@ pub(super) fn rem<'t>(left: &Value, right: &Value) -> Result<'t> {
     if float(right) == Some(0.0) {
         return Err(Fault::failed("division by zero"));
     }
-    // The sign is the divisor's, as in Python.
+    // The sign is that of the divisor, as in Python.
     let ints = |a: i64, b: i64| a.checked_rem(b)?.checked_add(b)?.checked_rem(b);
     arithmetic("%", left, right, ints, |a, b| a - b * (a / b).floor())
 }

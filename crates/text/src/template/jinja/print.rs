@@ -1,11 +1,11 @@
-//! Values as text: as Python prints them, and as JSON.
+//! Values as text: Python's print format, and JSON.
 
 use super::budget::{Budget, Fault};
 use super::keys;
 use super::value::Value;
 use crate::tokenizer::GUARD;
 
-/// Appends what `str(value)` gives in Python; undefined is nothing.
+/// Appends `str(value)` of Python; undefined is empty.
 pub(super) fn print(value: &Value, out: &mut String, budget: &mut Budget) -> Result<(), Fault> {
     match value {
         Value::Undefined => Ok(()),
@@ -26,7 +26,7 @@ pub(super) fn push(out: &mut String, text: &str, budget: &mut Budget) -> Result<
     Ok(())
 }
 
-/// Appends what `repr(value)` gives in Python.
+/// Appends `repr(value)` of Python.
 pub(super) fn repr(value: &Value, out: &mut String, budget: &mut Budget) -> Result<(), Fault> {
     budget.step()?;
     match value {
@@ -109,7 +109,7 @@ fn float_text(float: f64) -> String {
     }
 }
 
-/// How JSON is written: `json.dumps` of Python, whose defaults Hugging Face's `tojson` keeps.
+/// The JSON style: that of Python's `json.dumps`, which Hugging Face's `tojson` keeps.
 pub(super) struct JsonStyle {
     pub(super) indent: Option<usize>,
     pub(super) item_separator: String,

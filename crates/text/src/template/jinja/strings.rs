@@ -9,7 +9,7 @@ use super::formats;
 use super::print::{print, push};
 use super::value::Value;
 
-/// Characters among which looking one after the other is quick.
+/// Up to this many characters a linear search is fast.
 const SHORT: usize = 16;
 
 type Result<'t> = std::result::Result<Value<'t>, Fault>;
@@ -87,7 +87,7 @@ pub(super) fn call<'t>(
     }
 }
 
-/// The methods that ask what a string consists of.
+/// The methods that test the characters of a string.
 fn predicate(text: &str, name: &str) -> Option<bool> {
     let all = |is: fn(char) -> bool| !text.is_empty() && text.chars().all(is);
     let cased = text.chars().any(|ch| ch.is_uppercase() || ch.is_lowercase());
@@ -107,7 +107,7 @@ fn predicate(text: &str, name: &str) -> Option<bool> {
     })
 }
 
-/// Pays for [`strip`], which compares each character with those that may go.
+/// Charges for [`strip`], which compares each character with the set.
 pub(super) fn pay_strip(
     text: &str,
     chars: &str,
@@ -119,7 +119,7 @@ pub(super) fn pay_strip(
 
 /// Text without the characters of `chars` (white space if empty) at its ends.
 pub(super) fn strip<'s>(text: &'s str, chars: &str, name: &str) -> &'s str {
-    // A set pays for itself where there is much to look through.
+    // A set pays off for many characters.
     let set: HashSet<char> = chars.chars().skip(SHORT).collect();
     let is_in = |ch: char| match chars.is_empty() {
         true => ch.is_whitespace(),
@@ -214,7 +214,7 @@ fn expand_tabs<'t>(text: &str, size: i64, budget: &mut Budget) -> Result<'t> {
     Ok(Value::Str(out.into()))
 }
 
-/// Lines as Python tells them apart, which knows more ends than a line feed.
+/// Lines by Python's rules, which include more line ends than a line feed.
 fn lines(text: &str, keeps_ends: bool) -> Vec<&str> {
     let is_end = |ch: char| {
         matches!(ch, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e')
@@ -237,8 +237,8 @@ fn lines(text: &str, keeps_ends: bool) -> Vec<&str> {
     lines
 }
 
-/// The part of a text that two arguments behind the first choose, and the characters before it.
-/// It is nothing if the part would begin behind the text.
+/// The part of a text selected by the second and third arguments, and the characters before it.
+/// `None` if the part would start beyond the text.
 fn part_of<'s>(
     text: &'s str,
     args: &mut Args,

@@ -29,7 +29,7 @@ pub(super) fn check(
         "float" => matches!(value, Value::Float(_)),
         "number" => matches!(value, Value::Int(_) | Value::Float(_) | Value::Bool(_)),
         "mapping" => matches!(value, Value::Map(_)),
-        // Undefined can be looped over in Jinja, and a string is a sequence.
+        // In Jinja undefined is iterable, and a string is a sequence.
         "iterable" => {
             matches!(value, Value::List(_) | Value::Map(_) | Value::Str(_) | Value::Undefined)
         }

@@ -7,9 +7,9 @@ use minijinja::machinery::ast;
 use super::budget::{Budget, Fault};
 use super::exec::Frame;
 
-/// How deep lists and maps may nest. JSON from requests nests at most 128 deep.
+/// The deepest nesting of lists and maps. JSON from requests nests at most 128 deep.
 pub(super) const NESTING_MAX: u16 = 160;
-/// What a place in a list costs of the memory budget.
+/// The memory cost of a place in a list.
 const SLOT_BYTES: usize = 32;
 
 /// Names or keys with their values, in the order of insertion, each name once.
@@ -52,13 +52,13 @@ pub(super) struct Loop<'t> {
 
 pub(super) struct Macro<'t> {
     pub(super) decl: &'t ast::Macro<'t>,
-    /// What the body of a `call` block sees, or a macro that stands in another one or in a loop;
-    /// other macros see the template's top level.
+    /// The scopes of a `call` block's body, or of a macro inside another one or in a loop; other
+    /// macros see the template's top level.
     pub(super) frames: Option<Vec<Frame<'t>>>,
     pub(super) caller: Option<Value<'t>>,
 }
 
-/// What every template can call.
+/// The functions available to every template.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Function {
     Range,
@@ -66,7 +66,7 @@ pub(super) enum Function {
     Dict,
     RaiseException,
     StrftimeNow,
-    /// A method of a map that is named and not called.
+    /// A method of a map that is referenced and not called.
     Method,
 }
 
@@ -143,7 +143,7 @@ impl<'t> Value<'t> {
         })
     }
 
-    /// How deep it nests, if it can be a part of a list or map at all.
+    /// Its nesting depth, if it can be part of a list or map at all.
     fn nesting(&self) -> Option<u16> {
         match self {
             Self::List(list) => Some(list.nesting),
@@ -153,7 +153,7 @@ impl<'t> Value<'t> {
         }
     }
 
-    /// Python's truth: what is empty, zero or nothing is false.
+    /// Python's truth: empty, zero and none are false.
     pub(super) fn is_true(&self) -> bool {
         match self {
             Self::Undefined | Self::None => false,
@@ -167,7 +167,7 @@ impl<'t> Value<'t> {
         }
     }
 
-    /// What it is, in a word, for messages.
+    /// Its kind in a word, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Undefined => "undefined",
