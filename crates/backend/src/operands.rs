@@ -102,7 +102,7 @@ pub enum Half {
 }
 
 /// A segment's half layer, and its number of rows; in a model's last layer, only `outputs` of them
-/// go on after their keys and values.
+/// continue after their keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SegmentKey {
     pub layer: usize,

@@ -4,6 +4,8 @@
 mod common;
 #[path = "tidy/mentions.rs"]
 mod mentions;
+#[path = "tidy/rooms.rs"]
+mod rooms;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -244,6 +246,87 @@ fn every_relative_link_of_the_documents_leads_somewhere() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The rooms of `cluster` that hold state and decide. They know no sockets, processes and files, and
+/// never wait, so that a simulation can run them.
+const PURE: &[&str] = &[
+    "admission",
+    "api",
+    "context",
+    "core",
+    "desired",
+    "files",
+    "instance",
+    "instances",
+    "membership",
+    "paths",
+    "peers",
+    "requests",
+    "wire",
+    "workers",
+];
+const OUTSIDE: &[&str] = &[
+    ".await",
+    "async fn",
+    "tokio::fs",
+    "tokio::net",
+    "tokio::process",
+    "tokio::spawn",
+    "tokio::time",
+    "std::fs",
+    "std::process",
+    "TcpStream",
+    "UdpSocket",
+    "Instant::now",
+    "SystemTime",
+];
+/// Files with methods of one type. `Instance` is one state machine with one state, told in four.
+const FILES_OF_A_TYPE_MAX: usize = 2;
+const SPREAD: &[&str] = &["instance::Instance"];
+
+#[test]
+fn the_rooms_of_cluster_form_no_knot() {
+    let src = crates().join("cluster/src");
+    let relative = |path: &Path| path.strip_prefix(&src).unwrap().to_string_lossy().into_owned();
+    let cluster =
+        rooms::Rooms::new(files(&src, &[".rs"]).iter().map(|path| (relative(path), read(path))));
+    assert_eq!(cluster.circle(), None, "files that use each other in a circle");
+    let wrong = cluster.using(PURE, OUTSIDE);
+    assert!(wrong.is_empty(), "what decides must not touch the outside: {wrong:#?}");
+    let mut spread = cluster.spread(FILES_OF_A_TYPE_MAX);
+    spread.retain(|one| !SPREAD.iter().any(|known| one.starts_with(&format!("{known} "))));
+    assert!(spread.is_empty(), "types with methods all over: {spread:#?}");
+}
+
+/// The rules above, on a small crate that breaks each of them.
+#[test]
+fn knots_are_found() {
+    let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+    let good = [
+        file("lib.rs", "mod core;\nmod io;\nmod types;\npub use types::Id;\n"),
+        file("types.rs", "pub struct Id;\nimpl Id {\n}\n"),
+        file("core/mod.rs", "mod table;\npub use table::Table;\nuse crate::Id;\n"),
+        file("core/table.rs", "use crate::types::Id;\npub struct Table(Id);\n"),
+        file("io/mod.rs", "use crate::core::Table;\nasync fn run(_: Table) {}\n"),
+    ];
+    let knot = |more: &[(String, String)]| rooms::Rooms::new([&good[..], more].concat());
+    let rooms = knot(&[]);
+    assert_eq!(rooms.circle(), None);
+    assert!(rooms.using(&["core", "types"], OUTSIDE).is_empty() && rooms.spread(1).is_empty());
+    assert_eq!(rooms.using(&["io"], OUTSIDE), ["io: async fn"]);
+
+    // Through a re-export, through a brace, and by a path in code.
+    for back in
+        ["use crate::core::Table;", "use super::{core::{Table}};", "type T = crate::core::Table;"]
+    {
+        let circle = knot(&[file("types.rs", back)]).circle();
+        assert_eq!(circle.map(|files| files.len()), Some(3), "{back}");
+    }
+    let tests = "#[cfg(test)]\nmod tests {\nuse crate::core::Table;\n}\n";
+    assert_eq!(knot(&[file("types.rs", tests)]).circle(), None, "tests may look at everything");
+    let more = file("core/more.rs", "use crate::Id;\nimpl Id {\n}\nimpl From<u8> for Id {\n}\n");
+    assert_eq!(knot(&[more]).spread(1), [r#"types::Id in {"core/more", "types"}"#]);
 }
 
 fn word_count(text: &str) -> usize {

@@ -1,7 +1,7 @@
 //! The waiting of a rank: it polls hard while an answer is a wire's latency away, then sleeps
 //! between polls. Ranks that share a core yield to each other before they sleep.
 //!
-//! A rank with a core of its own never yields. On a machine with other users, a thread that yields
+//! A rank with its own core never yields. On a machine with other users, a thread that yields
 //! goes behind all of them for a time slice, longer than a token, while a thread that sleeps is
 //! woken ahead of them. Beside one busy loop, two ranks on two cores make 48 tokens/s with yields
 //! and 272 without (docs/performance.md).

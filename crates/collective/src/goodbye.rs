@@ -10,7 +10,7 @@ use crate::wire::{Header, Op};
 /// Bytes of the reason; it may be a report of a report.
 const REASON_BYTES_MAX: usize = 200;
 
-/// Stands for no rank: the sender stops for a reason of its own.
+/// No rank is at fault: the sender stops for its own reason.
 const NOBODY: u64 = u64::MAX;
 
 /// The message that reports `error` to a peer.

@@ -29,7 +29,7 @@ impl Pipe {
         Pipe { lane, kept, partial, total: None, spare }
     }
 
-    /// Receives what is here; `true` after progress.
+    /// Receives the bytes available; `true` after progress.
     pub fn drain(&mut self, bytes_max: usize) -> Result<bool, CollectiveError> {
         let mut moved = false;
         while self.kept.len() < KEPT_MAX {

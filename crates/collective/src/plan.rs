@@ -9,7 +9,7 @@ use crate::CollectiveError;
 /// The all-reduce of one row-parallel product, prepared at load from the ranks' spans.
 ///
 /// A rank that owns a run of the product's leaves holds one vector (a *part*) for each subtree in
-/// [`sumtree::cover`] of that run. The plan knows how many parts each rank has, where they stand
+/// [`sumtree::cover`] of that run. The plan knows the number of parts of each rank, their position
 /// in the tree, and the additions that finish it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReducePlan {

@@ -199,7 +199,7 @@ impl Nodes {
 
 /// The sums of some nodes for one chunk.
 struct Bundle<'a> {
-    /// `[nodes, len]` f32 and more; node `n` stands at slot `slots[n]`.
+    /// `[nodes, len]` f32 and more; node `n` is at slot `slots[n]`.
     vectors: &'a mut [f32],
     nodes: Nodes,
     slots: [usize; LEAVES_MAX],

@@ -11,7 +11,7 @@ pub enum Fault {
     WrongStart,
     /// `Content-Length` is off by this much; may be negative.
     Length { off: i64 },
-    /// No `Content-Length` at all; the end of the connection ends the body.
+    /// No `Content-Length`; the end of the connection ends the body.
     NoLength,
     /// The length is right and the byte at this offset is wrong.
     WrongByte { at: usize },

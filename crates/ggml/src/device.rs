@@ -24,7 +24,7 @@ pub enum Kind {
     Gpu,
     /// A GPU that shares the machine's memory.
     IntegratedGpu,
-    /// An addition to the CPU (BLAS, AMX), which cannot run a model by itself.
+    /// An addition to the CPU (BLAS, AMX), which cannot run a model alone.
     Accelerator,
 }
 

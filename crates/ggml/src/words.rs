@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use crate::ffi::{Api, LOG_ERROR, LOG_WARN};
 
-/// Enough for a sentence or two; drivers may go on for pages.
+/// Enough for a sentence or two; drivers may print pages.
 const BYTES_MAX: usize = 300;
 
 static LAST: Mutex<String> = Mutex::new(String::new());

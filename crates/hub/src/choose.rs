@@ -8,7 +8,7 @@ use store::repository::{InRepository, is_marked_beside, is_path, pick};
 use crate::name::shown;
 use crate::{HubError, RemoteFile, Want};
 
-/// Parts of names of files that belong to a model and are none.
+/// Name parts of files that accompany a model but are not models.
 const COMPANIONS: &[&str] = &["mmproj", "imatrix"];
 /// Labels in an error's list.
 const LABELS_MAX: usize = 12;

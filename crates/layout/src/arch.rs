@@ -1,6 +1,6 @@
 //! The supported architectures: a table of switches over one decoder.
 //!
-//! A row holds what a file's metadata does not: how the published model is wired.
+//! A row describes the wiring of the published model, which a file's metadata lacks.
 //! `docs/adding-a-model.md` explains how to add one.
 
 use crate::names;
@@ -64,7 +64,7 @@ pub struct Arch {
     /// them (Kimi K3).
     pub banks: bool,
     pub experts: ExpertKind,
-    /// A dense block stands beside a layer's experts, each with its own norms, and the router reads
+    /// A dense block is beside a layer's experts, each with its own norms, and the router reads
     /// the residual stream with a norm of its own (Gemma 4).
     pub dense_beside_experts: bool,
 }

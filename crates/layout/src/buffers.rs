@@ -75,7 +75,7 @@ pub struct IndexerBuffers {
     pub pages: usize,
 }
 
-/// The buffers of layers with embeddings of their own.
+/// The buffers of layers with their own embeddings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerEmbeddingBuffers {
     /// Elements of one layer's embedding.

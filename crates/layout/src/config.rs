@@ -236,7 +236,7 @@ impl Config {
         self.windows.iter().flatten().copied().max().map(|most| most.max(reach.unwrap_or(0)))
     }
 
-    /// Whether layer `layer` attends over keys and values of its own.
+    /// Whether layer `layer` attends over its own keys and values.
     pub fn attends(&self, layer: usize) -> bool {
         self.halves[layer].mixer == Some(Mixer::Attention)
     }
@@ -294,7 +294,7 @@ impl Config {
         streams + embedding + by_layer * (self.layers - layer)
     }
 
-    /// The last layer that caches positions: after it, only rows that produce logits go on.
+    /// The last layer that caches positions: after it, only rows that produce logits continue.
     pub fn last_keeping(&self) -> usize {
         let keeps = |layer: &usize| self.keeps(*layer) || self.recurrence_of(*layer).is_some();
         (0..self.layers).rev().find(keeps).unwrap_or(self.layers - 1)

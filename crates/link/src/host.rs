@@ -9,7 +9,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 pub struct HostId(pub [u8; 16]);
 
 impl HostId {
-    /// Reads the boot identity of this machine. Where there is none, the id is random and equals no
+    /// Reads the boot identity of this machine. Without one, the id is random and equals no
     /// other id: shared memory is not tried, which costs speed and never correctness.
     pub fn current() -> Self {
         let text = boot_identity().unwrap_or_else(|| {

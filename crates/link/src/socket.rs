@@ -57,7 +57,7 @@ pub(crate) fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Writes what the kernel takes now; 0 if that is nothing.
+/// Writes as many bytes as the kernel accepts now, possibly 0.
 pub(crate) fn write_some(
     mut stream: &TcpStream,
     bytes: &[u8],
@@ -70,7 +70,7 @@ pub(crate) fn write_some(
     }
 }
 
-/// Reads what is here now; 0 if that is nothing. The end of the stream is an error.
+/// Reads the bytes available now, possibly 0. The end of the stream is an error.
 pub(crate) fn read_some(
     mut stream: &TcpStream,
     bytes: &mut [u8],

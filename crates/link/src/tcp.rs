@@ -64,7 +64,7 @@ impl TcpLink {
         }
     }
 
-    /// Writes queued frames until the kernel takes no more; `true` if none is left.
+    /// Writes queued frames until the kernel's buffer is full; `true` if none is left.
     fn flush(&mut self) -> Result<bool, LinkError> {
         self.send_error.check()?;
         let flushed = self.write_queued();

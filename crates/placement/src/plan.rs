@@ -32,7 +32,7 @@ pub struct Options<'a> {
     /// Whether some pairs of nodes cannot link, so that sums of four and more nodes go round a
     /// ring: the nodes are used in the given order.
     pub ring: bool,
-    /// The load to optimize for, instead of that of [`InstanceSpec::mix`].
+    /// The load to optimize for, instead of [`InstanceSpec::mix`].
     pub load: Option<Load>,
 }
 

@@ -51,7 +51,7 @@ pub fn body_len(prefix: [u8; 4]) -> Result<usize, FrameError> {
 /// Reads a frame's body as a message.
 ///
 /// # Errors
-/// It is not JSON of that shape.
+/// It is not JSON of the expected type.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
     Ok(serde_json::from_slice(body)?)
 }

@@ -107,7 +107,7 @@ pub enum WorkerEvent {
     },
     /// Once a second, for the local daemon: the worker lives, and no step hangs.
     Alive,
-    /// The worker cannot go on and exits (no memory, unreadable model, ...).
+    /// The worker cannot continue and exits (no memory, unreadable model, ...).
     Failed {
         reason: String,
     },

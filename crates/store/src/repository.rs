@@ -82,7 +82,7 @@ fn path_fit(asked: &str, path: &str) -> Option<u8> {
     fits.iter().position(|fits| *fits).map(|at| at as u8)
 }
 
-/// A path without the part number: any part stands for all.
+/// A path without the part number: any part represents all.
 fn whole(path: &str) -> String {
     match gguf::part_name(Path::new(path)) {
         Some((stem, _, _)) => {

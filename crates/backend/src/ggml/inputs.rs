@@ -15,7 +15,7 @@ use crate::{AttentionRange, PAGE_POSITIONS, Segment, Temperature};
 pub(super) enum Input {
     /// The position of each row.
     Positions(Vec<u32>),
-    /// The rows that go on.
+    /// The rows that continue.
     Kept(Vec<u32>),
     /// The place in the cache of each row's key and value.
     Places(Vec<Segment>),

@@ -5,7 +5,7 @@
 //!
 //! Without arguments it is a short version of itself, for the test suite. Each round is one epoch
 //! of two to five processes, some in a ring, which sum and check every bit until a strike ends it;
-//! survivors go on to the next epoch as they are, and their open files, mappings and threads are
+//! survivors continue in the next epoch unchanged, and their open files, mappings and threads are
 //! counted in between.
 
 mod host;

@@ -12,7 +12,7 @@ use crate::schedule::{Schedule, Strike};
 /// A rank that has not ended by then hangs: several times the longest silence.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// An epoch that survived a pause goes on for a while before it is stopped.
+/// An epoch that survived a pause runs for a while before it is stopped.
 const AFTERLIFE: Duration = Duration::from_millis(30);
 
 /// The totals of all rounds so far.

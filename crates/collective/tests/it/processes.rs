@@ -148,7 +148,7 @@ impl Drop for Rank {
     }
 }
 
-/// Linked ranks in processes of their own; this process is rank 0.
+/// Linked ranks in separate processes; this process is rank 0.
 struct Ranks {
     group: Group,
     others: Vec<Rank>,

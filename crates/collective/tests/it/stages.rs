@@ -50,7 +50,7 @@ fn collectives_stay_within_a_stage() {
 }
 
 /// Every rank sends a message too long for the buffers to its partner in the other stage, and only
-/// then takes its partner's, while the stages' collectives go on in between.
+/// then takes its partner's, while the stages' collectives continue in between.
 #[test]
 fn long_messages_cross_without_a_deadlock_and_in_order() {
     for transport in TRANSPORTS {

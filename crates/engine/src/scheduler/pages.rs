@@ -1,7 +1,7 @@
 //! The pages of the cache: their owners, and their content.
 //!
 //! A page is free, held by sequences, or *cached*: full, published, and not held. Full pages are
-//! found by their tokens and the page before them. That page stands for all earlier tokens, since a
+//! found by their tokens and the page before them. That page represents all earlier tokens, since a
 //! page is never evicted before its successors: so two texts can share a page only if they agree in
 //! every token up to its end. When pages run out, cached ones are evicted, those without successors
 //! first, of these the one released longest ago.

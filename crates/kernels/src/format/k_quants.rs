@@ -1,6 +1,6 @@
 //! The types with two levels of scales over 256 elements: Q2_K to Q6_K and IQ4_XS. Headers keep
 //! GGUF's own bits, transposed so that one load gets the same field of 16 rows; bytes that affect
-//! only one tile stand in front of it.
+//! only one tile are in front of it.
 
 use super::simple::{IQ4_TABLE, gather, nibbles, words};
 use super::tiles::in_each_byte;

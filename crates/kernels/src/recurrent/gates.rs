@@ -18,7 +18,7 @@ pub(super) struct Decays<'a> {
     pub dt: &'a [f32],
     /// g, `[rows, width]`, rows `stride` apart.
     pub out: *mut f32,
-    /// As `out`: softplus(decay + dt), for Mamba alone.
+    /// As `out`: softplus(decay + dt), only for Mamba.
     pub steps: *mut f32,
     pub stride: usize,
     pub rows: usize,

@@ -2,7 +2,7 @@
 //!
 //! Every message ends with a MAC under a key derived from the session secret, over all messages so
 //! far. So no message can be altered, replayed or mixed with another conversation. There is no
-//! length field to forge: a reader takes [`MESSAGE_BYTES`] and no more.
+//! length field to forge: a reader takes exactly [`MESSAGE_BYTES`].
 
 use super::agreement::Terms;
 use crate::rdma::{Address, Addresses, Endpoint, PORTS_MAX};

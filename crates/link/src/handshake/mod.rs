@@ -6,11 +6,11 @@
 //!   Hello  (terms, nonce)     ->            proves the secret, but could be a recording
 //!                             <-  Reply     (terms, nonce)
 //!   Confirm                   ->            proves that the dialer is live: it covers both nonces
-//!                             <-  Offer     (its end of what is tried: shared memory or RDMA)
+//!                             <-  Offer     (its end of the transport: shared memory or RDMA)
 //!   Answer (its end)          ->            only after an offer
 //!                             <-  Ready     this and what follows only with RDMA: both ends
 //!   Proof                     ->            connect, each sends a message over RDMA, and each
-//!                             <-  Verdict   says whether the other's has come
+//!                             <-  Verdict   whether the other's has arrived
 //! ```
 //!
 //! [`message`] defines the bytes, [`agreement`] the negotiation, [`setup`] the transport, and this

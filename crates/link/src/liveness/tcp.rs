@@ -1,4 +1,4 @@
-//! Heartbeats over a TCP connection of their own, each authenticated: `number | MAC`.
+//! Heartbeats over a separate TCP connection, each authenticated: `number | MAC`.
 //!
 //! Numbers only grow, so a replayed heartbeat does not keep a dead peer alive. A connection that
 //! ends or carries anything else counts as silence: the message connection or the silence limit

@@ -112,7 +112,7 @@ struct Mesh<'a> {
     started: Instant,
     /// Started first: a rank that waits for a third one is alive to the others.
     heartbeats: Heartbeats,
-    /// The state by rank: the links, and whether their heartbeat connections stand.
+    /// The state by rank: the links, and whether their heartbeat connections are up.
     links: Vec<Option<Established>>,
     has_heartbeats: Vec<bool>,
     dials: Vec<Dial>,

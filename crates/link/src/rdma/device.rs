@@ -47,7 +47,7 @@ impl Rdma {
     /// The ports to offer to peers.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason for having none.
     pub(crate) fn ports(&self) -> Result<Vec<Port>, RdmaError> {
         let ports = self.0.provider.ports()?;
         let opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);

@@ -84,7 +84,7 @@ impl RdmaLink {
         }
     }
 
-    /// Reads what the peer has written to the connection and notices its end.
+    /// Reads the peer's bytes from the connection and detects its end.
     fn look(&mut self) {
         self.idle_polls = 0;
         for _ in 0..READS_PER_LOOK {

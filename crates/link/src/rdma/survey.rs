@@ -1,4 +1,4 @@
-//! Judges the ports of this machine: usable, or what is missing.
+//! Classifies this machine's ports: usable, or the missing condition.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

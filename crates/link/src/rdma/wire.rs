@@ -66,7 +66,7 @@ impl Addresses {
 /// The index of our port that reaches one of theirs.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason for having none.
 pub(crate) fn choose(
     ours: &Addresses,
     theirs: &Addresses,
@@ -154,7 +154,7 @@ mod tests {
             // The same address twice is a mistake between machines and a loop within one.
             (&[("10.0.0.1", 24)], &[("10.0.0.1", 24)], false, false, None),
             (&[("10.0.0.1", 24)], &[("10.0.0.1", 24)], false, true, some("10.0.0.1", "10.0.0.1")),
-            // Cables: the one with a network of its own.
+            // Cables: the one with its own network.
             (
                 &[("10.1.0.1", 24), ("10.2.0.1", 24)],
                 &[("10.2.0.2", 24), ("10.3.0.1", 24)],

@@ -26,7 +26,7 @@ pub fn addrs(listeners: &[Listener]) -> Vec<Vec<SocketAddr>> {
     listeners.iter().map(Listener::addrs).collect()
 }
 
-/// A mesh of its own: the instance differs in every call of every test process.
+/// A separate mesh: the instance differs in every call of every test process.
 pub fn config(addrs: Vec<Vec<SocketAddr>>) -> MeshConfig {
     static INSTANCES: AtomicU64 = AtomicU64::new(0);
     let mut instance = [0; 16];
@@ -84,7 +84,7 @@ pub fn listener_of(addrs: usize) -> Listener {
     Listener::bind_all(&vec![any_port; addrs]).unwrap()
 }
 
-/// Listeners on machines of their own, joined by RDMA cables, and a configuration for each.
+/// Listeners on separate machines, joined by RDMA cables, and a configuration for each.
 pub fn machines(fabric: &Fabric, ranks: usize) -> (Vec<Listener>, Vec<MeshConfig>) {
     let listeners = listeners(ranks).into_iter().enumerate();
     let listeners: Vec<Listener> =

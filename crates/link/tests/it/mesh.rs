@@ -258,7 +258,7 @@ fn a_rank_of_an_older_epoch_learns_the_current_one() {
     let config = MeshConfig { epoch: 5, ..config(addrs(&listeners)) };
     let late = MeshConfig { epoch: 4, ..config.clone() };
     thread::scope(|scope| {
-        // A late dialer gets an error, and the listener goes on to meet the right one.
+        // A late dialer gets an error, and the listener then accepts the right one.
         let rank_0 = scope.spawn(|| build(&listeners[0], &config, 0));
         let error = build(&listeners[1], &late, 1).err().unwrap();
         assert!(matches!(error, MeshError::Epoch { peer: 0, ours: 4, theirs: 5 }), "{error}");
@@ -266,7 +266,7 @@ fn a_rank_of_an_older_epoch_learns_the_current_one() {
         assert_eq!(rank_0.join().unwrap().unwrap().len(), 1);
     });
     thread::scope(|scope| {
-        // A late listener gets an error from the dialer, which goes on to meet the right one.
+        // A late listener gets an error from the dialer, which then connects to the right one.
         let rank_1 = scope.spawn(|| build(&listeners[1], &config, 1));
         let error = build(&listeners[0], &late, 0).err().unwrap();
         assert!(matches!(error, MeshError::Epoch { peer: 1, ours: 4, theirs: 5 }), "{error}");

@@ -25,7 +25,7 @@ const KINDS: [(&str, Make, Transport); 7] = [
         Transport::TcpPlain,
     ),
     ("rdma", || rdma_pair(&Fabric::new(2)), Transport::Rdma),
-    // A device that takes no more than two receives.
+    // A device that accepts at most two receives.
     ("rdma, short queues", || rdma_pair(&Fabric::with_recv_frames(2, 6)), Transport::Rdma),
     ("delay", || pair(|config| config.latency = Duration::from_micros(200)), Transport::Shm),
 ];
@@ -91,7 +91,7 @@ fn an_empty_link_has_no_message_and_a_lent_one_stays_until_consumed() {
 #[test]
 fn a_peer_that_takes_nothing_stops_the_sender_and_loses_nothing() {
     on_each(|mut left, mut right| {
-        // A kernel buffers megabytes, so fill until it takes no more for a while.
+        // A kernel buffers megabytes, so fill until it accepts nothing for a while.
         let mut sent = 0;
         let mut refusals = 0;
         while refusals < 1000 {

@@ -58,7 +58,7 @@ impl<B: Backend> BankHalf<B> {
         &room.mixed
     }
 
-    /// Banks the stream that was read, if this half does so.
+    /// Banks the stream that was read, if this half banks.
     pub fn bank(&self, backend: &mut B, x: &mut B::Rows, room: &mut BankScratch<B>) {
         if let Some(place) = self.place {
             backend.bank(x, &mut room.banks, place);

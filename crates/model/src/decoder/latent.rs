@@ -23,7 +23,7 @@ use crate::operations::{attention_range, parts, rope_style, temperature};
 const NORM_EPS: f32 = 1e-6;
 
 pub(super) struct LatentAttention<B: Backend> {
-    /// Compresses and normalises queries, in models that do so.
+    /// Compresses and normalises queries, if the model does.
     q_down: Option<(B::Matrix, B::Vector)>,
     /// The plain and the rotated parts of this rank's queries.
     q_plain: B::Matrix,

@@ -183,7 +183,7 @@ impl<B: Backend> Model<B> {
     }
 
     /// Runs one step through this rank's layers; after the model's last caching layer, only the
-    /// outputs go on.
+    /// outputs continue.
     ///
     /// `input`: the result of [`Embedding::look_up`](crate::Embedding::look_up) for the batch's
     /// tokens, or the [output](Self::hand_on) of the previous stage, `[rows, input_width]` f32.

@@ -140,7 +140,7 @@ pub(super) struct BankScratch<B: Backend> {
     pub mixed: B::Rows,
 }
 
-/// The buffers of layers with embeddings of their own.
+/// The buffers of layers with their own embeddings.
 pub(super) struct LayerEmbeddingScratch<B: Backend> {
     /// The shared embedding, `[rows, width]`.
     pub shared: B::Rows,

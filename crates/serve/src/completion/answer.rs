@@ -65,7 +65,7 @@ impl Answer {
         self.meter.prompt_tokens()
     }
 
-    /// The next event. Dropping the future loses nothing: the next call goes on from there.
+    /// The next event. Cancel safe: the next call continues from there.
     ///
     /// # Errors
     /// The answer is lost, with the cluster's reason. A stream that ends without a final event also

@@ -10,7 +10,7 @@ use super::double::Double;
 pub const ADMIN: &str = "admin-token-of-32-characters-000";
 pub const KEY: &str = "api-key-of-32-characters-0000000";
 
-/// A server of its own, on a free loopback port.
+/// A separate server on a free loopback port.
 pub struct Server {
     pub addr: SocketAddr,
     pub running: Option<Running>,

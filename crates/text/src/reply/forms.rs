@@ -311,7 +311,7 @@ pub(super) const FORMS: &[Form] = &[
         bodies: &[Body::Json, Body::Python, Body::Tagged(&FUNCTION)],
         ..form("<|python_tag|>", "", CallStyle::Bare)
     },
-    // LFM2's template shows only the tools, and that of LFM2.5 no mark at all.
+    // LFM2's template shows only the tools, and LFM2.5's has no marks.
     Form {
         signs: &["<|tool_call_start|>", "<|tool_list_start|>", "List of tools: ["],
         bodies: &[Body::Python, Body::Json],

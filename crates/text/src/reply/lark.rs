@@ -16,7 +16,7 @@ use super::schema::{leave_out, tight_schema};
 use super::typed::name_of;
 use crate::{Tokenizer, json_text};
 
-/// Any text at all.
+/// Any text.
 pub(super) const ANY: &str = "/(?s:.*)/";
 /// The separator between parts of a reply.
 const SPACE: &str = r"/\s{0,4}/";
@@ -30,7 +30,7 @@ impl ReplyFormat {
     }
 
     /// A grammar for a reply to `prompt` that calls one of `tools`, or several if `many`. With
-    /// `otherwise`, it may be a text of that form instead.
+    /// `otherwise`, it may be a text in that format instead.
     pub fn call_grammar(
         &self,
         tokenizer: &Tokenizer,

@@ -180,7 +180,7 @@ impl Shows {
         let thought = Some("probe_thought".to_owned());
         let thinking = Message { reasoning: thought, ..calls("probe_said", 1) };
         self.text_and_thought = self.all(ask, &[user(), thinking, result(1)], &wanted);
-        // Text in a message of its own may be where the template allows none.
+        // Text in a separate message may be in a place where the template allows none.
         if !self.text_beside_old_calls {
             self.free_turns &= self.all(ask, &old, &wanted);
         }

@@ -117,7 +117,7 @@ fn plain(root: &Value, schema: &Value, depth: usize) -> Value {
     Value::Object(simple)
 }
 
-/// The first alternative that is not null, for a schema without a type of its own.
+/// The first alternative that is not null, for a schema without its own type.
 fn alternative(fields: &Map<String, Value>) -> Option<&Value> {
     let has_own =
         ["type", "properties", "enum", "const"].iter().any(|key| fields.contains_key(*key));

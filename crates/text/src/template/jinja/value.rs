@@ -143,7 +143,7 @@ impl<'t> Value<'t> {
         })
     }
 
-    /// Its nesting depth, if it can be part of a list or map at all.
+    /// Its nesting depth, if it can be part of a list or map.
     fn nesting(&self) -> Option<u16> {
         match self {
             Self::List(list) => Some(list.nesting),
