@@ -1,6 +1,6 @@
 //! What a person decides about machines that ask to be let in, at any member. The members report in
-//! their heartbeats who asks, and pass a decision on to the member that was asked: only that one has
-//! the other half of the exchange.
+//! their heartbeats who asks, and pass a decision on to the member that was asked: only that one
+//! has the other half of the exchange.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

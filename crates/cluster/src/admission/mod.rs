@@ -1,5 +1,6 @@
 //! Who becomes a member and who leaves: invitations by code, requests by number, fleets. The
-//! conversations with the other machine are in `io::join`; here is what this node knows and decides.
+//! conversations with the other machine are in `io::join`; here is what this node knows and
+//! decides.
 
 mod approvals;
 mod check;
@@ -168,8 +169,8 @@ impl Admission {
         self.joining.push(Joining { joined, until: ctx.now() + JOIN_SETTLE_MAX, waits });
     }
 
-    /// The joins whose new neighbour has heard this node: from now on it can be given work. One that
-    /// takes long has joined all the same.
+    /// The joins whose new neighbour has heard this node: from now on it can be given work. One
+    /// that takes long has joined all the same.
     pub(crate) fn take_settled(&mut self, ctx: &Context) -> Vec<Joining> {
         let now = ctx.now();
         let heard = |by| ctx.views.get(&by).is_some_and(View::has_heard_us);

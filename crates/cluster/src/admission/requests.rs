@@ -1,6 +1,6 @@
 //! Joining by a number that this machine shows and a person types at a member: this node's own
-//! request, and what happens to those that wait here. `pake` is the exchange that proves the number,
-//! `pairing` the list of those that wait.
+//! request, and what happens to those that wait here. `pake` is the exchange that proves the
+//! number, `waiting` the list of those that wait.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -10,8 +10,8 @@ use super::Desired;
 use super::document::{Document, Drain, Entry, Files, Seen, Signature, Version, Wanted};
 use crate::NodeId;
 
-/// Nodes of which a drain is kept: more than a cluster has members. Those that are no longer drained
-/// are forgotten first.
+/// Nodes of which a drain is kept: more than a cluster has members. Those that are no longer
+/// drained are forgotten first.
 const DRAINS_MAX: usize = 256;
 /// How long an owner must be missing before another takes its instances over: a connection that
 /// breaks and is made anew costs nothing.

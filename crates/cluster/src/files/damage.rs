@@ -16,8 +16,8 @@ const DAMAGE_MAX: usize = 16;
 pub(crate) struct Damage(BTreeMap<(NodeId, Digest), Option<u64>>);
 
 impl Damage {
-    /// Bytes of a node's copy of a model are wrong. They were taken from another copy, or the worker
-    /// that needs them fails.
+    /// Bytes of a node's copy of a model are wrong. They were taken from another copy, or the
+    /// worker that needs them fails.
     pub(crate) fn note(
         &mut self,
         ctx: &mut Context,

@@ -47,8 +47,8 @@ impl Instances {
         }
     }
 
-    /// The file of a placed model, for a node of the cluster that lacks it. This node may lack it as
-    /// well, if the file was replaced since.
+    /// The file of a placed model, for a node of the cluster that lacks it. This node may lack it
+    /// as well, if the file was replaced since.
     pub(crate) fn file_for(
         &self,
         ctx: &Context,

@@ -1,6 +1,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -62,6 +62,21 @@ struct Visits {
 struct Stranger {
     address: IpAddr,
     strangers: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+/// Listens, on IPv4 alone if all addresses are meant and this system has no IPv6.
+pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    let is_missing = |error: &io::Error| {
+        let taken = [io::ErrorKind::AddrInUse, io::ErrorKind::PermissionDenied];
+        !taken.contains(&error.kind())
+    };
+    match bound {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_missing(&error) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    }
 }
 
 /// Takes calls until `closing` ends.

@@ -1,5 +1,5 @@
-//! The room with the sockets, processes and files of a running node: what [`crate::context::Outside`]
-//! asks for, and the tasks that report to the core.
+//! The room with the sockets, processes and files of a running node: what
+//! [`crate::context::Outside`] asks for, and the tasks that report to the core.
 
 mod announcer;
 mod driver;
@@ -22,5 +22,5 @@ pub(crate) mod tls;
 pub(crate) mod worker;
 
 pub(crate) use driver::{INPUTS_MAX, run};
-pub(crate) use listening::listen;
+pub(crate) use listening::{bind, listen};
 pub(crate) use system::{Kept, System};

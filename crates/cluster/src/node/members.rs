@@ -1,10 +1,15 @@
-//! Who belongs to the cluster: what a [`Node`] is asked about it.
+//! What a [`Node`] is asked about the cluster: who belongs to it, which nodes are drained,
+//! burn-ins.
 
 use std::time::Duration;
 
 use super::Node;
 use crate::core::Call;
-use crate::{Invite, Joined, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Result};
+use crate::node::burn;
+use crate::{
+    BurnReport, BurnSpec, ClusterStatus, Error, Invite, Joined, NodeId, PairAsking, PairRequest,
+    PairWith, Paired, Pairing, Parted, Result, find_node,
+};
 
 /// A code that nobody has used by then was lost on the way.
 const INVITE_TTL_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -84,4 +89,53 @@ impl Node {
     pub async fn pairing(&self) -> Result<Pairing> {
         self.call(|reply| Call::Pairing { reply }).await
     }
+
+    /// Empties a node, given by its name or the first digits of its id: it gets no ranks and owns
+    /// nothing new, and what it has moves to the others. That is under way when this returns, and
+    /// done once the node's status tells no memory in use and no instance names it.
+    ///
+    /// # Errors
+    /// There is no such node, there are several, or the others do not suffice. Then nothing is
+    /// changed.
+    pub async fn drain(&self, node: &str) -> Result<NodeId> {
+        let status = self.status();
+        let node = find(&status, node)?;
+        let mut models = Vec::new();
+        for instance in status.instances.iter().filter(|instance| instance.is_held_by(node)) {
+            // What has no header to be read has no rank that could move.
+            let Ok(header) = self.model_header(&instance.id).await else { continue };
+            let model = layout::Outline::read(&header);
+            models.push((instance.id.clone(), model.map_err(|e| Error::Unusable(e.to_string()))?));
+        }
+        self.call(|reply| Call::Drain { node, models, reply }).await?;
+        Ok(node)
+    }
+
+    /// Lets a node have ranks again, given by its name or the first digits of its id.
+    ///
+    /// # Errors
+    /// There is no such node, or there are several.
+    pub async fn undrain(&self, node: &str) -> Result<NodeId> {
+        let node = find(&self.status(), node)?;
+        self.call(|reply| Call::Undrain { node, reply }).await?;
+        Ok(node)
+    }
+
+    /// Loads every live node's memory and cores, and all links between them, for the stated time.
+    /// Dropping this ends it on all nodes within some seconds.
+    ///
+    /// # Errors
+    /// A model is served and nobody said that this is fine, or a node refuses or is lost: by name.
+    pub async fn burn(&self, spec: BurnSpec) -> Result<BurnReport> {
+        let (desk, pulls) = (&self.shared.desk, &self.shared.pulls);
+        let status = desk.status.borrow().clone();
+        burn::burn(&desk.burner, pulls.net(), pulls.neighbours(), &status, spec).await
+    }
+}
+
+/// # Errors
+/// The name is nobody's, or several nodes'.
+fn find(status: &ClusterStatus, name: &str) -> Result<NodeId> {
+    let nodes = status.nodes.iter().map(|node| (node.id, node.name.as_str()));
+    Ok(find_node(name, nodes)?)
 }

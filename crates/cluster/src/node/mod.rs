@@ -1,13 +1,10 @@
 pub(crate) mod about;
 pub(crate) mod burn;
-mod burning;
 pub(crate) mod desk;
-mod drain;
 pub(crate) mod leave;
 mod members;
 
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +14,6 @@ use std::time::{Duration, Instant};
 use futures_util::Stream;
 use hub::Room;
 use store::Store;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
 
@@ -27,7 +23,7 @@ use crate::io::given;
 use crate::io::identity::{self, Identity, open_data_dir, random};
 use crate::io::kept::{KeptFile, Saver};
 use crate::io::net::{Net, own_addresses};
-use crate::io::{INPUTS_MAX, Kept, System, listen, run};
+use crate::io::{INPUTS_MAX, Kept, System, bind, listen, run};
 use crate::members::{Members, clean_name};
 use crate::node::about::can_run;
 use crate::node::burn::Burner;
@@ -464,21 +460,6 @@ impl Node {
         let (reply, answer) = oneshot::channel();
         self.shared.calls.send(call(reply)).await.map_err(|_| Error::ShutDown)?;
         answer.await.map_err(|_| Error::ShutDown)?
-    }
-}
-
-/// Listens, on IPv4 alone if all addresses are meant and this system has no IPv6.
-async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let bound = TcpListener::bind(address).await;
-    let is_missing = |error: &io::Error| {
-        let taken = [io::ErrorKind::AddrInUse, io::ErrorKind::PermissionDenied];
-        !taken.contains(&error.kind())
-    };
-    match bound {
-        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_missing(&error) => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
-        }
-        bound => bound,
     }
 }
 

@@ -1,9 +1,9 @@
 //! The requests of this node's clients, from their arrival to their end.
 //!
-//! A request runs on the node that owns its instance, which may be this one. A [`Stream`] keeps what
-//! the request needs to go on elsewhere: the prompt, the options, and the tokens that the client
-//! has. So the end of an epoch, or the loss of an owner, is a pause in the stream: the rest is
-//! computed again from there, and is what would have followed.
+//! A request runs on the node that owns its instance, which may be this one. A [`Stream`] keeps
+//! what the request needs to go on elsewhere: the prompt, the options, and the tokens that the
+//! client has. So the end of an epoch, or the loss of an owner, is a pause in the stream: the rest
+//! is computed again from there, and is what would have followed.
 
 mod waiting;
 

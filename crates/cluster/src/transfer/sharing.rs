@@ -1,6 +1,6 @@
 //! What members are asked about their models. First, who has them (the questions of
-//! [`crate::transfer::elsewhere`]). Second, files that another member has fetched already, or is fetching: a
-//! file comes from the hub once, whatever the number of nodes that want it.
+//! [`crate::transfer::elsewhere`]). Second, files that another member has fetched already, or is
+//! fetching: a file comes from the hub once, whatever the number of nodes that want it.
 //!
 //! A node that is about to fetch asks all live members. Who has the model gives its bytes, every
 //! such member some of them; their SHA-256 must be the one that the hub announced, so nobody is

@@ -267,8 +267,8 @@ impl Workers {
         }
     }
 
-    /// The memory of this node's workers, less those that end and those without an owner, which make
-    /// room for others.
+    /// The memory of this node's workers, less those that end and those without an owner, which
+    /// make room for others.
     pub(crate) fn memory_used_bytes(&self) -> u64 {
         let staying = self.hosted.values().filter(|h| !h.ending && h.orphaned_at.is_none());
         staying.map(|hosted| hosted.order.memory_bytes).fold(0, u64::saturating_add)

@@ -1,9 +1,10 @@
 //! A burn-in: every node's memory, cores and links are loaded for a stated time, all at once, and
 //! checked, so that new machines show what is slow or wrong before a model depends on them.
 //!
-//! The node that is asked has each member take its part over a connection of [`crate::transfer::sharing`].
-//! Memory and cores are loaded by a process of their own ([`load`]), which ends with the
-//! connection; the links by this one ([`links`]), each by the end that comes first in the order.
+//! The node that is asked has each member take its part over a connection of
+//! [`crate::transfer::sharing`]. Memory and cores are loaded by a process of their own ([`load`]),
+//! which ends with the connection; the links by this one ([`links`]), each by the end that comes
+//! first in the order.
 
 mod links;
 mod load;
