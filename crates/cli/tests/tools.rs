@@ -78,7 +78,9 @@ fn show_says_what_nothing_reads_and_why_a_file_is_not_run() {
     std::fs::write(&path, unknown).unwrap();
     let shown = show(path.to_str().unwrap());
     let why = shown["cannot_run"].as_str().unwrap();
-    for part in ["\"qwen9\" do not run here", "nearest by name is \"qwen", "gpt-oss", "adding-a-model"] {
+    for part in
+        ["\"qwen9\" do not run here", "nearest by name is \"qwen", "gpt-oss", "adding-a-model"]
+    {
         assert!(why.contains(part), "{part}: {why}");
     }
 }
