@@ -4,10 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use protocol::{InstanceSpec, KeepAlive, SplitOptions};
+use protocol::{InstanceSpec, KeepAlive};
 
 mod bench;
-mod bench_serve;
 mod burn;
 mod face;
 mod members;
@@ -17,12 +16,8 @@ mod values;
 
 pub use values::{NODE_PORT, bytes};
 
-pub use bench::{
-    Algorithm, BenchCommand, BenchDeviceArgs, BenchModelArgs, BenchNetArgs, BenchOutput,
-    BenchQualityArgs, BenchSplitsArgs, Carrier, LocalModelArgs,
-};
-pub use bench_serve::{BenchServeArgs, Endpoint, Goal, GoalTime};
-pub use burn::{BenchClusterArgs, BurnInArgs, WorkerArgs, WorkerCommand};
+pub use self::bench::{BenchCommand, BenchDeviceArgs, BenchModelArgs, BenchQualityArgs};
+pub use burn::{BenchClusterArgs, WorkerArgs, WorkerCommand};
 pub use face::{
     CompletionsArgs, EventsArgs, LaunchArgs, LaunchProgram, LogsArgs, ManArgs, PageArgs,
     ServiceArgs, ServiceCommand, ServiceInstallArgs, TopArgs,
@@ -397,25 +392,6 @@ pub struct RunArgs {
     pub prompt: Option<String>,
 }
 
-/// Ranks that run as threads of this process.
-#[derive(Debug, Clone, Args)]
-pub struct LocalArgs {
-    /// Ranks to split the model over, all in this process
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub local_nodes: usize,
-    #[command(flatten)]
-    pub options: SplitOptions,
-    /// Delay of every message between ranks, microseconds: a slower wire, to measure with
-    #[arg(long, value_name = "US", default_value_t = 0)]
-    pub link_latency: u64,
-    /// Link ranks along a ring only, as where not every two machines reach each other
-    #[arg(long)]
-    pub ring: bool,
-    /// Threads of each rank; `bench model` takes several, such as 1,2
-    #[arg(short, long, value_delimiter = ',', default_value = "1")]
-    pub threads: Vec<usize>,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum DevCommand {
     /// Logits of the last position, as JSON
@@ -425,13 +401,13 @@ pub enum DevCommand {
     /// Token ids of the text on standard input, as JSON
     Tokenize(DevTokenizeArgs),
     /// Write a file with random weights in a real model's shape
-    Synth(DevSynthArgs),
+    Synth(::bench::SynthArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct DevLogitsArgs {
     #[command(flatten)]
-    pub local: LocalArgs,
+    pub local: ::bench::LocalArgs,
     /// Path of a .gguf file
     #[arg(short, long)]
     pub model: PathBuf,
@@ -460,28 +436,6 @@ pub struct DevTokenizeArgs {
     /// Take special tokens in the text for themselves instead of for plain text
     #[arg(long)]
     pub parse_special: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct DevSynthArgs {
-    /// The model whose shape to use, such as llama-3.2-1b or qwen3-moe
-    #[arg(long)]
-    pub shape: String,
-    /// File type, such as q4_0 or q4_k_m, with the mix of types that llama-quantize writes
-    #[arg(long)]
-    pub quant: String,
-    /// Every matrix has the type's main format, without a mix
-    #[arg(long)]
-    pub pure: bool,
-    /// Write the header alone, a few KB, without weights and tokenizer: for sinew plan --cluster
-    #[arg(long)]
-    pub header: bool,
-    /// Seed of the weights
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// The file to write
-    #[arg(short, long, value_name = "FILE")]
-    pub output: PathBuf,
 }
 
 fn parse_temperature(text: &str) -> Result<f32, String> {

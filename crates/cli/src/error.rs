@@ -41,6 +41,8 @@ pub enum CliError {
     #[error(transparent)]
     Cluster(#[from] cluster::Error),
     #[error(transparent)]
+    Bench(#[from] bench::Error),
+    #[error(transparent)]
     Engine(#[from] engine::EngineError),
     #[error(transparent)]
     Text(#[from] text::TextError),

@@ -30,7 +30,6 @@ mod conversation;
 mod data_dir;
 mod descriptors;
 mod device;
-mod device_speed;
 mod error;
 mod hints;
 mod interrupt;
@@ -61,13 +60,13 @@ use crate::args::{
     BenchCommand, Cli, Command, DevCommand, FleetKeyCommand, WorkerArgs, WorkerCommand,
 };
 use crate::commands::{
-    bench, bench_cluster, bench_device, bench_serve, burn_in, demo, dev, docs, doctor, drain,
-    joining, keys, launch, looking, members, net, nodes, plan, quality, query, run, serve, service,
-    splits, synth, top, up,
+    bench_cluster, bench_device, bench_model, demo, dev, docs, doctor, drain, joining, keys,
+    launch, looking, members, nodes, plan, query, run, serve, service, top, up,
 };
 use crate::data_dir::DataDir;
 use crate::error::CliError;
 use crate::logs::Rotating;
+use crate::progress::TERMINAL;
 
 fn main() -> ExitCode {
     let cli = match Cli::read() {
@@ -122,13 +121,15 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Run(args) => run::run(&args),
         Command::Trace(args) => query::trace(&args),
         Command::Keys(command) => keys::run(&command),
-        Command::Bench(BenchCommand::Model(args)) => bench::model(&args),
-        Command::Bench(BenchCommand::Quality(args)) => quality::run(&args),
-        Command::Bench(BenchCommand::Net(args)) => net::run(&args),
-        Command::Bench(BenchCommand::Splits(args)) => splits::run(&args),
+        Command::Bench(BenchCommand::Model(args)) => bench_model::model(&args),
+        Command::Bench(BenchCommand::Quality(args)) => bench_model::quality(&args),
+        Command::Bench(BenchCommand::Net(args)) => {
+            Ok(bench::net(&args, |figures| say!("{figures}"))?)
+        }
+        Command::Bench(BenchCommand::Splits(args)) => said(bench::splits(&args, &TERMINAL)),
         Command::Bench(BenchCommand::Device(args)) => bench_device::run(&args),
         Command::Bench(BenchCommand::Cluster(args)) => bench_cluster::run(&args),
-        Command::Bench(BenchCommand::Serve(args)) => bench_serve::run(&args),
+        Command::Bench(BenchCommand::Serve(args)) => said(bench::serve(&args)),
         Command::Doctor(args) => doctor::run(&args),
         Command::Service(command) => service::run(&command),
         Command::Launch(args) => launch::launch(&args),
@@ -137,12 +138,18 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Dev(DevCommand::Logits(args)) => dev::logits(&args),
         Command::Dev(DevCommand::Generate(args)) => dev::generate(&args),
         Command::Dev(DevCommand::Tokenize(args)) => dev::tokenize(&args),
-        Command::Dev(DevCommand::Synth(args)) => synth::synth(&args),
+        Command::Dev(DevCommand::Synth(args)) => said(bench::synth(&args)),
         Command::Worker(WorkerArgs { command: None }) => Ok(engine::worker::run()?),
         Command::Worker(WorkerArgs { command: Some(WorkerCommand::BurnIn(args)) }) => {
-            burn_in::run(&args)
+            said(bench::burn_in::run(&args))
         }
     }
+}
+
+/// Prints the figures of a measurement.
+fn said(figures: Result<String, bench::Error>) -> Result<(), CliError> {
+    say!("{}", figures?);
+    Ok(())
 }
 
 /// Where a command writes its log beside standard error: a node does, for it runs long and often

@@ -1,6 +1,7 @@
 //! A line on a terminal's standard error that shows how far a model is loaded. Where standard error
 //! is no terminal, nothing is written.
 
+use std::any::Any;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -164,13 +165,33 @@ fn write_over(text: &str) {
     let _ = stderr.flush();
 }
 
+/// How far measurements of this process are, on standard error.
+pub struct Terminal;
+
+pub static TERMINAL: Terminal = Terminal;
+
+impl bench::Progress for Terminal {
+    fn watch(&self, file: File) -> (Arc<dyn Source>, Box<dyn Any>) {
+        let (source, watch) = watch(file);
+        (source, Box::new(watch))
+    }
+
+    fn say(&self, words: &str) {
+        ProgressLine::new().say(words);
+    }
+
+    fn clear(&self) {
+        ProgressLine::new().clear();
+    }
+}
+
 /// Shows a line while a file is loaded in this process, until it is dropped.
-pub struct Watch {
+struct Watch {
     ticker: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 /// The file, and the line that shows how much of it was read.
-pub fn watch(file: File) -> (Arc<dyn Source>, Watch) {
+fn watch(file: File) -> (Arc<dyn Source>, Watch) {
     let bar = ProgressLine::new();
     if !bar.terminal {
         return (Arc::new(file), Watch { ticker: None });

@@ -33,19 +33,7 @@ pub struct WorkerArgs {
 #[derive(Debug, Subcommand)]
 pub enum WorkerCommand {
     /// Load this machine, until the time or the input ends
-    BurnIn(BurnInArgs),
-}
-
-#[derive(Debug, Clone, Copy, Args)]
-pub struct BurnInArgs {
-    #[arg(long)]
-    pub seconds: u64,
-    #[arg(long)]
-    pub threads: usize,
-    #[arg(long)]
-    pub memory_bytes: u64,
-    #[arg(long)]
-    pub flip_bits: bool,
+    BurnIn(bench::BurnInArgs),
 }
 
 /// A time that a burn-in may take.

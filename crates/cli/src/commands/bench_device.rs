@@ -1,12 +1,13 @@
 //! `sinew bench device`: what a device of ggml's does, as nodes measure it when they start.
 
+use bench::{Output, device_speed};
 use cluster::{ClassRates, Classes};
 
-use crate::args::{BenchDeviceArgs, BenchOutput};
+use crate::args::BenchDeviceArgs;
 use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
 use crate::error::CliError;
-use crate::{device, device_speed, machine, table};
+use crate::{device, machine, table};
 
 pub fn run(args: &BenchDeviceArgs) -> Result<(), CliError> {
     if args.device.eq_ignore_ascii_case("cpu") {
@@ -18,7 +19,7 @@ pub fn run(args: &BenchDeviceArgs) -> Result<(), CliError> {
     let threads = args.threads.unwrap_or_else(machine::threads);
     let speed = device_speed::measure(&dir, device::known(&args.device), threads)
         .map_err(|error| CliError::Refused(error.to_string()))?;
-    if args.output == BenchOutput::Json {
+    if args.output == Output::Json {
         return print_json(&speed);
     }
     if let Some(Classes { few_bits, eight_bits, floats }) = speed.classes {

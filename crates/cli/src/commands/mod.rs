@@ -1,10 +1,8 @@
 //! One module a command; each returns what `main` turns into an exit code.
 
-pub mod bench;
 pub mod bench_cluster;
 pub mod bench_device;
-pub mod bench_serve;
-pub mod burn_in;
+pub mod bench_model;
 pub mod chat;
 pub mod demo;
 pub mod dev;
@@ -14,19 +12,14 @@ pub mod drain;
 pub mod joining;
 pub mod keys;
 pub mod launch;
-pub mod local_model;
 pub mod looking;
 pub mod members;
 pub mod models;
-pub mod net;
 pub mod nodes;
 pub mod plan;
-pub mod quality;
 pub mod query;
 pub mod run;
 pub mod serve;
 pub mod service;
-pub mod splits;
-pub mod synth;
 pub mod top;
 pub mod up;

@@ -109,7 +109,7 @@ impl Nearby {
     }
 
     /// The node that a person means who wants to join: one of the only cluster that is near, or the
-    /// one that [`find_node`] finds. Asked by a node that has no members.
+    /// one that [`find_node()`] finds. Asked by a node that has no members.
     ///
     /// # Errors
     /// There is none, or several.

@@ -144,7 +144,7 @@ impl<D> Requests<D> {
 }
 
 /// The request that a person means, and at whom: the only one, or that of the machine which
-/// [`find_node`] finds.
+/// [`find_node()`] finds.
 ///
 /// # Errors
 /// There is none, or several.

@@ -12,7 +12,7 @@ use protocol::Nodes;
 use crate::args::PlanArgs;
 use crate::client::Client;
 use crate::commands::query::print_json;
-use crate::commands::{serve, synth};
+use crate::commands::serve;
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::{models, table};
@@ -55,7 +55,7 @@ fn outline(model: &str) -> Result<Outline, CliError> {
             opened => checked(opened?.directory()),
         };
     }
-    Ok(Outline::read(&synth::header(model)?)?)
+    Ok(Outline::read(&bench::header(model)?)?)
 }
 
 /// # Errors
@@ -213,7 +213,7 @@ mod tests {
     fn a_header_is_planned_as_its_name_is_and_runs_nowhere() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("header.gguf");
-        synth::synth(&crate::args::DevSynthArgs {
+        bench::synth(&bench::SynthArgs {
             shape: "qwen3-235b".to_owned(),
             quant: "q4_k_m".to_owned(),
             pure: false,

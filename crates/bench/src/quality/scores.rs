@@ -4,7 +4,7 @@
 use protocol::Token;
 use serde::Serialize;
 
-use crate::commands::bench::statistics;
+use crate::statistics::statistics;
 
 /// The probabilities of one position, in f64. Keeps its buffer from position to position.
 #[derive(Debug, Default)]

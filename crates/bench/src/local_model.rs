@@ -8,13 +8,11 @@ use backend::{Backend, Cpu, Ggml};
 use engine::{EngineError, OpenDevice};
 use gguf::{Directory, File, Source};
 use placement::Plan;
-use protocol::Transport;
+use protocol::{Transport, WorkerDevice};
 
 use crate::args::{LocalArgs, LocalModelArgs};
-use crate::commands::dev;
-use crate::data_dir::DataDir;
-use crate::error::CliError;
-use crate::{device, device_speed};
+use crate::error::Error;
+use crate::{device_speed, local};
 
 /// On what is computed, under llama-bench's keys.
 pub struct Device<B> {
@@ -30,30 +28,32 @@ pub trait Measurement {
         file: File,
         plan: Plan,
         device: Device<B>,
-    ) -> Result<(), CliError>;
+    ) -> Result<String, Error>;
 }
 
 /// Opens the file, plans the split and finds the device, then runs the measurement.
 ///
 /// # Errors
 /// The file, the split or the device cannot be used, or the measurement fails.
-pub fn measure(args: &LocalModelArgs, measurement: impl Measurement) -> Result<(), CliError> {
+pub fn measure(
+    args: &LocalModelArgs,
+    device: Option<&WorkerDevice>,
+    measurement: impl Measurement,
+) -> Result<String, Error> {
     let file = File::open(&args.path)?;
-    let name = args.device.as_ref().filter(|name| !name.eq_ignore_ascii_case("cpu"));
-    let Some(name) = name else {
-        let plan = dev::plan(file.directory(), &args.local)?;
+    let Some(WorkerDevice { libraries, name }) = device else {
+        let plan = local::plan(file.directory(), &args.local)?;
         let backends = format!("CPU {}", backend::isa());
         let (gpu_info, open) = (String::new(), Arc::new(Cpu::new));
         return measurement.run(file, plan, Device { backends, gpu_info, open });
     };
-    let dir = device::folder(&args.libraries, &DataDir::find(&args.data_dir)?);
-    let name = device::known(name).to_owned();
+    let (dir, name) = (libraries.clone(), name.clone());
     let found = Ggml::find(&dir, &name).map_err(EngineError::from)?;
     let (backends, gpu_info) =
         (format!("ggml {}", found.backend()), found.description().to_owned());
     let speed = || device_speed::measure(&dir, &name, args.local.threads[0]);
-    let speed = dev::weighs(&args.local).then(speed).transpose().map_err(EngineError::from)?;
-    let plan = dev::plan_for(file.directory(), &args.local, speed, None)?;
+    let speed = local::weighs(&args.local).then(speed).transpose().map_err(EngineError::from)?;
+    let plan = local::plan_for(file.directory(), &args.local, speed, None)?;
     let open = Arc::new(move |threads, _: &[usize]| Ggml::open(&dir, &name, threads));
     measurement.run(file, plan, Device { backends, gpu_info, open })
 }

@@ -15,10 +15,11 @@ use placement::{Load, Measured, Prediction, Speed};
 use protocol::{GenerateRequest, SplitOptions, Strategy, WireType};
 use serde::Serialize;
 
-use crate::args::{BenchOutput, BenchSplitsArgs, LocalArgs};
-use crate::commands::bench::statistics;
-use crate::commands::{dev, local_model, query};
-use crate::error::CliError;
+use crate::args::{LocalArgs, Output, SplitsArgs};
+use crate::error::Error;
+use crate::progress::Shown;
+use crate::statistics::statistics;
+use crate::{json, local, local_model};
 use alone::Alone;
 
 /// One configuration; the predictions are missing where one node is measured.
@@ -57,7 +58,7 @@ enum Test {
 
 impl Test {
     /// Tokens per second.
-    fn rate(self, local: &mut Local) -> Result<f64, CliError> {
+    fn rate(self, local: &mut Local) -> Result<f64, Error> {
         let vocab = local.rank().config().vocab as u32;
         let token = |at: usize| (at as u32).wrapping_mul(2_654_435_761) % vocab;
         let request = |at, tokens| GenerateRequest {
@@ -85,36 +86,40 @@ impl Test {
     }
 }
 
-pub fn run(args: &BenchSplitsArgs) -> Result<(), CliError> {
+/// Measures each split at each delay.
+///
+/// # Errors
+/// The options make no sense, the model cannot be used, or a step failed.
+pub fn run(args: &SplitsArgs, progress: Shown) -> Result<String, Error> {
     if [args.n_prompt, args.n_gen, args.parallel, args.repetitions].contains(&0) {
         let text = "-p, -n, --parallel and -r must be at least 1".to_owned();
-        return Err(CliError::Usage(text));
+        return Err(Error::Usage(text));
     }
     let file = File::open(&args.model)?;
     let nodes = args.local_nodes;
     let mut rows = Vec::new();
     for (name, threads) in [("one node", 1), ("one node, all threads", nodes)] {
-        let mut local = start(args, &local_args(args, Strategy::Tensor, 1, threads, 0))?;
+        let asked = local_args(args, Strategy::Tensor, 1, threads, 0);
+        let mut local = start(args, &asked, progress)?;
         let measured = medians(args, || all(args, &mut local))?;
         rows.push(row(name, (1, threads, 0), measured));
     }
     let one = local_args(args, Strategy::Tensor, 1, 1, 0);
-    let alone = Alone::start(&args.model, &one, context(args), nodes)?;
+    let alone = Alone::start(&args.model, &one, context(args), nodes, progress)?;
     for latency in &args.link_latency {
         for strategy in &args.strategy {
             let local = local_args(args, *strategy, nodes, 1, *latency);
-            rows.push(measure(args, file.directory(), &alone, local)?);
+            rows.push(measure(args, file.directory(), &alone, local, progress)?);
         }
     }
     match args.output {
-        BenchOutput::Md => print_markdown(&rows, args),
-        BenchOutput::Json => query::print_json(&rows)?,
+        Output::Md => Ok(markdown(&rows, args)),
+        Output::Json => json(&rows),
     }
-    Ok(())
 }
 
 fn local_args(
-    args: &BenchSplitsArgs,
+    args: &SplitsArgs,
     strategy: Strategy,
     nodes: usize,
     threads: usize,
@@ -139,16 +144,16 @@ fn local_args(
     }
 }
 
-fn context(args: &BenchSplitsArgs) -> usize {
+fn context(args: &SplitsArgs) -> usize {
     args.n_prompt.max(args.n_gen) + 2
 }
 
-fn start(args: &BenchSplitsArgs, local: &LocalArgs) -> Result<Local, CliError> {
-    dev::start_for(&args.model, local, context(args), args.parallel)
+fn start(args: &SplitsArgs, asked: &LocalArgs, progress: Shown) -> Result<Local, Error> {
+    local::start_for(&args.model, asked, (context(args), args.parallel), progress)
 }
 
 /// One round of all tests.
-fn all(args: &BenchSplitsArgs, local: &mut Local) -> Result<Rates, CliError> {
+fn all(args: &SplitsArgs, local: &mut Local) -> Result<Rates, Error> {
     Ok(Rates {
         prefill: Test::Prompt(args.n_prompt).rate(local)?,
         decode: Test::Answer(args.n_gen).rate(local)?,
@@ -158,9 +163,9 @@ fn all(args: &BenchSplitsArgs, local: &mut Local) -> Result<Rates, CliError> {
 
 /// Of some rounds, after one that warms caches and pages.
 fn medians(
-    args: &BenchSplitsArgs,
-    mut round: impl FnMut() -> Result<Rates, CliError>,
-) -> Result<Rates, CliError> {
+    args: &SplitsArgs,
+    mut round: impl FnMut() -> Result<Rates, Error>,
+) -> Result<Rates, Error> {
     let rounds = (0..=args.repetitions).map(|_| round()).collect::<Result<Vec<_>, _>>()?;
     Ok(median(&rounds[1..]))
 }
@@ -176,21 +181,22 @@ fn median(rounds: &[Rates]) -> Rates {
 
 /// A split and the nodes that it is made of, in turns.
 fn measure(
-    args: &BenchSplitsArgs,
+    args: &SplitsArgs,
     directory: &Directory,
     alone: &Alone,
     mut asked: LocalArgs,
-) -> Result<Row, CliError> {
+    progress: Shown,
+) -> Result<Row, Error> {
     let (nodes, latency) = (asked.local_nodes, asked.link_latency);
     // The same cut in every round, and in the prediction, as equal nodes are given.
-    let plan = dev::plan_for(directory, &asked, Some(equal()), None)?;
+    let plan = local::plan_for(directory, &asked, Some(equal()), None)?;
     if !plan.split.stages.is_empty() {
         let stages = &plan.split.stages;
         asked.options.stages = Some(stages.iter().map(|stage| stage.ranks).collect());
         asked.options.stage_layers = Some(stages.iter().map(|stage| stage.layers).collect());
     }
     let (prompt, answer) = (Test::Prompt(args.n_prompt), Test::Answer(args.n_gen));
-    let mut local = start(args, &asked)?;
+    let mut local = start(args, &asked, progress)?;
     let (mut one, mut each) = (Vec::new(), Vec::new());
     let measured = medians(args, || {
         one.push(alone.one(prompt, answer)?);
@@ -227,18 +233,18 @@ fn median_of_nodes(rounds: &[Measured]) -> Measured {
     Measured { decode: of(|rates| rates.decode), prefill: of(|rates| rates.prefill) }
 }
 
-fn load(args: &BenchSplitsArgs) -> Load {
+fn load(args: &SplitsArgs) -> Load {
     Load { users: 1, prompt_tokens: args.n_prompt, answer_tokens: args.n_gen }
 }
 
 fn predict(
-    args: &BenchSplitsArgs,
+    args: &SplitsArgs,
     directory: &Directory,
-    local: &LocalArgs,
+    asked: &LocalArgs,
     speed: Speed,
-) -> Result<Option<Rates>, CliError> {
-    let of = |load| -> Result<Option<Prediction>, CliError> {
-        Ok(dev::plan_for(directory, local, Some(speed), Some(load))?.prediction)
+) -> Result<Option<Rates>, Error> {
+    let of = |load| -> Result<Option<Prediction>, Error> {
+        Ok(local::plan_for(directory, asked, Some(speed), Some(load))?.prediction)
     };
     // Answers are measured after a prompt of one token.
     let short = Load { prompt_tokens: 1, ..load(args) };
@@ -262,28 +268,31 @@ fn row(
     Row { link_latency_us, nodes, threads, strategy, measured, whole, operation_secs, predicted }
 }
 
-fn print_markdown(rows: &[Row], args: &BenchSplitsArgs) {
-    let BenchSplitsArgs { n_prompt, n_gen, parallel, .. } = args;
-    say!(
+fn markdown(rows: &[Row], args: &SplitsArgs) -> String {
+    let SplitsArgs { n_prompt, n_gen, parallel, .. } = args;
+    let heading = format!(
         "| link, us | split | pp{n_prompt}, t/s | predicted | tg{n_gen}, t/s | predicted | {parallel} x tg{n_gen}, t/s | predicted |"
     );
-    say!("| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |");
-    for row in rows {
-        let latency = if row.nodes == 1 { "-".to_owned() } else { row.link_latency_us.to_string() };
-        let cells = |of: fn(&Rates) -> f64| {
-            let measured = of(&row.measured);
-            let predicted = row.predicted.as_ref().map(|rates| {
-                let rate = of(rates);
-                format!("{rate:.1} ({:+.0} %)", (rate / measured - 1.0) * 100.0)
-            });
-            format!("{measured:.1} | {}", predicted.unwrap_or("-".to_owned()))
-        };
-        say!(
-            "| {latency} | {} | {} | {} | {} |",
-            row.strategy,
-            cells(|rates| rates.prefill),
-            cells(|rates| rates.decode),
-            cells(|rates| rates.parallel),
-        );
-    }
+    let under = "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |".to_owned();
+    let lines = [heading, under].into_iter().chain(rows.iter().map(markdown_row));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn markdown_row(row: &Row) -> String {
+    let latency = if row.nodes == 1 { "-".to_owned() } else { row.link_latency_us.to_string() };
+    let cells = |of: fn(&Rates) -> f64| {
+        let measured = of(&row.measured);
+        let predicted = row.predicted.as_ref().map(|rates| {
+            let rate = of(rates);
+            format!("{rate:.1} ({:+.0} %)", (rate / measured - 1.0) * 100.0)
+        });
+        format!("{measured:.1} | {}", predicted.unwrap_or("-".to_owned()))
+    };
+    format!(
+        "| {latency} | {} | {} | {} | {} |",
+        row.strategy,
+        cells(|rates| rates.prefill),
+        cells(|rates| rates.decode),
+        cells(|rates| rates.parallel),
+    )
 }

@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::args::{Endpoint, ServeArgs};
 use super::metrics::{Metrics, PERCENTILES, Spread};
 use super::server::Server;
-use crate::args::{BenchServeArgs, Endpoint};
 
 const WIDTH: usize = 50;
 
 pub struct Report<'a> {
-    pub args: &'a BenchServeArgs,
+    pub args: &'a ServeArgs,
     pub server: &'a Server,
     /// Most requests at once.
     pub threads: usize,

@@ -7,12 +7,15 @@ use backend::{Backend, CacheKind};
 use engine::Local;
 use gguf::{Directory, File, ReadError, Source, Strided};
 use placement::Plan;
+use protocol::WorkerDevice;
 use serde::Serialize;
 
-use crate::args::{BenchModelArgs, BenchOutput, LocalArgs, LocalModelArgs};
-use crate::commands::local_model::{self, Device, Measurement};
-use crate::commands::{dev, query};
-use crate::error::{CliError, Doing};
+use crate::args::{LocalArgs, LocalModelArgs, ModelArgs, Output};
+use crate::error::{Doing, Error};
+use crate::local_model::{self, Device, Measurement};
+use crate::progress::Shown;
+use crate::statistics::statistics;
+use crate::{json, local};
 
 /// One measured test. The first keys are llama-bench's own.
 #[derive(Debug, Serialize)]
@@ -82,36 +85,48 @@ enum Kind {
     Generate,
 }
 
-pub fn model(args: &BenchModelArgs) -> Result<(), CliError> {
-    local_model::measure(&args.model, args)
+/// Measures a model on the CPU, or on a device of ggml's libraries.
+///
+/// # Errors
+/// The file, the split or the device cannot be used, or a step failed.
+pub fn run(
+    args: &ModelArgs,
+    device: Option<&WorkerDevice>,
+    progress: Shown,
+) -> Result<String, Error> {
+    local_model::measure(&args.model, device, Speeds { args, progress })
 }
 
-impl Measurement for &BenchModelArgs {
+struct Speeds<'a> {
+    args: &'a ModelArgs,
+    progress: Shown,
+}
+
+impl Measurement for Speeds<'_> {
     fn run<B: Backend + 'static>(
         self,
         file: File,
         plan: Plan,
         device: Device<B>,
-    ) -> Result<(), CliError> {
-        let rows = rows(self, &file, &plan, &device)?;
-        match self.output {
-            BenchOutput::Md => print_markdown(&rows),
-            BenchOutput::Json => query::print_json(&rows)?,
+    ) -> Result<String, Error> {
+        let rows = rows(&self, &file, &plan, &device)?;
+        match self.args.output {
+            Output::Md => Ok(markdown(&rows)),
+            Output::Json => json(&rows),
         }
-        Ok(())
     }
 }
 
 fn rows<B: Backend + 'static>(
-    args: &BenchModelArgs,
+    Speeds { args, progress }: &Speeds<'_>,
     file: &File,
     plan: &Plan,
     device: &Device<B>,
-) -> Result<Vec<Row>, CliError> {
+) -> Result<Vec<Row>, Error> {
     let tests = tests(args);
     if args.made_up && plan.ranks.len() > 1 {
         let what = "--made-up works on one rank only; this plan has";
-        return Err(CliError::Usage(format!("{what} {}", plan.ranks.len())));
+        return Err(Error::Usage(format!("{what} {}", plan.ranks.len())));
     }
     let context = tests.iter().map(|test| test.depth + test.tokens + 1).max().unwrap_or(1);
     let directory = file.directory();
@@ -123,7 +138,8 @@ fn rows<B: Backend + 'static>(
         let local_args = LocalArgs { threads: vec![*threads], ..args.model.local.clone() };
         let started = Instant::now();
         let (file, open) = (File::open(path)?, device.open.clone());
-        let mut local = dev::start_on(open, file, plan.clone(), &local_args, (context, 1))?;
+        let mut local =
+            local::start_on(open, file, plan.clone(), &local_args, (context, 1), *progress)?;
         let load = Load {
             load_ns: started.elapsed().as_nanos() as u64,
             read_ns,
@@ -141,7 +157,7 @@ fn rows<B: Backend + 'static>(
 }
 
 /// All tests at each depth, one after the other.
-fn tests(args: &BenchModelArgs) -> Vec<Test> {
+fn tests(args: &ModelArgs) -> Vec<Test> {
     let mut tests = Vec::new();
     for depth in args.n_depth.iter().copied() {
         let prompts = args.n_prompt.iter().map(|tokens| (Kind::Prompt, *tokens));
@@ -183,8 +199,8 @@ fn peak_bytes() -> Option<u64> {
 fn measure<B: Backend + 'static>(
     local: &mut Local<B>,
     test: Test,
-    args: &BenchModelArgs,
-) -> Result<Vec<Duration>, CliError> {
+    args: &ModelArgs,
+) -> Result<Vec<Duration>, Error> {
     let vocab = local.rank().config().vocab as u32;
     let tokens = |count: usize| -> Vec<u32> {
         // Any tokens will do; neighbours should differ.
@@ -217,7 +233,7 @@ fn measure<B: Backend + 'static>(
 }
 
 fn row<B>(
-    args: &BenchModelArgs,
+    args: &ModelArgs,
     directory: &Directory,
     device: &Device<B>,
     plan: &Plan,
@@ -268,57 +284,39 @@ fn row<B>(
     }
 }
 
-/// Mean, sample standard deviation and median.
-pub fn statistics(values: &[f64]) -> (f64, f64, f64) {
-    if values.is_empty() {
-        return (0.0, 0.0, 0.0);
-    }
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    let stddev = if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    let median = match sorted.len() % 2 {
-        1 => sorted[middle],
-        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    };
-    (mean, stddev, median)
-}
-
-fn print_markdown(rows: &[Row]) {
-    say!(
-        "| model | size | params | backend | threads | type_k | type_v | nodes | strategy | transport | test | t/s | median |"
-    );
-    say!("| --- | ---: | ---: | --- | ---: | --- | --- | ---: | --- | --- | ---: | ---: | ---: |");
-    for row in rows {
-        let size = crate::table::bytes(row.model_size);
-        let params = row.model_n_params as f64 / 1e6;
-        let Row {
-            model_type,
-            backends,
-            n_threads,
-            type_k,
-            type_v,
-            nodes,
-            strategy,
-            transport,
-            wire_type,
-            test,
-            ..
-        } = row;
-        let wire = if *wire_type == protocol::WireType::Q8 { " q8" } else { "" };
-        let (mean, stddev, median) = (row.avg_ts, row.stddev_ts, row.median_ts);
-        say!(
-            "| {model_type} | {size} | {params:.2} M | {backends} | {n_threads} | {type_k} | {type_v} | {nodes} | {strategy} | {transport}{wire} | {test} | {mean:.2} ± {stddev:.2} | {median:.2} |"
-        );
-    }
+fn markdown(rows: &[Row]) -> String {
+    let heading = "| model | size | params | backend | threads | type_k | type_v | nodes | strategy | transport | test | t/s | median |";
+    let under =
+        "| --- | ---: | ---: | --- | ---: | --- | --- | ---: | --- | --- | ---: | ---: | ---: |";
+    let mut lines = vec![heading.to_owned(), under.to_owned()];
+    lines.extend(rows.iter().map(markdown_row));
     let mut loads = rows.iter().map(|row| (row.n_threads, row.load)).collect::<Vec<_>>();
     loads.dedup_by_key(|(threads, _)| *threads);
-    for (threads, load) in loads {
-        say!("{}", describe_load(threads, &load));
-    }
+    lines.extend(loads.into_iter().map(|(threads, load)| describe_load(threads, &load)));
+    lines.join("\n")
+}
+
+fn markdown_row(row: &Row) -> String {
+    let size = crate::size(row.model_size);
+    let params = row.model_n_params as f64 / 1e6;
+    let Row {
+        model_type,
+        backends,
+        n_threads,
+        type_k,
+        type_v,
+        nodes,
+        strategy,
+        transport,
+        wire_type,
+        test,
+        ..
+    } = row;
+    let wire = if *wire_type == protocol::WireType::Q8 { " q8" } else { "" };
+    let (mean, stddev, median) = (row.avg_ts, row.stddev_ts, row.median_ts);
+    format!(
+        "| {model_type} | {size} | {params:.2} M | {backends} | {n_threads} | {type_k} | {type_v} | {nodes} | {strategy} | {transport}{wire} | {test} | {mean:.2} ± {stddev:.2} | {median:.2} |"
+    )
 }
 
 fn describe_load(threads: usize, load: &Load) -> String {
@@ -329,20 +327,7 @@ fn describe_load(threads: usize, load: &Load) -> String {
         text += &format!("; a plain read of the file took {:.2} s", seconds(read_ns));
     }
     if let Some(bytes) = load.peak_bytes {
-        text += &format!("; most memory so far {}", crate::table::bytes(bytes));
+        text += &format!("; most memory so far {}", crate::size(bytes));
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statistics_are_the_usual_ones() {
-        assert_eq!(statistics(&[]), (0.0, 0.0, 0.0));
-        assert_eq!(statistics(&[2.0]), (2.0, 0.0, 2.0));
-        assert_eq!(statistics(&[1.0, 3.0]), (2.0, std::f64::consts::SQRT_2, 2.0));
-        assert_eq!(statistics(&[9.0, 1.0, 2.0]).2, 2.0);
-    }
 }

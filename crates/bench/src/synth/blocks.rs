@@ -118,7 +118,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::synth::mix::MIXES;
+    use crate::synth::mix::MIXES;
     use backend::{Backend, Cpu};
 
     #[test]

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::args::{BenchServeArgs, Endpoint};
-use crate::client::error_message;
-use crate::error::CliError;
+use super::args::{Endpoint, ServeArgs};
+use crate::error::Error;
 
 /// The longest that one request may take: an hour is more than any benchmark wants.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -46,7 +45,7 @@ pub struct Server {
 impl Server {
     /// # Errors
     /// It does not answer, or lists no model.
-    pub fn new(args: &BenchServeArgs) -> Result<Self, CliError> {
+    pub fn new(args: &ServeArgs) -> Result<Self, Error> {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -55,7 +54,7 @@ impl Server {
         let url = args.url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
         if !url.starts_with("http://") {
             let text = format!("--url {}: give one that begins with http://", args.url);
-            return Err(CliError::Usage(text));
+            return Err(Error::Usage(text));
         }
         let mut server = Self {
             agent: config.into(),
@@ -73,17 +72,17 @@ impl Server {
         Ok(server)
     }
 
-    fn first_model(&self) -> Result<String, CliError> {
+    fn first_model(&self) -> Result<String, Error> {
         let url = format!("{}/v1/models", self.url);
         let answer = self.with_key(self.agent.get(&url)).call();
         let mut answer = answer.map_err(|error| {
             let text = format!("{} does not answer: {error}. Is a server up there?", self.url);
-            CliError::Refused(text)
+            Error::Failed(text)
         })?;
         let listed: Value = answer.body_mut().read_json().unwrap_or_default();
         let first = listed["data"][0]["id"].as_str().map(str::to_owned);
         first.ok_or_else(|| {
-            CliError::Refused(format!("{url} lists no model. Serve one, or name it with --model"))
+            Error::Failed(format!("{url} lists no model. Serve one, or name it with --model"))
         })
     }
 
@@ -198,6 +197,12 @@ fn has_text(choice: &Value) -> bool {
 
 fn count(value: &Value) -> Option<usize> {
     value.as_u64().and_then(|count| count.try_into().ok())
+}
+
+/// The text of an error, whichever of the usual forms it has.
+fn error_message(error: &Value) -> String {
+    let text = error.as_str().or_else(|| error["message"].as_str());
+    text.map_or_else(|| error.to_string(), str::to_owned)
 }
 
 #[cfg(test)]

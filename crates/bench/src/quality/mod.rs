@@ -14,16 +14,16 @@ use backend::Backend;
 use gguf::{Directory, File, Source};
 use layout::Outline;
 use placement::Plan;
-use protocol::{Token, WireType};
+use protocol::{Token, WireType, WorkerDevice};
 use serde::Serialize;
 
 use self::base::{Base, BaseWriter, CONTEXT_MAX, Header, MIN_CONTEXT};
 use self::scores::{Compared, Comparison, Estimate, Scores, Softmax};
-use crate::args::{BenchOutput, BenchQualityArgs};
-use crate::commands::local_model::{self, Device, Measurement};
-use crate::commands::{dev, query};
-use crate::error::{CliError, Doing};
-use crate::progress::ProgressLine;
+use crate::args::{Output, QualityArgs};
+use crate::error::{Doing, Error};
+use crate::local_model::{self, Device, Measurement};
+use crate::progress::Shown;
+use crate::{json, local};
 
 /// Of a text: more would take days.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
@@ -51,45 +51,59 @@ struct Row {
     comparison: Option<Comparison>,
 }
 
-pub fn run(args: &BenchQualityArgs) -> Result<(), CliError> {
-    local_model::measure(&args.model, args)
+/// Scores a text with a model on the CPU, or on a device of ggml's libraries.
+///
+/// # Errors
+/// The model, the text or the base cannot be used, or a step failed.
+pub fn run(
+    args: &QualityArgs,
+    device: Option<&WorkerDevice>,
+    progress: Shown,
+) -> Result<String, Error> {
+    local_model::measure(&args.model, device, Run { args, progress })
 }
 
-impl Measurement for &BenchQualityArgs {
+struct Run<'a> {
+    args: &'a QualityArgs,
+    progress: Shown,
+}
+
+impl Measurement for Run<'_> {
     fn run<B: Backend + 'static>(
         self,
         file: File,
         plan: Plan,
         device: Device<B>,
-    ) -> Result<(), CliError> {
+    ) -> Result<String, Error> {
+        let Run { args, progress } = self;
         let directory = file.directory().clone();
         let vocab = Outline::read(&directory)?.config.vocab;
-        let mut chunks = chunks(self, &directory, vocab)?;
-        let mut scoring = Scoring::new(self, vocab, &mut chunks)?;
-        let local_args = &self.model.local;
-        let context = (self.ctx, 1);
-        let mut local = dev::start_on(device.open, file, plan.clone(), local_args, context)?;
-        let (line, half) = (ProgressLine::new(), self.ctx / 2);
+        let mut chunks = chunks(args, &directory, vocab)?;
+        let mut scoring = Scoring::new(args, vocab, &mut chunks)?;
+        let local_args = &args.model.local;
+        let (context, half) = ((args.ctx, 1), args.ctx / 2);
+        let mut local =
+            local::start_on(device.open, file, plan.clone(), local_args, context, progress)?;
         for (number, chunk) in (1..).zip(&chunks) {
-            line.say(&format!("chunk {number} of {}", chunks.len()));
+            progress.say(&format!("chunk {number} of {}", chunks.len()));
             scoring.begin(chunk)?;
             local.truncate(0);
             local.feed(&chunk[..half])?;
             let mut next = chunk[half + 1..].iter();
-            local.feed_each(&chunk[half..self.ctx - 1], |logits| match next.next() {
+            local.feed_each(&chunk[half..args.ctx - 1], |logits| match next.next() {
                 Some(next) => scoring.score(logits, *next),
                 None => Ok(()),
             })?;
         }
-        line.clear();
+        progress.clear();
         let cache = local.rank().cache_kind().to_string();
         let scores = scoring.finish()?;
         let row = Row {
             build_number: env!("CARGO_PKG_VERSION"),
             backends: device.backends,
             gpu_info: device.gpu_info,
-            model_filename: self.model.path.display().to_string(),
-            model_type: local_model::name(&directory, &self.model.path),
+            model_filename: args.model.path.display().to_string(),
+            model_type: local_model::name(&directory, &args.model.path),
             n_threads: local_args.threads[0],
             type_k: cache.clone(),
             type_v: cache,
@@ -97,36 +111,35 @@ impl Measurement for &BenchQualityArgs {
             strategy: local_model::strategy(&plan),
             transport: local_model::transport(&plan, local_args),
             wire_type: local_args.options.wire_type,
-            n_ctx: self.ctx,
+            n_ctx: args.ctx,
             chunks: chunks.len(),
             scored_tokens: scores.len(),
             perplexity: scores.perplexity(),
             comparison: scores.comparison(),
         };
-        match self.output {
-            BenchOutput::Md => print_markdown(&row),
-            BenchOutput::Json => query::print_json(&row)?,
+        match args.output {
+            Output::Md => Ok(markdown(&row)),
+            Output::Json => json(&row),
         }
-        Ok(())
     }
 }
 
 /// The chunks of the text that are to be scored, of a model with logits for `vocab` tokens.
 fn chunks(
-    args: &BenchQualityArgs,
+    args: &QualityArgs,
     directory: &Directory,
     vocab: usize,
-) -> Result<Vec<Vec<Token>>, CliError> {
+) -> Result<Vec<Vec<Token>>, Error> {
     let context = args.ctx;
     if !(MIN_CONTEXT..=CONTEXT_MAX).contains(&context) || args.chunks == Some(0) || args.top == 0 {
-        return Err(CliError::Usage(format!(
+        return Err(Error::Usage(format!(
             "--ctx must be {MIN_CONTEXT} to {CONTEXT_MAX}, --chunks and --top at least 1"
         )));
     }
     let tokenizer = text::Tokenizer::from_gguf(directory)?;
     let tokens = tokenizer.encode(&read(&args.file)?, text::Special::Plain, true);
     if let Some(token) = tokens.iter().find(|token| **token as usize >= vocab) {
-        return Err(CliError::Usage(format!(
+        return Err(Error::Usage(format!(
             "the file's tokenizer gives token {token}, and its model ends at {vocab}. The file is broken"
         )));
     }
@@ -138,7 +151,7 @@ fn chunks(
     });
     let chunks: Vec<_> = whole.take(args.chunks.unwrap_or(usize::MAX)).collect();
     if chunks.is_empty() {
-        return Err(CliError::Usage(format!(
+        return Err(Error::Usage(format!(
             "{} has {} tokens, and a chunk takes {context}. Take a longer text or a smaller --ctx",
             args.file.display(),
             tokens.len()
@@ -147,11 +160,11 @@ fn chunks(
     Ok(chunks)
 }
 
-fn read(path: &Path) -> Result<String, CliError> {
+fn read(path: &Path) -> Result<String, Error> {
     let doing = || format!("cannot read {}", path.display());
     let bytes = std::fs::metadata(path).doing(doing())?.len();
     if bytes > TEXT_BYTES_MAX {
-        return Err(CliError::Usage(format!(
+        return Err(Error::Usage(format!(
             "{} has {bytes} bytes; the most that is read is {TEXT_BYTES_MAX}",
             path.display()
         )));
@@ -169,11 +182,7 @@ struct Scoring {
 
 impl Scoring {
     /// Opens the base and leaves of `chunks` what it has.
-    fn new(
-        args: &BenchQualityArgs,
-        vocab: usize,
-        chunks: &mut Vec<Vec<Token>>,
-    ) -> Result<Self, CliError> {
+    fn new(args: &QualityArgs, vocab: usize, chunks: &mut Vec<Vec<Token>>) -> Result<Self, Error> {
         let context = args.ctx;
         let base = args.base.as_ref().map(|path| Base::open(path, vocab, context)).transpose()?;
         if let Some(base) = &base {
@@ -186,7 +195,7 @@ impl Scoring {
         Ok(Self { softmax: Softmax::default(), scores: Scores::default(), base, writer })
     }
 
-    fn begin(&mut self, chunk: &[Token]) -> Result<(), CliError> {
+    fn begin(&mut self, chunk: &[Token]) -> Result<(), Error> {
         if let Some((writer, _)) = &mut self.writer {
             writer.chunk(chunk)?;
         }
@@ -194,7 +203,7 @@ impl Scoring {
     }
 
     /// `logits`: `[vocab]`; `next`: the token that the text has there.
-    fn score(&mut self, logits: &[f32], next: Token) -> Result<(), CliError> {
+    fn score(&mut self, logits: &[f32], next: Token) -> Result<(), Error> {
         let Self { softmax, scores, base, writer } = self;
         softmax.set(logits);
         let surprise = -softmax.ln(next);
@@ -214,13 +223,13 @@ impl Scoring {
         Ok(())
     }
 
-    fn finish(self) -> Result<Scores, CliError> {
+    fn finish(self) -> Result<Scores, Error> {
         self.writer.map_or(Ok(()), |(writer, _)| writer.finish())?;
         Ok(self.scores)
     }
 }
 
-fn print_markdown(row: &Row) {
+fn markdown(row: &Row) -> String {
     let Row { model_type, backends, type_k, nodes, strategy, transport, scored_tokens, .. } = row;
     let wire = if row.wire_type == WireType::Q8 { " q8" } else { "" };
     let mut cells = vec![
@@ -250,9 +259,9 @@ fn print_markdown(row: &Row) {
     let line = |of: fn(&(&str, String)) -> String| {
         format!("| {} |", cells.iter().map(of).collect::<Vec<_>>().join(" | "))
     };
-    say!("{}", line(|(heading, _)| (*heading).to_owned()));
-    say!("{}", line(|_| "---".to_owned()));
-    say!("{}", line(|(_, cell)| cell.clone()));
+    let heading = line(|(heading, _)| (*heading).to_owned());
+    let under = line(|_| "---".to_owned());
+    [heading, under, line(|(_, cell)| cell.clone())].join("\n")
 }
 
 fn plus_minus(estimate: Estimate, digits: usize) -> String {

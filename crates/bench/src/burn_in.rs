@@ -10,7 +10,7 @@ use cluster::Loaded;
 use gguf::TensorType;
 
 use crate::args::BurnInArgs;
-use crate::error::CliError;
+use crate::error::Error;
 
 /// As a large model's matrices.
 const WIDTH: usize = 2048;
@@ -20,12 +20,14 @@ const TURN: Duration = Duration::from_millis(250);
 /// Words that are compared before one looks whether any differed.
 const CHUNK: usize = 1024;
 
-pub fn run(args: &BurnInArgs) -> Result<(), CliError> {
+/// Loads this machine for the time that is asked for, and returns what it did as one line of JSON.
+///
+/// # Errors
+/// The kernels cannot start.
+pub fn run(args: &BurnInArgs) -> Result<String, Error> {
     end_with_input();
-    let loaded = burn(args).map_err(CliError::Refused)?;
-    let line = serde_json::to_string(&loaded).map_err(|e| CliError::Refused(e.to_string()))?;
-    say!("{line}");
-    Ok(())
+    let loaded = burn(args).map_err(Error::Failed)?;
+    serde_json::to_string(&loaded).map_err(|error| Error::Failed(error.to_string()))
 }
 
 /// The node that started this process may be gone.

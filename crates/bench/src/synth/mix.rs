@@ -113,7 +113,7 @@ fn more_bits(layer: u64, layers: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::synth::shape::{Experts, SHAPES};
+    use crate::synth::shape::{Experts, SHAPES};
     use gguf::{File, Source};
     use std::path::Path;
 

@@ -9,14 +9,14 @@ use std::process::{Child, Command, Stdio};
 use link::Listener;
 use ring::rand::{SecureRandom, SystemRandom};
 
-use super::{BenchNetArgs, Meeting};
-use crate::error::{CliError, Doing};
+use super::{Meeting, NetArgs};
+use crate::error::{Doing, Error};
 
 pub struct Children(Vec<Child>);
 
 impl Children {
     /// Starts all ranks but 0 and tells everyone everyone's address.
-    pub fn start(args: &BenchNetArgs) -> Result<(Self, Listener, Meeting), CliError> {
+    pub fn start(args: &NetArgs) -> Result<(Self, Listener, Meeting), Error> {
         let program = std::env::current_exe().doing("finding this program")?;
         let mut children = Children(Vec::new());
         let listener = bind(args.addresses_of(0))?;
@@ -34,7 +34,7 @@ impl Children {
         }
         let mut secret = [0; 32];
         let filled = SystemRandom::new().fill(&mut secret);
-        filled.map_err(|_| CliError::Refused("the system gives no random numbers".to_owned()))?;
+        filled.map_err(|_| Error::Failed("the system gives no random numbers".to_owned()))?;
         let words: Vec<String> = addrs.iter().map(|addrs| write(addrs)).collect();
         let line = format!("{} {}\n", data_encoding::HEXLOWER.encode(&secret), words.join(" "));
         for (at, child) in children.0.iter_mut().enumerate() {
@@ -44,15 +44,15 @@ impl Children {
         Ok((children, listener, Meeting { rank: 0, secret, addrs }))
     }
 
-    fn addresses(&mut self, rank: usize) -> Result<Vec<SocketAddr>, CliError> {
+    fn addresses(&mut self, rank: usize) -> Result<Vec<SocketAddr>, Error> {
         let output = self.0[rank - 1].stdout.as_mut().expect("it was asked for");
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).doing(format!("listening to rank {rank}"))?;
         let addrs = read(line.trim());
-        addrs.map_err(|_| CliError::Refused(format!("rank {rank} did not start: it said {line:?}")))
+        addrs.map_err(|_| Error::Failed(format!("rank {rank} did not start: it said {line:?}")))
     }
 
-    pub fn wait(&mut self) -> Result<(), CliError> {
+    pub fn wait(&mut self) -> Result<(), Error> {
         for child in &mut self.0 {
             child.wait().doing("waiting for the other ranks")?;
         }
@@ -76,12 +76,12 @@ impl Drop for Children {
 }
 
 /// A child's side of [`Children::start`].
-pub fn meet(rank: usize, addresses: &[IpAddr]) -> Result<(Listener, Meeting), CliError> {
+pub fn meet(rank: usize, addresses: &[IpAddr]) -> Result<(Listener, Meeting), Error> {
     let listener = bind(addresses)?;
-    say!("{}", write(&listener.addrs()));
+    writeln!(std::io::stdout(), "{}", write(&listener.addrs())).doing("telling the addresses")?;
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).doing("reading whom to meet")?;
-    let unreadable = || CliError::Usage("--as-rank is for `sinew bench net` itself".to_owned());
+    let unreadable = || Error::Usage("--as-rank is for `sinew bench net` itself".to_owned());
     let mut words = line.split_whitespace();
     let secret = words.next().and_then(|word| data_encoding::HEXLOWER.decode(word.as_bytes()).ok());
     let secret = secret.and_then(|bytes| bytes.try_into().ok()).ok_or_else(unreadable)?;
@@ -110,7 +110,7 @@ fn read(word: &str) -> Result<Vec<SocketAddr>, AddrParseError> {
     word.split(',').map(str::parse).collect()
 }
 
-fn bind(addresses: &[IpAddr]) -> Result<Listener, CliError> {
+fn bind(addresses: &[IpAddr]) -> Result<Listener, Error> {
     let any_port: Vec<_> = addresses.iter().map(|ip| SocketAddr::new(*ip, 0)).collect();
-    Listener::bind_all(&any_port).map_err(|error| CliError::Refused(error.to_string()))
+    Listener::bind_all(&any_port).map_err(|error| Error::Failed(error.to_string()))
 }

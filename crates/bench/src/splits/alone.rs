@@ -8,8 +8,9 @@ use placement::Measured;
 
 use super::Test;
 use crate::args::LocalArgs;
-use crate::commands::dev;
-use crate::error::CliError;
+use crate::error::Error;
+use crate::local;
+use crate::progress::Shown;
 
 /// The end of the channels ends the threads.
 pub struct Alone {
@@ -18,28 +19,29 @@ pub struct Alone {
 
 struct Node {
     work: Sender<Test>,
-    rates: Receiver<Result<f64, CliError>>,
+    rates: Receiver<Result<f64, Error>>,
 }
 
 impl Alone {
-    /// Loads the model on each node, as `local` says, which is of one.
+    /// Loads the model on each node, as `asked` says, which is of one.
     ///
     /// # Errors
     /// It cannot be loaded.
     pub fn start(
         model: &Path,
-        local: &LocalArgs,
+        asked: &LocalArgs,
         context: usize,
         nodes: usize,
-    ) -> Result<Self, CliError> {
+        progress: Shown,
+    ) -> Result<Self, Error> {
         let start = |index: usize| {
             let (work, todo) = channel::<Test>();
             let (done, rates) = channel();
             let cpus = engine::own_cpus(index, nodes, 1);
-            let (model, local) = (model.to_owned(), local.clone());
+            let (model, asked) = (model.to_owned(), asked.clone());
             std::thread::spawn(move || {
                 engine::keep_to(&cpus);
-                match dev::start_for(&model, &local, context, 1) {
+                match local::start_for(&model, &asked, (context, 1), progress) {
                     Err(error) => drop(done.send(Err(error))),
                     Ok(mut local) => {
                         for test in todo {
@@ -59,8 +61,8 @@ impl Alone {
     ///
     /// # Errors
     /// As [`Self::start`], or a step failed.
-    pub fn one(&self, prompt: Test, answer: Test) -> Result<Measured, CliError> {
-        let rate = |test| Ok::<f64, CliError>(self.run(test, 1)?[0]);
+    pub fn one(&self, prompt: Test, answer: Test) -> Result<Measured, Error> {
+        let rate = |test| Ok::<f64, Error>(self.run(test, 1)?[0]);
         Ok(Measured { prefill: rate(prompt)?, decode: rate(answer)? })
     }
 
@@ -68,18 +70,18 @@ impl Alone {
     ///
     /// # Errors
     /// As [`Self::one`].
-    pub fn each(&self, prompt: Test, answer: Test) -> Result<Measured, CliError> {
+    pub fn each(&self, prompt: Test, answer: Test) -> Result<Measured, Error> {
         let count = self.nodes.len();
         let mean = |test| {
             let rates = self.run(test, count)?;
-            Ok::<f64, CliError>(rates.iter().sum::<f64>() / count as f64)
+            Ok::<f64, Error>(rates.iter().sum::<f64>() / count as f64)
         };
         Ok(Measured { prefill: mean(prompt)?, decode: mean(answer)? })
     }
 
     /// The first nodes work at once.
-    fn run(&self, test: Test, count: usize) -> Result<Vec<f64>, CliError> {
-        let gone = || CliError::Usage("a thread that measures has ended".to_owned());
+    fn run(&self, test: Test, count: usize) -> Result<Vec<f64>, Error> {
+        let gone = || Error::Usage("a thread that measures has ended".to_owned());
         for node in &self.nodes[..count] {
             // Who has ended has said why.
             let _ = node.work.send(test);

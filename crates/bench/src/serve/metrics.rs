@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::args::{Goal, GoalTime};
 use super::server::{Outcome, Sample};
-use crate::args::{Goal, GoalTime};
 
 /// The percentiles that are told.
 pub const PERCENTILES: [u32; 2] = [90, 99];

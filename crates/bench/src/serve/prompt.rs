@@ -3,8 +3,8 @@
 //! Two requests of different lengths tell how many tokens a word has and how many the server adds
 //! around a prompt; what each measured prompt really had comes with its answer.
 
-use crate::args::BenchServeArgs;
-use crate::error::CliError;
+use super::args::ServeArgs;
+use crate::error::Error;
 
 use super::server::Server;
 
@@ -42,16 +42,16 @@ impl Prompts {
     ///
     /// # Errors
     /// It does not answer, or the prompts cannot be as short as asked for.
-    pub fn measure(server: &Server, args: &BenchServeArgs) -> Result<Self, CliError> {
+    pub fn measure(server: &Server, args: &ServeArgs) -> Result<Self, Error> {
         let mut prompts = Self {
             words: WORDS.split_whitespace().collect(),
             seed: args.seed,
             shared_words: 0,
             own_words: 0,
         };
-        let tokens = |words| -> Result<Option<usize>, CliError> {
+        let tokens = |words| -> Result<Option<usize>, Error> {
             let text = prompts.text(CALIBRATION, words as u64, words);
-            Ok(server.ask(&text, 1).map_err(CliError::Refused)?.prompt_tokens)
+            Ok(server.ask(&text, 1).map_err(Error::Failed)?.prompt_tokens)
         };
         let scale = match (tokens(FEW)?, tokens(MANY)?) {
             (Some(few), Some(many)) if many > few => Scale::new(few, many),
@@ -66,7 +66,7 @@ impl Prompts {
                  word more is the least",
                 args.input_tokens, scale.around
             );
-            return Err(CliError::Usage(text));
+            return Err(Error::Usage(text));
         }
         prompts.shared_words = shared.round() as usize;
         prompts.own_words = (all - shared).round().max(1.0) as usize;

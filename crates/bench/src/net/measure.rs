@@ -9,8 +9,8 @@ use collective::{CollectiveError, Group, Options, ReducePlan, Wire};
 use link::{HostId, Listener, MeshConfig, Secret, connect_mesh};
 use serde::Serialize;
 
-use super::{BenchNetArgs, failed};
-use crate::error::CliError;
+use super::{NetArgs, failed};
+use crate::error::Error;
 
 /// How long the ranks may take to find each other.
 const LINK_DEADLINE: Duration = Duration::from_secs(10);
@@ -74,11 +74,7 @@ pub struct Row {
 }
 
 /// Runs all rows; the report is rank 0's.
-pub fn run(
-    args: &BenchNetArgs,
-    listener: &Listener,
-    meeting: &Meeting,
-) -> Result<Report, CliError> {
+pub fn run(args: &NetArgs, listener: &Listener, meeting: &Meeting) -> Result<Report, Error> {
     let ranks = meeting.addrs.len();
     let cpus: Vec<usize> = (0..ranks).flat_map(|rank| engine::own_cpus(rank, ranks, 1)).collect();
     pin(&cpus, meeting.rank);
@@ -107,7 +103,7 @@ pub fn run(
     Ok(report)
 }
 
-fn connect(args: &BenchNetArgs, listener: &Listener, meeting: &Meeting) -> Result<Group, CliError> {
+fn connect(args: &NetArgs, listener: &Listener, meeting: &Meeting) -> Result<Group, Error> {
     let mut instance = [0; 16];
     instance.copy_from_slice(&meeting.secret[..16]);
     let config = MeshConfig {
@@ -126,7 +122,7 @@ fn connect(args: &BenchNetArgs, listener: &Listener, meeting: &Meeting) -> Resul
     };
     let abort = Arc::new(AtomicBool::new(false));
     let met = connect_mesh(listener, &config, &abort);
-    let links = met.map_err(|error| CliError::Refused(error.to_string()))?.links;
+    let links = met.map_err(|error| Error::Failed(error.to_string()))?.links;
     let (algorithm, wire) = (args.algorithm(), args.wire());
     let options = Options { algorithm, wire, ..Options::default() };
     Group::new(meeting.rank, links, abort, options).map_err(failed)

@@ -5,15 +5,17 @@
 //! sends them at their times, [`server`] times the pieces of each answer, and [`metrics`] makes
 //! vLLM's figures of them. It knows nothing of Sinew.
 
+mod args;
 mod load;
 mod metrics;
 mod prompt;
 mod report;
 mod server;
 
-use crate::args::BenchServeArgs;
-use crate::commands::query;
-use crate::error::CliError;
+use crate::error::Error;
+use crate::json;
+
+pub use args::ServeArgs;
 
 use load::Load;
 use metrics::Metrics;
@@ -24,12 +26,16 @@ use server::Server;
 /// Requests at once that one measuring process can send: each has a thread.
 const CONCURRENCY_MAX: usize = 512;
 
-pub fn run(args: &BenchServeArgs) -> Result<(), CliError> {
+/// Puts the load on a server.
+///
+/// # Errors
+/// The options make no sense, the server does not answer, or no request had an answer.
+pub fn run(args: &ServeArgs) -> Result<String, Error> {
     check(args)?;
     let server = Server::new(args)?;
     let prompts = Prompts::measure(&server, args)?;
     for number in 0..args.warmup {
-        server.ask(&prompts.warmup(number), args.output_tokens).map_err(CliError::Refused)?;
+        server.ask(&prompts.warmup(number), args.output_tokens).map_err(Error::Failed)?;
     }
     let load = Load::new(args.requests, threads(args), args.request_rate, args.seed);
     let texts: Vec<String> = (0..args.requests).map(|number| prompts.measured(number)).collect();
@@ -38,27 +44,23 @@ pub fn run(args: &BenchServeArgs) -> Result<(), CliError> {
     if metrics.completed == 0 {
         let why = metrics.errors.first().map_or("no reason", |error| error.text.as_str());
         let text = format!("all {} requests failed, the first with: {why}", args.requests);
-        return Err(CliError::Refused(text));
+        return Err(Error::Failed(text));
     }
     let report = Report { args, server: &server, threads: threads(args), metrics: &metrics };
-    if args.json {
-        return query::print_json(&report.json());
-    }
-    say!("{}", report.text());
-    Ok(())
+    if args.json { json(&report.json()) } else { Ok(report.text()) }
 }
 
-fn threads(args: &BenchServeArgs) -> usize {
+fn threads(args: &ServeArgs) -> usize {
     args.concurrency.unwrap_or(args.requests).min(args.requests).min(CONCURRENCY_MAX)
 }
 
-fn check(args: &BenchServeArgs) -> Result<(), CliError> {
+fn check(args: &ServeArgs) -> Result<(), Error> {
     if args.concurrency.is_some_and(|wanted| wanted > CONCURRENCY_MAX) {
         let text = format!(
             "--concurrency is more than the {CONCURRENCY_MAX} that one process sends. Start \
              several, with other seeds"
         );
-        return Err(CliError::Usage(text));
+        return Err(Error::Usage(text));
     }
     if args.shared_prefix_tokens >= args.input_tokens && args.shared_prefix_tokens > 0 {
         let text = format!(
@@ -66,7 +68,7 @@ fn check(args: &BenchServeArgs) -> Result<(), CliError> {
              words of its own",
             args.shared_prefix_tokens, args.input_tokens
         );
-        return Err(CliError::Usage(text));
+        return Err(Error::Usage(text));
     }
     Ok(())
 }

@@ -18,9 +18,9 @@ use std::io::{self, BufWriter, Write};
 
 use gguf::{Directory, TensorType, Value, Writer};
 
-use crate::args::DevSynthArgs;
-use crate::error::{CliError, Doing};
-use crate::table;
+use crate::args::SynthArgs;
+use crate::error::{Doing, Error};
+use crate::size;
 use blocks::Random;
 use mix::{EXPERTS_ONLY, MIXES, Mix};
 use shape::{Role, SHAPES, Shape, Tensor};
@@ -28,7 +28,11 @@ use shape::{Role, SHAPES, Shape, Tensor};
 /// Bytes that are made and written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-pub fn synth(args: &DevSynthArgs) -> Result<(), CliError> {
+/// Writes the file, and returns its name and length in words.
+///
+/// # Errors
+/// Nothing has such a name, or the file cannot be written.
+pub fn synth(args: &SynthArgs) -> Result<String, Error> {
     let shape = find("shape", &args.shape, SHAPES, |shape| shape.names)?;
     let mix = find("type", &args.quant.to_ascii_lowercase(), MIXES, |mix| mix.names)?;
     let tensors = shape.tensors();
@@ -36,8 +40,7 @@ pub fn synth(args: &DevSynthArgs) -> Result<(), CliError> {
     if args.header {
         let header = declared(shape, mix, args.pure, false).padded_header();
         std::fs::write(&args.output, &header).doing(format!("cannot write {path}"))?;
-        say!("{path}: {} of header, no weights", table::bytes(header.len() as u64));
-        return Ok(());
+        return Ok(format!("{path}: {} of header, no weights", size(header.len() as u64)));
     }
     let writer = declared(shape, mix, args.pure, true);
     let file = File::create(&args.output).doing(format!("cannot write {path}"))?;
@@ -55,16 +58,18 @@ pub fn synth(args: &DevSynthArgs) -> Result<(), CliError> {
         }
     });
     write.and_then(|()| out.flush()).doing(format!("cannot write {path}"))?;
-    say!("{path}: {} of tensors", table::bytes(written));
-    Ok(())
+    Ok(format!("{path}: {} of tensors", size(written)))
 }
 
 /// The directory of a file that `SHAPE:QUANT` describes, without its weights: all that a plan
 /// needs.
-pub fn header(name: &str) -> Result<Directory, CliError> {
+///
+/// # Errors
+/// Nothing has such a name.
+pub fn header(name: &str) -> Result<Directory, Error> {
     let Some((shape, quant)) = name.split_once(':') else {
         let text = format!("{name} is no file, and no shape and type such as qwen3-235b:q8_0");
-        return Err(CliError::Usage(text));
+        return Err(Error::Usage(text));
     };
     let shape = find("shape", shape, SHAPES, |shape| shape.names)?;
     let mix = find("type", &quant.to_ascii_lowercase(), MIXES, |mix| mix.names)?;
@@ -92,11 +97,11 @@ fn find<T>(
     wanted: &str,
     known: &'static [T],
     names: impl Fn(&T) -> &'static [&'static str],
-) -> Result<&'static T, CliError> {
+) -> Result<&'static T, Error> {
     let found = known.iter().find(|entry| names(entry).contains(&wanted));
     found.ok_or_else(|| {
         let first: Vec<&str> = known.iter().map(|entry| names(entry)[0]).collect();
-        CliError::Usage(format!("no {what} \"{wanted}\"; there are: {}", first.join(", ")))
+        Error::Usage(format!("no {what} \"{wanted}\"; there are: {}", first.join(", ")))
     })
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Clone, Args)]
-pub struct BenchServeArgs {
+pub struct ServeArgs {
     /// The server, any that speaks OpenAI's API; what $OPENAI_API_KEY holds is sent as the key
     #[arg(long, default_value = "http://127.0.0.1:8750")]
     pub url: String,

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use protocol::Token;
 
 use super::scores::{Position, SAMPLED};
-use crate::error::{CliError, Doing};
+use crate::error::{Doing, Error};
 
 const MAGIC: &[u8; 8] = b"SinewKL1";
 
@@ -71,7 +71,7 @@ pub struct BaseWriter {
 impl BaseWriter {
     /// # Errors
     /// The file cannot be written.
-    pub fn create(path: &Path, header: Header) -> Result<Self, CliError> {
+    pub fn create(path: &Path, header: Header) -> Result<Self, Error> {
         let out = File::create(path).doing(format!("cannot write {}", path.display()))?;
         let mut writer = Self { header, path: path.to_owned(), out: BufWriter::new(out) };
         writer.write(MAGIC)?;
@@ -84,13 +84,13 @@ impl BaseWriter {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn chunk(&mut self, tokens: &[Token]) -> Result<(), CliError> {
+    pub fn chunk(&mut self, tokens: &[Token]) -> Result<(), Error> {
         self.words(tokens.iter().copied())
     }
 
     /// # Errors
     /// The file cannot be written.
-    pub fn position(&mut self, position: &Position) -> Result<(), CliError> {
+    pub fn position(&mut self, position: &Position) -> Result<(), Error> {
         debug_assert_eq!(position.top.len(), self.header.top);
         self.words([position.next.to_bits(), position.rest.to_bits()])?;
         let filling = std::iter::repeat_n(&NO_SAMPLE, SAMPLED - position.sampled.len());
@@ -100,15 +100,15 @@ impl BaseWriter {
 
     /// # Errors
     /// The file cannot be written.
-    pub fn finish(mut self) -> Result<(), CliError> {
+    pub fn finish(mut self) -> Result<(), Error> {
         self.out.flush().doing(format!("cannot write {}", self.path.display()))
     }
 
-    fn words(&mut self, words: impl IntoIterator<Item = u32>) -> Result<(), CliError> {
+    fn words(&mut self, words: impl IntoIterator<Item = u32>) -> Result<(), Error> {
         words.into_iter().try_for_each(|word| self.write(&word.to_le_bytes()))
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), CliError> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.out.write_all(bytes).doing(format!("cannot write {}", self.path.display()))
     }
 }
@@ -128,12 +128,12 @@ impl Base {
     ///
     /// # Errors
     /// The file cannot be read, is no base, is damaged, or was made for something else.
-    pub fn open(path: &Path, vocab: usize, context: usize) -> Result<Self, CliError> {
+    pub fn open(path: &Path, vocab: usize, context: usize) -> Result<Self, Error> {
         let doing = || format!("cannot read {}", path.display());
         let file = File::open(path).doing(doing())?;
         let found_bytes = file.metadata().doing(doing())?.len();
         let mut input = BufReader::new(file);
-        let refuse = |why: String| Err(CliError::Usage(format!("{}: {why}", path.display())));
+        let refuse = |why: String| Err(Error::Usage(format!("{}: {why}", path.display())));
         let mut head = [0; 24];
         let is_whole = input.read_exact(&mut head).is_ok();
         if !is_whole || !head.starts_with(MAGIC) {
@@ -178,7 +178,7 @@ impl Base {
     ///
     /// # Errors
     /// The file cannot be read, or has other tokens.
-    pub fn chunk(&mut self, tokens: &[Token]) -> Result<(), CliError> {
+    pub fn chunk(&mut self, tokens: &[Token]) -> Result<(), Error> {
         self.read(4 * self.header.context)?;
         let found = self.bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
         let mut pairs = found.zip(tokens).enumerate();
@@ -195,7 +195,7 @@ impl Base {
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
-    pub fn position(&mut self) -> Result<&Position, CliError> {
+    pub fn position(&mut self) -> Result<&Position, Error> {
         let Header { vocab, top, .. } = self.header;
         self.read(self.header.position_bytes())?;
         let words = self.bytes.as_chunks::<4>().0;
@@ -222,14 +222,14 @@ impl Base {
     }
 
     /// The next bytes; `open` has seen that the file has them.
-    fn read(&mut self, count: usize) -> Result<(), CliError> {
+    fn read(&mut self, count: usize) -> Result<(), Error> {
         self.bytes.resize(count, 0);
         let read = self.input.read_exact(&mut self.bytes);
         read.doing(format!("cannot read {}", self.path.display()))
     }
 
-    fn refuse<T>(&self, why: String) -> Result<T, CliError> {
-        Err(CliError::Usage(format!("{}: {why}", self.path.display())))
+    fn refuse<T>(&self, why: String) -> Result<T, Error> {
+        Err(Error::Usage(format!("{}: {why}", self.path.display())))
     }
 }
 

@@ -16,14 +16,18 @@ use layout::STAGE_RANKS_MAX;
 use link::{Encryption, Preference};
 use protocol::WireType;
 
-use crate::args::{self, BenchNetArgs, BenchOutput, Carrier};
-use crate::commands::query;
-use crate::error::CliError;
+use crate::args::{self, Carrier, NetArgs, Output};
+use crate::error::Error;
+use crate::json;
 
 use children::Children;
 use measure::Meeting;
 
-pub fn run(args: &BenchNetArgs) -> Result<(), CliError> {
+/// Measures the collectives and hands over the figures, wrong ones too.
+///
+/// # Errors
+/// The options make no sense, a rank failed, or elements were wrong.
+pub fn run(args: &NetArgs, figures: impl FnOnce(&str)) -> Result<(), Error> {
     check(args)?;
     if let Some(rank) = args.as_rank {
         let (listener, meeting) = children::meet(rank, args.addresses_of(rank))?;
@@ -34,17 +38,17 @@ pub fn run(args: &BenchNetArgs) -> Result<(), CliError> {
     let report = measured.inspect_err(|_| children.end())?;
     children.wait()?;
     match args.output {
-        BenchOutput::Md => table::print(&report),
-        BenchOutput::Json => query::print_json(&report)?,
+        Output::Md => figures(&table::text(&report)),
+        Output::Json => figures(&json(&report)?),
     }
     match report.wrong {
         0 => Ok(()),
-        wrong => Err(CliError::Refused(format!("{wrong} elements were wrong: do not use this"))),
+        wrong => Err(Error::Failed(format!("{wrong} elements were wrong: do not use this"))),
     }
 }
 
-fn check(args: &BenchNetArgs) -> Result<(), CliError> {
-    let usage = |text: String| Err(CliError::Usage(text));
+fn check(args: &NetArgs) -> Result<(), Error> {
+    let usage = |text: String| Err(Error::Usage(text));
     if !(2..=STAGE_RANKS_MAX).contains(&args.local_nodes) {
         return usage(format!(
             "--local-nodes {}: 2 to {STAGE_RANKS_MAX} are possible",
@@ -62,7 +66,7 @@ fn check(args: &BenchNetArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-impl BenchNetArgs {
+impl NetArgs {
     fn sizes_bytes(&self) -> impl Iterator<Item = usize> {
         let (factor, max) = (self.step_factor, self.max_bytes);
         std::iter::successors(Some(self.min_bytes), move |bytes| bytes.checked_mul(factor))
@@ -109,6 +113,6 @@ impl BenchNetArgs {
 }
 
 /// What a failing rank or link is to whoever asked for figures.
-fn failed(error: CollectiveError) -> CliError {
-    CliError::Refused(format!("the measurement ended early: {error}"))
+fn failed(error: CollectiveError) -> Error {
+    Error::Failed(format!("the measurement ended early: {error}"))
 }

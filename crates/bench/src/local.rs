@@ -1,0 +1,126 @@
+//! A model on ranks that are threads of this process, and the plan by which it is split over them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backend::{Backend, Cpu};
+use engine::{Local, LocalOptions, OpenDevice};
+use gguf::{Directory, File, Source};
+use layout::{Device, Outline};
+use placement::{LinkSpeed, Load, Node, Options, Plan, Speed};
+use protocol::{InstanceSpec, Split, Strategy, Transport};
+
+use crate::args::LocalArgs;
+use crate::error::Error;
+use crate::progress::Shown;
+
+/// Loads a model on ranks that are threads of this process.
+///
+/// # Errors
+/// The file or the split cannot be used.
+pub fn start(
+    model: &Path,
+    args: &LocalArgs,
+    context: usize,
+    progress: Shown,
+) -> Result<Local, Error> {
+    start_for(model, args, (context, 1), progress)
+}
+
+/// As [`start`], for several requests at once.
+pub(crate) fn start_for(
+    model: &Path,
+    args: &LocalArgs,
+    (context, sequences_max): (usize, usize),
+    progress: Shown,
+) -> Result<Local, Error> {
+    let file = File::open(model)?;
+    let plan = plan(file.directory(), args)?;
+    start_on(Arc::new(Cpu::new), file, plan, args, (context, sequences_max), progress)
+}
+
+/// Loads a model as planned on devices of one kind, for `sequences_max` requests at once that have
+/// a context each.
+pub(crate) fn start_on<B: Backend + 'static>(
+    open: OpenDevice<B>,
+    file: File,
+    plan: Plan,
+    args: &LocalArgs,
+    (context, sequences_max): (usize, usize),
+    progress: Shown,
+) -> Result<Local<B>, Error> {
+    let (source, _bar) = progress.watch(file);
+    let wire = plan.check_wire(args.options.wire_type);
+    wire.map_err(|error| Error::Usage(error.to_string()))?;
+    let [threads] = args.threads[..] else {
+        return Err(Error::Usage("give one number of threads".to_owned()));
+    };
+    let options = LocalOptions {
+        options: args.options.clone(),
+        split: Split {
+            context_tokens: context,
+            sequences_max,
+            cache_tokens: layout::full_cache_tokens(context, sequences_max),
+            ..plan.split
+        },
+        ring: args.ring,
+        link_latency: Duration::from_micros(args.link_latency),
+        threads,
+    };
+    Ok(Local::start_on(open, source, &options)?)
+}
+
+/// Which rank gets what: as a cluster of equal nodes would plan it, whose memory is no limit.
+pub(crate) fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, Error> {
+    plan_for(directory, args, weighs(args).then(|| crate::speed::measure(1)), None)
+}
+
+/// Whether there is a choice between splits: what is asked for needs no measurement.
+pub(crate) fn weighs(args: &LocalArgs) -> bool {
+    args.local_nodes > 1 && args.options.strategy == Strategy::Auto
+}
+
+/// As [`plan`], for nodes of this speed, with the load that is to be predicted.
+pub(crate) fn plan_for(
+    directory: &Directory,
+    args: &LocalArgs,
+    speed: Option<Speed>,
+    load: Option<Load>,
+) -> Result<Plan, Error> {
+    let options = &args.options;
+    let nodes = match &options.shares {
+        Some(shares) if args.local_nodes == 1 => shares.len(),
+        _ => args.local_nodes,
+    };
+    let spec = InstanceSpec {
+        nodes: Some(nodes.into()),
+        options: options.clone(),
+        ..InstanceSpec::default()
+    };
+    let link = local_link(options.transport, args.link_latency);
+    let node = |id: usize| Node {
+        id,
+        name: format!("rank {id}"),
+        device: Device::Cpu,
+        class: String::new(),
+        memory_free_bytes: u64::MAX,
+        threads: 1,
+        speed,
+        machine: Some(0),
+        links: vec![Some(link); id],
+    };
+    let nodes: Vec<Node> = (0..nodes).map(node).collect();
+    let outline = Outline::read(directory)?;
+    let plan = placement::plan(&outline, &nodes, &Options { spec: &spec, ring: args.ring, load });
+    plan.map_err(|error| Error::Usage(error.to_string()))
+}
+
+/// What two ranks of this process can exchange, each message delayed.
+fn local_link(transport: Transport, latency_us: u64) -> LinkSpeed {
+    let link = match transport {
+        Transport::Tcp => LinkSpeed::LOOPBACK,
+        _ => LinkSpeed::SHARED_MEMORY,
+    };
+    LinkSpeed { message_secs: link.message_secs + latency_us as f64 * 1e-6, ..link }
+}
