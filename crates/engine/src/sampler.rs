@@ -7,7 +7,7 @@
 mod adjust;
 mod logprobs;
 
-use protocol::{AnswerToken, GenerateRequest, Sampling, Token};
+use protocol::{AnswerToken, GenerateRequest, Sampling, Token, split_mix};
 
 use crate::logits::{Candidate, Logits};
 
@@ -181,12 +181,9 @@ fn argmax(logits: &[f32]) -> Result<Token, NotFinite> {
     if best.1.is_finite() { Ok(best.0) } else { Err(NotFinite) }
 }
 
-/// A number in [0, 1) that depends only on its arguments (SplitMix64's output function).
+/// A number in [0, 1) that depends only on its arguments.
 fn uniform(seed: u64, position: u64) -> f32 {
-    let mut z = seed.wrapping_add(position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let bits = (z ^ (z >> 31)) >> 40;
+    let bits = split_mix(seed, position.wrapping_add(1)) >> 40;
     bits as f32 / (1u64 << 24) as f32
 }
 

@@ -186,8 +186,8 @@ const UNKNOWN_NAMED_MAX: usize = 8;
 /// The most likeliest tokens with log-probabilities that a request may ask for.
 pub const LOGPROBS_MAX: usize = 20;
 
-/// The most tokens in `logit_bias`.
-pub const BIASES_MAX: usize = 4096;
+/// The most tokens in `logit_bias`; each is applied at every token of the answer.
+pub const BIASES_MAX: usize = 1024;
 
 /// The most tokens in `end_tokens`.
 pub const END_TOKENS_MAX: usize = 64;

@@ -29,6 +29,7 @@ pub mod parameters;
 mod ring;
 mod secret;
 mod spec;
+mod split_mix;
 mod stats;
 mod turns;
 mod worker;
@@ -52,6 +53,7 @@ pub use spec::{
 /// still form one cluster.
 pub const NUMERICS: u32 = 4;
 
+pub use split_mix::split_mix;
 pub use stats::{EngineStats, LinkStats, PageStats, RankStats, StepStats};
 pub use turns::Turns;
 pub use worker::{FileCheck, ModelSource, WorkerCommand, WorkerDevice, WorkerEvent, WorkerSpec};

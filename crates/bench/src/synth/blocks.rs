@@ -3,6 +3,7 @@
 
 use gguf::TensorType::{self, *};
 use half::{bf16, f16};
+use protocol::split_mix;
 
 /// Where the half-precision scale of a block lies, where its offset lies, and what fixes both:
 /// the deviation of the numbers in steps of the scale, and the offset that makes their mean 0.
@@ -46,20 +47,20 @@ fn layout(ty: TensorType) -> Layout {
     }
 }
 
-/// SplitMix64.
-pub struct Random(u64);
+/// The sequence of SplitMix64.
+pub struct Random {
+    seed: u64,
+    drawn: u64,
+}
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self { seed, drawn: 0 }
     }
 
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.drawn += 1;
+        split_mix(self.seed, self.drawn)
     }
 
     /// Evenly from -1 to 1, whose standard deviation is 1 / sqrt(3).

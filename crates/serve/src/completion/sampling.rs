@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use protocol::{Sampling, Token};
+use protocol::{Sampling, Token, split_mix};
 
 /// The client's settings; a field that is `None` takes the model's default.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -59,16 +59,8 @@ pub(crate) fn random_seed() -> u64 {
 }
 
 /// The seed of the answer at `index` of several to one request; the first one uses the given seed.
-///
-/// Source: the output function of SplitMix64 (Steele, Lea, Flood 2014).
 pub(super) fn derived_seed(seed: u64, index: usize) -> u64 {
-    if index == 0 {
-        return seed;
-    }
-    let state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(index as u64));
-    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    if index == 0 { seed } else { split_mix(seed, index as u64) }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The fields shared by all requests for text: sampling and the end of the answer.
 
+use protocol::BIASES_MAX;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 
@@ -11,8 +12,6 @@ use crate::http::fields::{TOKENS_MAX, TOP_K_MAX};
 /// vLLM's limit; OpenAI's is 4.
 const STOPS_MAX: usize = 16;
 const STOP_BYTES_MAX: usize = 1024;
-/// Tokens with a bias per request; each is applied at every token of the answer.
-const BIASES_MAX: usize = 1024;
 /// OpenAI's limit.
 const ANSWERS_MAX: i64 = 128;
 /// OpenAI's limit.
