@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use backend::Ggml;
 use device::{largest_difference, libraries, options, spread};
 use engine::Local;
-use gguf::{Directory, ReadError, Source, Strided, TensorType, Value, Writer};
+use gguf::{Memory, Source, TensorType, Value, Writer};
 use protocol::{CacheType, GenerateRequest, Token};
 
 const WIDTH: u64 = 256;
@@ -28,25 +28,6 @@ const EXPERTS: u64 = 6;
 const HEADS: u64 = 6;
 const KV_HEADS: u64 = 2;
 const SPLITS: [&[u32]; 4] = [&[1], &[1, 1], &[2, 1], &[1, 3, 2]];
-
-struct Memory {
-    bytes: Vec<u8>,
-    directory: Arc<Directory>,
-}
-
-impl Source for Memory {
-    fn directory(&self) -> &Arc<Directory> {
-        &self.directory
-    }
-
-    fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
-        for (at, out) in out.chunks_exact_mut((pieces.piece as usize).max(1)).enumerate() {
-            let start = (pieces.start + at as u64 * pieces.stride) as usize;
-            out.copy_from_slice(&self.bytes[start..start + out.len()]);
-        }
-        Ok(())
-    }
-}
 
 /// Names and dimensions.
 type Tensors = Vec<(&'static str, Vec<u64>)>;
@@ -104,8 +85,7 @@ fn model(
         Ok(())
     };
     file.write(&mut bytes, fill).unwrap();
-    let directory = Arc::new(Directory::parse(&bytes, bytes.len() as u64).unwrap());
-    Arc::new(Memory { bytes, directory })
+    Arc::new(Memory::new(bytes).unwrap())
 }
 
 /// Half precision by truncation; numbers below 2^-14 become zero, and large ones are not supported.

@@ -9,35 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{EngineError, Local, LocalOptions};
-use fixtures::{path, prompts};
-use gguf::{Directory, ReadError, Source, Strided, TensorInfo, TensorType};
+use fixtures::{QUANTISED_MODELS, path, prompts};
+use gguf::{Memory, Source, TensorInfo, TensorType};
 use protocol::{
     CacheType, GenerateRequest, Pooling, Sampling, Split, SplitOptions, Token, WireType,
 };
 
-/// Every type of weights, and one model of each kind of layer.
-const MODELS: &[&str] = &[
-    "quant/llama-q256-l1.Q8_0",
-    "quant/llama-q256-l1.Q4_0",
-    "quant/llama-q256-l1.Q4_1",
-    "quant/llama-q256-l1.Q5_0",
-    "quant/llama-q256-l1.Q5_1",
-    "quant/llama-q256-l1.IQ4_NL",
-    "quant/llama-q256-l1.MXFP4",
-    "quant/llama-q256.Q2_K",
-    "quant/llama-q256.Q3_K_M",
-    "quant/llama-q256.Q4_K_M",
-    "quant/llama-q256.Q5_K_M",
-    "quant/llama-q256.Q6_K",
-    "quant/llama-q256.IQ4_XS",
-    "quant/deepseek-v3-q256.Q4_K_M",
-    "quant/gemma4-q256.Q4_K_M",
-    "quant/qwen35-q256.Q4_K_M",
+/// One model of each kind of layer; `QUANTISED_MODELS` have every type of weights.
+const KINDS: &[&str] = &[
     "models/llama3-tied",
     "models/qwen2",
     "models/qwen3",
     "models/gemma2",
-    "models/gpt-oss",
     "models/qwen2moe",
     "models/phimoe",
     "models/llama4",
@@ -56,26 +39,6 @@ const MODELS: &[&str] = &[
 const BAD: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
 const CACHES: [CacheType; 4] = [CacheType::I16, CacheType::F16, CacheType::Q8_0, CacheType::F32];
 
-/// A fixture in memory with one damaged tensor.
-struct Damaged {
-    bytes: Vec<u8>,
-    directory: Arc<Directory>,
-}
-
-impl Source for Damaged {
-    fn directory(&self) -> &Arc<Directory> {
-        &self.directory
-    }
-
-    fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
-        for (at, out) in out.chunks_exact_mut((pieces.piece as usize).max(1)).enumerate() {
-            let start = (pieces.start + at as u64 * pieces.stride) as usize;
-            out.copy_from_slice(&self.bytes[start..start + out.len()]);
-        }
-        Ok(())
-    }
-}
-
 /// The damaged rows of a tensor: one, chosen by `usize`, or all.
 #[derive(Debug, Clone, Copy)]
 enum Rows {
@@ -83,34 +46,31 @@ enum Rows {
     All,
 }
 
-impl Damaged {
-    fn healthy(name: &str) -> Self {
-        let bytes = std::fs::read(path(name, "gguf")).expect("the fixture is in the repository");
-        let directory = Directory::parse(&bytes, bytes.len() as u64).expect("it is a model");
-        Self { bytes, directory: Arc::new(directory) }
-    }
+fn healthy(name: &str) -> Memory {
+    let bytes = std::fs::read(path(name, "gguf")).expect("the fixture is in the repository");
+    Memory::new(bytes).expect("it is a model")
+}
 
-    /// The same with a bad number in one column of some rows. `None`: the tensor cannot contain
-    /// one.
-    fn of(name: &str, tensor: &TensorInfo, bad: f32, rows: Rows) -> Option<Self> {
-        // Every scale of an MXFP4 block is finite.
-        if [TensorType::I32, TensorType::MXFP4].contains(&tensor.ty) {
-            return None;
-        }
-        let mut model = Self::healthy(name);
-        let (row_bytes, all) = (tensor.row_bytes(), tensor.rows());
-        let unit = tensor.ty.block_bytes();
-        let column = tensor.columns() / 2 / tensor.ty.block_len() * unit;
-        let rows = match rows {
-            Rows::One(row) => row % all..row % all + 1,
-            Rows::All => 0..all,
-        };
-        for row in rows {
-            let at = tensor.range.start as usize + row * row_bytes + column;
-            put(tensor.ty, &mut model.bytes[at..at + unit], bad);
-        }
-        Some(model)
+/// The model with a bad number in one column of some rows. `None`: the tensor cannot contain
+/// one.
+fn damaged(name: &str, tensor: &TensorInfo, bad: f32, rows: Rows) -> Option<Memory> {
+    // Every scale of an MXFP4 block is finite.
+    if [TensorType::I32, TensorType::MXFP4].contains(&tensor.ty) {
+        return None;
     }
+    let mut model = healthy(name);
+    let (row_bytes, all) = (tensor.row_bytes(), tensor.rows());
+    let unit = tensor.ty.block_bytes();
+    let column = tensor.columns() / 2 / tensor.ty.block_len() * unit;
+    let rows = match rows {
+        Rows::One(row) => row % all..row % all + 1,
+        Rows::All => 0..all,
+    };
+    for row in rows {
+        let at = tensor.range.start as usize + row * row_bytes + column;
+        put(tensor.ty, &mut model.bytes_mut()[at..at + unit], bad);
+    }
+    Some(model)
 }
 
 /// Writes a bad number, or a bad scale of a block.
@@ -131,12 +91,12 @@ fn put(ty: TensorType, block: &mut [u8], bad: f32) {
     block[scale..scale + 2].copy_from_slice(&half.to_le_bytes());
 }
 
-fn start(model: Damaged, ranks: usize, cache_type: CacheType, wire_type: WireType) -> Local {
+fn start(model: Memory, ranks: usize, cache_type: CacheType, wire_type: WireType) -> Local {
     try_start(model, ranks, cache_type, wire_type).unwrap()
 }
 
 fn try_start(
-    model: Damaged,
+    model: Memory,
     ranks: usize,
     cache_type: CacheType,
     wire_type: WireType,
@@ -164,9 +124,9 @@ fn prompt(name: &str) -> Vec<Token> {
 }
 
 /// The last tensor of each kind.
-fn kinds(model: &Damaged) -> Vec<TensorInfo> {
+fn kinds(model: &Memory) -> Vec<TensorInfo> {
     let mut kinds = BTreeMap::new();
-    for tensor in model.directory.tensors() {
+    for tensor in model.directory().tensors() {
         let kind = tensor.name.trim_start_matches("blk.").trim_start_matches(char::is_numeric);
         kinds.insert(kind.to_owned(), tensor.clone());
     }
@@ -177,15 +137,15 @@ fn kinds(model: &Damaged) -> Vec<TensorInfo> {
 #[test]
 fn a_bad_weight_in_any_tensor_ends_the_answer_by_name() {
     let mut turn = 0;
-    for name in MODELS {
-        let (healthy, prompt) = (Damaged::healthy(name), prompt(name));
+    for name in QUANTISED_MODELS.iter().chain(KINDS) {
+        let (healthy, prompt) = (healthy(name), prompt(name));
         for tensor in kinds(&healthy) {
             turn += 1;
             let bad = BAD[turn % 3];
             // A token's embedding is one row, and an answer uses only some experts.
             let is_chosen = ["embd", "exps", "ngram"].iter().any(|part| tensor.name.contains(part));
             let rows = if is_chosen || turn % 5 == 0 { Rows::All } else { Rows::One(7 * turn) };
-            let Some(model) = Damaged::of(name, &tensor, bad, rows) else { continue };
+            let Some(model) = damaged(name, &tensor, bad, rows) else { continue };
             let (ranks, cache) = (1 + turn % 2, CACHES[turn / 2 % 4]);
             let wire = if turn % 4 == 1 { WireType::Q8 } else { WireType::F32 };
             let what = format!("{name}, {bad} in {} on {ranks} ranks, {cache:?}", tensor.name);
@@ -218,9 +178,9 @@ fn no_request_is_answered_by_a_model_whose_last_norm_is_no_number() {
     let poolings = [Pooling::Last, Pooling::Mean].map(Some);
     let embeddings = poolings.map(|embedding| GenerateRequest { embedding, ..request.clone() });
     for ranks in [1, 2] {
-        let mut model = Damaged::healthy(name);
-        let norm = model.directory.tensor("output_norm.weight").unwrap().range.clone();
-        let norm = &mut model.bytes[norm.start as usize..norm.end as usize];
+        let mut model = healthy(name);
+        let norm = model.directory().tensor("output_norm.weight").unwrap().range.clone();
+        let norm = &mut model.bytes_mut()[norm.start as usize..norm.end as usize];
         norm.chunks_exact_mut(4).for_each(|gain| gain.copy_from_slice(&f32::NAN.to_le_bytes()));
         let mut local = start(model, ranks, CacheType::Auto, WireType::F32);
         for request in requests.iter().chain([&logprobs]) {
@@ -250,10 +210,10 @@ fn who_does_not_meet_the_bad_token_is_answered_as_ever() {
     let bad = GenerateRequest { prompt: bad_prompt, ..good(0) };
     for cache in CACHES {
         let of = |model| start(model, 1, cache, WireType::F32);
-        let due = of(Damaged::healthy(name)).embed(vec![good(1), good(2)]).unwrap();
-        let healthy = Damaged::healthy(name);
-        let table = healthy.directory.tensor("token_embd.weight").unwrap();
-        let mut local = of(Damaged::of(name, table, f32::NAN, Rows::One(200)).unwrap());
+        let due = of(healthy(name)).embed(vec![good(1), good(2)]).unwrap();
+        let healthy = healthy(name);
+        let table = healthy.directory().tensor("token_embd.weight").unwrap();
+        let mut local = of(damaged(name, table, f32::NAN, Rows::One(200)).unwrap());
         for _ in 0..3 {
             let error = local.embed(vec![bad.clone()]).unwrap_err().to_string();
             assert!(error.contains("not a number"), "{error}");

@@ -6,8 +6,8 @@ mod copies;
 use std::sync::Arc;
 
 use backend::Backend as _;
-use copies::{Lie, Memory, copy, copy_as, fixture};
-use gguf::{Source, TensorType, Value};
+use copies::{Lie, copy, copy_as, fixture};
+use gguf::{Memory, Source, TensorType, Value};
 use layout::{Capacity, Config, Gating, Layout, Outline, Scaling};
 use model::{Model, ModelError};
 use protocol::CacheType;

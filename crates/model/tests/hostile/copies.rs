@@ -1,29 +1,8 @@
 //! Copies of fixtures, with lies in them.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use gguf::{Directory, File, ReadError, Source, Strided, TensorType, Value, Writer};
-
-/// A file in memory.
-pub struct Memory {
-    bytes: Vec<u8>,
-    directory: Arc<Directory>,
-}
-
-impl Source for Memory {
-    fn directory(&self) -> &Arc<Directory> {
-        &self.directory
-    }
-
-    fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
-        for (at, out) in out.chunks_exact_mut((pieces.piece as usize).max(1)).enumerate() {
-            let start = (pieces.start + at as u64 * pieces.stride) as usize;
-            out.copy_from_slice(&self.bytes[start..start + out.len()]);
-        }
-        Ok(())
-    }
-}
+use gguf::{File, Memory, Source, TensorType, Value, Writer};
 
 /// The defect in a copy of a fixture.
 #[derive(Debug, Clone)]
@@ -88,8 +67,7 @@ fn written(writer: &mut Writer) -> Memory {
         Ok(())
     };
     writer.write(&mut bytes, fill).unwrap();
-    let directory = Arc::new(Directory::parse(&bytes, bytes.len() as u64).unwrap());
-    Memory { bytes, directory }
+    Memory::new(bytes).unwrap()
 }
 
 /// A copy of a fixture, whose architecture has another name; the weights are zeros.
