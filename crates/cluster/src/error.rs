@@ -68,9 +68,7 @@ pub enum Error {
     FleetKey { path: PathBuf, why: String },
     #[error("a number to join by has six digits, as the machine that is to join shows it")]
     NoNumber,
-    #[error(
-        "{name} shows another number, and nobody was let in. To try again type there: sinew join"
-    )]
+    #[error("{name} shows another number, and was not let in. To try again type there: sinew join")]
     WrongNumber { name: String },
     #[error("another number was typed at {name}. To try again with a new one type: sinew join")]
     OtherNumber { name: String },
@@ -85,7 +83,7 @@ pub enum Error {
     )]
     ManyRequests { waiting: usize },
     #[error(
-        "no such machine asks to be let in; those that do: {waiting}. On the machine that is to \
+        "no such machine asks to be let in. Waiting: {waiting}. On the machine that is to \
          join type: sinew join"
     )]
     NoRequest { waiting: String },
@@ -98,7 +96,7 @@ pub enum Error {
     NobodyNear,
     #[error("several clusters are near: {near}. Say which one: sinew join --with NAME")]
     ManyNear { near: String },
-    #[error("{name} does not announce itself nearby; those that do: {near}")]
+    #[error("{name} does not announce itself nearby. Nearby: {near}")]
     NotNear { name: String, near: String },
     #[error(
         "this node already belongs to a cluster of {members} nodes. To move it to another one, type \

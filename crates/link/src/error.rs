@@ -49,7 +49,9 @@ impl Sticky {
 /// Why a mesh did not come up.
 #[derive(Debug, Error)]
 pub enum MeshError {
-    #[error("cannot listen on {addr}: {source}; choose another port or stop whoever holds it")]
+    #[error(
+        "cannot listen on {addr}: {source}; choose another port, or stop the program that uses it"
+    )]
     Bind { addr: std::net::SocketAddr, source: std::io::Error },
 
     #[error("the listener failed: {0}")]

@@ -23,8 +23,8 @@ pub enum WishError {
     )]
     Sequences { asked: usize },
     #[error(
-        "--draft names a model that guesses next tokens, and --speculation off says that nobody \
-         guesses. Leave one of the two out"
+        "--draft names a model that guesses next tokens, and --speculation off turns \
+         guessing off. Leave one of the two out"
     )]
     DraftOff,
     #[error("--experts says how experts are split, and this model has none. Leave it out")]
@@ -202,7 +202,7 @@ mod tests {
         says(refused(None, experts, 1), "this model has none");
         let (draft, speculation) = (Some("d.gguf".into()), Speculation::Off);
         let draft = SplitOptions { draft, speculation, ..plain() };
-        says(refused(None, draft, 1), "--speculation off says that nobody guesses");
+        says(refused(None, draft, 1), "--speculation off turns guessing off");
         let of = |strategy, stages: &[usize]| SplitOptions {
             strategy,
             stages: (!stages.is_empty()).then(|| stages.to_vec()),

@@ -103,7 +103,7 @@ fn list(client: &Client, json: bool) -> Result<(), CliError> {
         return print_json(&requests);
     }
     if requests.is_empty() {
-        say!("nobody asks to be let in. On the machine that is to join type: sinew join");
+        say!("no machine asks to be let in. On the machine that is to join type: sinew join");
         return Ok(());
     }
     let rows: Vec<_> = requests

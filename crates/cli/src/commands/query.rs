@@ -69,7 +69,7 @@ fn rest(instance: &InstanceStatus, now_unix_s: u64) -> Option<String> {
         return Some(format!("unloaded once it was idle for {keep}"));
     };
     let (idle, left) = (now_unix_s.saturating_sub(since), at.saturating_sub(now_unix_s));
-    Some(format!("idle for {idle} s, unloaded in {left} s if nobody asks"))
+    Some(format!("idle for {idle} s, unloaded in {left} s without a request"))
 }
 
 fn unix_now() -> u64 {

@@ -170,7 +170,7 @@ pub(crate) fn choose<T: Copy>(
 fn names<'a>(requests: impl IntoIterator<Item = &'a PairRequest>) -> String {
     let name = |one: &PairRequest| format!("{} ({})", one.name, one.id.short());
     let names: Vec<String> = requests.into_iter().map(name).collect();
-    if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 #[cfg(test)]

@@ -394,10 +394,10 @@ impl Core {
         let news = ctx.desired.merge(told);
         for Entry { name, wanted, claim, .. } in &news.entries {
             let owner = ctx.name_of(claim.node);
-            tracing::info!(name, owner, served = wanted.is_some(), "told what is to be served");
+            tracing::info!(name, owner, served = wanted.is_some(), "the document changed");
         }
         for Drain { node, is_on, .. } in &news.drains {
-            tracing::info!(node = ctx.name_of(*node), is_on, "told whether a node is to be empty");
+            tracing::info!(node = ctx.name_of(*node), is_on, "a drain changed");
         }
         ctx.replicate(news, Some(from));
         self.reconcile();

@@ -298,7 +298,8 @@ async fn read_line(lines: &mut (impl AsyncRead + AsyncBufReadExt + Unpin)) -> Op
 }
 
 /// It may have been this daemon, because the worker did not leave; then that was told before.
-const KILLED: &str = "was killed by signal 9: by somebody, or by the system because memory ran out";
+const KILLED: &str =
+    "was killed by signal 9: by a person or a program, or by the system because memory ran out";
 
 fn describe(status: std::io::Result<ExitStatus>, last_line: Option<String>) -> String {
     let status = match status {

@@ -255,7 +255,7 @@ impl Workers {
             None => ctx.outside.end_worker(hosted.process, at_once),
             // Its owner hears of its end as of any other.
             Some((_, mut start)) => {
-                start.refusal = Some("it was told to end before it ran".to_owned());
+                start.refusal = Some("its end was ordered before it ran".to_owned());
                 ctx.outside.start_worker(*start);
             }
         }

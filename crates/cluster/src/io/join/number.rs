@@ -72,7 +72,7 @@ pub(crate) async fn answer(
             return Ok(frames::write(stream, &PairNews::Refused { reason }).await?);
         }
         None => {
-            let reason = "nobody typed the number there in time. Try again".to_owned();
+            let reason = "the number was not typed there in time. Try again".to_owned();
             return Ok(frames::write(stream, &PairNews::Refused { reason }).await?);
         }
     };
