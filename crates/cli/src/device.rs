@@ -32,7 +32,7 @@ const GGML_CPU: (&str, &str) = ("ggml-cpu", "CPU");
 
 /// As `sinew doctor gpu --json` prints it.
 #[derive(Debug, Deserialize)]
-pub struct Found {
+pub struct Devices {
     /// Of ggml; none where its libraries do not open.
     pub version: Option<String>,
     pub devices: Vec<Device>,
@@ -194,7 +194,7 @@ pub fn known(name: &str) -> &str {
     if name.eq_ignore_ascii_case(GGML_CPU.0) { GGML_CPU.1 } else { name }
 }
 
-fn names(found: &Found) -> String {
+fn names(found: &Devices) -> String {
     let runs = found.devices.iter().filter(|device| device.runs_models());
     let names: Vec<&str> = runs.map(|device| shown(&device.name)).collect();
     if names.is_empty() { "no device".to_owned() } else { names.join(", ") }
@@ -202,7 +202,7 @@ fn names(found: &Found) -> String {
 
 /// The device of that name, or with `auto` or `all` the GPU with most memory free. There is none:
 /// because of a problem, or because nobody knows the name.
-fn pick<'f>(found: &'f Found, wanted: &str) -> Result<&'f Device, Option<String>> {
+fn pick<'f>(found: &'f Devices, wanted: &str) -> Result<&'f Device, Option<String>> {
     let problem = || found.problems.first().cloned();
     if wanted != "auto" && wanted != "all" {
         let is_it = |device: &&Device| {
@@ -215,7 +215,7 @@ fn pick<'f>(found: &'f Found, wanted: &str) -> Result<&'f Device, Option<String>
 }
 
 /// Those with memory of their own, or else those without; the one with most memory free first.
-fn every_gpu(found: &Found) -> Vec<&Device> {
+fn every_gpu(found: &Devices) -> Vec<&Device> {
     let of = |kind: &str| {
         let mut gpus: Vec<_> = found.devices.iter().filter(|device| device.kind == kind).collect();
         gpus.sort_by_key(|device| std::cmp::Reverse(device.memory_free_bytes));
@@ -226,7 +226,7 @@ fn every_gpu(found: &Found) -> Vec<&Device> {
 }
 
 /// What the libraries in `dir` find, as another process of `program` tells it, or how that ended.
-pub fn look(program: &Path, dir: &Path) -> std::io::Result<Result<Found, String>> {
+pub fn look(program: &Path, dir: &Path) -> std::io::Result<Result<Devices, String>> {
     let mut command = Command::new(program);
     command.args(["doctor", "gpu", "--json", "--gpu-libraries"]).arg(dir);
     let Some((status, text)) = child::told(command, PROBE_MAX)? else {
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_roomiest_gpu_is_the_best_and_others_go_by_name() {
-        let mut found = Found {
+        let mut found = Devices {
             version: None,
             devices: vec![
                 device("CPU", "CPU", 99),
@@ -265,7 +265,7 @@ mod tests {
             ],
             problems: Vec::new(),
         };
-        let name = |found: &Found, wanted| pick(found, wanted).map(|device| device.name.clone());
+        let name = |found: &Devices, wanted| pick(found, wanted).map(|device| device.name.clone());
         assert_eq!(name(&found, "auto").unwrap(), "CUDA1");
         assert_eq!(name(&found, "cuda0").unwrap(), "CUDA0");
         assert_eq!(name(&found, "ggml-cpu").unwrap(), "CPU");

@@ -25,11 +25,12 @@ mod cgroup;
 mod child;
 mod client;
 mod commands;
-mod companions;
+
 mod conversation;
 mod data_dir;
 mod descriptors;
 mod device;
+mod device_nodes;
 mod error;
 mod hints;
 mod interrupt;

@@ -48,7 +48,7 @@ pub fn node_configs(args: &UpArgs, data_dir: &DataDir) -> Result<Vec<NodeConfig>
         config.listen.set_port(port(args.listen.port(), at)?);
     }
     let ids = configs[1..].iter().map(|config| cluster::id_in(&config.data_dir));
-    configs[0].companions = ids.collect::<Result<_, _>>()?;
+    configs[0].device_nodes = ids.collect::<Result<_, _>>()?;
     Ok(configs)
 }
 
@@ -90,7 +90,7 @@ fn node_config(
         },
         fleet_key: args.fleet_key.as_deref().map(FleetKey::read).transpose()?,
         peers: args.peer.clone(),
-        companions: Vec::new(),
+        device_nodes: Vec::new(),
         worker_command: vec![program.to_string_lossy().into_owned(), "worker".to_owned()],
         memory_bytes: match memory_bytes {
             Some(bytes) => bytes,

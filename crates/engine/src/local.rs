@@ -19,7 +19,7 @@ use protocol::{
 use crate::comm::{Comm, Meeting};
 use crate::cpus::{Unpin, own_cpus};
 use crate::leader::Leader;
-use crate::logits::{Logits, Wanted};
+use crate::logits::{Extent, Logits};
 use crate::pipeline::Pipeline;
 use crate::rank::RankOptions;
 use crate::ring::Ring;
@@ -172,7 +172,7 @@ impl<B: Backend + 'static> Local<B> {
     /// # Errors
     /// The context is full, or a rank failed.
     pub fn feed(&mut self, tokens: &[Token]) -> Result<&[f32], EngineError> {
-        match self.add(tokens, Wanted::All, 1)?.next() {
+        match self.add(tokens, Extent::All, 1)?.next() {
             Some(Logits::All(logits)) => Ok(logits),
             _ => Err(EngineError::Protocol("no logits came back".to_owned())),
         }
@@ -202,7 +202,7 @@ impl<B: Backend + 'static> Local<B> {
     ) -> Result<(), E> {
         // Every row of a step needs logits, so a step has at most `outputs_max` rows.
         for chunk in tokens.chunks(self.rank.limits().outputs_max) {
-            for logits in self.add(chunk, Wanted::All, chunk.len())? {
+            for logits in self.add(chunk, Extent::All, chunk.len())? {
                 match logits {
                     Logits::All(logits) => {
                         check_finite(logits).map_err(EngineError::from)?;
@@ -220,7 +220,7 @@ impl<B: Backend + 'static> Local<B> {
     /// # Errors
     /// As [`Self::feed`].
     pub fn next(&mut self, tokens: &[Token]) -> Result<Token, EngineError> {
-        match self.add(tokens, Wanted::Top(1), 1)?.next() {
+        match self.add(tokens, Extent::Top(1), 1)?.next() {
             Some(Logits::Top([best, ..])) if best.logit.is_finite() => Ok(best.token),
             Some(_) => Err(NotFinite.into()),
             None => Err(EngineError::Protocol("no logits came back".to_owned())),
@@ -310,7 +310,7 @@ impl<B: Backend + 'static> Local<B> {
     fn add(
         &mut self,
         tokens: &[Token],
-        wanted: Wanted,
+        wanted: Extent,
         outputs: usize,
     ) -> Result<impl Iterator<Item = Logits<'_>>, EngineError> {
         let limits = self.rank.limits();
@@ -334,7 +334,7 @@ impl<B: Backend + 'static> Local<B> {
             let Some(step) = pipeline.room() else { continue };
             let (first_position, rows) = (self.position, chunk.len());
             let (wanted, outputs) =
-                if at == last { (wanted, outputs) } else { (Wanted::Nothing, 0) };
+                if at == last { (wanted, outputs) } else { (Extent::Nothing, 0) };
             step.clear();
             // The only sequence has the first pages, in order.
             let first_page = first_position / PAGE_POSITIONS;

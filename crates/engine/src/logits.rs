@@ -16,7 +16,7 @@ pub const TOP_MAX: u32 = 256;
 
 /// The wanted result of one of a step's positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum Extent {
     Nothing,
     /// This many of the likeliest tokens, 1 to [`TOP_MAX`].
     Top(u32),
@@ -43,7 +43,7 @@ pub enum Logits<'a> {
     Hidden(&'a [f32]),
 }
 
-impl Wanted {
+impl Extent {
     /// The result that a sampler needs for the token after `answered` tokens of a request's answer.
     pub fn by(request: &GenerateRequest, answered: usize) -> Self {
         match request.sampling.top_k {
@@ -101,16 +101,16 @@ const BLOCK: usize = 64;
 /// Appends the wanted result from a slice of the vocabulary that starts with token `first`.
 /// `candidates` is scratch.
 pub(crate) fn pick(
-    wanted: Wanted,
+    wanted: Extent,
     slice: &[f32],
     first: usize,
     candidates: &mut Vec<Candidate>,
     out: &mut Vec<f32>,
 ) {
     let count = match wanted {
-        Wanted::Nothing | Wanted::Hidden => return,
-        Wanted::All => return out.extend_from_slice(slice),
-        Wanted::Top(count) => (count as usize).min(slice.len()),
+        Extent::Nothing | Extent::Hidden => return,
+        Extent::All => return out.extend_from_slice(slice),
+        Extent::Top(count) => (count as usize).min(slice.len()),
     };
     candidates.clear();
     if check_finite(slice).is_err() {
@@ -175,7 +175,7 @@ fn top(numbers: &[f32]) -> f32 {
 mod tests {
     use super::*;
 
-    fn picked(wanted: Wanted, slice: &[f32], first: usize) -> Vec<(Token, f32)> {
+    fn picked(wanted: Extent, slice: &[f32], first: usize) -> Vec<(Token, f32)> {
         let mut out = Vec::new();
         pick(wanted, slice, first, &mut Vec::new(), &mut out);
         let part = OutputPart { rank: 0, vocab: 0..slice.len(), hidden: 0 };
@@ -189,13 +189,13 @@ mod tests {
     #[test]
     fn the_likeliest_are_picked_and_the_lower_of_equals() {
         let slice = [1.0, 5.0, -2.0, 5.0, 3.0];
-        assert_eq!(picked(Wanted::Top(1), &slice, 10), [(11, 5.0)]);
-        assert_eq!(picked(Wanted::Top(3), &slice, 10), [(11, 5.0), (13, 5.0), (14, 3.0)]);
-        assert_eq!(picked(Wanted::Top(9), &slice, 0).len(), 5);
-        assert_eq!(picked(Wanted::Top(9), &[], 0), []);
-        assert_eq!(picked(Wanted::Nothing, &slice, 0), []);
+        assert_eq!(picked(Extent::Top(1), &slice, 10), [(11, 5.0)]);
+        assert_eq!(picked(Extent::Top(3), &slice, 10), [(11, 5.0), (13, 5.0), (14, 3.0)]);
+        assert_eq!(picked(Extent::Top(9), &slice, 0).len(), 5);
+        assert_eq!(picked(Extent::Top(9), &[], 0), []);
+        assert_eq!(picked(Extent::Nothing, &slice, 0), []);
         let mut all = Vec::new();
-        pick(Wanted::All, &slice, 0, &mut Vec::new(), &mut all);
+        pick(Extent::All, &slice, 0, &mut Vec::new(), &mut all);
         assert_eq!(all, slice);
     }
 
@@ -219,7 +219,7 @@ mod tests {
                     let expected = &mut sorted.clone()[..len.min(count)];
                     expected.sort_by_key(|candidate| candidate.token);
                     let expected: Vec<_> = expected.iter().map(|c| (c.token, c.logit)).collect();
-                    assert_eq!(picked(Wanted::Top(count as u32), &slice, 5), expected);
+                    assert_eq!(picked(Extent::Top(count as u32), &slice, 5), expected);
                 }
             }
         }
@@ -231,7 +231,7 @@ mod tests {
     fn what_is_no_number_is_told() {
         for count in [1, 2] {
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-                let found = picked(Wanted::Top(count), &[1.0, bad, 9.0], 4);
+                let found = picked(Extent::Top(count), &[1.0, bad, 9.0], 4);
                 assert!(found.iter().all(|(_, logit)| logit.is_nan()), "{found:?}");
             }
         }
@@ -239,10 +239,10 @@ mod tests {
 
     #[test]
     fn a_want_comes_back_as_it_went() {
-        let tops = [Wanted::Top(1), Wanted::Top(TOP_MAX)];
-        for wanted in [Wanted::Nothing, Wanted::All, Wanted::Hidden].into_iter().chain(tops) {
-            assert_eq!(Wanted::decode(wanted.encode()), Some(wanted));
+        let tops = [Extent::Top(1), Extent::Top(TOP_MAX)];
+        for wanted in [Extent::Nothing, Extent::All, Extent::Hidden].into_iter().chain(tops) {
+            assert_eq!(Extent::decode(wanted.encode()), Some(wanted));
         }
-        assert_eq!(Wanted::decode(TOP_MAX + 1), None);
+        assert_eq!(Extent::decode(TOP_MAX + 1), None);
     }
 }

@@ -6,7 +6,7 @@ use collective::Group;
 use link::{LinkInfo, Transport};
 use protocol::{LinkStats, RankStats};
 
-use crate::starved::ProcessorTime;
+use crate::processor_time::ProcessorTime;
 
 /// The shortest interval of reports. A rank without work for this long is idle, which does not
 /// count as waiting for others.

@@ -17,7 +17,7 @@ use crate::EngineError;
 use crate::comm::Comm;
 use crate::draft::{Draft, DraftJob};
 use crate::history::History;
-use crate::logits::{Candidate, Wanted, pick};
+use crate::logits::{Candidate, Extent, pick};
 use crate::meter::{Meter, TELL_INTERVAL};
 use crate::results::OutputPart;
 use crate::route::Route;
@@ -451,16 +451,16 @@ impl<B: Backend> Rank<B> {
         hidden.clear();
         let Some(part) = self.route.output_part() else { return Ok(()) };
         let OutputPart { vocab, hidden: width, .. } = part;
-        if *width > 0 && step.wanted().any(|wanted| wanted == Wanted::Hidden) {
+        if *width > 0 && step.wanted().any(|wanted| wanted == Extent::Hidden) {
             hidden.extend_from_slice(self.model.hidden(&mut self.backend)?);
         }
-        let logits = match step.wanted().any(|wanted| wanted != Wanted::Hidden) {
+        let logits = match step.wanted().any(|wanted| wanted != Extent::Hidden) {
             true => self.model.logits(&mut self.backend)?,
             false => &[],
         };
         for (at, wanted) in step.wanted().enumerate() {
             match wanted {
-                Wanted::Hidden => picked.extend(hidden.iter().skip(at * width).take(*width)),
+                Extent::Hidden => picked.extend(hidden.iter().skip(at * width).take(*width)),
                 _ => {
                     let own = &logits[at * vocab.len()..(at + 1) * vocab.len()];
                     pick(wanted, own, vocab.start, candidates, picked);

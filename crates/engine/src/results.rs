@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::logits::{Candidate, Logits, Wanted};
+use crate::logits::{Candidate, Extent, Logits};
 use crate::step::{Output, Step};
 
 /// A rank's part of the output head.
@@ -42,7 +42,7 @@ impl Results {
                 let own = &numbers[start..start + wanted.numbers(part)];
                 part_start += step.numbers(part);
                 match wanted {
-                    Wanted::All | Wanted::Hidden => logits.extend_from_slice(own),
+                    Extent::All | Extent::Hidden => logits.extend_from_slice(own),
                     _ => {
                         candidates.extend(own.as_chunks().0.iter().map(|[token, logit]| {
                             Candidate { token: token.to_bits(), logit: *logit }
@@ -50,7 +50,7 @@ impl Results {
                     }
                 }
             }
-            if let Wanted::Top(count) = wanted {
+            if let Extent::Top(count) = wanted {
                 candidates[first_candidate..].sort_unstable_by(Candidate::order);
                 candidates.truncate(first_candidate + count as usize);
             }
@@ -66,12 +66,12 @@ impl Results {
     ) -> impl Iterator<Item = (Output, Logits<'a>)> {
         let (mut logits, mut candidates) = (&self.logits[..], &self.candidates[..]);
         let wanted = step.wanted().map(move |wanted| match wanted {
-            Wanted::Top(count) => {
+            Extent::Top(count) => {
                 let (own, rest) = candidates.split_at(vocab.min(count as usize));
                 candidates = rest;
                 Logits::Top(own)
             }
-            Wanted::Hidden => {
+            Extent::Hidden => {
                 let (own, rest) = logits.split_at(width);
                 logits = rest;
                 Logits::Hidden(own)
@@ -99,8 +99,8 @@ mod tests {
             .map(|row| (0..vocab).map(|at| ((at * 7 + row * 3) % 11) as f32).collect())
             .collect();
         let mut step = Step::default();
-        for wanted in [Wanted::Top(3), Wanted::Nothing, Wanted::All, Wanted::Top(1)] {
-            let outputs = usize::from(wanted != Wanted::Nothing);
+        for wanted in [Extent::Top(3), Extent::Nothing, Extent::All, Extent::Top(1)] {
+            let outputs = usize::from(wanted != Extent::Nothing);
             let segment = StepSegment { outputs, wanted, ..StepSegment::new(0, 0, 1) };
             step.segments.push(segment);
         }

@@ -47,7 +47,7 @@ pub struct NotFinite;
 
 impl Sampler {
     /// The next token of an answer. Ties go to the lower token id. `logits` must be the result that
-    /// [`by`](crate::logits::Wanted::by) wants for this request, or all.
+    /// [`by`](crate::logits::Extent::by) wants for this request, or all.
     ///
     /// # Errors
     /// A logit is infinite or not a number.
@@ -190,7 +190,7 @@ fn uniform(seed: u64, position: u64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logits::Wanted;
+    use crate::logits::Extent;
 
     fn sampling() -> Sampling {
         Sampling { temperature: 1.0, ..Sampling::default() }
@@ -280,7 +280,7 @@ mod tests {
             logprobs: Some(1),
             ..Default::default()
         };
-        assert_eq!(Wanted::by(&request, 0), Wanted::All);
+        assert_eq!(Extent::by(&request, 0), Extent::All);
         let draw = Draw { request: &request, answer: &[], position: 0, allowed: None };
         let found = Sampler::default().sample(Logits::All(&logits), &draw).unwrap();
         let logprobs = found.logprobs.unwrap();

@@ -18,7 +18,7 @@ use backend::Begin;
 use layout::{GUESSES_MAX, PAGE_POSITIONS, Window};
 use protocol::{RequestId, Token};
 
-use crate::logits::Wanted;
+use crate::logits::Extent;
 use crate::results::OutputPart;
 
 /// One run of consecutive positions of one sequence.
@@ -31,7 +31,7 @@ pub struct StepSegment {
     /// The number of its last rows that need logits.
     pub outputs: usize,
     /// The wanted result of these rows; `Nothing` if there are none.
-    pub wanted: Wanted,
+    pub wanted: Extent,
     /// The sequence's table is the old one up to here, followed by `pages` new ones from
     /// [`Step::pages`], where each segment takes its own in turn.
     pub first_page: usize,
@@ -50,7 +50,7 @@ impl StepSegment {
             first_position,
             rows,
             outputs: 0,
-            wanted: Wanted::Nothing,
+            wanted: Extent::Nothing,
             first_page: 0,
             pages: 0,
             first_rotation: first_position,
@@ -226,7 +226,7 @@ impl Step {
     }
 
     /// The wanted results, output by output.
-    pub fn wanted(&self) -> impl Iterator<Item = Wanted> {
+    pub fn wanted(&self) -> impl Iterator<Item = Extent> {
         self.segments.iter().flat_map(|s| std::iter::repeat_n(s.wanted, s.outputs))
     }
 
@@ -335,7 +335,7 @@ impl Step {
         let found = words.map(|word| word.unwrap_or(0) as usize);
         let [slot, first_position, rows, outputs, _, first_page, pages, rest @ ..] = found;
         let [first_rotation, state @ ..] = rest;
-        let Some(wanted) = Wanted::decode(words[4].unwrap_or(0)) else {
+        let Some(wanted) = Extent::decode(words[4].unwrap_or(0)) else {
             return bad("it needs logits that no sampler asks for");
         };
         if slot >= limits.slots || self.segments.iter().any(|other| other.slot == slot) {
@@ -344,7 +344,7 @@ impl Step {
         if rows == 0 || rows > limits.rows_max || outputs > rows {
             return bad("a segment is empty or too long");
         }
-        if (outputs == 0) != (wanted == Wanted::Nothing) {
+        if (outputs == 0) != (wanted == Extent::Nothing) {
             return bad("what is needed of no row, or no logits of some");
         }
         for first in [first_position, first_rotation] {
@@ -388,7 +388,7 @@ mod tests {
     };
 
     fn segment(slot: usize, first_position: usize, rows: usize) -> StepSegment {
-        let (wanted, outputs) = (Wanted::Top(40), 1);
+        let (wanted, outputs) = (Extent::Top(40), 1);
         StepSegment { outputs, wanted, ..StepSegment::new(slot, first_position, rows) }
     }
 
@@ -424,7 +424,7 @@ mod tests {
                 state: state(Begin::Restore { checkpoint: 0 }, 0, None),
                 ..segment(1, 0, 1)
             },
-            StepSegment { outputs: 0, wanted: Wanted::Nothing, ..segment(0, 0, 2) },
+            StepSegment { outputs: 0, wanted: Extent::Nothing, ..segment(0, 0, 2) },
         ];
         let (mut found, mut input) = (Step::default(), Vec::new());
         let bytes = message(&segments, &pages);
@@ -432,7 +432,7 @@ mod tests {
         found.decode(&bytes, &LIMITS, &mut input).unwrap();
         assert_eq!((found.segments.as_slice(), &found.pages), (segments.as_slice(), &pages));
         assert_eq!(found.window_pages, [2; 3]);
-        assert_eq!(found.wanted().collect::<Vec<_>>(), [Wanted::Top(40); 4]);
+        assert_eq!(found.wanted().collect::<Vec<_>>(), [Extent::Top(40); 4]);
         assert_eq!((input, found.tokens), (vec![0.5; 16], (7..15).collect()));
     }
 
@@ -452,7 +452,7 @@ mod tests {
             (vec![segment(0, 0, 5), segment(1, 0, 5)], vec![]),
             (vec![StepSegment { outputs: 2, ..one }], vec![]),
             (vec![StepSegment { outputs: 0, ..one }], vec![]),
-            (vec![StepSegment { wanted: Wanted::Nothing, ..one }], vec![]),
+            (vec![StepSegment { wanted: Extent::Nothing, ..one }], vec![]),
             (vec![StepSegment { outputs: 5, ..segment(0, 0, 8) }], vec![]),
             (vec![StepSegment { pages: 1, ..one }], vec![]),
             (vec![StepSegment { pages: 1, ..one }], vec![4]),

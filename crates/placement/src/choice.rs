@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::cost::{Prediction, TokenTime};
 use crate::node::Node;
 use crate::search::Tried;
-use crate::trial::{Found, Misfit};
+use crate::trial::{Fit, Misfit};
 
 /// The minimum gain of a split with more nodes.
 const WORTH_A_NODE: f64 = 0.02;
@@ -27,11 +27,11 @@ pub struct Alternative {
 }
 
 /// The index of the choice in `found`: the fastest, or one with fewer nodes that is hardly slower.
-pub(crate) fn choose(found: &[Found]) -> Option<usize> {
+pub(crate) fn choose(found: &[Fit]) -> Option<usize> {
     let fastest = found.iter().map(|one| one.secs).fold(f64::INFINITY, f64::min);
-    let good = |one: &&(usize, &Found)| one.1.secs <= fastest * (1.0 + WORTH_A_NODE);
-    let all: Vec<(usize, &Found)> = found.iter().enumerate().collect();
-    let key = |one: &Found| (one.nodes().count(), one.groups.len());
+    let good = |one: &&(usize, &Fit)| one.1.secs <= fastest * (1.0 + WORTH_A_NODE);
+    let all: Vec<(usize, &Fit)> = found.iter().enumerate().collect();
+    let key = |one: &Fit| (one.nodes().count(), one.groups.len());
     let best = all
         .iter()
         .filter(good)
@@ -41,9 +41,9 @@ pub(crate) fn choose(found: &[Found]) -> Option<usize> {
 
 /// The best rejected split of each number of nodes and kind, the fastest first, then those that do
 /// not fit.
-pub(crate) fn alternatives(nodes: &[Node], chosen: &Found, tried: &Tried) -> Vec<Alternative> {
+pub(crate) fn alternatives(nodes: &[Node], chosen: &Fit, tried: &Tried) -> Vec<Alternative> {
     let kind = |groups: &[Vec<usize>]| (groups.iter().map(Vec::len).sum::<usize>(), name(groups));
-    let mut sorted: Vec<&Found> = tried.found.iter().collect();
+    let mut sorted: Vec<&Fit> = tried.found.iter().collect();
     sorted.sort_by(|a, b| a.secs.total_cmp(&b.secs));
     let mut seen = vec![kind(&chosen.groups)];
     let mut all = Vec::new();
@@ -76,7 +76,7 @@ pub(crate) fn alternatives(nodes: &[Node], chosen: &Found, tried: &Tried) -> Vec
     all
 }
 
-fn slower(chosen: &Found, other: &Found) -> String {
+fn slower(chosen: &Fit, other: &Fit) -> String {
     let (best, its) = (&chosen.prediction, &other.prediction);
     let percent = (other.secs / chosen.secs - 1.0) * 100.0;
     let more = other.nodes().count() > chosen.nodes().count();

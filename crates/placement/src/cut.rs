@@ -2,14 +2,14 @@
 //! improves the better of the two by moving single layers. Inseparable layers form one piece; in
 //! most models each layer is one piece.
 
-use crate::trial::{Found, Misfit, Trial};
+use crate::trial::{Fit, Misfit, Trial};
 
 /// The most that moving layers can gain: a split further behind the best so far is left alone.
 const IMPROVED_MAX: f64 = 0.15;
 
 impl Trial<'_, '_> {
     /// Assigns the requested layers to each stage, or the fastest ones.
-    pub fn cut(&self) -> Result<Found, Misfit> {
+    pub fn cut(&self) -> Result<Fit, Misfit> {
         let pieces = self.context.model.pieces;
         if let Some(asked) = self.context.stage_layers {
             let pieces = self.context.pieces(asked);
@@ -29,7 +29,7 @@ impl Trial<'_, '_> {
         }
     }
 
-    fn is_near_the_best(&self, found: &Found) -> bool {
+    fn is_near_the_best(&self, found: &Fit) -> bool {
         let best = self.context.best_secs.get().min(found.secs);
         self.context.best_secs.set(best);
         found.secs <= best * (1.0 + IMPROVED_MAX)
@@ -116,7 +116,7 @@ impl Trial<'_, '_> {
     }
 
     /// Moves single layers between stages while that makes it faster.
-    fn improve(&self, mut best: Found) -> Found {
+    fn improve(&self, mut best: Fit) -> Fit {
         const ROUNDS: usize = 64;
         for _ in 0..ROUNDS {
             let stages = best.pieces.len();

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::group::{Subject, WORKER_BYTES, counts};
 use crate::node::{Node, Speed, link};
 use crate::search::{Limits, Tried, search};
-use crate::trial::{Context, Found, Misfit};
+use crate::trial::{Context, Fit, Misfit};
 use crate::wishes;
 
 /// The default context: enough for a long chat.
@@ -146,7 +146,7 @@ fn mixed(nodes: &[Node], (one, other): (usize, usize)) -> Error {
 }
 
 /// The lost guarantees of a plan with ggml devices.
-fn exactness(nodes: &[Node], chosen: &Found) -> Option<String> {
+fn exactness(nodes: &[Node], chosen: &Fit) -> Option<String> {
     let on_ggml = chosen.nodes().filter(|at| nodes[*at].device == Device::Ggml);
     let names: Vec<&str> = on_ggml.map(|at| nodes[at].name.as_str()).collect();
     (!names.is_empty()).then(|| {
@@ -328,7 +328,7 @@ impl<'a> Placing<'a> {
     fn new(
         model: &'a Outline,
         nodes: &'a [Node],
-        chosen: &Found,
+        chosen: &Fit,
         whole_experts: bool,
     ) -> Result<Self, Error> {
         let stages = chosen.stages();
@@ -412,7 +412,7 @@ fn explain(
     plan: &Plan,
     model: &Outline,
     nodes: &[Node],
-    chosen: &Found,
+    chosen: &Fit,
     is_asked: bool,
 ) -> Vec<String> {
     let over = match plan.ranks.len() {

@@ -12,7 +12,7 @@ use layout::{RANKS_MAX, STAGE_RANKS_MAX};
 use protocol::Strategy;
 
 use crate::node::{LinkSpeed, link};
-use crate::trial::{Context, Found, Misfit};
+use crate::trial::{Context, Fit, Misfit};
 
 /// Up to this many nodes, every subset is tried.
 const ALL_SUBSETS_MAX: usize = 8;
@@ -49,7 +49,7 @@ pub(crate) struct Limits<'a> {
 /// Everything that was tried.
 #[derive(Debug, Default)]
 pub(crate) struct Tried {
-    pub found: Vec<Found>,
+    pub found: Vec<Fit>,
     pub misfits: Vec<Misfit>,
     /// Two nodes of different classes, for which a group was left out.
     pub mixed: Option<(usize, usize)>,
@@ -162,7 +162,7 @@ impl Search<'_, '_> {
 
     /// The node sets of the best splits so far.
     fn best_sets(&self) -> Vec<Vec<usize>> {
-        let mut found: Vec<&Found> = self.tried.found.iter().collect();
+        let mut found: Vec<&Fit> = self.tried.found.iter().collect();
         found.sort_by(|a, b| a.secs.total_cmp(&b.secs));
         let mut sets: Vec<Vec<usize>> = Vec::new();
         for found in found {

@@ -41,7 +41,7 @@ pub(crate) type Key = (Place, bool, Device);
 
 /// A split that fits.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct Fit {
     /// By stage, the indices of its nodes in the list.
     pub groups: Vec<Vec<usize>>,
     pub shares: Vec<u32>,
@@ -66,7 +66,7 @@ pub(crate) struct Misfit {
     pub needed_bytes: u64,
 }
 
-impl Found {
+impl Fit {
     pub fn stages(&self) -> Vec<StageSize> {
         let sizes = self.groups.iter().zip(&self.layers);
         sizes.map(|(group, &layers)| StageSize { ranks: group.len(), layers }).collect()
@@ -124,7 +124,7 @@ impl<'a> Context<'a> {
     }
 
     /// The best cut of the model over these groups of nodes.
-    pub fn fit(&self, groups: &[Vec<usize>]) -> Result<Found, Misfit> {
+    pub fn fit(&self, groups: &[Vec<usize>]) -> Result<Fit, Misfit> {
         if let Some(shares) = self.shares {
             return self.trial(groups, shares.to_vec()).cut();
         }
@@ -151,14 +151,14 @@ impl<'a> Context<'a> {
     }
 
     /// Moves units between the ranks of a stage while that makes it faster.
-    pub fn polish(&self, best: &mut Found) {
+    pub fn polish(&self, best: &mut Fit) {
         const RANKS_MAX: usize = 8;
         const ROUNDS: usize = 16;
         if best.units.is_empty() || best.nodes().count() > RANKS_MAX {
             return;
         }
         for _ in 0..ROUNDS {
-            let mut next: Option<Found> = None;
+            let mut next: Option<Fit> = None;
             for stage in 0..best.units.len() {
                 let ranks = best.units[stage].len();
                 let pairs = (0..ranks).flat_map(|from| (0..ranks).map(move |to| (from, to)));
@@ -187,7 +187,7 @@ impl<'a> Context<'a> {
         groups: &[Vec<usize>],
         mut units_of: Vec<Vec<u32>>,
         first: &Misfit,
-    ) -> Result<Found, Misfit> {
+    ) -> Result<Fit, Misfit> {
         let mut limits: Vec<Vec<u32>> =
             groups.iter().map(|group| vec![UNITS; group.len()]).collect();
         let mut misfit = first.clone();
@@ -216,7 +216,7 @@ impl<'a> Context<'a> {
         Err(misfit)
     }
 
-    fn try_units(&self, groups: &[Vec<usize>], units: &[Vec<u32>]) -> Result<Found, Misfit> {
+    fn try_units(&self, groups: &[Vec<usize>], units: &[Vec<u32>]) -> Result<Fit, Misfit> {
         let stage = |(units, group): (&Vec<u32>, &Vec<usize>)| {
             (units.clone(), self.rates(group).iter().sum::<f64>())
         };
@@ -364,7 +364,7 @@ impl<'a> Context<'a> {
 }
 
 impl Trial<'_, '_> {
-    pub fn found(&self, pieces: Vec<usize>) -> Result<Found, Misfit> {
+    pub fn found(&self, pieces: Vec<usize>) -> Result<Fit, Misfit> {
         let mut start = 0;
         for (stage, count) in pieces.iter().enumerate() {
             if !self.fits(stage, start, start + count) {
@@ -379,7 +379,7 @@ impl Trial<'_, '_> {
             + answers / prediction.total_tokens_per_sec;
         let (groups, shares) = (self.groups.to_vec(), self.shares.clone());
         let layers = self.context.layers(&pieces);
-        Ok(Found { groups, shares, units: Vec::new(), layers, pieces, prediction, secs })
+        Ok(Fit { groups, shares, units: Vec::new(), layers, pieces, prediction, secs })
     }
 
     pub fn cost_stages(&self, pieces: &[usize]) -> Vec<Stage<'_>> {

@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 use crate::allocator;
 use crate::api_keys::KeyFile;
 use crate::args::UpArgs;
-use crate::companions::Companions;
 use crate::data_dir::{Daemon, DataDir};
 use crate::descriptors;
+use crate::device_nodes::DeviceNodes;
 use crate::error::{CliError, Doing};
 use crate::output;
 use crate::own_process;
@@ -55,7 +55,7 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     let nodes = settings::node_configs(&args, &data_dir)?;
     let (first, others) = nodes.split_first().expect("every machine has a device");
     let node = Node::start(first.clone()).await?;
-    let companions = Companions::start(&node, others).await?;
+    let device_nodes = DeviceNodes::start(&node, others).await?;
     let config = serve_config(&args, asked, &data_dir, &stop)?;
     let served = serve::start(Arc::new(node.clone()), config);
     let served = served.await?;
@@ -76,7 +76,7 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     telling.abort();
     data_dir.withdraw();
     served.stop().await;
-    companions.shutdown().await;
+    device_nodes.shutdown().await;
     node.shutdown().await;
     Ok(())
 }

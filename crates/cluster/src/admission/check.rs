@@ -9,8 +9,8 @@ use crate::{Error, Result};
 
 /// The members on other machines.
 pub(super) fn members_elsewhere(ctx: &Context) -> usize {
-    let companions = &ctx.config.companions;
-    ctx.membership.members().filter(|member| !companions.contains(&member.id)).count()
+    let device_nodes = &ctx.config.device_nodes;
+    ctx.membership.members().filter(|member| !device_nodes.contains(&member.id)).count()
 }
 
 pub(super) fn check_code(ctx: &Context, code: &str) -> Result<JoinCode> {

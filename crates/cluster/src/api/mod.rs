@@ -45,7 +45,7 @@ pub struct NodeConfig {
     /// Where else members may be than where they were last.
     pub peers: Vec<Peer>,
     /// Nodes of this machine that go where this one goes: with them alone it is in no cluster yet.
-    pub companions: Vec<NodeId>,
+    pub device_nodes: Vec<NodeId>,
     /// Program and first arguments that start a worker.
     pub worker_command: Vec<String>,
     /// Memory that workers may use in all, bytes.

@@ -235,7 +235,7 @@ impl World {
             listen: address(node),
             link_addresses: Vec::new(),
             peers: Vec::new(),
-            companions: Vec::new(),
+            device_nodes: Vec::new(),
             worker_command: Vec::new(),
             memory_bytes: machine.memory_bytes,
             threads: 1,

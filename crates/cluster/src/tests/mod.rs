@@ -33,7 +33,7 @@ fn config(data_dir: &Path) -> NodeConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         link_addresses: Vec::new(),
         peers: Vec::new(),
-        companions: Vec::new(),
+        device_nodes: Vec::new(),
         worker_command: vec!["false".to_owned()],
         memory_bytes: 1 << 30,
         threads: 1,

@@ -42,7 +42,7 @@ pub fn config(data_dir: &Path, name: &str, listen: SocketAddr) -> NodeConfig {
         listen,
         link_addresses: Vec::new(),
         peers: Vec::new(),
-        companions: Vec::new(),
+        device_nodes: Vec::new(),
         worker_command: vec![program(), "worker".to_owned(), MODE_WELL.to_owned()],
         memory_bytes: 1 << 30,
         threads: 1,

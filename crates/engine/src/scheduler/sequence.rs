@@ -7,7 +7,7 @@ use super::guess::{Drafts, Guesser};
 use super::pages::{Before, PageId, Pages};
 use super::state::State;
 use crate::draft::DraftJob;
-use crate::logits::Wanted;
+use crate::logits::Extent;
 use crate::step::{Output, Save, Step, StepSegment};
 
 /// A request, waiting or running.
@@ -333,11 +333,11 @@ impl Sequence {
         step.tokens.extend(&self.tokens[first_position..end]);
         step.tokens.extend(&self.guesses);
         self.awaits_token = end == self.tokens.len();
-        let wanted = Wanted::by(&self.request, self.answer().len());
+        let wanted = Extent::by(&self.request, self.answer().len());
         let (outputs, wanted) = match self.awaits_token {
             _ if self.wants_all_rows() => (rows, wanted),
             true => (1 + self.guesses.len(), wanted),
-            false => (0, Wanted::Nothing),
+            false => (0, Extent::Nothing),
         };
         let last = first_position + rows;
         let positions = last + 1 - outputs..last + 1;

@@ -5,7 +5,7 @@ use layout::Capacity;
 use super::*;
 use crate::group::Subject;
 use crate::shares::{UNITS, scaled};
-use crate::trial::{Context, Found};
+use crate::trial::{Context, Fit};
 
 /// The number of random clusters for each property.
 const CLUSTERS: usize = 150;
@@ -160,7 +160,7 @@ fn subset(nodes: &[Node], chosen: &[usize]) -> Vec<Node> {
 }
 
 /// The best of all subsets, orders, groupings, cuts of layers and of each group's shares.
-fn everything(model: &Outline, nodes: &[Node]) -> Option<Found> {
+fn everything(model: &Outline, nodes: &[Node]) -> Option<Fit> {
     let capacity = Capacity {
         context_tokens: 8192,
         sequences_max: 16,
@@ -172,7 +172,7 @@ fn everything(model: &Outline, nodes: &[Node]) -> Option<Found> {
     let options = Options { spec: &spec, ring: false, load: None };
     let whole_experts = model.whole_experts(protocol::ExpertSplit::Auto);
     let subject = Subject { outline: model, whole_experts, capacity: &capacity };
-    let mut best: Option<Found> = None;
+    let mut best: Option<Fit> = None;
     for order in [vec![0], vec![0, 1], vec![0, 2], vec![0, 1, 2], vec![0, 2, 1]] {
         for sizes in sums(order.len()) {
             let mut rest = &order[..];
@@ -198,7 +198,7 @@ fn everything(model: &Outline, nodes: &[Node]) -> Option<Found> {
                         ..crate::plan::context_of(subject, nodes, &options)
                     };
                     let found = context.fit(&groups).ok();
-                    let better = |found: &Found| best.as_ref().is_none_or(|b| found.secs < b.secs);
+                    let better = |found: &Fit| best.as_ref().is_none_or(|b| found.secs < b.secs);
                     best = found.filter(better).or(best);
                 }
             }

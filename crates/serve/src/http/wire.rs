@@ -91,18 +91,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 }
 
 /// An answer's body that notifies its connection when it ends.
-pub(super) struct Told {
+pub(super) struct Watched {
     body: Body,
     standing: Arc<Standing>,
 }
 
-impl Told {
+impl Watched {
     pub fn new(body: Body, standing: Arc<Standing>) -> Self {
         Self { body, standing }
     }
 }
 
-impl HttpBody for Told {
+impl HttpBody for Watched {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -122,7 +122,7 @@ impl HttpBody for Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for Watched {
     fn drop(&mut self) {
         self.standing.end();
     }

@@ -95,7 +95,7 @@ impl Marked {
 }
 
 /// The meaning of the first mark in a text.
-enum Found {
+enum Mark {
     Close(usize),
     /// A meaningless mark: its position and length.
     Around(usize, usize),
@@ -220,7 +220,7 @@ impl Run<'_> {
     fn search(&mut self, pending: &mut String, close: Option<&'static str>) -> Option<State> {
         let part = if close.is_some() { ReplyPart::Reasoning } else { ReplyPart::Text };
         match self.find(pending, close) {
-            Found::Close(at) => {
+            Mark::Close(at) => {
                 // White space next to a mark is only a separator.
                 let thought = pending[..at].trim_end().to_owned();
                 self.emit(thought, part);
@@ -229,18 +229,18 @@ impl Run<'_> {
                 let whole = !self.marked.format.forms.is_empty();
                 Some(State::Start { whole, trim: true, late: "" })
             }
-            Found::Around(at, bytes) => {
+            Mark::Around(at, bytes) => {
                 let rest = pending.split_off(at);
                 self.emit(std::mem::replace(pending, rest), part);
                 pending.drain(..bytes);
                 Some(self.marked.state)
             }
-            Found::Block(at, block) => {
+            Mark::Block(at, block) => {
                 let before = pending[..at].trim_end().to_owned();
                 self.emit(before, part);
                 Some(self.take(pending, at, block, close.unwrap_or("")))
             }
-            Found::Begin(at) => {
+            Mark::Begin(at) => {
                 let before = pending[..at].trim_end().len();
                 let rest = pending.split_off(before);
                 self.emit(std::mem::replace(pending, rest), part);
@@ -251,7 +251,7 @@ impl Run<'_> {
                 self.wait(pending, close);
                 None
             }
-            Found::Nothing(from) => {
+            Mark::Nothing(from) => {
                 let sure = self.sure(pending, from, close);
                 let rest = pending.split_off(sure);
                 self.emit(std::mem::replace(pending, rest), part);
@@ -261,7 +261,7 @@ impl Run<'_> {
     }
 
     /// The first meaningful mark.
-    fn find(&self, pending: &str, close: Option<&'static str>) -> Found {
+    fn find(&self, pending: &str, close: Option<&'static str>) -> Mark {
         let mut from = 0;
         loop {
             let rest = &pending[from..];
@@ -271,10 +271,10 @@ impl Run<'_> {
             let found = marks.filter_map(|mark| Some((rest.find(mark)?, mark)));
             // Of two marks at one position, the longer one.
             let first = found.min_by_key(|(at, mark)| (*at, std::cmp::Reverse(mark.len())));
-            let Some((at, mark)) = first else { return Found::Nothing(from) };
+            let Some((at, mark)) = first else { return Mark::Nothing(from) };
             let at = from + at;
             if around.contains(&mark) && close != Some(mark) {
-                return Found::Around(at, mark.len());
+                return Mark::Around(at, mark.len());
             }
             let is_close = close == Some(mark);
             match self.is_quoted(pending, at, mark, is_close) {
@@ -285,17 +285,17 @@ impl Run<'_> {
                         from = at + block.bytes;
                         continue;
                     }
-                    Err(Stop::More) => return Found::Begin(at),
+                    Err(Stop::More) => return Mark::Begin(at),
                     Err(Stop::Broken) => {}
                 },
-                Ok(false) if is_close => return Found::Close(at),
+                Ok(false) if is_close => return Mark::Close(at),
                 Ok(false) => match self.block(&pending[at..], close.is_some()) {
-                    Ok(block) => return Found::Block(at, block),
-                    Err(Stop::More) => return Found::Begin(at),
+                    Ok(block) => return Mark::Block(at, block),
+                    Err(Stop::More) => return Mark::Begin(at),
                     Err(Stop::Broken) => {}
                 },
                 // The text after the mark decides.
-                Err(_) => return Found::Begin(at),
+                Err(_) => return Mark::Begin(at),
             }
             from = at + mark.len();
         }

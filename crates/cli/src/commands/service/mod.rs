@@ -12,7 +12,7 @@ use crate::args::{self, ServiceArgs, ServiceCommand, ServiceInstallArgs};
 use crate::client::Client;
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
-use units::{LABEL, UNIT, Wanted};
+use units::{LABEL, ServiceSpec, UNIT};
 
 /// Who looks after services on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Service {
         Ok(Self { manager, system, path })
     }
 
-    fn description(&self, wanted: &Wanted) -> String {
+    fn description(&self, wanted: &ServiceSpec) -> String {
         match self.manager {
             Manager::Systemd => units::systemd(wanted),
             Manager::Launchd => units::launchd(wanted),
@@ -156,7 +156,8 @@ fn install(args: &ServiceInstallArgs) -> Result<(), CliError> {
     let service = Service::new(args.service.system)?;
     let program = std::env::current_exe().doing("cannot find this program's own file")?;
     let user = std::env::var("SUDO_USER").ok().filter(|_| service.system);
-    let wanted = Wanted { program, options: checked(&args.options)?, system: service.system, user };
+    let wanted =
+        ServiceSpec { program, options: checked(&args.options)?, system: service.system, user };
     let text = service.description(&wanted);
     if args.print {
         say!("# {}\n{}", service.path.display(), text.trim_end());

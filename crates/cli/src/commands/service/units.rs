@@ -6,7 +6,7 @@ pub const UNIT: &str = "sinew.service";
 pub const LABEL: &str = "ai.sinew.node";
 
 /// What the service is to run.
-pub struct Wanted {
+pub struct ServiceSpec {
     pub program: PathBuf,
     /// Options of `sinew up`.
     pub options: Vec<String>,
@@ -16,7 +16,7 @@ pub struct Wanted {
 }
 
 /// A unit. The node ends its workers itself and gets time for it; RDMA devices take locked memory.
-pub fn systemd(wanted: &Wanted) -> String {
+pub fn systemd(wanted: &ServiceSpec) -> String {
     let program = wanted.program.to_string_lossy();
     let words = [program.as_ref(), "up"].into_iter().chain(wanted.options.iter().map(|o| &**o));
     let command = words.map(systemd_word).collect::<Vec<_>>().join(" ");
@@ -59,7 +59,7 @@ fn systemd_word(word: &str) -> String {
 }
 
 /// A property list. `KeepAlive` starts the node again whenever it ends.
-pub fn launchd(wanted: &Wanted) -> String {
+pub fn launchd(wanted: &ServiceSpec) -> String {
     let program = wanted.program.to_string_lossy();
     let words = [program.as_ref(), "up"].into_iter().chain(wanted.options.iter().map(|o| &**o));
     let words = words.map(|word| format!("    <string>{}</string>\n", xml(word)));
@@ -93,8 +93,8 @@ fn xml(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn wanted(system: bool, options: &[&str]) -> Wanted {
-        Wanted {
+    fn wanted(system: bool, options: &[&str]) -> ServiceSpec {
+        ServiceSpec {
             program: "/opt/my tools/sinew".into(),
             options: options.iter().map(|o| (*o).to_owned()).collect(),
             system,

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use serde_json::{Value, json};
 
 use super::namespace::Namespaces;
-use super::output::{Output, Told, Wants};
+use super::output::{Envelope, Output, Wants};
 use crate::completion::{Outcome, Part};
 use crate::http::error::ApiError;
 use crate::http::stream::Item;
@@ -11,7 +11,7 @@ use crate::openai::answers::Write;
 
 /// Writes a response as events.
 pub(super) struct Events {
-    told: Told,
+    told: Envelope,
     output: Output,
     counter: Counter,
 }
@@ -34,7 +34,7 @@ impl Counter {
 }
 
 impl Events {
-    pub fn new(told: Told, wants: Wants, namespaces: Namespaces) -> Self {
+    pub fn new(told: Envelope, wants: Wants, namespaces: Namespaces) -> Self {
         Self { told, output: Output::new(wants, namespaces), counter: Counter::default() }
     }
 }

@@ -33,9 +33,9 @@ pub(super) struct Wants {
 
 /// A response without its output: fields repeated from the request, id and time.
 #[derive(Debug, Clone)]
-pub(super) struct Told(Value);
+pub(super) struct Envelope(Value);
 
-impl Told {
+impl Envelope {
     /// `asked` is an object with the request's fields.
     pub fn new(mut asked: Value) -> Self {
         let own = json!({

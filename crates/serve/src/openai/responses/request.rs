@@ -3,7 +3,7 @@ use serde_json::{Map, Value, json};
 
 use super::input::messages;
 use super::namespace::Namespaces;
-use super::output::{Told, Wants};
+use super::output::{Envelope, Wants};
 use crate::completion::{Chat, CompletionRequest, Format, Prompt, ToolChoice};
 use crate::http::error::ApiError;
 use crate::http::fields::EFFORTS;
@@ -46,7 +46,7 @@ pub(super) struct ResponseRequest {
     pub stream: bool,
     pub wants: Wants,
     pub namespaces: Namespaces,
-    pub told: Told,
+    pub told: Envelope,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -123,7 +123,7 @@ impl ResponseRequest {
             format_field,
             ..CompletionRequest::default()
         };
-        Ok(Self { completion, stream, wants, namespaces, told: Told::new(told) })
+        Ok(Self { completion, stream, wants, namespaces, told: Envelope::new(told) })
     }
 }
 

@@ -17,27 +17,27 @@ const INVITE_TTL: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Nodes beside the machine's first one.
-pub struct Companions {
+pub struct DeviceNodes {
     nodes: Vec<Node>,
     following: Vec<JoinHandle<()>>,
 }
 
-impl Companions {
+impl DeviceNodes {
     /// Starts a node for each configuration, and keeps it in the cluster of `first`.
     ///
     /// # Errors
     /// A node does not start.
     pub async fn start(first: &Node, configs: &[NodeConfig]) -> Result<Self, CliError> {
-        let mut companions = Self { nodes: Vec::new(), following: Vec::new() };
+        let mut device_nodes = Self { nodes: Vec::new(), following: Vec::new() };
         for config in configs {
             let mut config = config.clone();
             // Both may have other ports than they remember of each other.
             config.peers.push(Peer::Address(here(first.listen_addr())));
             let node = Node::start(config).await?;
-            companions.following.push(tokio::spawn(follow(first.clone(), node.clone())));
-            companions.nodes.push(node);
+            device_nodes.following.push(tokio::spawn(follow(first.clone(), node.clone())));
+            device_nodes.nodes.push(node);
         }
-        Ok(companions)
+        Ok(device_nodes)
     }
 
     pub async fn shutdown(self) {
