@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures all that the tables of docs/performance.md show, and prints them: some hours.
+"""Measures file types, mixtures, depths and nodes beside llama.cpp, and prints tables: some hours.
 
     cargo build --release -p sinew && cargo build --release -p kernels --example bench
     python3 benches/performance.py --llama llama.cpp/build/bin

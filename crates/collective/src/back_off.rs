@@ -4,7 +4,7 @@
 //! A rank with its own core never yields. On a machine with other users, a thread that yields
 //! goes behind all of them for a time slice, longer than a token, while a thread that sleeps is
 //! woken ahead of them. Beside one busy loop, two ranks on two cores make 48 tokens/s with yields
-//! and 272 without (docs/performance.md).
+//! and 272 without (`benches/busy_machine.py`, 2026-11-24).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -190,7 +190,9 @@ mod tests {
         nearby.see(two(1, "a"));
         nearby.see(two(2, "a"));
         assert_eq!(nearby.choose(None).unwrap().announced.id, NodeId([1; 32]), "one cluster");
-        assert!(matches!(nearby.choose(Some("desk")), Err(Error::ManyNear { .. })));
+        let both = nearby.choose(Some("desk")).unwrap_err().to_string();
+        assert!(both.contains("desk (01010101), desk (02020202)"), "{both}");
+        assert!(nearby.choose(Some("020")).unwrap_err().to_string().contains("too few"));
         assert_eq!(nearby.choose(Some("0202")).unwrap().announced.id, NodeId([2; 32]));
         nearby.see(two(3, "b"));
         let several = nearby.choose(None).unwrap_err().to_string();
