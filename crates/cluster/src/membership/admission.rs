@@ -90,7 +90,8 @@ impl Membership {
         [vec![Effect::MembersChanged], gone].concat()
     }
 
-    /// Counts a `Disowned` without members. After `DISOWNED_MAX` the peer is removed: it left
+    /// Handles a `Input::Disowned`. If its removal is newer than this node's admission, this node
+    /// leaves the cluster. A peer that has no members for `DISOWNED_MAX` is removed: it left
     /// without a message, or never received its admission. A peer with other members may only be
     /// late to learn of this node.
     pub(super) fn disowned(
