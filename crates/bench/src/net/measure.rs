@@ -44,7 +44,7 @@ pub struct Report {
     pub ranks: usize,
     pub transport: String,
     pub encrypted: bool,
-    /// Connections between two ranks.
+    /// Delay of every message between two ranks.
     pub link_latency_us: u64,
     pub algorithm: String,
     /// The CPU of each rank; empty if there are fewer CPUs than ranks.
