@@ -92,7 +92,7 @@ fn ports_of(pid: u64) -> Vec<String> {
     listens.map(str::to_owned).collect()
 }
 
-/// The JSON of a streamed answer's events.
+/// The `choices` of each event of a streamed answer.
 fn said(events: impl Iterator<Item = String>) -> Vec<serde_json::Value> {
     let said = events.filter(|event| event != "[DONE]").map(|event| {
         let event: serde_json::Value = serde_json::from_str(&event).expect("an event is JSON");
