@@ -224,7 +224,7 @@ impl Bench {
 /// Any key: a replayed graph is recognised by its operations.
 const SEGMENT: SegmentKey = SegmentKey { layer: 0, half: Half::Attention, rows: 1, outputs: 1 };
 
-/// Seconds of one repetition, over so many that the final wait is negligible.
+/// Seconds of one repetition, with enough repetitions that the final wait is negligible.
 fn repeated(run: &mut dyn FnMut(usize) -> Result<f64, BackendError>) -> Result<f64, BackendError> {
     // The first run also compiles kernels and grows buffers.
     let first = run(1)?;

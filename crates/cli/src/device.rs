@@ -115,7 +115,7 @@ pub fn choose(
     Ok(chosen)
 }
 
-/// Memory for models on the device, of which `parts` nodes get equal parts; `None` if it is the
+/// Memory for models on the device, divided equally among `parts` nodes; `None` if it is the
 /// machine's own.
 ///
 /// # Errors

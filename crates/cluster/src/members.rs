@@ -24,7 +24,7 @@ pub(crate) const REMOVED_MAX: usize = 512;
 pub(crate) struct Member {
     pub id: NodeId,
     pub name: String,
-    /// Addresses where it was reached or says that it listens, the best first.
+    /// Addresses where it was reached, and its reported listen addresses, the best first.
     pub addresses: Vec<SocketAddr>,
     /// The version of its admission; 0 for a node that has never joined.
     #[serde(default)]

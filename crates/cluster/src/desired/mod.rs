@@ -126,8 +126,8 @@ impl Desired {
         self.signer.has_signed(entry)
     }
 
-    /// Keeps only the new entries whose signatures match the nodes that they name; returns whether
-    /// any did not.
+    /// Keeps only new entries with valid signatures of the nodes that they name; returns whether a
+    /// new entry had an invalid one.
     pub(crate) fn strip_forged(&self, told: &mut Document) -> bool {
         told.entries.retain(|entry| self.is_news(entry));
         told.drains.retain(|drain| self.is_news_of_drain(drain));

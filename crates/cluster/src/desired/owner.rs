@@ -144,7 +144,7 @@ impl Desired {
         Some(entry)
     }
 
-    /// Merges drains, of which the later one wins; returns those that were new.
+    /// Merges drains; the later one wins. Returns those that were new.
     pub(super) fn merge_drains(&mut self, told: Vec<Drain>) -> Vec<Drain> {
         let mut news = Vec::new();
         for drain in told {

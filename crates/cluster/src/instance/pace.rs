@@ -150,7 +150,7 @@ impl Pace {
             [(least, node), .., (most, _)] if most - least > WAIT_MIN => {
                 Cause::Slow { node, most, least }
             }
-            // A wait for a processor counts as a wait for a message.
+            // Not if all ranks are starved: their counted waits include waits for a processor.
             [(waits, _), .., _] if waits - predicted > WAIT_MIN && !are_all_starved => {
                 Cause::Links { waits, predicted }
             }

@@ -40,7 +40,7 @@ impl Instance {
         None
     }
 
-    /// Whether its links should be up by now, and no rank has reported why they are not.
+    /// Whether its links should be up by now, and no unreachable nodes are known for this epoch.
     pub(crate) fn is_late(&self, now: Duration) -> bool {
         let Phase::Linking { until } = self.phase else { return false };
         let began = until.saturating_sub(LINK_DEADLINE);

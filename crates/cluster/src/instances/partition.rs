@@ -1,5 +1,5 @@
-//! Pairs of nodes without a connection, both of which this node reaches. A model that needs a link
-//! between the two is placed on one of them until they are connected again.
+//! Pairs of nodes that this node reaches but that do not reach each other. A model that needs a
+//! link between the two is placed on one of them until they are connected again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

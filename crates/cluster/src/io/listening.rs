@@ -276,7 +276,7 @@ impl Visits {
         }
     }
 
-    /// Takes the farewell of a member whose daemon does not run, apart from this call.
+    /// Handles the departure of a member whose daemon does not run.
     async fn leave(&self, mut connection: Connection) -> Result<(), DialError> {
         let (reply, answer) = oneshot::channel();
         self.tell(Event::LeaveAsked { peer: connection.peer, reply }).await?;

@@ -98,7 +98,7 @@ pub(crate) enum DialError {
     NoAddress,
 }
 
-/// The text for a node that cannot be called at any address; tells the user which port to open.
+/// The text for a node that cannot be called at any address; names the port to open.
 pub(crate) fn cannot_call(caller: &str, called: &str, addresses: &[SocketAddr]) -> String {
     let Some(address) = link_local::first(addresses) else {
         return format!("{caller} knows no address of {called}");

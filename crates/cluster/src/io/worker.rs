@@ -300,7 +300,7 @@ async fn read_line(lines: &mut (impl AsyncRead + AsyncBufReadExt + Unpin)) -> Op
     }
 }
 
-/// This daemon may have sent the signal because the worker did not exit; its log says so before.
+/// This daemon may have sent the signal because the worker did not exit; that is then in its log.
 const KILLED: &str = "was killed by signal 9: by somebody, or by the system because memory ran out";
 
 fn describe(status: std::io::Result<ExitStatus>, last_line: Option<String>) -> String {

@@ -89,7 +89,7 @@ pub(crate) enum Effect {
         conn: ConnId,
         boot: u64,
     },
-    /// The peer's connection is gone, and with it the process at its other end or the path to it.
+    /// The peer's connection is gone.
     Down {
         peer: NodeId,
         conn: ConnId,

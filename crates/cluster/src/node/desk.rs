@@ -117,7 +117,7 @@ impl Desk {
         open.await.ok().flatten()
     }
 
-    /// Checks a group whose bytes a member found to differ from their hash. If it is damaged, the
+    /// Checks a group after a member read bytes with a wrong hash. If the group is damaged, the
     /// file is no longer used.
     pub async fn doubt(&self, model: Arc<OpenModel>, group: u64) {
         let Some(inputs) = self.inputs.upgrade() else { return };

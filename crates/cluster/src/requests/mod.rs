@@ -25,8 +25,8 @@ use crate::{Error, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, 
 /// Losses without a token in between after which a request is given up: it may itself crash the
 /// workers.
 const FRUITLESS_MAX: u32 = 5;
-/// Grows with each loss: until the next heartbeat, others believe that an owner still has an
-/// instance that it has just lost.
+/// Unit of the pause before a retry, which grows with each loss: until its next heartbeat, others
+/// believe that an owner still has an instance that it has just lost.
 const FRUITLESS_PAUSE: Duration = Duration::from_millis(250);
 /// How long a request waits while no reachable node has the model's file.
 const HOMELESS_MAX: Duration = Duration::from_secs(10);

@@ -39,7 +39,7 @@ enum Kept {
     Stopped(oneshot::Receiver<Result<()>>),
 }
 
-/// A model whose file every node can pretend to have.
+/// A model whose file any node can claim to have.
 pub(super) fn model() -> Prepared {
     let root = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
     let path = root.join("llama3-tied.gguf");

@@ -10,8 +10,7 @@ use super::{Finding, Verdict};
 /// A longer round trip costs more than splitting layers gains, for most models.
 const ROUND_TRIP_US_MAX: u64 = 1000;
 
-/// Larger differences between clocks confuse a reader who compares logs. No node decides anything
-/// by clocks.
+/// Larger differences between clocks make logs hard to compare. No node decides anything by clocks.
 const APART_MS_MAX: u64 = 2000;
 
 pub(super) fn look(api: Option<&str>, status: Option<&ClusterStatus>) -> Vec<Finding> {

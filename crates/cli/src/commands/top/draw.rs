@@ -313,7 +313,7 @@ mod tests {
         assert_eq!([bits(1.25e9), bits(12.5e6)], ["10.0 Gb/s", "100 Mb/s"]);
     }
 
-    /// Two machines, one of which is far, and a model on both that has problems.
+    /// Two machines, one of them far, and a model on both that has problems.
     fn view() -> View {
         let id = |letter: &str| letter.repeat(64);
         let node = |letter: &str, name: &str, peer: &str| {

@@ -121,8 +121,7 @@ impl World {
                     });
                     assert_eq!(lists[0], lists[1], "seed {seed}, {}", self.story());
                 } else {
-                    // It belongs to another cluster now, or no node that lists it can reach it to
-                    // tell it.
+                    // It belongs to another cluster now, or no node that lists it reaches it.
                     let reaches = self.finds(at, other) && self.is_alone(other);
                     assert!(!reaches, "seed {seed}: {at} knows {other}, {}", self.story());
                 }
