@@ -117,9 +117,8 @@ impl Desired {
         self.drains.get(&node).is_some_and(|drain| drain.is_on)
     }
 
-    /// The instances that this node should take over from present owners: from drained ones, and
-    /// from those that it precedes in the user's list. The rule for the successor is that of a
-    /// takeover.
+    /// The instances that this node should take over from drained owners, and from reachable owners
+    /// that it precedes in the user's list. The rule for the successor is that of a takeover.
     pub(crate) fn to_inherit(&self, files: &Files, peers: &[Seen]) -> Vec<(Entry, Wanted)> {
         let is_due = |(entry, wanted): &(&Entry, &Wanted)| {
             let place = |node| self.place(wanted, node, peers);

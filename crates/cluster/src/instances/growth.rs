@@ -11,7 +11,8 @@ use protocol::{InstanceSpec, Split};
 
 use crate::NodeId;
 
-/// How long a new node must have stayed before a model moves to it; doubled for each recent loss.
+/// How long a new node must have stayed before a model moves to it; doubled for each recent loss
+/// after the first.
 const STEADY_AFTER: Duration = Duration::from_secs(5);
 const STEADY_AFTER_MAX: Duration = Duration::from_secs(320);
 /// "Recent" for losses and moves.

@@ -1,5 +1,5 @@
 //! Follows the document: starts the instances that this node owns, ends the others, and prepares to
-//! own those of drained nodes.
+//! own those that it should inherit.
 
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ pub(crate) fn opened(
     }
 }
 
-/// Prepares to own the instances of drained nodes.
+/// Prepares to own the instances that this node should inherit.
 pub(crate) fn inherit(instances: &mut Instances, host: &mut Host) {
     let now = host.ctx.now();
     for (entry, wanted) in to_inherit(host) {
@@ -183,7 +183,8 @@ pub(super) fn prepare_to_own(
     }
 }
 
-/// The instances to inherit from drained nodes.
+/// The instances that this node should inherit: of drained nodes, and of nodes that it precedes in
+/// the user's list.
 fn to_inherit(host: &Host) -> Vec<(Entry, Wanted)> {
     host.ctx.desired.to_inherit(&host.files.places.holdings(), &seen(&host.ctx))
 }
