@@ -1,5 +1,5 @@
-//! The options of the measurements, as `clap` reads them. [`ServeArgs`](crate::ServeArgs) are
-//! beside their measurement.
+//! The clap arguments of the measurements. [`ServeArgs`](crate::ServeArgs) are beside their
+//! measurement.
 
 use std::net::{AddrParseError, IpAddr};
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub struct LocalModelArgs {
 }
 
 impl LocalModelArgs {
-    /// The device of ggml's libraries that is asked for, as a person names it.
+    /// The requested device of ggml's libraries, under the user's name for it.
     pub fn device(&self) -> Option<&str> {
         self.device.as_deref().filter(|name| !name.eq_ignore_ascii_case("cpu"))
     }

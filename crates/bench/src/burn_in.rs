@@ -1,5 +1,5 @@
-//! What a burn-in does on one node: products with the kernels that run models, whose results must
-//! be the same each time, and passes over memory, in which every bit is turned over and looked at.
+//! The load of a burn-in on one node: products with the kernels that run models, whose results must
+//! be equal each time, and passes over memory that check and invert every bit.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,15 +12,15 @@ use gguf::TensorType;
 use crate::args::BurnInArgs;
 use crate::error::Error;
 
-/// As a large model's matrices.
+/// As in a large model's matrices.
 const WIDTH: usize = 2048;
 const ROWS: usize = 128;
-/// Arithmetic and memory have their turns, each of so long or of one pass over the memory.
+/// Arithmetic and memory take turns, each of this duration or of one pass over the memory.
 const TURN: Duration = Duration::from_millis(250);
-/// Words that are compared before one looks whether any differed.
+/// Words that are compared before checking whether any differed.
 const CHUNK: usize = 1024;
 
-/// Loads this machine for the time that is asked for, and returns what it did as one line of JSON.
+/// Loads this machine for the requested time, and returns the figures as one line of JSON.
 ///
 /// # Errors
 /// The kernels cannot start.
@@ -30,7 +30,7 @@ pub fn run(args: &BurnInArgs) -> Result<String, Error> {
     serde_json::to_string(&loaded).map_err(|error| Error::Failed(error.to_string()))
 }
 
-/// The node that started this process may be gone.
+/// Ends this process with its input: the node that started it may be gone.
 fn end_with_input() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -78,7 +78,7 @@ fn burn(args: &BurnInArgs) -> Result<Loaded, String> {
     })
 }
 
-/// Over all turns, and that of the slowest.
+/// The rate over all turns, and that of the slowest turn.
 #[derive(Default)]
 struct Rate {
     done: f64,
@@ -102,7 +102,7 @@ impl Rate {
 /// Multiplications and additions of one product.
 const OPS: f64 = 2.0 * (WIDTH * WIDTH * ROWS) as f64;
 
-/// One product, again and again.
+/// One product, computed repeatedly.
 struct Products {
     device: Cpu,
     matrix: <Cpu as Backend>::Matrix,
@@ -136,7 +136,7 @@ impl Products {
         self.device.host(&mut self.out).map_err(|error| error.to_string())
     }
 
-    /// Whether the result is what it was.
+    /// Whether the result equals the first one.
     fn repeat(&mut self) -> Result<bool, String> {
         let expected = std::mem::take(&mut self.expected);
         let out = self.compute()?;
@@ -159,7 +159,7 @@ fn weights() -> Vec<u8> {
     bytes
 }
 
-/// Words, each its own index, combined with the key of the last pass.
+/// Words that contain their own index, combined with the key of the last pass.
 struct Memory {
     parts: Vec<Vec<u64>>,
     key: u64,
@@ -188,7 +188,7 @@ impl Memory {
         }
     }
 
-    /// Looks at every bit and turns it over; returns how many were wrong.
+    /// Checks and inverts every bit; returns the number of wrong ones.
     fn pass(&mut self) -> u64 {
         let (old, new) = (self.key, !self.key);
         let wrong_bits = AtomicU64::new(0);

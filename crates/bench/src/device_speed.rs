@@ -1,7 +1,7 @@
-//! What a device of ggml's does, measured through the code that runs models on it.
+//! Measures a ggml device through the code that runs models on it.
 //!
-//! Products are recorded one after the other, with one wait for all of them: what waiting costs is
-//! measured for itself.
+//! Products are recorded in sequence, with one wait for all of them: the cost of waiting is
+//! measured separately.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -12,43 +12,43 @@ use cluster::{ClassRates, Classes, Rates, Speed};
 use ggml::{Device, Kind};
 use gguf::TensorType;
 
-/// What is multiplied.
+/// The size of a multiplication.
 struct Size {
     /// Of a matrix, as large as a layer's.
     width: usize,
     /// Of a step of a prompt.
     rows: usize,
-    /// Of all matrices that are read one after the other: more than any cache holds.
+    /// Of all matrices that are read in sequence: more than any cache holds.
     read_bytes: usize,
 }
 
 const SMALL: Size = Size { width: 2048, rows: 128, read_bytes: 128 << 20 };
-/// It has work for all the cores of a large GPU: of a device that does more than so many operations
-/// a second with the small one.
+/// Has work for all cores of a large GPU. For devices that exceed `LARGE_OPS_PER_SEC` operations a
+/// second with the small size.
 const LARGE: Size = Size { width: 8192, rows: 512, read_bytes: 512 << 20 };
 const LARGE_OPS_PER_SEC: f64 = 1e12;
-/// Of the memory that is free, matrices take at most this part.
+/// Matrices take at most this part of the free memory.
 const MEMORY_PART: usize = 4;
-/// So long should that take of which the time counts, and be repeated at most so often.
+/// A timed run should take `WORTH`, with at most `REPEATS_MAX` repetitions.
 const WORTH: Duration = Duration::from_millis(20);
 const REPEATS_MAX: usize = 64;
-/// The fastest of so many counts; what takes too long is not repeated.
+/// The fastest of `ROUNDS` runs counts; a run longer than `TOO_LONG` is not repeated.
 const ROUNDS: usize = 2;
 const TOO_LONG: Duration = Duration::from_secs(1);
 
-/// A sum that ranks exchange: 16 KiB of f32, and 30 nodes of a graph from one to the next. A norm
-/// is two: the norm itself, and the product with its gain.
+/// A sum that ranks exchange: 16 KiB of f32, with 30 nodes of a graph between two sums. A norm is
+/// two nodes: the norm itself, and the product with its gain.
 const SEGMENT_WIDTH: usize = 4096;
 pub const SEGMENT_NORMS: usize = 15;
 const SEGMENTS: usize = 32;
 
-/// Types that stand for a class, the first of which that the device has products for.
+/// Types that represent a class; the first one with products on the device is measured.
 const FEW_BITS: [TensorType; 2] = [TensorType::Q4_K, TensorType::Q4_0];
 const EIGHT_BITS: [TensorType; 1] = [TensorType::Q8_0];
 const FLOATS: [TensorType; 2] = [TensorType::F16, TensorType::F32];
 
-/// Measures the device that the libraries in `dir` know as `name`; `threads`: of this machine,
-/// where it computes with them.
+/// Measures the device that the libraries in `dir` call `name`; `threads`: of this machine, for a
+/// device that computes with them.
 ///
 /// # Errors
 /// There is no such device, or it fails.
@@ -82,7 +82,7 @@ pub fn measure(dir: &Path, name: &str, threads: usize) -> Result<Speed, BackendE
     Ok(Speed { rates, machine, operation_secs, cut_secs, classes })
 }
 
-/// What it does with weights of the first of `types` that it has products for.
+/// Rates with weights of the first of `types` that the device has products for.
 fn class(
     device: &Device,
     types: &[TensorType],
@@ -97,7 +97,7 @@ fn class(
     if rates.ops_per_sec < LARGE_OPS_PER_SEC {
         return Ok(Some(rates));
     }
-    // Memory is given back first.
+    // Frees the memory first.
     bench = Bench::start(device, threads)?;
     bench.rates(ty, &LARGE, operation_secs).map(Some)
 }
@@ -107,7 +107,7 @@ type Rows = <Ggml as Backend>::Rows;
 
 struct Bench {
     device: Ggml,
-    /// Bytes that matrices may take.
+    /// Bytes available for matrices.
     room: usize,
 }
 
@@ -128,7 +128,7 @@ impl Bench {
         let (one, many) = (self.rows(1, *width), self.rows(*rows, *width));
         let read_secs = self.products(&matrices, one)?;
         let fixed = matrices.len() as f64 * operation_secs;
-        // Half of it at least is reading: a fixed cost that came out too high must not hide that.
+        // Reading is at least half of the time: an overestimated fixed cost must not hide that.
         let read_secs = (read_secs - fixed).max(read_secs / 2.0);
         let multiply_secs = self.products(&matrices[..1], many)?;
         Ok(ClassRates {
@@ -144,7 +144,7 @@ impl Bench {
         width: usize,
     ) -> Result<Vec<Matrix>, BackendError> {
         let mut loader = self.device.start_matrices(ty, count, width, width)?;
-        // In all types these are small numbers, and no zeros, for which a device may have a rest.
+        // Small numbers in all types, but not zeros, with which a device may idle.
         let bytes = vec![0x11; width * ty.row_bytes(width)];
         for _ in 0..count {
             self.device.push_rows(&mut loader, &bytes)?;
@@ -152,7 +152,7 @@ impl Bench {
         self.device.finish_matrices(loader)
     }
 
-    /// `x`, filled, and where its products go.
+    /// A filled input, and the output of its products.
     fn rows(&mut self, rows: usize, width: usize) -> [Rows; 2] {
         let mut x = self.device.rows(rows, width);
         self.write(&mut x, rows);
@@ -187,7 +187,7 @@ impl Bench {
         repeated(&mut run)
     }
 
-    /// What an operation costs, and what a cut does: seconds.
+    /// The cost of an operation and of a cut, in seconds.
     fn segment(&mut self) -> Result<(f64, f64), BackendError> {
         let gain = self.device.vector(&[1.0; SEGMENT_WIDTH]);
         let mut x = self.device.rows(1, SEGMENT_WIDTH);
@@ -214,19 +214,19 @@ impl Bench {
             run(1, norms, true)?;
             Ok(fastest(ROUNDS, &mut || run(SEGMENTS, norms, true))? / SEGMENTS as f64)
         };
-        // Where computing takes long, the difference may be lost in it: a cut takes no less than
-        // the copies and the wait with nothing to compute.
+        // With slow computation, noise may hide the difference: a cut takes at least the time of
+        // the copies and the wait without computation.
         let cut = (each(SEGMENT_NORMS)? - whole).max(each(0)?);
         Ok((whole / SEGMENT_NORMS as f64, cut))
     }
 }
 
-/// Any: what is replayed is known again by its operations.
+/// Any key: a replayed graph is recognised by its operations.
 const SEGMENT: SegmentKey = SegmentKey { layer: 0, half: Half::Attention, rows: 1, outputs: 1 };
 
-/// The seconds of one time of so many that a wait at their end is next to nothing.
+/// Seconds of one repetition, with enough repetitions that the final wait is negligible.
 fn repeated(run: &mut dyn FnMut(usize) -> Result<f64, BackendError>) -> Result<f64, BackendError> {
-    // The first time it also compiles kernels and grows buffers.
+    // The first run also compiles kernels and grows buffers.
     let first = run(1)?;
     if first > TOO_LONG.as_secs_f64() {
         return Ok(first);

@@ -1,10 +1,10 @@
-/// Why there are no figures.
+/// Why a measurement has no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The options make no sense.
+    /// The options are invalid.
     #[error("{0}")]
     Usage(String),
-    /// What is measured said no, or gave wrong results.
+    /// The measured model, device or server refused, or gave wrong results.
     #[error("{0}")]
     Failed(String),
     #[error("{what}: {source}")]
@@ -19,7 +19,7 @@ pub enum Error {
     Model(#[from] layout::Error),
 }
 
-/// Names what was being done when an I/O error came up.
+/// Adds the failed action to an I/O error.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl Into<String>) -> Result<T, Error>;
 }

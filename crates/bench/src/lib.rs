@@ -1,9 +1,9 @@
 //! Measurements of models, collectives, splits, devices and servers, and files to measure with.
 //!
-//! Each measurement takes options that `clap` can read and returns its figures as text: a table, or
-//! JSON. `cli` reads the command line and prints the text. Two results have other readers: a node
-//! measures itself with [`speed`] and [`device_speed`] and runs [`burn_in`], and `sinew dev` loads
-//! models through [`local`].
+//! Each measurement takes clap arguments and returns its figures as text: a table, or JSON. `cli`
+//! parses the command line and prints the text. Two results have other users: a node measures
+//! itself with [`speed`] and [`device_speed`] and runs [`burn_in`], and `sinew dev` loads models
+//! through [`local`].
 //!
 //! This crate knows no data directory, no daemon and no terminal.
 

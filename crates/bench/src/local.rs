@@ -1,4 +1,4 @@
-//! A model on ranks that are threads of this process, and the plan by which it is split over them.
+//! A model on ranks that are threads of this process, and the plan of its split over them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub fn start(
     start_for(model, args, (context, 1), progress)
 }
 
-/// As [`start`], for several requests at once.
+/// Like [`start`], for several requests at once.
 pub(crate) fn start_for(
     model: &Path,
     args: &LocalArgs,
@@ -40,8 +40,8 @@ pub(crate) fn start_for(
     start_on(Arc::new(Cpu::new), file, plan, args, (context, sequences_max), progress)
 }
 
-/// Loads a model as planned on devices of one kind, for `sequences_max` requests at once that have
-/// a context each.
+/// Loads a model as planned on devices of one kind, for `sequences_max` requests at once, each with
+/// its own context.
 pub(crate) fn start_on<B: Backend + 'static>(
     open: OpenDevice<B>,
     file: File,
@@ -71,17 +71,17 @@ pub(crate) fn start_on<B: Backend + 'static>(
     Ok(Local::start_on(open, source, &options)?)
 }
 
-/// Which rank gets what: as a cluster of equal nodes would plan it, whose memory is no limit.
+/// The plan of a cluster of equal nodes with unlimited memory.
 pub(crate) fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, Error> {
     plan_for(directory, args, weighs(args).then(|| crate::speed::measure(1)), None)
 }
 
-/// Whether there is a choice between splits: what is asked for needs no measurement.
+/// Whether there is a choice between splits: an explicit split needs no measurement.
 pub(crate) fn weighs(args: &LocalArgs) -> bool {
     args.local_nodes > 1 && args.options.strategy == Strategy::Auto
 }
 
-/// As [`plan`], for nodes of this speed, with the load that is to be predicted.
+/// Like [`plan`], for nodes of this speed, with the load to predict.
 pub(crate) fn plan_for(
     directory: &Directory,
     args: &LocalArgs,
@@ -116,7 +116,7 @@ pub(crate) fn plan_for(
     plan.map_err(|error| Error::Usage(error.to_string()))
 }
 
-/// What two ranks of this process can exchange, each message delayed.
+/// The link between two ranks of this process, with each message delayed.
 fn local_link(transport: Transport, latency_us: u64) -> LinkSpeed {
     let link = match transport {
         Transport::Tcp => LinkSpeed::LOOPBACK,

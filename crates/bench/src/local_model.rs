@@ -1,5 +1,5 @@
-//! A model on ranks of this process, on the CPU or a device of ggml's: what the measurements of a
-//! model share.
+//! A model on ranks of this process, on the CPU or a ggml device: the shared part of a model's
+//! measurements.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::args::{LocalArgs, LocalModelArgs};
 use crate::error::Error;
 use crate::{device_speed, local};
 
-/// On what is computed, under llama-bench's keys.
+/// The device of the computation, under llama-bench's keys.
 pub struct Device<B> {
     pub backends: String,
     pub gpu_info: String,
     pub open: OpenDevice<B>,
 }
 
-/// What is done with a model, on whatever kind of device.
+/// A measurement of a model on any kind of device.
 pub trait Measurement {
     fn run<B: Backend + 'static>(
         self,
@@ -65,7 +65,7 @@ pub fn name(directory: &Directory, path: &Path) -> String {
     name.map_or_else(stem, str::to_owned)
 }
 
-/// What the ranks exchange activations over.
+/// The transport of activations between the ranks.
 pub fn transport(plan: &Plan, args: &LocalArgs) -> &'static str {
     match (plan.ranks.len(), args.options.transport) {
         (1, _) => "none",

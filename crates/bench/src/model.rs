@@ -1,5 +1,5 @@
 //! `sinew bench model`: prefill and decode speed, in the rows and under the keys of llama-bench, so
-//! that scripts which read one read the other; and what loading took, in time and in memory.
+//! that scripts for one read the other; also the time and memory of loading.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::progress::Shown;
 use crate::statistics::statistics;
 use crate::{json, local};
 
-/// One measured test. The first keys are llama-bench's own.
+/// One measured test. The first keys are those of llama-bench.
 #[derive(Debug, Serialize)]
 struct Row {
     build_number: &'static str,
@@ -50,20 +50,20 @@ struct Row {
     load: Load,
 }
 
-/// What it took to have the model in memory.
+/// Time and memory of loading.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Load {
     load_ns: u64,
-    /// A plain read of the file just before, if asked for.
+    /// A plain read of the file just before, if requested.
     read_ns: Option<u64>,
-    /// Weights and cache of rank 0, bytes.
+    /// Weights and cache of rank 0, in bytes.
     weight_bytes: u64,
     kv_bytes: u64,
-    /// The most memory that this process ever had, bytes, with all its ranks; Linux only.
+    /// Peak memory of this process with all its ranks, in bytes; Linux only.
     peak_bytes: Option<u64>,
 }
 
-/// What the tests of one loaded model have in common.
+/// The shared settings of a loaded model's tests.
 #[derive(Debug, Clone, Copy)]
 struct Setup {
     threads: usize,
@@ -71,7 +71,7 @@ struct Setup {
     load: Load,
 }
 
-/// What one test does after the context holds `depth` tokens.
+/// One test, run after the context holds `depth` tokens.
 #[derive(Debug, Clone, Copy)]
 struct Test {
     kind: Kind,
@@ -156,7 +156,7 @@ fn rows<B: Backend + 'static>(
     Ok(rows)
 }
 
-/// All tests at each depth, one after the other.
+/// All tests at each depth, in sequence.
 fn tests(args: &ModelArgs) -> Vec<Test> {
     let mut tests = Vec::new();
     for depth in args.n_depth.iter().copied() {
@@ -168,7 +168,7 @@ fn tests(args: &ModelArgs) -> Vec<Test> {
     tests
 }
 
-/// How long it takes to read the whole file, from wherever the system has it now.
+/// The time of reading the whole file, from disk or from the system's cache.
 fn read(file: &File) -> std::io::Result<u64> {
     const STEP_BYTES: u64 = 2 << 20;
     let mut buffer = vec![0; STEP_BYTES as usize];
@@ -187,7 +187,7 @@ fn read(file: &File) -> std::io::Result<u64> {
     Ok(started.elapsed().as_nanos() as u64)
 }
 
-/// The high-water mark of this process's resident memory, where the system tells it.
+/// The high-water mark of this process's resident memory, if the system reports it.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

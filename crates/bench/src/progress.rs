@@ -3,15 +3,15 @@ use std::sync::Arc;
 
 use gguf::{File, Source};
 
-/// Shows a person how far a measurement is.
+/// Shows the progress of a measurement to a user.
 pub trait Progress: Sync {
     /// The file as a source whose reading is shown until the second value is dropped.
     fn watch(&self, file: File) -> (Arc<dyn Source>, Box<dyn Any>);
 
-    /// Shows words in place of those before.
+    /// Replaces the shown text.
     fn say(&self, words: &str);
 
-    /// Shows nothing any more.
+    /// Removes the shown text.
     fn clear(&self);
 }
 

@@ -1,4 +1,4 @@
-//! What the threads of this machine do, measured with the very kernels that run models.
+//! Measures the speed of this machine's threads with the kernels that run models.
 
 use std::time::Instant;
 
@@ -6,15 +6,15 @@ use backend::{Backend, Cpu};
 use cluster::{Rates, Speed};
 use gguf::TensorType;
 
-/// As a large model's matrices: more than a core's caches hold, less than 5 MB.
+/// As in a large model's matrices: more than a core's caches hold, less than 5 MB.
 const WIDTH: usize = 2048;
 /// Rows of a step of a prompt: enough that weights are read once for all of them.
 const ROWS: usize = 128;
 const ROUNDS: usize = 3;
-/// Operations of which one's fixed cost is taken.
+/// Operations over which the fixed cost of one is measured.
 const SMALL: usize = 256;
 
-/// What so many threads do, and all of this machine's cores together; takes some tenths of a
+/// The speed of `threads` threads, and of all this machine's cores together. Takes some tenths of a
 /// second.
 pub fn measure(threads: usize) -> Speed {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -32,13 +32,13 @@ fn rates(threads: usize) -> Rates {
     }
 }
 
-/// Multiplications and additions a second of one product, the fastest of some.
+/// Multiplications and additions per second of one product, the fastest of several.
 fn ops_per_sec(threads: usize, ty: TensorType) -> Option<f64> {
     let secs = product_secs(threads, ty, WIDTH, ROWS, ROUNDS)?;
     Some(2.0 * (WIDTH * WIDTH * ROWS) as f64 / secs)
 }
 
-/// A product so small that giving it to the threads is all that it costs.
+/// The time of a product so small that distributing it to the threads is its whole cost.
 fn operation_secs(threads: usize) -> Option<f64> {
     product_secs(threads, TensorType::Q8_0, 32, 1, SMALL)
 }
@@ -52,7 +52,7 @@ fn product_secs(
 ) -> Option<f64> {
     let mut device = Cpu::new(threads, &[]).ok()?;
     let mut loader = device.start_matrices(ty, 1, width, width).ok()?;
-    // Zeros are as much work as any other numbers.
+    // Zeros cost as much as other numbers.
     device.push_rows(&mut loader, &vec![0; width * ty.row_bytes(width)]).ok()?;
     let matrices = device.finish_matrices(loader).ok()?;
     let (mut x, mut out) = (device.rows(rows, width), device.rows(rows, width));

@@ -1,5 +1,5 @@
-//! The API keys of a node: named, kept as hashes in its data directory, and looked at anew at each
-//! request, so that a key counts from the moment that it is made to the one that it is revoked.
+//! The API keys of a node: named, and kept as hashes in its data directory. The file is checked at
+//! each request, so that a key is valid from its creation to its revocation.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -15,15 +15,15 @@ use crate::data_dir::{random_hex, replace_private};
 use crate::error::{CliError, Doing};
 
 pub const FILE: &str = "api-keys.json";
-/// Held while the file is changed, so that of two changes none is lost.
+/// Locked during changes, so that of two changes none is lost.
 pub const LOCK: &str = "api-keys.lock";
-/// What every key begins with: people and programs that look for leaked secrets know it by that.
+/// Prefix of every key, by which people and programs recognise leaked secrets.
 const PREFIX: &str = "sk-sinew-";
-/// Each is compared at each request; a household has a few.
+/// Each request is compared with every key; a household has a few.
 const KEYS_MAX: usize = 1000;
 const NAME_CHARS_MAX: usize = 64;
 
-/// A key as it is kept. The key itself is shown once and not kept.
+/// A stored key. The key itself is shown once and not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptKey {
     pub name: String,
@@ -36,11 +36,11 @@ pub struct KeptKey {
 #[derive(Debug)]
 pub struct KeyFile {
     dir: PathBuf,
-    /// What the file held when it was last read.
+    /// The content at the last read.
     read: Mutex<(Option<Stamp>, Arc<[ApiKey]>)>,
 }
 
-/// Tells one content of a file from the next: it is always replaced by a new one.
+/// Identifies a version of the file, which every change replaces.
 type Stamp = (u64, i64, i64, u64);
 
 impl KeyFile {
@@ -48,7 +48,7 @@ impl KeyFile {
         Self { dir: data_dir.to_path_buf(), read: Mutex::new((None, Arc::default())) }
     }
 
-    /// The keys that are accepted now. A file that cannot be read lets nobody in.
+    /// The valid keys. An unreadable file accepts no key.
     pub fn now(&self) -> Arc<[ApiKey]> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = fs::metadata(self.dir.join(FILE))
@@ -67,7 +67,7 @@ impl KeyFile {
     /// All keys, oldest first.
     ///
     /// # Errors
-    /// The file cannot be read or is damaged.
+    /// The file is unreadable or damaged.
     pub fn list(&self) -> Result<Vec<KeptKey>, CliError> {
         let path = self.dir.join(FILE);
         let text = match fs::read(&path) {
@@ -81,10 +81,10 @@ impl KeyFile {
         })
     }
 
-    /// Makes a key; it is known to whoever gets this, and to nobody afterwards.
+    /// Makes a key and returns it. It is not stored, so it cannot be shown again.
     ///
     /// # Errors
-    /// The name is taken or no name, or the file cannot be written.
+    /// The name is taken or invalid, or the file cannot be written.
     pub fn create(&self, name: &str) -> Result<String, CliError> {
         let visible = |c: char| !c.is_control() && !c.is_whitespace();
         if !(1..=NAME_CHARS_MAX).contains(&name.chars().count()) || !name.chars().all(visible) {
@@ -114,10 +114,10 @@ impl KeyFile {
         Ok(key)
     }
 
-    /// Takes a key away from whoever has it.
+    /// Revokes a key.
     ///
     /// # Errors
-    /// There is none of that name, or the file cannot be written.
+    /// There is no key of that name, or the file cannot be written.
     pub fn revoke(&self, name: &str) -> Result<(), CliError> {
         self.change(|keys| {
             let before = keys.len();
@@ -147,7 +147,7 @@ impl KeyFile {
 }
 
 impl KeptKey {
-    /// The key as requests are held against it; nothing where the hash is none.
+    /// The key for comparison with requests; `None` if its hash is malformed.
     fn accepted(&self) -> Option<ApiKey> {
         let hash = HEXLOWER.decode(self.hash.as_bytes()).ok()?.try_into().ok()?;
         Some(ApiKey { name: self.name.clone(), hash })

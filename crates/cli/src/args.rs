@@ -1,4 +1,4 @@
-//! The command line, as clap reads it. Every flag's text is its documentation.
+//! The command line as clap parses it. The doc comment of each flag is its documentation.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -37,10 +37,10 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line. A negative number is a value, though a wrong one, not a flag.
+    /// Parses the command line. A negative number is a value, though a wrong one, not a flag.
     ///
     /// # Errors
-    /// It makes no sense, or asks for help.
+    /// The command line is invalid, or requests help.
     pub fn read() -> Result<Self, clap::Error> {
         let mut command = with_negative_numbers(Self::command());
         let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;

@@ -1,22 +1,21 @@
-//! The memory that a control group leaves to this process: containers and services have less than
-//! the machine.
+//! The memory limit of a control group: containers and services get less than the machine has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where Linux has its control groups.
+/// The mount point of control groups on Linux.
 const ROOT: &str = "/sys/fs/cgroup";
-/// Version 1 says "no limit" by a number near 2^63.
+/// Version 1 represents "no limit" by a number near 2^63.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// The least limit of all groups that this process is in; `None` where there is none.
+/// The lowest limit of all groups of this process; `None` without a limit.
 pub fn memory_limit_bytes() -> Option<u64> {
     let membership = fs::read_to_string("/proc/self/cgroup").ok()?;
     limit(Path::new(ROOT), &membership)
 }
 
-/// `membership`: lines `number:controllers:/path`, of which the one without controllers is version
-/// 2's.
+/// `membership`: lines `number:controllers:/path`; the line without controllers is that of version
+/// 2.
 fn limit(root: &Path, membership: &str) -> Option<u64> {
     let groups = membership.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -32,8 +31,8 @@ fn limit(root: &Path, membership: &str) -> Option<u64> {
     groups.filter_map(|(root, path, file)| least(&root, path, file)).min()
 }
 
-/// The least of a group's limit and those of the groups around it. In a container the path may name
-/// groups outside of it, which are not to be seen; its own is at the root then.
+/// The minimum of a group's limit and those of its ancestors. In a container the path may name
+/// groups outside of it, which are invisible; its own group is then at the root.
 fn least(root: &Path, path: &str, file: &str) -> Option<u64> {
     let group = root.join(path.trim_start_matches('/'));
     let around = group.ancestors().take_while(|group| group.starts_with(root));

@@ -1,4 +1,4 @@
-//! Another process of this program, which may end however it likes.
+//! Runs another process of this program, which may crash without harm.
 
 use std::io::{self, Read};
 use std::process::{Command, ExitStatus, Stdio};
@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// What it said, less than a pipe holds, and how it ended; `None` if that takes longer than `max`.
+/// The exit status and the output, which must fit into a pipe; `None` if the process takes longer
+/// than `max`.
 ///
 /// # Errors
-/// It does not start.
+/// The process does not start.
 pub fn told(mut command: Command, max: Duration) -> io::Result<Option<(ExitStatus, String)>> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn()?;

@@ -1,4 +1,4 @@
-//! What commands ask of a running node, over its HTTP API.
+//! A client of a running node's HTTP API, for commands.
 
 mod looking;
 
@@ -22,9 +22,9 @@ use crate::patient::{self, Patient};
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Folders with models may lie on a network drive.
 const LOOK_MAX: Duration = Duration::from_secs(30);
-/// Joining waits for another machine: to be called, to answer, and to be connected with.
+/// Joining waits for another machine: for its call, its answer and its connection.
 const JOIN_MAX: Duration = Duration::from_secs(60);
-/// A plan waits for a large file that is seen for the first time: it is read whole.
+/// A plan waits for the hash of a new file, which reads all of a large file.
 const PLAN_MAX: Duration = Duration::from_secs(3600);
 
 /// A node ends its last pass over its memory, which it had to fill first.
@@ -39,7 +39,7 @@ pub struct Client {
     pid: u32,
 }
 
-/// Progress of placing a model, as the node streams it.
+/// Progress of placing a model, as streamed by the node.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ServeProgress {
     /// Empty if there is an error.
@@ -51,17 +51,17 @@ pub struct ServeProgress {
     pub done_bytes: u64,
     #[serde(default)]
     pub total_bytes: u64,
-    /// The same of each node that loads a share; empty while the file is fetched.
+    /// The same for each node that loads a share; empty while the file is fetched.
     #[serde(default)]
     pub nodes: Vec<ShareProgress>,
-    /// What a person should know, such as which quantisation is fetched and why.
+    /// A note for the user, such as the fetched quantisation and its reason.
     #[serde(default)]
     pub reason: Option<String>,
     #[serde(default)]
     pub error: Option<Value>,
 }
 
-/// How far a node is with its share of a model.
+/// Progress of a node with its share of a model.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ShareProgress {
     pub node: String,
@@ -69,7 +69,7 @@ pub struct ShareProgress {
     pub total_bytes: u64,
 }
 
-/// Progress of emptying a node, as the node streams it.
+/// Progress of draining a node, as streamed by it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DrainProgress {
@@ -81,7 +81,7 @@ pub struct DrainProgress {
     pub error: Option<Value>,
 }
 
-/// A model that is still on a node, and where it goes.
+/// A model that is still on a node, with its target.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Left {
     pub model: String,
@@ -92,7 +92,7 @@ impl Client {
     /// The node that runs with this data directory.
     ///
     /// # Errors
-    /// None runs, or it does not answer.
+    /// No node runs, or it does not answer.
     pub fn find(data_dir: &DataDir) -> Result<Self, CliError> {
         let missing = || CliError::NoNode { data_dir: data_dir.path().to_path_buf() };
         let daemon = data_dir.daemon().ok_or_else(missing)?;
@@ -103,8 +103,8 @@ impl Client {
             .build();
         let (agent, api, pid) = (config.into(), format!("http://{}", daemon.api), daemon.pid);
         let client = Self { agent, api, token, pid };
-        // A node that was killed leaves its announcement behind. Whatever takes the call and hangs
-        // up is there, and has too much to do.
+        // A killed node leaves its announcement behind. A process that accepts the connection and
+        // hangs up is a node under load.
         client.status().map(|_| client).map_err(|error| match error {
             CliError::Unreachable { source, .. } if is_nobody(&source) => missing(),
             other => other,
@@ -124,7 +124,7 @@ impl Client {
         self.ask("/sinew/v1/join", &json!({ "code": code }), JOIN_MAX)
     }
 
-    /// Asks to be let in, by a number that is shown here.
+    /// Requests admission by a number that is shown here.
     pub fn pair(&self, with: &PairWith) -> Result<PairAsking, CliError> {
         self.ask("/sinew/v1/pair", with, JOIN_MAX)
     }
@@ -154,13 +154,13 @@ impl Client {
         self.ask::<Value>("/sinew/v1/stop", &json!({ "model": model }), ANSWER_MAX).map(drop)
     }
 
-    /// Whether a model is served, by the content of its file, and as what. A file of the length of
-    /// one that is served is hashed for it.
+    /// Whether a model is served, by the content of its file, and its names. The file is hashed if
+    /// a served one has the same length.
     pub fn identify(&self, model: &str) -> Result<Identified, CliError> {
         self.ask("/sinew/v1/models/identify", &json!({ "model": model }), PLAN_MAX)
     }
 
-    /// What a model is, whichever node has it.
+    /// The description of a model on any node.
     pub fn describe(&self, model: &str) -> Result<ModelAbout, CliError> {
         self.ask("/sinew/v1/models/show", &json!({ "model": model }), LOOK_MAX)
     }
@@ -173,7 +173,7 @@ impl Client {
         self.read_json(request.call().map_err(|error| self.unreachable(error, LOOK_MAX))?)
     }
 
-    /// Lets the node fetch a model; returns the last progress, done.
+    /// Lets the node fetch a model; returns the final progress.
     pub fn pull(
         &self,
         model: &str,
@@ -197,7 +197,7 @@ impl Client {
         }
     }
 
-    /// Deletes a model of the node's own folder; returns the bytes that this freed.
+    /// Deletes a model from the node's model folder; returns the bytes freed.
     pub fn remove_model(&self, model: &str) -> Result<u64, CliError> {
         let answer: Value =
             self.ask("/sinew/v1/models/remove", &json!({ "model": model }), LOOK_MAX)?;
@@ -213,12 +213,12 @@ impl Client {
         self.ask::<Value>("/sinew/v1/shutdown", &json!({}), ANSWER_MAX).map(drop)
     }
 
-    /// How a model would be placed now.
+    /// The plan for a model.
     pub fn plan(&self, request: &InstanceSpec) -> Result<Plan, CliError> {
         self.ask("/sinew/v1/plan", request, PLAN_MAX)
     }
 
-    /// Loads all nodes and links for some time.
+    /// Runs a burn-in of all nodes and links.
     pub fn burn(&self, spec: &BurnSpec) -> Result<BurnReport, CliError> {
         self.ask("/sinew/v1/burn", spec, Duration::from_secs(spec.seconds) + BURN_LATE_MAX)
     }
@@ -246,7 +246,7 @@ impl Client {
         }
     }
 
-    /// Empties a node and waits until it is; returns the last progress, `drained`.
+    /// Drains a node and waits until it is empty; returns the last progress, `drained`.
     pub fn drain(
         &self,
         node: &str,
@@ -269,7 +269,7 @@ impl Client {
         self.ask::<Value>("/sinew/v1/undrain", &body, ANSWER_MAX).map(drop)
     }
 
-    /// Reads lines of progress until there are no more, or `look` wants none; returns the last.
+    /// Reads lines of progress until the end, or until `look` stops; returns the last.
     fn follow<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -295,14 +295,14 @@ impl Client {
         self.stream("/v1/chat/completions", body)
     }
 
-    /// The whole answer to a question that this machine's node answers at once.
+    /// A GET request, which this machine's node answers at once.
     fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, CliError> {
         let request = self.agent.get(url).header("authorization", self.authorization());
         let request = request.config().timeout_global(Some(ANSWER_MAX)).build();
         self.read_json(request.call().map_err(|error| self.unreachable(error, ANSWER_MAX))?)
     }
 
-    /// Has the node do something, which takes no longer than `limit`.
+    /// A POST request, which takes no longer than `limit`.
     fn ask<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -315,7 +315,7 @@ impl Client {
         self.read_json(request.send_json(body).map_err(|error| self.unreachable(error, limit))?)
     }
 
-    /// What the node tells for as long as it takes.
+    /// A POST request with a streamed answer of any duration.
     fn stream(&self, path: &str, body: &impl Serialize) -> Result<Patient, CliError> {
         let request = self.agent.post(format!("{}{path}", self.api));
         let request = request.header("authorization", self.authorization());
@@ -354,13 +354,13 @@ fn is_nobody(error: &ureq::Error) -> bool {
     matches!(error, ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// One line of what a node tells while something goes on.
+/// Parses one line of progress.
 fn read_progress<T: DeserializeOwned>(line: &str) -> Result<T, CliError> {
     serde_json::from_str(line)
         .map_err(|error| CliError::Refused(format!("the node sent {line:?}: {error}")))
 }
 
-/// One line of what a node tells while it fetches a model.
+/// Parses one line of a download's progress.
 fn read_pull(line: &str) -> Result<PullStatus, CliError> {
     let nonsense = |error| CliError::Refused(format!("the node sent {line:?}: {error}"));
     let value: Value = serde_json::from_str(line).map_err(nonsense)?;
@@ -370,7 +370,7 @@ fn read_pull(line: &str) -> Result<PullStatus, CliError> {
     }
 }
 
-/// Turns an error status into the node's own words.
+/// Turns an error status into the node's own error text.
 fn refuse_errors(
     mut response: ureq::http::Response<ureq::Body>,
 ) -> Result<ureq::http::Response<ureq::Body>, CliError> {
@@ -385,12 +385,12 @@ fn refuse_errors(
     Err(CliError::Refused(message))
 }
 
-/// An error if the node told one.
+/// An error if the node reports one.
 fn refused(error: Option<&Value>) -> Result<(), CliError> {
     error.map_or(Ok(()), |error| Err(CliError::Refused(error_message(error))))
 }
 
-/// The text of an error, whichever of the usual forms it has.
+/// The text of an error in any of the usual formats.
 pub fn error_message(error: &Value) -> String {
     let text = error.as_str().or_else(|| error["message"].as_str());
     text.map_or_else(|| error.to_string(), str::to_owned)

@@ -43,20 +43,20 @@ impl Conversation {
         }
     }
 
-    /// Always take the likeliest token.
+    /// Always takes the likeliest token.
     pub fn greedy(&mut self) {
         self.options["temperature"] = json!(0);
     }
 
-    /// Forgets what was said, but not what the model was told before.
+    /// Drops the conversation but keeps the system message.
     pub fn clear(&mut self) {
         self.messages.retain(|message| message["role"] == "system");
     }
 
-    /// Asks, streams the answer to standard output, and remembers both.
+    /// Sends a prompt, streams the answer to standard output, and adds both to the conversation.
     ///
     /// # Errors
-    /// The request was refused, or its answer was cut short; the question is forgotten then.
+    /// The request was refused, or its answer was cut short; the prompt is dropped then.
     pub fn ask(&mut self, prompt: &str) -> Result<Answer, CliError> {
         let before = self.messages.len();
         self.messages.push(json!({ "role": "user", "content": prompt }));
@@ -88,10 +88,10 @@ impl Conversation {
         answer
     }
 
-    /// Asks, and tells the account of the answer on standard error.
+    /// Sends a prompt, and prints the figures of the answer to standard error.
     ///
     /// # Errors
-    /// As [`Self::ask`], or Ctrl-C cut the answer short.
+    /// Those of [`Self::ask`], or Ctrl-C cut the answer short.
     pub fn answer_once(&mut self, prompt: &str) -> Result<(), CliError> {
         let answer = self.ask(prompt)?;
         if answer.interrupted {
@@ -108,7 +108,7 @@ impl Conversation {
             return None;
         }
         let max_tokens = self.options["max_tokens"].as_u64().map(|max| max as usize);
-        // A node that has gone meanwhile cannot tell, and the next question says so.
+        // If the node has gone, the next prompt reports that.
         let instances = self.client.status().ok()?.instances;
         let model = instances.iter().find(|one| one.model == self.model)?;
         answer.why_cut(model.context_tokens, max_tokens)

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::{CliError, Doing};
 use crate::{api_keys, args, hints};
 
-/// Says that a node runs and where; removed when it ends.
+/// Announces a running node and its address; removed when the node ends.
 const DAEMON_FILE: &str = "daemon.json";
-/// What proves to the node's API that the caller may read its data directory.
+/// Proves to the node's API that the caller can read its data directory.
 const ADMIN_TOKEN_FILE: &str = "admin.token";
 
 /// The node refuses a symbolic link in place of one of these files: its maker could read or
@@ -25,11 +25,11 @@ pub struct Daemon {
     pub pid: u32,
     pub api: SocketAddr,
     pub listen: SocketAddr,
-    /// The directory that it runs in: a copy of that is another one.
+    /// The directory of the node, so that a copy of this file does not count.
     pub dir: DirId,
 }
 
-/// Tells a directory from every other one, and from its copies.
+/// Identifies a directory and distinguishes it from its copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirId {
     device: u64,
@@ -43,10 +43,10 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// The directory that was asked for, or this platform's place for such data.
+    /// The given directory, or the platform's default.
     ///
     /// # Errors
-    /// None was asked for, and the platform has no place.
+    /// None is given, and the platform has no default.
     pub fn find(asked: &args::DataDir) -> Result<Self, CliError> {
         if let Some(path) = &asked.data_dir {
             hints::use_directory(&path.to_string_lossy());
@@ -56,7 +56,7 @@ impl DataDir {
         Ok(Self { path })
     }
 
-    /// This very directory.
+    /// Exactly this directory.
     pub fn at(path: PathBuf) -> Self {
         Self { path }
     }
@@ -65,17 +65,17 @@ impl DataDir {
         &self.path
     }
 
-    /// Tells this directory from its copies.
+    /// Identifies this directory and distinguishes it from its copies.
     pub fn id(&self) -> Result<DirId, CliError> {
         let found =
             fs::metadata(&self.path).doing(format!("cannot read {}", self.path.display()))?;
         Ok(DirId { device: found.dev(), inode: found.ino() })
     }
 
-    /// Makes it, for this user's eyes only.
+    /// Creates it with access only for this user.
     ///
     /// # Errors
-    /// It cannot be made, is another user's, or has links in place of what lets people in.
+    /// It cannot be created, belongs to another user, or has links in place of secret files.
     pub fn create(&self) -> Result<(), CliError> {
         let make = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
         let check = || Ok(cluster::check_data_dir(&self.path, &PRIVATE_FILES)?);
@@ -89,19 +89,20 @@ impl DataDir {
         .and_then(|()| check())
     }
 
-    /// The node that says it runs here. In a copy of its directory it does not.
+    /// The announced node. An announcement in a copied directory does not count.
     pub fn daemon(&self) -> Option<Daemon> {
         let file = fs::read(self.path.join(DAEMON_FILE)).ok()?;
         let daemon: Daemon = serde_json::from_slice(&file).ok()?;
         (daemon.dir == self.id().ok()?).then_some(daemon)
     }
 
-    /// Tells other commands where this node is. Written in one step, so that nobody reads half.
+    /// Announces this node to other commands. Written atomically.
     pub fn announce(&self, daemon: &Daemon) -> Result<(), CliError> {
         let text = serde_json::to_vec_pretty(daemon).expect("numbers and addresses are JSON");
         let path = self.path.join(DAEMON_FILE);
         let written = match replace_private(&path, &text) {
-            // The old file's place is there; who reads half meanwhile finds no node yet.
+            // The old file's space is available. A reader of half a file finds no node for a
+            // moment.
             Err(error) if error.kind() == ErrorKind::StorageFull && path.exists() => {
                 write_private(&path, &text)
             }
@@ -110,9 +111,9 @@ impl DataDir {
         written.doing(format!("cannot write {}", path.display()))
     }
 
-    /// Takes the announcement back.
+    /// Removes the announcement.
     pub fn withdraw(&self) {
-        // A file that cannot be removed is stale, and readers find out by asking the node.
+        // A file that cannot be removed is stale; readers detect that by querying the node.
         let _ = fs::remove_file(self.path.join(DAEMON_FILE));
     }
 
@@ -136,14 +137,14 @@ impl DataDir {
     }
 }
 
-/// Writes a file that this user alone may read.
+/// Writes a file that only this user may read.
 pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut options = fs::OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)
 }
 
-/// The same in one step, so that nobody reads half; where it fails, the old file stays alone.
+/// Writes such a file atomically; on failure the old file stays, and nothing else.
 pub fn replace_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
@@ -159,12 +160,13 @@ pub fn random_hex() -> std::io::Result<String> {
     Ok(data_encoding::HEXLOWER.encode(&bytes))
 }
 
-/// A directory that the environment names; an empty name is none.
+/// A directory from the environment; an empty name counts as unset.
 fn set(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// `None` without a home, as in some services: the current directory is nobody's place for keys.
+/// `None` without a home directory, as in some services: keys do not belong into the current
+/// directory.
 fn default_dir() -> Option<PathBuf> {
     if cfg!(target_os = "macos") {
         return Some(home()?.join("Library/Application Support/Sinew"));
@@ -173,7 +175,7 @@ fn default_dir() -> Option<PathBuf> {
     Some(xdg.or_else(|| Some(home()?.join(".local/share")))?.join("sinew"))
 }
 
-/// A relative one would lead to another place from each directory.
+/// A relative path would depend on the current directory.
 fn home() -> Option<PathBuf> {
     set("HOME").filter(|path| path.is_absolute())
 }

@@ -1,17 +1,17 @@
-//! How many files and connections this process may have open.
+//! The limit of open files and connections of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What macOS takes at most, whatever it says (`OPEN_MAX`).
+/// The maximum on macOS, whatever it reports (`OPEN_MAX`).
 const OPEN_MAX: u64 = 10_240;
 
-/// Raises the limit to what the system lets this user have, and says what it is then: 256 and 1024
+/// Raises the limit to the user's maximum, and returns the new limit: the defaults, 256 and 1024,
 /// are meant for programs of one user.
 pub fn raise() -> usize {
     let before = getrlimit(Resource::Nofile);
     for wanted in [before.maximum, Some(before.maximum.unwrap_or(OPEN_MAX).min(OPEN_MAX))] {
         let raised = Rlimit { current: wanted, ..before };
-        // No harm if it cannot be: there are fewer connections then.
+        // If that fails, there are only fewer connections.
         if setrlimit(Resource::Nofile, raised).is_ok() {
             break;
         }

@@ -1,7 +1,7 @@
-//! On which devices this machine's nodes compute: one a node.
+//! The devices that this machine's nodes compute on: one a node.
 //!
-//! ggml's libraries are opened by another process, `sinew doctor gpu`: a driver's fault ends that
-//! one, and the node says so and computes on the CPU.
+//! Another process, `sinew doctor gpu`, opens ggml's libraries: a driver's fault ends only that
+//! process, and the node reports it and computes on the CPU.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,24 +16,24 @@ use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::{child, machine, table};
 
-/// Drivers that were not used for long take seconds to wake.
+/// Drivers that were unused for long take seconds to wake.
 const PROBE_MAX: Duration = Duration::from_secs(30);
 
-/// What models may take of a device's free memory: the rest is for its driver and for displays.
+/// Part of a device's free memory for models: the rest is for its driver and for displays.
 const DEVICE_SHARE: (u64, u64) = (9, 10);
 
 const GPU: &str = "GPU";
-/// A GPU that has no other memory than the machine.
+/// A GPU that shares the machine's memory.
 const INTEGRATED: &str = "integrated GPU";
 const ACCELERATOR: &str = "accelerator";
 
-/// By which this program and ggml's libraries know the libraries' own engine on the CPU.
+/// The names of the libraries' own CPU engine: this program's, and ggml's.
 const GGML_CPU: (&str, &str) = ("ggml-cpu", "CPU");
 
-/// As `sinew doctor gpu --json` prints it.
+/// The output of `sinew doctor gpu --json`.
 #[derive(Debug, Deserialize)]
 pub struct Devices {
-    /// Of ggml; none where its libraries do not open.
+    /// Of ggml; `None` if its libraries do not open.
     pub version: Option<String>,
     pub devices: Vec<Device>,
     pub problems: Vec<String>,
@@ -60,7 +60,7 @@ impl Device {
     }
 }
 
-/// The folder that was asked for, or the one where the libraries are put.
+/// The given folder, or the default one.
 pub fn folder(asked: &GpuLibraries, data_dir: &DataDir) -> PathBuf {
     asked_folder(asked).unwrap_or_else(|| data_dir.path().join("gpu"))
 }
@@ -70,10 +70,10 @@ fn asked_folder(asked: &GpuLibraries) -> Option<PathBuf> {
     asked.gpu_libraries.clone().or_else(|| set().map(PathBuf::from))
 }
 
-/// The devices that were asked for, or the best; `program` is this one.
+/// The given devices, or the best; `program` is this one.
 ///
 /// # Errors
-/// The libraries are well, and have no device of such a name; or one word means several.
+/// The libraries work but have no such device; or a name matches several.
 pub fn choose(
     args: &UpArgs,
     data_dir: &DataDir,
@@ -109,17 +109,17 @@ pub fn choose(
         Err(Some(problem)) => Ok(on_cpu(&problem, &dir)),
     };
     let mut chosen = wanted.iter().map(one).collect::<Result<Vec<_>, _>>()?;
-    // One node on the CPU is enough for all the devices that are not there.
+    // One node on the CPU replaces all missing devices.
     let mut is_first = true;
     chosen.retain(|config| config.problem.is_none() || std::mem::take(&mut is_first));
     Ok(chosen)
 }
 
-/// What models may take on the device, of whose memory so many nodes have equal parts; nothing
-/// where that is the machine's own.
+/// Memory for models on the device, divided equally among `parts` nodes; `None` if it is the
+/// machine's own.
 ///
 /// # Errors
-/// More was asked for than the device has.
+/// The request exceeds the device's memory.
 pub fn memory_bytes(
     config: &DeviceConfig,
     asked: Option<u64>,
@@ -154,7 +154,7 @@ pub fn is_processor(config: &DeviceConfig) -> bool {
     config.device.as_ref().is_none_or(|(_, device)| device.kind == "CPU")
 }
 
-/// Whether both take memory from the same place.
+/// Whether both use the same memory.
 pub fn share_memory(a: &DeviceConfig, b: &DeviceConfig) -> bool {
     let is_machines = |config: &DeviceConfig| {
         let integrated = |(_, device): &(_, NodeDevice)| device.kind == INTEGRATED;
@@ -184,12 +184,12 @@ fn configured(libraries: PathBuf, device: &Device) -> DeviceConfig {
     DeviceConfig { device: Some((worker, told)), problem: None }
 }
 
-/// By which people know what the libraries know by `name`.
+/// This program's name for the libraries' `name`.
 pub fn shown(name: &str) -> &str {
     if name == GGML_CPU.1 { GGML_CPU.0 } else { name }
 }
 
-/// By which the libraries know what people know by `name`.
+/// The libraries' name for this program's `name`.
 pub fn known(name: &str) -> &str {
     if name.eq_ignore_ascii_case(GGML_CPU.0) { GGML_CPU.1 } else { name }
 }
@@ -200,8 +200,8 @@ fn names(found: &Devices) -> String {
     if names.is_empty() { "no device".to_owned() } else { names.join(", ") }
 }
 
-/// The device of that name, or with `auto` or `all` the GPU with most memory free. There is none:
-/// because of a problem, or because nobody knows the name.
+/// The device of that name, or with `auto` or `all` the GPU with the most free memory. An error has
+/// the libraries' problem, or `None` if the name is unknown.
 fn pick<'f>(found: &'f Devices, wanted: &str) -> Result<&'f Device, Option<String>> {
     let problem = || found.problems.first().cloned();
     if wanted != "auto" && wanted != "all" {
@@ -214,7 +214,7 @@ fn pick<'f>(found: &'f Devices, wanted: &str) -> Result<&'f Device, Option<Strin
     every_gpu(found).first().copied().ok_or_else(none)
 }
 
-/// Those with memory of their own, or else those without; the one with most memory free first.
+/// GPUs with their own memory, or else those without; the most free memory first.
 fn every_gpu(found: &Devices) -> Vec<&Device> {
     let of = |kind: &str| {
         let mut gpus: Vec<_> = found.devices.iter().filter(|device| device.kind == kind).collect();
@@ -225,7 +225,8 @@ fn every_gpu(found: &Devices) -> Vec<&Device> {
     if own.is_empty() { of(INTEGRATED) } else { own }
 }
 
-/// What the libraries in `dir` find, as another process of `program` tells it, or how that ended.
+/// The devices that the libraries in `dir` find, as reported by another process of `program`, or
+/// how that failed.
 pub fn look(program: &Path, dir: &Path) -> std::io::Result<Result<Devices, String>> {
     let mut command = Command::new(program);
     command.args(["doctor", "gpu", "--json", "--gpu-libraries"]).arg(dir);

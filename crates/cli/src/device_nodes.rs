@@ -1,6 +1,5 @@
-//! The further devices of this machine. Each is a node of its own within this process: it has its
-//! own identity, memory and workers, and is a member of whatever cluster the machine's first node
-//! belongs to.
+//! The further devices of this machine. Each is a separate node within this process: it has its own
+//! identity, memory and workers, and follows the machine's first node into its cluster.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -11,9 +10,9 @@ use tracing::{info, warn};
 
 use crate::error::CliError;
 
-/// Both ends of a joining are this process.
+/// Both ends of the join are in this process.
 const INVITE_TTL: Duration = Duration::from_secs(60);
-/// Before a joining that failed is tried again.
+/// Pause before a failed join is retried.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Nodes beside the machine's first one.
@@ -31,7 +30,7 @@ impl DeviceNodes {
         let mut device_nodes = Self { nodes: Vec::new(), following: Vec::new() };
         for config in configs {
             let mut config = config.clone();
-            // Both may have other ports than they remember of each other.
+            // Ports may differ from the remembered ones.
             config.peers.push(Peer::Address(here(first.listen_addr())));
             let node = Node::start(config).await?;
             device_nodes.following.push(tokio::spawn(follow(first.clone(), node.clone())));
@@ -48,7 +47,7 @@ impl DeviceNodes {
     }
 }
 
-/// Where this machine itself calls an address.
+/// The address for calls from this machine.
 fn here(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(Ipv4Addr::LOCALHOST.into());
@@ -56,7 +55,7 @@ fn here(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Brings `node` into the cluster of `first` whenever it is not there.
+/// Brings `node` into the cluster of `first` whenever it is not a member.
 async fn follow(first: Node, node: Node) {
     let mut watch = first.watch();
     loop {
@@ -79,7 +78,7 @@ async fn bring(first: &Node, node: &Node) -> cluster::Result<()> {
     if knows(first, node) {
         return Ok(());
     }
-    // Each tells what it remembers of members only after its first answer.
+    // Each publishes its remembered members only after its first answer.
     for node in [first, first, node, node] {
         node.pairing().await?;
     }

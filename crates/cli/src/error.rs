@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-/// What a command failed with: what happened, why, and what to do next.
+/// Why a command failed: what happened, why, and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     #[error("no node runs on this machine (looked in {path}). Start one with: sinew up", path = .data_dir.display())]
@@ -29,7 +29,7 @@ pub enum CliError {
          DIR, or in SINEW_DATA_DIR"
     )]
     NoHome,
-    /// The node said no, in its own words.
+    /// The node refused, in its own words.
     #[error("{0}")]
     Refused(String),
     #[error("{what}: {source}")]
@@ -54,7 +54,7 @@ pub enum CliError {
     Store(#[from] store::StoreError),
     #[error(transparent)]
     Hub(#[from] hub::HubError),
-    /// This machine lacks something; the report has said what.
+    /// This machine lacks something; the report above names it.
     #[error("{0}")]
     Unfit(&'static str),
     #[error("{0}")]
@@ -63,7 +63,7 @@ pub enum CliError {
     Cut(String),
 }
 
-/// Names what was being done when an I/O error came up.
+/// Adds the failed action to an I/O error.
 pub trait Doing<T> {
     fn doing(self, what: impl Into<String>) -> Result<T, CliError>;
 }

@@ -1,5 +1,5 @@
-//! What people are told to type finds the node that they have: where a data directory was given,
-//! each command of this program that takes one is shown with it, whoever wrote the sentence.
+//! Completes the commands in hints: if a data directory was given, each command of this program in
+//! any message is shown with it, so that it reaches the same node.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -8,10 +8,10 @@ use clap::CommandFactory;
 
 use crate::args::Cli;
 
-/// What commands must be given besides, once it is known that they must.
+/// The option to add, once the data directory is known.
 static OPTION: OnceLock<String> = OnceLock::new();
 
-/// The option that names a directory, for a shell to read.
+/// The option that names a directory, quoted for a shell.
 pub fn option(path: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "/._-+@:,=".contains(c);
     if path.chars().all(plain) {
@@ -20,15 +20,15 @@ pub fn option(path: &str) -> String {
     format!("--data-dir '{}'", path.replace('\'', r"'\''"))
 }
 
-/// From now on commands are shown with this directory.
+/// Sets the directory that commands are shown with.
 pub fn use_directory(path: &str) {
-    // The first is the one that the command line names.
+    // The first call wins: it has the directory of the command line.
     let _ = OPTION.set(option(path));
 }
 
-/// The text as a person has to type its commands.
+/// The text with complete commands.
 pub fn complete(text: &str) -> Cow<'_, str> {
-    // Programs know what they were started with.
+    // Programs know their own arguments.
     let is_json = text.starts_with(['{', '[']);
     match OPTION.get().filter(|_| !is_json && text.contains("sinew ")) {
         Some(option) => Cow::Owned(with_option(text, option)),
@@ -41,7 +41,7 @@ fn with_option(text: &str, option: &str) -> String {
     let mut introduction = "";
     let lines = text.split('\n').map(|line| {
         let done = line_with_option(&root, introduction, line, option);
-        // "On the other machine type:" speaks of the next line too.
+        // "On the other machine type:" also applies to the next line.
         if !line.trim().is_empty() {
             introduction = if line.ends_with(':') { line } else { "" };
         }
@@ -73,7 +73,7 @@ fn line_with_option(root: &clap::Command, introduction: &str, line: &str, option
     done
 }
 
-/// How messages say that a command is for another machine.
+/// Phrases that mark a command for another machine.
 const ELSEWHERE: &[&str] = &[
     " there:",
     " on one of them",
@@ -86,8 +86,8 @@ const ELSEWHERE: &[&str] = &[
     " type on ",
 ];
 
-/// Whether a command is to be typed on this machine, and not on another one: by what is said after
-/// it up to the next comma or command, else by what is said before it.
+/// Whether a command is for this machine: decided by the words after it up to the next comma or
+/// command, else by the words before it.
 fn is_here(before: &str, after: &str) -> bool {
     let clause = after.split([',', '.', ';', '(', ')', '`']).next().unwrap_or_default();
     let clause = clause.split("sinew ").next().unwrap_or_default();
@@ -102,7 +102,7 @@ fn is_here(before: &str, after: &str) -> bool {
     last(ELSEWHERE) <= last(&[" here"])
 }
 
-/// How long the name of a command is that takes a data directory, if one stands at the start.
+/// The length of a command's name at the start of the text, if the command takes a data directory.
 fn command_end(root: &clap::Command, text: &str) -> Option<usize> {
     let mut end = "sinew".len();
     let mut command = root;

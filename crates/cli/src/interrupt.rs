@@ -1,4 +1,4 @@
-//! Ctrl-C as something to ask about, so that it stops an answer and not the program.
+//! Ctrl-C as a flag, so that it stops an answer and not the program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{CliError, Doing};
 use crate::signals::StopSignals;
 
-/// Remembers that Ctrl-C (or a request to terminate) came since it was last asked.
+/// Records a Ctrl-C (or a request to terminate) since the last `take`.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
     pending: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// From now on Ctrl-C no longer ends the process by itself.
+    /// Installs the handler. From then on Ctrl-C does not end the process by itself.
     ///
     /// # Errors
     /// The system has no room for the handler.
@@ -38,12 +38,12 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// One that never comes.
+    /// An interrupt that never comes.
     pub fn never() -> Self {
         Self { pending: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// Whether it came; asking forgets it.
+    /// Returns and clears the flag.
     pub fn take(&self) -> bool {
         self.pending.swap(false, Ordering::AcqRel)
     }

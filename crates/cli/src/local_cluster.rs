@@ -1,5 +1,5 @@
-//! Several nodes on this machine, each a process with its own data directory and identity: what
-//! `sinew demo` shows and `sinew run` uses where no node is up.
+//! Several nodes on this machine, each a process with its own data directory and identity, for
+//! `sinew demo`, and for `sinew run` without a running node.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -17,7 +17,7 @@ use crate::error::{CliError, Doing};
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(10);
-/// Lines of a dead node's log that are shown.
+/// Lines of a dead node's log in the error.
 const LOG_LINES: usize = 5;
 const API_PORT: u16 = 8750;
 
@@ -78,8 +78,8 @@ impl LocalCluster {
         self.nodes.iter().map(|node| (node.name.as_str(), node.child.id()))
     }
 
-    /// Each node gets CPUs of its own if there are enough: their threads spin while they wait for
-    /// each other, and two that share a CPU would wait for themselves.
+    /// Each node gets its own CPUs if there are enough: threads spin while they wait for each
+    /// other, and two that share a CPU would delay each other.
     fn spawn(
         &mut self,
         number: usize,
@@ -119,14 +119,14 @@ impl LocalCluster {
 impl Drop for LocalCluster {
     fn drop(&mut self) {
         for node in &mut self.nodes {
-            drop(node.child.stdin.take()); // Its end tells the node to end.
+            drop(node.child.stdin.take()); // Closing it ends the node.
         }
         let deadline = Instant::now() + STOP_TIMEOUT;
         for node in &mut self.nodes {
             while matches!(node.child.try_wait(), Ok(None)) && Instant::now() < deadline {
                 std::thread::sleep(POLL);
             }
-            // Errors mean that it is gone already, which is what is wanted.
+            // Errors mean that it has exited already.
             let _ = node.child.kill();
             let _ = node.child.wait();
         }
@@ -165,12 +165,12 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
-/// An API address that nobody has.
+/// A free API address.
 pub fn any_api_address() -> SocketAddr {
     loopback(0)
 }
 
-/// The usual API address if nobody has it, so that what people copy keeps working.
+/// The usual API address if it is free, so that copied commands keep working.
 pub fn usual_api_address() -> SocketAddr {
     let usual = loopback(API_PORT);
     if TcpListener::bind(usual).is_ok() { usual } else { any_api_address() }

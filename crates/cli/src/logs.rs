@@ -1,4 +1,4 @@
-//! The node's log in its data directory: a file that gives way to the next one when it is full.
+//! The node's log in its data directory: files that rotate when they are full.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex};
 
 /// Below the data directory.
 pub const FOLDER: &str = "logs";
-/// The one that is being written; older ones have a number.
+/// The current file; older ones have a number.
 pub const FILE: &str = "sinew.log";
 
 /// Days of a calm node, at about 100 bytes a line.
 const BYTES_MAX: u64 = 4 << 20;
-/// Older files that are kept.
+/// Number of older files.
 const OLDER_MAX: usize = 4;
 
-/// A log file that is renamed when it is full, and older ones with it. Clones write to the same.
+/// A log file that rotates when it is full. Clones write to the same file.
 #[derive(Debug, Clone)]
 pub struct Rotating(Arc<Mutex<Written>>);
 
@@ -29,10 +29,10 @@ struct Written {
 }
 
 impl Rotating {
-    /// Goes on with the folder's log; makes both if they are missing.
+    /// Appends to the folder's log; creates both if they are missing.
     ///
     /// # Errors
-    /// They cannot be made or written.
+    /// They cannot be created or written.
     pub fn open(folder: &Path) -> io::Result<Self> {
         Self::with(folder, BYTES_MAX)
     }
@@ -48,12 +48,12 @@ impl Rotating {
 
 impl Write for Rotating {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        // A panic of another thread leaves a file that can be written on.
+        // After a panic of another thread the file is still writable.
         let mut written = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if written.bytes > 0 && written.bytes + text.len() as u64 > written.bytes_max {
             written.rotate()?;
         }
-        // Whole, so that no line is cut by a rotation.
+        // Written whole, so that a rotation splits no line.
         written.file.write_all(text)?;
         written.bytes += text.len() as u64;
         Ok(text.len())
@@ -81,7 +81,7 @@ impl Written {
     }
 }
 
-/// For this user's eyes alone: names of machines and models are in it.
+/// Readable only for this user, because it names machines and models.
 fn open(folder: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(folder.join(FILE))
 }
@@ -90,7 +90,7 @@ fn numbered(folder: &Path, number: usize) -> PathBuf {
     folder.join(format!("{FILE}.{number}"))
 }
 
-/// The files that there are, the oldest first.
+/// The existing files, the oldest first.
 pub fn parts(folder: &Path) -> Vec<PathBuf> {
     let older = (1..=OLDER_MAX).rev().map(|number| numbered(folder, number));
     older.chain([folder.join(FILE)]).filter(|path| path.exists()).collect()
@@ -112,7 +112,7 @@ mod tests {
         let text: String = parts.iter().map(|part| fs::read_to_string(part).unwrap()).collect();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines.first(), lines.last()), (Some(&"line 30"), Some(&"line 39")));
-        // Another start goes on where this one ended.
+        // Another start appends to the same file.
         drop(log);
         writeln!(Rotating::with(dir.path(), 20).unwrap(), "line 40").unwrap();
         assert!(fs::read_to_string(dir.path().join(FILE)).unwrap().ends_with("line 40\n"));

@@ -1,13 +1,12 @@
-//! What this machine is called and how much memory it has.
+//! Name and memory of this machine.
 
 use std::process::Command;
 
 use crate::cgroup;
 
-/// Part of the memory that models may use unless somebody says otherwise: the rest is for the
-/// system and whatever else runs.
+/// Default part of the memory for models: the rest is for the system and other programs.
 const MEMORY_SHARE: (u64, u64) = (3, 4);
-/// Assumed where the system does not tell.
+/// Assumed if the system does not report it.
 const MEMORY_FALLBACK: u64 = 8 << 30;
 
 pub fn host_name() -> String {
@@ -18,19 +17,20 @@ pub fn host_name() -> String {
         .unwrap_or_else(|| "node".to_owned())
 }
 
-/// Threads that may run at once: by the cores, this process's CPUs and its control group.
+/// Threads that may run at once: limited by the cores, this process's CPUs and its control group.
 pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What this process may use, and by whose word: for a sentence that ends with the bytes.
+/// Memory that this process may use, with the source of the figure, for a sentence that ends with
+/// the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     pub bytes: u64,
     pub of: &'static str,
 }
 
-/// The machine's memory, or what a control group leaves of it.
+/// The machine's memory, or the limit of a control group.
 pub fn memory_bytes() -> Memory {
     let machine = match installed_bytes() {
         Some(bytes) => Memory { bytes, of: "this machine has" },

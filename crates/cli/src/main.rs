@@ -1,19 +1,19 @@
-//! The binary `sinew`: reads the command line, runs one command, maps its result to an exit code.
+//! The binary `sinew`: parses the command line, runs one command, maps its result to an exit code.
 //!
-//! 0: done. 1: it failed, and standard error says why. 2: the command line makes no sense.
+//! 0: done. 1: it failed, and standard error has the reason. 2: the command line is invalid.
 
-/// Prints a line for a person or a program.
+/// Prints a line to standard output.
 macro_rules! say {
     () => { crate::output::line(format_args!("")) };
     ($($text:tt)*) => { crate::output::line(format_args!($($text)*)) };
 }
 
-/// Prints prose to standard output, in lines that the terminal has room for.
+/// Prints prose to standard output, folded to the terminal's width.
 macro_rules! explain {
     ($($text:tt)*) => { crate::output::prose(format_args!($($text)*)) };
 }
 
-/// Prints a line beside the answer, to standard error.
+/// Prints a line to standard error, beside the answer.
 macro_rules! tell {
     ($($text:tt)*) => { crate::output::aside(format_args!($($text)*)) };
 }
@@ -153,16 +153,15 @@ fn said(figures: Result<String, bench::Error>) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Where a command writes its log beside standard error: a node does, for it runs long and often
-/// where nobody looks.
+/// The log folder of a command: only a node has one, because it runs for long and often unwatched.
 fn log_folder(command: &Command) -> Option<PathBuf> {
     let Command::Up(args) = command else { return None };
-    // A directory that cannot be found is told by the command itself.
+    // The command itself reports a missing directory.
     Some(DataDir::find(&args.data_dir).ok()?.path().join(logs::FOLDER))
 }
 
-/// Logs go to standard error; `SINEW_LOG` says how much, as `RUST_LOG` does elsewhere: a level, or
-/// levels of modules too (`warn,cluster=debug`). What a node did also goes to its own file.
+/// Logs go to standard error; `SINEW_LOG` sets their level, like `RUST_LOG` elsewhere: one level,
+/// or levels of modules too (`warn,cluster=debug`). A node's log also goes to its own file.
 fn start_logging(folder: Option<&Path>) {
     let at_least = |level| Targets::new().with_default(level);
     let filter = match std::env::var("SINEW_LOG") {
@@ -178,7 +177,7 @@ fn start_logging(folder: Option<&Path>) {
     let colours = output::obeys(&std::io::stderr());
     let to_stderr = tracing_subscriber::fmt::layer().with_target(false).with_ansi(colours);
     let to_stderr = to_stderr.with_writer(std::io::stderr).with_filter(filter);
-    // A folder that cannot be written is told by what the command itself wants to write there.
+    // The command itself reports an unwritable folder.
     let file = folder.and_then(|folder| Rotating::open(folder).ok());
     let to_file = file.map(|file| {
         let format = tracing_subscriber::fmt::layer().with_target(false).with_ansi(false);

@@ -1,5 +1,5 @@
-//! Models by name for commands: where they may lie, from where they may come, and fetching one
-//! where no node runs.
+//! Models by name for commands: their places on this machine, their sources, and downloads without
+//! a running node.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::machine;
 use crate::progress::ProgressLine;
 use crate::table;
 
-/// The usual places, and folders that the user named.
+/// The usual places, and the user's folders.
 pub fn places(folders: &[PathBuf]) -> Places {
     let mut places = Places::from_env();
     let absolute = |dir: &PathBuf| std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
@@ -30,19 +30,19 @@ pub fn hub_settings(offline: bool) -> Settings {
     settings
 }
 
-/// What models may take of this machine's memory by default.
+/// Default memory for models on this machine.
 pub fn memory_bytes() -> u64 {
     machine::share_for_models(machine::memory_bytes().bytes)
 }
 
-/// The models on this machine, as a command sees them by itself.
+/// The models on this machine, for commands without a node.
 pub fn store(data_dir: &DataDir) -> Result<Store, CliError> {
     data_dir.create()?;
     let store = Store::open_with(data_dir.path(), places(&[]))?;
     Ok(store.judging(|header| can_run(header).map(drop)))
 }
 
-/// Reads a model's tokenizer and chat template: what is odd about them, or why it cannot be used.
+/// Checks a model's tokenizer and chat template: returns remarks, or why the model is unusable.
 pub fn check_text(header: &gguf::Directory) -> Result<Vec<String>, String> {
     let tokenizer = text::Tokenizer::from_gguf(header).map_err(|error| error.to_string())?;
     let template = text::ChatTemplate::from_gguf(header, &tokenizer);
@@ -55,8 +55,8 @@ fn can_run(header: &gguf::Directory) -> Result<Vec<String>, String> {
     cluster::can_run(header, check_text)
 }
 
-/// What a node is to read: a file by its whole path, since a node has another working directory,
-/// and everything else by the name that it was given.
+/// The model as a node should read it: the absolute path of a file, since a node has another
+/// working directory, and otherwise the given name.
 pub fn for_node(model: &str) -> String {
     let path = Path::new(model);
     // A folder of the same name must not hide a model's name.
@@ -65,8 +65,8 @@ pub fn for_node(model: &str) -> String {
     absolute.map_or_else(|| model.to_owned(), |path| path.to_string_lossy().into_owned())
 }
 
-/// Makes sure that a model is on this machine's disk, where no node runs that could see to it; the
-/// model's path takes the place of its name, which stays the one to ask it by.
+/// Fetches a model to this machine's disk if it is missing, without a node. The request then has
+/// the path; its name for requests stays.
 pub fn fetch_for(request: &mut InstanceSpec, data_dir: &DataDir) -> Result<(), CliError> {
     if Path::new(&request.model).is_file() {
         request.model = for_node(&request.model);
@@ -84,10 +84,10 @@ pub fn fetch_for(request: &mut InstanceSpec, data_dir: &DataDir) -> Result<(), C
     Ok(())
 }
 
-/// Where a model is on this machine, by its name or by that of the repository that it stands for.
+/// The path of a model on this machine, by its name or by its repository's.
 ///
 /// # Errors
-/// It is something that is no model.
+/// The name refers to something that is not a model.
 pub fn find(store: &Store, name: &str) -> Result<Option<PathBuf>, CliError> {
     match cluster::locate(store, &for_node(name)) {
         Ok((_, path)) => Ok(Some(path)),
@@ -96,10 +96,11 @@ pub fn find(store: &Store, name: &str) -> Result<Option<PathBuf>, CliError> {
     }
 }
 
-/// The same of a model that can be opened: one that cannot is of no use, and is fetched again.
+/// Like `find`, but only for a readable model: an unreadable one is useless, and is fetched again.
 ///
 /// # Errors
-/// It is something that is no model, or a file that is damaged and has no name to fetch it by.
+/// The name refers to something that is not a model, or to a damaged file without a name on the
+/// hub.
 pub fn find_whole(store: &Store, name: &str) -> Result<Option<PathBuf>, CliError> {
     match cluster::look(store, &for_node(name)) {
         Here::Whole(_, path) => Ok(Some(path)),
@@ -110,7 +111,7 @@ pub fn find_whole(store: &Store, name: &str) -> Result<Option<PathBuf>, CliError
     }
 }
 
-/// Fetches a model into the node's folder, telling `on_progress`.
+/// Fetches a model into the node's folder, with progress through `on_progress`.
 pub fn fetch(
     store: &Store,
     (name, update): (&str, bool),
@@ -118,7 +119,7 @@ pub fn fetch(
     on_progress: &mut (dyn FnMut(&Progress, &str) + Send),
 ) -> Result<PathBuf, CliError> {
     let parsed = Name::parse(name).map_err(|error| match (store.path_of(name), error) {
-        // What looks like a path is told as one.
+        // For text that looks like a path, the error is about a path.
         (Err(missing), HubError::Name { .. }) => CliError::Store(missing),
         (_, error) => CliError::Hub(error),
     })?;
@@ -139,7 +140,7 @@ pub fn fetch(
     match cluster::look(store, &plan.name) {
         Here::Whole(_, path) if !update => return Ok(path),
         Here::Whole(..) | Here::Damaged(_) => plan.is_doubted = true,
-        // Its files are there under their names, and yet none is found: they are looked into.
+        // The files exist under their names, but no model is found: their content is checked.
         Here::Missing(_) => plan.is_doubted = plan.is_there(store.models_dir()),
     }
     tell!("{name}: {}", plan.why);

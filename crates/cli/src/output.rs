@@ -1,8 +1,7 @@
-//! Standard output and standard error, either of which may be closed, full, or nobody's.
+//! Standard output and standard error, which may be closed or full.
 //!
-//! A reader that went away (`sinew nodes | head -1`) is no reason to fail. Anything else that keeps
-//! a command's answer from where it should go is: a script would take a full disk for an empty
-//! cluster.
+//! A reader that stops early (`sinew nodes | head -1`) is no failure. Any other failed write is: a
+//! script would otherwise take a full disk for an empty cluster.
 
 use std::ffi::OsStr;
 use std::fmt::Arguments;
@@ -12,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::error::{CliError, Doing};
 use crate::{hints, width};
 
-/// Why something could not be written, the first time.
+/// The first failed write.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// Writes a line to standard output.
@@ -20,7 +19,7 @@ pub fn line(text: Arguments<'_>) {
     note(writeln!(io::stdout(), "{}", hints::complete(&text.to_string())));
 }
 
-/// Writes words to standard output, where that is a terminal in lines that it has room for.
+/// Writes prose to standard output, folded to the width of a terminal.
 pub fn prose(text: Arguments<'_>) {
     note(writeln!(io::stdout(), "{}", within(text, io::stdout().is_terminal())));
 }
@@ -31,8 +30,8 @@ fn within(text: Arguments<'_>, is_terminal: bool) -> String {
     if is_terminal { width::fold(&text, width::columns()) } else { text }
 }
 
-/// Whether a stream leads to a terminal that obeys escape sequences. One that calls itself dumb, as
-/// that of an editor or of a build server, shows them.
+/// Whether a stream leads to a terminal that interprets escape sequences. Terminals that call
+/// themselves dumb, as in editors or build servers, print them.
 pub fn obeys(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !is_dumb(std::env::var_os("TERM").as_deref())
 }
@@ -47,13 +46,13 @@ pub fn piece(text: &str) {
     note(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
 }
 
-/// Writes a line to standard error. Nobody is left to be told of a failure.
+/// Writes a line to standard error. A failure cannot be reported anywhere.
 pub fn aside(text: Arguments<'_>) {
     let text = within(text, io::stderr().is_terminal());
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Keeps the first failure to write for [`finish`].
+/// Keeps the first failed write for [`finish`].
 pub fn note(written: io::Result<()>) {
     if let Err(error) = written
         && error.kind() != ErrorKind::BrokenPipe
@@ -63,7 +62,7 @@ pub fn note(written: io::Result<()>) {
 }
 
 /// # Errors
-/// Not all that was said until now has come where it should.
+/// Part of the output was not written.
 pub fn finish() -> Result<(), CliError> {
     note(io::stdout().flush());
     let failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner).take();

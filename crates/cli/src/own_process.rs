@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 /// Whether the client's end of a connection belongs to the user of this process, or to root, who
-/// can read the admin token anyway. Returns false where the user is unknown.
+/// can read the admin token anyway. False if the user is unknown.
 pub fn is_own(client: SocketAddr, server: SocketAddr) -> bool {
     let me = rustix::process::geteuid().as_raw();
     if cfg!(target_os = "linux") {
@@ -26,7 +26,7 @@ mod linux {
     /// `TCP_ESTABLISHED`. Closed sockets are in another state, and are
     /// listed with root as their user.
     const ESTABLISHED: &str = "01";
-    /// The number that stands for every user without a number in this container.
+    /// The number of all users without a mapping in this container.
     const NOBODY: u32 = 65_534;
 
     pub fn uid(client: SocketAddr, server: SocketAddr) -> Option<u32> {
@@ -45,7 +45,7 @@ mod linux {
         Some(((address(local)?, address(remote)?), uid.parse().ok()?))
     }
 
-    /// `0100007F:1F90` for 127.0.0.1:8080: words of 32 bits as they lie in memory.
+    /// `0100007F:1F90` for 127.0.0.1:8080: words of 32 bits in native order.
     fn address(text: &str) -> Option<SocketAddr> {
         let (ip, port) = text.split_once(':')?;
         let words =

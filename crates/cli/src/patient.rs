@@ -1,5 +1,5 @@
-//! Waiting for a node that may take long, but not for one that is frozen: while nothing comes, it
-//! is asked now and then whether it is there at all.
+//! Waits for a node that may take long, but not for a frozen one: during silence, the node's status
+//! is queried at intervals.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -8,13 +8,13 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::error::CliError;
 
-/// A node that streams says something each five seconds.
+/// A streaming node sends something every five seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Pieces read ahead.
 const PIECES: usize = 16;
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Does some work that waits for the node, for as long as the node is there.
+/// Runs work that waits for the node, as long as the node answers.
 ///
 /// # Errors
 /// The node does not answer any more.
@@ -24,7 +24,7 @@ pub fn wait<T: Send + 'static>(
 ) -> Result<T, CliError> {
     let (done, result) = sync_channel(1);
     std::thread::spawn(move || {
-        // Nobody waits any more if the node is frozen.
+        // The receiver is gone if the node is frozen.
         let _ = done.send(work());
     });
     loop {
@@ -38,7 +38,7 @@ pub fn wait<T: Send + 'static>(
     }
 }
 
-/// What a node sends, for as long as it is there. Ends with an error if it is frozen.
+/// A node's stream, as long as the node answers. Fails if the node is frozen.
 pub struct Patient {
     client: Client,
     pieces: Receiver<io::Result<Vec<u8>>>,

@@ -1,5 +1,5 @@
-//! A line on a terminal's standard error that shows how far a model is loaded. Where standard error
-//! is no terminal, nothing is written.
+//! A line on standard error that shows the progress of loading a model. Writes nothing if standard
+//! error is no terminal.
 
 use std::any::Any;
 use std::io::Write;
@@ -13,10 +13,10 @@ use gguf::{Directory, File, ReadError, Source, Strided};
 
 use crate::{output, table, width};
 
-/// Often enough to look smooth, too seldom to cost anything.
+/// Frequent enough to look smooth, at no measurable cost.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// One line that is written over.
+/// One line that is overwritten.
 pub struct ProgressLine {
     terminal: bool,
     started: Instant,
@@ -27,7 +27,7 @@ impl ProgressLine {
         Self { terminal: output::obeys(&std::io::stderr()), started: Instant::now() }
     }
 
-    /// Shows how much of `total` bytes is done, and how fast.
+    /// Shows `done` of `total` bytes and the rate.
     pub fn show(&self, what: &str, done: u64, total: u64) {
         if self.terminal && total > 0 {
             let secs = self.started.elapsed().as_secs_f64().max(1e-3);
@@ -35,7 +35,7 @@ impl ProgressLine {
         }
     }
 
-    /// The same with the rate that somebody else measured.
+    /// The same with a given rate.
     pub fn show_at(&self, what: &str, done: u64, total: u64, bytes_per_sec: f64) {
         if self.terminal && total > 0 {
             let columns = width::columns();
@@ -45,7 +45,7 @@ impl ProgressLine {
         }
     }
 
-    /// Shows words alone.
+    /// Shows only text.
     pub fn say(&self, what: &str) {
         if self.terminal {
             write_over(what);
@@ -59,25 +59,25 @@ impl ProgressLine {
     }
 }
 
-/// Lines of a terminal that are written over, one for each thing that comes along by itself.
+/// Lines of a terminal that are overwritten, one for each part of the work.
 pub struct ProgressLines {
     terminal: bool,
     columns: usize,
-    /// How many stand there.
+    /// Number of lines on the screen.
     shown: usize,
-    /// What is shown, since when, and how much of it was done then.
+    /// Name, time and done bytes of each part when it was first shown.
     begun: Vec<(String, Instant, u64)>,
 }
 
 impl ProgressLines {
     pub fn new() -> Self {
         let terminal = output::obeys(&std::io::stderr());
-        // Nobody needs to be asked where nothing is shown.
+        // Without a terminal the width does not matter.
         let columns = if terminal { width::columns() } else { usize::MAX };
         Self { terminal, columns, shown: 0, begun: Vec::new() }
     }
 
-    /// Shows how much of so many bytes each is done, and how fast since it was first shown.
+    /// Shows done and total bytes of each part, and its rate since it was first shown.
     pub fn show(&mut self, each: &[(String, u64, u64)]) {
         if self.terminal {
             let lines = self.lines(each, Instant::now());
@@ -113,14 +113,14 @@ impl ProgressLines {
         let up = if self.shown > 0 { format!("\x1b[{}F", self.shown) } else { String::new() };
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let mut stderr = std::io::stderr();
-        // A terminal that cannot be written to has nobody to tell.
+        // A failed write to the terminal cannot be reported.
         let _ = write!(stderr, "{up}{ERASE_TO_END}{text}");
         let _ = stderr.flush();
         self.shown = lines.len();
     }
 }
 
-/// A line with the longest bar for which there is room: one that wraps could not be written over.
+/// A line with the longest bar that fits: a line that wraps cannot be overwritten.
 fn fitting(what: &str, done: u64, total: u64, bytes_per_sec: f64, columns: usize) -> String {
     let bars = [20, 10, 5, 0].map(|cells| line_at(what, done, total, bytes_per_sec, cells));
     let line = bars.iter().find(|line| line.chars().count() < columns).unwrap_or(&bars[3]);
@@ -157,15 +157,15 @@ fn time_left(secs: f64) -> String {
 
 fn write_over(text: &str) {
     const ERASE_TO_END: &str = "\x1b[K";
-    // A line that wraps could not be written over.
+    // A line that wraps cannot be overwritten.
     let text: String = table::one_line(text).chars().take(width::columns() - 1).collect();
     let mut stderr = std::io::stderr();
-    // A terminal that cannot be written to has nobody to tell.
+    // A failed write to the terminal cannot be reported.
     let _ = write!(stderr, "\r{text}{ERASE_TO_END}");
     let _ = stderr.flush();
 }
 
-/// How far measurements of this process are, on standard error.
+/// Progress of measurements in this process, on standard error.
 pub struct Terminal;
 
 pub static TERMINAL: Terminal = Terminal;
@@ -185,12 +185,12 @@ impl bench::Progress for Terminal {
     }
 }
 
-/// Shows a line while a file is loaded in this process, until it is dropped.
+/// Shows a line while this process loads a file, until it is dropped.
 struct Watch {
     ticker: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-/// The file, and the line that shows how much of it was read.
+/// The file, and the line that shows the read part of it.
 fn watch(file: File) -> (Arc<dyn Source>, Watch) {
     let bar = ProgressLine::new();
     if !bar.terminal {
@@ -214,13 +214,13 @@ impl Drop for Watch {
     fn drop(&mut self) {
         if let Some((stop, ticker)) = self.ticker.take() {
             drop(stop);
-            // It only writes to a terminal, and has nothing to report.
+            // The thread only writes to a terminal, and has no result.
             let _ = ticker.join();
         }
     }
 }
 
-/// A file that counts what is read of it.
+/// A file that counts the bytes read from it.
 struct Watched {
     file: File,
     read_bytes: AtomicU64,
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(time_left(3720.0), "  1 h 02 min left");
         assert!(line_at("loading", 0, 7, 0.0, 20).contains("  0 %"));
         assert!(line_at("loading", 7, 7, 7.0, 20).contains("100 %"));
-        // A usual terminal has room for the time that is left, if not for the whole bar.
+        // A usual terminal has room for the remaining time, if not for the whole bar.
         let narrow = fitting("loading on desk", gib / 2, gib, 1e8, 80);
         assert!(
             narrow.len() < 80 && narrow.contains("[##") && narrow.ends_with("left"),

@@ -1,5 +1,5 @@
-//! What a person typed for `sinew up`, held against what the machine has: a node that cannot be
-//! what it was asked to be does not start.
+//! Checks the arguments of `sinew up` against the machine: a node without the requested resources
+//! does not start.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,14 +11,14 @@ use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::{device, machine, table};
 
-/// Less is a slip of whoever typed it: not even the smallest model fits.
+/// A smaller value is a typing error: not even the smallest model fits.
 const MEMORY_MIN: u64 = 16 << 20;
 
-/// The nodes that were asked for, one a device. The first one is this machine's to everybody; the
-/// others' directories lie in its own, and they look for models there too.
+/// The requested nodes, one a device. The first one stands for this machine; the others'
+/// directories are inside its own, and they use its models too.
 ///
 /// # Errors
-/// The machine has not what was asked for, in numbers.
+/// The machine lacks a requested resource; the error has the numbers.
 pub fn node_configs(args: &UpArgs, data_dir: &DataDir) -> Result<Vec<NodeConfig>, CliError> {
     let program = std::env::current_exe().doing("cannot find this program's own file")?;
     let devices = device::choose(args, data_dir, &program)?;
@@ -52,7 +52,7 @@ pub fn node_configs(args: &UpArgs, data_dir: &DataDir) -> Result<Vec<NodeConfig>
     Ok(configs)
 }
 
-/// The ports after the first node's are the others'; a free one where it takes a free one.
+/// The further nodes use the ports after the first node's; free ones if it uses a free one.
 fn port(first: u16, at: usize) -> Result<u16, CliError> {
     if first == 0 {
         return Ok(0);
@@ -63,7 +63,7 @@ fn port(first: u16, at: usize) -> Result<u16, CliError> {
     })
 }
 
-/// Into how many parts the machine is cut for a node.
+/// Into how many parts the machine is divided for a node.
 struct Parts {
     of_memory: usize,
     of_threads: usize,
@@ -106,7 +106,8 @@ fn node_config(
     })
 }
 
-/// Where the API listens: on all addresses if others are to use it and none of them was named.
+/// The listen address of the API: all addresses if other machines may use it and no address was
+/// given.
 pub fn api(given: SocketAddr, lan: bool) -> Result<SocketAddr, CliError> {
     if !lan || !given.ip().is_loopback() {
         return Ok(given);
@@ -122,22 +123,22 @@ pub fn api(given: SocketAddr, lan: bool) -> Result<SocketAddr, CliError> {
     Ok(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), given.port()))
 }
 
-/// All names by which this machine's own people call it.
+/// All names of this machine.
 pub fn host_names(args: &UpArgs) -> Vec<String> {
     let own = machine::host_name();
     let first = own.split('.').next().unwrap_or(&own).to_owned();
-    // What the machine is called on the local network, by multicast DNS.
+    // The machine's name on the local network, by multicast DNS.
     let local = format!("{first}.local");
     [args.host_name.clone(), vec![own, first, local]].concat()
 }
 
-/// Its memory, or one of so many parts.
+/// Its memory, or one of `parts` equal parts.
 fn machine_part(parts: usize) -> machine::Memory {
     let machine::Memory { bytes, of } = machine::memory_bytes();
     machine::Memory { bytes: bytes / parts as u64, of }
 }
 
-/// `pinned`: CPUs that were named; each gets one thread.
+/// `pinned`: number of the given CPUs; each gets one thread.
 fn threads(asked: Option<usize>, pinned: usize, there_are: usize) -> Result<usize, CliError> {
     match asked {
         Some(asked) if pinned > 0 && asked != pinned => Err(CliError::Usage(format!(
@@ -153,7 +154,7 @@ fn threads(asked: Option<usize>, pinned: usize, there_are: usize) -> Result<usiz
     }
 }
 
-/// `allowed` is empty where the system does not tell.
+/// `allowed` is empty if the system does not report it.
 fn cpus(asked: &[usize], allowed: &[usize]) -> Result<Vec<usize>, CliError> {
     if let Some(absent) = asked.iter().find(|cpu| !allowed.is_empty() && !allowed.contains(cpu)) {
         let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
@@ -168,7 +169,7 @@ fn cpus(asked: &[usize], allowed: &[usize]) -> Result<Vec<usize>, CliError> {
     Ok(asked.to_vec())
 }
 
-/// `there_are`: what the machine, or the control group, lets this process use.
+/// `there_are`: memory that the machine, or the control group, allows this process.
 fn memory_bytes(asked: Option<u64>, there_are: machine::Memory) -> Result<u64, CliError> {
     match asked {
         None => Ok(machine::share_for_models(there_are.bytes)),
@@ -187,7 +188,7 @@ fn memory_bytes(asked: Option<u64>, there_are: machine::Memory) -> Result<u64, C
     }
 }
 
-/// A worker is told addresses without the interface, which each machine numbers for itself.
+/// Workers get addresses without the interface, which each machine numbers for itself.
 fn listen(given: SocketAddr) -> Result<SocketAddr, CliError> {
     if is_link_local(given.ip()) {
         return Err(CliError::Usage(format!(

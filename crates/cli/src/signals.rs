@@ -2,12 +2,12 @@ use std::io::{self, IsTerminal};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Ctrl-C, requests to terminate and the end of the terminal, none of which is lost between two
-/// calls of `recv`.
+/// Ctrl-C, requests to terminate and the end of the terminal. None is lost between two calls of
+/// `recv`.
 pub struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None` if whoever started this program has it ignore that, as `nohup` does.
+    /// `None` if the parent process has it ignored, as `nohup` does.
     hangup: Option<Signal>,
 }
 
@@ -21,7 +21,7 @@ impl StopSignals {
         Ok(Self { interrupt, terminate, hangup })
     }
 
-    /// Completes at the next one.
+    /// Completes at the next signal.
     pub async fn recv(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -38,8 +38,8 @@ async fn next(signal: &mut Option<Signal>) {
     }
 }
 
-/// Where the system does not tell, a program without a terminal was most likely started to outlive
-/// one.
+/// If the system does not report it, a program without a terminal was most likely started to
+/// outlive one.
 fn ignores_hangup() -> bool {
     match std::fs::read_to_string("/proc/self/status") {
         Ok(status) => is_hangup_ignored(&status),

@@ -1,5 +1,5 @@
-//! What the threads of this machine do, or a device, which another process measures, as its driver
-//! may end that.
+//! Measures the speed of this machine's threads or of a device. Another process measures devices,
+//! because a driver may crash it.
 
 use std::process::Command;
 use std::sync::Mutex;
@@ -13,8 +13,8 @@ use crate::{child, device as devices};
 /// A driver may have to compile its kernels first.
 const DEVICE_MAX: Duration = Duration::from_secs(60);
 
-/// What so many threads of this machine do, or a device of it, if that can be measured. One at a
-/// time: nodes of one process would measure each other.
+/// The speed of `threads` threads of this machine, or of a device, if measurable. One measurement
+/// at a time: nodes of one process would disturb each other.
 pub fn measure_node(threads: usize, device: Option<&WorkerDevice>) -> Option<Speed> {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -26,7 +26,7 @@ pub fn measure_node(threads: usize, device: Option<&WorkerDevice>) -> Option<Spe
     found.ok()
 }
 
-/// As `sinew bench device` measures it.
+/// By `sinew bench device`.
 fn of_device(threads: usize, device: &WorkerDevice) -> Result<Speed, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_device_that_cannot_be_measured_has_no_speed() {
-        // This program is that of the tests, which knows nothing of devices.
+        // This program is the test binary, which has no `bench device`.
         let nowhere = WorkerDevice { libraries: "nowhere".into(), name: "CUDA0".to_owned() };
         assert_eq!(measure_node(1, Some(&nowhere)), None);
         assert!(measure_node(1, None).is_some());

@@ -1,4 +1,4 @@
-//! Reading a streamed chat completion, and stopping it with Ctrl-C.
+//! Reads a streamed chat completion, and stops it at Ctrl-C.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -10,24 +10,24 @@ use crate::client::error_message;
 use crate::error::CliError;
 use crate::interrupt::Interrupt;
 
-/// How often a pending Ctrl-C is looked for while the model is silent.
+/// Interval of checks for Ctrl-C while the model is silent.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What came of one answer.
+/// One answer.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
     pub text: String,
-    /// Whether the person stopped it.
+    /// Whether the user stopped it.
     pub interrupted: bool,
     pub prompt_tokens: u64,
     pub generated_tokens: u64,
     pub tokens_per_sec: Option<f64>,
     pub first_token_ms: Option<f64>,
-    /// Whether it ended at a limit, in the middle of what was to be said.
+    /// Whether it ended at a limit, before its natural end.
     pub cut_by_length: bool,
 }
 
-/// Reads server-sent events to their end, handing each piece of text to `on_text` as it comes.
+/// Reads server-sent events to their end, and passes each piece of text to `on_text` at once.
 ///
 /// # Errors
 /// The stream ended with an error, or without a proper end.
@@ -82,7 +82,7 @@ impl Answer {
     }
 
     /// Why it ended in mid-sentence, if it did, and what to do: at the end of the context, or at
-    /// the tokens that were asked for.
+    /// the requested number of tokens.
     pub fn why_cut(&self, context_tokens: usize, max_tokens: Option<usize>) -> Option<String> {
         if !self.cut_by_length {
             return None;
@@ -108,12 +108,12 @@ impl Answer {
     }
 }
 
-/// Text from a model without what could control a terminal.
+/// Text from a model without characters that control a terminal.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
-/// Reads `data:` lines in a thread of its own, so that the caller can look for Ctrl-C.
+/// Reads `data:` lines in a separate thread, so that the caller can check for Ctrl-C.
 fn spawn_reader(stream: impl Read + Send + 'static) -> Receiver<std::io::Result<String>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -121,7 +121,7 @@ fn spawn_reader(stream: impl Read + Send + 'static) -> Receiver<std::io::Result<
             let line = match line {
                 Ok(line) => line,
                 Err(error) => {
-                    // The receiver may be gone: then nobody wants to know.
+                    // The receiver may be gone.
                     let _ = sender.send(Err(error));
                     return;
                 }

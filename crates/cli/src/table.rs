@@ -1,4 +1,4 @@
-//! Tables for people: columns as wide as their widest cell.
+//! Tables for users: columns as wide as their widest cell.
 
 use std::io::IsTerminal;
 
@@ -23,7 +23,7 @@ fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]], room: usize)
     let least: [usize; N] = std::array::from_fn(|at| longest(at, longest_word).unwrap_or(0));
     let is_wide = |widths: &[usize; N], gap| widths.iter().sum::<usize>() + gap * (N - 1) > room;
     let gap = if is_wide(&widths, GAP) { GAP - 1 } else { GAP };
-    // What is too long for the terminal goes on below, in its own column.
+    // Text that is too wide continues below, in its own column.
     while is_wide(&widths, gap) {
         let can_give = (0..N).filter(|at| widths[*at] > least[*at]);
         let Some(at) = can_give.max_by_key(|at| widths[*at]) else { break };
@@ -32,7 +32,7 @@ fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]], room: usize)
     all.into_iter().map(|row| lines(row, widths, gap)).collect()
 }
 
-/// A row: as many lines as its highest cell has.
+/// The lines of a row, as many as its highest cell has.
 fn lines<const N: usize>(row: [&str; N], widths: [usize; N], gap: usize) -> String {
     let folded: [Vec<String>; N] = std::array::from_fn(|at| {
         let cell = one_line(row[at]);
@@ -66,7 +66,8 @@ fn longest_word(text: &str) -> usize {
     text.split(' ').map(chars).max().unwrap_or(0)
 }
 
-/// Text of others without what a terminal would obey: controls, and marks that turn the direction.
+/// Foreign text without characters that control a terminal: control characters, and marks that
+/// change the direction.
 pub fn tame(text: &str) -> String {
     let turns = |c| {
         matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
@@ -76,7 +77,7 @@ pub fn tame(text: &str) -> String {
     text.chars().map(|c| if obeyed(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// The same of what is no more than a name or a path, in which a further line would be a lie.
+/// The same for a name or a path, in which a second line could mislead.
 pub fn one_line(text: &str) -> String {
     tame(text).replace('\n', "\u{fffd}")
 }

@@ -1,11 +1,11 @@
-//! What the command line was given and cannot be, in words: of numbers the standard library says
-//! only that a digit is invalid.
+//! Explains invalid arguments: for numbers, the standard library reports only that a digit is
+//! invalid.
 
 use std::io::{self, Write};
 
 use crate::output;
 
-/// What it says, and what that means for who typed it.
+/// Error texts, and their meaning for the user.
 const PLAIN: [(&str, &str); 6] = [
     ("invalid digit found in string", "expected a whole number, such as 4"),
     ("cannot parse integer from empty string", "expected a whole number, such as 4"),
@@ -15,7 +15,7 @@ const PLAIN: [(&str, &str); 6] = [
     ("cannot parse float from empty string", "expected a number, such as 0.5"),
 ];
 
-/// Prints a command line's error, or the help that was asked for.
+/// Prints a command line's error, or the requested help.
 pub fn print(error: &clap::Error) -> io::Result<()> {
     let styled = error.render();
     match error.use_stderr() {

@@ -1,16 +1,16 @@
-//! How wide the terminal is, and text that keeps to it: words stay whole, and what goes on in a
-//! further line stands below the text that it belongs to. What goes elsewhere is left as it is.
+//! The width of the terminal, and text folded to it: words stay whole, and continuation lines are
+//! indented below their text. Output to other places stays as it is.
 
 use std::fs::File;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Assumed where nobody tells.
+/// Assumed if the width is unknown.
 const USUAL: usize = 80;
 /// Below this, text would be a column of single words.
 const LEAST: usize = 40;
 
-/// Columns of the terminal that this program is run in, as they were when it was first asked.
+/// Columns of this program's terminal, at the first call.
 pub fn columns() -> usize {
     static COLUMNS: OnceLock<usize> = OnceLock::new();
     *COLUMNS.get_or_init(columns_now)
@@ -25,7 +25,7 @@ pub fn columns_now() -> usize {
     columns.filter(|columns| *columns > 0).unwrap_or(USUAL).max(LEAST)
 }
 
-/// The text in lines of at most `width` characters, where words allow that.
+/// The text in lines of at most `width` characters, as far as words allow.
 pub fn fold(text: &str, width: usize) -> String {
     text.split('\n').map(|line| fold_line(line, width)).collect::<Vec<_>>().join("\n")
 }
@@ -54,7 +54,7 @@ fn fold_line(line: &str, width: usize) -> String {
     text
 }
 
-/// Where the text of a line begins, behind its name or mark.
+/// Where the text of a line begins, after its name or mark.
 fn indent(line: &str, width: usize) -> usize {
     let chars: Vec<char> = line.chars().collect();
     let begins = |at: usize| chars[at] != ' ' && (at == 0 || chars[at - 1] == ' ');

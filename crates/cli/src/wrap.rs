@@ -1,5 +1,5 @@
-//! An answer on a terminal, as it comes: words stay whole at the terminal's edge. What can still
-//! fit is shown at once; only near the edge is a word held until it is known to fit.
+//! Wraps a streamed answer at the terminal's edge, between words. Text that fits is shown at once;
+//! only near the edge a word is held until it is known to fit.
 
 use std::mem::take;
 
@@ -8,10 +8,10 @@ use unicode_width::UnicodeWidthChar;
 /// Longer words, such as addresses, may be cut at the edge: few words of any language are.
 const LONGEST: usize = 24;
 const TAB: usize = 8;
-/// What a line of Markdown begins with where code begins or ends. Code is left as it is.
+/// Start of a Markdown line that begins or ends code. Code is not wrapped.
 const FENCE: &str = "```";
 
-/// Where the cursor is, and what is not shown yet.
+/// The position of the cursor, and the text still held.
 pub struct Wrap {
     columns: usize,
     at: usize,
@@ -19,19 +19,19 @@ pub struct Wrap {
     gap: String,
     /// A word that may not fit.
     word: String,
-    /// What the line begins with, as far as a fence is long.
+    /// The beginning of the line, up to the length of a fence.
     head: String,
     is_code: bool,
 }
 
 impl Wrap {
-    /// For a terminal of so many columns, whose cursor is at the first.
+    /// For a terminal of `columns` columns, with the cursor at the first.
     pub fn new(columns: usize) -> Self {
         let (gap, word, head) = Default::default();
         Self { columns, at: 0, gap, word, head, is_code: false }
     }
 
-    /// What is to be written now that this piece has come.
+    /// The text to write after this piece.
     pub fn push(&mut self, piece: &str) -> String {
         let mut out = String::new();
         for c in piece.chars() {
@@ -50,7 +50,7 @@ impl Wrap {
         out
     }
 
-    /// What is still held, at the end of an answer.
+    /// The held text, at the end of an answer.
     pub fn finish(&mut self) -> String {
         let mut out = String::new();
         self.end_word(&mut out);
@@ -80,7 +80,7 @@ impl Wrap {
         out.push(c);
         self.at += c.width().unwrap_or(0);
         if self.at > self.columns {
-            // The terminal has gone on in its next line.
+            // The terminal has moved to its next line.
             self.at = c.width().unwrap_or(0);
         }
     }
@@ -101,7 +101,7 @@ impl Wrap {
     }
 }
 
-/// Columns of a text that begins at one.
+/// Columns of a text that starts at column `at`.
 fn width(text: &str, at: usize) -> usize {
     let end = text.chars().fold(at, |at, c| match c {
         '\t' => at + TAB - at % TAB,
@@ -114,7 +114,7 @@ fn width(text: &str, at: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The text as it is written for 30 columns, when it comes in pieces of one letter.
+    /// The text as written for 30 columns, when it arrives letter by letter.
     fn written(text: &str) -> String {
         let mut wrap = Wrap::new(30);
         let mut out: String = text.chars().map(|c| wrap.push(&c.to_string())).collect();
@@ -127,11 +127,11 @@ mod tests {
         let cases = [
             ("short words", "short words"),
             ("The ferry leaves at eight, at noon and", "The ferry leaves at eight, at\nnoon and"),
-            // Thirty letters fill the line, one more goes on below.
+            // Thirty letters fill the line, one more continues below.
             ("aaaaaaaaaa bbbbbbbbb ccccccccc", "aaaaaaaaaa bbbbbbbbb ccccccccc"),
             ("aaaaaaaaaa bbbbbbbbb cccccccccc", "aaaaaaaaaa bbbbbbbbb\ncccccccccc"),
             ("one\n\n  two\n", "one\n\n  two\n"),
-            // What has no spaces is left to the terminal, which cuts it.
+            // Text without spaces is left to the terminal, which cuts it.
             (&"x".repeat(70), &"x".repeat(70)),
             (
                 "```\nlet a = 1; let b = 2; let c = 3;\n```\nThe ferry leaves at eight, at noon",

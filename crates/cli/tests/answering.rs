@@ -1,4 +1,4 @@
-//! A served model can answer: a node refuses a file whose tokenizer it does not know before it loads
+//! A served model can answer: a node refuses a file with an unknown tokenizer before it loads
 //! anything.
 
 mod common;
@@ -7,7 +7,7 @@ use common::{Node, fixture, request};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A copy of a small model with other bytes, of the same length, in one place.
+/// A copy of a small model with `old` replaced by `new`, of the same length.
 fn changed(dir: &TempDir, name: &str, old: &[u8], new: &[u8]) -> String {
     let mut bytes = std::fs::read(fixture("models/qwen3.gguf")).unwrap();
     let at = bytes.windows(old.len()).position(|part| part == old).expect("it is there");

@@ -1,5 +1,5 @@
-//! Requests at a node that does not own the model, while whoever owns it is gone or comes back: they
-//! wait, or are told to come again; never that there is no such model.
+//! Requests at a node that does not own the model, while the owner is lost or returns. They wait,
+//! or get a `Retry-After`; they never get the error that there is no such model.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn body(extra: Value) -> Value {
     body
 }
 
-/// Status, `Retry-After`, and what came.
+/// Status, `Retry-After` and body of the answer.
 fn ask(node: &Node, path: &str, body: &Value) -> (u16, Option<String>, String) {
     let mut response = request(&format!("{}{path}", node.api), body);
     let retry =
@@ -46,7 +46,7 @@ fn who_asks_a_node_whose_owner_is_away_waits_or_is_told_to_come_again() {
     let (listen_a, listen_b) = (a.listen_addr(), b.listen_addr());
     let (dir_a, dir_b) = (a.kill(), b.kill());
 
-    // It has never asked for the model's vocabulary, and there is nobody to ask.
+    // It has never read the model's vocabulary, and the owner is gone.
     let b = Node::start_in("b", dir_b, &listen_b);
     let dialects = [
         ("/v1/chat/completions", body(json!({}))),
@@ -70,7 +70,7 @@ fn who_asks_a_node_whose_owner_is_away_waits_or_is_told_to_come_again() {
         }
     });
 
-    // Whoever asks while the owner comes back gets an answer.
+    // A request during the owner's return gets an answer.
     let a = std::thread::scope(|scope| {
         let coming = scope.spawn(|| {
             std::thread::sleep(Duration::from_secs(1));
@@ -88,7 +88,7 @@ fn who_asks_a_node_whose_owner_is_away_waits_or_is_told_to_come_again() {
 
     assert_eq!((created(&a), created(&b)), (since, since), "the model is no younger than it was");
 
-    // And so does whoever asks while it is away once more: what it says is known by now.
+    // The same during its second absence: the vocabulary is known by now.
     let dir_a = a.kill();
     let answered = std::thread::scope(|scope| {
         let asked =

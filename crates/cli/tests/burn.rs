@@ -16,7 +16,7 @@ fn start(node: &Node, args: &[&str]) -> std::process::Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// The processes that load `node`, which is their parent.
+/// The load processes of `node`, which is their parent.
 fn loads(node: &Node) -> usize {
     let output = Command::new("ps").args(["-A", "-o", "ppid=,args="]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -65,7 +65,7 @@ fn a_burn_in_asks_before_it_disturbs_and_ends_when_it_is_left() {
     let second = b.refused(&SHORT);
     assert!(second.contains("another burn-in"), "{second}");
     let pid = left.id().to_string();
-    // Not Ctrl-C's signal, which whatever a script runs in the background ignores.
+    // Not Ctrl-C's signal, which background processes of a script ignore.
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     left.wait().unwrap();
     wait_for("the load to end", || (loads(&a) + loads(&b) == 0).then_some(()));

@@ -1,4 +1,5 @@
-//! What a person types, and what the machine lacks: an error in words before anything is promised.
+//! Invalid arguments and missing resources: the program fails with a clear error before it promises
+//! anything.
 
 mod common;
 
@@ -91,7 +92,7 @@ fn a_directory_that_cannot_hold_a_node_is_named() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was left there");
 }
 
-/// A limit on the size of files stands for a disk without room: no right is needed to set it.
+/// A limit on the size of files simulates a full disk: setting it needs no privilege.
 fn room_for_files(pid: u32, limit: &str) {
     let status = Command::new("prlimit")
         .args(["--pid", &pid.to_string(), &format!("--fsize={limit}")])
@@ -99,7 +100,7 @@ fn room_for_files(pid: u32, limit: &str) {
     assert!(status.expect("util-linux has prlimit").success());
 }
 
-/// Has another program start a node's command, in its own process.
+/// Starts a node's command through another program, in its own process.
 fn run_by(starter: &[&str], command: &mut Command) {
     let program = command.get_program().to_owned();
     let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
@@ -110,7 +111,7 @@ fn run_by(starter: &[&str], command: &mut Command) {
 
 #[test]
 fn who_cannot_save_a_membership_does_not_join_and_spends_no_code() {
-    // A process that a full disk would end cannot tell of it.
+    // A process that a full disk kills cannot report it.
     let patient = |command: &mut Command| {
         run_by(&["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""], command);
         command.stderr(Stdio::null());
@@ -133,7 +134,7 @@ fn who_cannot_save_a_membership_does_not_join_and_spends_no_code() {
     }
     b.run(&["join", &code]);
 
-    // What is served must survive a restart, or it is not served.
+    // A served model must survive a restart, or it is not served.
     room_for_files(a.pid(), "1000:unlimited");
     let text = a.refused(&["serve", &demo_model()]);
     assert!(text.contains("desired.json"), "{text}");
@@ -153,14 +154,14 @@ fn a_frozen_node_is_told_from_one_that_is_gone() {
 
 #[test]
 fn the_end_of_the_terminal_ends_a_node_well() {
-    // A shell cannot take back that a signal is ignored, as it is where these tests run by `nohup`.
+    // A shell cannot reset an ignored signal, as in tests run by `nohup`.
     let hears = |command: &mut Command| run_by(&["env", "--default-signal=HUP"], command);
     let dir = tempfile::tempdir().unwrap();
     let mut node = Node::start_with("a", dir, "127.0.0.1:0", hears);
     node.signal("-HUP");
     wait_for("the node's end", || node.has_ended().then_some(()));
     assert!(!node.dir.path().join("daemon.json").exists());
-    // Nothing runs there, and the hint says which directory that was.
+    // No node runs there, and the hint has the directory.
     let text = node.refused(&["nodes"]);
     let option = format!("sinew up --data-dir {}", node.dir.path().display());
     assert!(text.contains(&option), "{text}");
@@ -199,13 +200,13 @@ fn an_answer_that_cannot_be_written_is_a_failure() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
         assert!(text.contains("cannot write to standard output"), "{arguments:?}: {text}");
 
-        // A reader that has seen enough is no failure.
+        // A reader that stops early is no failure.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = Command::new(SINEW).args(arguments).stdout(writer).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
 
-        // Nor is a full place for errors a reason to panic.
+        // A full device for standard error causes no panic either.
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let status = Command::new(SINEW).arg("no-such-command").stderr(full).status().unwrap();
         assert!(matches!(status.code(), Some(1 | 2)), "{status}");

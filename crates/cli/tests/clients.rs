@@ -1,7 +1,7 @@
-//! Many clients of a cluster whose workers and nodes are killed: each gets a whole answer or is
-//! told that it is none, nobody gets a wrong word, and nothing is left behind.
+//! Many clients of a cluster whose workers and nodes are killed. Each gets a complete answer or an
+//! error; no answer has a wrong word, and nothing is left behind.
 //!
-//! `SINEW_CHAOS_SECS` sets how long they go on (6 s without it), `SINEW_CHAOS_SEED` repeats a run.
+//! `SINEW_CHAOS_SECS` sets the duration (6 s by default), `SINEW_CHAOS_SEED` repeats a run.
 
 mod common;
 
@@ -19,15 +19,15 @@ const MODEL: &str = "sinew-demo";
 const PROMPT: &str = "Who are you?";
 const TOKENS_MAX: usize = 60;
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Whole,
-    /// With an error that says so.
+    /// With an error.
     Told,
     /// Its client left.
     Left,
-    /// Its node was killed, and could not say anything.
+    /// Its node was killed, and could not report anything.
     NodeGone,
 }
 
@@ -35,7 +35,7 @@ fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// One request, as a client sees it. Whatever text comes must be the beginning of `answer`.
+/// One request as a client sees it. All its text must be a prefix of `answer`.
 fn ask(api: &str, random: &mut Rng, answer: &str) -> End {
     let stream = random.bool();
     let body = json!({
@@ -85,7 +85,7 @@ fn ask(api: &str, random: &mut Rng, answer: &str) -> End {
     End::NodeGone
 }
 
-/// Kills a worker now and then, and once the node that does not own the model.
+/// Kills a worker at intervals, and once the node that does not own the model.
 fn make_trouble(a: &Node, b: &Mutex<Option<Node>>, random: &mut Rng, until: Instant) {
     let begun = Instant::now();
     let half = (until - begun) / 2;
@@ -155,15 +155,14 @@ fn whatever_is_killed_every_client_is_told_the_truth() {
     let count = |end| ends.iter().filter(|(_, one)| *one == end).count();
     let counts = [End::Whole, End::Told, End::Left, End::NodeGone].map(|end| (end, count(end)));
     println!("{counts:?}");
-    // Answers go on over what is killed: of the clients of the node that lives, few hear of anything
-    // at all.
+    // Answers survive the kills: few clients of the surviving node get an error.
     let told = ends.iter().filter(|(of_b, end)| !of_b && *end == End::Told).count();
     assert!(
         count(End::Whole) > 10 * told,
         "{counts:?}, of which {told} told by the node that lives"
     );
 
-    // Nothing is left behind, and the next answer is the first one's.
+    // Nothing is left behind, and the next answer equals the first.
     wait_for("the last requests to end", || {
         let instance = a.instance(MODEL)?;
         let idle = instance["requests_running"] == 0 && instance["requests_waiting"] == 0;

@@ -1,8 +1,8 @@
-//! Nodes that compute on a device of ggml's libraries: on its own engine for the CPU, which every
-//! machine has, or on the one that `SINEW_TEST_DEVICE` names.
+//! Nodes that compute on a ggml device: the libraries' own CPU engine, which every machine has, or
+//! the device in `SINEW_TEST_DEVICE`.
 //!
-//! Needs the libraries (`scripts/gpu-libraries.sh`) in the folder that `SINEW_GPU_LIBRARIES` names;
-//! without it only what goes without them is tested, and each other test says so.
+//! Needs the libraries (`scripts/gpu-libraries.sh`) in the folder in `SINEW_GPU_LIBRARIES`. Without
+//! it, only the tests that need no libraries run, and each other test prints that.
 
 mod common;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 /// ggml's engine for the CPU.
 const GGML_CPU: &str = "ggml-cpu";
 
-/// What nodes are told to compute on.
+/// The device of the nodes.
 fn ggml() -> String {
     std::env::var("SINEW_TEST_DEVICE").unwrap_or_else(|_| GGML_CPU.to_owned())
 }
@@ -50,7 +50,7 @@ fn opened(node: &Node) -> Vec<bool> {
     pids.map(|pid| maps(pid).contains("libggml-base")).collect()
 }
 
-/// The device that `node` tells of the node with this name.
+/// The device of the node with this name, as reported by `node`.
 fn device(node: &Node, name: &str) -> Value {
     let nodes = node.json(&["nodes"]);
     let found = nodes.as_array().unwrap().iter().find(|node| node["name"] == name).cloned();
@@ -70,7 +70,7 @@ fn a_stage_on_ggmls_device_serves_beside_one_on_the_cpu() {
     let table = a.run(&["nodes"]);
     assert!(table.contains("MODELS RUN ON") && table.contains(&ggml()), "{table}");
 
-    // Ranks that share layers must compute alike.
+    // Ranks that share layers must use the same arithmetic.
     let why = a.refused(&["serve", &demo_model(), "--nodes", "2", "--strategy", "tensor"]);
     assert!(why.contains("must compute alike") && why.contains("pipeline"), "{why}");
 
@@ -82,7 +82,7 @@ fn a_stage_on_ggmls_device_serves_beside_one_on_the_cpu() {
     assert!(before.contains("Sinew"), "{before}");
     assert_eq!(opened(&a), [false, true]);
 
-    // A worker that a driver takes down is another one's loss as any.
+    // A worker killed by a driver is a loss like any other.
     let pids = a.worker_pids("sinew-demo");
     kill_9(pids[1]);
     assert_eq!(answer(&a), before, "the same split on the same devices");
@@ -120,7 +120,7 @@ fn an_abort_in_mid_answer_takes_the_devices_worker_and_is_named() {
     let a = start("a", &libraries, &ggml());
     a.run(&["serve", &demo_model()]);
     let before = answer(&a);
-    // Whoever goes away leaves nothing behind.
+    // A client that leaves causes no leftovers.
     let mut gone = a.stream("sinew-demo", "Tell me of ships.", 500);
     gone.next().expect("an event");
     drop(gone);
@@ -128,8 +128,8 @@ fn an_abort_in_mid_answer_takes_the_devices_worker_and_is_named() {
         (a.instance("sinew-demo")?["requests_running"] == 0).then_some(())
     });
 
-    // What ggml does when a driver fails or memory is short; no device fails here. Stopped first, so
-    // that it has not ended its answer.
+    // The effect of a failing driver or a lack of memory in ggml, simulated by a signal. The worker
+    // is stopped first, so that it cannot finish its answer.
     let [pid] = a.worker_pids("sinew-demo")[..] else { panic!("one rank") };
     let mut events = a.stream("sinew-demo", "Tell me of ships.", 500);
     events.next().expect("an event");
@@ -168,7 +168,7 @@ fn ranks_on_ggmls_devices_share_layers() {
     let text = answer(&a);
     assert!(text.contains("Sinew"), "{text}");
     assert_eq!(opened(&a), [true, true]);
-    // Either rank is started again when it is lost.
+    // Either rank is restarted after a loss.
     for rank in [1, 0] {
         let pids = a.worker_pids("sinew-demo");
         kill_9(pids[rank]);
@@ -177,7 +177,7 @@ fn ranks_on_ggmls_devices_share_layers() {
     }
 }
 
-/// A folder with ggml's base library and this one for the CPU.
+/// A folder with ggml's base library and the CPU library for this processor.
 fn build_for(libraries: &str, processor: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for name in ["libggml-base.so".to_owned(), format!("libggml-cpu-{processor}.so")] {
@@ -195,7 +195,7 @@ fn start_on(dir: tempfile::TempDir, libraries: &str, devices: &[&str]) -> Node {
     })
 }
 
-/// The names of so many nodes, once all of them live.
+/// The names of `count` nodes, once all of them are live.
 fn live(node: &Node, count: usize) -> Vec<String> {
     wait_for(&format!("{count} nodes to live"), || {
         let nodes = node.json(&["nodes"]);
@@ -225,7 +225,7 @@ fn two_devices_of_a_machine_are_two_ranks() {
     };
     let known = ids(&a);
 
-    // They are the same after a restart, and follow where the machine goes.
+    // They are the same after a restart, and follow the machine into another cluster.
     let a = start_on(a.kill(), &libraries, &[&ggml(), &ggml()]);
     live(&a, 2);
     assert_eq!(ids(&a), known);

@@ -1,4 +1,4 @@
-//! The examples answer, against a real node.
+//! The examples get answers from a real node.
 
 mod common;
 

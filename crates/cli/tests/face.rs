@@ -1,4 +1,5 @@
-//! What a person sees and sets up: status, events, logs, plans, services, other programs' settings.
+//! The commands that show the cluster and set up the machine: status, events, logs, plans,
+//! services, other programs' settings.
 
 mod common;
 
@@ -61,8 +62,8 @@ fn a_question_that_is_empty_is_not_asked() {
 
 #[test]
 fn what_stays_what_ends_and_what_is_no_model_is_said() {
-    // On a terminal of its own, by util-linux. In the foreground: who reads a terminal from the
-    // background is stopped, and would not hear that time is up.
+    // On a separate terminal, by util-linux. In the foreground: a background reader of a terminal
+    // is stopped, and would miss the timeout.
     let empty = tempfile::tempdir().unwrap();
     let up = "up --with-parent --api 127.0.0.1:0 --listen 127.0.0.1:0 --data-dir";
     let up = format!("timeout --foreground -k 5 60 {SINEW} {up} {}", empty.path().display());
@@ -104,7 +105,7 @@ fn the_end_of_the_context_is_told() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("cut off at --max-tokens 3"), "{said}");
 
-    // A chat, on a terminal of its own: the next turn does not fit, and says what helps.
+    // A chat on a separate terminal: the next turn does not fit, and the error has a remedy.
     let chat = format!("timeout --foreground -k 5 60 {SINEW} run sinew-demo --data-dir {dir}");
     let mut script = Command::new("script");
     script.args(["-qec", &chat, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -146,7 +147,7 @@ fn shells_and_manuals_know_every_command() {
     }
 }
 
-/// Tools of the system that note how they were called and do nothing.
+/// Fake system tools that record their arguments and do nothing.
 fn pretended(dir: &std::path::Path, name: &str) {
     use std::os::unix::fs::PermissionsExt;
     let script = format!("#!/bin/sh\necho \"{name} $*\" >>\"$CALLS\"\n");
@@ -154,7 +155,7 @@ fn pretended(dir: &std::path::Path, name: &str) {
     std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Where systemd is, it has nothing to say against a unit.
+/// If systemd is installed, it accepts the unit.
 #[cfg(target_os = "linux")]
 fn systemd_takes(unit: &std::path::Path, whose: &str) {
     let mut verify = Command::new("systemd-analyze");

@@ -1,5 +1,5 @@
-//! Two machines with two cables: network namespaces, as `ip netns` makes them. Without the right to
-//! make them nothing is tested, and that is said.
+//! Two machines with two cables: network namespaces of `ip netns`. Without the privilege to create
+//! them nothing is tested, and the tests print that.
 
 #![cfg(target_os = "linux")]
 
@@ -18,8 +18,7 @@ fn ip(arguments: &str) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Two namespaces, and one between them with a switch for each network; removed when this is
-/// dropped.
+/// Two namespaces, and one between them with a switch for each network; removed on drop.
 struct Machines {
     names: [String; 2],
     switches: String,
@@ -67,15 +66,15 @@ impl Machines {
         assert!(ip(&format!("-n {} link set c{cable} down", self.names[0])));
     }
 
-    /// Nothing comes through any more, and neither system notices: the switch fails.
+    /// The switch fails: no packet passes any more, and neither system notices.
     fn cut_silently(&self, cable: usize) {
         assert!(ip(&format!("-n {} link set b{cable} nomaster", self.switches)));
     }
 
-    /// The switch passes packets of so many bytes and drops larger ones without a word.
+    /// The switch passes packets of up to `bytes` bytes and silently drops larger ones.
     fn narrow(&self, cable: usize, bytes: usize) {
         for name in &self.names {
-            // What is cut into packets by the card would pass a switch in one piece.
+            // Packets that the card would segment would pass a switch in one piece.
             assert!(ip(&format!("-n {name} link set c{cable} gso_max_segs 1")));
         }
         for port in ["a", "b"] {
@@ -84,8 +83,8 @@ impl Machines {
         }
     }
 
-    /// A machine takes no calls, as behind a firewall that lets answers in; false where none can be
-    /// set up here.
+    /// A machine accepts no calls, as behind a firewall that allows answers; false if no firewall
+    /// can be set up here.
     fn close(&self, machine: usize) -> bool {
         let rules = "table inet f { chain i { type filter hook input priority 0; policy drop; \
                      iif lo accept; ct state established,related accept; udp dport 5353 accept; \
@@ -106,7 +105,7 @@ impl Machines {
 
 impl Drop for Machines {
     fn drop(&mut self) {
-        // One that cannot be removed is in nobody's way.
+        // Leftover namespaces do no harm.
         let all = self.names.iter().chain([&self.switches]);
         let _ = all.map(|name| ip(&format!("netns del {name}"))).count();
     }
@@ -161,12 +160,12 @@ impl<'a> Node<'a> {
         wait_for("the join", || other.run(&["join", &code]));
     }
 
-    /// The addresses of its ways to the other node that answer, the best first.
+    /// The working addresses of its paths to the other node, the best first.
     fn ways(&self) -> Option<Vec<String>> {
         self.ways_from(0)
     }
 
-    /// The same of a node of its table: the others' are what they reported last.
+    /// The same for another node of its table, by that node's last report.
     fn ways_from(&self, node: usize) -> Option<Vec<String>> {
         let nodes = self.try_json(&["nodes"])?;
         let edges = nodes[node]["edges"].as_array()?.iter().filter(|edge| edge["is_up"] == true);
@@ -216,7 +215,7 @@ fn a_model_goes_on_over_the_next_best_cable() {
         assert!(table.contains(expected), "{table}");
     }
 
-    // The namespaces have one memory, which is no cable.
+    // TCP, because the namespaces share one memory.
     let model = demo_model();
     let serve = ["serve", &model, "--nodes", "2", "--transport", "tcp"];
     a.run(&serve).expect("it is served");
@@ -231,7 +230,7 @@ fn a_model_goes_on_over_the_next_best_cable() {
     assert_eq!(a.ask().expect("an answer"), answer);
     assert!(sent() - before > 20_000, "activations take the better cable");
 
-    // A cut that nobody is told of, then one that both systems see.
+    // A cut that neither system notices, then one that both notice.
     for silently in [true, false] {
         let linked = ranks_of(&a.instance().unwrap());
         match silently {
@@ -250,7 +249,7 @@ fn a_model_goes_on_over_the_next_best_cable() {
         wait_for("the dead way to be known", || a.ways().filter(is_known));
         if silently {
             machines.mend(1);
-            // The owner tells both ranks where to call, by what both nodes have measured.
+            // The owner sends both ranks the addresses to call, by the measurements of both nodes.
             for (node, address) in [(0, "10.91.2.2"), (1, "10.91.2.1")] {
                 let is_back = |ways: &Vec<String>| ways.iter().any(|way| way == address);
                 wait_for("the better way to be back", || a.ways_from(node).filter(is_back));
@@ -286,7 +285,7 @@ fn where_large_packets_vanish_smaller_ones_are_sent_and_it_is_said() {
     assert_eq!(b.ask().expect("an answer"), answer);
     let found = String::from_utf8(a.output(&["doctor"]).stdout).unwrap();
     assert!(found.contains("packets over 1280 bytes vanish on the way to b"), "{found}");
-    // Nobody was lost in between.
+    // No node was lost in between.
     let events = a.run(&["events"]).unwrap();
     assert!(!events.contains("lost"), "{events}");
 }
@@ -359,7 +358,7 @@ fn a_machine_that_cannot_be_called_is_said_with_what_to_open() {
     let error = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success() && error.contains(said), "{error}");
     assert!(a.run(&["plan", &model]).unwrap().contains(said));
-    // The other one's ranks are called by this one's.
+    // Ranks of this node call those of the other one.
     b.run(&serve).expect("it is served");
     let answer = b.ask().expect("an answer");
     b.run(&["stop", "sinew-demo"]).expect("it is stopped");
@@ -368,7 +367,7 @@ fn a_machine_that_cannot_be_called_is_said_with_what_to_open() {
     assert_eq!(a.ask().expect("an answer"), answer);
 }
 
-/// Other ranks, or the same ones linked anew.
+/// Changes if other ranks run, or the same ones are linked again.
 fn ranks_of(instance: &Value) -> (Value, Value) {
     (instance["epoch"].clone(), instance["ranks"][0]["pid"].clone())
 }

@@ -1,5 +1,5 @@
-//! Losses that what is left cannot bear, files that are overwritten and disks that are full: what a
-//! person reads then, in every dialect.
+//! Losses that the remaining nodes cannot bear, overwritten files and full disks: the errors in
+//! every dialect.
 
 mod common;
 
@@ -12,7 +12,7 @@ use common::{Node, request, sinew, stdout, wait_for};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// With a context of 1024 tokens the model below needs more, and a half of it less.
+/// With a context of 1024 tokens the model below needs more, and half of it needs less.
 const MEMORY_OF_HALF: &str = "140MiB";
 
 fn start(name: &str, dir: TempDir, listen: &str, memory: &str) -> Node {
@@ -32,7 +32,7 @@ fn put_model(node: &Node, name: &str, seed: &str) {
     stdout(&[&["dev", "synth", "--seed", seed, "-o", path], &shape[..]].concat());
 }
 
-/// A streamed answer of each dialect, its lines as they come.
+/// A streamed answer in each dialect, line by line.
 fn ask_in_all_dialects(node: &Node) -> Vec<Receiver<String>> {
     let messages = json!([{ "role": "user", "content": "go on" }]);
     let openai = json!({
@@ -48,7 +48,7 @@ fn ask_in_all_dialects(node: &Node) -> Vec<Receiver<String>> {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             let body = BufReader::new(response.into_body().into_reader());
-            // The connection of a stream that failed is cut.
+            // The connection of a failed stream is closed.
             for line in body.lines().map_while(Result::ok).filter(|line| !line.is_empty()) {
                 if sender.send(line).is_err() {
                     return;
@@ -67,7 +67,7 @@ fn ask_in_all_dialects(node: &Node) -> Vec<Receiver<String>> {
     answers
 }
 
-/// The message of the event with which each of them ends, which must be an error's.
+/// The message of each answer's last event, which must be an error.
 fn errors(answers: Vec<Receiver<String>>) -> Vec<String> {
     let mut errors = Vec::new();
     for answer in answers {
@@ -104,7 +104,7 @@ fn what_the_rest_cannot_bear_is_told_in_every_dialect() {
     a.run(&["serve", "slow", "--ctx", "1024"]);
     let listen = b.listen_addr();
 
-    // Memory: half of the model is gone, and the whole does not fit on the other node.
+    // Memory: half of the model is lost, and the whole does not fit on the other node.
     let answers = ask_in_all_dialects(&a);
     let dir = b.kill();
     let memory = ["node b (rank 1) was lost", " too little", "smaller context", "bring b back"];
@@ -114,13 +114,13 @@ fn what_the_rest_cannot_bear_is_told_in_every_dialect() {
     assert_says(&state(&a), &memory);
     assert_says(&a.run(&["ps"]), &["b"]);
 
-    // It is back, and so is the model.
+    // The node returns, and so does the model.
     let b = start("b", dir, &listen, MEMORY_OF_HALF);
     wait_for("the model to be back", || state(&a).contains("ready").then_some(()));
     let knows = || Some(b.instance("slow")?["state"].to_string().contains("ready"));
     wait_for("b to know of it", || knows()?.then_some(()));
 
-    // The file: its owner is gone, and nobody else has it.
+    // The file: its owner is lost, and no other node has it.
     let answers = ask_in_all_dialects(&b);
     drop(a.kill());
     let file = ["node a", "no other node has its file", "GiB", "Bring a back", "--copies 2"];
@@ -137,10 +137,10 @@ fn an_overwritten_file_is_named_and_gives_no_other_bits() {
     put_model(&a, "slow", "1");
     a.run(&["serve", "slow", "--ctx", "1024", "--nodes", "2"]);
     let before = a.chat("slow", "go on", 40);
-    // From now on it knows the vocabulary, which is read from the owner.
+    // The node reads the vocabulary from the owner, and keeps it.
     assert_eq!(before["choices"], b.chat("slow", "go on", 40)["choices"]);
 
-    // As `cp` does it: the same file, with other bytes from now on.
+    // Overwritten as by `cp`: the same file with other bytes.
     put_model(&b, "other", "2");
     let (other, path) =
         (b.dir.path().join("models/other.gguf"), a.dir.path().join("models/slow.gguf"));
@@ -150,14 +150,14 @@ fn an_overwritten_file_is_named_and_gives_no_other_bits() {
         assert_eq!(before["choices"], whole["choices"], "what is in memory goes on");
     }
 
-    // What has to be read is found to be wrong, before or while an answer runs.
+    // The wrong bytes are detected, before or during an answer.
     let messages = json!([{ "role": "user", "content": "say something else" }]);
     let body = json!({
         "model": "slow", "stream": true, "max_tokens": 600, "temperature": 0, "messages": messages,
     });
     let mut answer = request(&format!("{}/v1/chat/completions", b.api), &body);
     let mut text = String::new();
-    // The connection of a stream that failed is cut.
+    // The connection of a failed stream is closed.
     let _ = std::io::Read::read_to_string(&mut answer.body_mut().as_reader(), &mut text);
     let last = text.lines().rfind(|line| !line.is_empty()).unwrap_or_default();
     assert_says(last, &["error", "node a (rank 0)", "overwritten", "serve it again"]);
@@ -165,7 +165,7 @@ fn an_overwritten_file_is_named_and_gives_no_other_bits() {
     assert_says(&state(&a), &["overwritten"]);
 }
 
-/// A folder on a disk of its own, as large as this; `None` if that takes rights that are not had.
+/// A folder on a separate disk of this size; `None` without the necessary privileges.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -182,7 +182,7 @@ impl SmallDisk {
         is_there.then_some(Self(dir))
     }
 
-    /// Until nothing more can be written.
+    /// Writes until the disk is full.
     fn fill(&self) {
         let mut file = std::fs::File::create(self.0.path().join("filler")).unwrap();
         let zeros = [0; 4096];
@@ -197,7 +197,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Nothing else can be done about one that stays.
+        // If it fails, nothing else can be done.
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
     }
 }

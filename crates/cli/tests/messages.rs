@@ -1,6 +1,5 @@
-//! What messages tell a person to type can be typed: every option that stands in a text of the
-//! program is one of the program's, or one of a tool that is named here. And what stands on several
-//! lines of the code is one line to a person.
+//! Commands in messages can be typed: every option in a text of the program belongs to the program,
+//! or to a tool listed here. And a text on several lines of code is one line of output.
 
 mod common;
 #[path = "messages/literals.rs"]
@@ -25,10 +24,10 @@ const OF_TOOLS: &[&str] = &[
 /// Options by which the program starts itself.
 const OF_ITSELF: &[&str] = &["--as-rank", "--with-parent", "--seconds", "--memory-bytes"];
 
-/// In a message whose fault another change mends; then this goes too.
+/// Part of a message whose fault another change repairs; this constant then goes too.
 const KNOWN_FAULT: &str = "was not loaded within {minutes} minutes";
 
-/// `--word`, wherever it stands in a text.
+/// All occurrences of `--word` in a text.
 fn options(text: &str) -> BTreeSet<String> {
     let is_inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let from = |(at, _): (usize, &str)| {
@@ -65,7 +64,7 @@ fn all_sources() -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(common::repository().join("crates")).unwrap() {
         let path = entry.unwrap().path();
-        // The hub for tests is a program of its own.
+        // The hub for tests is a separate program.
         if path.join("src").is_dir() && !path.ends_with("fakehub") {
             sources(&path.join("src"), &mut files);
         }

@@ -1,4 +1,4 @@
-//! What an operator sees of real nodes, and what they refuse.
+//! The operator's view of real nodes, and their refusals.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn a_node_is_ready_by_itself_and_again_after_a_crash() {
     assert!(get(&a, "/ready").starts_with("HTTP/1.1 503"), "nothing is served");
     a.run(&["serve", &demo_model(), "--nodes", "2"]);
     for node in [&a, &b] {
-        // Nobody asks for anything: the instance tries itself.
+        // Without requests, the instance tests itself.
         wait_for("the node to be ready", || is_ready(node).then_some(()));
     }
     let epochs = "sinew_instance_epochs_total{model_name=\"sinew-demo\"}";
@@ -60,8 +60,8 @@ fn a_node_says_that_other_programs_use_its_processors() {
     });
 }
 
-/// Requests of many clients of a node that has none of the model: what its owner's queue cannot
-/// take is refused as busy, with the time to wait, and not as a failure.
+/// Requests of many clients at a node without a part of the model: those beyond the owner's queue
+/// are refused as busy, with the time to wait, and not as failures.
 #[test]
 fn a_full_queue_of_another_node_is_429() {
     let (a, b) = (Node::start("a"), Node::start("b"));
@@ -84,7 +84,7 @@ fn a_full_queue_of_another_node_is_429() {
             let url = format!("{}/v1/chat/completions", b.api);
             let mut response = agent.post(&url).send_json(&body).expect("the node answers");
             if response.status() == 200 {
-                // Holds its place until the others have their answers.
+                // Keeps its place until the others have their answers.
                 while !over.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -109,7 +109,7 @@ fn a_full_queue_of_another_node_is_429() {
     });
 }
 
-/// A request that came through a proxy, so from another machine, with a key.
+/// A request that came through a proxy, and so from another machine, with a key.
 fn from_elsewhere(node: &Node, key: &str) -> String {
     let answer = node.request(&format!(
         "GET /v1/models HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: 203.0.113.9\r\n\
@@ -208,7 +208,7 @@ fn every_query_of_the_board_has_something_to_show() {
     let spans = trace["traceEvents"].as_array().unwrap();
     let names: Vec<&str> = spans.iter().filter_map(|span| span["name"].as_str()).collect();
     assert_eq!(names, ["request", "arrival", "queue", "prefill", "decode"], "{trace}");
-    // What ranks tell of themselves takes a moment.
+    // The ranks' reports take a moment.
     for name in asked {
         wait_for(&name, || {
             let metrics = get(&a, "/metrics");
@@ -220,7 +220,7 @@ fn every_query_of_the_board_has_something_to_show() {
     }
 }
 
-/// The value of each of a rank's series of that name, added up.
+/// The sum over a rank's series of that name.
 fn of_rank(metrics: &str, name: &str, rank: usize) -> Option<f64> {
     let rank = format!("rank=\"{rank}\"");
     let lines = metrics.lines().filter(|line| line.starts_with(name) && line.contains(&rank));
@@ -256,7 +256,7 @@ fn every_rank_tells_how_it_computes_waits_and_sends() {
         assert_eq!(waits.len(), 2, "{trace}");
         assert!(waits.iter().all(|waits| waits["rank 1"].is_u64()), "{name}: {trace}");
     }
-    // Nothing more is asked: what a rank has not told when it falls idle, it tells then.
+    // No further requests: a rank sends its remaining counts when it falls idle.
     wait_for("all of it to grow", || {
         counts()?.iter().zip(&before).all(|(now, before)| now > before).then_some(())
     });

@@ -1,4 +1,5 @@
-//! Whose programs may do what, and who goes first where memory runs out, with real processes.
+//! Permissions of other users' programs, and the first process to die when memory runs out, with
+//! real processes.
 
 mod common;
 
@@ -8,7 +9,7 @@ use std::process::Command;
 use common::{Node, demo_model};
 use serde_json::Value;
 
-/// What an HTTP request by a program of this user answers.
+/// The answer to an HTTP request from a program of this user.
 fn ask_as(uid: u32, node: &Node, method: &str, path: &str, body: &str) -> String {
     let (host, port) = node.api.trim_start_matches("http://").split_once(':').unwrap();
     let head = format!(
@@ -25,7 +26,7 @@ fn ask_as(uid: u32, node: &Node, method: &str, path: &str, body: &str) -> String
 #[test]
 #[cfg(target_os = "linux")]
 fn another_user_is_told_from_the_owner() {
-    // Who is not root cannot be another user.
+    // Only root can act as another user.
     let me = rustix::process::geteuid().as_raw();
     let users: &[(u32, &str)] = if me == 0 { &[(0, "404"), (1000, "403")] } else { &[(me, "404")] };
     let node = Node::start("a");
@@ -52,7 +53,7 @@ fn memory_that_runs_out_takes_a_worker_first() {
     let score = |pid: &Value| String::from_utf8(read(pid, "oom_score_adj")).unwrap();
     assert_eq!(score(&pid.into()).trim(), "1000");
     assert!(score(&daemon["pid"]).trim().parse::<i32>().unwrap() < 1000);
-    // Only the daemon gives memory back at once: a worker uses it again.
+    // Only the daemon returns memory at once: a worker reuses it.
     let has = |pid: &Value| {
         let name = b"MALLOC_MMAP_THRESHOLD_=";
         read(pid, "environ").split(|byte| *byte == 0).any(|entry| entry.starts_with(name))

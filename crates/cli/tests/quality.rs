@@ -7,7 +7,7 @@ use serde_json::Value;
 
 const CTX: [&str; 2] = ["-c", "64"];
 
-/// The command on the text that ships.
+/// The command on the shipped text.
 fn command<'a>(model: &'a str, text: &'a str, options: &[&'a str]) -> Vec<&'a str> {
     [&["bench", "quality", "-m", model, "-f", text], options].concat()
 }

@@ -1,4 +1,4 @@
-//! Models that are named without being loaded, and leave when nobody asks: real nodes and workers.
+//! Models that are served without being loaded, and unloaded when idle: real nodes and workers.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn post(node: &Node, path: &str, body: &Value) -> Value {
     response.body_mut().read_json().unwrap()
 }
 
-/// A second node asks, which has no file; the owner loads the model for it, on both.
+/// A request at a second node without the file; the owner loads the model for it, on both.
 #[test]
 fn a_model_is_loaded_by_the_first_request_and_leaves_when_nobody_asks() {
     let (a, b) = (Node::start("a"), Node::start("b"));
@@ -41,7 +41,7 @@ fn a_model_is_loaded_by_the_first_request_and_leaves_when_nobody_asks() {
     });
     assert!(a.run(&["ps"]).contains("the first request loads it"));
 
-    // Over a restart it stays unloaded, and streams wait for it.
+    // It stays unloaded over a restart, and streams wait for it.
     let a = Node::start_in("a", a.kill(), &listen);
     wait_for("the model to be known", || (state(&a, "sinew-demo") == "unloaded").then_some(()));
     let streamed = b.stream("sinew-demo", "Who are you?", 40).last();
@@ -49,7 +49,7 @@ fn a_model_is_loaded_by_the_first_request_and_leaves_when_nobody_asks() {
     assert_eq!(a.chat("sinew-demo", "Who are you?", 40)["choices"], first["choices"]);
 }
 
-/// What Ollama's clients do with a model that was pulled: ask for it, keep it, unload it.
+/// Requests of Ollama's clients for a pulled model: use it, keep it, unload it.
 #[test]
 fn ollamas_clients_load_what_lies_on_the_disk() {
     let a = Node::start("a");
@@ -74,13 +74,13 @@ fn ollamas_clients_load_what_lies_on_the_disk() {
     assert_eq!((&one["state"]["state"], &one["keep_alive"]), (&json!("ready"), &Value::Null));
 }
 
-/// Programs that speak the other dialects do not name what they want to anybody before.
+/// Programs with the other dialects send no earlier request that names the model.
 #[test]
 fn every_dialect_loads_what_lies_on_the_disk() {
     let a = Node::start("a");
     let models = a.dir.path().join("models");
     std::fs::create_dir_all(&models).unwrap();
-    // Each file differs: one content is one model, whatever its names.
+    // Each file differs: equal content is one model, under any name.
     let demo = std::fs::read(demo_model()).unwrap();
     let put = |name: &str| {
         let content = [&demo, name.as_bytes()].concat();
@@ -104,7 +104,7 @@ fn every_dialect_loads_what_lies_on_the_disk() {
         let one = a.instance(model).unwrap_or_else(|| panic!("{path}: {answer}"));
         assert_eq!(one["keep_alive"], 300, "{path}");
     }
-    // From elsewhere, as a proxy tells, a name is what is served and nothing else.
+    // For a request from elsewhere, as marked by a proxy, only served models have names.
     put("seven");
     let body = json!({ "model": "seven", "messages": messages }).to_string();
     let answer = a.request(&format!(
@@ -116,7 +116,8 @@ fn every_dialect_loads_what_lies_on_the_disk() {
     assert!(a.instance("seven").is_none());
 }
 
-/// Two models that do not fit at once take turns; what is loaded for good makes way for nobody.
+/// Two models that do not fit at once take turns; a model without `keep_alive` is never unloaded
+/// for another.
 #[test]
 fn a_model_waits_until_the_memory_of_an_idle_one_is_free() {
     let dir = tempfile::tempdir().unwrap();
@@ -126,7 +127,7 @@ fn a_model_waits_until_the_memory_of_an_idle_one_is_free() {
         let args = ["--shape", "llama-150m", "--quant", "q4_0", "-o", path.to_str().unwrap()];
         stdout(&[&["dev", "synth"], &args[..]].concat());
     }
-    // Others of the same size, by their content.
+    // Other content of the same size.
     let two = dir.path().join("models/two.gguf");
     let mut bytes = std::fs::read(&two).unwrap();
     *bytes.last_mut().unwrap() ^= 1;

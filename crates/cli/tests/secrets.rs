@@ -1,5 +1,5 @@
-//! What people say to models, and what lets them in, is in no log at any level, in no metric and in
-//! no status: real nodes that log everything they can, and words that appear nowhere else.
+//! Prompts, answers and secrets appear in no log at any level, in no metric and in no status: real
+//! nodes with full logging, and words that appear nowhere else.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use common::{Node, demo_model, kill_9, stdout};
 use serde_json::{Value, json};
 
-/// A node that writes all it has to say into a file.
+/// A node that writes its full log into a file.
 struct Talkative {
     node: Node,
     log: PathBuf,
@@ -30,7 +30,7 @@ impl Talkative {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
     }
 
-    /// Sends a request as it is; how it is answered does not matter here.
+    /// Sends a raw request; the answer does not matter here.
     fn post(&self, path: &str, headers: &str, body: &str) {
         let length = body.len();
         self.node.request(&format!(
@@ -101,7 +101,7 @@ fn no_prompt_and_no_secret_is_in_a_log_or_a_metric() {
         node.get("/", "host: canary-host\r\ncookie: canary-cookie\r\n");
         assert!(!node.node.refused(&["join", &format!("{code}x")]).is_empty());
     }
-    // An answer that goes on over a loss, and is lost at last, is worth lines, without its words.
+    // An answer that continues after a loss and finally fails is logged, without its words.
     let model = a.node.dir.path().join("models/slow.gguf");
     let model = model.to_str().unwrap();
     stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q4_0", "-o", model]);

@@ -1,4 +1,4 @@
-//! Starts that are refused, and what a person reads then.
+//! Refused starts, and their errors.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn is_told_alone(said: &str) {
     assert!(said.starts_with("error: ") && said.lines().count() == 1, "{said}");
 }
 
-/// Follows what a refusal says: `rm A B`, where each may end in `.*`.
+/// Runs the command in a refusal: `rm A B`, where each may end in `.*`.
 fn follow(said: &str) {
     let typed = said.split("rm ").nth(1).unwrap().split(',').next().unwrap();
     for pattern in typed.split(' ') {
@@ -44,12 +44,12 @@ fn a_node_without_its_key_does_not_start_as_another_one() {
     let said = up(dir.path(), "127.0.0.1:0");
     is_told_alone(&said);
     assert!(said.contains("identity.key is gone"), "{said}");
-    // Put back, it is the node that it was.
+    // With the key back, it is the same node.
     fs::write(&key, kept).unwrap();
     let node = Node::start_in("a", dir, "127.0.0.1:0");
     assert_eq!(node.json(&["nodes"])[0]["id"], before);
     let dir = node.kill();
-    // Or it begins anew, by what was said.
+    // Or it starts anew, by the command in the refusal.
     fs::remove_file(&key).unwrap();
     follow(&said);
     let node = Node::start_in("a", dir, "127.0.0.1:0");

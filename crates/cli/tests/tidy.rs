@@ -1,5 +1,5 @@
-//! What the architecture promises, checked: who may depend on whom, where `unsafe` may stand, and
-//! that the repository stands alone.
+//! Checks the promises of the architecture: the dependencies between crates, the places of
+//! `unsafe`, and that the repository is self-contained.
 
 mod common;
 #[path = "tidy/mentions.rs"]
@@ -10,7 +10,7 @@ mod rooms;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What each of our crates may depend on, from `ARCHITECTURE.md`. Arrows only point down.
+/// Allowed dependencies of each crate, from `ARCHITECTURE.md`. Arrows only point down.
 const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
@@ -81,12 +81,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("sumtree", &[]),
 ];
 
-/// The only crates that may hold `unsafe`.
+/// The only crates that may contain `unsafe`.
 const MAY_BE_UNSAFE: &[&str] = &["ggml", "kernels", "link"];
 
 const LINES_MAX: usize = 500;
 const COLUMNS_MAX: usize = 100;
-/// Documents that one can read in a sitting.
+/// Documents short enough to read in one sitting.
 const PERFORMANCE_WORDS_MAX: usize = 2000;
 const DECISION_WORDS_MAX: usize = 300;
 const GLOSSARY_LINES_MAX: usize = 40;
@@ -99,7 +99,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What git ignores, by the names of folders.
+/// Folders that git ignores, by name.
 const NOT_OURS: &[&str] = &["target", ".git", "corpus", "artifacts", "results", "venv", ".venv"];
 
 /// Every file below `dir` with one of these extensions.
@@ -166,7 +166,7 @@ fn files_and_lines_fit_a_reader() {
         if lines > LINES_MAX {
             wrong.push(format!("{} has {lines} lines", path.display()));
         }
-        // What rustfmt cannot break may be wider: long texts, and the data of tests.
+        // Text that rustfmt cannot break may be wider: long strings, and the data of tests.
         if !path.components().any(|part| part.as_os_str() == "src") {
             continue;
         }
@@ -235,7 +235,7 @@ fn every_dependency_is_the_one_that_was_looked_at() {
         assert_eq!(field("checksum").map(str::len), Some(64), "{name}");
     }
     assert!(others > 100, "{others} packages of others");
-    // None is taken in another version than the locked one.
+    // No build uses other versions than the locked ones.
     for script in ["test.sh", ".ci/run", "scripts/package.sh", "demo.sh"] {
         let text = read(&common::repository().join(script));
         let builds = text.lines().filter(|line| line.trim_start().starts_with("cargo "));
@@ -263,8 +263,8 @@ fn every_relative_link_of_the_documents_leads_somewhere() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The rooms of `cluster` that hold state and decide. They know no sockets, processes and files, and
-/// never wait, so that a simulation can run them.
+/// The rooms of `cluster` with state and decisions. They know no sockets, processes or files, and
+/// never block, so that a simulation can run them.
 const PURE: &[&str] = &[
     "admission",
     "api",
@@ -296,7 +296,7 @@ const OUTSIDE: &[&str] = &[
     "Instant::now",
     "SystemTime",
 ];
-/// Files with methods of one type. `Instance` is one state machine with one state, told in four.
+/// Files with methods of one type. `Instance` is one state machine with one state, in four files.
 const FILES_OF_A_TYPE_MAX: usize = 2;
 const SPREAD: &[&str] = &["instance::Instance"];
 
@@ -314,7 +314,7 @@ fn the_rooms_of_cluster_form_no_knot() {
     assert!(spread.is_empty(), "types with methods all over: {spread:#?}");
 }
 
-/// The rules above, on a small crate that breaks each of them.
+/// Tests the rules above on a small crate that breaks each of them.
 #[test]
 fn knots_are_found() {
     let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
@@ -377,7 +377,7 @@ fn documents_are_short_and_decisions_have_an_index() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Documents of formats and data (fixtures, vocabularies) name what others' code calls so.
+/// Documents of formats and data (fixtures, vocabularies) use names of other projects' code.
 #[test]
 fn documents_name_only_what_is_there() {
     let root = common::repository();

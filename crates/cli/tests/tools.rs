@@ -154,11 +154,11 @@ fn a_header_alone_is_no_model_that_runs() {
     assert!(why.contains("has no weights"), "{why}");
 }
 
-/// While it loads, a process may have its weights, its cache, and little beside them.
+/// While it loads, a process holds its weights, its cache, and little else.
 fn holds_the_weights_once(row: &Value) {
     const BESIDE_BYTES: f64 = (64 << 20) as f64;
     let load = &row["load"];
-    // Only Linux tells.
+    // Only Linux reports it.
     let Some(peak) = load["peak_bytes"].as_f64() else { return };
     let kv = load["kv_bytes"].as_f64().unwrap() * row["nodes"].as_f64().unwrap();
     let allowed = 1.05 * row["model_size"].as_f64().unwrap() + kv + BESIDE_BYTES;

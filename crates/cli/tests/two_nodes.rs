@@ -1,4 +1,5 @@
-//! Two real nodes, joined: one model split over both, answering, and surviving what kills workers.
+//! Two real nodes in one cluster: one model split over both, which answers and survives the death
+//! of workers.
 
 mod common;
 
@@ -45,7 +46,6 @@ fn a_split_model_answers_like_a_whole_one() {
     assert!(text.contains("Sinew"), "{text}");
 }
 
-/// What a streamed answer says, event by event.
 #[test]
 fn ranks_are_called_at_their_nodes_ports_alone() {
     let (a, b) = (Node::start("a"), Node::start("b"));
@@ -70,7 +70,7 @@ fn a_call_for_no_worker_ends_at_once_and_half_a_call_soon() {
             call.write_all(&[0; 48]).unwrap();
         }
         let since = std::time::Instant::now();
-        // The system may tell of unread bytes.
+        // The system may reset the connection because of unread bytes.
         assert!(!matches!(call.read(&mut [0]), Ok(1..)), "{begin:?}");
         assert!(since.elapsed().as_secs() < 5, "{begin:?}");
     }
@@ -92,6 +92,7 @@ fn ports_of(pid: u64) -> Vec<String> {
     listens.map(str::to_owned).collect()
 }
 
+/// The `choices` of each event of a streamed answer.
 fn said(events: impl Iterator<Item = String>) -> Vec<serde_json::Value> {
     let said = events.filter(|event| event != "[DONE]").map(|event| {
         let event: serde_json::Value = serde_json::from_str(&event).expect("an event is JSON");
@@ -173,7 +174,7 @@ fn check_death_of_owner(shape: &str) {
     let is_b = |node: &&serde_json::Value| node["name"] == "b";
     assert_eq!(nodes.as_array().unwrap().iter().find(is_b).unwrap()["id"], owner);
 
-    // All nodes end, and are back with the model.
+    // All nodes end, and return with the model.
     let (listen_b, listen_c) = (b.listen_addr(), c.listen_addr());
     let (b, c) = (b.kill(), c.kill());
     let (b, _c) = (Node::start_in("b", b, &listen_b), Node::start_in("c", c, &listen_c));
@@ -267,7 +268,7 @@ fn a_lost_node_is_named_and_what_is_left_goes_on() {
         nodes.as_array()?.iter().any(lost).then_some(())
     });
     wait_for("the orphaned worker to end", || (!is_alive(workers[1])).then_some(()));
-    // It comes back with its identity and needs no new invitation.
+    // It returns with its identity and needs no new invitation.
     let b = Node::start_in("b", dir, &listen);
     wait_for("b to be live again", || {
         let nodes = a.json(&["nodes"]);

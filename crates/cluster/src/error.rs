@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 use std::path::{Display, Path, PathBuf};
 
-/// Why a node did not do what it was asked. Texts are for a person.
+/// Why a call of a node failed. The texts are for users.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot use {}: {source}. Check its permissions and the space left", path.display())]

@@ -1,12 +1,12 @@
-//! Finds the node that a person names. Everything that takes a node from a person asks this one
-//! function, so that a text means the same node to all of them.
+//! Finds the node that a user names. All commands use this function, so that a text means the same
+//! node everywhere.
 
 use crate::NodeId;
 
 /// Fewer digits of an id match several nodes too easily.
 const ID_DIGITS_MIN: usize = 4;
 
-/// A text names no node, or several. Nodes are listed as `NAME (FIRST DIGITS OF THE ID)`.
+/// A text matches no node, or several. Nodes are listed as `NAME (FIRST DIGITS OF THE ID)`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FindNodeError {
     #[error("no node is called {asked:?}, and no id begins so. There are: {known}")]
@@ -21,11 +21,11 @@ pub enum FindNodeError {
     Several { asked: String, found: String },
 }
 
-/// The node called `asked`. If none is, the node whose id begins with `asked`, which then has at
+/// The node called `asked`; otherwise the node whose id begins with `asked`, which then needs at
 /// least four digits.
 ///
 /// # Errors
-/// There is no such node, or there are several.
+/// No node or several nodes match.
 pub fn find_node<'a>(
     asked: &str,
     nodes: impl IntoIterator<Item = (NodeId, &'a str)>,
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(find("left"), Ok(id("3a5b01")));
         assert_eq!(find("77aa"), Ok(id("77aa")));
         assert_eq!(find(&id("3a5b02").to_string()), Ok(id("3a5b02")));
-        // A name goes before the ids that begin so, and may be short.
+        // A name precedes the ids that begin with it, and may be short.
         assert_eq!(find("3a5b0"), Ok(id("99cc")));
         assert_eq!(find("7"), Ok(id("99dd")));
     }

@@ -15,7 +15,7 @@ pub struct NodeId(pub [u8; 32]);
 pub struct NodeIdError;
 
 impl NodeId {
-    /// The first eight digits: enough for a person to tell nodes apart, not to trust one.
+    /// The first eight digits: enough for a user to distinguish nodes, not to trust one.
     pub fn short(&self) -> String {
         HEXLOWER.encode(&self.0[..4])
     }

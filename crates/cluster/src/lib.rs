@@ -1,14 +1,14 @@
 //! Identity, joining, membership, instances and the supervision of their workers.
 //!
 //! A [`Node`] is one machine's part of the cluster. It knows the other members and keeps one
-//! control connection to each, places a model over the nodes that help ([`Node::serve`]), keeps
-//! the instance running through the loss of workers and nodes, and streams tokens out of it
+//! control connection to each. It places a model on suitable nodes ([`Node::serve`]), keeps the
+//! instance running through the loss of workers and nodes, and streams its tokens
 //! ([`Node::generate`]).
 //!
-//! `ALGORITHM.md` beside this crate says on one page how nodes find, trust and lose each other, and
-//! what happens to a model meanwhile.
+//! `ALGORITHM.md` beside this crate describes on one page how nodes find, trust and lose each
+//! other, and what happens to a model meanwhile.
 //!
-//! It knows tokens but no text, and carries no activations: those go from worker to worker.
+//! This crate knows tokens but no text, and carries no activations: those go from worker to worker.
 
 mod admission;
 mod api;

@@ -1,9 +1,10 @@
-//! Link-local addresses of IPv6 (`fe80::1`): each is good on one network alone, and which of its
-//! networks that is, each machine numbers for itself (the *scope*, as in `fe80::1%eth0`).
+//! Link-local IPv6 addresses (`fe80::1`). Each is valid on only one network. Each machine numbers
+//! its networks for itself (the *scope*, as in `fe80::1%eth0`), and the numbers change as
+//! interfaces come and go.
 //!
-//! So no scope leaves a machine, and none is remembered, since numbers change as interfaces come
-//! and go: nodes know each other's link-local addresses without one, and whoever calls one tries
-//! all of its own networks, where it was reached last first. The key tells whose it is.
+//! So no scope leaves a machine or is saved. Nodes know each other's link-local addresses without
+//! one; a call tries all networks of the calling machine, starting with the last one that worked.
+//! The key identifies the node that answers.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -11,14 +12,14 @@ use std::sync::{Mutex, PoisonError};
 
 use if_addrs::Interface;
 
-/// Addresses whose network is remembered; a cluster has few on link-local ways.
+/// Addresses with a remembered network; a cluster has few link-local paths.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Reads `10.0.0.5:8751`, `[fd00::5]:8751` or `[fe80::5%eth0]:8751`, the interface by its name or
-/// its number.
+/// Parses `10.0.0.5:8751`, `[fd00::5]:8751` or `[fe80::5%eth0]:8751`, with the interface's name or
+/// number.
 ///
 /// # Errors
-/// It is none of these, or this machine has no such interface.
+/// The text is none of these, or this machine has no such interface.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let parse = |text: &str| {
         let wrong = "expected an address and a port, such as 10.0.0.5:8751 or [fe80::5%eth0]:8751";
@@ -45,22 +46,22 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     Ok(SocketAddrV6::new(*v6.ip(), v6.port(), 0, scope).into())
 }
 
-/// The same without a scope, as other machines can use it.
+/// The address without a scope, as other machines can use it.
 pub(crate) fn unscoped(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
 }
 
-/// Whether it is good on one network alone, and nobody knows here which.
+/// Whether it is link-local and lacks its scope.
 fn lacks_scope(address: &SocketAddr) -> bool {
     matches!(address, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
 }
 
-/// The networks over which link-local addresses were reached last.
+/// The network over which each link-local address was last reached.
 #[derive(Debug, Default)]
 pub(crate) struct Scopes(Mutex<HashMap<Ipv6Addr, u32>>);
 
 impl Scopes {
-    /// A peer was met at this address, as the system shows it.
+    /// Records a peer's address, with the scope from the system.
     pub(crate) fn note(&self, seen: SocketAddr) {
         let SocketAddr::V6(v6) = seen else { return };
         let mut scopes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +71,8 @@ impl Scopes {
         }
     }
 
-    /// Where this machine may reach these addresses: link-local ones on each of its networks.
+    /// The addresses under which this machine may reach the given ones: link-local ones once for
+    /// each of its networks.
     pub(crate) fn reach(&self, addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
         if !addresses.iter().any(lacks_scope) {
             return addresses;
@@ -96,7 +98,7 @@ fn interfaces() -> Vec<Interface> {
     if_addrs::get_if_addrs().unwrap_or_default()
 }
 
-/// The numbers of the interfaces that have link-local addresses.
+/// The numbers of the interfaces with link-local addresses.
 fn networks(interfaces: &[Interface]) -> Vec<u32> {
     let usable = interfaces.iter().filter(|one| is_link_local(one.ip()) && !one.is_loopback());
     let mut networks: Vec<u32> = usable.filter_map(|one| one.index).collect();
@@ -105,25 +107,25 @@ fn networks(interfaces: &[Interface]) -> Vec<u32> {
     networks
 }
 
-/// Whether it is an IPv6 address that is good on one network alone.
+/// Whether it is an IPv6 address that is valid on only one network.
 pub(crate) fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// The address to show of several: one that is good elsewhere too, if there is one.
+/// The address to show of several: one that is valid elsewhere too, if there is one.
 pub(crate) fn first(addresses: &[SocketAddr]) -> Option<SocketAddr> {
     let good = addresses.iter().find(|address| !is_link_local(address.ip()));
     good.or(addresses.first()).copied()
 }
 
-/// Whether an interface's own link-local address reaches nobody, because the interface is a port of
-/// a bridge, as those of containers are: the bridge has one.
+/// Whether an interface is a port of a bridge, as for containers. Its own link-local address then
+/// reaches no other machine; the bridge has one that does.
 pub(crate) fn is_bridged(interface: &Interface) -> bool {
     cfg!(target_os = "linux")
         && std::path::Path::new("/sys/class/net").join(&interface.name).join("master").exists()
 }
 
-/// Whether an interface is a bridge, as that of a machine's containers is.
+/// Whether an interface is a bridge, as for a machine's containers.
 pub(crate) fn is_bridge(interface: &Interface) -> bool {
     cfg!(target_os = "linux")
         && std::path::Path::new("/sys/class/net").join(&interface.name).join("bridge").exists()

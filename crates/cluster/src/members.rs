@@ -16,22 +16,22 @@ pub(crate) const NAME_CHARS_MAX: usize = 64;
 /// A model may be named as a repository and a path in it.
 pub(crate) const MODEL_NAME_CHARS_MAX: usize = 512;
 
-/// Removals remembered: a node that was away for as many of them may bring an old member back.
+/// Remembered removals: a node that missed more of them may bring an old member back.
 pub(crate) const REMOVED_MAX: usize = 512;
 
-/// What the cluster remembers of one node.
+/// The cluster's entry of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Member {
     pub id: NodeId,
     pub name: String,
-    /// Where it was reached or said that it listens, the best first.
+    /// Addresses where it was reached, and its reported listen addresses, the best first.
     pub addresses: Vec<SocketAddr>,
-    /// The version under which it was let in; 0 for a node that began alone.
+    /// The version of its admission; 0 for a node that has never joined.
     #[serde(default)]
     pub admitted: u64,
 }
 
-/// A key that belongs to the cluster no more.
+/// A key that no longer belongs to the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Removed {
     pub id: NodeId,
@@ -41,7 +41,7 @@ pub(crate) struct Removed {
 }
 
 impl Member {
-    /// The same, within the limits and without what cannot be dialed or shown.
+    /// Applies the limits, and removes addresses and characters that cannot be dialed or shown.
     pub(crate) fn sanitized(mut self) -> Self {
         self.name = clean_name(&self.name);
         let mut addresses = Vec::new();
@@ -54,8 +54,8 @@ impl Member {
         Self { addresses, ..self }
     }
 
-    /// Takes over a newer name and newer addresses, keeping older addresses after them; when it was
-    /// let in is not its own to say. Returns whether anything changed.
+    /// Takes over a newer name and newer addresses, keeping older addresses after them. `admitted`
+    /// stays, because a node cannot decide its own admission. Returns whether anything changed.
     pub(crate) fn update(&mut self, newer: Self) -> bool {
         let was = self.clone();
         self.name = newer.name;
@@ -65,38 +65,38 @@ impl Member {
     }
 }
 
-/// A name without characters that a terminal obeys, cut to a sensible length.
+/// Removes the characters that control a terminal, and truncates the name.
 pub(crate) fn clean_name(name: &str) -> String {
     let visible = name.chars().filter(|char| !is_obeyed(*char));
     let name: String = visible.take(NAME_CHARS_MAX).collect();
     if name.trim().is_empty() { "unnamed".to_owned() } else { name }
 }
 
-/// Whether a terminal obeys it instead of showing it: control characters, and those that turn the
-/// direction of what follows (Unicode Standard Annex 9).
+/// Whether the character controls a terminal: control characters, and those that change the
+/// direction of the following text (Unicode Standard Annex 9).
 fn is_obeyed(char: char) -> bool {
     let turns = matches!(char,
         '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     char.is_control() || turns
 }
 
-/// Whether a model may be called so.
+/// Whether the text is a valid name of a model.
 pub(crate) fn is_model_name(name: &str) -> bool {
     let is_short = name.chars().count() <= MODEL_NAME_CHARS_MAX;
     is_short && !name.trim().is_empty() && !name.chars().any(is_obeyed)
 }
 
-/// Who belongs to the cluster, and who does no more: as it is kept on disk and told to others.
+/// The members and the removals of the cluster, as saved on disk and sent to others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Members {
-    /// With the node itself.
+    /// Including the node itself.
     pub members: Vec<Member>,
     #[serde(default)]
     pub removed: Vec<Removed>,
 }
 
 impl Members {
-    /// The same, within the limits.
+    /// Applies the limits.
     pub(crate) fn sanitized(self) -> Self {
         let members = self.members.into_iter().map(Member::sanitized).take(MEMBERS_MAX);
         let removed = self.removed.into_iter().take(REMOVED_MAX);
@@ -120,7 +120,7 @@ mod tests {
         assert!(known.update(member(&["10.0.0.2:1", "0.0.0.0:1", "10.0.0.3:0"])));
         assert_eq!(known, member(&["10.0.0.2:1", "10.0.0.1:1"]));
         assert!(!known.update(member(&["10.0.0.2:1"])));
-        // On which of a machine's networks an address is good is nobody else's matter.
+        // The scope of an address does not leave its machine.
         let mut local = member(&["[fe80::1]:1"]);
         assert!(!local.update(member(&["[fe80::1%7]:1"])));
         for port in 1..100 {

@@ -1,4 +1,5 @@
-//! What nodes say to each other over a TLS connection: one handshake, then what it was opened for.
+//! The messages between nodes over a TLS connection: one handshake, then the messages of its
+//! purpose.
 //!
 //! ```text
 //! dialer                         listener
@@ -9,7 +10,7 @@
 //!   purpose Fleet:   FleetProof ->   <- FleetProof   Members ->   <- JoinAnswer
 //!   purpose Pair:    PairAsk ->   <- PairNews (later again)   PairProof ->   <- JoinAnswer
 //!   purpose Bulk:    raw requests and answers of `store::slices`
-//!   purpose Probe:   bytes and their echoes, as `probe` has them
+//!   purpose Probe:   bytes and their echoes, as in `probe`
 //! ```
 
 use std::collections::BTreeMap;
@@ -29,18 +30,18 @@ use crate::{
     PullStatus, Sensors,
 };
 
-/// Counts changes of this protocol. Two nodes speak the lower one of theirs, so that nodes can be
-/// updated one after the other: what version N adds is not sent to one that speaks
-/// N - 1. Version 12 does not report on machines and ways.
+/// Version of this protocol. Two nodes speak the lower one of theirs, so that nodes can be updated
+/// one after the other: additions of version N are not sent to a node that speaks N - 1. Version 12
+/// has no reports on machines and paths.
 ///
-/// What nodes compute is versioned by [`protocol::NUMERICS`], which binds the ranks of one instance
-/// and nobody else.
+/// [`protocol::NUMERICS`] is the version of the computation, which must be equal only among the
+/// ranks of one instance.
 pub(crate) const PROTOCOL: u32 = 13;
-/// The oldest one that this build still speaks.
+/// The oldest version that this build still speaks.
 pub(crate) const PROTOCOL_OLDEST: u32 = 12;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A handshake is a few hundred bytes; nobody who is not a member gets more of our memory.
+/// A handshake is a few hundred bytes; a caller that is not a member gets no more memory than this.
 pub(crate) const HANDSHAKE_BYTES_MAX: usize = 8 << 10;
 /// A list of 64 members with eight addresses each is about 40 KB.
 pub(crate) const JOIN_BYTES_MAX: usize = 256 << 10;
@@ -52,18 +53,18 @@ pub(crate) struct Hello {
     pub purpose: Purpose,
 }
 
-/// How a node introduces itself.
+/// A node's introduction.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct About {
     pub protocol: u32,
     pub protocol_oldest: u32,
     pub version: String,
     pub name: String,
-    /// Drawn at random when the daemon starts.
+    /// A random number drawn when the daemon starts.
     pub boot: u64,
-    /// Where it listens, as far as it knows.
+    /// Its listen addresses, as far as it knows.
     pub addresses: Vec<SocketAddr>,
-    /// Fills packets, so that it shows whether these pass; the answer has as much.
+    /// Fills packets, to test whether full ones pass; the answer has the same length.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub padding: String,
 }
@@ -73,17 +74,17 @@ pub(crate) struct About {
 pub(crate) enum Purpose {
     Control,
     Join,
-    /// To become one cluster with the listener, which has the same fleet key.
+    /// Forms one cluster with the listener, which has the same fleet key.
     Fleet,
-    /// To be let in once a person has typed the dialer's number at the listener.
+    /// Joins once a user has typed the dialer's number at the listener.
     Pair,
-    /// A member leaves the cluster; the listener's `Welcome` says that it has noted it.
+    /// A member leaves the cluster; the listener's `Welcome` confirms it.
     Leave,
     /// Slices of the model file with this content.
     Bulk {
         digest: Digest,
     },
-    /// To measure the way between the two nodes.
+    /// Measures the path between the two nodes.
     Probe,
     /// Models that a member has fetched or is fetching: [`crate::sharing`].
     Share,
@@ -95,9 +96,9 @@ pub(crate) enum Purpose {
 pub(crate) enum HandshakeReply {
     Welcome(About),
     Refused {
-        /// For a person at the dialing end.
+        /// Text for the user at the dialing end.
         reason: String,
-        /// What that means for the dialer's membership, if anything.
+        /// The consequence for the dialer's membership, if there is one.
         #[serde(default)]
         verdict: Option<Verdict>,
         /// As in [`About`].
@@ -106,22 +107,22 @@ pub(crate) enum HandshakeReply {
     },
 }
 
-/// What a listener says of the dialer's membership.
+/// The listener's verdict on the dialer's membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Verdict {
-    /// It was taken out of the listener's cluster under this version.
+    /// The dialer was removed from the listener's cluster with this version.
     pub removed: Option<u64>,
     /// The listener belongs to no cluster.
     pub alone: bool,
 }
 
-/// The versions that a node speaks and computes in.
+/// A node's versions of protocol and numerics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions {
     /// Of the protocol between nodes.
     pub newest: u32,
     pub oldest: u32,
-    /// Ranks of one instance have the same.
+    /// Equal for the ranks of one instance.
     pub numerics: u32,
 }
 
@@ -132,7 +133,7 @@ impl Versions {
 }
 
 impl About {
-    /// The version that both ends speak; if there is none, why, naming both.
+    /// The version that both ends speak; the error names both.
     pub(crate) fn agree(&self, ours: Versions) -> Result<u32, String> {
         let Versions { newest, oldest, .. } = ours;
         if self.protocol >= oldest && self.protocol_oldest <= newest {
@@ -147,32 +148,32 @@ impl About {
     }
 }
 
-/// Shows that its sender has the fleet key: first the dialer, then the listener. Then the dialer
-/// tells its members, and a [`JoinAnswer`] follows.
+/// Proves that its sender has the fleet key: first the dialer's, then the listener's. Then the
+/// dialer sends its members, and a [`JoinAnswer`] follows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct FleetProof {
     pub proof: Vec<u8>,
 }
 
-/// Asks for a person: the asker's half of the exchange of [`crate::pake`].
+/// Requests admission by number: the asker's half of the exchange of [`crate::pake`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PairAsk {
     pub half: Vec<u8>,
 }
 
-/// How it stands with a request.
+/// The state of a request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PairNews {
     Waiting,
-    /// A person has typed a number.
+    /// A user has typed a number.
     Answer(crate::admission::pake::Answer),
     Refused {
         reason: String,
     },
 }
 
-/// Shows that the asker has that number too. A [`JoinAnswer`] follows.
+/// Proves that the asker has that number too. A [`JoinAnswer`] follows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PairProof {
     pub proof: Vec<u8>,
@@ -180,28 +181,28 @@ pub(crate) struct PairProof {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct JoinRequest {
-    /// Base 32 of the code's secret is the person's matter; here it is bytes.
+    /// The code's secret in bytes; users see it in base 32.
     pub secret: Vec<u8>,
-    /// Whether the dialer says [`JoinKept`] once its membership is on its disk.
+    /// Whether the dialer sends [`JoinKept`] once its membership is on its disk.
     #[serde(default)]
     pub confirms: bool,
 }
 
-/// A new member's last word about a join: it will know of it after a crash.
+/// A new member's last message of a join: its membership survives a crash.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct JoinKept {}
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JoinAnswer {
-    /// All members, the answering node and the new one included.
+    /// All members, including the answering node and the new one.
     Accepted(Members),
     Refused {
         reason: String,
     },
 }
 
-/// What travels over a control connection. Order is kept.
+/// The messages of a control connection. Order is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
@@ -210,11 +211,10 @@ pub(crate) enum Message {
         seq: u64,
     },
     Members(Members),
-    /// What is to be served and which nodes are to be empty, as far as the sender thinks that it is
-    /// news.
+    /// Entries of the document that the sender considers new to the receiver.
     Desired(Document),
 
-    /// Start a worker, or go on with the one that already runs under this number.
+    /// Start a worker, or take up the running one with this number.
     Spawn {
         worker: WorkerId,
         order: Box<WorkerOrder>,
@@ -223,7 +223,7 @@ pub(crate) enum Message {
         worker: WorkerId,
         command: WorkerCommand,
     },
-    /// End a worker: with a moment to clean up, or at once because it does not react.
+    /// End a worker: with a grace period, or at once because it does not react.
     End {
         worker: WorkerId,
         at_once: bool,
@@ -242,14 +242,14 @@ pub(crate) enum Message {
         how: String,
     },
 
-    /// A client of the sending node asks an instance that the receiving node owns.
+    /// A client of the sending node has a request for an instance that the receiving node owns.
     Generate {
         stream: u64,
         name: String,
-        /// With the names of its parameters: an owner refuses one that it does not know.
+        /// With the names of its parameters: an owner refuses a parameter that it does not know.
         #[serde(with = "protocol::parameters")]
         request: GenerateRequest,
-        /// How many more nodes may pass it on: the owner may be reached only through another one.
+        /// How many more nodes may pass it on, if the owner is reachable only through another one.
         relays: u32,
     },
     CancelGenerate {
@@ -258,35 +258,35 @@ pub(crate) enum Message {
     Generated {
         stream: u64,
         event: GenerateEvent,
-        /// The owner ends the instance, or moves it: what is asked is not why the request is lost.
+        /// The owner ends or moves the instance; the request is not the cause.
         #[serde(default)]
         let_go: bool,
     },
     /// From version 13 on.
     Report(Box<Report>),
-    /// A person at the sending node lets in who asks at the receiving one and shows this number, or
-    /// sends it away. Told to those alone that told of the request.
+    /// A user at the sending node admits or rejects a machine that waits at the receiving node.
+    /// Sent only to the member that reported the request.
     Decide {
         call: u64,
         node: NodeId,
         number: Option<String>,
     },
-    /// What came of it: who was let in, or in words why nobody was.
+    /// The outcome: the admitted node, or the reason as text.
     Decided {
         call: u64,
         outcome: Result<Option<Paired>, String>,
     },
 }
 
-/// How the name of a message begins that a reader who does not know it may pass over. Any other
-/// unknown one is an error: a node that speaks an older version is not sent it.
+/// Prefix of messages that a reader may skip if it does not know them. Other unknown messages are
+/// errors: nodes that speak an older version do not get them.
 const OPTIONAL: &str = "optional_";
 
 impl Message {
-    /// Reads a frame's body; `None` if it may be passed over.
+    /// Decodes a frame's body; `None` if it may be skipped.
     ///
     /// # Errors
-    /// It is no message.
+    /// It is not a message.
     pub(crate) fn decode(body: &[u8]) -> Result<Option<Self>, FrameError> {
         let error = match frame::decode(body) {
             Ok(message) => return Ok(Some(message)),
@@ -300,7 +300,7 @@ impl Message {
     }
 }
 
-/// What a node tells of its machine, and of its ways to others, every few seconds.
+/// A node's report on its machine and its paths to others, sent every few seconds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Report {
@@ -310,21 +310,21 @@ pub(crate) struct Report {
     /// The members that it cannot call, although they may call it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uncalled: Vec<NodeId>,
-    /// The models that it is fetching.
+    /// Its downloads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub downloads: Vec<PullStatus>,
-    /// Its clock, milliseconds since 1970.
+    /// Its clock, in milliseconds since 1970.
     pub unix_ms: Option<u64>,
 }
 
 impl Report {
-    /// Whether nodes tell it to each other in this version.
+    /// Whether this version has reports.
     pub(crate) fn is_known_in(protocol: u32) -> bool {
         protocol >= 13
     }
 }
 
-/// A worker of one owner; the owner hands the numbers out and never uses one twice.
+/// A worker of one owner. The owner assigns the numbers and never reuses them.
 pub(crate) type WorkerId = u64;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -335,29 +335,29 @@ pub(crate) struct Heartbeat {
     pub memory_bytes: u64,
     pub memory_used_bytes: u64,
     pub threads: usize,
-    /// In which version it computes: only those that have the same share an instance.
+    /// The version of its numerics; only equal versions share an instance.
     #[serde(default = "numerics_of_12")]
     pub numerics: u32,
-    /// What its threads read and multiply, once that is measured.
+    /// Memory and arithmetic speed of its threads, once measured.
     #[serde(default)]
     pub speed: Option<placement::Speed>,
-    /// Where its ranks compute; absent: its CPU.
+    /// The device of its ranks; absent: its CPU.
     #[serde(default)]
     pub device: Option<NodeDevice>,
     /// The instances that the sender owns.
     pub instances: Vec<InstanceStatus>,
     /// The members that the sender can reach.
     pub sees: Vec<NodeId>,
-    /// Tells whether both have the same document of what is to be served.
+    /// Fingerprint of the sender's document, to compare with the receiver's.
     pub document: u64,
-    /// Which files of what is to be served the sender has.
+    /// Whether the sender has the files of served models.
     pub files: Files,
-    /// Ranks whose owner is gone, for the next one to go on with.
+    /// Ranks without an owner, for the next owner.
     pub kept: Vec<KeptRank>,
-    /// Files that the sender should have had a copy of and could not.
+    /// Files that the sender failed to copy.
     #[serde(default)]
     pub cannot_copy: Vec<Digest>,
-    /// Machines that ask the sender to let them in.
+    /// Machines that wait for admission at the sender.
     #[serde(default)]
     pub requests: Vec<PairRequest>,
 }
@@ -371,7 +371,7 @@ pub(crate) struct KeptRank {
 }
 
 impl WorkerOrder {
-    /// Whether a worker that was started for one of the two holds what the other one asks for.
+    /// Whether a worker started for one of the two orders also satisfies the other.
     pub(crate) fn is_of_one_rank(&self, other: &Self) -> bool {
         let what = |order: &Self| (order.rank, order.digest, order.model_bytes, order.bind);
         let how = |order: &Self| (order.instance.clone(), order.spec.clone(), order.split.clone());
@@ -379,20 +379,20 @@ impl WorkerOrder {
     }
 }
 
-/// Version 12 does not tell; it computes so.
+/// The version of nodes with protocol 12, which do not send it.
 fn numerics_of_12() -> u32 {
     1
 }
 
-/// A worker as its owner orders it; the node that runs it adds what only it knows (threads, where
-/// the model's bytes are).
+/// An owner's order for a worker. The node that runs it adds local data (threads, the source of the
+/// model's bytes).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WorkerOrder {
     pub instance: String,
-    /// By which its owner owns the instance; a node that knows a higher one starts nothing.
+    /// The owner's claim; a node that knows a higher one starts nothing.
     pub claim: Version,
     pub rank: usize,
-    /// In which version its owner computes; a node that has another one starts nothing.
+    /// The owner's numerics version; a node with another one starts nothing.
     #[serde(default = "numerics_of_12")]
     pub numerics: u32,
     pub spec: InstanceSpec,
@@ -400,7 +400,7 @@ pub(crate) struct WorkerOrder {
     /// The model file's content and length.
     pub digest: Digest,
     pub model_bytes: u64,
-    /// What the plan sets aside for this rank.
+    /// The planned memory of this rank.
     pub memory_bytes: u64,
     pub bind: IpAddr,
 }

@@ -1,5 +1,6 @@
-//! The other ranks' processes: started with the same arguments, told by standard input whom to
-//! meet. None outlives this process: standard input ends with it, and so do the links.
+//! The processes of the other ranks: started with the same arguments; they read the ranks'
+//! addresses from standard input. None outlives this process: standard input and the links end with
+//! it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{AddrParseError, IpAddr, SocketAddr};
@@ -15,7 +16,7 @@ use crate::error::{Doing, Error};
 pub struct Children(Vec<Child>);
 
 impl Children {
-    /// Starts all ranks but 0 and tells everyone everyone's address.
+    /// Starts all ranks but 0 and sends each rank the addresses of all.
     pub fn start(args: &NetArgs) -> Result<(Self, Listener, Meeting), Error> {
         let program = std::env::current_exe().doing("finding this program")?;
         let mut children = Children(Vec::new());
@@ -59,10 +60,10 @@ impl Children {
         Ok(())
     }
 
-    /// Ends those that have not ended.
+    /// Ends the remaining processes.
     pub fn end(&mut self) {
         for child in &mut self.0 {
-            // One that is gone cannot be killed, and is just as welcome.
+            // An error means that the process has exited already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -90,7 +91,7 @@ pub fn meet(rank: usize, addresses: &[IpAddr]) -> Result<(Listener, Meeting), Er
     Ok((listener, Meeting { rank, secret, addrs }))
 }
 
-/// This program, started by the words of another command if there is one.
+/// This program, started through another command if one is given.
 fn command(start_with: Option<&str>, program: &Path) -> Command {
     let mut words = start_with.into_iter().flat_map(str::split_whitespace);
     let Some(first) = words.next() else {

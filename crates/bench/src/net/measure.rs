@@ -1,4 +1,4 @@
-//! What every rank runs: each collective over all sizes, checked, then timed.
+//! The program of every rank: each collective over all sizes, checked, then timed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use serde::Serialize;
 use super::{NetArgs, failed};
 use crate::error::Error;
 
-/// How long the ranks may take to find each other.
+/// Time for the ranks to link.
 const LINK_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Leaves of the sums: as many as a model's products have.
+/// Leaves of the sums: as many as in a model's products.
 const LEAVES: usize = 16;
 
 /// Rounds that are checked element by element, each with other values; the timed ones follow.
 const CHECKED_ROUNDS: usize = 3;
 
-/// Time that a row should take, and the samples that may fill it.
+/// Target time of a row, and the limits of its samples.
 const ROW_TIME: Duration = Duration::from_millis(250);
 const SAMPLES_MIN: usize = 5;
 const SAMPLES_MAX: usize = 500;
 
-/// Rounds of a sample, which is their mean. A rank that is ahead by the wire's latency waits twice
-/// as long in one round and not at all in the next, so single rounds tell nothing.
+/// Rounds of a sample, which is their mean. A rank that is ahead by the link's latency waits twice
+/// as long in one round and not at all in the next, so single rounds are meaningless.
 const ROUNDS: usize = 10;
 
-/// Who meets.
+/// The ranks of a measurement.
 pub struct Meeting {
     pub rank: usize,
     pub secret: [u8; 32],
@@ -38,16 +38,16 @@ pub struct Meeting {
     pub addrs: Vec<Vec<SocketAddr>>,
 }
 
-/// What rank 0 found.
+/// The results of rank 0.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub ranks: usize,
     pub transport: String,
     pub encrypted: bool,
-    /// Connections between two ranks.
+    /// Delay of every message between two ranks.
     pub link_latency_us: u64,
     pub algorithm: String,
-    /// The CPU of each rank; none where there are fewer CPUs than ranks.
+    /// The CPU of each rank; empty if there are fewer CPUs than ranks.
     pub cpus: Vec<usize>,
     pub rows: Vec<Row>,
     /// Over all rows.
@@ -57,19 +57,19 @@ pub struct Report {
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub collective: &'static str,
-    /// As nccl-tests counts: of the whole vector, on each rank.
+    /// As in nccl-tests: of the whole vector, on each rank.
     pub size_bytes: usize,
-    /// Elements that a rank puts in.
+    /// Elements of a rank's input.
     pub count: usize,
     pub redop: &'static str,
     pub rounds: usize,
     pub time_us_median: f64,
     pub time_us_min: f64,
     pub time_us_p99: f64,
-    /// Size over median time; times what the collective must move at least.
+    /// Size over median time; and the same times the minimum traffic factor of the collective.
     pub algbw_gb_per_s: f64,
     pub busbw_gb_per_s: f64,
-    /// Elements that were not what they should be, on all ranks.
+    /// Wrong elements on all ranks.
     pub wrong: u64,
 }
 
@@ -128,15 +128,15 @@ fn connect(args: &NetArgs, listener: &Listener, meeting: &Meeting) -> Result<Gro
     Group::new(meeting.rank, links, abort, options).map_err(failed)
 }
 
-/// Values are whole and below this, so that every order of adding up to 16 of them is exact.
+/// Values are integers below this, so that sums of up to 16 of them are exact in any order.
 const VALUE_MAX: f32 = 1021.0;
 
 fn value(part: usize, at: usize, round: usize) -> f32 {
     ((part * 131 + at * 7 + round * 29) % 1021) as f32
 }
 
-/// How far a sum of `parts` values may be off: not at all, or what 8 bits cost each part and the
-/// total.
+/// Maximum error of a sum of `parts` values: none, or the rounding to 8 bits of each part and of
+/// the total.
 fn off_max(group: &Group, parts: usize) -> f32 {
     match group.options().wire {
         Wire::F32 => 0.0,
@@ -189,7 +189,7 @@ fn all_gather(group: &mut Group, size_bytes: usize) -> Result<Row, CollectiveErr
     row(group, ("all_gather", 4 * count * ranks, count, "none"), busbw_factor, times, wrong)
 }
 
-/// Ranks 0 and 1 send to and fro; the time is half of that. The others look on.
+/// Ranks 0 and 1 send back and forth; the time is half of a round trip. The others are idle.
 fn send_recv(group: &mut Group, size_bytes: usize) -> Result<Row, CollectiveError> {
     let (rank, count) = (group.rank(), (size_bytes / 4).max(1));
     let mut values = vec![0.0; count];
@@ -217,8 +217,8 @@ fn to_and_fro(group: &mut Group, values: &mut [f32]) -> Result<(), CollectiveErr
     }
 }
 
-/// Times of a round, in us, each the mean of several: as many as fill a row's time, which rank 0
-/// decides for all. `hops` is what one round counts as.
+/// Times of a round in us, each the mean of several. Rank 0 decides for all how many fill a row's
+/// time. `hops`: the number of transfers in one round.
 fn timed(
     group: &mut Group,
     hops: usize,
@@ -274,7 +274,7 @@ fn pin(cpus: &[usize], rank: usize) {
     let mut set = rustix::thread::CpuSet::new();
     let Some(&cpu) = cpus.get(rank) else { return };
     set.set(cpu);
-    // Without it the figures are noisier, not wrong.
+    // Without pinning the figures are noisier, not wrong.
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 

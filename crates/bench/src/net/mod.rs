@@ -1,8 +1,8 @@
-//! `sinew bench net`: collectives between real processes, in the rows that nccl-tests prints.
+//! `sinew bench net`: collectives between real processes, in the rows of nccl-tests.
 //!
-//! This process is rank 0 and starts the others, each pinned to a core of its own where there are
-//! enough; `--start-with` and `--addresses` put them into other network namespaces or machines.
-//! `#wrong` counts elements that are not what they should be, on all ranks together.
+//! This process is rank 0 and starts the others, each pinned to its own core if there are enough;
+//! `--start-with` and `--addresses` put them into other network namespaces or machines. `#wrong`
+//! counts wrong elements, on all ranks together.
 
 mod children;
 mod measure;
@@ -23,10 +23,10 @@ use crate::json;
 use children::Children;
 use measure::Meeting;
 
-/// Measures the collectives and hands over the figures, wrong ones too.
+/// Measures the collectives and passes the figures on, including wrong results.
 ///
 /// # Errors
-/// The options make no sense, a rank failed, or elements were wrong.
+/// The options are invalid, a rank failed, or elements were wrong.
 pub fn run(args: &NetArgs, figures: impl FnOnce(&str)) -> Result<(), Error> {
     check(args)?;
     if let Some(rank) = args.as_rank {
@@ -73,7 +73,7 @@ impl NetArgs {
             .take_while(move |bytes| *bytes <= max)
     }
 
-    /// Where `rank` listens.
+    /// The listen addresses of `rank`.
     fn addresses_of(&self, rank: usize) -> &[IpAddr] {
         &self.addresses[rank % self.addresses.len()].0
     }
@@ -112,7 +112,7 @@ impl NetArgs {
     }
 }
 
-/// What a failing rank or link is to whoever asked for figures.
+/// Converts the failure of a rank or link to an error for the user.
 fn failed(error: CollectiveError) -> Error {
     Error::Failed(format!("the measurement ended early: {error}"))
 }

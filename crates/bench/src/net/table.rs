@@ -1,4 +1,4 @@
-//! The rows as nccl-tests prints them; what it does not say stands in lines that begin with `#`.
+//! The rows in the format of nccl-tests; additional information is in lines that begin with `#`.
 
 use super::measure::Report;
 

@@ -1,4 +1,4 @@
-//! The file in which a run's probabilities are kept, for others to be compared with.
+//! The file that stores a run's probabilities, for comparison with other runs.
 //!
 //! ```text
 //! "SinewKL1" | vocab u32 | context u32 | top u32 | chunks u32
@@ -7,10 +7,10 @@
 //! position: next f32 | rest f32 | { token u32 | log-probability f32 } [top + 64]
 //! ```
 //!
-//! Little-endian. `next` is the log-probability of the token that the text has next, `rest` that of
-//! all tokens outside `top` together, of which 64 follow, drawn by their probabilities. Where there
-//! are fewer, token 0 with `-inf` fills the place. Written and read position by position: no
-//! chunk's probabilities are ever whole in memory.
+//! Little-endian. `next` is the log-probability of the text's next token, `rest` that of all tokens
+//! outside `top` together. 64 of these follow, drawn by their probabilities. If there are fewer,
+//! token 0 with `-inf` fills the place. Written and read position by position: no chunk's
+//! probabilities are ever whole in memory.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -26,26 +26,26 @@ const MAGIC: &[u8; 8] = b"SinewKL1";
 /// The longest chunk, in tokens. A larger number in a file is damage.
 pub const CONTEXT_MAX: usize = 1 << 17;
 
-/// How far the probabilities of a position may be from 1 together: far more than rounding to f32
-/// leaves, far less than a wrong byte.
+/// Tolerance for the sum of a position's probabilities around 1: far more than rounding to f32
+/// leaves, far less than a wrong byte causes.
 const SUM_ERROR_MAX: f64 = 1e-3;
 
-/// Fills the place of a sampled token where all tokens are in `top`.
+/// Replaces a sampled token if all tokens are in `top`.
 const NO_SAMPLE: (Token, f32) = (0, f32::NEG_INFINITY);
 
-/// What a base is of.
+/// The parameters of a base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub vocab: usize,
     /// Tokens of a chunk.
     pub context: usize,
-    /// Tokens of each position that have a probability of their own.
+    /// Tokens of each position with their own probability.
     pub top: usize,
     pub chunks: usize,
 }
 
 impl Header {
-    /// Tokens of a chunk that are scored: those of its second half that follow another of it.
+    /// Scored tokens of a chunk: those of its second half that follow another one of it.
     pub fn scored(&self) -> usize {
         self.context - self.context / 2 - 1
     }
@@ -54,14 +54,14 @@ impl Header {
         8 + 8 * (self.top + SAMPLED)
     }
 
-    /// Of the whole file. Of hostile numbers too, this fits: 2^32 chunks of at most 2^53 bytes.
+    /// Of the whole file. Fits for hostile numbers too: 2^32 chunks of at most 2^53 bytes.
     fn file_bytes(&self) -> u128 {
         let positions = self.scored() as u128 * self.position_bytes() as u128;
         24 + self.chunks as u128 * (4 * self.context as u128 + positions)
     }
 }
 
-/// A base that is being written.
+/// A base during writing.
 pub struct BaseWriter {
     header: Header,
     path: PathBuf,
@@ -113,7 +113,7 @@ impl BaseWriter {
     }
 }
 
-/// A base that is being read.
+/// A base during reading.
 #[derive(Debug)]
 pub struct Base {
     header: Header,
@@ -127,7 +127,7 @@ impl Base {
     /// Opens a base of a model with `vocab` tokens, made in chunks of `context` tokens.
     ///
     /// # Errors
-    /// The file cannot be read, is no base, is damaged, or was made for something else.
+    /// The file is unreadable, is not a base, is damaged, or has other parameters.
     pub fn open(path: &Path, vocab: usize, context: usize) -> Result<Self, Error> {
         let doing = || format!("cannot read {}", path.display());
         let file = File::open(path).doing(doing())?;
@@ -174,10 +174,10 @@ impl Base {
         self.header.chunks
     }
 
-    /// Goes on to the next chunk, which must be of these tokens.
+    /// Advances to the next chunk, which must have these tokens.
     ///
     /// # Errors
-    /// The file cannot be read, or has other tokens.
+    /// The file is unreadable, or has other tokens.
     pub fn chunk(&mut self, tokens: &[Token]) -> Result<(), Error> {
         self.read(4 * self.header.context)?;
         let found = self.bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
@@ -194,7 +194,7 @@ impl Base {
     /// The next position of the chunk.
     ///
     /// # Errors
-    /// The file cannot be read, or is damaged.
+    /// The file is unreadable or damaged.
     pub fn position(&mut self) -> Result<&Position, Error> {
         let Header { vocab, top, .. } = self.header;
         self.read(self.header.position_bytes())?;
@@ -213,7 +213,7 @@ impl Base {
         let sum: f64 = lns.map(|ln| f64::from(ln).exp()).sum();
         let is_odd = |(token, ln): &(Token, f32)| *token as usize >= vocab || ln.is_nan();
         let is_outside = top.iter().chain(sampled).any(is_odd);
-        // What is not a number is near nothing.
+        // False for NaN.
         let is_near = (sum - 1.0).abs() <= SUM_ERROR_MAX;
         if is_outside || !is_near || next.is_nan() {
             return self.refuse("its probabilities make no sense. The file is damaged".to_owned());
@@ -221,7 +221,7 @@ impl Base {
         Ok(&self.position)
     }
 
-    /// The next bytes; `open` has seen that the file has them.
+    /// The next bytes; `open` has checked that the file has them.
     fn read(&mut self, count: usize) -> Result<(), Error> {
         self.bytes.resize(count, 0);
         let read = self.input.read_exact(&mut self.bytes);
@@ -233,7 +233,7 @@ impl Base {
     }
 }
 
-/// The shortest chunk of which a token is scored.
+/// The shortest chunk with a scored token.
 pub const MIN_CONTEXT: usize = 4;
 
 #[cfg(test)]
@@ -248,7 +248,7 @@ mod tests {
         Position { next: -3.0, rest: 0.2f32.ln(), top, sampled: vec![(4, 0.1f32.ln()); 3] }
     }
 
-    /// A whole base, and where it lies.
+    /// A whole base, and its path.
     fn written(dir: &Path) -> PathBuf {
         let path = dir.join("base");
         let mut writer = BaseWriter::create(&path, HEADER).unwrap();
@@ -295,7 +295,7 @@ mod tests {
             let expected = if len < 24 { "no base" } else { "cut off" };
             assert!(why.contains(expected), "{len} bytes: {why}");
         }
-        // Each number of the header, huge, and nothing.
+        // Each number of the header, huge, and zero.
         for (at, word) in [8, 12, 16, 20].into_iter().flat_map(|at| [(at, u32::MAX), (at, 0)]) {
             let mut bytes = whole.clone();
             bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());

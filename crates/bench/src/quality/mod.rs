@@ -1,9 +1,10 @@
 //! `sinew bench quality`: how well a model predicts a text, in the terms of llama-perplexity; and
-//! beside a base, which is what another run said of the same tokens, how far the two are apart.
+//! with a base, which has another run's probabilities for the same tokens, the distance between the
+//! two.
 //!
-//! The text's tokens are cut into chunks, as llama-perplexity cuts them. Each begins with the
-//! model's beginning-of-sequence token if it has one, its first half is context, and the tokens of
-//! its second half are scored.
+//! The text's tokens are cut into chunks as in llama-perplexity. Each begins with the model's
+//! beginning-of-sequence token if it has one, its first half is context, and the tokens of its
+//! second half are scored.
 
 mod base;
 mod scores;
@@ -47,7 +48,7 @@ struct Row {
     chunks: usize,
     scored_tokens: usize,
     perplexity: Estimate,
-    /// Missing without a base.
+    /// `None` without a base.
     comparison: Option<Comparison>,
 }
 
@@ -124,7 +125,7 @@ impl Measurement for Run<'_> {
     }
 }
 
-/// The chunks of the text that are to be scored, of a model with logits for `vocab` tokens.
+/// The chunks of the text to score, for a model with logits for `vocab` tokens.
 fn chunks(
     args: &QualityArgs,
     directory: &Directory,
@@ -172,7 +173,7 @@ fn read(path: &Path) -> Result<String, Error> {
     std::fs::read_to_string(path).doing(doing())
 }
 
-/// What is made of the logits, position by position.
+/// Processes the logits, position by position.
 struct Scoring {
     softmax: Softmax,
     scores: Scores,
@@ -181,7 +182,7 @@ struct Scoring {
 }
 
 impl Scoring {
-    /// Opens the base and leaves of `chunks` what it has.
+    /// Opens the base and truncates `chunks` to those that it has.
     fn new(args: &QualityArgs, vocab: usize, chunks: &mut Vec<Vec<Token>>) -> Result<Self, Error> {
         let context = args.ctx;
         let base = args.base.as_ref().map(|path| Base::open(path, vocab, context)).transpose()?;
@@ -202,7 +203,7 @@ impl Scoring {
         self.base.as_mut().map_or(Ok(()), |base| base.chunk(chunk))
     }
 
-    /// `logits`: `[vocab]`; `next`: the token that the text has there.
+    /// `logits`: `[vocab]`; `next`: the text's next token.
     fn score(&mut self, logits: &[f32], next: Token) -> Result<(), Error> {
         let Self { softmax, scores, base, writer } = self;
         softmax.set(logits);

@@ -1,12 +1,11 @@
-//! How likely a text's tokens are to a model, and how far its probabilities are from another run's:
-//! pure numbers.
+//! The probabilities of a text's tokens, and their distance from another run's: pure numbers.
 
 use protocol::Token;
 use serde::Serialize;
 
 use crate::statistics::statistics;
 
-/// The probabilities of one position, in f64. Keeps its buffer from position to position.
+/// The probabilities of one position, in f64. Reuses its buffer for all positions.
 #[derive(Debug, Default)]
 pub struct Softmax {
     /// `exp(logit - max)`, `[vocab]`.
@@ -14,25 +13,25 @@ pub struct Softmax {
     ln_sum: f64,
 }
 
-/// Tokens of each position that stand for all those outside its `top`.
+/// Sampled tokens of each position, which represent all those outside its `top`.
 pub const SAMPLED: usize = 64;
 
-/// What another run said of a position: its likeliest tokens, the sum of all others, and some of
-/// these others.
+/// Another run's probabilities at a position: its likeliest tokens, the sum of all others, and a
+/// sample of these others.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Position {
-    /// Log-probability of the token that the text has next.
+    /// Log-probability of the text's next token.
     pub next: f32,
-    /// Logarithm of what all tokens outside `top` have together; `-inf` if there are none.
+    /// Logarithm of the total probability outside `top`; `-inf` if there is none.
     pub rest: f32,
     /// Tokens and their log-probabilities, likeliest first.
     pub top: Vec<(Token, f32)>,
-    /// Tokens outside `top`, drawn by their probabilities, with their log-probabilities: some may
-    /// come several times.
+    /// Tokens outside `top`, drawn by their probabilities, with their log-probabilities; a token
+    /// may occur several times.
     pub sampled: Vec<(Token, f32)>,
 }
 
-/// One scored position beside the same of the base.
+/// One scored position compared with the base.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Compared {
     pub base_surprise: f64,
@@ -55,8 +54,8 @@ pub struct Estimate {
     pub error: f64,
 }
 
-/// A run beside its base. Divergences are of Kullback and Leibler, from the base to the run, in
-/// nats.
+/// A run compared with its base. Divergences are those of Kullback and Leibler, from the base to
+/// the run, in nats.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Comparison {
     pub base_perplexity: Estimate,
@@ -84,7 +83,7 @@ impl Softmax {
         self.weights[token as usize].ln() - self.ln_sum
     }
 
-    /// The likeliest token; of equals the lower.
+    /// The likeliest token; of equal ones the lower.
     pub fn best(&self) -> Token {
         let all = (0..).zip(&self.weights);
         all.fold(
@@ -94,7 +93,7 @@ impl Softmax {
         .0
     }
 
-    /// The position as a base keeps it, with its `count` likeliest tokens. Takes those out.
+    /// The position as stored in a base, with its `count` likeliest tokens. Removes those.
     pub fn position(&mut self, next: Token, count: usize) -> Position {
         let order = |one: &Token, other: &Token| {
             let weight = |token: &Token| self.weights[*token as usize];
@@ -112,9 +111,9 @@ impl Softmax {
         Position { next, rest, top, sampled: self.sample() }
     }
 
-    /// The divergence of these probabilities from the base's: that of the likeliest tokens, that
-    /// of the sum of all others, and an estimate of the divergence among these others. Takes the
-    /// base's likeliest tokens out.
+    /// The divergence of these probabilities from the base's: that of the likeliest tokens, that of
+    /// the sum of all others, and an estimate of the divergence among these others. Removes the
+    /// base's likeliest tokens.
     pub fn divergence(&mut self, base: &Position) -> f64 {
         let term = |ln_base: f64, ln_run: f64| match ln_base.exp() {
             // Its logarithm may not be finite.
@@ -124,8 +123,8 @@ impl Softmax {
         let terms = base.top.iter().map(|(token, ln)| term(f64::from(*ln), self.ln(*token)));
         let top: f64 = terms.sum();
         let (ln_base, ln_run) = (f64::from(base.rest), self.take_out(&base.top));
-        // No term of this mean is negative, and its expectation is the divergence among the
-        // others: the mean of `x - 1` is 0, for both runs' others are 1 together.
+        // No term of this mean is negative, and its expectation is the divergence among the others:
+        // the mean of `x - 1` is 0, because both runs' others sum to 1.
         let terms = base.sampled.iter().map(|(token, ln)| {
             let ln_ratio = (self.ln(*token) - ln_run) - (f64::from(*ln) - ln_base);
             ln_ratio.exp_m1() - ln_ratio
@@ -134,11 +133,11 @@ impl Softmax {
             0.0 => 0.0,
             probability => probability * terms.sum::<f64>() / base.sampled.len().max(1) as f64,
         };
-        // Rounding of the base to f32 may leave a little less than nothing.
+        // Rounding of the base to f32 may leave a slightly negative value.
         (top + term(ln_base, ln_run) + among).max(0.0)
     }
 
-    /// Tokens at even distances along the running sum of what is left of the probabilities.
+    /// Tokens at even distances along the running sum of the remaining probabilities.
     fn sample(&self) -> Vec<(Token, f32)> {
         let step = self.weights.iter().sum::<f64>() / SAMPLED as f64;
         let mut sampled = Vec::with_capacity(SAMPLED);
@@ -152,7 +151,7 @@ impl Softmax {
         sampled
     }
 
-    /// Forgets these tokens; the logarithm of what all others have together.
+    /// Removes these tokens; returns the logarithm of the others' total probability.
     fn take_out(&mut self, top: &[(Token, f32)]) -> f64 {
         for (token, _) in top {
             self.weights[*token as usize] = 0.0;
@@ -195,7 +194,7 @@ impl Scores {
     }
 }
 
-/// The mean, and how far it may be from that of an endless text.
+/// The mean and its standard error.
 fn mean(values: &[f64]) -> Estimate {
     let (value, deviation, _) = statistics(values);
     Estimate { value, error: deviation / (values.len() as f64).sqrt() }
@@ -207,7 +206,7 @@ fn perplexity(surprises: &[f64]) -> Estimate {
     Estimate { value: value.exp(), error: value.exp() * error }
 }
 
-/// As llama-perplexity has it: between two values, the line from one to the other.
+/// As in llama-perplexity: linear interpolation between two values.
 fn percentile(sorted: &[f64], fraction: f64) -> Option<f64> {
     let place = fraction * sorted.len().checked_sub(1)? as f64;
     let (below, part) = (place as usize, place.fract());

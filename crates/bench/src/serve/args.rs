@@ -1,4 +1,4 @@
-//! The load that `sinew bench serve` puts on a server, as clap reads it.
+//! The clap arguments of `sinew bench serve`: the load on a server.
 
 use std::str::FromStr;
 

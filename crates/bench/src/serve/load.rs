@@ -1,4 +1,4 @@
-//! Sends requests at their times, at most so many at once.
+//! Sends requests at their times, with a limit on concurrent ones.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use super::server::Outcome;
 
-/// When each request is due, and how many may be in flight.
+/// The due time of each request, and the limit of requests in flight.
 pub struct Load {
     due: Vec<Duration>,
     threads: usize,
 }
 
 impl Load {
-    /// `rate`: requests a second of a Poisson process, which the seed decides; infinity makes all
-    /// due at once.
+    /// `rate`: requests a second of a Poisson process, drawn with the seed; infinity makes all due
+    /// at once.
     pub fn new(requests: usize, threads: usize, rate: f64, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut at_secs = 0.0;
@@ -27,7 +27,7 @@ impl Load {
         Self { due, threads }
     }
 
-    /// Calls `ask` for each request from a thread of its own when it is due and a thread is free.
+    /// Calls `ask` for each request from its own thread when it is due and a thread is free.
     /// Returns the time from the start to the last end, and the outcomes by request.
     pub fn drive(&self, ask: impl Fn(usize) -> Outcome + Sync) -> (Duration, Vec<Outcome>) {
         let next = AtomicUsize::new(0);

@@ -1,7 +1,7 @@
-//! What vLLM makes of the times of all requests (its `benchmarks/serve.py`).
+//! vLLM's metrics of the times of all requests (its `benchmarks/serve.py`).
 //!
 //! TTFT: from sending a request to its first text. TPOT: (end to end - TTFT) / (tokens - 1), of
-//! each request of two tokens and more. ITL: each gap between two pieces of text, of all requests.
+//! each request with two or more tokens. ITL: each gap between two pieces of text, of all requests.
 //! E2EL: to the last event. Throughputs are totals over the whole wall time.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::args::{Goal, GoalTime};
 use super::server::{Outcome, Sample};
 
-/// The percentiles that are told.
+/// The reported percentiles.
 pub const PERCENTILES: [u32; 2] = [90, 99];
 
 #[derive(Debug, Clone, PartialEq)]
@@ -31,14 +31,14 @@ pub struct Metrics {
     pub errors: Vec<ErrorCount>,
 }
 
-/// How many requests failed with the same text.
+/// The number of requests that failed with the same text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ErrorCount {
     pub count: usize,
     pub text: String,
 }
 
-/// A distribution, milliseconds.
+/// A distribution, in milliseconds.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Spread {
     pub mean: f64,
@@ -68,7 +68,7 @@ impl Metrics {
         }
     }
 
-    /// Of a count, over the whole run.
+    /// Rate of a count over the whole run.
     pub fn per_sec(&self, count: usize) -> f64 {
         count as f64 / self.duration_secs
     }
@@ -92,7 +92,7 @@ impl Spread {
     }
 }
 
-/// Between the two nearest ranks, as numpy does. `sorted` is not empty.
+/// Interpolates between the two nearest ranks, as numpy does. `sorted` is not empty.
 fn percentile(sorted: &[f64], percent: u32) -> f64 {
     let at = (sorted.len() - 1) as f64 * f64::from(percent) / 100.0;
     let (low, part) = (at.floor() as usize, at.fract());

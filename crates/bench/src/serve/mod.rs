@@ -1,9 +1,9 @@
 //! `sinew bench serve`: a server under load, in the terms of `vllm bench serve`.
 //!
-//! It speaks nothing but OpenAI's streaming API, so that ours and others are measured alike:
-//! [`prompt`] makes prompts of a wanted length with the server's own count of tokens, [`load`]
-//! sends them at their times, [`server`] times the pieces of each answer, and [`metrics`] makes
-//! vLLM's figures of them. It knows nothing of Sinew.
+//! It uses only OpenAI's streaming API, so that Sinew and other servers are measured alike:
+//! [`prompt`] makes prompts of a given length with the server's own count of tokens, [`load`] sends
+//! them at their times, [`server`] times the pieces of each answer, and [`metrics`] computes vLLM's
+//! figures. It knows nothing of Sinew.
 
 mod args;
 mod load;
@@ -23,13 +23,13 @@ use prompt::Prompts;
 use report::Report;
 use server::Server;
 
-/// Requests at once that one measuring process can send: each has a thread.
+/// Concurrent requests of one measuring process: each has a thread.
 const CONCURRENCY_MAX: usize = 512;
 
 /// Puts the load on a server.
 ///
 /// # Errors
-/// The options make no sense, the server does not answer, or no request had an answer.
+/// The options are invalid, the server does not answer, or no request was answered.
 pub fn run(args: &ServeArgs) -> Result<String, Error> {
     check(args)?;
     let server = Server::new(args)?;

@@ -1,7 +1,7 @@
-//! Prompts of a wanted number of tokens, for a tokenizer that only the server knows.
+//! Prompts of a given number of tokens, for a tokenizer that only the server knows.
 //!
-//! Two requests of different lengths tell how many tokens a word has and how many the server adds
-//! around a prompt; what each measured prompt really had comes with its answer.
+//! Two requests of different lengths show the tokens of a word and the tokens that the server adds
+//! around a prompt; the exact count of each measured prompt comes with its answer.
 
 use super::args::ServeArgs;
 use crate::error::Error;
@@ -20,11 +20,11 @@ const WORDS: &str = "time year people way day man thing woman life child world s
     effort rate heart drug show leader light voice wife police mind price report decision son view \
     relationship town road arm difference value building action season society tax director";
 
-/// Words of the two requests that measure.
+/// Words of the two calibration requests.
 const FEW: usize = 8;
 const MANY: usize = 40;
 
-/// Which of the seed's sequences of words a prompt is made of.
+/// The seed's sequences of words, by purpose.
 const SHARED: u64 = 0;
 const MEASURED: u64 = 1;
 const WARMUP: u64 = 2;
@@ -38,10 +38,10 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// Asks the server how it counts.
+    /// Calibrates the server's count of tokens.
     ///
     /// # Errors
-    /// It does not answer, or the prompts cannot be as short as asked for.
+    /// The server does not answer, or prompts cannot be as short as requested.
     pub fn measure(server: &Server, args: &ServeArgs) -> Result<Self, Error> {
         let mut prompts = Self {
             words: WORDS.split_whitespace().collect(),
@@ -78,7 +78,7 @@ impl Prompts {
         self.prompt(MEASURED, number)
     }
 
-    /// One of those before the measurement.
+    /// The prompt of a warm-up request.
     pub fn warmup(&self, number: usize) -> String {
         self.prompt(WARMUP, number)
     }

@@ -1,4 +1,4 @@
-//! The figures as `vllm bench serve` prints and names them.
+//! The figures under the names and in the format of `vllm bench serve`.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ const WIDTH: usize = 50;
 pub struct Report<'a> {
     pub args: &'a ServeArgs,
     pub server: &'a Server,
-    /// Most requests at once.
+    /// Limit of concurrent requests.
     pub threads: usize,
     pub metrics: &'a Metrics,
 }

@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 use super::args::{Endpoint, ServeArgs};
 use crate::error::Error;
 
-/// The longest that one request may take: an hour is more than any benchmark wants.
+/// The longest that one request may take: an hour is more than any benchmark needs.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3600);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest line of a stream: a hundred times the largest event that servers send.
 const LINE_BYTES_MAX: u64 = 16 << 20;
 
-/// What came of one request; the text says why it failed.
+/// The outcome of one request; the text is the reason of a failure.
 pub type Outcome = Result<Sample, String>;
 
-/// The times of one whole answer, from the moment its request was sent.
+/// The times of one complete answer, from the moment of sending its request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample {
     /// To the first piece of text.
@@ -26,9 +26,9 @@ pub struct Sample {
     pub end_to_end: Duration,
     /// Between pieces of text.
     pub gaps: Vec<Duration>,
-    /// By the server's account.
+    /// As counted by the server.
     pub prompt_tokens: Option<usize>,
-    /// By the server's account; without one, the pieces of text.
+    /// As counted by the server; without its count, the number of pieces of text.
     pub output_tokens: usize,
 }
 
@@ -44,7 +44,7 @@ pub struct Server {
 
 impl Server {
     /// # Errors
-    /// It does not answer, or lists no model.
+    /// The server does not answer, or lists no model.
     pub fn new(args: &ServeArgs) -> Result<Self, Error> {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -86,10 +86,10 @@ impl Server {
         })
     }
 
-    /// Asks for one answer and reads it to its end.
+    /// Sends one request and reads its answer to the end.
     ///
     /// # Errors
-    /// The server refused it, or the answer was not whole.
+    /// The server refused it, or the answer was incomplete.
     pub fn ask(&self, prompt: &str, output_tokens: usize) -> Outcome {
         let path = match self.endpoint {
             Endpoint::Chat => "/v1/chat/completions",
@@ -134,7 +134,7 @@ impl Server {
     }
 }
 
-/// Reads server-sent events to `[DONE]`; `now` tells the time since the request was sent.
+/// Reads server-sent events to `[DONE]`; `now` returns the time since the request was sent.
 ///
 /// # Errors
 /// An event is an error or no JSON, or the stream ends before `[DONE]`: an answer that was cut
@@ -170,7 +170,7 @@ fn read_answer(stream: impl Read, now: impl Fn() -> Duration) -> Outcome {
     }
     sample.output_tokens = counted.unwrap_or(pieces);
     if last_piece.is_none() {
-        // All of it was control tokens, or held back: what came first came at the end.
+        // All of it was control tokens, or was held back until the end.
         sample.first_token = sample.end_to_end;
     }
     if sample.output_tokens == 0 {
@@ -186,8 +186,8 @@ fn next_line(lines: &mut impl BufRead) -> Result<Option<String>, String> {
     Ok((read > 0).then(|| String::from_utf8_lossy(&line).into_owned()))
 }
 
-/// Whether a choice of an event has any piece of the answer. A first event without one, which
-/// only names the role, is no token.
+/// Whether a choice of an event has any piece of the answer. A first event that only names the role
+/// is no token.
 fn has_text(choice: &Value) -> bool {
     let delta = &choice["delta"];
     let texts = [&choice["text"], &delta["content"], &delta["reasoning_content"]];
@@ -199,7 +199,7 @@ fn count(value: &Value) -> Option<usize> {
     value.as_u64().and_then(|count| count.try_into().ok())
 }
 
-/// The text of an error, whichever of the usual forms it has.
+/// The text of an error in any of the usual formats.
 fn error_message(error: &Value) -> String {
     let text = error.as_str().or_else(|| error["message"].as_str());
     text.map_or_else(|| error.to_string(), str::to_owned)
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads a stream whose events come 10 ms apart.
+    /// Reads a stream whose events arrive 10 ms apart.
     fn read(events: &[&str]) -> Outcome {
         let text: String = events.iter().map(|event| format!("{event}\n\n")).collect();
         let clock = Cell::new(0);

@@ -1,5 +1,5 @@
-//! Nodes that each have the whole model and a CPU of their own: what one of them does alone, and
-//! each of them while all do, is what the predictions of their splits rest on.
+//! Nodes that each have the whole model and their own CPU. The speed of one of them by itself, and
+//! of each while all compute, is the basis for predictions of their splits.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::local;
 use crate::progress::Shown;
 
-/// The end of the channels ends the threads.
+/// Dropping the channels ends the threads.
 pub struct Alone {
     nodes: Vec<Node>,
 }
@@ -23,10 +23,10 @@ struct Node {
 }
 
 impl Alone {
-    /// Loads the model on each node, as `asked` says, which is of one.
+    /// Loads the model on each node, with the arguments `asked` of a single node.
     ///
     /// # Errors
-    /// It cannot be loaded.
+    /// The model cannot be loaded.
     pub fn start(
         model: &Path,
         asked: &LocalArgs,
@@ -57,19 +57,19 @@ impl Alone {
         Ok(Self { nodes: (0..nodes).map(start).collect() })
     }
 
-    /// Tokens a second of the first node, while the others rest.
+    /// Tokens per second of the first node, while the others are idle.
     ///
     /// # Errors
-    /// As [`Self::start`], or a step failed.
+    /// Those of [`Self::start`], or a step failed.
     pub fn one(&self, prompt: Test, answer: Test) -> Result<Measured, Error> {
         let rate = |test| Ok::<f64, Error>(self.run(test, 1)?[0]);
         Ok(Measured { prefill: rate(prompt)?, decode: rate(answer)? })
     }
 
-    /// Tokens a second of a node, on average, while all work.
+    /// Mean tokens per second of a node, while all compute.
     ///
     /// # Errors
-    /// As [`Self::one`].
+    /// Those of [`Self::one`].
     pub fn each(&self, prompt: Test, answer: Test) -> Result<Measured, Error> {
         let count = self.nodes.len();
         let mean = |test| {
@@ -79,11 +79,11 @@ impl Alone {
         Ok(Measured { prefill: mean(prompt)?, decode: mean(answer)? })
     }
 
-    /// The first nodes work at once.
+    /// Runs a test on the first `count` nodes at once.
     fn run(&self, test: Test, count: usize) -> Result<Vec<f64>, Error> {
         let gone = || Error::Usage("a thread that measures has ended".to_owned());
         for node in &self.nodes[..count] {
-            // Who has ended has said why.
+            // A thread that has ended has reported its error.
             let _ = node.work.send(test);
         }
         let rates = self.nodes[..count].iter();

@@ -1,8 +1,8 @@
 //! `sinew bench splits`: the ways to split a model over local nodes, at several delays of their
-//! links, measured beside what the cost model says; so that it shows where one overtakes the other.
+//! links, measured and predicted by the cost model; shows where one overtakes the other.
 //!
-//! The prediction of each split rests on what nodes with the whole model did in the same rounds: a
-//! machine that others use too slows both down alike.
+//! The prediction of each split is based on the speed of nodes with the whole model in the same
+//! rounds: a machine under other load slows both alike.
 
 mod alone;
 
@@ -22,7 +22,7 @@ use crate::statistics::statistics;
 use crate::{json, local, local_model};
 use alone::Alone;
 
-/// One configuration; the predictions are missing where one node is measured.
+/// One configuration; the predictions are absent for a single node.
 #[derive(Debug, Serialize)]
 struct Row {
     link_latency_us: u64,
@@ -30,7 +30,8 @@ struct Row {
     threads: usize,
     strategy: String,
     measured: Rates,
-    /// What the predictions rest on: a node with the whole model alone, and each while all compute.
+    /// The basis of the predictions: a node with the whole model by itself, and each while all
+    /// compute.
     whole: Option<[Measured; 2]>,
     operation_secs: Option<f64>,
     predicted: Option<Rates>,
@@ -45,14 +46,14 @@ struct Rates {
     parallel: f64,
 }
 
-/// What is measured once in each round.
+/// A measurement, taken once in each round.
 #[derive(Debug, Clone, Copy)]
 enum Test {
-    /// A prompt of so many tokens.
+    /// A prompt of this many tokens.
     Prompt(usize),
-    /// An answer of so many, after a prompt of one.
+    /// An answer of this many tokens, after a prompt of one.
     Answer(usize),
-    /// So many of them at once, each of so many.
+    /// Concurrent answers: their number, and the tokens of each.
     Together(usize, usize),
 }
 
@@ -89,7 +90,7 @@ impl Test {
 /// Measures each split at each delay.
 ///
 /// # Errors
-/// The options make no sense, the model cannot be used, or a step failed.
+/// The options are invalid, the model cannot be used, or a step failed.
 pub fn run(args: &SplitsArgs, progress: Shown) -> Result<String, Error> {
     if [args.n_prompt, args.n_gen, args.parallel, args.repetitions].contains(&0) {
         let text = "-p, -n, --parallel and -r must be at least 1".to_owned();
@@ -161,7 +162,7 @@ fn all(args: &SplitsArgs, local: &mut Local) -> Result<Rates, Error> {
     })
 }
 
-/// Of some rounds, after one that warms caches and pages.
+/// Medians over several rounds, after one that warms caches and pages.
 fn medians(
     args: &SplitsArgs,
     mut round: impl FnMut() -> Result<Rates, Error>,
@@ -179,7 +180,7 @@ fn median(rounds: &[Rates]) -> Rates {
     }
 }
 
-/// A split and the nodes that it is made of, in turns.
+/// Measures a split and its nodes by themselves, in turns.
 fn measure(
     args: &SplitsArgs,
     directory: &Directory,
@@ -188,7 +189,7 @@ fn measure(
     progress: Shown,
 ) -> Result<Row, Error> {
     let (nodes, latency) = (asked.local_nodes, asked.link_latency);
-    // The same cut in every round, and in the prediction, as equal nodes are given.
+    // The same cut in every round and in the prediction, as for equal nodes.
     let plan = local::plan_for(directory, &asked, Some(equal()), None)?;
     if !plan.split.stages.is_empty() {
         let stages = &plan.split.stages;
@@ -217,7 +218,7 @@ fn measure(
     })
 }
 
-/// Any speed: where all nodes have the same, layers are cut evenly.
+/// Any speed: with equal speeds, layers are cut evenly.
 fn equal() -> Speed {
     let rates = placement::Rates {
         read_bytes_per_sec: 1e10,

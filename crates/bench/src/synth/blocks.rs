@@ -1,11 +1,11 @@
-//! Random numbers as each type stores them: weights and inner scales are any bits, and the outer
-//! scale is chosen so that the values have mean 0 and the deviation that was asked for.
+//! Random numbers in the storage format of each type: weights and inner scales are arbitrary bits,
+//! and the outer scale is chosen so that the values have mean 0 and the requested deviation.
 
 use gguf::TensorType::{self, *};
 use half::{bf16, f16};
 use protocol::split_mix;
 
-/// Where the half-precision scale of a block lies, where its offset lies, and what fixes both:
+/// The places of a block's half-precision scale and offset, and the figures that determine both:
 /// the deviation of the numbers in steps of the scale, and the offset that makes their mean 0.
 struct Layout {
     scale_at: usize,
@@ -22,7 +22,7 @@ const fn with_offset(scale_at: usize, steps: f32, offset_at: usize, offset: f32)
     Layout { scale_at, offset: Some((offset_at, offset)), steps }
 }
 
-/// Standard deviations: of n evenly likely numbers, one apart, sqrt((n² - 1) / 12); of their
+/// Standard deviations: of n equally likely numbers, one apart, sqrt((n² - 1) / 12); of their
 /// product with inner scales, the product of the root mean squares.
 fn layout(ty: TensorType) -> Layout {
     match ty {
@@ -63,7 +63,7 @@ impl Random {
         split_mix(self.seed, self.drawn)
     }
 
-    /// Evenly from -1 to 1, whose standard deviation is 1 / sqrt(3).
+    /// Uniform from -1 to 1, with a standard deviation of 1 / sqrt(3).
     fn even(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
@@ -75,7 +75,7 @@ impl Random {
         }
     }
 
-    /// One block of `ty` whose numbers have mean 0 and this standard deviation.
+    /// Fills one block of `ty` with numbers of mean 0 and this standard deviation.
     pub fn fill_block(&mut self, ty: TensorType, deviation: f32, block: &mut [u8]) {
         let value = |random: &mut Self| random.even() * 3f32.sqrt() * deviation;
         match ty {
@@ -107,7 +107,8 @@ impl Random {
         let mut put = |at: usize, value: f32| {
             block[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
         };
-        // Files have scales of either sign, and numbers such as -8 to 7 have no mean of 0 without.
+        // Files have scales of either sign; with one sign, numbers such as -8 to 7 would not have
+        // mean 0.
         let scale = if signed { -deviation } else { deviation } / steps;
         put(scale_at, scale);
         if let Some((at, steps)) = offset {
@@ -139,7 +140,7 @@ mod tests {
             let mean = values.iter().sum::<f32>() / values.len() as f32;
             let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f32>();
             let found = (squares / values.len() as f32).sqrt() / DEVIATION;
-            // MXFP4 has powers of two only.
+            // MXFP4 has only powers of two.
             let wanted = if ty == MXFP4 { 0.7..1.42 } else { 0.97..1.03 };
             assert!(wanted.contains(&found), "{ty}: {found} of the deviation");
             assert!(mean.abs() < 0.02 * DEVIATION, "{ty}: mean {mean}");

@@ -5,13 +5,13 @@ use gguf::{Value, Writer};
 
 use super::shape::{Experts, LLAMA_1B, Role, Shape};
 
-/// What layers compress by, and what they keep: `head_dim` is that of a key, which is its value.
+/// Sizes of compressed attention; `head_dim` is that of a key, which is also its value.
 #[derive(Clone, Copy)]
 pub struct Compressed {
     pub q_rank: u64,
     pub rope_dim: u64,
     pub window: u64,
-    /// Into how many groups heads are divided, and to how many numbers each compresses its outputs.
+    /// The number of groups of heads, and the width to which each group compresses its outputs.
     pub out_groups: u64,
     pub out_rank: u64,
     pub index_heads: u64,
@@ -19,7 +19,7 @@ pub struct Compressed {
     pub index_count: u64,
 }
 
-/// Residual streams, and how often their mixture is normalised.
+/// Residual streams, and the normalisation rounds of their mixture.
 const STREAMS: u64 = 4;
 const ROUNDS: u32 = 20;
 
@@ -76,7 +76,7 @@ pub const DEEPSEEK_V4_FEW: Shape = Shape {
     ..DEEPSEEK_V4_FLASH
 };
 
-/// Positions of a block in layer `layer`; 0 where it sees its window alone.
+/// Positions of a block in layer `layer`; 0 for a layer with only its window.
 fn ratio(layer: u64) -> i32 {
     match layer {
         0 | 1 => 0,
@@ -159,7 +159,7 @@ impl Compressed {
         tensors
     }
 
-    /// How the head reads the residual streams.
+    /// The tensors with which the head reads the residual streams.
     pub fn head(&self, shape: &Shape) -> [(&'static str, Vec<u64>, Role); 3] {
         [
             ("output_hc_fn", vec![STREAMS * shape.width, STREAMS], Role::Router),

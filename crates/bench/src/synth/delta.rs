@@ -1,4 +1,5 @@
-//! Shapes of Qwen3.5 and its like: gated delta nets, and gated attention in each fourth layer.
+//! Shapes of Qwen3.5 and similar models: gated delta nets, and gated attention in each fourth
+//! layer.
 
 use gguf::{Value, Writer};
 
@@ -9,17 +10,17 @@ use super::shape::{Experts, LLAMA_1B, PLAIN_EXPERTS, Role, Shape};
 pub struct Delta {
     pub k_heads: u64,
     pub v_heads: u64,
-    /// Numbers of a head's key and value.
+    /// Width of a head's key and value.
     pub dim: u64,
 }
 
-/// Positions that the convolution sees.
+/// Positions of the convolution.
 const TAPS: u64 = 4;
 
 /// Every fourth layer attends.
 const ATTENTION_EVERY: u64 = 4;
 
-/// Numbers of a head of 256 that are rotated.
+/// Rotated dimensions of a head of 256.
 pub const ROTATED: u64 = 64;
 
 pub const QWEN35_2B: Shape = Shape {
@@ -38,7 +39,7 @@ pub const QWEN35_2B: Shape = Shape {
     ..LLAMA_1B
 };
 
-/// To test with.
+/// For tests.
 pub const QWEN35_150M: Shape = Shape {
     names: &["qwen3.5-150m"],
     layers: 12,
@@ -52,7 +53,7 @@ pub const QWEN35_150M: Shape = Shape {
 };
 
 /// 24 layers of Qwen3.6-35B-A3B at half its width, with a quarter of its experts at half theirs:
-/// 1.2 B weights of experts, of which a token reads an eighth.
+/// 1.2 B weights of experts, an eighth of them read for a token.
 pub const QWEN35_MOE: Shape = Shape {
     names: &["qwen3.5-moe"],
     width: 1024,

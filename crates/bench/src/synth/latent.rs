@@ -1,11 +1,11 @@
-//! Shapes with latent attention: DeepSeek V3 and its like, and GLM-5, whose layers choose what they
-//! see.
+//! Shapes with latent attention: DeepSeek V3 and similar models, and GLM-5, whose layers choose the
+//! positions that they attend to.
 
 use gguf::{Value, Writer};
 
 use super::shape::{Experts, LLAMA_1B, Role, Shape};
 
-/// An indexer's numbers of a query and a key, and how many positions it chooses.
+/// Width of an indexer's query and key, and the number of positions that it chooses.
 const INDEX_DIM: u64 = 128;
 const INDEX_COUNT: u64 = 2048;
 
@@ -16,7 +16,7 @@ pub struct Latent {
     pub kv_rank: u64,
     pub plain_dim: u64,
     pub rope_dim: u64,
-    /// Heads of an indexer, of [`INDEX_DIM`] numbers each; 0 for none.
+    /// Heads of an indexer, each [`INDEX_DIM`] wide; 0 for none.
     pub index_heads: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Which tensor of a quantised file has which type: what `llama-quantize` of the llama.cpp project
-//! writes without an importance matrix, because those are the files that people have. The output
-//! matrix (or the embedding that serves as one) gets more bits than the rest, and the K-quants
-//! give more to some layers.
+//! The type of each tensor in a quantised file: as written by `llama-quantize` of the llama.cpp
+//! project without an importance matrix, because those are the files in use. The output matrix (or
+//! the embedding in its place) gets more bits than the rest, and the K-quants give more to some
+//! layers.
 
 use gguf::TensorType;
 
@@ -10,7 +10,7 @@ use TensorType::*;
 
 /// One of llama.cpp's file types.
 pub struct Mix {
-    /// The first is the one to show.
+    /// The first is shown.
     pub names: &'static [&'static str],
     /// Its number in `general.file_type`.
     pub file_type: u32,
@@ -22,7 +22,7 @@ const fn mix(names: &'static [&'static str], file_type: u32, ty: TensorType) -> 
     Mix { names, file_type, ty }
 }
 
-/// The name of the mix whose experts are in four bits and all else in BF16.
+/// The name of the mix with experts in four bits and all else in BF16.
 pub const EXPERTS_ONLY: &str = "q4_0-experts";
 
 pub const MIXES: &[Mix] = &[
@@ -42,7 +42,7 @@ pub const MIXES: &[Mix] = &[
     mix(&["iq4_nl"], 25, IQ4_NL),
     mix(&["iq4_xs"], 30, IQ4_XS),
     mix(&["mxfp4"], 38, MXFP4),
-    // Routed experts alone are quantised, as Moonshot released Kimi K2 Thinking.
+    // Only routed experts are quantised, as in Moonshot's release of Kimi K2 Thinking.
     mix(&[EXPERTS_ONLY], 2, Q4_0),
 ];
 
@@ -96,8 +96,8 @@ impl Mix {
     }
 }
 
-/// Files in MXFP4 keep it to the experts. A model without any has it in all layers here, because
-/// a file that is all Q8_0 measures nothing.
+/// Files in MXFP4 use it only for the experts. A model without experts has it in all layers here,
+/// because a file that is all Q8_0 measures nothing.
 fn microscaled(role: Role, shape: &Shape) -> TensorType {
     let layer = !matches!(role, Role::Embedding | Role::Output);
     let expert = matches!(role, Role::Hidden | Role::Down);
@@ -117,7 +117,7 @@ mod tests {
     use gguf::{File, Source};
     use std::path::Path;
 
-    /// Every file of the fixtures was written by llama-quantize itself.
+    /// llama-quantize itself wrote every file of the fixtures.
     #[test]
     fn types_are_those_of_llama_quantize() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/quant");
@@ -151,7 +151,7 @@ mod tests {
                 ..*base
             };
             let mix = MIXES.iter().find(|mix| mix.names.contains(&quant)).unwrap();
-            // The file in MXFP4 was made as Q8_0 with one type overridden, and says so.
+            // The file in MXFP4 was made as Q8_0 with one type overridden, and is marked as such.
             let file_type = directory.u64("general.file_type").unwrap();
             assert!(mix.ty == MXFP4 || file_type == u64::from(mix.file_type), "{stem}");
             for tensor in shape.tensors() {

@@ -1,9 +1,9 @@
-//! `sinew dev synth`: a file with random weights in a real model's shape, to measure with.
+//! `sinew dev synth`: a file with random weights in a real model's shape, for measurements.
 //!
 //! No published weights can be part of this repository, and speed does not depend on their values.
-//! [`shape`] knows the models' sizes, [`mix`] which tensor of a quantised file has which type,
-//! [`blocks`] how random numbers look in each type. The file is written as it is made: memory does
-//! not grow with the model.
+//! [`shape`] has the models' sizes, [`mix`] the type of each tensor in a quantised file, [`blocks`]
+//! the random numbers in each type. The file is written as it is generated: memory does not grow
+//! with the model.
 
 mod blocks;
 mod compressed;
@@ -25,13 +25,13 @@ use blocks::Random;
 use mix::{EXPERTS_ONLY, MIXES, Mix};
 use shape::{Role, SHAPES, Shape, Tensor};
 
-/// Bytes that are made and written at a time.
+/// Bytes generated and written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Writes the file, and returns its name and length in words.
+/// Writes the file; returns its name and length as text.
 ///
 /// # Errors
-/// Nothing has such a name, or the file cannot be written.
+/// The name is unknown, or the file cannot be written.
 pub fn synth(args: &SynthArgs) -> Result<String, Error> {
     let shape = find("shape", &args.shape, SHAPES, |shape| shape.names)?;
     let mix = find("type", &args.quant.to_ascii_lowercase(), MIXES, |mix| mix.names)?;
@@ -61,11 +61,10 @@ pub fn synth(args: &SynthArgs) -> Result<String, Error> {
     Ok(format!("{path}: {} of tensors", size(written)))
 }
 
-/// The directory of a file that `SHAPE:QUANT` describes, without its weights: all that a plan
-/// needs.
+/// The directory of a file for `SHAPE:QUANT`, without its weights, which suffices for a plan.
 ///
 /// # Errors
-/// Nothing has such a name.
+/// The name is unknown.
 pub fn header(name: &str) -> Result<Directory, Error> {
     let Some((shape, quant)) = name.split_once(':') else {
         let text = format!("{name} is no file, and no shape and type such as qwen3-235b:q8_0");
@@ -117,13 +116,13 @@ fn type_of(tensor: &Tensor, shape: &Shape, mix: &Mix, pure: bool) -> TensorType 
     }
 }
 
-/// Writes the experts of each token: neighbours, so no token has one twice.
+/// Writes the experts of each token: consecutive ones, so that no token has one twice.
 fn by_token(bytes: u64, experts: u64, out: &mut impl Write) -> io::Result<()> {
     (0..bytes / 4).try_for_each(|at| out.write_all(&((at % experts) as i32).to_le_bytes()))
 }
 
 /// Writes one tensor: norms are 1, decays -0.5, matrices random with a standard deviation that
-/// keeps activations at their size.
+/// preserves the magnitude of activations.
 fn fill(
     tensor: &Tensor,
     ty: TensorType,

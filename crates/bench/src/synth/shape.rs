@@ -1,4 +1,4 @@
-//! The sizes of models: what a file in their shape says in its metadata, and which tensors it has.
+//! The sizes of models: the metadata of a file in their shape, and its tensors.
 
 use gguf::{Value, Writer};
 
@@ -6,16 +6,17 @@ use super::compressed::{BY_TOKEN, Compressed, DEEPSEEK_V4_FEW, DEEPSEEK_V4_FLASH
 use super::delta::{self, Delta, QWEN35_2B, QWEN35_150M, QWEN35_MOE, QWEN36_27B, QWEN36_35B};
 use super::latent::{DEEPSEEK_V3, GLM_5, GLM_5_FEW, Latent};
 
-/// What is added to each expert's score before some are chosen: a vector of its own kind of name.
+/// Name of the vector that is added to the experts' scores for the choice; it has a form of its
+/// own.
 const CHOICE_BIAS: &str = "exp_probs_b";
 
-/// Every product has a bias, heads have sinks, and every other layer a window.
+/// Every product has a bias, heads have sinks, and every other layer has a window.
 const GPT_OSS: &str = "gpt-oss";
 const GPT_OSS_WINDOW: u32 = 128;
 
 /// One model's sizes.
 pub struct Shape {
-    /// The first is the one to show.
+    /// The first is shown.
     pub names: &'static [&'static str],
     pub arch: &'static str,
     pub layers: u64,
@@ -42,15 +43,15 @@ pub struct Experts {
     pub count: u64,
     pub used: u64,
     pub hidden: u64,
-    /// Hidden numbers of the expert that every token visits; 0 for none.
+    /// Hidden width of the shared expert; 0 for none.
     pub shared: u64,
-    /// So many layers at the beginning are dense.
+    /// Number of dense layers at the beginning.
     pub dense_layers: u64,
-    /// Groups of which half may be chosen from; 1 for none.
+    /// Groups of experts, half of which are eligible for a token; 1 for none.
     pub groups: u64,
 }
 
-/// What a tensor is for.
+/// The purpose of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Embedding,
@@ -64,7 +65,7 @@ pub enum Role {
     /// Gate or up; dense or of all experts.
     Hidden,
     Down,
-    /// How fast a state fades: a negative number for each head.
+    /// Decay of a state: a negative number for each head.
     Decay,
     /// Experts of each token, by their numbers.
     ByToken,
@@ -76,7 +77,7 @@ pub struct Tensor {
     /// Fastest-varying first.
     pub dims: Vec<u64>,
     pub role: Role,
-    /// 0 for what belongs to no layer.
+    /// 0 for tensors outside of layers.
     pub layer: u64,
 }
 
@@ -121,7 +122,7 @@ pub const SHAPES: &[Shape] = &[
         tied: false,
         ..LLAMA_1B
     },
-    // Many layers with little work in each: what waits between layers costs shows here first.
+    // Many layers with little work in each: the cost of waits between layers shows here first.
     Shape {
         names: &["llama-thin"],
         layers: 64,
@@ -146,7 +147,7 @@ pub const SHAPES: &[Shape] = &[
         ..LLAMA_1B
     },
     // A layer of Qwen3-30B-A3B with a quarter of its experts, 10 layers instead of 48: 1.3 GiB in
-    // Q4_0, of which a token reads 0.4.
+    // Q4_0; a token reads 0.4 GiB of that.
     Shape {
         names: &["qwen3-moe"],
         arch: "qwen3moe",
@@ -200,7 +201,7 @@ pub const SHAPES: &[Shape] = &[
         rope_base: 150_000.0,
         ..LLAMA_1B
     },
-    // What follows is to plan with: few have the disk for it.
+    // The following shapes are for plans: few machines have the disk for them.
     QWEN36_27B,
     QWEN36_35B,
     Shape {
@@ -315,12 +316,12 @@ impl Shape {
         }
     }
 
-    /// How router logits become scores: sigmoids, or roots of softplus.
+    /// Conversion of router logits to scores: sigmoids, or roots of softplus.
     fn gating(&self) -> u64 {
         if self.compressed.is_some() { 4 } else { 2 }
     }
 
-    /// Numbers of a head that are rotated.
+    /// Rotated dimensions of a head.
     fn rotated(&self) -> u64 {
         match &self.compressed {
             Some(compressed) => compressed.rope_dim,
@@ -376,7 +377,7 @@ impl Shape {
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let mut tensors = vec![
             ("attn_norm", vec![width], Role::Norm),
-            // A gate beside each query.
+            // With a gate beside each query.
             ("attn_q", vec![width, if self.delta.is_some() { 2 * q } else { q }], Role::Query),
             ("attn_k", vec![width, kv], Role::Key),
             ("attn_v", vec![width, kv], Role::Value),

@@ -1,4 +1,4 @@
-//! A tokenizer that is a stub: the 256 bytes and as many placeholders as the vocabulary needs.
+//! A stub of a tokenizer: the 256 bytes and the number of placeholders that the vocabulary needs.
 
 use gguf::{Value, Writer};
 
@@ -20,7 +20,7 @@ pub fn describe(writer: &mut Writer, vocab: u64) {
         .set("tokenizer.ggml.bos_token_id", Value::U32(vocab as u32 - 1));
 }
 
-/// The printable letters by which byte-level vocabularies write the 256 bytes.
+/// The printable letters that represent the 256 bytes in byte-level vocabularies.
 fn byte_letters() -> impl Iterator<Item = String> {
     let printable = |byte: u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
     let mut shifted = 255;

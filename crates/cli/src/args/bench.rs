@@ -1,5 +1,5 @@
-//! The measurements, as clap reads them: the options of `bench`, and where this machine's libraries
-//! are.
+//! The clap arguments of measurements: the options of `bench`, and the place of this machine's
+//! libraries.
 
 use clap::{Args, Subcommand};
 

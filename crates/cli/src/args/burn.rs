@@ -1,4 +1,4 @@
-//! Burn-ins, as clap reads them.
+//! The clap arguments of burn-ins.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub enum WorkerCommand {
     BurnIn(bench::BurnInArgs),
 }
 
-/// A time that a burn-in may take.
+/// Parses the duration of a burn-in.
 fn duration(text: &str) -> Result<Duration, String> {
     let secs = protocol::seconds(text).map(|secs| secs.ceil() as u64);
     secs.filter(|secs| cluster::BURN_SECS.contains(secs)).map(Duration::from_secs).ok_or_else(

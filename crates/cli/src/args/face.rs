@@ -1,4 +1,4 @@
-//! Commands with which people look on, and settle in.
+//! The clap arguments of commands that show the cluster, and that set up this machine.
 
 use std::path::PathBuf;
 

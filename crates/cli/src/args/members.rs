@@ -1,4 +1,4 @@
-//! Who belongs to the cluster.
+//! The clap arguments of commands about members.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

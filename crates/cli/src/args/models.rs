@@ -1,4 +1,4 @@
-//! What the commands about models by name take.
+//! The clap arguments of commands about models by name.
 
 use clap::Args;
 

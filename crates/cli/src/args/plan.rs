@@ -1,4 +1,4 @@
-//! `sinew plan`, as clap reads it.
+//! The clap arguments of `sinew plan`.
 
 use std::path::PathBuf;
 

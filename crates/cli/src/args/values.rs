@@ -1,16 +1,16 @@
-//! How single values of the command line are read.
+//! Parsers of single values of the command line.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use cluster::Peer;
 
-/// Where nodes listen for each other, unless they are told otherwise.
+/// Default port on which nodes listen for each other.
 pub const NODE_PORT: u16 = 8751;
 
 /// Some of a machine's CPUs, by number.
 pub type Cpus = Vec<usize>;
 
-/// A CPU, or a range of them as taskset and control groups write it.
+/// Parses a CPU, or a range of them as in taskset and control groups.
 pub fn cpus(text: &str) -> Result<Cpus, String> {
     let number = |text: &str| text.trim().parse::<usize>().ok().filter(|cpu| *cpu < 1 << 20);
     let ends = match text.split_once('-') {
@@ -22,7 +22,7 @@ pub fn cpus(text: &str) -> Result<Cpus, String> {
     Ok((first..=last).collect())
 }
 
-/// Where a node listens now.
+/// Parses a node's address; a name is resolved now.
 pub fn peer(text: &str) -> Result<SocketAddr, String> {
     match lasting_peer(text)? {
         Peer::Address(address) => Ok(address),
@@ -34,7 +34,7 @@ pub fn peer(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// An address or a name, with a port unless it is the usual one.
+/// Parses an address or a name; the port defaults to `NODE_PORT`.
 pub fn lasting_peer(text: &str) -> Result<Peer, String> {
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(Peer::Address(SocketAddr::new(ip, NODE_PORT)));
@@ -51,10 +51,10 @@ pub fn lasting_peer(text: &str) -> Result<Peer, String> {
     Ok(Peer::Name { host: host.to_owned(), port })
 }
 
-/// Longer ones are cut where they are shown.
+/// Longer names are cut where they are shown.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Bytes with an optional unit: 1000-based KB, MB, GB or 1024-based KiB, MiB, GiB.
+/// Parses bytes with an optional unit: 1000-based KB, MB, GB or 1024-based KiB, MiB, GiB.
 pub fn bytes(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 10] = [
         ("kib", 1 << 10),
@@ -78,7 +78,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// What people call something: letters that can be seen.
+/// Parses a name of visible characters.
 pub fn name(text: &str) -> Result<String, String> {
     let visible = !text.trim().is_empty() && !text.chars().any(char::is_control);
     if visible && text.chars().count() <= NAME_CHARS_MAX {
@@ -87,7 +87,7 @@ pub fn name(text: &str) -> Result<String, String> {
     Err(format!("expected 1 to {NAME_CHARS_MAX} visible letters"))
 }
 
-/// A name as it stands in `Host`, without a port.
+/// Parses a name as in the `Host` header, without a port.
 pub fn host_name(text: &str) -> Result<String, String> {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if !text.is_empty() && text.len() <= 253 && text.bytes().all(known) {
@@ -96,8 +96,8 @@ pub fn host_name(text: &str) -> Result<String, String> {
     Err("expected a name such as studio.local, without scheme and port".to_owned())
 }
 
-/// Where a page comes from, as browsers say it. Desktop programs have schemes of their own. Some
-/// have another host in each window: `*` stands for all.
+/// Parses the origin of a page, as browsers send it. Desktop programs have their own schemes. Some
+/// have another host in each window: `*` matches all.
 pub fn origin(text: &str) -> Result<String, String> {
     if let Some((scheme, "*")) = text.split_once("://")
         && is_of_programs(scheme)
@@ -120,7 +120,7 @@ pub fn origin(text: &str) -> Result<String, String> {
         .to_owned())
 }
 
-/// Schemes that are no site's.
+/// Schemes that belong to programs, not to web sites.
 fn is_of_programs(scheme: &str) -> bool {
     ["app", "capacitor", "chrome-extension", "electron", "moz-extension", "tauri"].contains(&scheme)
         || ["vscode-webview", "vscode-file"].contains(&scheme)

@@ -1,4 +1,4 @@
-//! What looks on asks of a node: its events.
+//! Requests for a node's events.
 
 use std::io::{BufRead, BufReader};
 
@@ -8,11 +8,11 @@ use super::{ANSWER_MAX, Client, refuse_errors};
 use crate::error::{CliError, Doing};
 
 impl Client {
-    /// Events after one, handed to `on_event` until it says no; with `follow` also what comes,
-    /// until the node ends.
+    /// Passes events after one to `on_event` until it returns false; with `follow` also future
+    /// events, until the node ends.
     ///
     /// # Errors
-    /// The node does not answer, or what it sends makes no sense.
+    /// The node does not answer, or its answer is malformed.
     pub fn events(
         &self,
         after: u64,

@@ -1,4 +1,4 @@
-//! `sinew bench device`: what a device of ggml's does, as nodes measure it when they start.
+//! `sinew bench device`: the speed of a ggml device, as nodes measure it when they start.
 
 use bench::{Output, device_speed};
 use cluster::{ClassRates, Classes};

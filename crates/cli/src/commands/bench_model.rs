@@ -1,4 +1,4 @@
-//! `sinew bench model` and `sinew bench quality`: on the CPU, or on a device of ggml's.
+//! `sinew bench model` and `sinew bench quality`: on the CPU, or on a ggml device.
 
 use cluster::WorkerDevice;
 
@@ -20,7 +20,7 @@ pub fn quality(args: &BenchQualityArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The device of ggml's libraries with this name, if one is asked for.
+/// The device of ggml's libraries with this name, if one is given.
 fn ggml_device(
     name: Option<&str>,
     libraries: &GpuLibraries,

@@ -12,7 +12,7 @@ const HELP: &str = concat!(
     "  Ctrl-C   stop the answer",
 );
 
-/// Reads questions and streams answers until the person leaves.
+/// Reads questions and streams answers until the user leaves.
 pub fn chat(conversation: &mut Conversation) -> Result<(), CliError> {
     let failed = |error: ReadlineError| CliError::Usage(format!("cannot read input: {error}"));
     let mut editor = DefaultEditor::new().map_err(failed)?;
@@ -34,7 +34,7 @@ pub fn chat(conversation: &mut Conversation) -> Result<(), CliError> {
             "/help" | "/?" => say!("{HELP}"),
             command if command.starts_with('/') => say!("no such command; there are:\n{HELP}"),
             prompt => {
-                // The history only serves the arrow keys; a line that it refuses is no loss.
+                // The history only serves the arrow keys; a rejected line is no loss.
                 let _ = editor.add_history_entry(prompt);
                 match conversation.ask(prompt) {
                     Ok(answer) if answer.interrupted => say!("(stopped)"),

@@ -11,7 +11,7 @@ use crate::error::{CliError, Doing};
 use crate::interrupt::Interrupt;
 use crate::local_cluster::{LocalCluster, usual_api_address};
 
-/// The demo model: trained by `demo-model/train.py` on text that `demo-model/generate.py` makes.
+/// The demo model, which `demo-model/train.py` trains on text of `demo-model/generate.py`.
 const MODEL: &[u8] = include_bytes!("../../../../demo-model/sinew-demo.gguf");
 const MODEL_NAME: &str = "sinew-demo";
 const QUESTION: &str = "What is Sinew, and how do I add another machine?";

@@ -1,4 +1,4 @@
-//! `sinew dev`: what developers compare with other engines. All output is JSON.
+//! `sinew dev`: figures for comparison with other engines. All output is JSON.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! What shells and manuals know of the command line, made from it.
+//! Shell completions and manual pages, generated from the command line's definition.
 
 use std::io::Write;
 

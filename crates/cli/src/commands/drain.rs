@@ -1,4 +1,4 @@
-//! `sinew drain` and `sinew undrain`: empties a node and lets it have work again.
+//! `sinew drain` and `sinew undrain`: empties a node, and ends that state again.
 
 use crate::args::DrainArgs;
 use crate::client::{Client, DrainProgress};
@@ -37,7 +37,7 @@ pub fn undrain(args: &DrainArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What is left on a node, and where it goes.
+/// The models that are still on a node, with their targets.
 fn words(progress: &DrainProgress) -> String {
     let left = progress.left.iter().map(|left| match left.notes.as_slice() {
         [] => left.model.clone(),

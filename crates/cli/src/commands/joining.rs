@@ -41,7 +41,7 @@ pub fn join(args: &JoinArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// A node that has just started may not have heard the others yet.
+/// A node that has just started may not have received other announcements yet.
 fn await_nearby(client: &Client, with: &PairWith) -> Result<(), CliError> {
     let begin = Instant::now();
     let is_heard = |status: &cluster::ClusterStatus| match &with.node {
@@ -63,14 +63,14 @@ fn show(asking: &PairAsking) -> Result<(), CliError> {
     explain!(
         "{name} is asked to let this machine ({me}) in. There, or on a node of its cluster, type:\n"
     );
-    // As it is typed on another machine, whose directory is another one.
+    // Without this machine's data directory, because it is typed on another machine.
     output::piece(&format!("    sinew accept {first}-{second}\n\n"));
     let minutes = asking.expires_in_secs.div_ceil(60);
     say!("The number is good for one try, for {minutes} minutes.");
     output::finish()
 }
 
-/// Until the request has come to an end.
+/// Waits until the request has ended.
 fn wait(client: &Client, mut asking: PairAsking) -> Result<PairState, CliError> {
     let number = asking.number.clone();
     while asking.state == PairState::Waiting {

@@ -1,4 +1,4 @@
-//! `sinew keys`: who may use this node's API from other machines.
+//! `sinew keys`: the keys for other machines' access to this node's API.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! Commands with which a person looks on: status, events, logs, page.
+//! Commands that show the node's state: status, events, logs, page.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
@@ -16,12 +16,12 @@ use crate::logs;
 use crate::output;
 use crate::table;
 
-/// How often a log that is followed is looked at.
+/// Interval at which a followed log is read.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Events that `status` shows.
 const LATELY: usize = 3;
 
-/// The whole in a few lines: this node, the cluster, what is served, what is wrong.
+/// A summary in a few lines: this node, the cluster, the served models, the problems.
 pub fn status(args: &QueryArgs) -> Result<(), CliError> {
     let client = Client::find(&DataDir::find(&args.data_dir)?)?;
     let status = client.status()?;
@@ -86,7 +86,7 @@ pub fn events(args: &EventsArgs) -> Result<(), CliError> {
         if args.problems && matches!(event.tone, Tone::Good | Tone::Info) {
             return true;
         }
-        // A reader that has gone away ends it.
+        // A closed output ends it.
         let written = match serde_json::to_string(&event) {
             Ok(json) if args.query.json => writeln!(std::io::stdout(), "{json}"),
             Ok(_) => writeln!(std::io::stdout(), "{}", line(&event, paint)),
@@ -100,7 +100,7 @@ pub fn events(args: &EventsArgs) -> Result<(), CliError> {
     wrong.map_or(Ok(()), Err)
 }
 
-/// Whether to colour what goes to a terminal or to none.
+/// Whether to use colours.
 fn paints(terminal: bool) -> bool {
     terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
@@ -124,7 +124,7 @@ fn line(event: &ClusterEvent, paint: bool) -> String {
     }
 }
 
-/// Prints the address of the page, with what lets it steer.
+/// Prints the address of the page, with the token that lets it control the node.
 pub fn page(args: &PageArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.data_dir)?;
     let client = Client::find(&data_dir)?;
@@ -141,7 +141,7 @@ pub fn page(args: &PageArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Prints the end of the node's log, also of one that is not running.
+/// Prints the end of the node's log, even if the node does not run.
 pub fn logs(args: &LogsArgs) -> Result<(), CliError> {
     let folder = DataDir::find(&args.data_dir)?.path().join(logs::FOLDER);
     let path = folder.join(logs::FILE);
@@ -160,11 +160,11 @@ pub fn logs(args: &LogsArgs) -> Result<(), CliError> {
     if args.follow { follow(&path, end) } else { Ok(()) }
 }
 
-/// Prints what is added to a file, also when another takes its place.
+/// Prints additions to a file, also after a rotation.
 fn follow(path: &Path, mut at: u64) -> Result<(), CliError> {
     loop {
         std::thread::sleep(LOOK_EVERY);
-        // Between the renaming of one and the beginning of the next there is none.
+        // During a rotation there is no file for a moment.
         let Ok(mut file) = File::open(path) else { continue };
         let length = file.metadata().map_or(0, |found| found.len());
         if length < at {

@@ -1,4 +1,4 @@
-//! Who belongs to the cluster: taking nodes out of it, and keys for fleets.
+//! Membership: removing nodes, leaving, and keys for fleets.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -46,7 +46,7 @@ pub fn leave(args: &QueryArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// No node runs here: this process speaks for it.
+/// No node runs here, so this process takes its place.
 fn leave_alone(data_dir: &DataDir) -> Result<Parted, CliError> {
     if !data_dir.path().exists() {
         return Err(CliError::NoNode { data_dir: data_dir.path().to_path_buf() });
@@ -56,7 +56,7 @@ fn leave_alone(data_dir: &DataDir) -> Result<Parted, CliError> {
     Ok(runtime.block_on(cluster::leave(data_dir.path()))?)
 }
 
-/// A file that exists is never replaced: it may be the key of machines elsewhere.
+/// An existing file is never replaced: it may be the key of machines elsewhere.
 pub fn new_fleet_key(file: &Path) -> Result<(), CliError> {
     let doing = || format!("cannot write {}", file.display());
     let mut options = OpenOptions::new();

@@ -1,4 +1,4 @@
-//! One module a command; each returns what `main` turns into an exit code.
+//! One module a command; each returns a result that `main` turns into an exit code.
 
 pub mod bench_cluster;
 pub mod bench_device;

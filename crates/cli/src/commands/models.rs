@@ -15,7 +15,7 @@ use crate::error::{CliError, Doing};
 use crate::progress::ProgressLine;
 use crate::{models, table};
 
-/// By the node if one is up, which others may ask for the same; else by this process.
+/// By the running node, whose download others can join; else by this process.
 pub fn pull(args: &PullArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
     match Client::find(&data_dir) {
@@ -26,7 +26,7 @@ pub fn pull(args: &PullArgs) -> Result<(), CliError> {
     }
 }
 
-/// Says where a model is that is not to be downloaded: the node may know other folders.
+/// Prints the place of a model without downloading it: the node may know further folders.
 fn find_by_node(client: &Client, data_dir: &DataDir, args: &PullArgs) -> Result<(), CliError> {
     match client.describe(&models::for_node(&args.model)) {
         Err(_) => pull_here(data_dir, args),
@@ -86,7 +86,7 @@ fn pull_here(data_dir: &DataDir, args: &PullArgs) -> Result<(), CliError> {
         }
     };
     if args.query.json {
-        // A line as all before it.
+        // One line, like the lines before it.
         say!("{}", serde_json::json!({ "stage": "done", "path": path }));
         return Ok(());
     }
@@ -104,7 +104,7 @@ fn word(status: &PullStatus) -> &str {
     }
 }
 
-/// The same fields as a node tells.
+/// The same fields as in a node's progress.
 fn progress_json(progress: &hub::Progress) -> serde_json::Value {
     let (stage, note) = match &progress.stage {
         hub::Stage::Manifest => ("looking", ""),
@@ -126,7 +126,7 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
     let store = models::store(&data_dir)?;
     let found = match Client::find(&data_dir) {
-        // It may know folders that this command was not told of.
+        // It may know folders that this command was not given.
         Ok(client) => client.models()?,
         Err(_) => {
             let here = |listed| Held { listed, node: None };
@@ -188,7 +188,7 @@ fn free(dir: &Path) -> String {
 struct Offer<'a> {
     #[serde(flatten)]
     entry: &'a catalogue::Entry,
-    /// Of the default file, made of the number of parameters.
+    /// Of the default file, computed from the number of parameters.
     about_bytes: u64,
     fits_this_machine: bool,
 }
@@ -250,7 +250,7 @@ fn remove_one(data_dir: &DataDir, model: &str) -> Result<u64, CliError> {
     }
 }
 
-/// Deletes what there is of a model that was not fetched to its end; nothing if there is none.
+/// Deletes the parts of an unfinished download; `None` if there are none.
 fn remove_unfinished(data_dir: &DataDir, model: &str) -> Result<Option<u64>, CliError> {
     let mut freed = None;
     for part in hub::unfinished(models::store(data_dir)?.models_dir()) {
@@ -288,7 +288,7 @@ pub fn show(args: &ShowArgs) -> Result<(), CliError> {
 }
 
 fn describe(data_dir: &DataDir, model: &str) -> Result<ModelAbout, CliError> {
-    // A name may be of a model that another node has.
+    // Another node may have a model of that name.
     if let Ok(client) = Client::find(data_dir) {
         return client.describe(&models::for_node(model));
     }

@@ -1,4 +1,4 @@
-//! `sinew nodes`: the machines of the cluster, and the ways between them.
+//! `sinew nodes`: the machines of the cluster, and the paths between them.
 
 use cluster::{ClusterStatus, Edge, NodeId, NodeState, NodeStatus};
 
@@ -84,7 +84,7 @@ fn node_row(status: &ClusterStatus, node: &NodeStatus) -> [String; 8] {
     ]
 }
 
-/// Of a node that computes elsewhere than on its CPU.
+/// The row of a node that computes on a device other than its CPU.
 fn device_row(node: &NodeStatus) -> Option<[String; 6]> {
     let device = node.device.as_ref()?;
     Some([
@@ -114,7 +114,7 @@ fn machine_row(node: &NodeStatus) -> [String; 8] {
     ]
 }
 
-/// Pairs of nodes that both have RDMA, and of which it is not known what it does.
+/// Pairs of nodes that both have RDMA without a measurement yet.
 fn untried_rdma(nodes: &[NodeStatus]) -> Vec<(&str, &str)> {
     let has_rdma =
         |node: &&NodeStatus| node.machine.devices.iter().any(|it| it.starts_with("rdma "));

@@ -1,4 +1,4 @@
-//! The short commands: ask the node, print a table or JSON.
+//! The short commands: query the node, print a table or JSON.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -59,7 +59,7 @@ pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// How it rests, if it may be unloaded.
+/// Its idle state, if it may be unloaded.
 fn rest(instance: &InstanceStatus, now_unix_s: u64) -> Option<String> {
     if instance.state == InstanceState::Unloaded {
         return Some("unloaded; the first request loads it".to_owned());
@@ -108,7 +108,7 @@ fn instance_row(instance: &InstanceStatus) -> [String; 8] {
     ]
 }
 
-/// Of the last answer, and what the plan predicts for one user.
+/// The last answer's rate, and the plan's prediction for one user.
 fn rates(measured: Option<f64>, predicted: Option<f64>) -> String {
     let measured = measured.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
     match predicted {
@@ -117,7 +117,7 @@ fn rates(measured: Option<f64>, predicted: Option<f64>) -> String {
     }
 }
 
-/// What each of its ranks that has loaded holds in memory.
+/// The memory of each loaded rank.
 fn rank_rows(instance: &InstanceStatus) -> impl Iterator<Item = [String; 6]> {
     let loaded = instance.ranks.iter().filter(|rank| rank.buffer_bytes > 0);
     loaded.map(|rank| {
@@ -153,7 +153,7 @@ pub fn stop(args: &StopArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Waits until the node has given its ports back, so that another can start in its place.
+/// Waits until the node has released its ports, so that another can start in its place.
 fn wait_for_end(data_dir: &DataDir) -> Result<(), CliError> {
     const LONGEST: Duration = Duration::from_secs(30);
     let since = Instant::now();
@@ -166,8 +166,7 @@ fn wait_for_end(data_dir: &DataDir) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What is meant by stopping without a name; whoever sits at a terminal is asked where it is not
-/// clear.
+/// The model to stop if no name is given; an ambiguous choice is put to the user at a terminal.
 fn only_model(status: &ClusterStatus) -> Result<String, CliError> {
     let names: Vec<&str> = status.instances.iter().map(|one| one.model.as_str()).collect();
     match names.as_slice() {
@@ -223,7 +222,7 @@ pub fn print_json(value: &impl Serialize) -> Result<(), CliError> {
     Ok(())
 }
 
-/// One value on one line, of which several may come.
+/// One value on one line, for output of several values.
 pub fn print_json_line(value: &impl Serialize) {
     match serde_json::to_string(value) {
         Ok(text) => say!("{text}"),

@@ -20,7 +20,7 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
     let prompt = prompt(args)?;
     let interrupt = Interrupt::install()?;
     let mut request = serve::request(&args.model, &args.spec, None);
-    // The nodes that were started for this run alone end with it.
+    // The nodes that were started for this run end with it.
     let (client, local) = find_or_start(args, &mut request)?;
     let model = match served(&client, &mut request)? {
         Some(found) => {
@@ -58,7 +58,7 @@ fn prompt(args: &RunArgs) -> Result<Option<String>, CliError> {
     Ok(Some(prompt.trim_end().to_owned()))
 }
 
-/// This machine's node if one is up, else as many nodes as the run asks for.
+/// This machine's running node, or else as many new nodes as the arguments request.
 fn find_or_start(
     args: &RunArgs,
     request: &mut InstanceSpec,
@@ -68,13 +68,13 @@ fn find_or_start(
     match client.unwrap_or(Err(CliError::NoHome)) {
         Ok(client) => Ok((client, None)),
         Err(CliError::NoNode { .. } | CliError::NoHome) => {
-            // Those nodes have a folder of their own that ends with them; models lie in this one.
+            // Those nodes have a temporary folder; models are kept in this one.
             match data_dir {
                 Ok(data_dir) => models::fetch_for(request, &data_dir)?,
                 Err(_) if Path::new(&request.model).is_file() => {
                     request.model = models::for_node(&request.model);
                 }
-                // What was fetched would end with the run.
+                // A downloaded model would be deleted at the end of the run.
                 Err(error) => return Err(error),
             }
             let by_split = args.spec.options.shares.as_ref().map(Vec::len);
@@ -94,8 +94,7 @@ fn find_or_start(
     }
 }
 
-/// The model's instance if the cluster serves this very content already; else the request has a
-/// name that is free.
+/// The instance that serves the same content, if there is one; else the request gets a free name.
 fn served(client: &Client, request: &mut InstanceSpec) -> Result<Option<InstanceStatus>, CliError> {
     let Identified { served_as, name } = client.identify(&request.model)?;
     let mut instances = client.status()?.instances;
@@ -111,7 +110,7 @@ fn served(client: &Client, request: &mut InstanceSpec) -> Result<Option<Instance
     Ok(at.map(|at| instances.swap_remove(at)))
 }
 
-/// Whether a model is on the nodes that were asked for.
+/// Whether a model is on the requested nodes.
 fn are_those(asked: &Nodes, found: &InstanceStatus) -> bool {
     let is_there = |name: &String| found.ranks.iter().any(|rank| rank.node_name == *name);
     let are_named = match asked {
@@ -121,7 +120,7 @@ fn are_those(asked: &Nodes, found: &InstanceStatus) -> bool {
     asked.count() == found.ranks.len() && are_named
 }
 
-/// A model that is served already stays as it is: wishes about how must be those that it has.
+/// A served model keeps its settings, so the requested ones must be equal.
 fn check_wishes(request: &InstanceSpec, found: &InstanceStatus) -> Result<(), CliError> {
     let (wishes, usual) = (&request.options, SplitOptions::default());
     let nodes = found.ranks.len();

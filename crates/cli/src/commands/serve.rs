@@ -41,7 +41,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What a node is asked for. Paths are made absolute: the node has another working directory.
+/// The request to a node. Paths are made absolute, because the node has another working directory.
 pub fn request(model: &str, spec: &InstanceSpec, parallel: Option<usize>) -> InstanceSpec {
     let model = models::for_node(model);
     let mut options = spec.options.clone();
@@ -49,8 +49,8 @@ pub fn request(model: &str, spec: &InstanceSpec, parallel: Option<usize>) -> Ins
     InstanceSpec { model, sequences_max: parallel, options, ..spec.clone() }
 }
 
-/// Places a model, showing the progress of loading and why it is split as it is; returns the name
-/// to ask for it by.
+/// Places a model and shows the progress of loading and the reasons for its split; returns the name
+/// for requests.
 pub fn place(
     client: &Client,
     request: &InstanceSpec,
@@ -76,7 +76,7 @@ pub fn place(
     let ready = ready?;
     let instances = client.status()?.instances;
     let placed = instances.into_iter().find(|instance| instance.id == ready.instance);
-    // One that is gone again was stopped by somebody else this very moment.
+    // If it is missing, another user has stopped it at this moment.
     let placed = placed.ok_or_else(|| {
         CliError::Refused(format!("{} was stopped before it could be used", request.model))
     })?;
@@ -86,7 +86,7 @@ pub fn place(
     Ok(placed.model)
 }
 
-/// What is done, in how many of how many bytes: by each node, or by all together.
+/// The lines of progress, with done and total bytes: for each node, or for all together.
 fn shown(progress: &ServeProgress) -> Vec<(String, u64, u64)> {
     let status = &progress.status;
     if progress.nodes.is_empty() {
@@ -98,7 +98,7 @@ fn shown(progress: &ServeProgress) -> Vec<(String, u64, u64)> {
     progress.nodes.iter().map(share).collect()
 }
 
-/// What becomes of a model whose serving nobody waits for any more.
+/// The text about a model whose serving is no longer awaited.
 fn left(model: &str, progress: &ServeProgress) -> String {
     if progress.instance.is_empty() {
         return format!(

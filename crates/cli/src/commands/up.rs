@@ -23,7 +23,7 @@ use crate::settings;
 use crate::signals::StopSignals;
 use crate::table;
 
-/// More addresses than these help nobody.
+/// More addresses do not help.
 const ADDRESSES_SHOWN: usize = 3;
 
 /// Nodes that announce themselves are found within two seconds.
@@ -41,7 +41,7 @@ pub fn up(args: UpArgs) -> Result<(), CliError> {
         return Err(CliError::Running { pid: daemon.pid, api });
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2) // The node waits for most of its life; the cores are the workers'.
+        .worker_threads(2) // The node waits most of the time; the cores are for the workers.
         .enable_all()
         .build()
         .doing("cannot start the runtime")?;
@@ -90,7 +90,7 @@ fn serve_config(
     let mut config = ServeConfig::new(api, data_dir.make_admin_token()?);
     config.limits = config.limits.for_descriptors(descriptors::raise());
     config.own_process = Some(OwnProcess::new(own_process::is_own));
-    // On loopback they are for those who come through a proxy on this machine.
+    // On loopback, keys serve clients behind a proxy on this machine.
     if args.lan || api.ip().is_loopback() {
         let keys = KeyFile::new(data_dir.path());
         config.api_keys = Some(ApiKeys::live(move || keys.now()));
@@ -108,7 +108,7 @@ fn serve_config(
     Ok(config)
 }
 
-/// Where this machine's own commands reach an address.
+/// The address for commands of this machine.
 fn from_here(mut api: SocketAddr) -> SocketAddr {
     match api.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => api.set_ip(Ipv4Addr::LOCALHOST.into()),
@@ -166,7 +166,7 @@ fn greet(
     output::finish()
 }
 
-/// The options of this command, for a service that is to do the same.
+/// The options of this command, for a service with the same options.
 fn as_typed() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@".contains(c);
     let quoted = |word: String| match word.chars().all(plain) {
@@ -177,7 +177,8 @@ fn as_typed() -> String {
     if words.is_empty() { String::new() } else { format!(" -- {}", words.join(" ")) }
 }
 
-/// Says what to type if this machine, of so many nodes, is still alone after a while.
+/// Prints what to type if this machine, with its own `nodes` nodes, has no other members after a
+/// while.
 async fn hint_when_alone(node: Node, nodes: usize) {
     tokio::time::sleep(ALONE_MAX).await;
     let status = node.status();
@@ -199,29 +200,29 @@ async fn hint_when_alone(node: Node, nodes: usize) {
             explain!("  to join one of them   sinew join");
         }
     }
-    // Whoever closed the output does not want to know.
+    // The output may be closed.
     let _ = output::finish();
 }
 
-/// Says who asks to be let in, and what to type if that is wanted.
+/// Prints the machines that wait for admission, and what to type to admit them.
 async fn tell_requests(node: Node) {
     let mut watch = node.watch();
     let mut told = Vec::new();
-    // It ends with the node.
+    // An error means that the node has ended.
     while watch.changed().await.is_ok() {
         let requests = watch.borrow_and_update().requests.clone();
         for one in requests.iter().filter(|one| !told.contains(&one.id)) {
             let (name, id) = (&one.name, one.id.short());
             explain!("{name} ({id}, at {}) asks to be let in; it shows a number", one.address);
             explain!("  if you want that      sinew accept NUMBER");
-            // Whoever closed the output does not want to know.
+            // The output may be closed.
             let _ = output::finish();
         }
         told = requests.into_iter().map(|one| one.id).collect();
     }
 }
 
-/// Where clients can call an API that listens there: nobody can call 0.0.0.0.
+/// Addresses at which clients can call an API on this listen address: 0.0.0.0 is not callable.
 fn reachable(api: SocketAddr) -> Vec<SocketAddr> {
     if !api.ip().is_unspecified() {
         return vec![api];
@@ -230,7 +231,7 @@ fn reachable(api: SocketAddr) -> Vec<SocketAddr> {
     if all.is_empty() { vec![from_here(api)] } else { all }
 }
 
-/// The first key, if there is none yet; it is shown here and nowhere else.
+/// Makes the first key if there is none; it is printed here and nowhere else.
 fn key_for_others(data_dir: &DataDir) -> Result<String, CliError> {
     let keys = KeyFile::new(data_dir.path());
     let names: Vec<String> = keys.list()?.into_iter().map(|key| key.name).collect();

@@ -1,5 +1,5 @@
-//! Real nodes of the built binary, in directories of their own, on loopback.
-#![allow(dead_code)] // Each test binary uses its own part of this.
+//! Real nodes of the built binary, each in its own directory, on loopback.
+#![allow(dead_code)] // Each test binary uses a part of this.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub const SINEW: &str = env!("CARGO_BIN_EXE_sinew");
-/// Long enough for a machine that is busy with other tests; nothing waits this long when it works.
+/// Long enough for a machine that is busy with other tests; a working program never needs this
+/// long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn repository() -> PathBuf {
@@ -66,7 +67,7 @@ impl Node {
         Self::start_with(name, dir, listen, |_| {})
     }
 
-    /// The same, with something else in its command.
+    /// The same, with a changed command.
     pub fn start_with(
         name: &str,
         dir: TempDir,
@@ -104,7 +105,7 @@ impl Node {
         daemon["listen"].as_str().unwrap().to_owned()
     }
 
-    /// A command of this node.
+    /// Runs a command on this node.
     pub fn run(&self, args: &[&str]) -> String {
         stdout(&self.with_dir(args))
     }
@@ -122,7 +123,7 @@ impl Node {
         serde_json::from_str(&self.run(&[args, &["--json"]].concat())).unwrap()
     }
 
-    /// Lets `other` join this node's cluster, and waits until both see both.
+    /// Admits `other` to this node's cluster, and waits until both list both as live.
     pub fn admit(&self, other: &Node) {
         let invite = self.json(&["invite"]);
         other.run(&["join", invite["code"].as_str().unwrap()]);
@@ -177,7 +178,7 @@ impl Node {
         response.body_mut().read_json().unwrap()
     }
 
-    /// The events of a streamed chat completion, as they come.
+    /// The events of a streamed chat completion, as they arrive.
     pub fn stream(
         &self,
         model: &str,
@@ -194,7 +195,7 @@ impl Node {
         lines.map_while(Result::ok).filter_map(|line| Some(line.strip_prefix("data: ")?.to_owned()))
     }
 
-    /// Any request: status code and body.
+    /// Sends a raw request; returns status line and body.
     pub fn request(&self, request: &str) -> String {
         use std::io::Write;
         let mut stream =
@@ -219,7 +220,7 @@ impl Drop for Node {
     }
 }
 
-/// Any request in JSON, whatever comes of it.
+/// Sends any JSON request, and returns any response.
 pub fn request(url: &str, body: &Value) -> ureq::http::Response<ureq::Body> {
     agent().post(url).send_json(body).expect("the node answers")
 }
@@ -229,7 +230,7 @@ fn agent() -> ureq::Agent {
     config.timeout_global(Some(PATIENCE)).build().into()
 }
 
-/// Asks again and again until there is an answer.
+/// Repeats `look` until it returns a value.
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -242,7 +243,7 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 pub fn is_alive(pid: u64) -> bool {
-    // A zombie has ended; only its parent has not looked yet.
+    // A zombie has ended; its parent has not waited for it yet.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
 }

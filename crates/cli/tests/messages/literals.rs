@@ -1,14 +1,14 @@
-//! String literals of Rust sources, and those whose line breaks a person would see.
+//! String literals of Rust sources, and those with line breaks that would appear in the output.
 
-/// A literal as it is written, without its quotes.
+/// A literal as written, without its quotes.
 pub struct Literal<'a> {
     pub line: usize,
     pub text: &'a str,
-    /// `r"..."`: a backslash means nothing in it.
+    /// `r"..."`, without escapes.
     pub is_raw: bool,
 }
 
-/// The string literals of a source. Comments and characters are passed over.
+/// The string literals of a source. Skips comments and characters.
 pub fn literals(source: &str) -> Vec<Literal<'_>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -53,7 +53,7 @@ fn character(rest: &str) -> usize {
     }
 }
 
-/// Where a plain literal's closing quote stands.
+/// The position of a plain literal's closing quote.
 fn plain_end(text: &str) -> usize {
     let mut is_escaped = false;
     let end = text.find(|c: char| {
@@ -72,7 +72,7 @@ fn raw(text: &str) -> Option<(usize, &str)> {
 }
 
 impl Literal<'_> {
-    /// What is wrong with its line breaks, if a person reads it.
+    /// The fault in its line breaks, if a user would see it.
     pub fn fault(&self) -> Option<&'static str> {
         let mut lines = self.text.split('\n').peekable();
         while let Some(line) = lines.next() {

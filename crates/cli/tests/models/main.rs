@@ -1,4 +1,4 @@
-//! Models by name, as a person types them, from a hub on loopback.
+//! Models by name, as users type them, from a hub on loopback.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -29,7 +29,7 @@ impl World {
         Self { hub, home: tempfile::tempdir().unwrap(), size }
     }
 
-    /// Nothing of the machine that runs the tests is seen.
+    /// Hides the models and settings of the machine that runs the tests.
     fn isolate<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         for name in [
             "HF_HOME",
@@ -54,7 +54,7 @@ impl World {
         self.isolate(&mut command).output().unwrap()
     }
 
-    /// A command of a node, with all that it says.
+    /// Runs a command on a node, with its whole output.
     fn sinew_of(&self, node: &Node, args: &[&str]) -> Output {
         let mut command = Command::new(SINEW);
         command.args(args).arg("--data-dir").arg(node.dir.path()).stdin(Stdio::null());
@@ -86,7 +86,7 @@ impl World {
 fn lines(node: &Node, path: &str, body: &Value) -> Vec<Value> {
     let response = ureq::post(format!("{}{path}", node.api)).send_json(body).unwrap();
     let lines = BufReader::new(response.into_body().into_reader()).lines();
-    // A connection that is cut after an error's line has said all.
+    // A connection that closes after an error's line has sent everything.
     lines.map_while(Result::ok).map(|line| serde_json::from_str(&line).unwrap()).collect()
 }
 
@@ -98,7 +98,7 @@ fn a_model_is_run_by_name_without_a_node_and_stays_on_the_disk() {
     assert!(answer.status.success() && !answer.stdout.is_empty(), "{stderr}");
     assert!(stderr.contains("Q4_K_M") && stderr.contains("this machine has"), "{stderr}");
     assert_eq!(world.hub.bytes_sent(), world.size);
-    // The second time it is here, and its folder is not a temporary one.
+    // The second time the model is here, in a folder that is not temporary.
     let again = world.stdout(&["run", REPO, "Hello", "--temperature", "0", "--max-tokens", "8"]);
     assert_eq!(again.as_bytes(), answer.stdout);
     assert_eq!(world.hub.bytes_sent(), world.size);
@@ -119,7 +119,7 @@ fn a_model_is_run_by_name_without_a_node_and_stays_on_the_disk() {
     let gone = world.refused(&["rm", REPO]);
     assert!(gone.contains("there is no model"), "{gone}");
 
-    // A folder that the user has named is looked through without a node as well.
+    // A user's folder is searched without a node as well.
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(demo_model(), folder.path().join("mine.gguf")).unwrap();
     let mut command = Command::new(SINEW);
@@ -192,7 +192,7 @@ fn a_node_pulls_once_for_all_who_ask_and_serves_by_name() {
     assert!(refused.contains("is served") && refused.contains("sinew stop"), "{refused}");
     node.run(&["stop", REPO]);
     node.run(&["rm", REPO]);
-    // Serving fetches what is missing by itself.
+    // Serving fetches a missing model by itself.
     node.run(&["serve", REPO]);
     assert_eq!(world.hub.bytes_sent(), 2 * world.size);
 }
@@ -218,7 +218,8 @@ fn nodes_that_want_the_same_model_fetch_it_once_from_the_hub() {
         let path = node.dir.path().join("models/org/Demo-GGUF/demo-Q4_K_M.gguf");
         assert_eq!(std::fs::read(path).unwrap(), std::fs::read(demo_model()).unwrap());
     }
-    // A bit that has flipped on a member's disk is found on arrival, and the hub's bytes are taken.
+    // A flipped bit on a member's disk is detected on arrival, and the hub's bytes are used
+    // instead.
     for node in [&a, &b] {
         let path = node.dir.path().join("models/org/Demo-GGUF/demo-Q4_K_M.gguf");
         let mut bytes = std::fs::read(&path).unwrap();
@@ -277,7 +278,7 @@ fn ollama_s_pull_and_delete_and_who_may_not() {
     };
     assert!(delete("").starts_with("HTTP/1.1 200"));
     assert!(delete("").starts_with("HTTP/1.1 404"));
-    // What is asked for an answer is fetched, in whatever dialect, and named as it was asked for.
+    // A request fetches its model, in any dialect, and the answer has the requested name.
     let sent = world.hub.bytes_sent();
     assert_eq!(node.chat(REPO, "Hello", 4)["model"], REPO);
     assert_eq!(world.hub.bytes_sent(), sent + world.size);
@@ -286,7 +287,7 @@ fn ollama_s_pull_and_delete_and_who_may_not() {
     assert!(message("gpt-4").contains("is not served here. Served are"), "{}", message("gpt-4"));
 }
 
-/// A model that differs from the demo in a bit of its weights.
+/// A model that differs from the demo in one bit of its weights.
 fn another_model(path: &Path) {
     let mut bytes = std::fs::read(demo_model()).unwrap();
     let middle = bytes.len() / 2;
@@ -314,7 +315,8 @@ fn a_model_of_another_node_is_listed_shown_and_run_from_here() {
     assert!(a.chat("theirs", "Hello", 4)["choices"][0].is_object());
     let again = a.refused(&["serve", "theirs"]);
     assert!(again.contains("is already served"), "{again}");
-    // A file of this node with the same name is another model, and one with the same content is it.
+    // A file of this node with the same name but other content is another model; one with the same
+    // content is the same model.
     another_model(&a.dir.path().join("theirs.gguf"));
     let other = a.dir.path().join("theirs.gguf");
     let run = world.sinew_of(&a, &["run", other.to_str().unwrap(), "Hello", "--max-tokens", "2"]);
@@ -325,7 +327,8 @@ fn a_model_of_another_node_is_listed_shown_and_run_from_here() {
     a.run(&["run", same.to_str().unwrap(), "Hello", "--max-tokens", "2"]);
     let served: Vec<Value> = a.json(&["ps"]).as_array().unwrap().clone();
     assert_eq!(served.len(), 2, "the same content is served once: {served:?}");
-    // What nobody has is still told as such; different files of one name are not chosen between.
+    // A name that no node has still gets that error; between different files of one name there is
+    // no choice.
     assert!(a.refused(&["serve", "nowhere"]).contains("there is no model"));
     let c = world.node("c");
     a.admit(&c);
@@ -334,8 +337,8 @@ fn a_model_of_another_node_is_listed_shown_and_run_from_here() {
     assert!(refused.contains("different files of that name"), "{refused}");
 }
 
-/// Flips a bit in every part of a file, but for its header, as a failing disk does: nobody has
-/// written to it.
+/// Flips a bit in every part of a file except its header, as a failing disk does: the modification
+/// time stays.
 fn flip_bits(path: &Path) {
     let mut bytes = std::fs::read(path).unwrap();
     let first = bytes.len() / 4;
@@ -367,7 +370,7 @@ fn a_damaged_copy_is_found_told_of_and_not_used() {
         notices.contains("damaged").then_some(notices)
     });
     assert!(told.contains("the copy of m on node b") && told.contains("sinew rm"), "{told}");
-    // Nobody else has it: the damage is an error in words, not an answer.
+    // No other node has it: the damage gives an error, not an answer.
     let alone = world.node("alone");
     std::fs::copy(demo_model(), alone.dir.path().join("models/m.gguf")).unwrap();
     alone.run(&["pull", "m"]);
@@ -385,7 +388,7 @@ fn a_model_in_two_copies_outlives_the_node_that_had_its_file() {
     let (a, b) = (world.node("a"), world.node("b"));
     a.admit(&b);
     std::fs::copy(demo_model(), a.dir.path().join("models/m.gguf")).unwrap();
-    // Offline means that nothing is fetched, also by a node.
+    // With `--offline` nothing is fetched, by a node either.
     assert!(a.run(&["pull", "m", "--offline"]).contains("m.gguf"));
     let refused = a.refused(&["pull", REPO, "--offline"]);
     assert!(refused.contains("--offline") && world.hub.seen().is_empty(), "{refused}");

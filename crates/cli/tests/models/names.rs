@@ -1,4 +1,4 @@
-//! Which file a name means, and that it is found again by the same name.
+//! The file behind each name: the same name finds it again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::{REPO, World, another_model, lines};
 
 const FILE: &str = "demo-Q4_K_M.gguf";
 
-/// The demo's bytes with the name of an architecture that this version does not know.
+/// The demo's bytes with the name of an unknown architecture.
 fn odd_model() -> Vec<u8> {
     let mut bytes = fs::read(demo_model()).unwrap();
     let directory = gguf::Directory::parse(&bytes, bytes.len() as u64).unwrap();
@@ -83,7 +83,7 @@ fn a_file_name_means_that_file() {
     };
     assert_eq!(fs::read(path(&draft)).unwrap(), other);
     assert_eq!(names(&world), [draft.as_str()]);
-    // The drafter alone is not what its repository or its label means.
+    // The drafter by itself is not the file behind its repository or its label.
     for name in [REPO.to_owned(), format!("{REPO}:Q4_K_M"), format!("{REPO}:{FILE}")] {
         assert_eq!(fs::read(path(&name)).unwrap(), fs::read(demo_model()).unwrap(), "{name}");
     }

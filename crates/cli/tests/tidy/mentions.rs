@@ -1,19 +1,20 @@
-//! Names of code in a document, held against the code. In backticks outside of code blocks, these
-//! must be real:
+//! Compares names of code in documents with the code. In backticks outside of code blocks, these
+//! must exist:
 //!
 //! - a path (`model/src/arch.rs`, `serve/openai`): from the root, from `crates/`, within a crate's
-//!   `src`, or within the document's folder; a file name alone may lie anywhere;
-//! - `Type::member` and `krate::item`, `krate` one of ours: a definition;
+//!   `src`, or within the document's folder; a file name without a folder may be anywhere;
+//! - `Type::member` and `krate::item`, `krate` one of this repository: a definition;
 //! - a name with an underscore or in camel case: a word of the code.
 //!
-//! Everything else (commands, options, others' crates, placeholders in capitals) is not looked at.
+//! Everything else (commands, options, other projects' crates, placeholders in capitals) is not
+//! checked.
 
 use std::collections::BTreeSet;
 
 const DOCUMENTED_FILES: &[&str] = &[".rs", ".md", ".sh", ".py", ".toml"];
 const CODE_FILES: &[&str] = &[".rs", ".sh", ".py"];
 
-/// The repository as far as documents speak of it.
+/// The parts of the repository that documents mention.
 pub struct Code {
     /// Files and folders, relative to the root.
     paths: BTreeSet<String>,
@@ -23,7 +24,7 @@ pub struct Code {
 }
 
 impl Code {
-    /// `files`: path relative to the root, and text (empty where it is no text).
+    /// `files`: path relative to the root, and text (empty for binary files).
     pub fn new(files: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut code = Self { paths: BTreeSet::new(), rust: Vec::new(), words: BTreeSet::new() };
         for (path, text) in files {
@@ -41,7 +42,7 @@ impl Code {
         code
     }
 
-    /// The mentions of a document that are not real.
+    /// The mentions of a document that do not exist.
     pub fn missing(&self, document: &str, text: &str) -> Vec<String> {
         let home = document.rfind('/').map_or("", |at| &document[..=at]);
         let mentions = mentions(text);
@@ -84,7 +85,7 @@ impl Code {
         let (within, parts) = match self.paths.contains(&krate) {
             true => (krate.as_str(), &parts[1..]),
             false if is_type(parts[0]) => ("crates", parts),
-            false => return true, // Another's crate, or a module that is named without its crate.
+            false => return true, // Another project's crate, or a module named without its crate.
         };
         let mut texts = self.rust.iter().filter(|(path, _)| path.starts_with(within));
         let (item, parents) = parts.split_last().expect("a path has parts");
@@ -97,7 +98,7 @@ impl Code {
     }
 }
 
-/// What stands in single backticks, outside of fenced blocks.
+/// The contents of single backticks, outside of fenced blocks.
 fn mentions(text: &str) -> Vec<String> {
     let prose = text.split("```").step_by(2);
     let paragraphs = prose.flat_map(|prose| prose.split("\n\n"));
@@ -119,7 +120,7 @@ fn is_type(part: &str) -> bool {
     part.starts_with(char::is_uppercase)
 }
 
-/// Whether a word can only be meant as a name of code: `q4_k` says too little, `Q4_0` is data.
+/// Whether a word can only be a name of code: `q4_k` is ambiguous, `Q4_0` is data.
 fn is_telling(name: &str) -> bool {
     let lower = name.chars().filter(|c| c.is_lowercase()).count();
     let digits = name.contains(|c: char| c.is_numeric());
@@ -150,7 +151,7 @@ fn defines(text: &str, name: &str) -> bool {
 }
 
 /// Whether a block of `parent` (its definition, or an `impl`) has a function, constant, type, field
-/// or variant of this name. Rustfmt's indentation tells where a block ends.
+/// or variant of this name. Rustfmt's indentation shows the end of a block.
 fn has_member(text: &str, parent: &str, name: &str) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     lines.iter().enumerate().any(|(at, line)| {

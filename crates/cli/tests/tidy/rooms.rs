@@ -1,5 +1,6 @@
-//! The structure of one crate, read from its files: which names a file uses, and of which files
-//! they are. Text, not types: `use` declarations and paths that begin with `crate` or `super`.
+//! The structure of one crate, read from its files: the names that each file uses, and the files
+//! that define them. Text, not types: `use` declarations and paths that begin with `crate` or
+//! `super`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ pub type Module = Vec<String>;
 pub struct Rooms {
     /// The code of each module's file, without comments and tests.
     code: BTreeMap<Module, String>,
-    /// Names that a module re-exports, and the paths that they stand for.
+    /// Names that a module re-exports, and their full paths.
     exports: BTreeMap<Module, BTreeMap<String, Vec<String>>>,
 }
 
@@ -38,7 +39,7 @@ impl Rooms {
         rooms
     }
 
-    /// The modules whose names a module uses.
+    /// The modules with names that a module uses.
     fn neighbours(&self, module: &Module) -> BTreeSet<Module> {
         let code = &self.code[module];
         let declared = uses(code).into_iter().map(|(_, path)| path);
@@ -47,7 +48,7 @@ impl Rooms {
         found.filter(|one| one != module && !one.is_empty()).collect()
     }
 
-    /// The module that a path of another one leads to, through re-exports.
+    /// The module behind a path in another one, through re-exports.
     fn module_of(&self, from: &Module, path: &[String], depth: usize) -> Option<Module> {
         let (mut at, mut rest) = match path.first()?.as_str() {
             "crate" => (Vec::new(), &path[1..]),
@@ -214,7 +215,7 @@ fn expand(prefix: Vec<String>, tree: &str, found: &mut Vec<Vec<String>>) {
 fn inline_paths(code: &str) -> Vec<Vec<String>> {
     let is_path = |char: char| char.is_alphanumeric() || char == '_' || char == ':';
     let words = code.split(|char| !is_path(char));
-    // The beginning of a brace is no path; `uses` reads what is in it.
+    // The beginning of a brace is no path; `uses` reads its contents.
     let words = words.filter(|word| !word.ends_with(':'));
     let paths = words.filter(|word| word.starts_with("crate::") || word.starts_with("super::"));
     let steps = |path: &str| path.split("::").map(str::to_owned).collect();

@@ -1,6 +1,6 @@
-//! What a person decides about machines that ask to be let in, at any member. The members report in
-//! their heartbeats who asks, and pass a decision on to the member that was asked: only that one
-//! has the other half of the exchange.
+//! Decisions of users about machines that wait for admission. A user may decide at any member:
+//! members report the waiting machines in their heartbeats, and pass a decision on to the member
+//! that the machine called, because only that one has the other half of the exchange.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use crate::membership::ConnId;
 use crate::wire::Message;
 use crate::{Error, NodeId, PairRequest, Paired, Result};
 
-/// The member that was asked proves the number with the machine that asks, and writes to its disk.
+/// The called member proves the number with the waiting machine, and writes to its disk.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// What a person decides about a request.
+/// A user's decision about a request.
 pub(crate) enum Decision {
     Number { number: Number, decider: Decider },
     Refused,
 }
 
-/// Who hears what came of a number.
+/// The origin of a number, which receives its outcome.
 pub(crate) enum Decider {
     Caller(Reply<Paired>),
-    /// A member that has passed it on.
+    /// A member that has passed the number on.
     Member {
         conn: ConnId,
         call: u64,
@@ -37,7 +37,7 @@ pub(crate) enum Decider {
 impl Decider {
     pub(super) fn answer(self, ctx: &mut Context, outcome: Result<Paired>) {
         match self {
-            // A caller that has stopped waiting is no reason to undo what it asked for.
+            // The caller may have stopped waiting; the admission stands.
             Self::Caller(reply) => drop(reply.send(outcome)),
             Self::Member { conn, call } => {
                 let outcome = outcome.map(Some).map_err(|error| error.to_string());
@@ -47,7 +47,7 @@ impl Decider {
     }
 }
 
-/// A decision that was passed on to the member that was asked.
+/// A decision passed on to the member that the machine called.
 struct Passed {
     to: NodeId,
     until: Duration,
@@ -62,14 +62,14 @@ enum Waits {
 
 #[derive(Default)]
 pub(crate) struct Approvals {
-    /// The machines that ask this node.
+    /// The machines that wait at this node.
     pub waiting: Requests<oneshot::Sender<Decision>>,
     passed: BTreeMap<u64, Passed>,
     calls: u64,
 }
 
 impl Approvals {
-    /// Lets in who shows this number.
+    /// Admits the machine that shows this number.
     pub(crate) fn accept(
         &mut self,
         ctx: &mut Context,
@@ -99,7 +99,7 @@ impl Approvals {
             Err(error) => decider.answer(ctx, Err(error)),
             Ok(waiting) => {
                 let name = waiting.member.name;
-                // If it has just hung up, its task has dropped the other end.
+                // If the machine has just hung up, its task has dropped the receiver.
                 if let Err(Decision::Number { decider, .. }) =
                     waiting.decide.send(Decision::Number { number, decider })
                 {
@@ -109,7 +109,7 @@ impl Approvals {
         }
     }
 
-    /// Sends somebody who asks away.
+    /// Rejects a waiting machine.
     pub(crate) fn refuse(&mut self, ctx: &mut Context, node: &str, reply: Reply<PairRequest>) {
         match choose(&self.requests(ctx), Some(node)) {
             Err(error) => drop(reply.send(Err(error))),
@@ -123,13 +123,14 @@ impl Approvals {
     fn refuse_here(&mut self, ctx: &Context, node: NodeId) -> Result<()> {
         let now = ctx.now();
         let waiting = self.waiting.take(node, now)?;
-        // One that has hung up hears nothing.
+        // A machine that has hung up gets no reply.
         let _ = waiting.decide.send(Decision::Refused);
         Ok(())
     }
 
-    /// Who asks here, or at a member that can be reached, which is named then; members are not
-    /// believed about machines that are members.
+    /// The machines that wait at this node or at a reachable member; the id names that member.
+    /// Entries for machines that are already members are ignored: other members' reports are not
+    /// trusted.
     pub(crate) fn requests(&self, ctx: &Context) -> Vec<(PairRequest, Option<NodeId>)> {
         let own = self.own_requests(ctx).into_iter().map(|one| (one, None));
         let theirs = ctx.views.keys().flat_map(|peer| {
@@ -143,13 +144,13 @@ impl Approvals {
         all.filter(|(one, _)| one.id != ctx.me && !ctx.membership.is_member(one.id)).collect()
     }
 
-    /// Who asks here.
+    /// The machines that wait at this node.
     pub(crate) fn own_requests(&self, ctx: &Context) -> Vec<PairRequest> {
         let all = self.waiting.list(ctx.now());
         all.into_iter().map(|one| PairRequest { at: ctx.config.name.clone(), ..one }).collect()
     }
 
-    /// What a person should know of those who ask.
+    /// Notices for the user about waiting machines.
     pub(crate) fn notices(&self, ctx: &Context) -> Vec<String> {
         let tell = |(one, _): &(PairRequest, Option<NodeId>)| {
             let (name, id, address) = (&one.name, one.id.short(), one.address);
@@ -175,7 +176,7 @@ impl Approvals {
         self.passed.insert(call, Passed { to, until, request, reply });
     }
 
-    /// A person at a member has decided about somebody who asks here.
+    /// Another member passes on a user's decision about a machine that waits here.
     pub(crate) fn decide_for(
         &mut self,
         ctx: &mut Context,
@@ -196,7 +197,7 @@ impl Approvals {
         }
     }
 
-    /// What came of a decision that was passed on, by the word of the node that was told it.
+    /// The outcome of a decision that was passed on, accepted only from the node that received it.
     pub(crate) fn decided(
         &mut self,
         ctx: &Context,
@@ -221,7 +222,7 @@ impl Approvals {
         }
     }
 
-    /// Nobody waits for what a lost member, or one that says nothing, would have answered.
+    /// Fails decisions whose member is lost or has not answered in time.
     pub(crate) fn let_go(&mut self, ctx: &Context, lost: Option<NodeId>) {
         let now = ctx.now();
         let is_over = |one: &Passed| now >= one.until || lost == Some(one.to);

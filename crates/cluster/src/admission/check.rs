@@ -1,4 +1,4 @@
-//! Whether this node may ask to join where a person says.
+//! Preconditions for joining another node.
 
 use super::code::JoinCode;
 use crate::context::Context;

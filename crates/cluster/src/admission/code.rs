@@ -1,10 +1,11 @@
-//! One-time join codes: where to call, whose key must answer, and a secret that works once.
+//! One-time join codes: addresses to call, the fingerprint of the key that must answer, and a
+//! secret.
 //!
 //! ```text
 //! sinew- base32( version and count | addresses | fingerprint 16 | secret 10 | check sum 2 )
 //! ```
 //!
-//! The check sum only tells a slip of the hand from a code that is no longer valid.
+//! The check sum only distinguishes a typing error from a code that is no longer valid.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::LazyLock;
@@ -34,10 +35,10 @@ pub(crate) static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
     spec.ignore.push_str("- \t\r\n");
     spec.encoding().expect("32 distinct symbols")
 });
-/// What a join code says.
+/// The content of a join code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JoinCode {
-    /// Where the inviting node listens; 1 to [`ADDRESSES_MAX`].
+    /// Listen addresses of the inviting node; 1 to [`ADDRESSES_MAX`].
     pub addresses: Vec<SocketAddr>,
     pub fingerprint: Fingerprint,
     pub secret: [u8; SECRET_BYTES],
@@ -92,7 +93,7 @@ fn sum(bytes: &[u8]) -> [u8; SUM_BYTES] {
     hash.as_bytes()[..SUM_BYTES].try_into().expect("BLAKE3 gives 32 bytes")
 }
 
-/// What is left to read of a code's bytes.
+/// The unread bytes of a code.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

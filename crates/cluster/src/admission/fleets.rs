@@ -1,4 +1,4 @@
-//! Nodes with the same fleet key become one cluster by themselves.
+//! Nodes with the same fleet key form one cluster without codes or people.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,9 +9,9 @@ use crate::NodeId;
 use crate::context::Context;
 use crate::link_local::unscoped;
 
-/// Of two nodes the lower id calls at once, the higher one if nothing came of it.
+/// Of two nodes the lower id calls at once; the higher one waits this long first.
 const SECOND_CALLER_AFTER: Duration = Duration::from_secs(2);
-/// How soon a node that is no member yet is called again, and how rarely in the end.
+/// Limits of the pause before a repeated call to a node that is not yet a member.
 const CALL_AGAIN_MIN: Duration = Duration::from_secs(2);
 const CALL_AGAIN_MAX: Duration = Duration::from_secs(30);
 
@@ -25,7 +25,7 @@ pub(super) struct Fleets {
 enum Target {
     /// It announces the same key.
     Node(NodeId),
-    /// A person has named this address; the node there proves who it is.
+    /// An address from `--peer`; the node there must prove the key.
     Address(SocketAddr),
 }
 
@@ -36,7 +36,7 @@ struct Turn {
 }
 
 impl Fleets {
-    /// Calls the nodes that announce the same key, and the given addresses that are no member's.
+    /// Calls the nodes that announce the same key, and the given addresses that are not a member's.
     pub(super) fn call(&mut self, ctx: &mut Context, nearby: &Nearby, given: &[SocketAddr]) {
         if ctx.config.fleet_key.is_none() {
             return;

@@ -1,6 +1,6 @@
-//! The invitations that this node has given out. Pure: time is an argument.
+//! The invitations of this node. Pure: time is an argument.
 //!
-//! In memory only: a restart makes all codes void, which errs on the safe side.
+//! They are kept in memory only: a restart invalidates all codes, which errs on the safe side.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -10,15 +10,16 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 use crate::admission::code::SECRET_BYTES;
 
-/// Invitations at a time; nobody types in more than a few.
+/// Invitations at a time; users need no more than a few.
 const INVITES_MAX: usize = 64;
-/// How long a used or expired one is remembered, to say so instead of "unknown".
+/// How long a used or expired invitation is remembered, so that the refusal can name the reason.
 const REMEMBER: Duration = Duration::from_secs(3600);
-/// Wrong codes from one address in one window before all from there are refused until it has
-/// passed. Others' codes work meanwhile: with 80 secret bits, many addresses guess no better.
+/// Wrong codes from one address in one window before all codes from it are refused for the rest of
+/// the window. Codes from other addresses still work: with 80 secret bits, many addresses guess no
+/// better.
 const WRONG_TRIES_MAX: usize = 10;
 const WRONG_TRIES_WINDOW: Duration = Duration::from_secs(60);
-/// Wrong tries that are remembered, of all addresses.
+/// Remembered wrong tries, of all addresses.
 const WRONG_TRIES_KEPT: usize = 1024;
 
 /// Why a code was not accepted.
@@ -45,14 +46,14 @@ pub(crate) struct Invites {
 
 #[derive(Debug)]
 struct Entry {
-    /// BLAKE3 of the secret: who reads this memory cannot join with it.
+    /// BLAKE3 of the secret: a reader of this memory cannot join with it.
     hash: [u8; 32],
     expires_at: Duration,
     used: bool,
 }
 
 impl Invites {
-    /// Notes a new invitation; the oldest is forgotten if there are too many.
+    /// Adds an invitation; drops the oldest if there are too many.
     pub(crate) fn add(&mut self, secret: &[u8; SECRET_BYTES], ttl: Duration, now: Duration) {
         self.entries.retain(|entry| now < entry.expires_at + REMEMBER);
         if self.entries.len() == INVITES_MAX {
@@ -62,11 +63,11 @@ impl Invites {
         self.entries.push_back(Entry { hash, expires_at: now.saturating_add(ttl), used: false });
     }
 
-    /// Uses an invitation up. A code that was one of this node's is no guess, and does not count as
-    /// a wrong one.
+    /// Uses up an invitation. A used or expired code of this node is no guess, and does not count
+    /// as a wrong one.
     ///
     /// # Errors
-    /// It cannot be used, or too many wrong ones came from this address.
+    /// The code is not valid, or too many wrong ones came from this address.
     pub(crate) fn redeem(
         &mut self,
         secret: &[u8],
@@ -97,14 +98,14 @@ impl Invites {
         }
     }
 
-    /// A code was used to no purpose, and is good again.
+    /// Makes a code valid again after a join that failed.
     pub(crate) fn give_back(&mut self, secret: &[u8]) {
         if let Some(entry) = self.find(secret) {
             entry.used = false;
         }
     }
 
-    /// Compares with every entry, in time that does not depend on which one matches.
+    /// Compares with every entry, in time that does not depend on the matching one.
     fn find(&mut self, secret: &[u8]) -> Option<&mut Entry> {
         let hash = *blake3::hash(secret).as_bytes();
         let mut found = u32::MAX;

@@ -1,4 +1,4 @@
-//! Nodes that leave the cluster, or are removed from it.
+//! Nodes that leave the cluster or are removed from it.
 
 use tokio::sync::oneshot;
 use tracing::info;
@@ -22,13 +22,13 @@ pub(crate) fn remove(ctx: &mut Context, peers: &mut Peers, name: &str) -> Result
 
 /// Answers once the list of members is on this node's disk.
 pub(crate) fn answer_when_parted(ctx: &mut Context, reply: Reply<Parted>, parted: Parted) {
-    // A caller that has stopped waiting needs no answer.
+    // The caller may have stopped waiting.
     ctx.outside.when_members_kept(Box::new(|kept| {
         drop(reply.send(kept.map(|()| parted)));
     }));
 }
 
-/// A node says that it leaves; answers whether it was a member.
+/// A node announces that it leaves. The reply states whether it was a member.
 pub(crate) fn leave_asked(
     ctx: &mut Context,
     peers: &mut Peers,
@@ -40,11 +40,11 @@ pub(crate) fn leave_asked(
         info!(node = %peer.short(), name = ctx.name_of(peer), "a node leaves the cluster");
         peers.step(ctx, Input::Remove(peer));
     }
-    // A visitor that has left needs no answer.
+    // The node may have hung up.
     let _ = reply.send(is_member);
 }
 
-/// Another member, by its name or the beginning of its id.
+/// Finds another member by its name or the beginning of its id.
 fn member_named(ctx: &Context, name: &str) -> Result<Member> {
     let me = (ctx.me, ctx.config.name.as_str());
     let others = ctx.membership.members().map(|member| (member.id, member.name.as_str()));

@@ -1,6 +1,5 @@
-//! Who becomes a member and who leaves: invitations by code, requests by number, fleets. The
-//! conversations with the other machine are in `io::join`; here is what this node knows and
-//! decides.
+//! Admission and removal of members: invitations by code, requests by number, fleets. `io::join`
+//! has the handshakes with the other machine; this module has the state and the decisions.
 
 mod approvals;
 mod check;
@@ -38,20 +37,20 @@ pub(crate) use leaving::{answer_when_parted, leave_asked, remove};
 use requests::OwnRequest;
 pub(crate) use requests::PairEvent;
 
-/// How long a join waits for the first connection, which takes milliseconds where all is well.
+/// How long a join waits for its first connection, which normally takes milliseconds.
 const JOIN_SETTLE_MAX: Duration = Duration::from_secs(3);
 
-/// A join that stands and is about to be answered.
+/// A completed join whose reply is still due.
 pub(crate) struct Joining {
     joined: Joined,
     until: Duration,
     waits: Waits,
 }
 
-/// Who waits for a join.
+/// The receiver of a join's outcome.
 enum Waits {
     Caller(Reply<Joined>),
-    /// The person who looks at this node's own request to be let in.
+    /// The status of this node's own request.
     Request {
         attempt: u64,
     },
@@ -65,7 +64,7 @@ pub(crate) struct Admission {
     fleets: Fleets,
     own: OwnRequest,
     pub approvals: Approvals,
-    /// Why this node belongs to no cluster any more, if it did.
+    /// Why this node was removed from its cluster, if it was.
     pub parted: Option<String>,
 }
 
@@ -78,7 +77,7 @@ impl Admission {
         JoinCode { addresses, fingerprint, secret }.encode()
     }
 
-    /// A stranger shows the secret of a code.
+    /// A machine presents the secret of a code.
     pub(crate) fn join_asked(
         &mut self,
         ctx: &mut Context,
@@ -98,12 +97,12 @@ impl Admission {
         if let JoinAnswer::Refused { reason } = &answer {
             warn!(reason, "a node was not let in");
         }
-        // A stranger that has hung up keeps nothing waiting.
+        // The machine may have hung up.
         let _ = reply.send((answer, is_new));
     }
 
-    /// A machine that a code let in has gone before it kept its membership: it is no member, and
-    /// the code is good again.
+    /// A machine admitted by a code hung up before it saved its membership. It is not a member, and
+    /// the code is valid again.
     pub(crate) fn join_lost(
         &mut self,
         ctx: &mut Context,
@@ -118,7 +117,7 @@ impl Admission {
         }
     }
 
-    /// A person wants this node to be a member.
+    /// Admits a machine that a user wants as a member.
     fn let_in(&mut self, ctx: &mut Context, peers: &mut Peers, member: Member) -> JoinAnswer {
         if let Some(reason) = check_room_for(ctx, &member) {
             return JoinAnswer::Refused { reason };
@@ -129,16 +128,16 @@ impl Admission {
         JoinAnswer::Accepted(ctx.all_members())
     }
 
-    /// Asks the maker of a code to let this node in.
+    /// Joins through the maker of a code.
     pub(crate) fn join(&mut self, ctx: &mut Context, code: &str, reply: Reply<Joined>) {
         match check_code(ctx, code) {
             Ok(code) => ctx.outside.ask_to_join(code, reply),
-            // A caller that has stopped waiting needs no answer.
+            // The caller may have stopped waiting.
             Err(error) => drop(reply.send(Err(error))),
         }
     }
 
-    /// The maker of a code has let this node in. `kept` is told once the membership is on disk.
+    /// The code's maker has admitted this node. `kept` completes once the membership is on disk.
     pub(crate) fn join_done(
         &mut self,
         ctx: &mut Context,
@@ -150,8 +149,7 @@ impl Admission {
         self.own.withdraw();
         peers.step(ctx, Input::Joined(members));
         ctx.outside.when_members_kept(Box::new(|outcome| {
-            // A membership that cannot be kept is none: the other node hears that nothing more
-            // comes.
+            // If saving fails, dropping `kept` makes the other node undo the admission.
             let _ = outcome.map(|()| kept.send(()));
         }));
         let joined = self.joined(ctx, by);
@@ -169,8 +167,8 @@ impl Admission {
         self.joining.push(Joining { joined, until: ctx.now() + JOIN_SETTLE_MAX, waits });
     }
 
-    /// The joins whose new neighbour has heard this node: from now on it can be given work. One
-    /// that takes long has joined all the same.
+    /// Takes the joins whose new neighbour has received a heartbeat of this node, which can do work
+    /// from then on. Also takes those that wait too long; they have joined all the same.
     pub(crate) fn take_settled(&mut self, ctx: &Context) -> Vec<Joining> {
         let now = ctx.now();
         let heard = |by| ctx.views.get(&by).is_some_and(View::has_heard_us);
@@ -178,7 +176,7 @@ impl Admission {
         self.joining.extract_if(.., is_done).collect()
     }
 
-    /// Answers joins that have settled, once the status shows them.
+    /// Answers settled joins, once the status shows them.
     pub(crate) fn answer(&mut self, ctx: &mut Context, settled: Vec<Joining>) {
         for Joining { joined, waits, .. } in settled {
             match waits {
@@ -191,12 +189,13 @@ impl Admission {
         }
     }
 
-    /// Asks a node nearby, or at an address, to let this one in; answered once it waits there.
+    /// Requests admission by a node nearby or at an address. The reply comes once the request waits
+    /// there.
     pub(crate) fn pair(&mut self, ctx: &mut Context, with: PairWith, reply: Reply<PairAsking>) {
         self.own.pair(ctx, &self.nearby, with, reply);
     }
 
-    /// The machines that ask to be let in, and this node's own request.
+    /// The machines that wait for admission, and this node's own request.
     pub(crate) fn pairing(&self, ctx: &Context) -> Pairing {
         let requests = self.approvals.requests(ctx).into_iter().map(|(one, _)| one).collect();
         Pairing { asking: self.own.shown(ctx), requests }
@@ -212,9 +211,9 @@ impl Admission {
                     Ok(_) => info!(name, %address, "a node asks to be let in"),
                     Err(error) => warn!(name, %address, %error, "a node may not ask to be let in"),
                 }
-                // A stranger that has hung up gets no answer; its task lets go of the request.
+                // If the machine has hung up, its task withdraws the request.
                 let _ = reply.send(added);
-                // A person may decide at any member.
+                // Heartbeats carry the request, because a user may decide at any member.
                 ctx.post(News::Heartbeats);
             }
             PairEvent::Gone { ticket } => {
@@ -285,11 +284,11 @@ impl Admission {
             self.united(ctx, peers, peer, members);
             JoinAnswer::Accepted(ctx.all_members())
         };
-        // A visitor that has hung up keeps nothing waiting.
+        // The node may have hung up.
         let _ = reply.send(answer);
     }
 
-    /// Both ends have proved that they have the same key.
+    /// Both ends have proved the same fleet key.
     pub(crate) fn united(
         &mut self,
         ctx: &mut Context,
@@ -305,14 +304,14 @@ impl Admission {
         peers.step(ctx, Input::Learned { members: members.sanitized(), by: Some(peer) });
     }
 
-    /// A node announces itself on a network of this machine.
+    /// A node announces itself on one of this machine's networks.
     pub(crate) fn sighted(&mut self, ctx: &mut Context, peers: &mut Peers, sighting: Sighting) {
         let (peer, addresses) = (sighting.announced.id, sighting.addresses.clone());
         ctx.changed_if(self.nearby.see(sighting));
         peers.step(ctx, Input::Sighted { peer, addresses });
     }
 
-    /// With each tick.
+    /// Runs with each tick.
     pub(crate) fn tick(&mut self, ctx: &mut Context, peers: &Peers) {
         self.fleets.call(ctx, &self.nearby, &peers.given);
         let now = ctx.now();
@@ -322,7 +321,7 @@ impl Admission {
     }
 }
 
-/// Why a node cannot become a member, by whatever way.
+/// Why a node cannot become a member; applies to all ways of joining.
 fn check_room_for(ctx: &Context, member: &Member) -> Option<String> {
     let full = ctx.membership.members().count() + 1 >= MEMBERS_MAX;
     let is_new = !ctx.membership.is_member(member.id);

@@ -1,6 +1,6 @@
-//! What nodes announce of themselves on their networks, and who is near: nothing of it is secret,
-//! and nothing of it is believed. A member's announced address is only called, where its key must
-//! answer; other nodes are shown to a person.
+//! Announcements on local networks: this node's, and the nodes nearby. Announcements are neither
+//! secret nor trusted. A member's announced address is only called, and its key must answer there;
+//! other nodes are shown to the user.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -9,22 +9,22 @@ use crate::link_local;
 use crate::members::{ADDRESSES_MAX, Member, clean_name};
 use crate::{Error, FindNodeError, FleetKey, NearbyNode, NodeId, Result, find_node};
 
-/// Nodes that are remembered; anybody on the network can announce any number. A further one takes
-/// the place of one from the address that has most.
+/// Remembered nodes. Any machine on the network can announce any number of them, so a further one
+/// replaces one from the address with the most.
 const NEARBY_MAX: usize = 64;
-/// An announced property has at most 255 bytes, and a letter up to four.
+/// An announced property has at most 255 bytes, and a character has up to four.
 const NAME_CHARS_MAX: usize = 48;
 
-/// What a node says of itself.
+/// The announced properties of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Announcement {
     pub id: NodeId,
     pub name: String,
-    /// Members of its cluster, itself included.
+    /// Members of its cluster, including itself.
     pub nodes: usize,
-    /// The same for all members of a cluster that know each other: a hash of their keys.
+    /// Hash of the cluster's keys; equal for members with equal lists.
     pub cluster: String,
-    /// The same for all nodes with one fleet key.
+    /// Hash of the fleet key.
     pub fleet: Option<String>,
 }
 
@@ -42,23 +42,23 @@ impl Announcement {
     }
 }
 
-/// An announcement that was heard, and where its maker is said to be.
+/// A received announcement, and the addresses in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sighting {
     pub announced: Announcement,
     pub addresses: Vec<SocketAddr>,
 }
 
-/// Who was seen last, of those who are no members.
+/// The latest announcements of nodes that are not members.
 #[derive(Debug, Default)]
 pub(crate) struct Nearby {
     seen: BTreeMap<NodeId, Sighting>,
-    /// Whose announcement was heard last stands last.
+    /// In the order of their last announcement, the latest last.
     order: VecDeque<NodeId>,
 }
 
 impl Nearby {
-    /// Whether anything changed.
+    /// Records an announcement; returns whether anything changed.
     pub(crate) fn see(&mut self, mut sighting: Sighting) -> bool {
         let id = sighting.announced.id;
         if !self.seen.contains_key(&id) && self.seen.len() >= NEARBY_MAX {
@@ -72,8 +72,8 @@ impl Nearby {
         known.as_ref() != self.seen.get(&id)
     }
 
-    /// Forgets the one heard longest ago, of those from the address that announces most nodes: who
-    /// makes nodes up loses its own.
+    /// Of the nodes from the address with the most, drops the one announced longest ago: a machine
+    /// that invents nodes loses its own.
     fn make_room(&mut self) {
         let address = |id: &NodeId| Some(self.seen.get(id)?.addresses.first()?.ip());
         let mut counts = BTreeMap::new();
@@ -87,7 +87,7 @@ impl Nearby {
         }
     }
 
-    /// Forgets who announces itself no more, by the beginning of its id.
+    /// Drops a node whose announcement ended, by the beginning of its id.
     pub(crate) fn forget(&mut self, id: &str) -> bool {
         let before = self.seen.len();
         self.seen.retain(|known, _| !known.to_string().starts_with(id));
@@ -95,7 +95,7 @@ impl Nearby {
         self.seen.len() < before
     }
 
-    /// Those of a fleet who are not `out` of the question, and where they are.
+    /// Nodes of a fleet and their addresses, without those for which `out` is true.
     pub(crate) fn of_fleet(
         &self,
         tag: &str,
@@ -108,11 +108,11 @@ impl Nearby {
         fleet.map(|(id, seen)| (*id, seen.addresses.clone())).collect()
     }
 
-    /// The node that a person means who wants to join: one of the only cluster that is near, or the
-    /// one that [`find_node()`] finds. Asked by a node that has no members.
+    /// The node that a user wants to join: a node of the only cluster nearby, or the result of
+    /// [`find_node()`]. This node has no members then.
     ///
     /// # Errors
-    /// There is none, or several.
+    /// No node or several nodes match.
     pub(crate) fn choose(&self, name: Option<&str>) -> Result<&Sighting> {
         let near = || {
             let name =
@@ -135,7 +135,7 @@ impl Nearby {
         }
     }
 
-    /// Those who are no members.
+    /// The nodes that are not members.
     pub(crate) fn strangers(&self, is_member: impl Fn(NodeId) -> bool) -> Vec<NearbyNode> {
         let strangers = self.seen.values().filter(|seen| !is_member(seen.announced.id));
         let shown = strangers.map(|Sighting { announced, addresses }| NearbyNode {
@@ -224,7 +224,7 @@ mod tests {
             nearby.see(made_up(id));
         }
         assert!(nearby.see(sighting(2, "sofa", 1)));
-        // Heard again, it is no longer the one heard longest ago.
+        // Its second announcement makes it the latest.
         nearby.see(made_up(192));
         for id in 100..=255 {
             nearby.see(made_up(id));
@@ -234,7 +234,7 @@ mod tests {
         for name in ["desk", "sofa"] {
             assert_eq!(nearby.choose(Some(name)).unwrap().announced.name, name);
         }
-        // Where all come from one address each, the one heard longest ago makes room.
+        // With one node for each address, the one announced longest ago makes room.
         for id in 3..=99 {
             nearby.see(sighting(id, "many", 1));
         }

@@ -1,8 +1,8 @@
-//! What two nodes say to each other to find out whether a person has typed the number that one of
-//! them shows at the other one: CPace, a balanced password-authenticated key exchange. Whoever does
-//! not know the number, at either end or in between, has one guess at it for each exchange, and
-//! learns nothing else about it. Both names and a secret of the connection go in, so that an
-//! exchange is worth nothing over another connection.
+//! CPace, a balanced password-authenticated key exchange. Two nodes use it to check whether the
+//! number that a user typed at one of them is the number that the other shows. An attacker at
+//! either end or in between has one guess for each exchange, and learns nothing else about the
+//! number. Both names and a secret of the connection are inputs, so an exchange is worthless over
+//! another connection.
 
 use pake_cpace::{CPace, STEP1_PACKET_BYTES, STEP2_PACKET_BYTES, SharedKeys, Step1Out};
 use serde::{Deserialize, Serialize};
@@ -10,21 +10,22 @@ use subtle::ConstantTimeEq;
 
 use crate::NodeId;
 
-/// A million numbers: with one guess each time, that is enough, and people type six digits well.
+/// Six digits give a million numbers. With one guess an exchange that is enough, and people type
+/// six digits well.
 pub(crate) const DIGITS: usize = 6;
 const NUMBERS: u64 = 1_000_000;
 
-/// What a node shows, and a person types at another one: six digits.
+/// The six digits that one node shows and a user types at another.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Number(String);
 
 impl Number {
-    /// Of 64 random bits; the bias is below one in 10^13.
+    /// Made of 64 random bits; the bias is below one in 10^13.
     pub(crate) fn of(random: u64) -> Self {
         Self(format!("{:0DIGITS$}", random % NUMBERS))
     }
 
-    /// Takes spaces and dashes, with which people part digits.
+    /// Ignores spaces and dashes, which people type between digits.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits: String = text.chars().filter(|c| !matches!(c, ' ' | '-')).collect();
         let is_one = digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -41,12 +42,12 @@ impl Number {
 pub(crate) struct Ends {
     /// Shows the number.
     pub asker: NodeId,
-    /// Is told it by a person.
+    /// The end where a user types the number.
     pub member: NodeId,
     pub session: [u8; 32],
 }
 
-/// The member's part: its half of the exchange, and that it knows the number.
+/// The member's half of the exchange, and its proof of the number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Answer {
     pub half: Vec<u8>,
@@ -57,7 +58,7 @@ pub(crate) struct Answer {
 pub(crate) struct Asker(Step1Out);
 
 impl Asker {
-    /// With its half of the exchange. `None` if the system gives no random bytes.
+    /// Returns the asker and its half of the exchange. `None` if the system has no random bytes.
     pub(crate) fn begin(number: &Number, ends: &Ends) -> Option<(Self, Vec<u8>)> {
         let (a, b) = (ends.asker.to_string(), ends.member.to_string());
         let begun = CPace::step1(number.text(), &a, &b, Some(ends.session)).ok()?;
@@ -65,7 +66,7 @@ impl Asker {
         Some((Self(begun), half))
     }
 
-    /// The asker's proof, if the member was told the number.
+    /// The asker's proof, if the member has the same number.
     pub(crate) fn finish(self, answer: &Answer) -> Option<Vec<u8>> {
         let half: &[u8; STEP2_PACKET_BYTES] = answer.half.as_slice().try_into().ok()?;
         let keys = self.0.step3(half).ok()?;
@@ -73,11 +74,11 @@ impl Asker {
     }
 }
 
-/// The member, once a person has typed a number.
+/// The member, once a user has typed a number.
 pub(crate) struct Teller(SharedKeys);
 
 impl Teller {
-    /// With what to answer. `None` if the asker's half is none.
+    /// Returns the member and its answer. `None` if the asker's half is malformed.
     pub(crate) fn answer(number: &Number, ends: &Ends, half: &[u8]) -> Option<(Self, Answer)> {
         let half: &[u8; STEP1_PACKET_BYTES] = half.try_into().ok()?;
         let (a, b) = (ends.asker.to_string(), ends.member.to_string());
@@ -87,7 +88,7 @@ impl Teller {
         Some((Self(keys), Answer { half: done.packet().to_vec(), proof }))
     }
 
-    /// Whether the asker showed the number that was typed.
+    /// Whether the asker has the typed number.
     pub(crate) fn accepts(&self, proof: &[u8]) -> bool {
         proves(&self.0, End::Asker, proof)
     }
@@ -115,7 +116,7 @@ mod tests {
         Ends { asker: NodeId([1; 32]), member: NodeId([2; 32]), session: [3; 32] }
     }
 
-    /// Whether the asker believes the member, and the member the asker.
+    /// Whether the asker accepts the member's proof, and the member the asker's.
     fn exchange(shown: &str, typed: &str, here: Ends, there: Ends) -> (bool, bool) {
         let (shown, typed) = (Number::parse(shown).unwrap(), Number::parse(typed).unwrap());
         let (asker, half) = Asker::begin(&shown, &here).unwrap();
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn another_number_a_man_in_the_middle_and_an_echo_are_not() {
         assert_eq!(exchange("048213", "048214", ends(), ends()), (false, false));
-        // Whoever is in between has other keys than the two, and two connections.
+        // An attacker in between has other keys than the two ends, and two connections.
         for other in [
             Ends { asker: NodeId([9; 32]), ..ends() },
             Ends { member: NodeId([9; 32]), ..ends() },

@@ -1,6 +1,6 @@
-//! Joining by a number that this machine shows and a person types at a member: this node's own
-//! request, and what happens to those that wait here. `pake` is the exchange that proves the
-//! number, `waiting` the list of those that wait.
+//! Joining by a number that this machine shows and a user types at a member: this node's own
+//! request, and the events of requests that wait here. `pake` is the key exchange that proves the
+//! number, `waiting` the list of waiting requests.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -17,29 +17,29 @@ use crate::members::{Member, Members};
 use crate::wire::JoinAnswer;
 use crate::{Error, Joined, NodeId, PairAsking, PairState, PairWith, Result};
 
-/// All nodes hear an announcement within a second, and once more where it was lost.
+/// All nodes receive an announcement within a second; a lost one is repeated.
 const NEAR_SETTLES: Duration = Duration::from_secs(3);
 
-/// What happens to requests, at either end.
+/// Events of requests, at either end.
 pub(crate) enum PairEvent {
-    /// A stranger asks; the answer is its ticket, or why it may not wait.
+    /// A machine requests admission. The reply is its ticket, or the reason why it may not wait.
     Asked {
         member: Member,
         address: IpAddr,
         decide: oneshot::Sender<Decision>,
         reply: oneshot::Sender<Result<u64>>,
     },
-    /// It has hung up.
+    /// The machine has hung up.
     Gone { ticket: u64 },
-    /// It showed the number that was typed.
+    /// The machine proved the typed number.
     Proved { member: Member, decider: Decider, answer: oneshot::Sender<JoinAnswer> },
-    /// It did not.
+    /// The proof failed.
     Unproved { name: String, decider: Decider },
     /// This node cannot save a new member.
     Unsaved { error: Error, decider: Decider },
-    /// This node's own request waits for a person.
+    /// This node's own request waits for a user.
     Waits { attempt: u64, by: NodeId, name: String },
-    /// It was let in by this node, or not.
+    /// This node's own request was accepted or has failed.
     Ended { attempt: u64, outcome: Result<(NodeId, Members)> },
 }
 
@@ -48,22 +48,22 @@ struct Asking {
     attempt: u64,
     number: Number,
     node: Option<NodeId>,
-    /// The other node's name, or the address that was given.
+    /// The other node's name, or the given address.
     with: String,
     until: Duration,
     state: PairState,
-    /// Answered once the request waits.
+    /// Completes once the request waits.
     reply: Option<Reply<PairAsking>>,
     _cancel: oneshot::Sender<()>,
 }
 
-/// This node's own request to be let in.
+/// This node's own request for admission.
 #[derive(Default)]
 pub(super) struct OwnRequest {
     asking: Option<Asking>,
     attempts: u64,
     wrong: Wrong,
-    /// Calls that do not say clearly whom they mean, and until when they wait for that.
+    /// Calls whose target is still ambiguous, with their deadlines.
     undecided: Vec<(PairWith, Reply<PairAsking>, Duration)>,
 }
 
@@ -77,7 +77,7 @@ impl OwnRequest {
         self.asking.as_mut().filter(|one| one.attempt == attempt)
     }
 
-    /// A member of a cluster asks no other one.
+    /// Ends the request, because this node is now a member of a cluster.
     pub(super) fn withdraw(&mut self) {
         self.asking.take_if(|asking| asking.state == PairState::Waiting);
     }
@@ -102,7 +102,7 @@ impl OwnRequest {
         }
     }
 
-    /// The node that has let this one in can be reached.
+    /// The node that admitted this one is reachable.
     pub(super) fn joined(&mut self, ctx: &mut Context, attempt: u64, joined: Joined) {
         ctx.changed();
         if let Some(asking) = self.of(attempt) {
@@ -117,12 +117,13 @@ impl OwnRequest {
         let Some(asking) = self.of(attempt) else { return };
         asking.state = PairState::Failed { reason: error.to_string() };
         if let Some(reply) = asking.reply.take() {
-            // A caller that has stopped waiting needs no answer.
+            // The caller may have stopped waiting.
             let _ = reply.send(Err(error));
         }
     }
 
-    /// Asks a node nearby, or at an address, to let this one in; answered once it waits there.
+    /// Requests admission by a node nearby or at an address. The reply comes once the request waits
+    /// there.
     pub(super) fn pair(
         &mut self,
         ctx: &mut Context,
@@ -134,7 +135,8 @@ impl OwnRequest {
         self.pair_until(ctx, nearby, (with, reply, until));
     }
 
-    /// Nodes that have just become one cluster do not announce it at the same moment.
+    /// Retries ambiguous calls: nodes that have just formed one cluster do not announce it at the
+    /// same moment.
     pub(super) fn retry_undecided(&mut self, ctx: &mut Context, nearby: &Nearby) {
         for (with, reply, until) in std::mem::take(&mut self.undecided) {
             self.pair_until(ctx, nearby, (with, reply, until));
@@ -172,7 +174,7 @@ impl OwnRequest {
         ctx.outside.pair(Attempt { attempt, peer, addresses, number, cancelled });
     }
 
-    /// The node to ask: its key if it is known, its name, its addresses.
+    /// The target of a request: its key if known, its name, its addresses.
     fn check_pair(
         &mut self,
         ctx: &Context,

@@ -1,8 +1,7 @@
-//! Who asks to be let in by a number, and how many wrong ones were typed. Pure: time is an
-//! argument.
+//! Requests for admission by number, and a count of wrong numbers. Pure: time is an argument.
 //!
-//! Each number is tried against one request, which it uses up: whoever asks has one guess for each
-//! number that a person types here.
+//! Each number is tried against one request and uses it up, so a machine has one guess for each
+//! number that a user types here.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -11,21 +10,21 @@ use std::time::Duration;
 use crate::members::Member;
 use crate::{Error, FindNodeError, NodeId, PairRequest, Result, find_node};
 
-/// Requests at a time: as many machines as somebody sets up at once.
+/// Requests at a time: as many machines as a user sets up at once.
 pub(crate) const REQUESTS_MAX: usize = 8;
-/// How long a request is safe from others where all places are taken: a person who stands there
-/// types the number meanwhile. Strangers of many addresses keep others out for no longer.
+/// How long a request keeps its place when all are taken; meanwhile its user types the number.
+/// Requests from many addresses keep others out no longer than this.
 const SAFE: Duration = Duration::from_secs(60);
-/// Of them from one address, so that one machine cannot keep the others out.
+/// Requests from one address, so that one machine cannot keep out the others.
 const REQUESTS_PER_ADDRESS_MAX: usize = 2;
-/// How long a person may take to walk from one machine to the other.
+/// Time for a user to walk from one machine to the other.
 pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(300);
-/// Wrong numbers in one window before none is taken until it has passed: of whoever has all those
-/// guesses, one in 200,000 gets in.
+/// Wrong numbers in one window before all are refused for its rest: an attacker with that many
+/// guesses succeeds once in 200,000.
 const WRONG_MAX: usize = 5;
 const WRONG_WINDOW: Duration = Duration::from_secs(600);
 
-/// Wrong numbers of late, at either end.
+/// Recent wrong numbers, at either end.
 #[derive(Debug, Default)]
 pub(crate) struct Wrong(VecDeque<Duration>);
 
@@ -50,7 +49,7 @@ impl Wrong {
     }
 }
 
-/// A node that waits at this one; `D` is how it hears what a person decides.
+/// A request that waits at this node; `D` is the channel for the user's decision.
 #[derive(Debug)]
 pub(crate) struct Waiting<D> {
     pub ticket: u64,
@@ -74,10 +73,10 @@ impl<D> Default for Requests<D> {
 }
 
 impl<D> Requests<D> {
-    /// Takes a request note of, instead of an earlier one of the same node; returns its ticket.
+    /// Adds a request, which replaces an earlier one of the same node; returns its ticket.
     ///
     /// # Errors
-    /// Too many wait, or too many numbers were wrong.
+    /// Too many requests wait, or too many numbers were wrong.
     pub(crate) fn add(
         &mut self,
         member: Member,
@@ -94,7 +93,7 @@ impl<D> Requests<D> {
             return Err(is_full());
         }
         if self.waiting.len() >= REQUESTS_MAX {
-            // They stand in the order in which they came.
+            // In order of arrival.
             let many = |one: &Waiting<D>| from(one.address) > same + 1;
             let late = |one: &Waiting<D>| now + REQUEST_MAX >= one.until + SAFE;
             let at = self.waiting.iter().position(many);
@@ -107,22 +106,22 @@ impl<D> Requests<D> {
         Ok(ticket)
     }
 
-    /// Lets go of those that have waited too long; returns whether there were any.
+    /// Drops requests that have waited too long; returns whether there were any.
     pub(crate) fn expire(&mut self, now: Duration) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|one| now < one.until);
         self.waiting.len() < before
     }
 
-    /// The node has hung up.
+    /// Drops a request whose machine has hung up.
     pub(crate) fn forget(&mut self, ticket: u64) {
         self.waiting.retain(|one| one.ticket != ticket);
     }
 
-    /// A node's request. It waits no more.
+    /// Takes out a node's request.
     ///
     /// # Errors
-    /// There is none.
+    /// The node has no request here.
     pub(crate) fn take(&mut self, node: NodeId, now: Duration) -> Result<Waiting<D>> {
         self.expire(now);
         match self.waiting.iter().position(|one| one.member.id == node) {
@@ -143,11 +142,11 @@ impl<D> Requests<D> {
     }
 }
 
-/// The request that a person means, and at whom: the only one, or that of the machine which
-/// [`find_node()`] finds.
+/// The request that a user means, and the member where it waits: the only one, or that of the
+/// machine which [`find_node()`] finds.
 ///
 /// # Errors
-/// There is none, or several.
+/// No request or several requests match.
 pub(crate) fn choose<T: Copy>(
     all: &[(PairRequest, T)],
     node: Option<&str>,
@@ -194,7 +193,7 @@ mod tests {
         let id = |at: u8| NodeId([at; 32]);
         assert!(matches!(requests.take(id(1), SECOND), Err(Error::NoRequest { .. })));
         requests.add(member(1), address(1), (), SECOND).unwrap();
-        // It asks again: the earlier request is void.
+        // A second request of the same node replaces the first.
         let ticket = requests.add(member(1), address(1), (), SECOND).unwrap();
         assert_eq!(requests.list(SECOND).len(), 1);
         requests.add(member(2), address(2), (), SECOND).unwrap();
@@ -213,7 +212,7 @@ mod tests {
     fn requests_expire_and_are_bounded() {
         let mut requests = Requests::default();
         for at in 0..20 {
-            // Two addresses of many requests, and as many of one each.
+            // Two addresses with many requests each, and as many addresses with one each.
             let from = if at < 10 { at % 2 } else { at };
             drop(requests.add(member(at), address(from), (), SECOND));
             let of_first = requests.list(SECOND).iter().filter(|r| r.address == address(0)).count();
@@ -240,11 +239,11 @@ mod tests {
         let ids = |requests: &Requests<()>, now| {
             requests.list(now).iter().map(|one| one.id.0[0]).collect::<Vec<_>>()
         };
-        // Who has two places gives one to who has none.
+        // An address with two places yields one to an address with none.
         let (mut requests, now) = (full(2), 10 * SECOND);
         requests.add(member(100), address(100), (), now).unwrap();
         assert_eq!(ids(&requests, now), [1, 2, 3, 4, 5, 6, 7, 100]);
-        // Of those with one each, the first one does after a minute.
+        // Of requests from one address each, the first yields its place after a minute.
         let mut requests = full(1);
         let early = requests.add(member(100), address(100), (), SAFE - SECOND).unwrap_err();
         assert!(matches!(early, Error::ManyRequests { waiting: REQUESTS_MAX }), "{early}");

@@ -1,4 +1,4 @@
-//! What a [`crate::Node`] is asked and what it answers: plain data, ready for JSON.
+//! The data types of [`crate::Node`]'s calls: plain data, ready for JSON.
 
 pub(crate) mod peer;
 pub(crate) mod pull;
@@ -22,96 +22,99 @@ use crate::{
     parse_address,
 };
 
-/// Reads a model's tokenizer and chat template from its file's header: what is odd about them, a
-/// sentence each, or why the model cannot be used.
+/// Checks a model's tokenizer and chat template by its file's header. Returns remarks, a sentence
+/// each, or the reason why the model is unusable.
 pub type CheckText = fn(&gguf::Directory) -> std::result::Result<Vec<String>, String>;
 
-/// How to start a node.
+/// The configuration of a node.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
-    /// Identity, members and models live here; made with mode 0700 if it is missing.
+    /// Holds identity, members and models. Created with mode 0700 if missing.
     pub data_dir: PathBuf,
-    /// What people call this machine; its host name by default.
+    /// Name of this machine for users; its host name by default.
     pub name: String,
-    /// Where other nodes reach this one. Port 0 takes a free one.
+    /// Address at which other nodes reach this one. Port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Further addresses of this machine at which ranks of other machines try to reach its ranks
-    /// first, as of faster cables: at most [`LINK_ADDRESSES_MAX`].
+    /// Further addresses of this machine, such as those of faster cables: at most
+    /// [`LINK_ADDRESSES_MAX`]. Ranks of other machines try them first.
     pub link_addresses: Vec<IpAddr>,
     /// Whether it announces itself on its networks, and looks for others there.
     pub announce: bool,
-    /// Nodes with the same key become one cluster by themselves.
+    /// Nodes with the same key form one cluster by themselves.
     pub fleet_key: Option<FleetKey>,
-    /// Where else members may be than where they were last.
+    /// Further addresses of members, beside the remembered ones.
     pub peers: Vec<Peer>,
-    /// Nodes of this machine that go where this one goes: with them alone it is in no cluster yet.
+    /// Nodes of this machine that join and leave with this one. They do not count as a cluster of
+    /// their own.
     pub device_nodes: Vec<NodeId>,
-    /// Program and first arguments that start a worker.
+    /// Program and first arguments of a worker.
     pub worker_command: Vec<String>,
-    /// Memory that workers may use in all, bytes.
+    /// Memory of all workers together, in bytes.
     pub memory_bytes: u64,
-    /// Threads that workers may use in all.
+    /// Threads of all workers together.
     pub threads: usize,
     /// CPUs the workers' threads are pinned to; empty leaves it to the system.
     pub cpus: Vec<usize>,
-    /// Where workers compute; `memory_bytes` is that device's.
+    /// The device that workers compute on; `memory_bytes` is that device's.
     pub device: DeviceConfig,
-    /// Measures what so many threads of this machine do, or that device, in a second or so: by
-    /// this, splits are planned. Called once, on a thread of its own.
+    /// Measures the speed of a number of this machine's threads, or of the device, in about a
+    /// second. Splits are planned with the result. Called on its own thread.
     pub measure: fn(usize, Option<&WorkerDevice>) -> Option<placement::Speed>,
-    /// Called on threads for work that may take a while.
+    /// Called on threads for blocking work.
     pub check_text: CheckText,
-    /// Where other programs keep models on this machine.
+    /// Folders in which other programs keep models on this machine.
     pub places: Places,
-    /// From where models are fetched that are not on this machine.
+    /// The hub from which missing models are fetched.
     pub hub: Settings,
 }
 
-/// Of a node, beside the one at which others reach it: a rank has at most eight addresses.
+/// Limit of a node's link addresses: a rank has at most eight addresses, including the one for
+/// other nodes.
 pub const LINK_ADDRESSES_MAX: usize = 7;
 
-/// Everything a person or a program can see of the cluster, from memory, at once.
+/// The state of the cluster, as known to one node; read from memory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClusterStatus {
-    /// The node that was asked.
+    /// The node that reports.
     pub node: NodeId,
     pub nodes: Vec<NodeStatus>,
     pub instances: Vec<InstanceStatus>,
-    /// What a person should know and act on, in words; empty when all is well.
+    /// Notices that need a user's attention; empty when all is well.
     #[serde(default)]
     pub notices: Vec<String>,
-    /// Why the node may not know yet all that is served; absent once it has heard its members.
+    /// Why the node may not know all served models yet; absent once it has the documents of its
+    /// members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<String>,
-    /// Nodes that announce themselves nearby and are no members. Anybody on the network can
+    /// Nodes nearby that announce themselves and are not members. Any machine on the network can
     /// announce anything.
     #[serde(default)]
     pub nearby: Vec<NearbyNode>,
-    /// Machines that ask a member to let them in, whichever it is.
+    /// Machines that wait for admission at any member.
     #[serde(default)]
     pub requests: Vec<PairRequest>,
 }
 
-/// A machine that asks to be let in by a number, which it shows.
+/// A machine that waits for admission by a number, which it shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairRequest {
     pub id: NodeId,
-    /// As it calls itself.
+    /// Its own name.
     pub name: String,
     pub address: IpAddr,
     pub expires_in_secs: u64,
-    /// The name of the member that it has asked.
+    /// The name of the member where it waits.
     #[serde(default)]
     pub at: String,
 }
 
-/// Whom to ask to be let in: by default the one cluster that is near.
+/// The target of a request for admission: by default the only cluster nearby.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PairWith {
     /// The name of a node nearby, or at least four digits with which its id begins.
     pub node: Option<String>,
-    /// Where a node listens; in text also as `[fe80::1%eth0]:8751`.
+    /// A node's listen address; in text also as `[fe80::1%eth0]:8751`.
     #[serde(deserialize_with = "typed_address")]
     pub peer: Option<SocketAddr>,
 }
@@ -121,16 +124,17 @@ fn typed_address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAdd
     typed.map(|text| parse_address(&text).map_err(D::Error::custom)).transpose()
 }
 
-/// This node's own request to be let in.
+/// This node's own request for admission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairAsking {
     /// This node, as it is listed at the other one.
     pub me: NodeId,
-    /// Six digits to be typed at the other node. Whoever knows them can stand in for it.
+    /// Six digits to be typed at the other node. It is a secret: another machine that knows it
+    /// could take this one's place.
     pub number: String,
     /// The other node, once it has answered.
     pub node: Option<NodeId>,
-    /// What it calls itself, or its address until then.
+    /// Its name, or its address until then.
     pub name: String,
     pub state: PairState,
     pub expires_in_secs: u64,
@@ -144,36 +148,36 @@ pub enum PairState {
     Failed { reason: String },
 }
 
-/// All of pairing at one node: for its owner alone, since it has the number.
+/// The state of pairing at one node. It contains the number, so only the node's user may see it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pairing {
     pub asking: Option<PairAsking>,
     pub requests: Vec<PairRequest>,
 }
 
-/// A node was let in by its number.
+/// A node was admitted by its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paired {
     pub node: NodeId,
     pub name: String,
-    /// Members now, both ends included.
+    /// Members now, including both ends.
     pub members: usize,
 }
 
-/// What a node that is no member announces of itself.
+/// The announcement of a node that is not a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NearbyNode {
     pub id: NodeId,
     pub name: String,
     pub address: SocketAddr,
-    /// Members of its cluster, itself included.
+    /// Members of its cluster, including itself.
     pub nodes: usize,
     /// The same for all nodes of one cluster.
     pub cluster: String,
 }
 
 impl ClusterStatus {
-    /// Of a node that knows nothing yet.
+    /// The status of a node that has just started.
     pub(crate) fn empty(node: NodeId) -> Self {
         Self {
             node,
@@ -193,42 +197,42 @@ pub struct NodeStatus {
     pub name: String,
     pub address: SocketAddr,
     pub state: NodeState,
-    /// Whether it is to be empty: it gets no ranks and owns nothing new.
+    /// Whether it is drained: it gets no ranks and no new instances.
     #[serde(default)]
     pub drained: bool,
     pub version: String,
     pub memory_bytes: u64,
-    /// Taken by the shards of placed instances.
+    /// Memory of the placed instances' shards.
     pub memory_used_bytes: u64,
     pub threads: usize,
-    /// Where its ranks compute, and whose memory is told above; absent: its CPU.
+    /// The device of its ranks, to which the memory above belongs; absent: its CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<NodeDevice>,
-    /// Median round trip of the control plane to the node that was asked; absent for itself.
+    /// Median round trip of the control plane to the reporting node; absent for itself.
     pub round_trip_us: Option<u64>,
-    /// Whether its memory and the way to it were measured, so that speeds can be predicted.
+    /// Whether its memory and the path to it were measured, so that speeds can be predicted.
     #[serde(default)]
     pub measured: bool,
     #[serde(default)]
     pub machine: Machine,
     #[serde(default)]
     pub sensors: Sensors,
-    /// Its ways to other nodes as it measured them, the best to each first.
+    /// Its paths to other nodes by its own measurements, the best to each first.
     #[serde(default)]
     pub edges: Vec<Edge>,
     /// The members that it cannot call, although they may call it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncalled: Vec<NodeId>,
-    /// The models that it is fetching.
+    /// Its downloads.
     #[serde(default)]
     pub downloads: Vec<PullStatus>,
-    /// By how much its clock is ahead of the asked node's; absent for that one itself.
+    /// By how much its clock is ahead of the reporting node's; absent for that node itself.
     #[serde(default)]
     pub clock_ahead_ms: Option<i64>,
 }
 
 impl NodeStatus {
-    /// In words, when other programs use at least half a processor of those that its threads need.
+    /// A warning if other programs use at least half a processor of those that its threads need.
     pub fn crowded(&self) -> Option<String> {
         let (cores, threads) = (self.machine.cores, self.threads);
         let others = self.sensors.others_processors?.min(cores as f64);
@@ -259,9 +263,9 @@ pub enum NodeState {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InstanceStatus {
     pub id: String,
-    /// The name under which clients ask for it.
+    /// The name in clients' requests.
     pub model: String,
-    /// The content of its file, which tells it from others of the same name.
+    /// Hash of the model's content, which distinguishes models of one name.
     #[serde(default)]
     pub digest: Option<Digest>,
     #[serde(default)]
@@ -269,10 +273,10 @@ pub struct InstanceStatus {
     /// The node that placed it, drives it and answers for it.
     pub owner: NodeId,
     pub state: InstanceState,
-    /// Counts the times its ranks were linked anew.
+    /// Counts how often its ranks were linked.
     pub epoch: u64,
     pub context_tokens: usize,
-    /// When it was first served under this name, seconds since 1970.
+    /// Time when it was first served under this name, in seconds since 1970.
     #[serde(default)]
     pub created_unix_s: u64,
     pub transport: Transport,
@@ -284,27 +288,27 @@ pub struct InstanceStatus {
     /// Whether it has generated a token since its ranks were linked.
     #[serde(default)]
     pub has_generated: bool,
-    /// Over the last finished request; absent before the first.
+    /// Of the last finished request; absent before the first.
     pub last_decode_tokens_per_sec: Option<f64>,
-    /// What rank 0 told last, in this epoch; absent before it did.
+    /// Rank 0's last report in this epoch.
     #[serde(default)]
     pub stats: Option<EngineStats>,
-    /// Why it is placed as it is, with what was predicted; told by its owner alone.
+    /// The reasons for its placement, with the prediction; only from its owner.
     #[serde(default)]
     pub placement: Vec<String>,
-    /// What was predicted of it, if nodes and links were measured; told by its owner alone.
+    /// The prediction, if nodes and links were measured; only from its owner.
     #[serde(default)]
     pub prediction: Option<Prediction>,
-    /// What is not as it was asked for, though it works: addresses that do not answer.
+    /// Deviations from its request that do not stop it, such as addresses that do not answer.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// For how long it stays loaded while nobody asks for anything; absent: for good.
+    /// How long it stays loaded without requests; absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<KeepAlive>,
-    /// Since when nobody asks for anything, seconds since 1970 by its owner's clock.
+    /// Since when it has no requests, in seconds since 1970 by its owner's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_since_unix_s: Option<u64>,
-    /// When it is unloaded if nobody asks for anything until then, by the same clock.
+    /// When it is unloaded if no request comes until then, by the same clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unloads_at_unix_s: Option<u64>,
 }
@@ -315,13 +319,13 @@ pub enum InstanceState {
     /// Its ranks are loading their shards.
     Loading,
     Ready,
-    /// In no node's memory; the first request loads it.
+    /// Not in memory; the first request loads it.
     Unloaded,
-    /// A rank was lost; the others keep their shards while it comes back.
+    /// A rank was lost; the others keep their shards until it returns.
     Recovering {
         reason: String,
     },
-    /// It gave up; `reason` says why and what to do.
+    /// It gave up; `reason` has the cause and a remedy.
     Failed {
         reason: String,
     },
@@ -335,23 +339,23 @@ pub struct RankStatus {
     /// The worker's process id on its node, while it runs.
     pub pid: Option<u32>,
     pub share: u32,
-    /// What is set aside for it on its node.
+    /// Its planned memory on its node.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// Bytes of this rank's shard that are in memory, and that there will be.
+    /// Bytes of this rank's shard in memory, and in total.
     pub loaded_bytes: u64,
     pub total_bytes: u64,
     pub kv_bytes: u64,
     /// Of the activations of a step.
     #[serde(default)]
     pub buffer_bytes: u64,
-    /// What it told last, in this epoch; absent before it did.
+    /// Its last report in this epoch.
     #[serde(default)]
     pub stats: Option<RankStats>,
 }
 
-/// What comes back for a prompt. A stream ends after `Done` or `Failed`; one that ends without
-/// either has failed as well.
+/// The events of a request. A stream ends after `Done` or `Failed`; one that ends without either
+/// has failed as well.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GenerateEvent {
@@ -359,7 +363,8 @@ pub enum GenerateEvent {
     Waiting {
         reason: String,
     },
-    /// The first token is about to come: the account so far, for whoever ends the answer by itself.
+    /// The first token is about to come. Carries the report so far, for callers that end the answer
+    /// themselves.
     Began(GenerateDone),
     Tokens(Vec<AnswerToken>),
     Done(GenerateDone),
@@ -374,7 +379,7 @@ pub struct GenerateDone {
     pub reason: FinishReason,
     pub prompt_tokens: usize,
     pub generated_tokens: usize,
-    /// Tokens of the prompt whose keys and values were in the cache already.
+    /// Tokens of the prompt that were in the cache already.
     #[serde(default)]
     pub cached_tokens: usize,
     /// From its arrival in the worker to its first step.
@@ -382,11 +387,11 @@ pub struct GenerateDone {
     pub queue: Duration,
     pub prefill: Duration,
     pub decode: Duration,
-    /// For how long rank 0 waited for each rank, by rank, from the first step on; empty where
-    /// there is no other, or where the request ran in several pieces.
+    /// How long rank 0 waited for each rank, by rank, from the first step on; empty with one rank,
+    /// or if the request ran in several pieces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Duration>,
-    /// If one was asked for: `[width]`, of length one.
+    /// The embedding, if requested: `[width]`, of length one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding: Option<Vec<f32>>,
 }
@@ -396,17 +401,17 @@ pub struct GenerateDone {
 pub struct Held {
     #[serde(flatten)]
     pub listed: Listed,
-    /// The node's name, if it is another one than was asked.
+    /// The node's name, if it is another one than the reporting node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
 }
 
-/// What is known of a model that somebody is about to ask for.
+/// A model's names, as found before a request for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identified {
-    /// The name of the instance that serves this very content.
+    /// The name of the instance that serves this content.
     pub served_as: Option<String>,
-    /// What it would be called if it was served now.
+    /// The name under which it would be served.
     pub name: Option<String>,
 }
 
@@ -417,24 +422,24 @@ pub struct Invite {
     pub expires_in_secs: u64,
 }
 
-/// What taking a node out of the cluster led to.
+/// The result of a node's removal or departure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Parted {
-    /// The node that is a member no more.
+    /// The node that is no longer a member.
     pub node: NodeId,
     pub name: String,
-    /// Members that were told at once; the others hear of it when they are back.
+    /// Members that were notified at once; the others receive the removal when they return.
     pub told: usize,
     /// Members that were not.
     pub untold: usize,
 }
 
-/// What joining led to.
+/// The result of a join.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
-    /// The node whose code it was.
+    /// The node that made the code.
     pub by: NodeId,
     pub by_name: String,
-    /// All members now, this node included.
+    /// All members now, including this node.
     pub members: usize,
 }

@@ -1,15 +1,15 @@
-//! The members that a person named with `--peer`.
+//! The peers that a user names with `--peer`.
 
 use std::net::SocketAddr;
 
-/// The address of a member. A name may mean another address tomorrow, and none today.
+/// The address of a member. A DNS name may change its address, or have none for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
     Address(SocketAddr),
     Name { host: String, port: u16 },
 }
 
-/// The addresses among them, which never change.
+/// The fixed addresses among the peers.
 pub(crate) fn addresses(peers: &[Peer]) -> Vec<SocketAddr> {
     let address = |peer: &Peer| match peer {
         Peer::Address(address) => Some(*address),

@@ -2,22 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Models that a node fetches at a time: more would only share the same wire.
+/// Downloads of a node at a time: more would only share the same link.
 pub(crate) const PULLS_MAX: usize = 8;
 const SHA256_HEX: usize = 64;
 /// Characters of a text in another node's report: a reason with a path is shorter.
 const CHARS_MAX: usize = 500;
 
-/// A model that is being fetched.
+/// A download.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PullStatus {
-    /// As it was asked for.
+    /// The requested name.
     pub model: String,
     pub stage: PullStage,
-    /// What a person should know: which quantisation it is and why, what it waits for, why it
-    /// failed.
+    /// A note for the user: the quantisation and its reason, the cause of a wait, or the cause of a
+    /// failure.
     pub note: String,
-    /// The file that is being fetched, and its SHA-256 as the hub announced it.
+    /// The file under way, and its SHA-256 from the hub.
     pub file: String,
     pub sha256: Option<String>,
     pub file_done_bytes: u64,
@@ -31,14 +31,14 @@ pub struct PullStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullStage {
-    /// The hub is asked what there is.
+    /// The hub's list of files is being fetched.
     Looking,
     Pulling,
-    /// The hub asked for patience, or does not answer; `note` says which.
+    /// The hub is busy or does not answer; `note` has the reason.
     Waiting,
-    /// The SHA-256 is compared with what the hub announced.
+    /// The SHA-256 is being compared with the hub's.
     Verifying,
-    /// This node's own hash of it is computed.
+    /// This node's own hash of it is being computed.
     Hashing,
     Done,
     Failed,
@@ -50,7 +50,7 @@ impl PullStage {
     }
 }
 
-/// The downloads of another node, with texts and lists of bounded length.
+/// Limits the texts and lists of another node's downloads.
 pub(crate) fn within_limits(mut told: Vec<PullStatus>) -> Vec<PullStatus> {
     told.truncate(PULLS_MAX);
     for one in &mut told {

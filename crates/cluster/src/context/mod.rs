@@ -1,9 +1,8 @@
-//! What every owner of state may use beside its own state: the identity of this node, the clock and
-//! the network, the members as they last reported, and what is to be served.
+//! The state that every owner of state may use beside its own: this node's identity, the clock and
+//! the network, the members by their last reports, and the document.
 //!
-//! Calls go down, from `core` to `requests` to `instances` to the owners below them. What an owner
-//! has to say to one above it goes into the queue of [`News`], which `core` empties after each
-//! input.
+//! Calls go down, from `core` to `requests` to `instances` to the owners below them. An owner
+//! notifies those above it through the queue of [`News`], which `core` empties after each input.
 
 mod news;
 mod outside;
@@ -30,9 +29,9 @@ pub(crate) use prepared::{Prepared, draft_bytes};
 pub(crate) struct Context {
     pub config: NodeConfig,
     pub me: NodeId,
-    /// Drawn at random when the daemon starts.
+    /// A random number drawn when the daemon starts.
     pub boot: u64,
-    /// The address at which this node listens.
+    /// The listen address of this node.
     pub listen: SocketAddr,
     pub versions: Versions,
     pub outside: Box<dyn Outside>,
@@ -94,7 +93,7 @@ impl Context {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// Hands something to an owner above the caller.
+    /// Queues news for an owner above the caller.
     pub(crate) fn post(&mut self, news: News) {
         self.news.push_back(news);
     }
@@ -126,7 +125,7 @@ impl Context {
         self.membership.document(me)
     }
 
-    /// The connection to a member that can be reached.
+    /// The connection to a reachable member.
     pub(crate) fn conn(&self, id: NodeId) -> Option<&PeerConn> {
         self.conns.get(&self.membership.conn(id)?)
     }
@@ -136,7 +135,7 @@ impl Context {
         self.views.get(&id)?.heartbeat.as_ref()
     }
 
-    /// The last heartbeat of a member that can be reached.
+    /// The last heartbeat of a reachable member.
     pub(crate) fn live_heartbeat_of(&self, id: NodeId) -> Option<&Heartbeat> {
         self.membership.conn(id)?;
         self.heartbeat_of(id)
@@ -180,7 +179,7 @@ impl Context {
         }
     }
 
-    /// Whether an instance is to be served under this claim.
+    /// Whether an instance is served under this claim.
     pub(crate) fn is_current(&self, id: &str, claim: Version) -> bool {
         self.desired.find(id).is_some_and(|(entry, _)| entry.claim == claim)
     }
@@ -190,7 +189,7 @@ impl Context {
         self.desired.find(id).is_some_and(|(entry, _)| entry.owner() == self.me)
     }
 
-    /// Notes that a member claimed what only another node can claim, and logs the first time. A
+    /// Records that a member claimed what only another node can claim, and logs the first time. A
     /// healthy member never does that.
     pub(crate) fn disbelieve(&mut self, peer: NodeId, of: &'static str) {
         let name = self.name_of(peer);

@@ -1,4 +1,4 @@
-//! What owners of state have to say to those above them.
+//! Notifications from owners of state to those above them.
 
 use crate::instance::Input;
 use crate::membership::{ConnId, Effect};
@@ -28,9 +28,9 @@ pub(crate) enum News {
     Heartbeats,
     /// The document changed.
     Reconcile,
-    /// A neighbour of this node may have heard it for the first time.
+    /// A neighbour may have received this node's first heartbeat.
     RoundTrip,
-    /// A worker of `host` has something for its owner, which is this node.
+    /// A worker of `host` reports to its owner, which is this node.
     Worker {
         host: NodeId,
         worker: WorkerId,
@@ -41,7 +41,7 @@ pub(crate) enum News {
         stream: u64,
         event: GenerateEvent,
     },
-    /// An instance of this node lets go of a stream of this node.
+    /// An instance of this node returns the request of a stream of this node.
     Interrupted {
         stream: u64,
         reason: String,

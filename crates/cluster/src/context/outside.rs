@@ -1,8 +1,8 @@
-//! Everything that a daemon does and learns outside of its own memory. The daemon decides what is
-//! done and knows no sockets, processes, files and clocks; [`super::system`] does it, and a
-//! simulation can do as if.
+//! Everything that a daemon does and learns outside of its own memory. The daemon decides, and
+//! knows no sockets, processes, files or clocks; [`super::system`] acts, or a simulation does in
+//! its place.
 //!
-//! Nothing here waits: what comes of a call reaches the daemon as an [`super::Event`].
+//! Nothing here blocks: results reach the daemon as [`super::Event`]s.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,13 +27,13 @@ use crate::transfer::model_file::ServedFile;
 use crate::wire::{Message, Verdict, Versions, WorkerOrder};
 use crate::{GenerateEvent, Joined, NodeId, PullStatus, Result};
 
-/// The way of an answer to a call.
+/// The channel for the answer to a call.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
-/// A worker of this node, by a number that is never used twice.
+/// A worker of this node. Numbers are never reused.
 pub(crate) type ProcessId = u64;
 
-/// What is to be done once something is on disk, or could not be written.
+/// Runs once a write has succeeded or failed.
 pub(crate) type Done = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// A new connection, past its handshake.
@@ -45,112 +45,112 @@ pub(crate) struct Opened {
     pub peer: NodeId,
     pub boot: u64,
     pub name: String,
-    /// Where the peer can be called, the best first.
+    /// Addresses at which the peer can be called, the best first.
     pub addresses: Vec<SocketAddr>,
     pub path: Path,
-    /// The version of the protocol that both speak.
+    /// The protocol version of both ends.
     pub protocol: u32,
 }
 
-/// A worker to be started, and where its model's bytes are.
+/// A worker to be started, and the sources of its model's bytes.
 pub(crate) struct Start {
     pub process: ProcessId,
     pub order: WorkerOrder,
-    /// Who else has the file: for what this machine lacks of it.
+    /// Other holders of the file, for parts that this machine lacks.
     pub wanted: Sources,
     /// The file that this node holds open, if it owns the instance.
     pub served: Option<Arc<ServedFile>>,
-    /// Why it is not started after all; its owner hears of it as of any that cannot be.
+    /// Set if it is not started after all; its owner gets this like any other failure.
     pub refusal: Option<String>,
 }
 
-/// Whose header is read, and where, for the error.
+/// The model whose header is read, and its holder, for error texts.
 pub(crate) struct HeaderOf {
     pub model: String,
-    /// The name of the node that has the file.
+    /// The name of the file's holder.
     pub owner: String,
 }
 
-/// A call by which this node asks to be let in.
+/// A call that requests admission for this node.
 pub(crate) struct Attempt {
     pub attempt: u64,
-    /// Who must answer, if that is known; a person may give an address only.
+    /// The key that must answer, if known; a user may give only an address.
     pub peer: Option<NodeId>,
     pub addresses: Vec<SocketAddr>,
     pub number: Number,
-    /// Ends the call when its other end is dropped.
+    /// Ends the call when its sender is dropped.
     pub cancelled: oneshot::Receiver<()>,
 }
 
 pub(crate) trait Outside: Send {
-    /// Since the daemon started. Never goes back.
+    /// Time since the daemon started. Never goes back.
     fn now(&self) -> Duration;
-    /// Milliseconds since 1970 by the machine's clock: for people, nothing is decided by it.
+    /// Milliseconds since 1970 by the machine's clock: for display only, not for decisions.
     fn unix_ms(&self) -> u64;
     fn random(&mut self) -> [u8; 32];
-    /// By which this node's word about what is to be served is known to be its own.
+    /// Signs this node's entries in the document.
     fn signer(&self) -> Signer;
-    /// In which versions this node speaks and computes.
+    /// The versions of this node's protocol and numerics.
     fn versions(&self) -> Versions;
-    /// Where others can call this node now.
+    /// Addresses at which others can call this node now.
     fn addresses(&self) -> Vec<SocketAddr>;
 
     /// Calls a member: `Connected` or `DialFailed`.
     fn dial(&mut self, peer: NodeId, addresses: Vec<SocketAddr>);
-    /// Lets messages through a new connection: `Received`, and at last `Closed`.
+    /// Keeps a new connection and delivers its messages: `Received`, and finally `Closed`.
     fn keep(&mut self, conn: ConnId);
-    /// Tells whoever called why the connection is not kept.
+    /// Refuses a connection and sends its caller the reason.
     fn refuse(&mut self, conn: ConnId, reason: String, verdict: Option<Verdict>);
-    /// Lets a connection go once what was sent to it is on its way.
+    /// Closes a connection once its queue is sent.
     fn close(&mut self, conn: ConnId);
-    /// Puts a message on its way. A peer that does not take its messages is cut off: `Closed`.
+    /// Queues a message. A peer that does not read its messages is cut off: `Closed`.
     fn send(&mut self, conn: ConnId, message: Message);
 
-    /// Lets this be announced on the networks; who else is there: `Sighted`, `Vanished`.
+    /// Announces this node on its networks; other nodes' announcements: `Sighted`, `Vanished`.
     fn announce(&mut self, announcement: Announcement);
 
-    /// Proves to a node, or to whoever is at an address, that this one has the fleet key: `United`.
+    /// Proves the fleet key to a node, or to any node at an address: `United`.
     fn unite(&mut self, peer: Option<NodeId>, addresses: Vec<SocketAddr>, members: Members);
 
-    /// Asks a node to let this one in by a number: `Pair` with what comes of it.
+    /// Requests admission by a number: `Pair` with the outcome.
     fn pair(&mut self, attempt: Attempt);
 
-    /// Writes the members to disk, later ones instead of earlier ones.
+    /// Writes the members to disk; later ones replace earlier ones that are still unwritten.
     fn keep_members(&mut self, members: Members);
-    /// Does something once the members are on disk, or could not be written.
+    /// Calls `done` once the members are on disk or the write has failed.
     fn when_members_kept(&mut self, done: Done);
-    /// The same for what is to be served.
+    /// The same for the document.
     fn keep_desired(&mut self, document: Document);
     fn when_desired_kept(&mut self, done: Done);
 
-    /// Looks for the file of what is to be served: `Located`.
+    /// Looks for the file of an instance: `Located`.
     fn locate(&mut self, digest: Digest, wanted: Wanted);
-    /// Reads what starting an instance takes: `Opened`.
+    /// Reads the files of an instance to start: `Opened`.
     fn open(&mut self, wanted: Wanted);
 
     /// Copies a model's file to this node: `Copied`.
     fn copy(&mut self, wanted: Wanted, from: Sources);
 
-    /// Starts a worker: `WorkerStarted`, then `Worker` with all that it says, its end the last.
+    /// Starts a worker: `WorkerStarted`, then `Worker` with each of its events, its exit the last.
     fn start_worker(&mut self, start: Start);
     fn command(&mut self, process: ProcessId, command: WorkerCommand);
-    /// Ends a worker: with a moment to clean up, or at once.
+    /// Ends a worker: with a grace period, or at once.
     fn end_worker(&mut self, process: ProcessId, at_once: bool);
 
-    /// Tells when the client of a stream has left: `Abandoned`.
+    /// Reports when the client of a stream has left: `Abandoned`.
     fn watch_client(&mut self, stream: u64, events: mpsc::UnboundedSender<GenerateEvent>);
-    /// Shows a code's secret to the node that made it: `JoinDone`, or the error as the answer.
+    /// Presents a code's secret to the code's maker: `JoinDone`, or the error in `reply`.
     fn ask_to_join(&mut self, code: JoinCode, reply: Reply<Joined>);
     /// Reads a model's header from this machine's file.
     fn read_header(&mut self, path: PathBuf, of: HeaderOf, reply: Reply<Arc<Directory>>);
-    /// Reads it from the node that has the file.
+    /// Reads a model's header from another node.
     fn fetch_header(&mut self, source: Source, of: HeaderOf, reply: Reply<Arc<Directory>>);
-    /// Measures what this node's threads read and multiply: `ReadSpeed`.
+    /// Measures the memory and arithmetic speed of this node's threads: `ReadSpeed`.
     fn measure_reading(&mut self);
-    /// Measures the way to a peer by one of its addresses: `Measured`.
+    /// Measures the path to a peer by one of its addresses: `Measured`.
     fn measure_way(&mut self, peer: NodeId, address: SocketAddr, depth: Depth);
-    /// Reads what the machine says of itself: `Sensed`.
+    /// Reads the hardware and its sensors: `Sensed`.
     fn sense(&mut self);
-    /// The models that this node is fetching.
+    /// The downloads of this node.
     fn downloads(&self) -> Vec<PullStatus>;
 }

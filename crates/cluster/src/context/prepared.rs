@@ -1,4 +1,4 @@
-//! What has to be read from disk before a model can be placed.
+//! The data read from disk before a model is placed.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use store::ModelFile;
 use crate::transfer::model_file::ServedFile;
 use crate::{CheckText, InstanceSpec};
 
-/// A serve request with everything that had to be read from disk for it.
+/// A serve request with all data from disk that it needs.
 #[derive(Clone)]
 pub(crate) struct Prepared {
     pub spec: InstanceSpec,
     pub found: ModelFile,
     pub file: Arc<ServedFile>,
     pub model: layout::Outline,
-    /// What the draft model takes on the first node.
+    /// The draft model's memory on the first node.
     pub draft_bytes: u64,
-    /// When it was asked for, seconds since 1970.
+    /// Time of the request, in seconds since 1970.
     pub created_unix_s: u64,
-    /// What is odd about its tokenizer and its chat template, a sentence each.
+    /// Oddities of its tokenizer and chat template, a sentence each.
     pub remarks: Vec<String>,
 }
 
 impl Prepared {
     /// # Errors
-    /// The file cannot be read, or this version cannot run its model or read its tokenizer.
+    /// The file is unreadable, or this version cannot run its model or read its tokenizer.
     pub fn read(
         spec: InstanceSpec,
         found: ModelFile,
@@ -40,10 +40,10 @@ impl Prepared {
     }
 }
 
-/// What an instance's draft model takes on the node that leads, if there is one.
+/// Memory of an instance's draft model on the leading node; 0 without a draft.
 ///
 /// # Errors
-/// It cannot be read, or is no model that can run.
+/// The draft is unreadable or no model that can run.
 pub(crate) fn draft_bytes(spec: &InstanceSpec) -> std::result::Result<u64, String> {
     let Some(path) = &spec.options.draft else { return Ok(0) };
     let unusable = |error: &dyn std::fmt::Display| {

@@ -1,4 +1,4 @@
-//! A member as this node sees it: its connection, and what it last reported.
+//! This node's view of a member: its connection, and its last reports.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use crate::NodeId;
 use crate::instance::Path;
 use crate::wire::{Heartbeat, Report};
 
-/// The median of so many round trips is shown: those of eight seconds.
+/// The status shows the median of this many round trips: those of eight seconds.
 const ROUND_TRIPS: usize = 16;
 
 /// A control connection.
 pub(crate) struct PeerConn {
     pub peer: NodeId,
     pub path: Path,
-    /// The version of the protocol that both ends speak.
+    /// The protocol version of both ends.
     pub protocol: u32,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct View {
     pub heartbeat: Option<Heartbeat>,
     /// The last report: the member's machine and its paths to others.
     pub report: Option<Report>,
-    /// The number of the heartbeat whose answer is awaited, and when it was sent.
+    /// Number and time of the last heartbeat, while its answer is awaited.
     pub(crate) asked: Option<(u64, Duration)>,
     round_trips: VecDeque<Duration>,
     /// When its connection ended.
@@ -33,7 +33,7 @@ pub(crate) struct View {
     pub looked_elsewhere: Option<Duration>,
     /// Its clock minus this node's clock, at the time of the report.
     pub clock_ahead_ms: Option<i64>,
-    /// What it claimed that only another node can claim.
+    /// A claim of this member that only another node can make.
     pub spoke_of: Option<&'static str>,
 }
 
@@ -42,7 +42,7 @@ impl View {
         Self { boot, ..Self::default() }
     }
 
-    /// Whether the peer has heard this node over the present connection.
+    /// Whether the peer has received a heartbeat over the present connection.
     pub(crate) fn has_heard_us(&self) -> bool {
         !self.round_trips.is_empty()
     }

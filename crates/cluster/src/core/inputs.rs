@@ -1,4 +1,4 @@
-//! What reaches a node: calls of its handle, and whatever else happens.
+//! The inputs of a node: calls of its handle, and events.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use crate::{
     Pairing, Parted, Result,
 };
 
-/// What a [`crate::Node`] handle asks.
+/// A call of a [`crate::Node`] handle.
 pub(crate) enum Call {
     Invite {
         ttl: Duration,
@@ -70,7 +70,7 @@ pub(crate) enum Call {
         name: String,
         reply: Reply<()>,
     },
-    /// Empty a node; with what the files hold of the instances that have to leave it.
+    /// Drains a node; with the outlines of the instances that have to leave it.
     Drain {
         node: NodeId,
         models: Models,
@@ -96,7 +96,7 @@ pub(crate) enum Call {
 
 pub(crate) type Events = mpsc::UnboundedReceiver<GenerateEvent>;
 
-/// Whatever happens to a node besides calls.
+/// All inputs of a node besides calls.
 pub(crate) enum Event {
     Connected(Opened),
     DialFailed {
@@ -107,7 +107,7 @@ pub(crate) enum Event {
         conn: ConnId,
         message: Message,
     },
-    /// Some of a message has come.
+    /// A part of a message has arrived.
     Heard {
         conn: ConnId,
     },
@@ -115,79 +115,79 @@ pub(crate) enum Event {
         conn: ConnId,
         reason: String,
     },
-    /// Somebody announces a node on a network of this machine.
+    /// A node announces itself on a network of this machine.
     Sighted(Sighting),
-    /// It does so no more; the beginning of its id.
+    /// Its announcement ended; the beginning of its id.
     Vanished(String),
-    /// A stranger shows a code's secret.
+    /// A machine presents the secret of a code.
     JoinAsked {
         member: Member,
         secret: Vec<u8>,
         from: IpAddr,
-        /// Beside the answer: whether it was no member before.
+        /// The flag is true if it was not a member before.
         reply: oneshot::Sender<(JoinAnswer, bool)>,
     },
-    /// A node whose code was accepted tells whom it now belongs with.
-    /// A machine that was let in by a code has gone before it kept its membership.
+    /// A machine admitted by a code hung up before it saved its membership.
     JoinLost {
         peer: NodeId,
         secret: Vec<u8>,
     },
+    /// The maker of a code has admitted this node; with its list of members.
     JoinDone {
-        /// Told once the membership is on this node's disk.
+        /// Completes once the membership is on this node's disk.
         kept: oneshot::Sender<()>,
         by: NodeId,
         members: Members,
         reply: oneshot::Sender<Result<Joined>>,
     },
-    /// A node has proved that it has this node's fleet key, and tells whom it belongs with.
+    /// A node has proved that it has this node's fleet key; with its list of members.
     FleetAsked {
         peer: NodeId,
         members: Members,
         reply: oneshot::Sender<JoinAnswer>,
     },
-    /// Another node with the same key took this one's proof, and tells the same.
+    /// Another node with the same key has accepted this node's proof; with its list of members.
     United {
         peer: NodeId,
         members: Members,
     },
     Pair(PairEvent),
-    /// A node leaves; the answer is whether it was a member.
+    /// A node leaves; the reply states whether it was a member.
     LeaveAsked {
         peer: NodeId,
         reply: oneshot::Sender<bool>,
     },
-    /// A peer wants to measure the way to this node; the answer is whether it may.
+    /// A peer wants to measure the path to this node; the reply states whether it may.
     ProbeAsked {
         peer: NodeId,
         reply: oneshot::Sender<bool>,
     },
-    /// A way to a peer was measured, or does not answer.
+    /// A path to a peer was measured, or did not answer.
     Measured {
         peer: NodeId,
         address: SocketAddr,
         found: Option<Found>,
     },
-    /// Where the members may be that a person named.
+    /// The present addresses of the peers from `--peer`.
     PeersFound(Vec<SocketAddr>),
-    /// What the machine says of itself was read.
+    /// The hardware and its sensors were read.
     Sensed(Machine, Sensors),
-    /// What this node's threads read from memory was measured.
+    /// The speed of this node's threads was measured.
     ReadSpeed(placement::Speed),
-    /// A peer asks for slices of a model file.
+    /// A peer requests slices of a model file.
     BulkAsked {
         peer: NodeId,
         digest: Digest,
         reply: oneshot::Sender<Option<Arc<ServedFile>>>,
     },
-    /// Bytes of a node's model file are not what they were when it was hashed.
+    /// Bytes of a node's model file no longer match their hash.
     Damaged {
         node: NodeId,
         digest: Digest,
-        /// Which MiB, from 0, if that is known.
+        /// Number of the MiB, from 0, if known.
         group: Option<u64>,
     },
-    /// A model's file was copied to this node, or why not.
+    /// A model's file was copied to this node, or the copy failed.
     Copied {
         digest: Digest,
         copied: std::result::Result<PathBuf, String>,
@@ -200,12 +200,12 @@ pub(crate) enum Event {
         process: ProcessId,
         news: WorkerNews,
     },
-    /// The file of what is to be served was looked for.
+    /// The search for an instance's file has ended.
     Located {
         digest: Digest,
         path: Option<PathBuf>,
     },
-    /// What starting an instance of this node takes was read from disk.
+    /// The files of an instance of this node were read, or could not be.
     Opened {
         id: String,
         opened: std::result::Result<Box<Prepared>, String>,

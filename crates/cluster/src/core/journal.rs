@@ -1,9 +1,9 @@
-//! What has happened in the cluster, as this node saw it: a bounded history of events in words.
+//! The journal: a bounded history of the cluster's events as text, as seen by this node.
 //!
-//! Events are read off the difference between one published [`ClusterStatus`] and the next, so that
-//! whatever changes the status is told without being asked to. Pure: time is an argument, and
-//! whoever publishes a status hands it in. Failed requests, which no status shows, are noted by
-//! themselves.
+//! Events result from the difference between one published [`ClusterStatus`] and the next, so every
+//! change of the status is covered without further calls. Pure: time is an argument, and the
+//! publisher passes each status in. Failed requests, which no status shows, are recorded
+//! separately.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,34 +13,34 @@ use tokio::sync::watch;
 
 use crate::{ClusterStatus, InstanceState, InstanceStatus, NodeId, NodeState, NodeStatus};
 
-/// Events that are kept: days of a calm cluster, the last minutes of a troubled one.
+/// Limit of the history: days of a calm cluster, the last minutes of a troubled one.
 pub const EVENTS_MAX: usize = 500;
-/// The same failure of a request again within this time is counted, not told anew.
+/// A repeated failure of requests within this time raises a count instead of adding an event.
 const REPEAT_MS: u64 = 10_000;
 
-/// Everything that is kept, the oldest first.
+/// The history, the oldest event first.
 pub type History = Arc<VecDeque<ClusterEvent>>;
 
-/// One thing that happened.
+/// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterEvent {
-    /// Grows with each event, also over restarts of the node.
+    /// Grows with each event, also across restarts of the node.
     pub id: u64,
     /// Milliseconds since 1970 by this node's clock.
     pub at_ms: u64,
     pub kind: EventKind,
     pub tone: Tone,
-    /// What happened, for a person.
+    /// Description for the user.
     pub text: String,
-    /// The node that it happened to, by name.
+    /// Name of the node concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// How often it has happened within a few seconds, if more than once.
+    /// Number of occurrences within a few seconds, if more than one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
-    /// The event that this one counts on from, which is no longer kept.
+    /// The event that this one continues to count, which is no longer in the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<u64>,
 }
@@ -69,19 +69,19 @@ pub enum EventKind {
     Notice,
 }
 
-/// How an event should be taken.
+/// Severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tone {
     Good,
     Info,
-    /// Something was lost, and is being made good.
+    /// A loss that is being repaired.
     Warning,
-    /// Somebody should look.
+    /// Needs a person's attention.
     Error,
 }
 
-/// The history, and the status that the next one is compared with.
+/// The history, and the status to compare the next one with.
 pub(crate) struct Journal {
     seen: Option<Arc<ClusterStatus>>,
     history: watch::Sender<History>,
@@ -94,12 +94,12 @@ impl Default for Journal {
 }
 
 impl Journal {
-    /// The history now and whenever it grows.
+    /// The history, updated with each new event.
     pub fn watch(&self) -> watch::Receiver<History> {
         self.history.subscribe()
     }
 
-    /// Notes what is different from the status before.
+    /// Records the differences to the previous status.
     pub fn observe(&mut self, status: &Arc<ClusterStatus>, now_ms: u64) {
         let found = match self.seen.replace(Arc::clone(status)) {
             Some(before) => differences(&before, status),
@@ -110,7 +110,7 @@ impl Journal {
         }
     }
 
-    /// Notes that a request of this node's clients failed.
+    /// Records a failed request of this node's clients.
     pub fn request_failed(&mut self, model: &str, reason: &str, now_ms: u64) {
         let text = format!("a request to {model} failed: {reason}");
         let mut draft = Draft::new(EventKind::RequestFailed, Tone::Error, text).model(model);
@@ -132,7 +132,7 @@ impl Journal {
             if history.len() == EVENTS_MAX {
                 history.pop_front();
             }
-            // Begins at the present time, so that a restarted node's events come after.
+            // Ids start at the present time, so that a restarted node's events come after.
             history.push_back(draft.into_event(now_ms.max(last + 1), now_ms));
         });
     }
@@ -226,7 +226,7 @@ fn models(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Draft> {
             found.extend(moved(was, now, after));
         }
         let epoch = was.map_or(0, |was| was.epoch);
-        // A new epoch is news once it is ready; while it recovers, why is told already.
+        // A new epoch is news once it is ready; the reason of its recovery is recorded already.
         let is_again = now.state == InstanceState::Ready && now.epoch > epoch.max(1);
         if was.map(|was| &was.state) != Some(&now.state) || is_again {
             found.push(stands(now));
@@ -335,7 +335,7 @@ mod tests {
         Arc::new(ClusterStatus { node, nodes, instances, ..ClusterStatus::empty(node) })
     }
 
-    /// The texts of what is new after each status.
+    /// The texts of the new events after each status.
     fn told(statuses: &[Arc<ClusterStatus>]) -> Vec<Vec<String>> {
         let mut journal = Journal::default();
         let mut count = 0;

@@ -1,9 +1,9 @@
 //! The node's state as a list of owners, and the one function that feeds them.
 //!
-//! A [`Core`] gets everything that happens as a [`Call`], an [`Event`] or a tick. It hands each to
-//! the owner whose state it changes, and then empties the queue of [`News`] that owners have for
-//! each other. It has no sockets, processes, files and clocks, and never waits: [`Outside`] acts
-//! for it. So `io::driver` can run it on a real system, and a simulation whole clusters of it.
+//! A [`Core`] receives all inputs as a [`Call`], an [`Event`] or a tick. It passes each to the
+//! owner of the state concerned, and then empties the queue of [`News`] between owners. It has no
+//! sockets, processes, files or clocks, and never blocks: [`Outside`] acts for it. So `io::driver`
+//! can run it on a real system, and a simulation can run whole clusters of it.
 
 mod inputs;
 pub(crate) mod journal;
@@ -35,10 +35,10 @@ use crate::{ClusterStatus, Error, History, NodeConfig, NodeId, Parted, Result};
 
 pub(crate) use inputs::{Call, Event, Events};
 
-/// Half a heartbeat, so that silence is noticed in time.
+/// Half a heartbeat, so that silence is detected in time.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 
-/// The owners of state. Each may call those above it in this list, and tells those below it by
+/// The owners of state. Each may call those above it in this list, and notifies those below it by
 /// [`News`].
 pub(crate) struct Core {
     pub(crate) host: Host,
@@ -48,9 +48,9 @@ pub(crate) struct Core {
     pub(crate) requests: Requests,
     journal: Journal,
     status: watch::Sender<Arc<ClusterStatus>>,
-    /// What a person should know of files that were found damaged at the start.
+    /// Notices for the user about files that were damaged at the start.
     told: Vec<String>,
-    /// Whether this node has heard the others since it started.
+    /// Whether this node has received the others' documents since it started.
     is_settled: bool,
     ticks: u64,
 }
@@ -93,12 +93,12 @@ impl Core {
         self.host.ctx.now()
     }
 
-    /// The requests, and what they are handed to.
+    /// The requests, and the owners that they call.
     fn requests(&mut self) -> (&mut Requests, Below<'_>) {
         (&mut self.requests, Below { instances: &mut self.instances, host: &mut self.host })
     }
 
-    /// After every input: what has changed may let requests go on.
+    /// Runs after every input: a change may let requests go on.
     pub(crate) fn settle(&mut self) {
         if self.host.ctx.is_changed() {
             self.resume();
@@ -120,7 +120,7 @@ impl Core {
     fn handle(&mut self, call: Call) {
         let Self { host, peers, admission, instances, .. } = self;
         let ctx = &mut host.ctx;
-        // A caller that has stopped waiting is no reason to undo what it asked for.
+        // The caller may have stopped waiting; that undoes nothing.
         match call {
             Call::Invite { ttl, reply } => drop(reply.send(Ok(admission.invite(ctx, ttl)))),
             Call::Join { code, reply } => admission.join(ctx, &code, reply),
@@ -170,11 +170,11 @@ impl Core {
         }
     }
 
-    /// A caller may rely on its answer after a power cut.
+    /// Answers once the change is on disk, so that the answer holds even after a power cut.
     fn answer_when_kept<T: Send + 'static>(&mut self, reply: Reply<T>, outcome: Result<T>) {
         self.run_news();
         self.publish();
-        // A caller that has stopped waiting needs no answer.
+        // The caller may have stopped waiting.
         match outcome {
             Err(error) => drop(reply.send(Err(error))),
             Ok(value) => self.host.ctx.outside.when_desired_kept(Box::new(|kept| {
@@ -192,7 +192,7 @@ impl Core {
         }
     }
 
-    /// Leaves the cluster, and tells the members that can be reached.
+    /// Leaves the cluster, and notifies the reachable members.
     fn leave(&mut self) -> Result<Parted> {
         let others = self.host.ctx.membership.members().count();
         if others == 0 {
@@ -200,7 +200,7 @@ impl Core {
         }
         let (node, name) = (self.host.ctx.me, self.host.ctx.config.name.clone());
         let told = self.host.ctx.membership.reachable().count();
-        // The nodes of its workers still hear this node now.
+        // The connections to the nodes of its workers still exist here.
         self.instances.release_all(&mut self.host, "its node leaves the cluster");
         let farewell = self.host.ctx.membership.farewell(&name);
         self.host.ctx.send_all(&Message::Members(farewell));
@@ -263,7 +263,7 @@ impl Core {
             }
             Event::LeaveAsked { peer, reply } => admission::leave_asked(ctx, peers, peer, reply),
             Event::ProbeAsked { peer, reply } => {
-                // A visitor that has left needs no answer.
+                // The visitor may have hung up.
                 let _ = reply.send(peer == ctx.me || ctx.membership.is_member(peer));
             }
             Event::ReadSpeed(speed) => {
@@ -293,7 +293,7 @@ impl Core {
             Event::Damaged { node, digest, group } => {
                 files.damage.note(ctx, node, digest, group);
                 if node == ctx.me {
-                    // It is looked for again, and hashed anew.
+                    // The file is searched again, and hashed anew.
                     files.places.located(ctx, digest, None);
                 }
             }
@@ -371,10 +371,10 @@ impl Core {
         let is_first = peers::note_heartbeat(&mut host.ctx, peer, heartbeat);
         if let (true, Some(path)) = (is_first, path) {
             instances.node_up(host, peer, path);
-            // Now the peer knows this node as a member and lets it measure.
+            // The peer now knows this node as a member and lets it measure.
             host.paths.look_at(&host.ctx, peer);
             host.paths.send_report(&mut host.ctx, conn);
-            // A peer whose heartbeat was seen relies on being listed.
+            // A peer whose heartbeat is answered relies on being listed.
             self.publish();
         }
         let ctx = &mut self.host.ctx;
@@ -419,7 +419,7 @@ impl Core {
         self.journal.watch()
     }
 
-    /// Notes requests of this node's clients that have failed.
+    /// Records failed requests of this node's clients.
     fn note_failures(&mut self) {
         for (instance, reason) in self.requests.failures.drain(..) {
             let ctx = &self.host.ctx;

@@ -1,4 +1,4 @@
-//! The status that everybody at this node sees: the API, the page, the command line.
+//! The status of this node, for the API, the page and the command line.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::peers::gone_for;
 use crate::wire::VERSION;
 use crate::{ClusterStatus, NodeState, NodeStatus};
 
-/// Members that start, end or join are away for a moment; later a person should know.
+/// Members that start, end or join are unreachable for a moment; after this time the user should
+/// know.
 const ALONE_MAX: Duration = Duration::from_secs(10);
 
 /// The present status.
@@ -79,7 +80,7 @@ fn is_cut_off(core: &Core) -> bool {
     others.peek().is_some() && others.all(|other| membership.conn(other.id).is_none())
 }
 
-/// Why this node may not know all that is served.
+/// Why this node may not know all served instances.
 fn unsettled(core: &Core) -> Option<String> {
     if !core.is_settled {
         return Some("this node has just started and has not heard its members yet".to_owned());
@@ -116,7 +117,7 @@ fn peer_status(host: &Host, member: &Member) -> NodeStatus {
     let view = ctx.views.get(&member.id);
     let heartbeat = ctx.heartbeat_of(member.id);
     let report = view.and_then(|view| view.report.clone()).unwrap_or_default();
-    // The address of its connection, if it has one; else the first one that a person can use.
+    // The address of its connection, if it has one; else the first one that a user can use.
     let used = ctx.conn(member.id).map(|conn| conn.path.theirs);
     let used = member.addresses.iter().find(|address| Some(address.ip()) == used).copied();
     let listed: Option<SocketAddr> = used.or_else(|| link_local::first(&member.addresses));

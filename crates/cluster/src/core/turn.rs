@@ -1,4 +1,4 @@
-//! What follows from an input, and what a tick does: the order in which owners get their turns.
+//! The consequences of inputs and ticks: the order in which owners get their turns.
 
 use std::time::Duration;
 
@@ -18,12 +18,13 @@ use crate::peers;
 use crate::requests::Below;
 use crate::wire::{Heartbeat, Message, VERSION};
 
-/// A node that has just started first listens for this time, unless it has heard all members: they
-/// may know better by now. A little more than the second call takes between two nodes.
+/// A node that has just started only listens for this time, unless it has received the documents of
+/// all members, which may be newer. A little longer than the higher id's call takes between two
+/// nodes.
 const SETTLE_MAX: Duration = Duration::from_secs(4);
 
 impl Core {
-    /// Hands on what owners have for each other, until there is no more.
+    /// Delivers the news between owners until the queue is empty.
     pub(super) fn run_news(&mut self) {
         while let Some(news) = self.host.ctx.take_news() {
             self.hand_on(news);
@@ -66,7 +67,7 @@ impl Core {
         instances.pool.growth.node_down(peer, now);
         host.workers.owner_left(&mut host.ctx, peer);
         host.paths.look_at(&host.ctx, peer);
-        // Large packets may have begun to vanish.
+        // The path may have begun to drop large packets.
         host.paths.doubt(&host.ctx, peer);
         let name = host.ctx.name_of(peer);
         let owner_lost = format!("node {name}, which owns the model, was lost: {reason}");
@@ -74,11 +75,11 @@ impl Core {
         requests.cancel_for(&mut Below { instances, host }, |on, _| on == conn);
         admission.approvals.let_go(&host.ctx, Some(peer));
         instances.step_all(host, || Input::NodeDown { node: peer, reason: reason.clone() });
-        // The others may have to know that this node sees it no more.
+        // The others may need to know that this node no longer reaches it.
         self.send_heartbeats();
     }
 
-    /// Forgets all that belongs to the former cluster.
+    /// Drops all state of the former cluster.
     fn leave_behind(&mut self) {
         tracing::warn!("this node belongs to no cluster any more");
         let Self { host, peers, admission, instances, .. } = self;
@@ -96,7 +97,7 @@ impl Core {
     fn finish_joining(&mut self) {
         let settled = self.admission.take_settled(&self.host.ctx);
         if !settled.is_empty() {
-            // A caller that hears that it has joined relies on the status.
+            // A caller whose join is confirmed relies on the status.
             self.publish();
             self.admission.answer(&mut self.host.ctx, settled);
         }
@@ -107,9 +108,8 @@ impl Core {
         self.instances.route(&routes);
     }
 
-    /// Does what the document and the members ask of this node. The order matters: files first,
-    /// since claims depend on them; then claims; then ends, whose memory is free to plan with; then
-    /// starts.
+    /// Follows the document and the members' reports. The order matters: files first, since claims
+    /// depend on them; then claims; then ends, whose memory is free for planning; then starts.
     pub(super) fn reconcile(&mut self) {
         let Self { host, instances, .. } = self;
         if !self.is_settled && is_settled(&host.ctx) {
@@ -129,21 +129,21 @@ impl Core {
         }
     }
 
-    /// What a tick does, in this order.
+    /// The steps of a tick, in this order.
     const EACH_TICK: [fn(&mut Self); 9] = [
-        // Losses by silence; all that follows sees the present members.
+        // Losses by silence; all later steps see the present members.
         |core| core.peers.step(&mut core.host.ctx, membership::Input::Tick),
-        // The members hear this node before it starts anything that takes long.
+        // Heartbeats go out before this node starts anything that takes long.
         Self::speak,
         |core| look_elsewhere(&mut core.host.ctx),
-        // What is to be served, before what is served is looked at.
+        // The document, before the instances are reviewed.
         Self::reconcile,
         Self::tick_paths,
         // The instances' own deadlines; then links, then places, then idle time: an instance that
         // moves is not unloaded for it.
         Self::tick_instances,
         Self::review_instances,
-        // After the instances: what they have placed ends the orphans that are in the way.
+        // After the instances: their placements end the orphans in the way.
         Self::tick_requests,
         |core| core.admission.tick(&mut core.host.ctx, &core.peers),
     ];
@@ -181,7 +181,7 @@ impl Core {
         self.host.paths.report(&mut self.host.ctx, self.ticks);
     }
 
-    /// Also between two ticks, when an instance's deadline is due.
+    /// Also runs between two ticks, when an instance's deadline is due.
     pub(crate) fn tick_instances(&mut self) {
         self.instances.step_all(&mut self.host, || Input::Tick);
         self.run_news();
@@ -259,7 +259,7 @@ fn is_settled(ctx: &Context) -> bool {
     ctx.membership.members().all(|member| heard(member.id)) || ctx.now() >= SETTLE_MAX
 }
 
-/// Claims what has lost its owner.
+/// Claims the instances without an owner.
 fn take_over(host: &mut Host) {
     let (peers, files, now) = (seen(&host.ctx), host.files.places.holdings(), host.ctx.now());
     let claims = host.ctx.desired.take_over(&files, &peers, now);

@@ -1,4 +1,4 @@
-//! What the document consists of.
+//! The types of the document.
 
 use std::cmp::Ordering;
 
@@ -10,14 +10,14 @@ use store::Digest;
 use super::told::Told;
 use crate::NodeId;
 
-/// Counts changes; the node that made this one tells two of the same count apart.
+/// Counts changes. The maker's id orders two versions with the same count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Version {
     pub count: u64,
     pub node: NodeId,
 }
 
-/// An instance as a person asked for it.
+/// An instance as a user requested it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Wanted {
     /// The instance's id.
@@ -26,33 +26,31 @@ pub(crate) struct Wanted {
     /// The model file's content and length.
     pub digest: Digest,
     pub bytes: u64,
-    /// When it was asked for, seconds since 1970 by that node's clock. Nothing depends on it.
+    /// Time of the request, in seconds since 1970 by the maker's clock. No decision depends on it.
     #[serde(default)]
     pub created_unix_s: u64,
 }
 
-/// What is known of one name.
+/// The state of one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// Under which clients ask for the instance.
+    /// The name in clients' requests.
     pub name: String,
     /// Of `wanted`.
     pub version: Version,
     /// `None` once it was stopped.
     pub wanted: Option<Wanted>,
-    /// The node that owns the instance, and how often it was taken over.
+    /// The owner of the instance, and the number of takeovers.
     pub claim: Version,
-    /// Whether its owner has it in no node's memory until somebody asks for it; goes with the
-    /// claim.
+    /// Whether the model stays out of memory until the next request. Part of the claim.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unloaded: bool,
-    /// Of the nodes that made the version and the claim, so that anybody may pass them on and
-    /// nobody can make them in another's name.
+    /// By the makers of the version and the claim, so that any node may pass the entry on and none
+    /// can forge it.
     pub signatures: Signatures,
 }
 
-/// What is to be served and which nodes are to be empty: all of it, as it is kept on disk, or what
-/// is news of it.
+/// The served instances and the drained nodes: the whole document, as on disk, or only changes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Document {
     pub entries: Vec<Entry>,
@@ -73,8 +71,8 @@ impl From<Vec<Entry>> for Document {
 }
 
 impl Entry {
-    /// Of two entries of one name the later one stays. Versions differ, unless a node has lost its
-    /// disk; then the content decides, in the same way everywhere.
+    /// Of two entries of one name the later one stays. Equal versions occur only after a node has
+    /// lost its disk; then the content decides, in the same way on all nodes.
     pub(super) fn replaces(&self, known: &Self) -> bool {
         let versions = |entry: &Self| (entry.version, entry.claim);
         let content = |entry: &Self| {
@@ -97,23 +95,23 @@ impl Entry {
     }
 }
 
-/// Whether a node is to be empty, as a person said last.
+/// Whether a node is drained, by the last command of a user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Drain {
     pub node: NodeId,
     pub version: Version,
     pub is_on: bool,
-    /// Of the node that made the version.
+    /// By the maker of the version.
     pub signature: Signature,
 }
 
-/// Bytes of a signature, in hexadecimal where people may see them.
+/// Bytes of a signature, hexadecimal in JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Signature(pub(super) Vec<u8>);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Signatures {
-    /// Over the name, the version and what is wanted, by the version's node.
+    /// Over the name, the version and `wanted`, by the version's node.
     pub(super) version: Signature,
     /// Over the name, the version and the claim, by the claim's node.
     pub(super) claim: Signature,
@@ -128,16 +126,16 @@ impl Serialize for Signature {
 impl<'de> Deserialize<'de> for Signature {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        // What is no signature is none of anybody.
+        // Invalid text becomes an empty signature, which matches no key.
         Ok(Self(HEXLOWER.decode(text.as_bytes()).unwrap_or_default()))
     }
 }
 
-/// Whether a node has the files of these models; those that it has not looked for yet are not
-/// listed.
+/// Whether a node has the files of these models. Files still to be looked for are missing from the
+/// list.
 pub(crate) type Files = Vec<(Digest, bool)>;
 
-/// A member that can be reached, as it last told of itself.
+/// A reachable member, by its last heartbeat.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub node: NodeId,

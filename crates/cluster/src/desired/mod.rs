@@ -1,12 +1,12 @@
-//! What is to be served: a document that every member has, on disk and in memory.
+//! The document of served instances, which every member has on disk and in memory.
 //!
-//! An entry for each name. What a person asked for has a version; of two the higher one stays, and
-//! what was stopped stays as an entry without content. Below that comes the claim: the node that
-//! made the highest one owns the instance. A takeover is a higher claim, nothing else, so that no
-//! two nodes can own an instance under one claim, and two halves of a cut network agree on one
-//! owner as soon as they hear of each other.
+//! It has one entry for each name. A user's request has a version, and of two versions the higher
+//! one wins; a stopped name stays as an entry without content. The claim ranks below the version:
+//! the maker of the highest claim owns the instance. A takeover is nothing but a higher claim. So
+//! no two nodes own an instance under one claim, and the two halves of a cut network agree on one
+//! owner as soon as they connect.
 //!
-//! Merging is the maximum of both, so order, repetition and loss of messages do no harm. A pure
+//! A merge takes the maximum of both, so order, repetition and loss of messages do no harm. A pure
 //! state machine; it knows no files and no connections.
 
 mod document;
@@ -27,8 +27,8 @@ use crate::members::is_model_name;
 pub(crate) use document::{Document, Drain, Entry, Files, Seen, Signatures, Version, Wanted};
 pub(crate) use signature::Signer;
 
-/// Names that the document keeps, stopped ones included; a whole document stays far below a
-/// message's limit. The names that were stopped the longest ago are forgotten first.
+/// Names in the document, including stopped ones; a whole document stays far below a message's
+/// limit. The names that were stopped first are dropped first.
 const ENTRIES_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct Desired {
 }
 
 impl Desired {
-    /// `signer` signs in this node's name.
+    /// `signer` signs with this node's key.
     pub(crate) fn new(me: NodeId, document: Document, signer: Signer) -> Self {
         let (entries, drains, missing, name) = Default::default();
         let mut desired = Self { me, name, entries, drains, missing, fingerprint: 0, signer };
@@ -55,7 +55,7 @@ impl Desired {
         desired
     }
 
-    /// The same of a node that people may name.
+    /// Sets the name that `--nodes` may list.
     pub(crate) fn called(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
     }
@@ -65,32 +65,32 @@ impl Desired {
         Document { entries: self.entries.values().cloned().collect(), drains }
     }
 
-    /// The same for equal documents, and else most likely another.
+    /// A hash of the document, equal for equal documents.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// Everything that is to be served.
+    /// All served instances.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = (&Entry, &Wanted)> {
         self.entries.values().filter_map(|entry| Some((entry, entry.wanted.as_ref()?)))
     }
 
-    /// What is to be served under this name, or as this instance.
+    /// The instance with this name or id.
     pub(crate) fn find(&self, name_or_id: &str) -> Option<(&Entry, &Wanted)> {
         self.wanted().find(|(entry, wanted)| entry.name == name_or_id || wanted.id == name_or_id)
     }
 
-    /// From now on this is served under this name, and this node owns it.
+    /// Serves an instance under this name, with this node as its owner.
     pub(crate) fn serve(&mut self, name: &str, wanted: Wanted) -> Entry {
         self.write(name, Some(wanted))
     }
 
-    /// From now on nothing is served under this name.
+    /// Stops the instance of this name.
     pub(crate) fn stop(&mut self, name: &str) -> Entry {
         self.write(name, None)
     }
 
-    /// Forgets everything: this node belongs to another cluster now, or to none.
+    /// Clears the document, because this node belongs to another cluster now, or to none.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.drains.clear();
@@ -98,7 +98,7 @@ impl Desired {
         self.changed();
     }
 
-    /// Takes over what others know; returns what was news.
+    /// Merges another node's entries; returns those that were new.
     pub(crate) fn merge(&mut self, told: impl Into<Document>) -> Document {
         let told = told.into();
         let mut news = Document { entries: Vec::new(), drains: self.merge_drains(told.drains) };
@@ -120,14 +120,14 @@ impl Desired {
         is_model_name(&entry.name) && known.is_none_or(|known| entry.replaces(known))
     }
 
-    /// Whether the version and the claim are of the nodes that they name.
+    /// Whether the version and the claim are signed by the nodes that they name.
     #[cfg(test)]
     pub(crate) fn is_signed(&self, entry: &Entry) -> bool {
         self.signer.has_signed(entry)
     }
 
-    /// Leaves of what was told only what is news and is said by the nodes that it names; whether
-    /// there was more.
+    /// Keeps only new entries with valid signatures of the nodes that they name; returns whether a
+    /// new entry had an invalid one.
     pub(crate) fn strip_forged(&self, told: &mut Document) -> bool {
         told.entries.retain(|entry| self.is_news(entry));
         told.drains.retain(|drain| self.is_news_of_drain(drain));
@@ -138,7 +138,7 @@ impl Desired {
         count(told) < all
     }
 
-    /// A version above all that are known, so that nothing known undoes it.
+    /// A version above all known ones, so that none of these undoes it.
     pub(crate) fn next_version(&self) -> Version {
         let entries = self.entries.values().flat_map(|e| [e.version.count, e.claim.count]);
         let counts = entries.chain(self.drains.values().map(|drain| drain.version.count));
@@ -157,7 +157,7 @@ impl Desired {
         entry
     }
 
-    /// Keeps the document within its limits, and notes its fingerprint.
+    /// Keeps the document within its limits, and updates its fingerprint.
     fn changed(&mut self) {
         self.forget_drains();
         while self.entries.len() > ENTRIES_MAX {

@@ -1,5 +1,5 @@
-//! Who owns an instance: the node with the highest claim, as long as any member sees it; and which
-//! nodes are drained, so that others take over what they own.
+//! Ownership of instances: the node with the highest claim, as long as any member reaches it. Also
+//! drained nodes, whose instances others take over.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use super::Desired;
 use super::document::{Document, Drain, Entry, Files, Seen, Signature, Version, Wanted};
 use crate::NodeId;
 
-/// Nodes of which a drain is kept: more than a cluster has members. Those that are no longer
-/// drained are forgotten first.
+/// Nodes with an entry: more than a cluster has members. Entries of nodes that are no longer
+/// drained are dropped first.
 const DRAINS_MAX: usize = 256;
-/// How long an owner must be missing before another takes its instances over: a connection that
-/// breaks and is made anew costs nothing.
+/// How long an owner must be missing before a takeover: a connection that breaks and reconnects
+/// costs nothing.
 const TAKEOVER_AFTER: Duration = Duration::from_secs(1);
 
 impl Desired {
-    /// Claims what this node has to take over now, given what it and the members that it reaches
-    /// have; returns the changed entries.
+    /// Claims the instances that this node has to take over now, given its files and the state of
+    /// the members that it reaches; returns the changed entries.
     ///
-    /// An owner is missing if neither this node nor anybody that it reaches can reach it, or if its
-    /// file is gone. Of those that have the file, and are not to be empty, the first of the nodes
-    /// that were asked for by name takes over, else the lowest id. An owner that is there stays
-    /// owner, unless one comes back that was named before it ([`Self::to_inherit`]).
+    /// An owner is missing if neither this node nor any member that it reaches can reach it, or if
+    /// its file is gone. The new owner must have the file and not be drained: the first in the
+    /// user's list of nodes, else the lowest id. A present owner stays owner, unless a node that
+    /// precedes it in the list returns ([`Self::to_inherit`]).
     pub(crate) fn take_over(&mut self, files: &Files, peers: &[Seen], now: Duration) -> Vec<Entry> {
         let mut claims = Vec::new();
         let all = self.wanted().map(|(entry, wanted)| {
@@ -68,7 +68,7 @@ impl Desired {
         able.map(|(node, _)| node).min_by_key(|node| (self.place(wanted, *node, peers), *node))
     }
 
-    /// The place of a node among those that were asked for by name; the last if it was not.
+    /// The position of a node in the user's list of nodes; the last if it is not listed.
     pub(super) fn place(&self, wanted: &Wanted, node: NodeId, peers: &[Seen]) -> usize {
         let peer = peers.iter().find(|peer| peer.node == node).map(|peer| peer.name.as_str());
         let name = if node == self.me { Some(self.name.as_str()) } else { peer };
@@ -76,14 +76,14 @@ impl Desired {
         wanted.spec.nodes.as_ref().and_then(place).unwrap_or(usize::MAX)
     }
 
-    /// This node owns an instance from now on, which stays loaded or unloaded.
+    /// Claims an instance, which stays loaded or unloaded.
     pub(crate) fn claim(&mut self, name: &str) -> Option<Entry> {
         let unloaded = self.entries.get(name)?.unloaded;
         self.claim_with(name, unloaded)
     }
 
-    /// Notes of an instance of this node whether it is to be in memory; `None` if it is so already,
-    /// or another node's.
+    /// Records whether an instance of this node should be in memory; `None` if nothing changes or
+    /// another node owns it.
     pub(crate) fn set_unloaded(&mut self, id: &str, unloaded: bool) -> Option<Entry> {
         let (entry, _) = self.find(id)?;
         let name = entry.name.clone();
@@ -102,7 +102,7 @@ impl Desired {
         Some(entry)
     }
 
-    /// From now on a node is to be empty, or no longer; returns what has changed.
+    /// Drains a node or ends its draining; returns the change.
     pub(crate) fn drain(&mut self, node: NodeId, is_on: bool) -> Document {
         let (version, signature) = (self.next_version(), Signature::default());
         let mut drain = Drain { node, version, is_on, signature };
@@ -112,13 +112,13 @@ impl Desired {
         Document { entries: Vec::new(), drains: vec![drain] }
     }
 
-    /// Whether a node is to be empty: it gets no ranks and owns nothing new.
+    /// Whether a node is drained: it gets no ranks and no new instances.
     pub(crate) fn is_drained(&self, node: NodeId) -> bool {
         self.drains.get(&node).is_some_and(|drain| drain.is_on)
     }
 
-    /// What this node is to take over from owners that are to be empty, or that lead only until a
-    /// node is back that was named before them: as in a takeover it is the one to do so.
+    /// The instances that this node should take over from drained owners, and from reachable owners
+    /// that it precedes in the user's list. The rule for the successor is that of a takeover.
     pub(crate) fn to_inherit(&self, files: &Files, peers: &[Seen]) -> Vec<(Entry, Wanted)> {
         let is_due = |(entry, wanted): &(&Entry, &Wanted)| {
             let place = |node| self.place(wanted, node, peers);
@@ -131,8 +131,7 @@ impl Desired {
         due.map(|(entry, wanted)| (entry.clone(), wanted.clone())).collect()
     }
 
-    /// Owns an instance, which is loaded, under a claim that was made before, if it is above the
-    /// present one.
+    /// Owns a loaded instance under a claim made before, if that is above the present one.
     pub(crate) fn claim_as(&mut self, id: &str, claim: Version) -> Option<Entry> {
         let name = self.find(id).map(|(entry, _)| entry.name.clone())?;
         let entry = self.entries.get_mut(&name).filter(|entry| entry.claim < claim)?;
@@ -144,7 +143,7 @@ impl Desired {
         Some(entry)
     }
 
-    /// Of two words on one node the later one stays; returns what was news.
+    /// Merges drains; the later one wins. Returns those that were new.
     pub(super) fn merge_drains(&mut self, told: Vec<Drain>) -> Vec<Drain> {
         let mut news = Vec::new();
         for drain in told {

@@ -1,7 +1,7 @@
-//! Who may say what of the document: a version and a claim are signed by the node that made them.
+//! Signatures of the document: a version and a claim are signed by the node that made them.
 //!
-//! Entries are passed on by nodes that did not make them, also when the maker is gone. So it counts
-//! who has signed them, not who tells them.
+//! Entries are passed on by other nodes, even after their maker is gone. So the signature counts,
+//! not the sender.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use super::document::{Drain, Entry, Signature, Signatures};
 use crate::NodeId;
 use crate::io::identity::is_signed_by;
 
-/// Told apart, so that no signature of one kind can be taken for the other.
+/// Contexts that keep a signature of one kind from passing as another.
 const VERSION: &str = "sinew 2026 version";
 const CLAIM: &str = "sinew 2026 claim";
 const DRAIN: &str = "sinew 2026 drain";
 
-/// Signs in this node's name, and looks whether others have signed in theirs.
+/// Signs with this node's key, and checks the signatures of others.
 #[derive(Clone)]
 pub(crate) struct Signer {
     sign: Arc<Sign>,
@@ -29,7 +29,7 @@ impl Signer {
         Self { sign: Arc::new(sign), check: is_signed_by }
     }
 
-    /// For simulations, whose nodes have no keys: signs nothing and believes everybody.
+    /// For simulations, whose nodes have no keys: signs nothing and accepts every signature.
     #[cfg(test)]
     pub(crate) fn of_nobody() -> Self {
         Self { sign: Arc::new(|_| Vec::new()), check: |_, _, _| true }

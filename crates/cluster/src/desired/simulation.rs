@@ -1,9 +1,9 @@
-//! A document and its owners on a bad network: messages that are lost, late, doubled and out of
-//! order, one-way cuts and partitions, nodes that crash before their disk has the latest word, and
-//! disks that are lost. Every run is made from its seed alone.
+//! Simulates documents and owners on a bad network: lost, late, duplicated and reordered messages,
+//! one-way cuts and partitions, nodes that crash before their disk has the latest change, and lost
+//! disks. The seed determines the whole run.
 //!
-//! Whatever happened, once it stops all have one document, and what is wanted has one owner that
-//! has the file; and what is asked for after that stays.
+//! After the faults all nodes have one document, and each wanted instance has one owner with the
+//! file. Later changes persist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +18,9 @@ const NODES: usize = 5;
 const SEEDS: u64 = 1000;
 const ROUND_MS: u64 = 250;
 const TROUBLE_MS: u64 = 40_000;
-/// Silence, a takeover, and the way of news from one end to the other.
+/// Time for silence, a takeover, and news from one end to the other.
 const QUIET_MS: u64 = 10_000;
-/// A node is lost after so long a silence.
+/// A node is lost after this much silence.
 const LOST_MS: u64 = 3_000;
 
 struct SimNode {
@@ -28,11 +28,11 @@ struct SimNode {
     up: bool,
     disk: Document,
     files: Files,
-    /// When each peer was last heard, and what it said.
+    /// Time and content of each peer's last message.
     heard: BTreeMap<usize, (u64, Seen)>,
-    /// The highest version and claim of each name that it has known since it started.
+    /// The highest version and claim of each name since the node's start.
     known: BTreeMap<String, (Version, Version)>,
-    /// Before this it only listens.
+    /// Until this time it only listens.
     acts_at: u64,
 }
 
@@ -42,9 +42,9 @@ struct World {
     now: u64,
     nodes: Vec<SimNode>,
     cut_until: [[u64; NODES]; NODES],
-    /// When it arrives, from where, where.
+    /// Time of arrival, sender, receiver, message.
     flying: Vec<(u64, usize, usize, Said)>,
-    /// Whether messages are lost, late and doubled.
+    /// Whether messages are lost, late and duplicated.
     is_bad: bool,
     served: u64,
     takeovers: u64,
@@ -101,7 +101,7 @@ impl World {
         self.check_forward(from);
     }
 
-    /// Nothing that a node has known is undone.
+    /// Checks that no known version is undone.
     fn check_forward(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         for entry in node.machine.document().entries {
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// Claims what it has to, and tells the others of itself.
+    /// Claims what is due, and sends the node's state to the others.
     fn round(&mut self, at: usize) {
         let (now, node) = (self.now, &mut self.nodes[at]);
         node.heard.retain(|_, (heard_at, _)| now - *heard_at < LOST_MS);
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// Takes over from owners that are to be empty, once it is ready to.
+    /// Takes over from drained owners at a random time.
     fn inherit(&mut self, at: usize, peers: &[Seen]) {
         let node = &mut self.nodes[at];
         for (_, wanted) in node.machine.to_inherit(&node.files, peers) {
@@ -191,7 +191,7 @@ impl World {
         (node.up, node.heard, node.known) = (true, BTreeMap::new(), BTreeMap::new());
     }
 
-    /// Once each round: maybe a fault, maybe a person.
+    /// Once each round: maybe a fault, maybe a user's command.
     fn trouble(&mut self) {
         let (at, other) = (self.random.usize(..NODES), self.random.usize(..NODES));
         let until = self.now + self.random.u64(..8_000);
@@ -271,10 +271,10 @@ fn all_agree_and_everything_has_one_owner() {
         inherited += world.inherited;
         let news = world.nodes[0].machine.drain(id(0), false);
         world.tell_all(0, news);
-        // Whoever has not heard it yet would inherit what it serves.
+        // A node without the stop would inherit the instance.
         world.run(TROUBLE_MS + QUIET_MS + QUIET_MS / 2, |_| {});
 
-        // What is asked for in a whole cluster is what all have soon after; nothing undoes it.
+        // In a whole cluster, a change soon reaches all nodes, and nothing undoes it.
         let at = world.random.usize(..NODES);
         let stopped = world.nodes[at].machine.stop("m0");
         world.tell_all(at, vec![stopped]);
@@ -296,8 +296,8 @@ fn all_agree_and_everything_has_one_owner() {
     assert!(least > SEEDS / 2, "there was no trouble");
 }
 
-/// An owner that is gone is replaced within three seconds of being missed, if another one has the
-/// file; one that is back after that takes nothing back.
+/// A lost owner is replaced within three seconds if another node has the file. An owner that
+/// returns later takes nothing back.
 #[test]
 fn a_lost_owner_is_replaced_in_time_and_stays_replaced() {
     for seed in 0..SEEDS {

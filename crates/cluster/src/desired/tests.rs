@@ -93,7 +93,7 @@ fn an_owner_is_replaced_only_if_nobody_sees_it() {
     assert_eq!(after(1, &[seen(0, &[1], &has)]), 0);
     assert_eq!(after(1, &[seen(0, &[1], &vec![])]), 0, "it has not looked yet");
     assert_eq!(after(1, &[seen(0, &[1], &vec![(Digest([7; 32]), false)])]), 1);
-    // A short absence is none.
+    // A short absence changes nothing.
     let mut desired = node(1);
     desired.merge(vec![entry.clone()]);
     for now in 0..9 {
@@ -132,13 +132,13 @@ fn a_drained_node_inherits_nothing_and_leaves_what_it_owns_to_another() {
     assert_eq!(b.to_inherit(&has, &seen(0)).len(), 1);
     let without = vec![(Digest([7; 32]), false)];
     assert!(b.to_inherit(&without, &seen(0)).is_empty(), "nobody else has the file");
-    // It makes its claim before it acts on it; one that has been overtaken is void.
+    // The claim precedes the takeover; a claim that has been exceeded is void.
     let claim = b.next_version();
     let entry = b.claim_as("i-1", claim).expect("it is the highest");
     assert_eq!((entry.owner(), b.claim_as("i-1", claim)), (id(1), None));
     a.merge(vec![entry]);
     assert_eq!(a.find("i-1").unwrap().0.owner(), id(1));
-    // A lost owner is not replaced by a drained node.
+    // A drained node does not replace a lost owner.
     for at in [0, 1, 2] {
         assert!(a.take_over(&has, &[], seconds(at)).is_empty());
     }
@@ -163,7 +163,7 @@ fn of_nodes_that_were_named_the_first_with_the_file_leads() {
         };
         all.iter().map(one).collect()
     };
-    // The one that leads is lost: the other one that was named takes over, by its id.
+    // The leader is lost: the other listed node takes over, given by its id.
     for at in 0..2 {
         assert!(nodes[0].take_over(&has, &seen(&[1]), seconds(at)).is_empty());
     }
@@ -171,7 +171,7 @@ fn of_nodes_that_were_named_the_first_with_the_file_leads() {
     let claims = nodes[1].take_over(&has, &seen(&[0]), seconds(1));
     assert_eq!(claims[0].owner(), id(1));
     nodes[2].merge(claims.clone());
-    // It is back, and the first again.
+    // The first node is back and leads again.
     assert_eq!(nodes[2].to_inherit(&has, &seen(&[0, 1])).len(), 1);
     assert!(nodes[2].to_inherit(&has, &seen(&[0])).is_empty(), "its owner is not seen");
     nodes[0].merge(claims);

@@ -1,12 +1,12 @@
-//! What was told by another node, in that node's own words.
+//! Values from other nodes, with their original JSON.
 
 use std::ops::Deref;
 
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A value, and the JSON that it came as. That is what is kept, signed and passed on: a node that
-/// is one version older keeps what it does not know of, and no signature breaks on the way.
+/// A value with the JSON in which it arrived. That JSON is stored, signed and passed on: an older
+/// node keeps fields that it does not know, and no signature breaks on the way.
 #[derive(Debug, Clone)]
 pub(crate) struct Told<T> {
     text: String,

@@ -1,8 +1,8 @@
-//! Keeps the files of what is served on as many nodes as `--copies` asks for.
+//! Keeps the files of served models on the number of nodes that `--copies` requests.
 //!
-//! Every node decides for itself: of the nodes that lack a file which too few have, those with the
-//! lowest ids copy it, one for each missing copy. A node that fails says so in its heartbeats, and
-//! the next one takes its turn.
+//! Every node decides for itself: of the nodes that lack a file with too few holders, those with
+//! the lowest ids copy it, one for each missing copy. A node that fails reports that in its
+//! heartbeats, and the next one takes its turn.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,27 +16,27 @@ use crate::NodeId;
 use crate::context::{Context, News};
 use crate::desired::Wanted;
 
-/// A node that restarts is back by then, and gigabytes need not be copied.
+/// A restarting node is back within this time, which saves a copy of gigabytes.
 const SHORT_MAX: Duration = Duration::from_secs(10);
-/// How often a copy that failed is tried again.
+/// Pause before a failed copy is retried.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
 
 /// A copy of a file that this node makes.
 #[derive(Debug, Clone, PartialEq)]
 enum Copying {
-    /// Too few nodes have the file, since then.
+    /// Too few nodes have had the file since then.
     Short(Duration),
     Running,
-    /// Why it failed, and when that was.
+    /// The reason and the time.
     Failed(String, Duration),
 }
 
-/// Copies of files that too few nodes have.
+/// Copies of files with too few holders.
 #[derive(Debug, Default)]
 pub(crate) struct Copies(BTreeMap<Digest, Copying>);
 
 impl Copies {
-    /// Begins to copy what too few nodes have, if it is this node's turn.
+    /// Starts the copies that are this node's turn.
     pub(crate) fn keep(&mut self, ctx: &mut Context, places: &Places) {
         let now = ctx.now();
         let short: Vec<(Wanted, usize)> =
@@ -91,7 +91,7 @@ impl Copies {
         }
     }
 
-    /// For a person: the files that fewer nodes have than `--copies` asks for.
+    /// Notices for the user: the files with fewer holders than `--copies` requests.
     pub(crate) fn notices(&self, ctx: &Context) -> Vec<String> {
         let mut notices = Vec::new();
         for (entry, wanted) in ctx.desired.wanted() {
@@ -112,14 +112,14 @@ impl Copies {
     }
 }
 
-/// How many more nodes should have a file, if too few that can be reached have it.
+/// The number of missing copies, if too few reachable nodes have the file.
 fn shortage(ctx: &Context, places: &Places, wanted: &Wanted) -> Option<(Wanted, usize)> {
     let holders = places.holders(ctx, &wanted.digest).count();
     let missing = wanted.spec.copies?.saturating_sub(holders);
     (holders > 0 && missing > 0).then(|| (wanted.clone(), missing))
 }
 
-/// The nodes that lack a file and could take it, in the order in which they do.
+/// The nodes that lack a file and could copy it, in the order of their turns.
 fn takers(ctx: &Context, places: &Places, digest: &Digest) -> Vec<NodeId> {
     let is_mine = places.holdings().contains(&(*digest, false));
     let mine = is_mine.then_some(ctx.me);

@@ -8,16 +8,16 @@ use tracing::warn;
 use crate::NodeId;
 use crate::context::Context;
 
-/// At most so many damaged copies are shown: more would only hide the first.
+/// The limit of shown copies: more would only hide the first.
 const DAMAGE_MAX: usize = 16;
 
-/// Models whose bytes were found damaged, on which node, and which MiB, from 0.
+/// Models with damaged bytes, by node; with the number of the MiB, from 0.
 #[derive(Debug, Default)]
 pub(crate) struct Damage(BTreeMap<(NodeId, Digest), Option<u64>>);
 
 impl Damage {
-    /// Bytes of a node's copy of a model are wrong. They were taken from another copy, or the
-    /// worker that needs them fails.
+    /// Records wrong bytes of a node's copy. Their reader took them from another copy, or it is a
+    /// worker that fails.
     pub(crate) fn note(
         &mut self,
         ctx: &mut Context,
@@ -35,7 +35,7 @@ impl Damage {
         }
     }
 
-    /// For a person: the damaged copies, and what to do about them.
+    /// Notices for the user: the damaged copies, and a remedy.
     pub(crate) fn notices(&self, ctx: &Context) -> impl Iterator<Item = String> {
         self.0.iter().map(|((node, digest), group)| {
             let name = ctx.name_of(*node);

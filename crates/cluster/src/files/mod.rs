@@ -1,5 +1,5 @@
-//! The model files of what is to be served: where they are, copies of those that too few nodes
-//! have, damaged copies.
+//! The model files of served instances: their places, copies of those with too few holders, damaged
+//! copies.
 
 mod copies;
 mod damage;

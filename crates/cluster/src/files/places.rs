@@ -1,4 +1,4 @@
-//! Where the model files of what is to be served are: on this node's disk, and on members'.
+//! The places of served models' files: this node's disk, and members' disks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use super::source::{Source, Sources};
 
 pub(crate) use crate::desired::Files as Holdings;
 
-/// How often a missing file is looked for again.
+/// Pause before a missing file is searched again.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Place {
     Looking,
     Here(PathBuf),
-    /// Not here when it was last looked for.
+    /// Missing at the last search.
     Missing(Duration),
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Looks for the files of what is to be served.
+    /// Searches for the files of served models.
     pub(crate) fn look(&mut self, ctx: &mut Context) {
         let now = ctx.now();
         let wanted: BTreeMap<Digest, Wanted> =
@@ -52,7 +52,7 @@ impl Places {
         }
     }
 
-    /// A file was found on this node's disk, or not.
+    /// Records the result of a search on this node's disk.
     pub(crate) fn located(&mut self, ctx: &mut Context, digest: Digest, path: Option<PathBuf>) {
         let before = self.holdings();
         let place = path.map_or(Place::Missing(ctx.now()), Place::Here);
@@ -70,13 +70,13 @@ impl Places {
         }
     }
 
-    /// Which files are on this node's disk, of those that were looked for.
+    /// Whether each file is on this node's disk, without those still being searched.
     pub(crate) fn holdings(&self) -> Holdings {
         let known = self.places.iter().filter(|(_, place)| **place != Place::Looking);
         known.map(|(digest, place)| (*digest, matches!(place, Place::Here(_)))).collect()
     }
 
-    /// This node and the members that it reaches, as far as they have the file of a model.
+    /// The nodes with the file of a model: this node, and the members that it reaches.
     pub(crate) fn holders(&self, ctx: &Context, digest: &Digest) -> impl Iterator<Item = NodeId> {
         let digest = *digest;
         let me = self.here(&digest).map(|_| ctx.me);
@@ -95,7 +95,7 @@ pub(super) fn says(ctx: &Context, id: NodeId, digest: &Digest, has: bool) -> boo
     ctx.heartbeat_of(id).is_some_and(|heartbeat| heartbeat.files.contains(&(*digest, has)))
 }
 
-/// The members that can be reached, as they last reported.
+/// The reachable members, by their last heartbeats.
 pub(crate) fn seen(ctx: &Context) -> Vec<Seen> {
     let reachable = ctx.membership.members().filter_map(|member| {
         let heartbeat = ctx.live_heartbeat_of(member.id)?;

@@ -1,4 +1,4 @@
-//! What each event does to an instance; what may be done next follows in `advance`.
+//! Applies events to an instance; `advance` then decides the next steps.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::membership::CLOCK_GAP;
 use crate::wire::WorkerId;
 use crate::{GenerateEvent, LINK_ADDRESSES_MAX, NodeId};
 
-/// Links that fail so often without the instance being ready in between are given up. With the
-/// pauses between them that takes three seconds where they are refused at once, and a minute where
-/// nobody answers.
+/// Limit of consecutive link failures before the instance gives up. With the pauses in between that
+/// takes three seconds where links are refused at once, and a minute where they are not answered.
 const LINK_FAILURES_MAX: u32 = 5;
-/// After giving up on a worker that keeps dying, or on links: the first request after this tries
-/// once more. Without one it is tried by itself, the first time as soon, then ever more slowly.
+/// Pauses after the instance has given up because of a dying worker or of links. The first request
+/// after `GIVEN_UP_FOR` tries again. Without a request, a retry follows by itself: the first after
+/// `GIVEN_UP_FOR`, later ones at growing intervals up to the maximum.
 const GIVEN_UP_FOR: Duration = Duration::from_secs(30);
 const GIVEN_UP_FOR_MAX: Duration = Duration::from_secs(600);
 
@@ -128,7 +128,7 @@ impl Instance {
                     self.emit(request, GenerateEvent::Failed { kind, reason });
                 }
             }
-            // Its own node listens to that.
+            // The pulse is for the worker's own node.
             WorkerEvent::Alive => {}
             WorkerEvent::Stats(stats) => {
                 if at == 0 && self.phase == Phase::Ready {
@@ -157,10 +157,10 @@ impl Instance {
         }
     }
 
-    /// A rank reports that the epoch is over, usually because another one has died.
+    /// A rank reports the end of the epoch, usually because another rank has died.
     pub(super) fn link_lost(&mut self, by: usize, rank: Option<usize>, why: &str, now: Duration) {
         let reason = match rank.filter(|rank| *rank < self.ranks.len()) {
-            // Either may be to blame, or the network between them.
+            // Either rank may be to blame, or the network between them.
             Some(rank) if matches!(self.phase, Phase::Linking { .. }) => {
                 let (by, other) = (self.name(by), self.name(rank));
                 format!(
@@ -196,8 +196,8 @@ impl Instance {
         }
     }
 
-    /// A worker that did not come to link and has said nothing since may be frozen. If it is not,
-    /// it is about to say the same of the others.
+    /// A worker that did not link and has been silent since may be frozen. A healthy one is about
+    /// to report the others.
     fn require_sign_of_life(&mut self, rank: usize, since: Duration, now: Duration) {
         let worker = self.ranks.get_mut(rank).and_then(|rank| rank.worker.as_mut());
         if let Some(worker) = worker.filter(|worker| worker.heard_at < since) {
@@ -205,21 +205,21 @@ impl Instance {
         }
     }
 
-    /// What rank 0 says of an older epoch comes before it is linked in a new one.
+    /// Rank 0's events of an older epoch arrive before it links in a new one.
     fn note_generated(&mut self, at: usize) {
         if at == 0 && self.phase == Phase::Ready {
             self.generated_in = self.epoch;
         }
     }
 
-    /// A whole answer shows that what failed before was no pattern.
+    /// A complete answer shows that the earlier failures were no pattern.
     fn forgive(&mut self) {
         self.given_up = 0;
         self.link_failures.clear();
         self.ranks.iter_mut().for_each(Rank::answered);
     }
 
-    /// Lets all requests go, to be asked elsewhere or again; what they ask is not why.
+    /// Returns all requests, to be submitted elsewhere or again; they did not cause the failure.
     pub(super) fn let_go(&mut self, reason: &str) {
         let mut requests = self.take_begun();
         requests.extend(self.requests.take_waiting());
@@ -228,14 +228,14 @@ impl Instance {
         }
     }
 
-    /// Requests that ran until now.
+    /// Takes the requests that ran until now.
     fn take_begun(&mut self) -> Vec<RequestId> {
         let mut requests = self.requests.take_running();
         requests.extend(self.doomed.take().into_iter().flat_map(|doomed| doomed.requests));
         requests
     }
 
-    /// Ends the epoch for one reason: its requests are told, the surviving workers let go.
+    /// Ends the epoch: its requests fail with `reason`, and the surviving workers disconnect.
     pub(super) fn end_epoch(&mut self, reason: String) {
         for request in self.take_begun() {
             self.emit(request, lost(reason.clone()));
@@ -257,7 +257,7 @@ impl Instance {
         }
     }
 
-    /// Gives up: ends all requests and workers. `why` says what could change that.
+    /// Gives up: ends all requests and workers. `why` states what could change that.
     pub(super) fn fail(&mut self, reason: String, why: GaveUp) {
         self.end_epoch(reason.clone());
         for request in self.requests.take_waiting() {
@@ -288,7 +288,7 @@ impl Instance {
     }
 
     pub(super) fn tick(&mut self, now: Duration) {
-        // Who has slept has heard nobody.
+        // After a sleep of this node, silence proves nothing.
         if now.saturating_sub(std::mem::replace(&mut self.ticked_at, now)) > CLOCK_GAP {
             let workers = self.ranks.iter_mut().filter_map(|rank| rank.worker.as_mut());
             workers.for_each(|worker| worker.heard_at = now);
@@ -323,7 +323,7 @@ impl Instance {
     }
 }
 
-/// The end of a request that began, or might have.
+/// The end of a request that has started or may have.
 fn lost(reason: String) -> GenerateEvent {
     GenerateEvent::Failed { kind: FailureKind::Lost, reason }
 }

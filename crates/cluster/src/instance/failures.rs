@@ -15,8 +15,8 @@ const BACKOFF: [Duration; 6] = [
     Duration::from_secs(20),
 ];
 
-/// The failures of the last two minutes, as far as no answer was completed since, and how many
-/// there were without a success in between.
+/// The failures of the last two minutes since the last complete answer, and the number of failures
+/// since the last success.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     times: VecDeque<Duration>,
@@ -24,7 +24,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Notes a failure and says how long to pause.
+    /// Records a failure and returns the pause.
     pub(super) fn backoff(&mut self, now: Duration) -> Duration {
         while self.times.front().is_some_and(|at| now.saturating_sub(*at) > WINDOW) {
             self.times.pop_front();
@@ -38,7 +38,8 @@ impl Recent {
         self.in_a_row
     }
 
-    /// It worked this time, which is no sign yet that it will stay so.
+    /// Resets the number of failures in a row. The window stays: one success does not end a
+    /// pattern.
     pub(super) fn succeeded(&mut self) {
         self.in_a_row = 0;
     }
@@ -106,7 +107,7 @@ mod tests {
             instance.step(Input::Tick, ms(now + 20_000));
             now += 20_000;
         }
-        // The second time it waits for a minute, unless it is asked.
+        // The second pause lasts a minute, unless a request comes.
         assert_eq!(brief(&instance.step(Input::Tick, ms(now + 39_999))), "");
         let InstanceState::Recovering { reason } = instance.state() else { panic!() };
         assert!(reason.ends_with("(3 times in a row); a request tries it again"), "{reason}");

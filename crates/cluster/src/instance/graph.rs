@@ -1,29 +1,29 @@
-//! Which nodes of an instance can link.
+//! The links that an instance's nodes can make.
 
 use std::time::Duration;
 
 use crate::NodeId;
 
-/// Two nodes without a link, and what is said of it.
+/// Two nodes without a link, and the reason.
 pub(crate) type Apart = (NodeId, NodeId, String);
 
-/// What is known of an instance's nodes.
+/// Known failures among an instance's links.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
-    /// What the second of the two said of it.
+    /// The reason comes from the second node.
     pub apart: Vec<Apart>,
-    /// What ranks have said of the links of the present epoch.
+    /// Reports about links of the present epoch.
     pub suspicions: Vec<Suspicion>,
-    /// When to decide something by that.
+    /// When to decide on these reports.
     pub decide_at: Option<Duration>,
-    /// The last epoch in which nodes were said not to reach each other.
+    /// The last epoch with a report of unreachable nodes.
     pub unreached_in: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Suspicion {
     pub by: usize,
-    /// The rank that it blames, if it blames one.
+    /// The blamed rank, if any.
     pub rank: Option<usize>,
     pub reason: String,
     /// The ranks with which it has no link.
@@ -40,13 +40,13 @@ impl Graph {
         self.decide_at
     }
 
-    /// The epoch has ended: what was said of it is void.
+    /// Drops the reports of an epoch that has ended.
     pub fn forget_suspicions(&mut self) {
         self.suspicions.clear();
         self.decide_at = None;
     }
 
-    /// A node has come back, perhaps by another way.
+    /// Drops the failures of a node that has returned, perhaps by another path.
     pub fn forget(&mut self, node: NodeId) {
         self.apart.retain(|(a, b, _)| *a != node && *b != node);
     }
@@ -55,7 +55,7 @@ impl Graph {
         self.apart.iter().any(|(c, d, _)| (*c, *d) == (a, b) || (*c, *d) == (b, a))
     }
 
-    /// Pairs of ranks that have each said that they have no link, and what the second said.
+    /// Pairs of ranks that have each reported the missing link, with the second one's reason.
     pub fn mutual_suspicions(&self) -> Vec<(usize, usize, String)> {
         let says = |by: usize, of: usize| {
             let all = self.suspicions.iter();

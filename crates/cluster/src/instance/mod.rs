@@ -8,10 +8,10 @@
 //! Failed      gave up for a reason; tries again when that may have gone
 //! ```
 //!
-//! Whatever ends an epoch (a worker's death, a lost node, a broken link) ends its requests with a
-//! reason that names the node, and leads back to `Gathering`; the shards of the survivors stay.
-//! Requests that come meanwhile wait. The machine knows no sockets and no processes: workers are
-//! numbers, time is an argument, and everything to be done comes out as [`Effect`]s.
+//! Anything that ends an epoch (a worker's death, a lost node, a broken link) ends its requests
+//! with a reason that names the node, and leads back to `Gathering`; the survivors keep their
+//! shards. New requests wait meanwhile. The machine knows no sockets and no processes: workers are
+//! numbers, time is an argument, and all actions come out as [`Effect`]s.
 
 mod events;
 mod failures;
@@ -58,13 +58,13 @@ pub(crate) enum Input {
 
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// Start a worker, or take up the one that still runs under this number.
+    /// Start a worker, or take up the running one with this number.
     Spawn {
         node: NodeId,
         worker: WorkerId,
         order: Box<WorkerOrder>,
     },
-    /// End a worker: with a moment to clean up, or at once because it does not react.
+    /// End a worker: with a grace period, or at once because it does not react.
     End {
         node: NodeId,
         worker: WorkerId,
@@ -79,33 +79,33 @@ pub(crate) enum Effect {
         request: RequestId,
         event: GenerateEvent,
     },
-    /// A request runs here no more, for no fault of what it asks: it is to be asked again.
+    /// A request stops running here, through no fault of its own; it should be submitted again.
     LetGo {
         request: RequestId,
         reason: String,
     },
-    /// Not every two nodes can link: answer with [`Instance::reorder`], the ranks being on these
+    /// Not every two nodes can link. Answer with [`Instance::reorder`], the ranks being on these
     /// nodes in this order, with these shares, or with [`Instance::give_up`].
     Reorder(Vec<(NodeId, u32)>),
     /// Nodes are missing: answer with [`Instance::replace`] or [`Instance::give_up`].
     Replan,
-    /// These have no link, and no ring leaves all of them out: answer with [`Instance::move_to`] if
-    /// it can do without some of them.
+    /// These pairs have no link, and no ring avoids all of them. Answer with [`Instance::move_to`]
+    /// if the instance can run without some of the nodes.
     Part(Vec<Apart>),
 }
 
-/// What does not change over an instance's life.
+/// The constants of an instance.
 #[derive(Debug, Clone)]
 pub(crate) struct Fixed {
     pub id: String,
     pub model: String,
-    /// By which the owner owns it.
+    /// The owner's claim.
     pub claim: Version,
     pub digest: Digest,
     pub model_bytes: u64,
     pub spec: InstanceSpec,
     pub secret: Secret,
-    /// The first worker number; the numbers of two instances never meet.
+    /// The first worker number; instances use disjoint ranges.
     pub first_worker: WorkerId,
 }
 
@@ -115,29 +115,29 @@ pub(crate) struct Instance {
     ranks: Vec<Rank>,
     split: Split,
     phase: Phase,
-    /// Which of its nodes can link.
+    /// The links that its nodes can make.
     graph: graph::Graph,
     routes: Routes,
     epoch: u64,
     /// Why it is not ready, once it has been in trouble.
     trouble: Option<String>,
-    /// Not before this are links tried again.
+    /// The earliest time of the next attempt to link.
     link_at: Duration,
-    /// Not placed again on other nodes before then: they did not suffice.
+    /// The earliest time of the next placement on other nodes, after one that failed.
     replan_at: Duration,
     link_failures: failures::Recent,
-    /// How often it gave up since it answered last.
+    /// How often it gave up since its last answer.
     given_up: u32,
     requests: Requests,
-    /// Requests that are lost, for a reason that may yet be told better.
+    /// Lost requests that wait for a better reason.
     doomed: Option<Doomed>,
     next_worker: WorkerId,
     ticked_at: Duration,
     last_decode_tokens_per_sec: Option<f64>,
     pace: pace::Pace,
-    /// The last epoch in which a token was generated.
+    /// The last epoch with a generated token.
     generated_in: u64,
-    /// What rank 0 told last in this epoch.
+    /// Rank 0's last report in this epoch.
     stats: Option<EngineStats>,
     effects: Vec<Effect>,
 }
@@ -152,7 +152,7 @@ enum Phase {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GaveUp {
-    /// A worker kept dying, or links did not come up: a request tries again from `until` on.
+    /// A worker kept dying, or links failed: a request tries again from `until` on.
     Failures { until: Duration, retry_at: Duration },
     /// Nodes are missing; their return is the next chance.
     Missing,
@@ -195,7 +195,7 @@ impl Instance {
         instance
     }
 
-    /// An instance that no nodes suffice for yet, and why.
+    /// An instance without enough nodes yet; `why` is the reason.
     pub(crate) fn waiting(fixed: Fixed, why: &str, now: Duration) -> Self {
         let mut instance = Self::new(fixed, Vec::new(), Split::default(), now);
         instance.effects.clear();
@@ -222,12 +222,12 @@ impl Instance {
         std::mem::take(&mut self.effects)
     }
 
-    /// Takes a request in: it runs now or waits its turn.
+    /// Accepts a request: it runs now or waits its turn.
     ///
     /// # Errors
-    /// It can never run, too many wait already, or the instance has failed.
+    /// It can never run, too many requests wait, or the instance has failed.
     pub(crate) fn submit(&mut self, request: GenerateRequest, now: Duration) -> Result<RequestId> {
-        // The vocabulary is the API's and the worker's to know.
+        // The vocabulary is left to the API and the worker.
         let checked = request.check(self.split.context_tokens, usize::MAX);
         checked.map_err(|invalid| Error::Unusable(invalid.to_string()))?;
         if let Phase::Failed { reason, why } = &self.phase {
@@ -251,18 +251,18 @@ impl Instance {
         Ok(id)
     }
 
-    /// From the next epoch on ranks try each other's addresses in this order.
+    /// Sets the order in which ranks try each other's addresses, from the next epoch on.
     pub(crate) fn set_routes(&mut self, routes: Routes) {
         self.routes = routes;
     }
 
-    /// What calls made since the last [`Self::step`] led to.
+    /// Effects of calls since the last [`Self::step`].
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Says that there are not enough nodes, and why. While a lost one may soon be back, requests
-    /// wait.
+    /// Answers `Effect::Replan`: there are not enough nodes, because of `why`. While a lost node
+    /// may soon return, requests wait.
     pub(crate) fn give_up(&mut self, why: &str, now: Duration) -> Vec<Effect> {
         let is_gone = |rank: &Rank| rank.is_away_since(now, AWAY_MAX);
         let may_return =
@@ -283,7 +283,7 @@ impl Instance {
         std::mem::take(&mut self.effects)
     }
 
-    /// Ends all requests and workers, because of this.
+    /// Ends all requests and workers; `why` is the reason.
     pub(crate) fn stop(&mut self, why: &str) -> Vec<Effect> {
         let reason = format!("{} ends here: {why}", self.fixed.model);
         self.let_go(&reason);
@@ -304,17 +304,17 @@ impl Instance {
         self.ranks.iter().map(|rank| rank.node)
     }
 
-    /// Whether it has given up because nodes, or their memory, do not suffice.
+    /// Whether it has given up for lack of nodes or memory.
     pub(crate) fn lacks_nodes(&self) -> bool {
         matches!(self.phase, Phase::Failed { why: GaveUp::Missing, .. })
     }
 
-    /// Whether nobody asks it for anything.
+    /// Whether it has no requests.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.running() == 0 && self.requests.waiting().is_empty()
     }
 
-    /// What its ranks are planned to take on a node; nothing once it has given up.
+    /// Planned memory of its ranks on a node; 0 once it has given up.
     pub(crate) fn memory_bytes_on(&self, node: NodeId) -> u64 {
         if matches!(self.phase, Phase::Failed { .. }) {
             return 0;
@@ -323,7 +323,7 @@ impl Instance {
         there.map(|rank| rank.memory_bytes).sum()
     }
 
-    /// When to come back with a `Tick`, if that is before the next regular one.
+    /// When the next `Tick` is due, if that is before the regular one.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let doomed = self.doomed.as_ref().map(|doomed| doomed.until);
         if self.phase != Phase::Gathering {
@@ -341,7 +341,7 @@ impl Instance {
 
     pub(crate) fn state(&self) -> InstanceState {
         match (&self.phase, &self.trouble) {
-            // Who sees a failed one does not ask it.
+            // Recovering, not failed: clients would send no request to a failed instance.
             (Phase::Failed { reason, why: GaveUp::Failures { until, .. } }, _)
                 if self.ticked_at >= *until =>
             {
@@ -390,7 +390,7 @@ impl Instance {
         }
     }
 
-    /// Does whatever the present state allows.
+    /// Takes the steps that the present state allows.
     fn advance(&mut self, now: Duration) {
         if self.phase == Phase::Gathering {
             self.gather(now);
@@ -481,18 +481,18 @@ impl Instance {
         }
     }
 
-    /// Whether answers stay away from what is predicted, in words.
+    /// A warning if answers differ from the prediction.
     pub(crate) fn pace_warning(&self, prediction: &Prediction) -> Option<String> {
         let guessed = self.stats.as_ref().is_some_and(|stats| stats.guessed_right_tokens > 0);
         self.pace.warning(prediction, &self.rank_paces(), guessed)
     }
 
-    /// Whether that is so because of links, most probably.
+    /// Whether links are the most likely cause.
     pub(crate) fn waits_for_links(&self, prediction: &Prediction) -> bool {
         self.pace.blames_links(prediction, &self.rank_paces())
     }
 
-    /// None where there are several stages, as those wait for each other by design.
+    /// Empty with several stages, which wait for each other by design.
     fn rank_paces(&self) -> Vec<RankPace<'_>> {
         let all: &[Rank] = if self.split.stages.is_empty() { &self.ranks } else { &[] };
         all.iter().map(Rank::pace).collect()

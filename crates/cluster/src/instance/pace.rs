@@ -1,4 +1,5 @@
-//! Whether answers come as fast as the plan predicted, and if not, what is likely to hold them up.
+//! Compares the speed of answers with the plan's prediction, and finds the likely cause of a
+//! difference.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,33 +9,34 @@ use protocol::{Generation, RankStats};
 
 use super::rank::RankPace;
 
-/// So many answers in a row must be off by more than so much: one may have met a busy moment.
+/// A warning needs `ANSWERS` answers in a row that are off by more than `ERROR_MAX`: a single one
+/// may have met a busy moment.
 const ANSWERS: usize = 3;
 const ERROR_MAX: f64 = 0.25;
-/// Shorter answers tell no rate, and longer prompts are not what was predicted.
+/// Shorter answers give no rate, and predictions do not cover longer prompts.
 const TOKENS_MIN: usize = 16;
 const PROMPT_TOKENS_MAX: usize = 2048;
-/// Ranks wait for messages, or for one of them, if they wait for so much more of their time than
-/// was predicted, or than that one does.
+/// Ranks wait for links if their waits exceed the prediction by this part of their time; they wait
+/// for one rank if their waits exceed that rank's by as much.
 const WAIT_MIN: f64 = 0.15;
 
-/// A rank is held up by its machine if its threads could not run for so much of the time in which
-/// they wanted to: those that wait for others want to as well.
+/// A rank is starved by its machine if its threads were runnable but not running for this part of
+/// the time: waiting threads are runnable too.
 const STARVED_MIN: f64 = 0.3;
 
-/// The last answers that had all ranks for themselves.
+/// The last answers that ran without other requests.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// Tokens a second.
+    /// Tokens per second.
     rates: VecDeque<f64>,
-    /// What the ranks had told when each came, and when the one before them did.
+    /// The ranks' reports at each answer, and at the one before the first.
     told: VecDeque<Vec<RankStats>>,
 }
 
-/// Why answers are slow, most probably.
+/// The most likely cause of slow answers.
 #[derive(Debug, Clone, PartialEq)]
 enum Cause<'a> {
-    /// The others wait for a node, which gets this part of the processor time that it asks for.
+    /// The others wait for a node, which gets `gets` of the processor time that it requests.
     Starved {
         node: &'a str,
         gets: f64,
@@ -45,7 +47,7 @@ enum Cause<'a> {
         most: f64,
         least: f64,
     },
-    /// All wait for messages for so much of their time, instead of what was predicted.
+    /// All wait for messages for `waits` of their time, instead of `predicted`.
     Links {
         waits: f64,
         predicted: f64,
@@ -74,13 +76,13 @@ impl Pace {
         }
     }
 
-    /// Other ranks, other links: what was measured says nothing about them.
+    /// Drops the figures, which do not apply to other ranks and links.
     pub(super) fn clear(&mut self) {
         self.rates.clear();
         self.told.clear();
     }
 
-    /// Whether answers are slow because of links, most probably.
+    /// Whether links are the most likely cause of slow answers.
     pub(super) fn blames_links(&self, prediction: &Prediction, ranks: &[RankPace<'_>]) -> bool {
         let cause = self.is_slow(prediction).then(|| self.cause(prediction, ranks));
         matches!(cause, Some(Cause::Links { .. }))
@@ -91,8 +93,8 @@ impl Pace {
         self.rates.len() >= ANSWERS && self.rates.iter().all(|rate| error(rate) < -ERROR_MAX)
     }
 
-    /// For a person: by how much, why probably, and what to do. `ranks` are empty where there are
-    /// several stages, as those wait for each other by design.
+    /// A warning for the user: the difference, its likely cause, and a remedy. `ranks` is empty
+    /// with several stages, which wait for each other by design.
     pub(crate) fn warning(
         &self,
         prediction: &Prediction,
@@ -102,7 +104,7 @@ impl Pace {
         let predicted = prediction.decode_tokens_per_sec;
         let error = |rate: &f64| rate / predicted - 1.0;
         let slower = self.is_slow(prediction);
-        // Guesses at next tokens are no part of a prediction.
+        // Predictions do not include speculative tokens.
         let faster = !guesses && self.rates.iter().all(|rate| error(rate) > ERROR_MAX);
         if self.rates.len() < ANSWERS || !(slower || faster) {
             return None;
@@ -148,7 +150,7 @@ impl Pace {
             [(least, node), .., (most, _)] if most - least > WAIT_MIN => {
                 Cause::Slow { node, most, least }
             }
-            // A wait for a processor counts as one for a message.
+            // Not if all ranks are starved: their counted waits include waits for a processor.
             [(waits, _), .., _] if waits - predicted > WAIT_MIN && !are_all_starved => {
                 Cause::Links { waits, predicted }
             }
@@ -156,8 +158,7 @@ impl Pace {
         }
     }
 
-    /// What a rank has told of the time of the last answers: what came before them says nothing of
-    /// what has changed since.
+    /// A rank's counts over the last answers. Earlier counts do not reflect later changes.
     fn lately<'a>(&self, at: usize, rank: &RankPace<'a>) -> Option<(&'a str, RankStats)> {
         let before = self.told.front().filter(|_| self.told.len() > ANSWERS);
         let earlier = before.and_then(|told| told.get(at)).cloned().unwrap_or_default();
@@ -198,7 +199,7 @@ impl fmt::Display for Cause<'_> {
     }
 }
 
-/// The part of the time in which its threads wanted to run and could not.
+/// The part of the time in which its threads were runnable but not running.
 fn starved(stats: &RankStats) -> f64 {
     let wanted = stats.ran_us + stats.starved_us;
     if wanted > 0 { stats.starved_us as f64 / wanted as f64 } else { 0.0 }
@@ -217,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// Of a hundred tokens a second, a tenth of the time in links.
+    /// A hundred tokens per second, with a tenth of the time in links.
     fn prediction() -> Prediction {
         Prediction {
             decode_tokens_per_sec: 100.0,
@@ -314,7 +315,7 @@ mod tests {
     #[test]
     fn only_the_time_of_the_last_answers_counts() {
         let mut pace = Pace::default();
-        // A long time without any wait, then three answers with nothing else.
+        // A long time without waits, then three answers that only wait.
         let before = RankStats { compute_us: 1_000_000, ..RankStats::default() };
         let after = RankStats { exchange_wait_us: 1000, ..before.clone() };
         for told in [&before, &before, &before, &after] {

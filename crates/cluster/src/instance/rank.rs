@@ -9,22 +9,22 @@ use super::limits::{AWAY_MAX, AWAY_MIN, LOAD_SILENCE_MAX, LOAD_STALL_MAX};
 use crate::wire::WorkerId;
 use crate::{NodeId, RankStatus};
 
-/// A rank of an instance of one stage: its node, and what it told last.
+/// A rank of an instance with one stage: its node, and its last report.
 pub(crate) struct RankPace<'a> {
     pub node: &'a str,
     pub stats: Option<&'a RankStats>,
 }
 
-/// The addresses at which one node reaches another, the fastest first, as it measured them.
+/// The addresses at which one node reaches another, the fastest first, by its own measurements.
 pub(crate) type Routes = BTreeMap<(NodeId, NodeId), Vec<IpAddr>>;
 
-/// A worker that dies this often without the instance being ready in between is given up.
+/// Deaths of a worker, without the instance being ready in between, before it is given up.
 const FAILURES_MAX: u32 = 3;
 
-/// What a node is taken to load, from a good disk or another node: about 1 GB/s.
+/// Assumed speed of loading, from a good disk or another node: about 1 GB/s.
 const LOAD_BYTES_PER_SEC: u64 = 1 << 30;
 
-/// How the owner and a node reach each other.
+/// The addresses of the connection between the owner and a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Path {
     /// The owner's address, as that node sees it.
@@ -34,7 +34,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// The way from a node to itself.
+    /// The path from a node to itself.
     pub(crate) const LOOPBACK: Self =
         Self { ours: IpAddr::V4(Ipv4Addr::LOCALHOST), theirs: IpAddr::V4(Ipv4Addr::LOCALHOST) };
 }
@@ -47,7 +47,7 @@ pub(crate) struct Rank {
     pub memory_bytes: u64,
     pub(super) worker: Option<Worker>,
     path: Path,
-    /// Since when the node cannot be reached.
+    /// Since when the node is unreachable.
     away_since: Option<Duration>,
     respawn_at: Duration,
     /// Deaths of its workers.
@@ -60,7 +60,7 @@ pub(super) struct Worker {
     pub bind: IpAddr,
     pub pid: Option<u32>,
     pub port: Option<u16>,
-    /// Where it listens besides.
+    /// Further listen addresses.
     pub more: Vec<SocketAddr>,
     pub loaded: bool,
     pub loaded_bytes: u64,
@@ -68,20 +68,21 @@ pub(super) struct Worker {
     pub kv_bytes: u64,
     pub buffer_bytes: u64,
     pub linked: bool,
-    /// What it told last in this epoch.
+    /// Its last report in this epoch.
     pub stats: Option<RankStats>,
-    /// Addresses of other ranks that do not answer it, and of its own that it cannot have.
+    /// Addresses of other ranks that do not answer it, and addresses of its own that it could not
+    /// bind.
     pub notes: Vec<String>,
-    /// It has been told to end.
+    /// An `Effect::End` is out.
     pub ending: bool,
     pub heard_at: Duration,
-    /// When it was started, or last got on with loading.
+    /// Time of its start, or of its last progress with loading.
     pub progressed_at: Duration,
-    /// Another rank has named it, and it has said nothing since.
+    /// Another rank has blamed it, and it has been silent since.
     pub is_suspect: bool,
-    /// It is taken for frozen if nothing was heard of it by then.
+    /// It counts as frozen if it stays silent until then.
     pub must_speak_by: Option<Duration>,
-    /// Why it ends, where that is known before it does.
+    /// The cause of its end, if known in advance.
     pub last_words: Option<String>,
 }
 
@@ -110,7 +111,7 @@ impl Rank {
         self.away_since = None;
     }
 
-    /// The node cannot be reached. Its worker may still run, but what was known of it is void.
+    /// The node is unreachable. Its worker may still run, but its state is unknown.
     pub(super) fn node_down(&mut self, now: Duration) {
         self.away_since = Some(now);
         self.worker = self.worker.take().filter(|worker| !worker.ending);
@@ -145,9 +146,9 @@ impl Rank {
         self.away_since.is_none()
     }
 
-    /// Whether the model is to be placed on other nodes. If this one came back it would still hold
-    /// its share, which the others have to load: so it is waited for as long as that is taken to
-    /// last, within bounds, and a loss costs at most about twice what the better choice would.
+    /// Whether the model should be placed on other nodes. A node that returns still holds its
+    /// share, which the others would have to load. So the wait lasts as long as that would take,
+    /// within limits, and a loss costs at most about twice the better choice.
     pub(super) fn is_away_for_long(&self, now: Duration) -> bool {
         let load = Duration::from_secs(self.memory_bytes / LOAD_BYTES_PER_SEC);
         self.is_away_since(now, load.clamp(AWAY_MIN, AWAY_MAX))
@@ -175,8 +176,8 @@ impl Rank {
         self.is_node_up() && self.worker.as_ref().is_some_and(overdue)
     }
 
-    /// Why its worker is to be ended while it loads, if it is. Before there is a process, its node
-    /// may be reading a large file to know it.
+    /// Why its worker should be ended while it loads, if so. Before the process exists, its node
+    /// may be hashing a large file.
     pub(super) fn fails_to_load(&self, now: Duration) -> Option<String> {
         let worker = self.worker.as_ref().filter(|w| !w.loaded && !w.ending)?;
         let silent = now.saturating_sub(worker.heard_at);
@@ -216,7 +217,7 @@ impl Rank {
         RankPace { node: &self.node_name, stats: self.stats() }
     }
 
-    /// What its worker told last in this epoch.
+    /// Its worker's last report in this epoch.
     pub(super) fn stats(&self) -> Option<&RankStats> {
         self.worker.as_ref()?.stats.as_ref()
     }
@@ -254,8 +255,8 @@ impl Worker {
     }
 }
 
-/// The address on which a rank's worker listens: the one by which its peers know its node. Rank 0
-/// may have several; then it listens on all of them.
+/// The listen address of a rank's worker: the one by which its peers know its node. If rank 0 has
+/// several such addresses, it listens on all.
 pub(super) fn bind_address(ranks: &[Rank], at: usize) -> IpAddr {
     if at > 0 {
         return ranks[at].path.theirs;
@@ -265,8 +266,8 @@ pub(super) fn bind_address(ranks: &[Rank], at: usize) -> IpAddr {
     if seen.all(|ip| ip == first) { first } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
-/// Where a rank dials each rank: its node's link addresses, which it tries first, then the one that
-/// everything else goes to; entries that it must not use are [`NOWHERE`].
+/// The addresses at which a rank dials each rank: first the link addresses of its node, then the
+/// address of the control connection. Entries that it must not use are [`NOWHERE`].
 pub(super) fn endpoints(ranks: &[Rank], viewer: usize, routes: &Routes) -> Vec<Vec<SocketAddr>> {
     let addresses = |rank: &Rank| {
         let worker = rank.worker.as_ref()?;
@@ -278,8 +279,8 @@ pub(super) fn endpoints(ranks: &[Rank], viewer: usize, routes: &Routes) -> Vec<V
     ranks.iter().map(|rank| addresses(rank).unwrap_or_else(|| vec![NOWHERE])).collect()
 }
 
-/// What a person named comes first: those addresses have sockets of their own. Then those that were
-/// measured, the fastest first; then the one of the control connection, and the others.
+/// Addresses from the user come first; they have their own sockets. Then the measured ones, the
+/// fastest first; then the one of the control connection, and the others.
 fn in_order(worker: &Worker, first: SocketAddr, by_speed: &[IpAddr]) -> Vec<SocketAddr> {
     let (own, all): (Vec<_>, Vec<_>) =
         worker.more.iter().partition(|address| Some(address.port()) != worker.port);
@@ -296,13 +297,13 @@ fn in_order(worker: &Worker, first: SocketAddr, by_speed: &[IpAddr]) -> Vec<Sock
     addresses
 }
 
-/// The endpoint list needs one entry a rank; a rank's own is never dialed.
+/// The endpoint list needs one entry a rank; a rank never dials its own.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// How far loading is, for a person who waits.
+/// Progress of loading, as text for the user.
 pub(super) fn progress(ranks: &[Rank]) -> String {
     let workers = || ranks.iter().filter_map(|rank| rank.worker.as_ref());
-    // Numbers of other nodes may be of any size.
+    // Other nodes may report numbers of any size.
     let total: u128 = workers().map(|worker| u128::from(worker.total_bytes)).sum();
     let done: u128 = workers().map(|worker| u128::from(worker.loaded_bytes)).sum();
     match (done * 100).checked_div(total) {

@@ -7,18 +7,18 @@ use crate::{GenerateDone, GenerateRequest};
 
 /// Requests that wait for one instance: about a minute at a second each.
 pub(super) const WAITING_MAX: usize = 64;
-/// How often a waiting request is told that it still waits.
+/// Interval of the `Waiting` events to a waiting request.
 const REMINDER: Duration = Duration::from_secs(2);
 
-/// The requests of one instance: those that wait, and those that rank 0 has.
+/// The requests of one instance: waiting ones, and those at rank 0.
 #[derive(Debug)]
 pub(super) struct Requests {
-    /// In the order in which they came.
+    /// In order of arrival.
     waiting: Vec<Waiting>,
     /// With their clients.
     running: BTreeMap<RequestId, u64>,
     running_max: usize,
-    /// Whether two have run at once since nobody did.
+    /// Whether two requests have run at once since the last idle moment.
     crowded: bool,
     turns: Turns,
     last: RequestId,
@@ -40,7 +40,7 @@ impl Requests {
         Self { waiting, running, running_max, crowded: false, turns, last, reminded_at }
     }
 
-    /// Puts a request into the queue; `None` if that is full.
+    /// Queues a request; `None` if the queue is full.
     pub(super) fn submit(&mut self, request: GenerateRequest) -> Option<RequestId> {
         if self.waiting.len() >= WAITING_MAX {
             return None;
@@ -51,7 +51,7 @@ impl Requests {
         Some(self.last)
     }
 
-    /// The requests that may start now, whose turn it is.
+    /// Takes the requests that may start now, in the order of their turns.
     pub(super) fn take_ready(&mut self) -> Vec<(RequestId, GenerateRequest)> {
         let mut ready = Vec::new();
         while self.running.len() < self.running_max {
@@ -67,8 +67,8 @@ impl Requests {
         ready
     }
 
-    /// Takes a request out, wherever it is; true if it runs, so that its worker must be told. It
-    /// counts as running until the worker says that it has ended.
+    /// Cancels a request. Returns true if it runs, so that its worker needs a `Cancel`. It counts
+    /// as running until the worker reports its end.
     pub(super) fn cancel(&mut self, request: RequestId) -> bool {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == request) {
             let client = self.waiting.remove(at).request.client;
@@ -77,8 +77,8 @@ impl Requests {
         self.running.contains_key(&request)
     }
 
-    /// Notes that a running request has ended, with an answer of so many tokens; false if it was
-    /// none.
+    /// Removes a running request that has ended with `generated_tokens` tokens; false if it was not
+    /// running.
     pub(super) fn finish(&mut self, request: RequestId, generated_tokens: usize) -> bool {
         let client = self.running.remove(&request);
         self.crowded &= !self.running.is_empty();
@@ -117,12 +117,12 @@ impl Requests {
         self.running.len()
     }
 
-    /// Whether a running request has had no other beside it.
+    /// Whether a running request has never run beside another one.
     pub(super) fn is_alone(&self) -> bool {
         !self.crowded
     }
 
-    /// Whether those who wait should hear again; true at most once each [`REMINDER`].
+    /// Whether waiting requests should get an event again; true at most once each [`REMINDER`].
     pub(super) fn is_reminder_due(&mut self, now: Duration) -> bool {
         let due = !self.waiting.is_empty() && now >= self.reminded_at + REMINDER;
         if due || self.waiting.is_empty() {
@@ -132,7 +132,7 @@ impl Requests {
     }
 }
 
-/// The decode rate of a request in tokens per second, where there is one.
+/// The decode rate of a request in tokens per second, if it has one.
 pub(super) fn rate(generation: &Generation) -> Option<f64> {
     let here_tokens = generation.generated_tokens - generation.answered_tokens;
     let steps = here_tokens.saturating_sub(1);
@@ -140,7 +140,7 @@ pub(super) fn rate(generation: &Generation) -> Option<f64> {
     timed.then(|| steps as f64 * 1e6 / generation.decode_us as f64)
 }
 
-/// A worker's account of a request, as its client sees it.
+/// Converts a worker's report of a request to the client's.
 pub(super) fn account(generation: Generation) -> GenerateDone {
     GenerateDone {
         reason: generation.reason,

@@ -1,9 +1,9 @@
-//! What to do where not every two nodes of an instance can link: sums then go round a ring of those
-//! that can, and ranks are ordered along it.
+//! Handles instances in which not every two nodes can link: sums then go around a ring of links
+//! that work, and the ranks are ordered along it.
 //!
-//! A worker that has waited in vain for a link says with whom. Both ends of a pair must have said
-//! so, or else one of them is frozen, or dead, and there is nothing to be learnt of the network.
-//! All that is known then is which pairs have failed, so pairs count as linked until they fail.
+//! A worker that has waited in vain for a link names the other rank. Both ends of a pair must have
+//! named each other; otherwise one of them is frozen or dead, and nothing follows about the
+//! network. Such reports only show failed pairs, so all other pairs count as linked.
 
 use std::time::Duration;
 
@@ -14,22 +14,23 @@ use super::limits::{LINK_DEADLINE, SUSPICION_WAIT};
 use super::{Effect, Instance, Phase};
 use crate::NodeId;
 
-/// Nodes for which an order is looked for: a search that finds none may try all of them.
+/// Limit for the search of an order: an unsuccessful search may try all orders.
 const NODES_MAX: usize = 16;
 
-/// Steps of that search, a tenth of a second: most often it needs one for each node.
+/// Limit of the search's steps, a tenth of a second: most searches need one step a node.
 const SEARCH_STEPS_MAX: usize = 200_000;
 
-/// Links come up within milliseconds, or after the rest of a step. When they take longer, it is
-/// looked whether the nodes reach each other at all.
+/// Links come up within milliseconds, or after the rest of a step. After this time the owner checks
+/// whether the nodes reach each other at all.
 const LATE_AFTER: Duration = Duration::from_secs(2);
 
 impl Instance {
-    /// Keeps what a rank says while links are built, until all have had the time to speak; gives
-    /// it back if nothing could come of that.
+    /// Collects a rank's report while links are being built, until all ranks have had time to
+    /// report. Returns the report if it cannot lead to a decision.
     pub(super) fn receive(&mut self, suspicion: Suspicion, now: Duration) -> Option<Suspicion> {
         let is_linking = matches!(self.phase, Phase::Linking { .. });
-        // Of two one only sees that the other has left; of more it may be that others have no link.
+        // With two ranks, such a report only shows that the other one has left. With more, others
+        // may lack a link.
         let tells_nothing = self.ranks.len() == 2 && suspicion.unreached.is_empty();
         if !is_linking || tells_nothing || self.ranks.len() > NODES_MAX {
             return Some(suspicion);
@@ -39,15 +40,15 @@ impl Instance {
         None
     }
 
-    /// Whether its links should have come up by now, and nobody has said yet why they have not.
+    /// Whether its links should be up by now, and no unreachable nodes are known for this epoch.
     pub(crate) fn is_late(&self, now: Duration) -> bool {
         let Phase::Linking { until } = self.phase else { return false };
         let began = until.saturating_sub(LINK_DEADLINE);
         now.saturating_sub(began) >= LATE_AFTER && self.graph.unreached_in != self.epoch
     }
 
-    /// Nodes of it do not reach each other, as they say themselves: their workers need not be
-    /// waited for.
+    /// Takes pairs of nodes that report no connection to each other, so that their workers' reports
+    /// need not be awaited.
     pub(crate) fn unreached(&mut self, pairs: &[Apart], now: Duration) -> Vec<Effect> {
         self.graph.unreached_in = self.epoch;
         let known = self.graph.apart.len();
@@ -66,7 +67,7 @@ impl Instance {
         std::mem::take(&mut self.effects)
     }
 
-    /// It goes on trying, as the nodes that are left would not suffice.
+    /// Continues to retry, because the other nodes would not suffice.
     pub(crate) fn cannot_part(&mut self, why: &str) {
         let rest = format!("and without one of them the others do not suffice: {why}");
         if let Some(trouble) = &mut self.trouble {
@@ -76,8 +77,8 @@ impl Instance {
         }
     }
 
-    /// All have said what they had to say: goes on along a ring, or gives the epoch up, and asks
-    /// whether it can do without some.
+    /// Decides when the reports are in: continues along a ring; or ends the epoch, and asks whether
+    /// the instance can run without some nodes.
     pub(super) fn decide(&mut self, now: Duration) {
         let said = self.graph.mutual_suspicions();
         for (a, b, reason) in &said {
@@ -88,7 +89,7 @@ impl Instance {
         }
         let order = if said.is_empty() { None } else { self.find_order() };
         let Some(order) = order else {
-            // What is known leads nowhere; after a while it may be otherwise.
+            // The known failures allow no ring; after a while they may be outdated.
             let apart = match said.is_empty() {
                 true => Vec::new(),
                 false => std::mem::take(&mut self.graph.apart),
@@ -106,31 +107,31 @@ impl Instance {
         self.go_along(&order, now);
     }
 
-    /// Links its ranks in an order in which those that are apart need no link.
+    /// Links the ranks in an order that needs no link between unlinkable nodes.
     fn go_along(&mut self, order: &[usize], now: Duration) {
         self.end_epoch(self.notes_in(order).join("; "));
         if !order.is_sorted() {
-            // The ranks as they are need not try again.
+            // Keeps the ranks in their present order from trying again.
             self.link_at = now + SUSPICION_WAIT;
             let place = |at: &usize| (self.ranks[*at].node, self.split.shares[*at]);
             self.effects.push(Effect::Reorder(order.iter().map(place).collect()));
         }
     }
 
-    /// An order of the ranks, the present one if that will do, in which all pairs that need a link
-    /// can have one.
+    /// An order of the ranks in which all required links are possible; the present one if it
+    /// suffices.
     fn find_order(&self) -> Option<Vec<usize>> {
         let node = |at: usize| self.ranks[at].node;
         let can_link = |a: usize, b: usize| !self.graph.are_apart(node(a), node(b));
         find_order(self.ranks.len(), &ring_pairs(self.ranks.len(), &self.split.stages), can_link)
     }
 
-    /// Which pairs have no link, and what that led to, for a person to read.
+    /// The pairs without a link, and the consequences, as text for the user.
     pub(super) fn ring_notes(&self) -> Vec<String> {
         self.notes_in(&Vec::from_iter(0..self.ranks.len()))
     }
 
-    /// The same for ranks that will be in this order.
+    /// The same for another order of the ranks.
     fn notes_in(&self, order: &[usize]) -> Vec<String> {
         let name = |node: NodeId| {
             let rank = self.ranks.iter().find(|rank| rank.node == node);
@@ -154,7 +155,7 @@ impl Instance {
     }
 }
 
-/// The first order of `0..count`, by its numbers, that begins with 0 and in which all `pairs` of
+/// The lexicographically first order of `0..count` that begins with 0 and in which all `pairs` of
 /// positions can link.
 fn find_order(
     count: usize,
@@ -194,7 +195,7 @@ mod tests {
     use crate::InstanceState;
     use protocol::{WorkerCommand, WorkerEvent};
 
-    /// Four nodes whose workers have loaded and begin to link; worker `n + 1` is on node `n`.
+    /// Four nodes with loaded workers that begin to link; worker `n + 1` is on node `n`.
     fn linking() -> Instance {
         let ranks = ranks_of(&["a", "b", "c", "d"]);
         let mut instance = Instance::new(fixed(), ranks, split(4), ms(0));
@@ -204,7 +205,7 @@ mod tests {
         instance
     }
 
-    /// What worker `by` says of ranks with which it has no link.
+    /// Worker `by` reports the ranks with which it has no link.
     fn suspects(instance: &mut Instance, epoch: u64, by: u64, of: &[usize], at: u64) -> String {
         let (rank, unreached) = (of.first().copied(), of.to_vec());
         let said = WorkerEvent::Lost { epoch, rank, reason: format!("refused to {by}"), unreached };
@@ -215,7 +216,7 @@ mod tests {
     fn nodes_without_a_link_are_neighbours_no_more() {
         let mut instance = linking();
         assert_eq!(suspects(&mut instance, 1, 2, &[2], 10_000), "");
-        // Others only see that the two have given up.
+        // The others only report that the two have given up.
         assert_eq!(suspects(&mut instance, 1, 1, &[], 10_001), "");
         assert_eq!(suspects(&mut instance, 1, 3, &[1], 10_100), "");
         assert_eq!(instance.deadline(), Some(ms(11_000)));
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn one_sided_suspicions_and_hopeless_graphs_are_errors_as_before() {
-        // Rank 3 says nothing, for it is frozen; or ranks 2 and 3 reach nobody but rank 0.
+        // Rank 3 is frozen and silent; or ranks 2 and 3 reach only rank 0.
         let frozen: &[(u64, &[usize])] = &[(1, &[3]), (2, &[3]), (3, &[3])];
         let star: &[(u64, &[usize])] = &[(2, &[2, 3]), (3, &[1, 3]), (4, &[1, 2])];
         let cases = [(frozen, "(rank 3) cannot link: refused", ""), (star, "cannot link", " part")];
@@ -335,9 +336,9 @@ mod tests {
         assert_eq!(order(4, &[(1, 2)]), Some(vec![0, 1, 3, 2]));
         assert_eq!(order(5, &[(0, 1), (2, 3)]), Some(vec![0, 2, 1, 3, 4]));
         assert_eq!(order(3, &[(1, 2)]), None);
-        // Node 3 has one link only.
+        // Node 3 has only one link.
         assert_eq!(order(4, &[(0, 3), (1, 3)]), None);
-        // Two groups that one node joins.
+        // Two groups that share one node.
         let bridge: Vec<_> = (0..3).flat_map(|a| (4..7).map(move |b| (a, b))).collect();
         assert_eq!(order(7, &bridge), None);
     }
@@ -347,7 +348,7 @@ mod tests {
         // Two groups of seven, joined by the nodes 0 and 8.
         let mut apart: Vec<_> = (1..8).flat_map(|a| (9..16).map(move |b| (a, b))).collect();
         assert!(order(NODES_MAX, &apart).is_some());
-        // By node 0 alone: there is no ring, and all orders of a group would be tried.
+        // Joined only by node 0: there is no ring, and the search would try all orders of a group.
         apart.extend((9..16).map(|b| (8, b)));
         assert_eq!(order(NODES_MAX, &apart), None);
     }

@@ -1,6 +1,6 @@
-//! An instance whose workers are killed, whose links break and whose nodes come and go, from seeds
-//! alone. Whatever happens, every request ends exactly once, and once the trouble is over the next
-//! request is answered: nothing needs a person.
+//! Simulates an instance whose workers are killed, whose links break and whose nodes come and go;
+//! the seed determines the run. Every request ends exactly once, and after the faults the next
+//! request is answered without a user's help.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -13,7 +13,7 @@ use super::*;
 const NODES: usize = 3;
 const SEEDS: u64 = 2000;
 const TROUBLE_MS: u64 = 60_000;
-/// Back-off (20 s), a circuit that opens again (30 s), loading, linking.
+/// Back-off (20 s), the pause after giving up (30 s), loading, linking.
 const QUIET_MS: u64 = 90_000;
 
 /// A worker process as its node sees it.
@@ -28,7 +28,7 @@ struct Process {
 #[derive(Debug, Default)]
 struct Host {
     up: bool,
-    /// Counts connections: what was said over an older one is lost with it.
+    /// Counts connections: messages over an older one are lost with it.
     session: u64,
     workers: BTreeMap<WorkerId, Process>,
 }
@@ -39,7 +39,7 @@ struct World {
     now: u64,
     machine: Instance,
     hosts: Vec<Host>,
-    /// Events on their way: when, order, node, session, event.
+    /// Events on their way: time, order, node, session, event.
     todo: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, (usize, u64, Input)>,
     next: u64,
@@ -85,7 +85,7 @@ impl World {
         world
     }
 
-    /// An event that a node tells over its present connection.
+    /// Queues an event on a node's present connection.
     fn tell(&mut self, node: usize, after_ms: u64, event: Input) {
         self.next += 1;
         let session = self.hosts[node].session;
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// What a worker knows by the time its owner hears of it.
+    /// Updates a worker with an event that its owner has received.
     fn note(&mut self, node: usize, event: &Input) {
         if let Input::FromWorker { worker, event: WorkerEvent::Loaded { .. } } = event
             && let Some(process) = self.hosts[node].workers.get_mut(worker)
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// In order; what that leads to comes after it, as in the driver.
+    /// Runs effects in order, followed by their consequences, as the driver does.
     fn perform(&mut self, effects: Vec<Effect>) {
         let mut todo = VecDeque::from(effects);
         while let Some(effect) = todo.pop_front() {
@@ -180,7 +180,7 @@ impl World {
     fn spawn(&mut self, node: usize, worker: WorkerId, rank: usize) {
         assert!(self.hosts[node].up, "seed {}: spawned on a lost node", self.seed);
         if let Some(process) = self.hosts[node].workers.get(&worker) {
-            // What it did while its owner was away is told again; what it is doing goes on.
+            // The worker reports its past progress again, and continues.
             let after_ms = if process.loaded { 5 } else { 20 + self.random.u64(..3000) };
             return self.tell_loaded(node, worker, after_ms);
         }
@@ -217,7 +217,7 @@ impl World {
             WorkerCommand::Generate { request, .. } => {
                 let epoch = self.epochs.last().copied();
                 assert_eq!(Some(process.epoch), epoch, "seed {}: not linked", self.seed);
-                // A link that has just broken is news that may still be on its way.
+                // The report of a link that has just broken may still be on its way.
                 if process.linked {
                     let after = 1 + self.random.u64(..400);
                     self.tell(node, after, Input::FromWorker { worker, event: done(request) });
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// Links stand when as many workers as there are ranks share an epoch.
+    /// Links are up when the workers of all ranks share an epoch.
     fn link(&mut self, epoch: u64, ranks: usize) {
         let mut found = Vec::new();
         for (node, host) in self.hosts.iter().enumerate() {
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// The other ranks of an epoch notice that one is gone.
+    /// The other ranks of an epoch detect that one is gone.
     fn break_links(&mut self, epoch: u64, gone: usize) {
         let mut tells = Vec::new();
         for (node, host) in self.hosts.iter_mut().enumerate() {
@@ -354,7 +354,7 @@ fn every_request_ends_once_and_nothing_needs_a_person() {
                 world.node_up(node);
             }
         }
-        // Clients keep asking now and then, which is what reopens an open circuit.
+        // A request makes an instance that has given up try again.
         world.run(TROUBLE_MS + QUIET_MS, |world| {
             if world.now.is_multiple_of(10_000) && world.now < TROUBLE_MS + QUIET_MS {
                 world.ask();

@@ -200,7 +200,7 @@ fn a_killed_worker_is_named_whoever_notices_first() {
     let effects = instance.step(killed(2), ms(12));
     assert_eq!(reasons(&effects), expected);
 
-    // If nobody tells more, the survivor's word has to do.
+    // Without a better reason, the survivor's report counts.
     let mut instance = ready();
     submit(&mut instance, 10);
     says(&mut instance, 1, lost(), 11);
@@ -219,7 +219,7 @@ fn a_lost_node_is_waited_for_then_done_without() {
     assert_eq!(reasons(&effects), ["node b (rank 1) was lost: its daemon ended"]);
     assert_eq!(submit(&mut instance, 12), "waiting#2");
 
-    // It is back, and its worker may be as well.
+    // The node has returned, maybe with its worker.
     let effects = instance.step(Input::NodeUp { node: B, path: PATH }, ms(5000));
     assert_eq!(brief(&effects), "spawn2");
     assert_eq!(brief(&load(&mut instance, 2, 5001)), "connect1@2 connect2@2");
@@ -391,7 +391,7 @@ fn a_frozen_worker_is_killed_when_the_others_find_that_it_does_not_link() {
     let exited = Input::Exited { worker: 2, how: "was killed by signal 9".to_owned() };
     instance.step(exited, ms(11_111));
     assert_eq!(brief(&instance.step(Input::Tick, ms(11_211))), "spawn3");
-    // One that suspects others as well is not frozen: it is the link that does not work.
+    // A worker that blames others too is not frozen: the link does not work.
     let mut instance = ready();
     says(&mut instance, 1, broken, 10);
     instance.step(Input::Tick, ms(110));
@@ -423,7 +423,7 @@ fn a_worker_that_was_named_and_then_does_not_link_is_killed_soon() {
     assert_eq!(brief(&instance.step(Input::Tick, ms(2109))), "");
     assert_eq!(brief(&instance.step(Input::Tick, ms(2110))), "kill2");
 
-    // One that has a word to say, or that links, is healthy.
+    // A worker that reports or links is healthy.
     for word in [
         WorkerEvent::Lost { epoch: 1, rank: Some(0), reason: "gone".to_owned(), unreached: vec![] },
         linked(2),

@@ -1,14 +1,14 @@
-//! What an instance asks itself once it is linked and nobody waits for it, so that it is known to
-//! work before somebody needs it.
+//! The request that an instance sends to itself once it is linked and idle, so that it has proved
+//! to work before a client needs it.
 
 use protocol::RequestId;
 
 use crate::GenerateRequest;
 
-/// A request of the instance's own; those of clients have higher numbers.
+/// The id of the instance's own request; those of clients are higher.
 pub(super) const WARM_UP: RequestId = 0;
 
-/// The token that follows the first one of the vocabulary: every vocabulary has that.
+/// One token after the vocabulary's first token, which every vocabulary has.
 pub(super) fn warm_up() -> GenerateRequest {
     GenerateRequest { prompt: vec![0], max_tokens: 1, ..GenerateRequest::default() }
 }

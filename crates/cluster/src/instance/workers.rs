@@ -1,4 +1,4 @@
-//! What an instance has its nodes do with their workers.
+//! Commands of an instance to its workers' nodes.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -27,7 +27,8 @@ impl Instance {
         std::mem::take(&mut self.effects)
     }
 
-    /// Moves to other nodes although it works: what it does now is interrupted, for this reason.
+    /// Moves a working instance to other nodes: its running requests are interrupted with this
+    /// reason.
     pub(crate) fn move_to(
         &mut self,
         ranks: Vec<Rank>,
@@ -88,7 +89,7 @@ impl Instance {
         }
     }
 
-    /// The node that was told to run a worker, if it is one of this instance.
+    /// The node that runs a worker of this instance.
     pub(crate) fn host(&self, id: WorkerId) -> Option<NodeId> {
         let is_its = |rank: &&Rank| rank.worker.as_ref().is_some_and(|worker| worker.id == id);
         self.ranks.iter().find(is_its).map(|rank| rank.node)
@@ -138,7 +139,7 @@ mod tests {
         instance.take_effects();
         load(&mut instance, 1, 0);
         instance.step(Input::Spawned { worker: 2, pid: 7 }, ms(0));
-        // Without progress, but alive.
+        // Alive, but without progress.
         let alive = || WorkerEvent::Loading { done_bytes: 3, total_bytes: 9 };
         let mut now = 0;
         while now < 60_000 {
@@ -146,7 +147,7 @@ mod tests {
             says(&mut instance, 2, alive(), now);
             assert_eq!(brief(&instance.step(Input::Tick, ms(now))), "");
         }
-        // The owner was asleep, and has heard nobody.
+        // The owner was asleep and has received nothing.
         now += 30_000;
         assert_eq!(brief(&instance.step(Input::Tick, ms(now - 500))), "");
         says(&mut instance, 2, alive(), now);

@@ -1,4 +1,4 @@
-//! Whether a node can be drained: whether the others suffice for what it holds.
+//! Checks whether a node can be drained: whether the others suffice for its ranks and files.
 
 use layout::Outline;
 
@@ -9,11 +9,11 @@ use super::status;
 use crate::desired::{Entry, Wanted};
 use crate::{Error, InstanceState, InstanceStatus, NodeId, Result};
 
-/// What the files of some instances hold, by the instances' ids.
+/// Outlines of instances' model files, by the instances' ids.
 pub(crate) type Models = Vec<(String, Outline)>;
 
 /// # Errors
-/// What runs on a node does not fit on the others, or no other node has a file.
+/// The node's ranks do not fit on the others, or no other node has a file.
 pub(crate) fn check_drain(
     instances: &Instances,
     host: &Host,
@@ -44,7 +44,7 @@ pub(crate) fn check_drain(
     Ok(())
 }
 
-/// All other nodes that may have ranks, with the memory that they have without these instances.
+/// All other nodes that may have ranks, with their memory without these instances.
 fn others(
     instances: &Instances,
     host: &Host,
@@ -62,7 +62,7 @@ fn others(
     free
 }
 
-/// The next owner of what a node owns must have its file.
+/// The next owner of a node's instance must have its file.
 fn check_heir(host: &Host, node: NodeId, entry: &Entry, wanted: &Wanted) -> Result<()> {
     let ctx = &host.ctx;
     let may_own = |on: NodeId| on != node && !ctx.desired.is_drained(on);

@@ -1,8 +1,8 @@
-//! Whether a model that works is placed anew, because nodes have come or memory is free: pure, as
-//! all that decides.
+//! Decides whether a working model moves, after new nodes or free memory. Pure, like every
+//! decision.
 //!
-//! Moving costs loading and a pause of all answers, so it must pay, on nodes that stay, and not
-//! again and again.
+//! A move costs loading and a pause of all answers. So it must pay, must lead to stable nodes, and
+//! must not repeat often.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -11,27 +11,27 @@ use protocol::{InstanceSpec, Split};
 
 use crate::NodeId;
 
-/// A node that has come must have stayed for so long before a model moves to it; twice as long for
-/// each time that it was lost lately.
+/// How long a new node must have stayed before a model moves to it; doubled for each recent loss
+/// after the first.
 const STEADY_AFTER: Duration = Duration::from_secs(5);
 const STEADY_AFTER_MAX: Duration = Duration::from_secs(320);
-/// What is "lately": of losses and of moves.
+/// "Recent" for losses and moves.
 const MEMORY: Duration = Duration::from_secs(3600);
-/// The same of returns over a way that breaks.
+/// "Recent" for returns over an unstable path.
 const FLAPPING: Duration = Duration::from_secs(60);
-/// After a move the next one waits for so long, and twice as long for each further one lately.
+/// The pause after a move; doubled for each further recent one.
 const PAUSE: Duration = Duration::from_secs(30);
 const PAUSE_MAX: Duration = Duration::from_secs(1800);
-/// What has to move waits no longer than this after an attempt that came to nothing.
+/// Maximum pause after a failed attempt of a move that is required.
 const PAUSE_MUST: Duration = Duration::from_secs(5);
-/// Predictions are some per cent off, and so are the measurements behind them.
+/// Predictions and the measurements behind them are off by some per cent.
 const GAIN_MIN: f64 = 1.1;
 
-/// What is known of nodes' presence and of instances' moves.
+/// The presence of nodes and the moves of instances.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
     presence: BTreeMap<NodeId, Presence>,
-    /// When an instance was moved lately, by its id.
+    /// Times of an instance's recent moves, by its id.
     moves: BTreeMap<String, VecDeque<Duration>>,
 }
 
@@ -42,12 +42,12 @@ struct Presence {
     returns: VecDeque<Duration>,
 }
 
-/// What a placement gives.
+/// The terms of a placement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Terms {
     /// Nodes that have a rank.
     pub nodes: usize,
-    /// Whether nodes, shares and stages are as a person asked for, if one did.
+    /// Whether nodes, shares and stages follow the request.
     pub is_as_asked: bool,
     /// Predicted, of one request.
     pub tokens_per_sec: Option<f64>,
@@ -65,19 +65,19 @@ impl Growth {
         }
     }
 
-    /// A node is there again, and the same process runs on it: the way to it was cut.
+    /// A node has returned in the same process: its path was cut.
     pub(crate) fn came_back(&mut self, node: NodeId, now: Duration) {
         note(&mut self.presence.entry(node).or_default().returns, now);
     }
 
-    /// How often it has lately come back.
+    /// Number of recent returns.
     pub(crate) fn returns(&self, node: NodeId, now: Duration) -> usize {
         let returns = self.presence.get(&node).map(|presence| &presence.returns);
         let is_late = |at: &&Duration| now.saturating_sub(**at) < FLAPPING;
         returns.map_or(0, |returns| returns.iter().filter(is_late).count())
     }
 
-    /// Whether a node is there, and has been for long enough.
+    /// Whether a node has been present for long enough.
     pub(crate) fn is_steady(&self, node: NodeId, now: Duration) -> bool {
         let Some(presence) = self.presence.get(&node) else { return false };
         let losses = lately(&presence.losses, now).saturating_sub(1);
@@ -85,7 +85,7 @@ impl Growth {
         presence.here_since.is_some_and(|since| now.saturating_sub(since) >= enough)
     }
 
-    /// Whether an instance has stayed where it is for long enough; if it `must` move, soon again.
+    /// Whether an instance may move again; if it `must` move, after a short pause.
     pub(crate) fn may_move(&self, id: &str, must: bool, now: Duration) -> bool {
         let Some(moves) = self.moves.get(id) else { return true };
         let Some(last) = moves.back() else { return true };
@@ -99,13 +99,13 @@ impl Growth {
         note(self.moves.entry(id.to_owned()).or_default(), now);
     }
 
-    /// Forgets all instances but these.
+    /// Drops all instances but these.
     pub(crate) fn retain(&mut self, is_known: impl Fn(&str) -> bool) {
         self.moves.retain(|id, _| is_known(id));
     }
 }
 
-/// Whether a split has the number of nodes, the shares and the stages that were asked for.
+/// Whether a split has the requested nodes, shares and stages.
 pub(crate) fn is_as_asked(wanted: &InstanceSpec, split: &Split) -> bool {
     let (nodes, options) = (split.shares.len(), &wanted.options);
     let layers = |layers: &Vec<usize>| split.stages.iter().map(|s| s.layers).eq(layers.clone());
@@ -117,7 +117,7 @@ pub(crate) fn is_as_asked(wanted: &InstanceSpec, split: &Split) -> bool {
 }
 
 impl Terms {
-    /// Why `offered` is so much better than this that moving pays; `None` if it is not.
+    /// Why moving to `offered` pays; `None` if it does not.
     pub(crate) fn gain(&self, offered: &Self) -> Option<String> {
         match (self.is_as_asked, offered.is_as_asked) {
             (false, true) => return Some("it can be placed as it was asked for".to_owned()),
@@ -135,7 +135,7 @@ impl Terms {
     }
 }
 
-/// Notes a moment, and forgets those of long ago.
+/// Records a time, and drops old ones.
 fn note(times: &mut VecDeque<Duration>, now: Duration) {
     times.retain(|at| now.saturating_sub(*at) < MEMORY);
     times.push_back(now);
@@ -175,7 +175,7 @@ mod tests {
             growth.node_down(NODE, secs(now));
             assert!(!growth.is_steady(NODE, secs(now + 999)));
         }
-        // What was long ago counts no more.
+        // Old losses no longer count.
         growth.node_up(NODE, secs(now + 3600));
         assert!(growth.is_steady(NODE, secs(now + 3605)));
     }

@@ -1,9 +1,9 @@
 //! Unloads instances that are idle for longer than their `keep_alive`, and loads them again with
 //! the first request.
 //!
-//! Whether an instance is unloaded stands in the document, beside its owner, and only the owner
-//! changes it: so it survives restarts and losses, and no two nodes load it. The memory of an ended
-//! worker is free once its process is gone: `workers` lets new ones wait.
+//! The document has the flag for an unloaded instance, beside its owner, and only the owner changes
+//! it. So it survives restarts and losses, and no two nodes load the instance. An ended worker's
+//! memory is free once its process is gone: `workers` delays new ones until then.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::context::{Context, News, Prepared};
 
 /// How often an instance that waits for memory checks whether there is enough.
 pub(super) const ROOM_LOOK: Duration = Duration::from_secs(1);
-/// For how long it waits after others were unloaded for it: a process ends within a second or is
-/// killed after five, and other nodes tell of theirs twice a second.
+/// How long it waits for others to be unloaded: a process exits within a second or is killed after
+/// five, and other nodes report theirs twice a second.
 const ROOM_MAX: Duration = Duration::from_secs(10);
 
-/// Notes since when instances are idle; returns those whose time is over.
+/// Records since when instances are idle; returns those whose time is over.
 fn note_idle(table: &mut Table, ctx: &mut Context) -> Vec<String> {
     let (now, unix_s) = (ctx.now(), ctx.outside.unix_ms() / 1000);
     let mut due = Vec::new();
@@ -71,7 +71,7 @@ fn unload(instances: &mut Instances, host: &mut Host, id: &str, why: &str) {
     instances.release(host, id, why);
 }
 
-/// Loads an instance for a request, if it is unloaded.
+/// Loads an unloaded instance for a request.
 pub(crate) fn load(
     instances: &mut Instances,
     ctx: &mut Context,
@@ -85,7 +85,7 @@ pub(crate) fn load(
     ctx.post(News::Reconcile);
 }
 
-/// Forgets the headers of instances that are loaded, stopped, or another node's now.
+/// Drops the headers of instances that are loaded, stopped, or another node's now.
 pub(super) fn forget(table: &mut Table, ctx: &Context) {
     let is_unloaded = |id: &str| {
         ctx.desired.find(id).is_some_and(|(entry, _)| entry.unloaded && entry.owner() == ctx.me)
@@ -96,8 +96,8 @@ pub(super) fn forget(table: &mut Table, ctx: &Context) {
     }
 }
 
-/// Whether an instance that does not fit now will as soon as others have left. Instances that may
-/// be unloaded and are idle are, the one that was idle for the longest first.
+/// Whether an instance without room should wait until others have ended. Unloads idle instances
+/// that may be unloaded, starting with the one that has been idle longest.
 pub(super) fn must_wait_for_room(
     instances: &mut Instances,
     host: &mut Host,
@@ -110,7 +110,7 @@ pub(super) fn must_wait_for_room(
     !fits && (leaves || waited > Duration::ZERO) && waited < ROOM_MAX
 }
 
-/// Unloads what may be unloaded until a model fits; whether it does, and whether any was unloaded.
+/// Unloads instances until a model fits. Returns whether it fits, and whether any was unloaded.
 pub(super) fn unload_for(
     instances: &mut Instances,
     host: &mut Host,
@@ -130,7 +130,7 @@ pub(super) fn unload_for(
     (true, unloaded)
 }
 
-/// Counts the memory of everything that is served as free.
+/// Counts the memory of all served instances as free.
 pub(super) fn count_as_empty(ctx: &Context, candidates: &mut [Candidate]) {
     for one in candidates {
         let heartbeat = ctx.heartbeat_of(one.node);

@@ -1,8 +1,8 @@
 //! The instances of this node: placed, driven, replaced, ended.
 //!
-//! [`crate::instance`] is the state machine of one. [`table`] has a slot for each; [`place`] finds
-//! the nodes for one among those of the [`pool`]. [`running`] feeds the machines and does what they
-//! ask for. Above it: [`start`] and [`reconcile`] begin and end instances, [`moving`] finds better
+//! [`crate::instance`] is the state machine of one. [`table`] has a slot for each; [`place`]
+//! chooses the nodes of one from the [`pool`]. [`running`] feeds the machines and runs their
+//! effects. Above it: [`start`] and [`reconcile`] begin and end instances, [`moving`] finds better
 //! places, [`idle`] unloads.
 
 mod drain;

@@ -1,9 +1,9 @@
-//! Moves instances to better places, when nodes have come (back) or memory is free, and off nodes
-//! that are drained. `growth` decides whether a move pays.
+//! Moves instances to better places after new nodes or free memory, and off drained nodes. `growth`
+//! decides whether a move pays.
 //!
-//! Where memory suffices for both, the new ranks load beside the old ones, as a *successor* that
-//! takes over once it has generated a token: answers pause while their texts are computed again.
-//! Where it does not, an instance that need not move does so once it is idle.
+//! With memory for both, the new ranks load beside the old ones, as a *successor* that takes over
+//! once it has generated a token; answers pause while their texts are computed again. Without it,
+//! an instance that need not move does so once it is idle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +69,7 @@ fn review_one(instances: &mut Instances, host: &mut Host, id: &str) {
     }
 }
 
-/// Places what had no nodes.
+/// Places an instance that had no nodes.
 fn revive(instances: &mut Instances, host: &mut Host, id: &str, placed: Placed) {
     let now = host.ctx.now();
     let Some(owned) = instances.table.get_mut(id) else { return };
@@ -79,7 +79,7 @@ fn revive(instances: &mut Instances, host: &mut Host, id: &str, placed: Placed) 
     instances.run(host, id, effects);
 }
 
-/// Moves an instance, or waits until it may.
+/// Moves an instance, or waits for a suitable moment.
 fn begin_move(
     instances: &mut Instances,
     host: &mut Host,
@@ -111,7 +111,7 @@ fn begin_move(
     }
 }
 
-/// Whether a plan fits beside what runs now.
+/// Whether a plan fits beside the running instances.
 fn fits_beside(instances: &Instances, host: &Host, id: &str, placed: &Placed) -> bool {
     let Some(owned) = instances.table.get(id) else { return false };
     let transport = owned.machine.fixed().spec.options.transport;
@@ -135,7 +135,8 @@ pub(super) fn load_beside(
     instances.run(host, &id, effects);
 }
 
-/// Why an instance must move, if it must. An owner has a rank of it until another node inherits it.
+/// Why an instance must move, if it must. An owner keeps its rank until another node inherits the
+/// instance.
 fn must_leave(host: &Host, owned: &Owned) -> Option<String> {
     let ctx = &host.ctx;
     let is_drained = |on: &NodeId| *on != ctx.me && ctx.desired.is_drained(*on);
@@ -143,10 +144,10 @@ fn must_leave(host: &Host, owned: &Owned) -> Option<String> {
     Some(format!("node {} is to be empty", ctx.name_of(leaves)))
 }
 
-/// A placement that pays the move, and why.
+/// A placement that is worth the move, and the reason.
 ///
 /// # Errors
-/// There is no placement at all, and why.
+/// The reason why no placement is possible.
 fn better(
     owned: &Owned,
     candidates: &[Candidate],

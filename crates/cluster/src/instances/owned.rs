@@ -1,4 +1,4 @@
-//! An instance that this node runs: its state machine and what belongs to it.
+//! An instance that this node runs: its state machine and the data around it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::membership::ConnId;
 use crate::wire::{Message, WorkerId};
 use crate::{GenerateEvent, InstanceState, InstanceStatus, NodeId};
 
-/// Worker numbers of one instance; no instance spawns more.
+/// Bits of the worker numbers of one instance; no instance spawns more workers.
 pub(crate) const WORKERS_BITS: u32 = 32;
 
-/// An instance that this node runs, and what its state machine does not know.
+/// An instance that this node runs, with data that its state machine does not need.
 pub(crate) struct Owned {
     pub machine: Instance,
     pub prepared: Arc<Prepared>,
@@ -26,12 +26,12 @@ pub(crate) struct Owned {
     pub why: Vec<String>,
     pub prediction: Option<placement::Prediction>,
     pub review: Review,
-    /// The speed of the paths to its ranks' nodes at the time when it was placed there.
+    /// The speed of the paths to its ranks' nodes at the time of its placement.
     pub links: BTreeMap<NodeId, LinkSpeed>,
     pub rest: Rest,
 }
 
-/// Where the events of a request go.
+/// The receiver of a request's events.
 #[derive(Clone, Copy)]
 pub(crate) enum Sink {
     /// A stream of this node.
@@ -43,24 +43,24 @@ pub(crate) enum Sink {
 /// The outcome of the last review of a placement.
 #[derive(Debug, Default)]
 pub(crate) struct Review {
-    /// The candidates for which there was nothing better.
+    /// The candidates at a review that found nothing better.
     pub nothing_better: Vec<Candidate>,
     /// Why the instance does not move although it must.
     pub stuck: Option<String>,
     pub idle_since: Option<Duration>,
 }
 
-/// How long an instance has been idle, and may be.
+/// The present idle time of an instance, and its limit.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
     /// The `keep_alive` of the last request that had one.
     asked: Option<KeepAlive>,
-    /// By this node's clock, and by the wall's.
+    /// By this node's clock, and by the wall clock.
     pub idle_since: Option<(Duration, u64)>,
 }
 
 impl Rest {
-    /// A request has come.
+    /// Records a request.
     pub(super) fn asked(&mut self, keep_alive: Option<KeepAlive>) {
         self.idle_since = None;
         self.asked = keep_alive.or(self.asked);
@@ -68,8 +68,8 @@ impl Rest {
 }
 
 impl Owned {
-    /// A new instance on the ranks of a plan, or one that waits for nodes, for this reason; with
-    /// what it asks for first.
+    /// A new instance on the ranks of a plan, or one that waits for nodes because of the given
+    /// reason; with its first effects.
     pub(super) fn new(
         fixed: Fixed,
         prepared: Arc<Prepared>,
@@ -111,7 +111,7 @@ impl Owned {
         said.filter(|keep| keep.limit().is_some())
     }
 
-    /// The status, for people and other nodes.
+    /// The status, for users and other nodes.
     pub(crate) fn told(&self) -> InstanceStatus {
         let (keep_alive, since) = (self.keep_alive(), self.rest.idle_since);
         let idle_since_unix_s = since.map(|(_, unix_s)| unix_s);
@@ -127,7 +127,7 @@ impl Owned {
         works && self.machine.is_idle()
     }
 
-    /// Passes an event on; the last one closes the stream.
+    /// Forwards an event; the last one closes the stream.
     pub(super) fn emit(&mut self, ctx: &mut Context, request: RequestId, event: GenerateEvent) {
         let is_last = matches!(event, GenerateEvent::Done(_) | GenerateEvent::Failed { .. });
         ctx.changed_if(is_last);
@@ -144,7 +144,7 @@ impl Owned {
         }
     }
 
-    /// Hands a request back to the node of its client, which asks again, here or elsewhere.
+    /// Returns a request to its client's node, which submits it again, here or elsewhere.
     pub(super) fn let_go(&mut self, ctx: &mut Context, request: RequestId, reason: String) {
         ctx.changed();
         match self.sinks.remove(&request) {

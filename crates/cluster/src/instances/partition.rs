@@ -1,5 +1,5 @@
-//! Pairs of nodes that do not reach each other although this one reaches both. A model that needs a
-//! link between the two is placed on one of them until they reach each other again.
+//! Pairs of nodes that this node reaches but that do not reach each other. A model that needs a
+//! link between the two is placed on one of them until they are connected again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::NodeId;
 use crate::context::Context;
 use crate::instance::Apart;
 
-/// Where only workers have no link, nothing tells when they have: after this time it is tried
-/// again, and at once when a person asks for a model.
+/// If only the workers have no link, no event shows its return. So it is tried again after this
+/// time, and at once when a user requests a model.
 const TRY_AGAIN: Duration = Duration::from_secs(600);
 
 type Pair = (NodeId, NodeId);
@@ -31,7 +31,7 @@ struct Known {
 
 #[derive(Debug)]
 enum Until {
-    /// Their daemons do not reach each other either.
+    /// Their daemons are not connected either.
     TheyMeet,
     Then(Duration),
 }
@@ -50,7 +50,7 @@ impl Partition {
         }
     }
 
-    /// Forgets pairs that reach each other again.
+    /// Drops pairs that are connected again.
     pub(super) fn expire(&mut self, ctx: &mut Context) {
         let now = ctx.now();
         let known = self.pairs.len();
@@ -61,12 +61,12 @@ impl Partition {
         ctx.changed_if(self.pairs.len() < known);
     }
 
-    /// A node has come back, perhaps over another path.
+    /// Drops the pairs of a node that has returned, perhaps over another path.
     pub(super) fn forget(&mut self, node: NodeId) {
         self.pairs.retain(|(a, b), _| *a != node && *b != node);
     }
 
-    /// Forgets pairs of which nothing tells whether they have a link now.
+    /// Drops pairs whose present state is unknown.
     pub(super) fn try_again(&mut self) {
         self.pairs.retain(|_, known| matches!(known.until, Until::TheyMeet));
     }
@@ -75,7 +75,7 @@ impl Partition {
         self.pairs.keys().copied().collect()
     }
 
-    /// The pairs whose daemons do not reach each other.
+    /// The pairs without a connection between their daemons.
     pub(super) fn lasting(&self) -> BTreeSet<Pair> {
         let lasting = self.pairs.iter().filter(|(_, one)| matches!(one.until, Until::TheyMeet));
         lasting.map(|(pair, _)| *pair).collect()
@@ -89,7 +89,7 @@ impl Partition {
         self.pairs.iter().map(words).collect()
     }
 
-    /// For a person: why an instance is on one node of a pair only.
+    /// Notes for the user: why an instance is on only one node of a pair.
     pub(super) fn notes(&self, ctx: &Context, owned: &Owned) -> Vec<String> {
         let nodes: BTreeSet<NodeId> = owned.machine.nodes().collect();
         let asked = owned.machine.fixed().spec.nodes.as_ref().map(protocol::Nodes::count);
@@ -106,7 +106,7 @@ impl Partition {
     }
 }
 
-/// Why two nodes do not reach each other, as they report.
+/// Why two nodes do not reach each other, by their own reports.
 pub(super) fn why_apart(ctx: &Context, a: NodeId, b: NodeId) -> Option<String> {
     let misses = |by: NodeId, other: NodeId| {
         let heartbeat = ctx.live_heartbeat_of(by)?;

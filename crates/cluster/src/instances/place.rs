@@ -1,5 +1,5 @@
-//! The one way to place an instance: which nodes take its ranks, in which order, with which shares.
-//! Pure: the candidates and the wishes are arguments.
+//! Places an instance: its nodes, their order, and their shares. Pure: candidates and spec are
+//! arguments.
 
 use std::net::IpAddr;
 
@@ -31,11 +31,11 @@ impl Candidate {
     }
 }
 
-/// A plan with the nodes that it numbers.
+/// A plan with the nodes that its numbers refer to.
 pub(crate) struct Placed {
     pub plan: placement::Plan,
     pub candidates: Vec<Candidate>,
-    /// Whether nodes, shares and stages are as a person asked for.
+    /// Whether nodes, shares and stages follow the request.
     pub is_as_asked: bool,
 }
 
@@ -44,17 +44,17 @@ impl Placed {
         ranks(&self.plan, &self.candidates)
     }
 
-    /// The names of its nodes, for a person.
+    /// The names of its nodes, for the user.
     pub(super) fn names(&self) -> String {
         let name = |rank: &placement::PlannedRank| self.candidates[rank.node].name.as_str();
         self.plan.ranks.iter().map(name).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// The candidates that were asked for by name, in that order; all of them if none was.
+/// The requested candidates in the requested order; all of them if the request names none.
 ///
 /// # Errors
-/// A name is nobody's, or two nodes'; or this node, which leads, is not the first.
+/// A name matches no node or two nodes; or this node, which leads, is not the first.
 pub(super) fn named(
     candidates: Vec<Candidate>,
     wanted: &InstanceSpec,
@@ -80,7 +80,7 @@ pub(super) fn named(
     }
 }
 
-/// The same without what was asked for about nodes and their number.
+/// The spec without its demands on nodes and their number.
 pub(super) fn relaxed(wanted: &InstanceSpec) -> InstanceSpec {
     let strategy = match wanted.options.strategy {
         // There may be too few nodes for groups.
@@ -97,7 +97,7 @@ pub(super) fn relaxed(wanted: &InstanceSpec) -> InstanceSpec {
     InstanceSpec { nodes: None, options, ..wanted.clone() }
 }
 
-/// What is wanted of an instance, with the size that it has.
+/// The spec of an instance, with its present context size.
 pub(super) fn of_size(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
     InstanceSpec { context_tokens: Some(split.context_tokens), ..wanted.clone() }
 }
@@ -111,7 +111,7 @@ pub(super) fn plan(
     plan_for(&prepared.model, prepared.draft_bytes, candidates, spec, ring)
 }
 
-/// A plan as it was asked for, or if there is none, for whatever nodes there are.
+/// A plan that follows the request, or if there is none, a plan for any nodes.
 pub(super) fn plan_somehow(
     prepared: &Prepared,
     candidates: Vec<Candidate>,
@@ -124,8 +124,8 @@ pub(super) fn plan_somehow(
     as_asked.or_else(|_| plan_in_need(prepared, candidates, wanted))
 }
 
-/// A plan for whatever nodes there are: for the named ones, if these suffice with the first one,
-/// which leads; else others are borrowed.
+/// A plan for any nodes: for the named ones, if these suffice together with the first one, which
+/// leads; else with further nodes.
 pub(super) fn plan_in_need(
     prepared: &Prepared,
     candidates: Vec<Candidate>,
@@ -145,7 +145,7 @@ pub(super) fn plan_in_need(
     Ok(Placed { plan, candidates, is_as_asked })
 }
 
-/// A plan in which every other rank is one that a node has kept; none if some are missing.
+/// A plan in which all ranks except this node's are kept ones; `None` if some are missing.
 pub(super) fn plan_with_kept(
     prepared: &Prepared,
     candidates: &[Candidate],
@@ -169,7 +169,7 @@ pub(super) fn plan_with_kept(
     })
 }
 
-/// The wishes that give just this split.
+/// The spec that gives exactly this split.
 fn spec_of(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
     let stages = Some(&split.stages).filter(|stages| !stages.is_empty());
     let options = SplitOptions {
@@ -192,7 +192,7 @@ fn spec_of(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
     }
 }
 
-/// The plan that would place an instance as it is placed, on these nodes.
+/// The plan of an instance's present placement, on these nodes.
 pub(super) fn plan_as_is(
     prepared: &Prepared,
     wanted: &InstanceSpec,
@@ -210,7 +210,7 @@ pub(super) fn plan_as_is(
 }
 
 /// A plan for a ring: the same nodes in another order, each with its present share. `None` if one
-/// of them is no candidate any more.
+/// of them is no longer a candidate.
 pub(super) fn plan_ring(
     prepared: &Prepared,
     mut candidates: Vec<Candidate>,
@@ -225,7 +225,8 @@ pub(super) fn plan_ring(
     }
     candidates.sort_by_key(place);
     let (asked, stages) = (&wanted.options, &split.stages);
-    // A ring over all serves tensors and a pipeline alike, so the faster one is chosen anew.
+    // A ring over all nodes serves tensor parallelism and a pipeline alike, so the faster one is
+    // chosen anew.
     let is_free = asked.strategy == Strategy::Auto
         && asked.stages.is_none()
         && asked.stage_layers.is_none()
@@ -242,7 +243,7 @@ pub(super) fn plan_ring(
     Some(plan.map(|plan| Placed { plan, candidates, is_as_asked: false }))
 }
 
-/// Whether a plan fits beside what runs: into the memory that is free now on its nodes.
+/// Whether a plan fits beside the running instances: into the free memory of its nodes.
 pub(super) fn fits_beside(placed: &Placed, now: &[Candidate]) -> bool {
     let free = |id: NodeId| now.iter().find(|one| one.node == id).map(|one| one.memory_free_bytes);
     let all_here = placed.candidates.iter().all(|one| free(one.node).is_some());
@@ -252,8 +253,8 @@ pub(super) fn fits_beside(placed: &Placed, now: &[Candidate]) -> bool {
     all_here && placed.plan.ranks.iter().all(fits)
 }
 
-/// [`plan`] for a model of which only that is known; `draft_bytes`: what its draft takes on the
-/// first node.
+/// [`plan`] for a model given only by its outline; `draft_bytes`: memory of its draft on the first
+/// node.
 pub(super) fn plan_for(
     model: &layout::Outline,
     draft_bytes: u64,
@@ -272,7 +273,8 @@ pub(super) fn plan_for(
 fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {
     let mut machines: Vec<(IpAddr, Option<String>)> = Vec::new();
     let mut machine = |Candidate { path, own_memory, .. }: &Candidate| {
-        // Nodes of one address are on one machine; those of this one have the address of both ends.
+        // Nodes with one address are on one machine. On this machine, both ends of the path have
+        // the same address.
         let address = if path.ours == path.theirs { Path::LOOPBACK.theirs } else { path.theirs };
         let place = (address, own_memory.clone());
         let known = machines.iter().position(|known| *known == place);

@@ -1,5 +1,5 @@
-//! The nodes that instances of this node can be placed on: who is there, stays there, computes in
-//! the same version, and reaches the others.
+//! The nodes that instances of this node can be placed on: present, stable, of the same numerics
+//! version, and connected to the others.
 
 use std::collections::BTreeSet;
 
@@ -19,21 +19,21 @@ use crate::members::Member;
 use crate::wire::VERSION;
 use crate::{NodeId, NodeState};
 
-/// A node that returned so often within a minute, in the same process, is on a path that does not
-/// hold.
+/// A node with this many returns within a minute, in the same process, has an unstable path.
 const RETURNS_MAX: usize = 3;
 
 #[derive(Default)]
 pub(crate) struct Pool {
-    /// How steadily nodes are there, and when instances moved.
+    /// The stability of nodes, and the times of moves.
     pub growth: Growth,
     /// The pairs of nodes that do not reach each other.
     pub partition: Partition,
 }
 
 impl Pool {
-    /// The nodes that could take a rank now, this one first: those that are not drained, and this
-    /// one, which has a rank of everything that it owns. The memory of `leaving` counts as free.
+    /// The nodes that could take a rank now, this one first. Drained nodes are left out, except
+    /// this node, which has a rank of every instance that it owns. The memory of `leaving` counts
+    /// as free.
     pub(super) fn candidates(
         &self,
         host: &Host,
@@ -73,7 +73,7 @@ impl Pool {
         if heartbeat.numerics != ctx.versions.numerics || self.flaps(ctx, member.id) {
             return None;
         }
-        // Its rank would call the first one.
+        // Its rank would have to call the first one.
         if host.paths.uncalled_by(ctx, member.id).contains(&ctx.me) {
             return None;
         }
@@ -92,7 +92,7 @@ impl Pool {
         })
     }
 
-    /// Of the candidates those that all reach each other, as far as it is known.
+    /// The candidates that all reach each other, as far as known.
     pub(super) fn together(
         &self,
         host: &Host,
@@ -104,19 +104,19 @@ impl Pool {
         without_apart(host.ctx.me, all, &self.partition.pairs())
     }
 
-    /// The candidates for a model that a person asks for.
+    /// The candidates for a user's request.
     pub(super) fn asked(&self, host: &Host, table: &Table, spec: &InstanceSpec) -> Vec<Candidate> {
         let all = self.candidates(host, table, None, spec.options.transport);
-        // A person who names nodes, or their number, learns what is wrong with them.
+        // A user who names nodes, or their number, gets an error about them.
         if spec.nodes.is_some() {
             return all;
         }
         without_apart(host.ctx.me, all, &self.partition.lasting())
     }
 
-    /// The candidates of the near future for an instance, its own memory counted as free: its
-    /// present nodes, and those that have stayed for long enough, which does not matter if it must
-    /// move.
+    /// The candidates of the near future for an instance, whose own memory counts as free: its
+    /// present nodes, and those that have stayed for long enough. If it must move, new nodes count
+    /// too.
     pub(super) fn future(
         &self,
         host: &Host,
@@ -133,13 +133,13 @@ impl Pool {
         candidates
     }
 
-    /// The connected members that are no candidates, in words.
+    /// Descriptions of the connected members that are not candidates.
     pub(crate) fn absent(&self, host: &Host) -> Vec<String> {
         let others = other_versions(&host.ctx).into_iter();
         others.chain(self.flapping(&host.ctx)).chain(host.paths.one_way(&host.ctx)).collect()
     }
 
-    /// The reason for which there is no placement, with those members.
+    /// Adds those members to the reason why no placement is possible.
     pub(super) fn with_absent(&self, host: &Host, why: String) -> String {
         self.absent(host).into_iter().fold(why, |why, absent| format!("{why}. {absent}"))
     }
@@ -164,7 +164,7 @@ impl Pool {
     }
 }
 
-/// The members that compute in another version, in words.
+/// Description of the members with another numerics version.
 fn other_versions(ctx: &Context) -> Option<String> {
     let others = ctx.membership.members().filter_map(|member| {
         let heartbeat = ctx.live_heartbeat_of(member.id)?;
@@ -181,7 +181,7 @@ fn other_versions(ctx: &Context) -> Option<String> {
     })
 }
 
-/// The memory that is taken on a node: as it reports, but no less than this node has placed there.
+/// The memory in use on a node: its own report, but at least this node's placements there.
 fn memory_used_on(host: &Host, table: &Table, node: NodeId, leaving: Option<&str>) -> u64 {
     let planned = |owned: &Owned| owned.machine.memory_bytes_on(node);
     let mine: u64 = table.running().map(|(_, owned)| planned(owned)).sum();
@@ -197,7 +197,7 @@ fn memory_used_on(host: &Host, table: &Table, node: NodeId, leaving: Option<&str
     used.max(mine).saturating_sub(leaving)
 }
 
-/// The memory of another node's instance on a node, as its owner reports.
+/// The memory of another node's instance on a node, by its owner's report.
 fn memory_reported(host: &Host, table: &Table, id: &str, node: NodeId) -> u64 {
     let Some((entry, wanted)) = host.ctx.desired.find(id) else { return 0 };
     let ranks = reported(host, table, entry, wanted).ranks;
@@ -205,7 +205,7 @@ fn memory_reported(host: &Host, table: &Table, id: &str, node: NodeId) -> u64 {
     there.fold(0, u64::saturating_add)
 }
 
-/// The candidates that are left once none lacks a link to another.
+/// Removes candidates until none lacks a link to another.
 fn without_apart(
     me: NodeId,
     mut candidates: Vec<Candidate>,
@@ -217,8 +217,8 @@ fn without_apart(
     candidates
 }
 
-/// The node that lacks most links to the others; of several the one with the least memory. This
-/// node stays: it leads.
+/// The node that lacks the most links; of several, the one with the least memory. Never this node,
+/// which leads.
 fn most_apart(
     me: NodeId,
     candidates: &[Candidate],
@@ -236,7 +236,7 @@ fn most_apart(
     (links_missing(worst.node) > 0).then_some(worst.node)
 }
 
-/// The pairs of an instance's ranks whose nodes say that they do not reach each other.
+/// The pairs of an instance's ranks whose nodes report that they do not reach each other.
 pub(super) fn apart_on(ctx: &Context, owned: &Owned) -> Vec<Apart> {
     let others: Vec<NodeId> = owned.machine.nodes().filter(|on| *on != ctx.me).collect();
     let pairs = others.iter().enumerate().flat_map(|(at, a)| {

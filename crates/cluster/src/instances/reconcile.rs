@@ -1,5 +1,5 @@
-//! Follows the document: starts what this node owns, ends what it no longer owns, gets ready to own
-//! what drained nodes own.
+//! Follows the document: starts the instances that this node owns, ends the others, and prepares to
+//! own those that it should inherit.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::context::Prepared;
 use crate::desired::{Entry, Wanted};
 use crate::files::seen;
 
-/// How often the file of an instance that could not be started is opened again.
+/// Interval of attempts to open the file of an instance that could not be started.
 const LOOK_AGAIN: Duration = crate::files::LOOK_AGAIN;
 
-/// Ends what was stopped, and what another node owns now.
+/// Ends stopped instances, and those that another node owns now.
 pub(crate) fn end_superseded(instances: &mut Instances, host: &mut Host) {
     let owned = instances.table.current().map(|(id, owned)| (id, owned.machine.fixed().claim));
     let over: Vec<String> = owned
@@ -41,7 +41,7 @@ pub(crate) fn end_superseded(instances: &mut Instances, host: &mut Host) {
     instances.table.prune();
 }
 
-/// Ends successors of what is no longer this node's.
+/// Ends successors of instances that are no longer this node's.
 pub(super) fn abandon_superseded(instances: &mut Instances, host: &mut Host) {
     let claim = |owned: &Owned| owned.machine.fixed().claim;
     let due = to_inherit(host);
@@ -54,8 +54,7 @@ pub(super) fn abandon_superseded(instances: &mut Instances, host: &mut Host) {
     over.iter().for_each(|id| instances.abandon(host, id, "what it was to replace has ended"));
 }
 
-/// Opens the files of what this node owns and does not run yet. Of an unloaded instance it
-/// needs the header.
+/// Opens the files of owned instances that do not run yet. An unloaded instance needs its header.
 pub(crate) fn start_owned(instances: &mut Instances, host: &mut Host) {
     let (me, now) = (host.ctx.me, host.ctx.now());
     let mine = host.ctx.desired.wanted().filter(|(entry, _)| entry.owner() == me);
@@ -70,9 +69,9 @@ pub(crate) fn start_owned(instances: &mut Instances, host: &mut Host) {
     due.into_iter().for_each(|wanted| open(instances, host, wanted));
 }
 
-/// Reads from disk what starting an instance takes; [`Self::opened`] gets it.
+/// Reads the files of an instance from disk; [`Self::opened`] receives the result.
 fn open(instances: &mut Instances, host: &mut Host, wanted: Wanted) {
-    // An instance that waits for memory goes on waiting while its file is read again.
+    // An instance that waits for memory continues to wait while its file is read again.
     match instances.table.start_mut(&wanted.id) {
         Some(Starting::Waiting { looked, .. }) => *looked = host.ctx.now(),
         _ => instances.table.slot(&wanted.id).start = Some(Starting::Opening),
@@ -80,7 +79,7 @@ fn open(instances: &mut Instances, host: &mut Host, wanted: Wanted) {
     host.ctx.outside.open(wanted);
 }
 
-/// Starts an instance whose file is open now, unless another node has taken it over meanwhile.
+/// Starts an instance whose file is open now, unless another node has taken it over.
 pub(crate) fn opened(
     instances: &mut Instances,
     host: &mut Host,
@@ -125,7 +124,7 @@ pub(crate) fn opened(
     }
 }
 
-/// Gets ready to own the instances of drained nodes.
+/// Prepares to own the instances that this node should inherit.
 pub(crate) fn inherit(instances: &mut Instances, host: &mut Host) {
     let now = host.ctx.now();
     for (entry, wanted) in to_inherit(host) {
@@ -145,8 +144,8 @@ pub(crate) fn inherit(instances: &mut Instances, host: &mut Host) {
     }
 }
 
-/// Loads an instance that this node is to inherit, beside what runs if there is room, else in
-/// its place.
+/// Loads an instance that this node should inherit, beside the running ones if there is room, else
+/// in place of its present ranks.
 pub(super) fn prepare_to_own(
     instances: &mut Instances,
     host: &mut Host,
@@ -184,7 +183,8 @@ pub(super) fn prepare_to_own(
     }
 }
 
-/// What this node is to inherit from drained nodes.
+/// The instances that this node should inherit: of drained nodes, and of nodes that it precedes in
+/// the user's list.
 fn to_inherit(host: &Host) -> Vec<(Entry, Wanted)> {
     host.ctx.desired.to_inherit(&host.files.places.holdings(), &seen(&host.ctx))
 }

@@ -8,10 +8,10 @@ use crate::desired::{Entry, Wanted};
 use crate::peers::{gone_for, way_round};
 use crate::{InstanceState, InstanceStatus};
 
-/// An instance without its owner may be said to be reached through another node after this time.
+/// Time after which the status may name another node as the path to a lost owner.
 const ROUND_AFTER: Duration = Duration::from_secs(2);
 
-/// An instance that this node does not run, as its owner reports it; else by the document.
+/// The status of an instance that this node does not run: its owner's report, else by the document.
 pub(crate) fn reported(
     host: &Host,
     table: &Table,
@@ -67,7 +67,7 @@ pub(crate) fn reported(
 fn why_without_owner(host: &Host, entry: &Entry, wanted: &Wanted) -> String {
     let ctx = &host.ctx;
     let owner = ctx.name_of(entry.owner());
-    // Just after a loss the others have yet to report that they have lost it as well.
+    // Just after a loss, the others have yet to report that they have lost it too.
     let is_settled = gone_for(ctx, entry.owner()) > ROUND_AFTER;
     if is_settled && way_round(ctx, entry.owner()).is_some() {
         return format!("node {owner}, which owns it, is reached only through another node");

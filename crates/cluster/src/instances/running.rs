@@ -1,4 +1,4 @@
-//! What runs: feeds the state machines, does what they ask for, and replaces them.
+//! Drives the running instances: feeds the state machines, runs their effects, and replaces them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct Instances {
 }
 
 impl Instances {
-    /// Ends an instance here and its successor, and says why to the clients that wait for it.
+    /// Ends an instance and its successor here; `why` is the reason for waiting clients.
     pub(crate) fn release(&mut self, host: &mut Host, id: &str, why: &str) {
         self.abandon(host, id, why);
         let Some(owned) = self.table.get_mut(id) else { return };
@@ -47,8 +47,8 @@ impl Instances {
         }
     }
 
-    /// The file of a placed model, for a node of the cluster that lacks it. This node may lack it
-    /// as well, if the file was replaced since.
+    /// The file of a placed model, for a node that lacks it. This node may lack it too, if the file
+    /// was replaced.
     pub(crate) fn file_for(
         &self,
         ctx: &Context,
@@ -59,7 +59,7 @@ impl Instances {
         self.table.file(digest).filter(|_| belongs_here).cloned()
     }
 
-    /// Hands an event to every instance.
+    /// Steps every instance with an event.
     pub(crate) fn step_all(&mut self, host: &mut Host, event: impl Fn() -> Input) {
         for id in self.table.ids() {
             self.step(host, &id, event());
@@ -69,7 +69,7 @@ impl Instances {
         }
     }
 
-    /// A member can be given work: `path` is the one of its connection.
+    /// A member can take work; `path` is that of its connection.
     pub(crate) fn node_up(&mut self, host: &mut Host, node: NodeId, path: Path) {
         self.pool.growth.node_up(node, host.ctx.now());
         self.pool.partition.forget(node);
@@ -79,7 +79,7 @@ impl Instances {
         }
     }
 
-    /// Hands the report of a worker to its instance.
+    /// Steps a worker's instance with its report.
     pub(crate) fn worker(&mut self, host: &mut Host, from: NodeId, worker: WorkerId, event: Input) {
         let Some((id, owned, is_current)) = self.table.of_worker(worker) else { return };
         let id = id.clone();
@@ -87,7 +87,7 @@ impl Instances {
             Some(known) if known == from && is_current => self.step(host, &id, event),
             Some(known) if known == from => self.step_successor(host, &id, event),
             Some(_) => host.ctx.disbelieve(from, "a worker that another node runs"),
-            // It has ended since.
+            // Its instance has ended.
             None => {}
         }
     }
@@ -115,7 +115,7 @@ impl Instances {
         self.run(host, id, effects);
     }
 
-    /// Does what an instance asks for, and what that leads to.
+    /// Runs the effects of an instance, and the effects that follow from them.
     pub(super) fn run(&mut self, host: &mut Host, id: &str, effects: Vec<Effect>) {
         let mut todo = VecDeque::from(effects);
         while let Some(effect) = todo.pop_front() {
@@ -146,7 +146,7 @@ impl Instances {
         }
     }
 
-    /// Places an instance again on the nodes that are left. The wishes for their number give way: a
+    /// Places an instance again on the remaining nodes. The requested number of nodes gives way: a
     /// model on fewer nodes is better than none.
     fn replan(&mut self, host: &mut Host, id: &str) -> Vec<Effect> {
         let placed = self.plan_on_rest(host, id);
@@ -166,7 +166,7 @@ impl Instances {
         }
     }
 
-    /// A plan for the nodes that are left and reach each other.
+    /// A plan for the remaining nodes that reach each other.
     fn plan_on_rest(&self, host: &Host, id: &str) -> Option<std::result::Result<Placed, String>> {
         let owned = self.table.get(id)?;
         let wanted = &owned.machine.fixed().spec;
@@ -175,7 +175,7 @@ impl Instances {
     }
 
     /// Places an instance again on the same nodes in another order, each with its present share.
-    /// Does nothing if one of them has just gone, of which the instance will hear.
+    /// Does nothing if one of them has just gone; its `NodeDown` follows.
     fn reorder(&mut self, host: &mut Host, id: &str, order: &[(NodeId, u32)]) -> Vec<Effect> {
         let now = host.ctx.now();
         host.ctx.changed();
@@ -218,7 +218,8 @@ impl Instances {
         }
     }
 
-    /// Where links do not come up, nodes that do not reach each other need not be waited for.
+    /// Checks instances whose links are late: nodes that do not reach each other need not be
+    /// awaited.
     pub(crate) fn look_at_late_links(&mut self, host: &mut Host) {
         self.pool.partition.expire(&mut host.ctx);
         let now = host.ctx.now();
@@ -233,7 +234,7 @@ impl Instances {
         }
     }
 
-    /// Gives all instances the fastest addresses of their ranks.
+    /// Sets the fastest addresses between the ranks of all instances.
     pub(crate) fn route(&mut self, routes: &Routes) {
         for (_, owned) in self.table.current_mut() {
             owned.machine.set_routes(routes.clone());
@@ -245,7 +246,7 @@ impl Instances {
         self.table.find(name).cloned()
     }
 
-    /// Hands a request to an instance of this node.
+    /// Submits a request to an instance of this node.
     pub(crate) fn submit(
         &mut self,
         host: &mut Host,
@@ -268,7 +269,7 @@ impl Instances {
         Ok(request)
     }
 
-    /// Ends a request whose client is gone.
+    /// Cancels a request whose client is gone.
     pub(crate) fn cancel(&mut self, host: &mut Host, id: &str, request: RequestId) {
         let now = host.ctx.now();
         let Some(owned) = self.table.get_mut(id) else { return };
@@ -279,7 +280,7 @@ impl Instances {
         }
     }
 
-    /// Ends the requests of other nodes' streams that match.
+    /// Cancels the requests of other nodes' streams that match.
     pub(crate) fn cancel_for(&mut self, host: &mut Host, is_it: impl Fn(ConnId, u64) -> bool) {
         let of = |(id, owned): (&String, &Owned)| {
             let requests = owned.of_peers(&is_it).into_iter();
@@ -295,12 +296,12 @@ impl Instances {
         self.table.deadline()
     }
 
-    /// Hands an event to a successor, which takes over once it works.
+    /// Steps a successor, which takes over once it works.
     pub(super) fn step_successor(&mut self, host: &mut Host, id: &str, event: Input) {
         let now = host.ctx.now();
         let Some(next) = self.table.successor_mut(id) else { return };
         let mut effects = next.machine.step(event, now);
-        // A successor is only there to be better: any trouble ends it.
+        // A successor exists only as an improvement: any trouble ends it.
         let asks = |effect: &Effect| {
             matches!(effect, Effect::Reorder(_) | Effect::Replan | Effect::Part(_))
         };
@@ -325,7 +326,7 @@ impl Instances {
         }
     }
 
-    /// A successor takes the place of the current instance, whose answers go on with it.
+    /// Replaces the current instance by its successor, which continues its answers.
     fn switch(&mut self, host: &mut Host, id: &str) {
         let Some(next) = self.table.successor(id) else { return };
         let claim = next.machine.fixed().claim;
@@ -340,7 +341,7 @@ impl Instances {
         self.release(host, id, &format!("it continues on {names}"));
         self.table.take_unloaded(id);
         self.table.slot(id).current = Some(next);
-        // From now on the workers of its former owner do not obey that one.
+        // From now on the former owner's workers no longer obey it.
         host.workers.leave_former_owners(&mut host.ctx);
         host.ctx.changed();
         // Members send requests to the new owner as soon as they see it running the model.

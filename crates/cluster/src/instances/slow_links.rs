@@ -1,5 +1,5 @@
-//! Links that have become much slower since ranks were placed on them. A note says so as soon as it
-//! is measured: answers may be so slow then that their rates show it late.
+//! Detects links that have become much slower since ranks were placed on them. A note follows the
+//! measurement at once: with such links, answers may be too slow to show it soon by their rates.
 
 use std::time::Duration;
 
@@ -11,14 +11,13 @@ use crate::NodeId;
 use crate::context::Context;
 use crate::paths::Paths;
 
-/// Less is what a link's own traffic does to a measurement.
+/// A link's own traffic explains smaller differences.
 const BANDWIDTH_LOSS_MIN: f64 = 4.0;
 const DELAY_GAIN_MIN: f64 = 10.0;
-/// Shorter delays are no link's fault.
+/// Shorter delays do not come from links.
 const DELAY_FLOOR: Duration = Duration::from_millis(1);
 
-/// Remembers the speed of links at the time when ranks of this node's instances came to use
-/// them.
+/// Records the speed of links when ranks of this node's instances start to use them.
 pub(crate) fn note_links(table: &mut Table, ctx: &Context, paths: &Paths) {
     for (_, owned) in table.current_mut() {
         let nodes: Vec<NodeId> = owned.machine.nodes().filter(|node| *node != ctx.me).collect();
@@ -31,7 +30,7 @@ pub(crate) fn note_links(table: &mut Table, ctx: &Context, paths: &Paths) {
     }
 }
 
-/// The nodes of instances whose answers say that a link has become slow.
+/// The nodes of instances whose answers indicate a slow link.
 pub(crate) fn nodes_in_doubt(table: &Table) -> Vec<NodeId> {
     let is_slow =
         |owned: &Owned| owned.prediction.is_some_and(|found| owned.machine.waits_for_links(&found));
@@ -52,7 +51,7 @@ pub(super) fn notes(owned: &Owned, ctx: &Context, paths: &Paths) -> Vec<String> 
     owned.links.iter().filter_map(note).collect()
 }
 
-/// What it does now, and did then, if that is much worse.
+/// The present and the former speed, if the present one is much worse.
 fn loss(then: &LinkSpeed, now: &LinkSpeed) -> Option<String> {
     let mb = |speed: &LinkSpeed| speed.bytes_per_sec / 1e6;
     let ms = |speed: &LinkSpeed| speed.message_secs * 2e3;

@@ -1,4 +1,4 @@
-//! Places what a person asks for, and starts it; also what this node owns again.
+//! Places and starts instances: new requests of users, and instances that this node owns again.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::peers::conn_to_owner;
 use crate::wire::{KeptRank, WorkerId};
 use crate::{Error, InstanceState, NodeId, Result};
 
-/// How a model would be placed.
+/// The plan for a model.
 pub(crate) fn plan(instances: &Instances, host: &Host, prepared: &Prepared) -> Result<Plan> {
     let all = instances.pool.asked(host, &instances.table, &prepared.spec);
     let mut placed = plan_asked(instances, host, prepared, all)?;
@@ -33,7 +33,7 @@ pub(crate) fn plan(instances: &Instances, host: &Host, prepared: &Prepared) -> R
     Ok(placed.plan)
 }
 
-/// A plan as a person asks for it.
+/// A plan that follows the request.
 fn plan_asked(
     instances: &Instances,
     host: &Host,
@@ -76,13 +76,13 @@ pub(crate) fn serve(
     let mut all = instances.pool.asked(host, &instances.table, &prepared.spec);
     instances.pool.partition.try_again();
     if prepared.spec.on_request {
-        // The memory of the first request counts, not the present one.
+        // The memory at the first request counts, not the present one.
         idle::count_as_empty(&host.ctx, &mut all);
     }
     let placed = plan_asked(instances, host, &prepared, all)?;
     let checked = placed.plan.check_wire(prepared.spec.options.wire_type);
     checked.map_err(|why| Error::Unusable(why.to_string()))?;
-    // Wherever it is placed later, requests that fit now must fit then.
+    // Requests that fit now must still fit after a later placement.
     prepared.spec = place::of_size(&prepared.spec, &placed.plan.split);
 
     let id = format!("i-{:08x}", host.ctx.random_u32());
@@ -96,7 +96,7 @@ pub(crate) fn serve(
     };
     let entry = host.ctx.desired.serve(&model, wanted);
     host.files.places.located(&mut host.ctx, digest, Some(path));
-    // Before its workers are ordered, so that their nodes know whose order it is.
+    // Replicated before the workers are ordered, so that their nodes know the claim of the order.
     host.ctx.replicate(vec![entry.clone()], None);
     if entry.unloaded {
         instances.table.slot(&id).unloaded = Some(prepared.into());
@@ -106,8 +106,8 @@ pub(crate) fn serve(
     Ok(id)
 }
 
-/// Starts what is to be served, after a restart or a takeover: as it was asked for if possible,
-/// else on whatever nodes there are; without enough nodes it waits for them.
+/// Starts an instance after a restart or a takeover: as requested if possible, else on any nodes;
+/// without enough nodes it waits for them.
 pub(super) fn own_again(
     instances: &mut Instances,
     host: &mut Host,
@@ -142,7 +142,7 @@ fn own(
     let fixed = fixed(id, entry, &prepared, instances.table.number(&mut host.ctx));
     let (owned, effects) = Owned::new(fixed, prepared.into(), placed, host.ctx.now());
     instances.table.slot(id).current = Some(owned);
-    // Its first epoch takes the fastest paths, too.
+    // So that the first epoch uses the fastest paths, too.
     let routes = host.paths.routes(&host.ctx);
     instances.route(&routes);
     host.ctx.changed();
@@ -162,7 +162,7 @@ fn clear_name(instances: &mut Instances, host: &mut Host, model: &str) -> Result
     Err(Error::AlreadyServed { model: existing.model, instance: existing.id })
 }
 
-/// An instance is not to be served any more; its owner ends it when it hears of that.
+/// Stops an instance; its owner ends it when it receives the change.
 pub(crate) fn stop(instances: &mut Instances, host: &mut Host, name: &str) -> Result<()> {
     let Some((entry, wanted)) = host.ctx.desired.find(name) else {
         return Err(status::not_served(instances, host, name));
@@ -184,7 +184,7 @@ pub(crate) fn header(
     let found = host.ctx.desired.find(name);
     let unloaded = found.and_then(|(_, wanted)| instances.table.unloaded(&wanted.id));
     let owned = instances.table.find(name).and_then(|id| instances.table.get(id));
-    // A caller that has stopped waiting needs no answer.
+    // The caller may have stopped waiting.
     if let Some(prepared) = owned.map(|owned| &owned.prepared).or(unloaded) {
         return drop(reply.send(Ok(prepared.file.directory().clone())));
     }
@@ -206,8 +206,8 @@ pub(crate) fn header(
     host.ctx.outside.fetch_header(source, of, reply);
 }
 
-/// The reason for which a model cannot be placed, with the node that could lead it with a copy of
-/// the file.
+/// Adds to the reason of a failed placement a node that could lead the model, given a copy of the
+/// file.
 fn with_leader(why: String, prepared: &Prepared, all: &[Candidate]) -> String {
     let (Some((me, others)), None | Some(Nodes::Count(_))) =
         (all.split_first(), &prepared.spec.nodes)
@@ -234,7 +234,7 @@ fn with_leader(why: String, prepared: &Prepared, all: &[Candidate]) -> String {
     }
 }
 
-/// What does not change of an instance.
+/// The constants of an instance.
 pub(super) fn fixed(
     id: &str,
     entry: Entry,

@@ -1,5 +1,4 @@
-//! The status of what is to be served: of this node's instances, and of the others' as their owners
-//! report.
+//! The status of all served instances: this node's own, and others by their owners' reports.
 
 use protocol::Nodes;
 
@@ -10,7 +9,7 @@ use super::slow_links;
 use crate::desired::{Entry, Wanted};
 use crate::{Error, InstanceState, InstanceStatus, RankStatus};
 
-/// Everything that is to be served.
+/// All served instances.
 pub(crate) fn all(instances: &Instances, host: &Host) -> Vec<InstanceStatus> {
     let status = |(entry, wanted): (&Entry, &Wanted)| now(instances, host, entry, wanted);
     host.ctx.desired.wanted().map(status).collect()
@@ -43,7 +42,7 @@ pub(crate) fn now(
     status
 }
 
-/// Why a request for an instance cannot be handed to any node now.
+/// Why no node can take a request for an instance now.
 pub(crate) fn why_nowhere(instances: &Instances, host: &Host, id: &str) -> String {
     let found = host.ctx.desired.find(id);
     let status = found.map(|(entry, wanted)| reported(host, &instances.table, entry, wanted));
@@ -66,13 +65,13 @@ pub(crate) fn not_served(instances: &Instances, host: &Host, name: &str) -> Erro
     Error::NotServed { name: name.to_owned(), known }
 }
 
-/// For a person: where an instance is about to move.
+/// Note for the user: the target and progress of an instance's move.
 fn move_note(instances: &Instances, id: &str) -> Option<String> {
     let Some(next) = instances.table.successor(id) else {
         return instances.table.get(id)?.review.stuck.clone();
     };
     let ranks = next.machine.status().ranks;
-    // Numbers of other nodes may be of any size.
+    // Other nodes may report numbers of any size.
     let total: u128 = ranks.iter().map(|rank| u128::from(rank.total_bytes)).sum();
     let done: u128 = ranks.iter().map(|rank| u128::from(rank.loaded_bytes)).sum();
     let names: Vec<String> = ranks.into_iter().map(|rank| rank.node_name).collect();
@@ -80,7 +79,7 @@ fn move_note(instances: &Instances, id: &str) -> Option<String> {
     Some(format!("moves to {}: {percent} % loaded", names.join(", ")))
 }
 
-/// For a person: the nodes of an instance that were not asked for by name.
+/// Note for the user: the nodes of an instance that its request does not name.
 fn borrowed(wanted: &Wanted, status: &InstanceStatus) -> Option<String> {
     let Some(nodes @ Nodes::Named(asked)) = &wanted.spec.nodes else { return None };
     let is_named = |rank: &RankStatus| nodes.place_of(&rank.node_name, &rank.node.to_string());

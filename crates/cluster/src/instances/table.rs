@@ -12,15 +12,15 @@ use crate::context::{Context, Prepared};
 use crate::transfer::model_file::ServedFile;
 use crate::wire::WorkerId;
 
-/// What this node has of an instance.
+/// This node's data of an instance.
 #[derive(Default)]
 pub(crate) struct Slot {
     pub current: Option<Owned>,
-    /// What loads beside the current one, to take its place.
+    /// Loads beside the current one, to replace it.
     pub successor: Option<Owned>,
-    /// The file of an instance that is in no memory.
+    /// The file of an instance that is not in memory.
     pub unloaded: Option<Arc<Prepared>>,
-    /// What its start waits for, or why it failed.
+    /// The state of its start.
     pub start: Option<Starting>,
 }
 
@@ -28,9 +28,10 @@ pub(crate) struct Slot {
 pub(crate) enum Starting {
     /// Its file is being read.
     Opening,
-    /// Memory that other models are about to free; since when, and when that was last checked.
+    /// Waits for memory that other models are about to free; since when, and the time of the last
+    /// check.
     Waiting { since: Duration, looked: Duration },
-    /// Why, and when that was.
+    /// The reason and the time.
     Failed(String, Duration),
 }
 
@@ -44,17 +45,17 @@ impl Slot {
 #[derive(Default)]
 pub(crate) struct Table {
     slots: BTreeMap<String, Slot>,
-    /// How many instances this daemon has made: each has worker numbers of its own.
+    /// Number of instances that this daemon has made; gives each its own worker numbers.
     made: u64,
 }
 
 impl Table {
-    /// The slot of an instance, made if there is none.
+    /// The slot of an instance; created if missing.
     pub(super) fn slot(&mut self, id: &str) -> &mut Slot {
         self.slots.entry(id.to_owned()).or_default()
     }
 
-    /// Forgets empty slots.
+    /// Drops empty slots.
     pub(super) fn prune(&mut self) {
         self.slots.retain(|_, slot| !slot.is_empty());
     }
@@ -119,7 +120,7 @@ impl Table {
         self.slots.iter().filter_map(|(id, slot)| Some((id, slot.successor.as_ref()?)))
     }
 
-    /// Everything that runs or loads.
+    /// All instances that run or load.
     pub(super) fn running(&self) -> impl Iterator<Item = (&String, &Owned)> {
         self.current().chain(self.successors())
     }
@@ -138,7 +139,7 @@ impl Table {
         self.current().find(|(id, owned)| is_it(id, owned)).map(|(id, _)| id)
     }
 
-    /// The instance whose worker has this number; whether it is the current one.
+    /// The instance of a worker's number, and whether it is the current one.
     pub(super) fn of_worker(&self, worker: WorkerId) -> Option<(&String, &Owned, bool)> {
         let current = self.current().map(|(id, owned)| (id, owned, true));
         let successors = self.successors().map(|(id, owned)| (id, owned, false));
@@ -153,7 +154,7 @@ impl Table {
         Some(&found.file)
     }
 
-    /// The secret and the first worker number of a new instance, or of another run of one.
+    /// The secret and the first worker number of a new instance, or of an instance's next run.
     pub(super) fn number(&mut self, ctx: &mut Context) -> (Secret, WorkerId) {
         self.made += 1;
         (Secret(ctx.outside.random()), self.made << WORKERS_BITS)

@@ -1,4 +1,4 @@
-//! Announcements over multicast DNS (RFC 6762, RFC 6763): this node's, and those of others.
+//! Announcements over multicast DNS (RFC 6762, RFC 6763), sent and received.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -11,10 +11,10 @@ use crate::admission::nearby::{Announcement, Sighting};
 use crate::core::Event;
 
 const SERVICE: &str = "_sinew._tcp.local.";
-/// Counts changes of what is announced that older nodes do not understand.
+/// Version of the announcement's format. It rises with changes that older nodes cannot parse.
 const FORMAT: &str = "1";
 
-/// Announces this node and listens for others, until it is dropped.
+/// Announces this node and listens for other nodes until it is dropped.
 pub(crate) struct Announcer {
     daemon: ServiceDaemon,
     listen: SocketAddr,
@@ -22,8 +22,8 @@ pub(crate) struct Announcer {
 }
 
 impl Announcer {
-    /// `None`, with a word in the log, where the system offers no multicast: then addresses must be
-    /// given.
+    /// Returns `None`, with a warning in the log, if the system offers no multicast. Addresses then
+    /// have to be given by hand.
     pub(crate) fn start(listen: SocketAddr, inputs: mpsc::Sender<Event>) -> Option<Self> {
         let begin = || -> mdns_sd::Result<_> {
             let daemon = ServiceDaemon::new()?;
@@ -45,7 +45,7 @@ impl Announcer {
                     ServiceEvent::ServiceRemoved(_, name) => id_of(&name).map(Event::Vanished),
                     _ => None,
                 };
-                // The driver is gone only if the whole node is.
+                // Sending fails only if the whole node has ended.
                 if input.is_some_and(|input| inputs.blocking_send(input).is_err()) {
                     return;
                 }
@@ -58,7 +58,7 @@ impl Announcer {
         Some(Self { daemon, listen, last: None })
     }
 
-    /// From now on this is announced.
+    /// Replaces the announcement.
     pub(crate) fn announce(&mut self, announcement: Announcement) {
         if self.last.as_ref() == Some(&announcement) {
             return;
@@ -95,12 +95,13 @@ impl Announcer {
 
 impl Drop for Announcer {
     fn drop(&mut self) {
-        // Says goodbye on the network; a daemon that has ended already cannot.
+        // Sends the goodbye of mDNS. It fails if the mDNS daemon has already ended.
         let _ = self.daemon.shutdown();
     }
 }
 
-/// Those over which this node can be called; loopback only where there is nothing else.
+/// Enables the interfaces on which other nodes can call this one. Loopback counts only if there is
+/// no other interface.
 fn choose_interfaces(daemon: &ServiceDaemon, listen: SocketAddr) -> mdns_sd::Result<()> {
     let ip = listen.ip();
     if !ip.is_unspecified() {
@@ -117,7 +118,7 @@ fn choose_interfaces(daemon: &ServiceDaemon, listen: SocketAddr) -> mdns_sd::Res
     Ok(())
 }
 
-/// What another node announces; `None` if it makes no sense.
+/// Parses another node's announcement; `None` if a field is missing or malformed.
 fn read(service: &ResolvedService) -> Option<Sighting> {
     let text = |key| service.get_property_val_str(key);
     if text("f") != Some(FORMAT) {
@@ -132,13 +133,13 @@ fn read(service: &ResolvedService) -> Option<Sighting> {
     };
     let mut addresses: Vec<SocketAddr> =
         service.addresses.iter().map(|ip| SocketAddr::new(ip.to_ip_addr(), service.port)).collect();
-    // One order for the same addresses, so that nothing seems new; IPv4 first.
+    // Sorted, IPv4 first, so that equal addresses give an equal `Sighting`.
     addresses.sort_unstable();
     addresses.dedup();
     (!addresses.is_empty()).then_some(Sighting { announced, addresses })
 }
 
-/// Whose a service was that has gone: its name is the beginning of a key.
+/// The key prefix of a removed service, which is the first label of its name.
 fn id_of(name: &str) -> Option<String> {
     Some(name.split('.').next()?.to_owned()).filter(|id| id.len() == 32)
 }

@@ -1,4 +1,4 @@
-//! Runs a [`Core`]: one task that brings it calls, events and time.
+//! Runs a [`Core`]: one task that feeds it calls, events and time.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::core::{Call, Core, Event, TICK};
 use crate::members::Members;
 
-/// Inputs on their way to the driver; who brings more waits.
+/// Capacity of the driver's inbox. Senders wait while it is full.
 pub(crate) const INPUTS_MAX: usize = 4096;
 /// Inputs handled in a row before the status is published again.
 const BATCH_MAX: usize = 256;
-/// Workers get their own grace; this is a little more.
+/// A little longer than the grace period of workers.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(4);
 
-/// Runs until told to shut down, or until no handle is left; returns whom to tell.
+/// Runs until `Call::Shutdown`, or until the last handle is dropped. Returns the reply channel of
+/// `Call::Shutdown`.
 pub(crate) async fn run(
     mut core: Core,
     remembered: Members,
@@ -25,7 +26,8 @@ pub(crate) async fn run(
     core.start(remembered);
     let mut ticker = tokio::time::interval(TICK);
     ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // One for all deadlines, put off only where that changes: this loop turns with every token.
+    // One timer for all deadlines, reset only if the next deadline changes: this loop runs once a
+    // token.
     let mut alarm = std::pin::pin!(tokio::time::sleep(TICK));
     let mut set_for = None;
     loop {
@@ -64,7 +66,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Ends everything, and waits for the workers to be gone.
+/// Ends everything, and waits until the workers have exited.
 async fn shut_down(core: &mut Core, inbox: &mut mpsc::Receiver<Event>) {
     core.end_all();
     let gone = async {
@@ -78,6 +80,6 @@ async fn shut_down(core: &mut Core, inbox: &mut mpsc::Receiver<Event>) {
             }
         }
     };
-    // What is left after that is killed with its handle.
+    // Workers that remain are killed with their handles.
     let _ = tokio::time::timeout(SHUTDOWN_MAX, gone).await;
 }

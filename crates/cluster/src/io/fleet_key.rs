@@ -1,5 +1,6 @@
-//! A secret that the machines of one fleet share in a file: who has it belongs together, without
-//! codes or people. Each end of a connection proves that it has it, bound to that connection.
+//! The fleet key: a secret file that all machines of one fleet share. Nodes with the same key form
+//! one cluster, without codes or people. Each end of a connection proves that it has the key; the
+//! proof is bound to that connection.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -13,16 +14,16 @@ use crate::{Error, NodeId, Result};
 const PREFIX: &str = "sinew-fleet-";
 const KEY_BYTES: usize = 32;
 const SUM_BYTES: usize = 2;
-/// A key file has one line of some sixty characters.
+/// A key file has one line of about sixty characters.
 const FILE_BYTES_MAX: u64 = 1024;
 const TAG_CONTEXT: &str = "sinew fleet key: what is announced, 1";
 const PROOF_CONTEXT: &str = "sinew fleet key: proofs, 1";
 
-/// The secret itself. Never shown but by [`FleetKey::text`].
+/// The secret. Only [`FleetKey::text`] prints it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FleetKey([u8; KEY_BYTES]);
 
-/// Which end of a connection a proof is from.
+/// The end of a connection that made a proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Dialer,
@@ -36,22 +37,22 @@ impl fmt::Debug for FleetKey {
 }
 
 impl FleetKey {
-    /// A new one, of 256 random bits.
+    /// Draws a new key of 256 random bits.
     pub fn generate() -> Self {
         Self(crate::io::identity::random())
     }
 
-    /// What is written to the file: one line.
+    /// The content of a key file: one line.
     pub fn text(&self) -> String {
         let sum = blake3::hash(&self.0);
         let bytes = [self.0.as_slice(), &sum.as_bytes()[..SUM_BYTES]].concat();
         format!("{PREFIX}{}\n", BASE32.encode(&bytes))
     }
 
-    /// Reads a file that only its owner may read.
+    /// Reads a key file, which only its owner may be able to read.
     ///
     /// # Errors
-    /// It cannot be read, others may read it, or it holds no key.
+    /// The file cannot be read, other users can read it, or it contains no key.
     pub fn read(path: &Path) -> Result<Self> {
         let io = |source| Error::KeyFile { path: path.to_owned(), source };
         let about = std::fs::metadata(path).map_err(io)?;
@@ -74,13 +75,13 @@ impl FleetKey {
         (bytes[KEY_BYTES..] == sum.as_bytes()[..SUM_BYTES]).then_some(Self(key))
     }
 
-    /// By which those who have the key know each other's announcements. Tells nothing of it.
+    /// A hash that identifies the key in announcements and reveals nothing of it.
     pub(crate) fn tag(&self) -> String {
         let tag = blake3::derive_key(TAG_CONTEXT, &self.0);
         data_encoding::HEXLOWER.encode(&tag[..8])
     }
 
-    /// Shows that one end of a connection has the key. `session` is that connection's own secret.
+    /// Proves that one end of a connection has the key. `session` is a secret of that connection.
     pub(crate) fn prove(&self, end: End, session: &[u8; 32], from: NodeId, to: NodeId) -> [u8; 32] {
         let key = blake3::derive_key(PROOF_CONTEXT, &self.0);
         let mut hasher = blake3::Hasher::new_keyed(&key);

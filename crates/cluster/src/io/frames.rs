@@ -10,7 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// Reads one frame of at most `limit` bytes. Not cancel-safe: one task owns the reading side.
 ///
 /// # Errors
-/// [`FrameError::Closed`] if the stream ends in front of the frame; whatever else is wrong with it.
+/// [`FrameError::Closed`] if the stream ends before the frame; other variants for I/O errors,
+/// frames over the limit and bodies that do not decode.
 pub(crate) async fn read<T: DeserializeOwned>(
     input: &mut (impl AsyncRead + Unpin),
     limit: usize,
@@ -18,10 +19,10 @@ pub(crate) async fn read<T: DeserializeOwned>(
     frame::decode(&read_body(input, limit).await?)
 }
 
-/// The body of one frame, as [`read`].
+/// Reads the body of one frame, like [`read`] but undecoded.
 ///
 /// # Errors
-/// As there, but for what the body holds.
+/// Like [`read`], except for decoding.
 pub(crate) async fn read_body(
     input: &mut (impl AsyncRead + Unpin),
     limit: usize,
@@ -36,7 +37,7 @@ pub(crate) async fn read_body(
         return Err(FrameError::TooLong { len });
     }
     let mut body = Vec::new();
-    // `take` grows the buffer as bytes arrive: a lying length allocates nothing by itself.
+    // `take` grows the buffer as bytes arrive, so a false length allocates nothing.
     if input.take(len as u64).read_to_end(&mut body).await? < len {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
     }

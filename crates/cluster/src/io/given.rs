@@ -1,4 +1,5 @@
-//! Members that a person named (`--peer`). Names may mean another address tomorrow, and none today.
+//! Addresses of the peers from `--peer`. A DNS name may change its address, or have none for a
+//! while.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use crate::Peer;
 use crate::api::peer::addresses;
 use crate::core::Event;
 
-/// How often names are looked up.
+/// Interval between DNS lookups.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Tells where the peers are, again and again, as long as the daemon listens.
+/// Looks up the peers every `LOOK_EVERY` and reports changed addresses, until the daemon ends.
 pub(crate) async fn look_up(peers: Vec<Peer>, inputs: mpsc::Sender<Event>) {
     let (mut told, mut unknown) = (Vec::new(), BTreeSet::new());
     while !inputs.is_closed() {

@@ -1,4 +1,4 @@
-//! The key pair that makes a node itself, and the directory it lives in.
+//! The key pair that identifies a node, and its data directory.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
@@ -15,27 +15,27 @@ use crate::{Error, NodeId, Result};
 
 const KEY_FILE: &str = "identity.key";
 const LOCK_FILE: &str = "lock";
-/// Files that mean nothing without the key that they were written under: a new key beside them
-/// would take the old one's place in the cluster for a stranger's, and its models for its own.
+/// Files that are valid only with the key that wrote them. With a new key beside them, the node
+/// would take its former key for another member, and that member's models for its own.
 const KEYS_FILES: [&str; 4] =
     ["members.json", "members.previous", "desired.json", "desired.previous"];
-/// Owner only: another local user must neither read the key nor change the members.
+/// Owner only: other local users must not read the key or change the members.
 const DIR_MODE: u32 = 0o700;
 pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// This node's Ed25519 key pair. The public half is its [`NodeId`].
 pub(crate) struct Identity {
     id: NodeId,
-    /// PKCS#8 (RFC 8410), as `ring` writes it.
+    /// PKCS#8 (RFC 8410), as written by `ring`.
     pkcs8: Vec<u8>,
     pair: Ed25519KeyPair,
 }
 
 impl Identity {
-    /// Reads the key from the data directory, or makes one on the first start.
+    /// Reads the key from the data directory, or generates one on the first start.
     ///
     /// # Errors
-    /// The key is damaged, or it is gone and files that belong to it are still there.
+    /// The key is damaged, or it is missing while files that depend on it exist.
     pub(crate) fn load_or_create(data_dir: &Path) -> Result<Self> {
         let path = data_dir.join(KEY_FILE);
         let io = |source| Error::DataDir { path: path.clone(), source };
@@ -59,7 +59,8 @@ impl Identity {
         Ok(Self { id, pkcs8, pair })
     }
 
-    /// Signs bytes in this node's name. The same bytes always give the same signature.
+    /// Signs bytes with this node's key. Ed25519 is deterministic: equal bytes give equal
+    /// signatures.
     pub(crate) fn sign(&self, bytes: &[u8]) -> Vec<u8> {
         self.pair.sign(bytes).as_ref().to_vec()
     }
@@ -73,30 +74,32 @@ impl Identity {
     }
 }
 
-/// Whether the node of this name has signed these bytes.
+/// Whether node `id` signed these bytes.
 pub(crate) fn is_signed_by(id: NodeId, bytes: &[u8], signature: &[u8]) -> bool {
     UnparsedPublicKey::new(&ED25519, id.0).verify(bytes, signature).is_ok()
 }
 
-/// Whether a node has its key in this directory.
+/// Whether the directory contains a node's key.
 pub(crate) fn is_in(data_dir: &Path) -> bool {
     data_dir.join(KEY_FILE).exists()
 }
 
-/// The id of the node with this directory, which gets one if it has none. No node may run there.
+/// The id of the node with this directory. Generates a key if there is none. No daemon may run
+/// there.
 ///
 /// # Errors
-/// The directory cannot be used, or a node runs there.
+/// The directory is unusable, or a daemon runs there.
 pub fn id_in(data_dir: &Path) -> Result<NodeId> {
     let _lock = open_data_dir(data_dir)?;
     Ok(Identity::load_or_create(data_dir)?.id())
 }
 
-/// Refuses a directory of another user, who could replace what is in it, and links in place of its
-/// `files`: whoever made them reads or chooses what lies behind. The directory itself may be one.
+/// Refuses a directory of another user, who could replace its content, and symbolic links in place
+/// of `files`: the author of such a link reads or chooses the target. The directory itself may be a
+/// link.
 ///
 /// # Errors
-/// It is refused or cannot be read; says what to type.
+/// The directory is refused or unreadable; the error names the command that helps.
 pub fn check_data_dir(data_dir: &Path, files: &[&str]) -> Result<()> {
     let io = |source| Error::DataDir { path: data_dir.to_path_buf(), source };
     let (owner, user) = (fs::metadata(data_dir).map_err(io)?.uid(), geteuid().as_raw());
@@ -111,13 +114,13 @@ pub fn check_data_dir(data_dir: &Path, files: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// As for ssh: root can change everything anyway.
+/// As in ssh, root is trusted: root can change everything anyway.
 fn is_trusted(owner: u32, user: u32) -> bool {
     owner == user || owner == 0
 }
 
-/// Makes the directory if needed, closes it to other users, and locks it against a second daemon.
-/// The lock lasts as long as the returned file.
+/// Creates the directory if needed, makes it private to this user, and locks it against a second
+/// daemon. The returned file holds the lock.
 pub(crate) fn open_data_dir(data_dir: &Path) -> Result<File> {
     let io = |source| Error::DataDir { path: data_dir.to_path_buf(), source };
     fs::create_dir_all(data_dir).map_err(io)?;
@@ -146,7 +149,7 @@ pub fn is_in_use(data_dir: &Path) -> bool {
     lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
 }
 
-/// Writes a file so that a crash leaves either the old content or the new one.
+/// Writes a file atomically: a crash leaves the old content or the new one.
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let partial = path.with_extension("partial");
     match fs::remove_file(&partial) {
@@ -155,7 +158,7 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     }
     let written = write_new(&partial, bytes).and_then(|()| fs::rename(&partial, path));
     written.inspect_err(|_| drop(fs::remove_file(&partial)))?;
-    // The new name itself is on disk only once its directory is.
+    // The rename is durable only after a sync of the directory.
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
@@ -171,7 +174,7 @@ fn generate() -> Vec<u8> {
     pkcs8.expect("the system's random numbers work").as_ref().to_vec()
 }
 
-/// Fresh random bytes from the system.
+/// Random bytes from the system.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     ring::rand::SecureRandom::fill(&SystemRandom::new(), &mut bytes)
@@ -279,7 +282,7 @@ mod tests {
             fs::remove_file(&key).unwrap();
             fs::remove_file(home.path().join(name)).unwrap();
         }
-        // As a clone is told to: rm identity.key members.* desired.*
+        // The remedy for a cloned directory: rm identity.key members.* desired.*
         assert_ne!(Identity::load_or_create(home.path()).unwrap().id(), id);
     }
 

@@ -1,8 +1,8 @@
-//! Small files of the data directory that are replaced as a whole: what they hold, and how a power
-//! cut leaves either the old content or the new one.
+//! Small files of the data directory that are replaced as a whole. A power cut leaves either the
+//! old content or the new one.
 //!
-//! Each has a hash of its content, and beside it lies the content before it. So bytes that a disk
-//! lost or changed are noticed, and cost no more than the last change.
+//! Each file contains a hash of its content. The previous content is kept in a second file. Bytes
+//! that a disk lost or changed are therefore detected, and cost no more than the last change.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -18,23 +18,23 @@ use tracing::error;
 use crate::io::identity::{FILE_MODE, random, write_atomic};
 use crate::{Error, Result};
 
-/// What a file may grow by before somebody notices: all members of a large cluster, or a thousand
-/// names.
+/// The growth that a check of the disk leaves room for: all members of a large cluster, or a
+/// thousand names.
 const ROOM_BYTES: usize = 512 << 10;
-/// What the extension of a file begins with that is written to see whether there is room.
+/// Prefix of the extension of trial files, which check the disk for room.
 const TRIAL: &str = "room-";
 
-/// One such file, which holds a `T` as JSON.
+/// One such file, with a `T` as JSON.
 #[derive(Debug, Clone)]
 pub(crate) struct KeptFile<T> {
     path: PathBuf,
     content: PhantomData<fn() -> T>,
 }
 
-/// What is written.
+/// The file's JSON.
 #[derive(Serialize, Deserialize)]
 struct Sealed<T> {
-    /// Of the content as JSON without spaces.
+    /// Hash of the content as JSON without spaces.
     blake3: String,
     content: T,
 }
@@ -51,11 +51,11 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         Self { path: data_dir.join(name), content: PhantomData }
     }
 
-    /// What is kept; the default if there is no file yet. A damaged file is put aside. What the
-    /// file held before its last change replaces a damaged or lost one; a person is told so.
+    /// Reads the content; the default if there is no file yet. Renames a damaged file. The previous
+    /// content replaces a damaged or lost file, and the returned text reports that to the user.
     ///
     /// # Errors
-    /// It cannot be read, or it is damaged or lost and what it held before is damaged too.
+    /// The file cannot be read, or it is damaged or lost and the previous content is damaged too.
     pub(crate) fn load(&self) -> Result<(T, Option<String>)> {
         let why = match self.read(&self.path) {
             Err(Error::Damaged { why, .. }) => why,
@@ -71,7 +71,7 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         }
     }
 
-    /// The same without the file itself.
+    /// `Self::load` without the file itself.
     fn load_lost(&self) -> Result<(T, Option<String>)> {
         let Some(content) = self.read(&self.previous())? else { return Ok((T::default(), None)) };
         let (path, previous) = (self.path.display(), self.previous());
@@ -82,7 +82,7 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         Ok((content, Some(told)))
     }
 
-    /// The same; if there is nothing that can be read, it begins anew.
+    /// Like `Self::load`, but starts with the default if neither file is readable.
     pub(crate) fn load_or_begin(&self) -> Result<(T, Option<String>)> {
         match self.load() {
             Err(Error::Damaged { path, why }) => {
@@ -119,12 +119,12 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         Ok(Some(sealed.content))
     }
 
-    /// Finds out whether the disk would take the file, before anything is promised.
+    /// Checks whether the disk has room for the file, before the caller promises to save.
     ///
     /// # Errors
-    /// It would not; names the file and says why.
+    /// The disk has no room; the error names the file and the reason.
     pub(crate) fn check_room(&self) -> Result<()> {
-        // A name of its own: other files are written meanwhile.
+        // A unique name, because other trials may be under way.
         let number = u64::from_ne_bytes(random());
         let trial = self.path.with_extension(format!("{TRIAL}{number:016x}"));
         let write = |mut file: File| {
@@ -138,11 +138,11 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         written.and(removed).map_err(|source| Error::DataDir { path: self.path.clone(), source })
     }
 
-    /// [`Self::check_room`] of a daemon that starts. One that is `known` from earlier starts serves
-    /// on a full disk too; a person is told what that costs.
+    /// [`Self::check_room`] at the start of a daemon. A daemon that is `known` from earlier starts
+    /// serves on a full disk too; the returned text states the consequences.
     ///
     /// # Errors
-    /// The disk would not take the file, and the daemon is new or the disk is not just full.
+    /// The disk would not take the file, and the daemon is new or the reason is not a full disk.
     pub(crate) fn check_start(&self, known: bool) -> Result<Option<String>> {
         let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
         match self.check_room() {
@@ -157,19 +157,20 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         }
     }
 
-    /// Removes the trials of a daemon that was killed in one. No daemon may run here.
+    /// Removes the trial files of a daemon that was killed during a check. No daemon may run here.
     pub(crate) fn sweep(&self) {
         let (Some(dir), Some(stem)) = (self.path.parent(), self.path.file_stem()) else { return };
         let begins = format!("{}.{TRIAL}", stem.to_string_lossy());
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(&begins) {
-                // One that stays costs its space and nothing else.
+                // A trial that cannot be removed only costs its space.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
     }
 
-    /// Replaces the file, unless it holds the same already: a full disk is no reason to fail then.
+    /// Replaces the file unless its content is equal. An equal file needs no write, so a full disk
+    /// is then no error.
     pub(crate) fn save(&self, content: &T) -> Result<()> {
         let sealed = Sealed { blake3: Sealed::hash(content), content };
         let bytes = serde_json::to_vec_pretty(&sealed).expect("it is JSON");
@@ -181,7 +182,7 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         write_atomic(&self.path, &bytes).map_err(io)
     }
 
-    /// A second name for the present file, so that replacing it loses nothing.
+    /// Hard-links the present file, so that replacing it keeps the previous content.
     fn keep_previous(&self) -> std::io::Result<()> {
         let new = self.path.with_extension("previous.partial");
         match std::fs::remove_file(&new) {
@@ -190,13 +191,13 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         }
         match std::fs::hard_link(&self.path, &new) {
             Ok(()) => std::fs::rename(new, self.previous()),
-            // There is none yet, or this file system knows no second names.
+            // There is no file yet, or this file system has no hard links.
             Err(_) => Ok(()),
         }
     }
 }
 
-/// Keeps a file up to date without holding up the driver.
+/// Keeps a file up to date without blocking the driver.
 #[derive(Debug)]
 pub(crate) struct Saver<T> {
     file: KeptFile<T>,
@@ -206,7 +207,7 @@ pub(crate) struct Saver<T> {
 #[derive(Debug)]
 struct Latest<T> {
     content: T,
-    /// Another daemon may use the file.
+    /// Set once another daemon may use the file.
     is_closed: bool,
 }
 
@@ -219,48 +220,48 @@ impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
         self.latest().content = content;
     }
 
-    /// Looks at what was set last.
+    /// Reads the value of the last `set`.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&self.latest().content)
     }
 
-    /// Held while the file is touched, so that older content never replaces newer one.
+    /// Locked during writes, so that older content never replaces newer content.
     fn latest(&self) -> MutexGuard<'_, Latest<T>> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what was set last, and nothing more after that.
+    /// Writes the latest value, then refuses further writes.
     pub(crate) async fn close(self: Arc<Self>) {
         self.clone().save().await;
-        // Writes that still wait for a thread come too late.
+        // A later `save` finds `is_closed` and writes nothing.
         let closed = tokio::task::spawn_blocking(move || self.latest().is_closed = true);
         let _ = closed.await;
     }
 
-    /// Writes what was set last; returns when it is on disk, or could not be written.
+    /// Writes the latest value; returns when it is on disk or the write has failed.
     pub(crate) async fn save(self: Arc<Self>) {
-        // It is logged; who must know uses the other one.
+        // `try_save` logs the error. Callers that depend on the write call it themselves.
         let _ = self.try_save().await;
     }
 
-    /// The same, for whoever has promised that it is on disk.
+    /// Like `Self::save`, for callers that have promised durability.
     ///
     /// # Errors
-    /// It is not.
+    /// The write failed.
     pub(crate) async fn try_save(self: Arc<Self>) -> Result<()> {
         let write = tokio::task::spawn_blocking(move || {
             let latest = self.latest();
             if latest.is_closed { Ok(()) } else { self.file.save(&latest.content) }
         });
-        // The whole program ends, for a reason that it tells; all that was promised is written.
+        // The task panicked, or the runtime is shutting down.
         let Ok(written) = write.await else { return Err(Error::ShutDown) };
         written.inspect_err(|error| error!(%error, "state of the cluster is not saved"))
     }
 
-    /// [`KeptFile::check_room`], beside everything else.
+    /// [`KeptFile::check_room`] on a thread for blocking work.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`KeptFile::check_room`].
     pub(crate) async fn check_room(self: Arc<Self>) -> Result<()> {
         let check = tokio::task::spawn_blocking(move || {
             let _latest = self.latest();
@@ -328,7 +329,7 @@ mod tests {
         let before = inode();
         file.save(&vec![2]).unwrap();
         assert_eq!(inode(), before);
-        // What it held before its last change is still that.
+        // The previous content is unchanged.
         std::fs::remove_file(dir.path().join("numbers.json")).unwrap();
         assert_eq!(file.load().unwrap().0, [1]);
     }
@@ -364,7 +365,7 @@ mod tests {
         for content in flipped.chain(cut) {
             std::fs::write(&path, &content).unwrap();
             match file.load().unwrap() {
-                // A space more or less changes nothing.
+                // An additional or missing space changes nothing.
                 (numbers, None) => assert_eq!(numbers, [10, 20, 30], "{content:?}"),
                 (numbers, Some(told)) => {
                     previous += 1;
@@ -387,7 +388,8 @@ mod tests {
             std::fs::read(&path).unwrap()
         };
         file.save(&vec![2]).unwrap();
-        // The second name is made; the new content is half written; it is written.
+        // The states in between: the hard link exists; the new content is partly written; it is
+        // complete.
         std::fs::hard_link(&path, at("numbers.previous.partial")).unwrap();
         assert_eq!(file.load().unwrap(), (vec![2], None));
         std::fs::rename(at("numbers.previous.partial"), at("numbers.previous")).unwrap();
@@ -398,7 +400,7 @@ mod tests {
         }
         std::fs::rename(at("numbers.partial"), &path).unwrap();
         assert_eq!(file.load().unwrap(), (vec![3], None));
-        // And what is left over is in nobody's way.
+        // Leftover partial files do not block the next save.
         std::fs::write(at("numbers.partial"), b"[").unwrap();
         std::fs::write(at("numbers.previous.partial"), b"[").unwrap();
         file.save(&vec![5]).unwrap();

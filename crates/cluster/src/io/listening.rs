@@ -28,21 +28,20 @@ use crate::transfer::relay::serve_slices;
 use crate::transfer::sharing;
 use crate::wire::Purpose;
 
-/// Connections whose other end has not shown that it belongs here; a real cluster never has so
-/// many at a time.
+/// Connections that are not yet authenticated; a real cluster never has this many at a time.
 const STRANGERS_MAX: usize = 256;
-/// The same for one address, so that one machine cannot keep the others out.
+/// The same for one address, so that one machine cannot lock out the others.
 const STRANGERS_PER_ADDRESS_MAX: usize = 32;
-/// Model slices are served over so many connections at a time: four to each other member.
+/// Model slices are served over this many connections at a time: four to each other member.
 const BULK_MAX: usize = 256;
-/// A process may run out of file handles for a while; it should not spin meanwhile.
+/// Pause after a failed accept: a process may lack file descriptors for a while and must not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a connection may be silent before it says what it is for, and how often one is looked
-/// at that has said a part of it.
+/// `CALL_TIMEOUT` limits the silence at the start of a connection; `CALL_PAUSE` is the interval
+/// between looks at a connection whose first bytes are incomplete.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 const CALL_PAUSE: Duration = Duration::from_millis(2);
 
-/// What every visitor's task needs.
+/// The shared state of all connection tasks.
 #[derive(Clone)]
 struct Visits {
     net: Arc<Net>,
@@ -58,13 +57,13 @@ struct Visits {
     fleet_key: Option<FleetKey>,
 }
 
-/// One connection that is not yet authenticated, counted until this is dropped.
+/// One unauthenticated connection, counted until it is dropped.
 struct Stranger {
     address: IpAddr,
     strangers: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
-/// Listens, on IPv4 alone if all addresses are meant and this system has no IPv6.
+/// Binds the listener. Falls back to IPv4 if the address is `[::]` and this system has no IPv6.
 pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let bound = TcpListener::bind(address).await;
     let is_missing = |error: &io::Error| {
@@ -79,7 +78,7 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Takes calls until `closing` ends.
+/// Accepts connections until `closing` ends.
 pub(crate) async fn listen(
     listener: TcpListener,
     net: Arc<Net>,
@@ -135,7 +134,7 @@ pub(crate) async fn listen(
     }
 }
 
-/// Whom a rank calls, if the connection is a rank's. Nothing of it is read, only looked at.
+/// Peeks for the header of a call between ranks, without consuming it. `None`: not such a call.
 async fn look_for_call(tcp: &TcpStream) -> io::Result<Option<RankCall>> {
     let mut bytes = [0; RankCall::BYTES];
     loop {
@@ -152,7 +151,7 @@ async fn look_for_call(tcp: &TcpStream) -> io::Result<Option<RankCall>> {
 }
 
 impl Visits {
-    /// Counts a new stranger, if there is room for one more from its address.
+    /// Counts a new stranger if the limits allow it.
     fn count(&self, address: IpAddr) -> Option<Stranger> {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = strangers.values().sum();
@@ -164,7 +163,7 @@ impl Visits {
         Some(Stranger { address, strangers: self.strangers.clone() })
     }
 
-    /// Lets a visitor in as far as its purpose and key allow.
+    /// Serves a connection as far as its purpose and key allow.
     async fn admit(&self, tcp: TcpStream, stranger: Stranger) -> Result<(), DialError> {
         let call = timeout(CALL_TIMEOUT, look_for_call(&tcp)).await;
         if let Some(call) = call.map_err(|_| DialError::Timeout(CALL_TIMEOUT))?? {
@@ -228,17 +227,17 @@ impl Visits {
         }
     }
 
-    /// Ends once a node is no member.
+    /// Completes once a node is no longer a member.
     async fn removal_of(&self, peer: NodeId) {
         if peer == self.net.id() {
             return std::future::pending().await;
         }
         let mut members = self.members.clone();
-        // The driver is gone only if the whole node is.
+        // An error means that the driver has ended, and with it the whole node.
         let _ = members.wait_for(|members| !members.contains(&peer)).await;
     }
 
-    /// A member asks for a model that it is about to fetch.
+    /// Serves a member that is about to fetch a model.
     async fn share(&self, mut connection: Connection, stranger: Stranger) -> Result<(), DialError> {
         if !self.is_member(&connection).await? {
             connection.refuse("only members share models".to_owned()).await;
@@ -263,7 +262,7 @@ impl Visits {
         Ok(answer.await.map_err(io::Error::other)?)
     }
 
-    /// A member measures the way to this node.
+    /// Answers a member that measures its path to this node.
     async fn probe(&self, mut connection: Connection) -> Result<(), DialError> {
         if !self.is_member(&connection).await? {
             connection.refuse("only members measure links".to_owned()).await;
@@ -277,7 +276,7 @@ impl Visits {
         }
     }
 
-    /// A member that does not run, but for this, leaves the cluster.
+    /// Handles the departure of a member whose daemon does not run.
     async fn leave(&self, mut connection: Connection) -> Result<(), DialError> {
         let (reply, answer) = oneshot::channel();
         self.tell(Event::LeaveAsked { peer: connection.peer, reply }).await?;

@@ -1,4 +1,4 @@
-//! Control connections: those about which the daemon has not decided yet, and those that it keeps.
+//! Control connections, before and after the daemon decides to keep them.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,17 +22,17 @@ use crate::membership::ConnId;
 use crate::wire::{About, Message};
 
 const FAREWELL: Duration = Duration::from_millis(200);
-/// Often enough for silence of seconds, and nothing beside the messages themselves.
+/// Frequent enough to detect silence of seconds, and negligible beside the messages themselves.
 const TELL_EVERY: Duration = Duration::from_millis(250);
-/// How long a connection that is let go of may take to send what it has.
+/// How long a finished connection may take to send its queue.
 const CLOSING_MAX: Duration = Duration::from_millis(500);
-/// Messages on their way to one peer: seconds of tokens for all its clients. A peer that
-/// is further behind is cut off.
+/// Capacity of the queue to one peer: seconds of tokens for all its clients. A peer that falls
+/// further behind is cut off.
 const OUTBOX_MAX: usize = 8192;
-/// Messages are written together up to about so many bytes: a few records of TLS.
+/// Messages are batched into writes of about this size: a few TLS records.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// New connections until the daemon has decided about them; numbers them.
+/// Numbers new connections and holds them until the daemon decides.
 #[derive(Default)]
 pub(crate) struct Lobby {
     last: AtomicU64,
@@ -44,7 +44,7 @@ impl Lobby {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a connection until it is decided about; returns what the daemon needs to decide.
+    /// Holds a connection for the daemon's decision; returns the input of that decision.
     pub(super) fn enter(&self, connection: Connection, dialed: bool) -> Opened {
         let conn = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let mut addresses = connection.peer_addresses();
@@ -65,20 +65,20 @@ impl Lobby {
         opened
     }
 
-    /// The connection, and whether this node dialed it.
+    /// Takes out a connection. The flag is true if this node dialed it.
     pub(super) fn leave(&self, conn: ConnId) -> Option<(Connection, bool)> {
         self.waiting().remove(&conn)
     }
 }
 
-/// A connection that is kept, until this is dropped.
+/// A kept connection; dropping it closes the connection.
 pub(super) struct Line {
     outbox: mpsc::Sender<Message>,
     stop: oneshot::Sender<()>,
 }
 
 impl Line {
-    /// With the task that carries messages; `welcome` answers a handshake that still waits.
+    /// Returns the line and its task. `welcome` is the answer to a handshake that is still open.
     pub(super) fn new(
         conn: ConnId,
         connection: Connection,
@@ -91,12 +91,12 @@ impl Line {
         (Self { outbox, stop }, run(conn, connection, welcome, ends, inputs))
     }
 
-    /// Whether the peer still takes its messages.
+    /// Queues a message; false if the queue is full or closed.
     pub(super) fn send(&self, message: Message) -> bool {
         self.outbox.try_send(message).is_ok()
     }
 
-    /// Closes it once what was sent is on its way.
+    /// Closes the connection after `CLOSING_MAX`, in which the queue drains.
     pub(super) async fn finish(self) {
         drop(self.outbox);
         tokio::time::sleep(CLOSING_MAX).await;
@@ -104,15 +104,15 @@ impl Line {
     }
 }
 
-/// A connection's ends in the driver. When that drops the outbox's, what is in it is sent and the
-/// connection closed; when it drops `stop`'s, at once.
+/// The task's ends of the channels to the driver. When the driver drops its `outbox`, the task
+/// sends the rest of the queue and closes; when it drops `stop`, the task closes at once.
 struct Ends {
     outbox: mpsc::Receiver<Message>,
     stop: oneshot::Receiver<()>,
 }
 
-/// Carries messages both ways until the peer leaves or the driver closes; reports the former.
-/// With `welcome` the handshake is still to be answered.
+/// Carries messages both ways until the peer leaves or the driver closes. Reports `Closed` only in
+/// the first case. `welcome` answers a handshake that is still open.
 async fn run(
     conn: ConnId,
     mut connection: Connection,
@@ -124,7 +124,7 @@ async fn run(
         && let Err(error) = connection.welcome(about).await
     {
         let reason = describe(&error);
-        // The driver is gone only if the whole node is.
+        // Sending fails only if the whole node has ended.
         let _ = inputs.send(Event::Closed { conn, reason }).await;
         return;
     }
@@ -153,21 +153,21 @@ async fn run(
         }
         None
     };
-    // The driver closes by its end of the outbox, or at once by `stop`.
+    // The driver closes by dropping its end of the outbox, or at once by `stop`.
     let error = tokio::select! {
         error = receive => Some(error),
         error = send => error,
         _ = stop => None,
     };
     let Some(error) = error else {
-        // Closing well is a courtesy, and no reason to wait for a peer that does not read.
+        // A proper TLS close is a courtesy; it must not wait for a peer that does not read.
         let _ = timeout(FAREWELL, writer.shutdown()).await;
         return;
     };
     let _ = inputs.send(Event::Closed { conn, reason: describe(&error) }).await;
 }
 
-/// Writes a message and those that have come meanwhile, such as all tokens of one step, as one:
+/// Writes a message together with those queued behind it, such as all tokens of one step, so that
 /// the peer wakes up once.
 async fn write_all(
     writer: &mut (impl AsyncWrite + Unpin),
@@ -184,8 +184,8 @@ async fn write_all(
     Ok(writer.flush().await?)
 }
 
-/// Reads, and tells the driver that something comes while a long message does. Heartbeats wait
-/// behind it, for minutes on a slow link; the peer that sends it lives all the same.
+/// A reader that reports incoming bytes to the driver during a long message. Heartbeats wait behind
+/// such a message, for minutes on a slow link, but its sender is alive.
 struct Listening<R> {
     inner: R,
     conn: ConnId,
@@ -204,7 +204,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Listening<R> {
         let came = buf.filled().len() > before;
         if came && self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
             self.told = Some(Instant::now());
-            // A driver that is too busy for this will be told by the next bytes.
+            // If the driver's inbox is full, the next bytes send another `Heard`.
             let _ = self.inputs.try_send(Event::Heard { conn: self.conn });
         }
         polled
@@ -215,8 +215,8 @@ fn describe(error: &FrameError) -> String {
     use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
     match error {
         FrameError::Closed => "its daemon closed the connection".to_owned(),
-        // A process that dies leaves its TLS session without the closing alert; where it has not
-        // read all that it was sent, its system resets the connection.
+        // A process that dies leaves its TLS session without the closing alert. If it had unread
+        // data, its system resets the connection.
         FrameError::Io(error) if matches!(error.kind(), UnexpectedEof | ConnectionReset) => {
             "its daemon ended".to_owned()
         }

@@ -1,4 +1,5 @@
-//! What this machine is, and how warm it runs: read from where the system tells, absent elsewhere.
+//! The hardware of this machine and its sensors, read from the system; values it does not offer are
+//! absent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,33 +9,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::io::steal::Others;
 
-/// Longer names say nothing more.
+/// Longer names add nothing.
 const CHARS_MAX: usize = 64;
 const DEVICES_MAX: usize = 16;
-/// Hotter sensors than these are broken.
+/// A sensor that reports more is broken.
 const CELSIUS_MAX: f64 = 150.0;
 
-/// What a node runs on. What the system does not tell is empty.
+/// A node's hardware. Unknown values are empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// The processor, in its maker's words.
+    /// Name of the processor, as given by its maker.
     pub chip: String,
-    /// Threads that it runs at once.
+    /// Threads that run at once.
     pub cores: usize,
-    /// Graphics processors and RDMA ports, by the system's names.
+    /// GPUs and RDMA ports, with the system's names.
     pub devices: Vec<String>,
 }
 
-/// How warm it is, what it draws, and who else uses it.
+/// Temperature, power and the processor use of other programs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sensors {
     /// Of the hottest part of the processor.
     pub temperature_celsius: Option<f64>,
-    /// Of the processor, or of the whole machine where that is measured.
+    /// Of the processor, or of the whole machine if its power is measured.
     pub power_watts: Option<f64>,
-    /// Processors that other programs used, on average over the last seconds.
+    /// Processors used by other programs, averaged over the last seconds.
     pub others_processors: Option<f64>,
 }
 
@@ -44,7 +45,7 @@ impl Machine {
         Self { chip: chip(), cores, devices: devices(Path::new("/")) }.within_limits()
     }
 
-    /// The same, as it may be shown: another node told it.
+    /// Truncates and cleans the texts for display: another node sent them.
     pub(crate) fn within_limits(mut self) -> Self {
         self.chip = shown(&self.chip);
         self.devices.truncate(DEVICES_MAX);
@@ -70,7 +71,7 @@ fn chip() -> String {
     chip_of(&cpus).unwrap_or_else(|| board.trim_end_matches('\0').to_owned())
 }
 
-/// x86 names each processor; some Arm machines their kind at the end.
+/// x86 names each processor; some Arm machines name their kind at the end.
 fn chip_of(cpus: &str) -> Option<String> {
     let named = |wanted: &str| {
         let mut lines = cpus.lines().filter_map(|line| line.split_once(':'));
@@ -79,7 +80,7 @@ fn chip_of(cpus: &str) -> Option<String> {
     named("model name").or_else(|| named("Model")).or_else(|| named("Hardware"))
 }
 
-/// Below `root`, which is another directory in tests.
+/// Reads below `root`, which is another directory in tests.
 fn devices(root: &Path) -> Vec<String> {
     let model = |path: PathBuf| {
         let text = fs::read_to_string(path.join("information")).ok()?;
@@ -98,11 +99,11 @@ fn devices(root: &Path) -> Vec<String> {
     all
 }
 
-/// Reads the sensors; power is an average since the last time where the system counts energy.
+/// Reads the sensors. If the system counts energy, power is an average since the last read.
 #[derive(Debug)]
 pub(crate) struct Thermometer {
     root: PathBuf,
-    /// What the energy counters said, and when.
+    /// The last reading of the energy counters, and its time.
     energy: Option<(f64, Instant)>,
     others: Others,
 }
@@ -113,7 +114,7 @@ impl Thermometer {
         Self { root, energy: None, others: Others::new(Path::new("/proc")) }
     }
 
-    /// `workers` are the process ids of this node's workers, which are no others.
+    /// `workers` are the process ids of this node's workers; they do not count as other programs.
     pub(crate) fn read(&mut self, workers: &[u32]) -> Sensors {
         let power_watts = self.measured_watts().or_else(|| self.counted_watts());
         Sensors {
@@ -123,7 +124,8 @@ impl Thermometer {
         }
     }
 
-    /// The hottest of the processor's sensors, or of all where none says that it is one.
+    /// The hottest of the processor's sensors, or of all sensors if none is marked as the
+    /// processor's.
     fn celsius(&self) -> Option<f64> {
         let hwmon = entries(&self.root.join("hwmon"));
         let of_cpu = hwmon.iter().filter(|chip| {
@@ -137,7 +139,7 @@ impl Thermometer {
         found.or_else(|| hottest(zones)).or_else(|| hottest(hwmon.iter().flat_map(inputs)))
     }
 
-    /// Microwatts of all sensors that measure power.
+    /// Sum of all sensors that measure power, in microwatts before the conversion.
     fn measured_watts(&self) -> Option<f64> {
         let chips = entries(&self.root.join("hwmon"));
         let power = chips.iter().filter_map(|chip| {
@@ -148,7 +150,7 @@ impl Thermometer {
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / 1e6)
     }
 
-    /// Microjoules of all processor packages, of which this is the rate.
+    /// Rate of the energy counters of all processor packages, which count microjoules.
     fn counted_watts(&mut self) -> Option<f64> {
         let packages = entries(&self.root.join("powercap")).into_iter().filter(|zone| {
             let name = zone.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -162,7 +164,7 @@ impl Thermometer {
         let (joules, now) = (counters.iter().sum::<f64>() / 1e6, Instant::now());
         let (before, at) = self.energy.replace((joules, now))?;
         let seconds = now.duration_since(at).as_secs_f64();
-        // A counter that has begun anew says nothing until the next time.
+        // After a counter's restart, the next read gives a rate again.
         (joules >= before && seconds > 0.0).then(|| (joules - before) / seconds)
     }
 }
@@ -179,7 +181,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// What the files of a sensor chip say whose names begin and end so.
+/// The values of a sensor chip's files with this prefix and suffix.
 fn numbers(chip: &Path, begins: &str, ends: &str) -> Vec<f64> {
     let is_one = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

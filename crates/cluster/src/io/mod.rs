@@ -1,5 +1,5 @@
-//! The room with the sockets, processes and files of a running node: what
-//! [`crate::context::Outside`] asks for, and the tasks that report to the core.
+//! The sockets, processes and files of a running node. Implements [`crate::context::Outside`]; its
+//! tasks report to the core.
 
 mod announcer;
 mod driver;

@@ -1,4 +1,4 @@
-//! Connections between nodes: TCP, TLS, handshake. Knows keys and versions, no members.
+//! Connections between nodes: TCP, TLS, handshake. Knows keys and versions, but no members.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -24,14 +24,14 @@ use crate::wire::{
     About, HANDSHAKE_BYTES_MAX, HandshakeReply, Hello, Purpose, VERSION, Verdict, Versions,
 };
 
-/// A TCP connection on a local network takes milliseconds; a machine that is off never answers.
+/// A TCP handshake on a local network takes milliseconds; a machine that is off never answers.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a stranger may keep a socket without saying who it is.
+/// How long an unidentified caller may hold a socket.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The listener may ask its daemon before it answers.
+/// The listener may consult its daemon before it answers.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Makes and takes connections in the name of one node.
+/// Makes and accepts connections with one node's key.
 pub(crate) struct Net {
     identity: Identity,
     server: Arc<ServerConfig>,
@@ -40,17 +40,17 @@ pub(crate) struct Net {
     listen: SocketAddr,
     versions: Versions,
     scopes: Scopes,
-    /// Of ways on which large packets vanish.
+    /// Segment sizes of paths that drop large packets.
     pub(crate) segments: Segments,
 }
 
-/// Packets that are common where larger ones do not pass: Ethernet's beside jumbo frames, those of
-/// tunnels, the least that IPv6 asks of a network, the least of IPv4.
+/// Common packet sizes of paths that drop larger ones: Ethernet's beside jumbo frames, those of
+/// tunnels, the minimum of IPv6, the minimum of IPv4.
 const PACKET_BYTES: [u16; 4] = [1500, 1420, 1280, SMALLEST];
 const SMALLEST: u16 = 576;
-/// Of a greeting: two full packets or more, unless they are jumbo frames.
+/// Padding of a greeting: two full packets or more, except with jumbo frames.
 const PADDING_BYTES: usize = 4000;
-/// TCP sends lost bytes three times meanwhile.
+/// TCP retransmits three times within this time.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// A connection past TLS and the handshake of [`crate::wire`].
@@ -58,15 +58,15 @@ pub(crate) struct Connection {
     pub stream: TlsStream<TcpStream>,
     pub peer: NodeId,
     pub about: About,
-    /// The version of the protocol that both ends speak.
+    /// The protocol version of both ends.
     pub protocol: u32,
-    /// The peer's end, as it is seen here.
+    /// The peer's address, as seen from here.
     pub remote: SocketAddr,
-    /// This node's end.
+    /// This node's address.
     pub local: IpAddr,
 }
 
-/// A dialer that has said who it is and what it wants, and waits for the answer.
+/// A caller whose `Hello` has arrived and is still unanswered.
 pub(crate) struct Visitor {
     pub connection: Connection,
     pub purpose: Purpose,
@@ -98,8 +98,7 @@ pub(crate) enum DialError {
     NoAddress,
 }
 
-/// That a node answers another one's calls at none of its addresses, for a person who may open the
-/// way.
+/// The text for a node that cannot be called at any address; names the port to open.
 pub(crate) fn cannot_call(caller: &str, called: &str, addresses: &[SocketAddr]) -> String {
     let Some(address) = link_local::first(addresses) else {
         return format!("{caller} knows no address of {called}");
@@ -111,7 +110,7 @@ pub(crate) fn cannot_call(caller: &str, called: &str, addresses: &[SocketAddr]) 
 }
 
 impl DialError {
-    /// Whether nothing answers there at all, as behind a firewall.
+    /// Whether there is no answer at all, as behind a firewall.
     pub(crate) fn is_unreachable(&self) -> bool {
         use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
         match self {
@@ -132,7 +131,7 @@ impl Net {
         Self { identity, server, name, boot, listen, versions, scopes, segments }
     }
 
-    /// The same, which says that it speaks other versions.
+    /// Overrides the protocol versions.
     pub(crate) fn speaking(self, versions: Versions) -> Self {
         Self { versions, ..self }
     }
@@ -141,12 +140,12 @@ impl Net {
         self.identity.id()
     }
 
-    /// Signs bytes in this node's name.
+    /// Signs bytes with this node's key.
     pub(crate) fn sign(&self, bytes: &[u8]) -> Vec<u8> {
         self.identity.sign(bytes)
     }
 
-    /// Drawn when the daemon started.
+    /// A random number drawn at the daemon's start.
     pub(crate) fn boot(&self) -> u64 {
         self.boot
     }
@@ -155,7 +154,7 @@ impl Net {
         &self.name
     }
 
-    /// Where this node listens, as it was asked to.
+    /// The configured listen address.
     pub(crate) fn listen(&self) -> SocketAddr {
         self.listen
     }
@@ -164,7 +163,8 @@ impl Net {
         self.versions
     }
 
-    /// How this node introduces itself now; addresses change as cables and networks do.
+    /// This node's introduction. It is computed anew each time because addresses change with cables
+    /// and networks.
     pub(crate) fn about(&self) -> About {
         About {
             protocol: self.versions.newest,
@@ -177,7 +177,7 @@ impl Net {
         }
     }
 
-    /// Where other nodes can reach this one.
+    /// Addresses at which other nodes can reach this one.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         let mut addresses = own_addresses(self.listen);
         if addresses.is_empty() {
@@ -187,8 +187,8 @@ impl Net {
         addresses
     }
 
-    /// Calls one node at all its addresses at once; the first that answers with the right key wins.
-    /// Before lists of members go over a way, it is checked that full packets pass.
+    /// Calls one node at all its addresses at once; the first answer with the right key wins. If
+    /// lists of members will follow, it also checks that full packets pass.
     pub(crate) async fn dial(
         self: &Arc<Self>,
         addresses: Vec<SocketAddr>,
@@ -203,7 +203,7 @@ impl Net {
         self.greet(stream, purpose, 0).await
     }
 
-    /// A call to be measured, after such a check.
+    /// Calls for a measurement, after the same check of packet sizes.
     pub(crate) async fn dial_to_measure(
         self: &Arc<Self>,
         address: SocketAddr,
@@ -214,7 +214,7 @@ impl Net {
         self.greet(stream, Purpose::Probe, 0).await
     }
 
-    /// The same connection, or if full packets do not pass, one with smaller ones.
+    /// Returns the stream, or if full packets do not pass, a new one with smaller segments.
     async fn checked(
         &self,
         stream: TlsStream<TcpStream>,
@@ -224,16 +224,17 @@ impl Net {
         self.check_size(address, pin).await?;
         match self.segments.of(address.ip()) {
             None => Ok(stream),
-            // That took longer than the other end waits for a greeting.
+            // The check took longer than the other end waits for a greeting, so a new connection is
+            // made.
             segment => self.secure(address, pin, segment).await,
         }
     }
 
-    /// Looks whether full packets come to an address and back, and which do if not. Later
-    /// connections to it keep to that.
+    /// Checks whether full packets reach an address and return; if they do not, finds a size that
+    /// does. Later connections to the address use that size.
     ///
     /// # Errors
-    /// Nobody with that key answers there, whatever the size.
+    /// No node with that key answers, at any size.
     async fn check_size(&self, address: SocketAddr, pin: Pin) -> Result<(), DialError> {
         let ip = address.ip();
         let Err(full) = self.greet_at_length(address, pin, None).await? else {
@@ -254,7 +255,8 @@ impl Net {
         Err(DialError::Packets(SMALLEST))
     }
 
-    /// Whether a greeting of several packets is answered; if not, the size of the segments.
+    /// Sends a greeting of several packets. The inner result is the segment size if there is no
+    /// answer.
     async fn greet_at_length(
         &self,
         address: SocketAddr,
@@ -265,7 +267,7 @@ impl Net {
         let used = used_segment(stream.get_ref().0);
         let greeting = self.greet(stream, Purpose::Probe, PADDING_BYTES);
         match timeout(ANSWER_MAX, greeting).await {
-            // Who is no member yet is refused at the same length.
+            // A caller that is not yet a member gets a refusal of the same length.
             Ok(Ok(_) | Err(DialError::Refused { .. })) => Ok(Ok(())),
             Ok(Err(error @ DialError::Version(_))) => Err(error),
             // The other end waits for the rest of the greeting no longer than this one does.
@@ -298,7 +300,7 @@ impl Net {
         Err(failure)
     }
 
-    /// A connection to who has that key.
+    /// Opens a TLS connection to the node with that key.
     pub(crate) async fn secure(
         &self,
         address: SocketAddr,
@@ -320,7 +322,7 @@ impl Net {
         timeout(limit, connect).await.map_err(|_| DialError::Timeout(limit))?
     }
 
-    /// Says who this node is and what it wants, and `padding` bytes more.
+    /// Sends `Hello` with this node's introduction, the purpose and `padding` bytes.
     pub(crate) async fn greet(
         &self,
         mut stream: TlsStream<TcpStream>,
@@ -355,12 +357,13 @@ impl Net {
         Connection::new(stream, about, protocol)
     }
 
-    /// Where this machine may reach these addresses of others.
+    /// The addresses under which this machine may reach the given ones.
     pub(crate) fn reach(&self, addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
         self.scopes.reach(addresses)
     }
 
-    /// Takes a call: TLS, then the dialer's `Hello`. The answer is the caller's to give.
+    /// Accepts a connection: TLS, then the dialer's `Hello`. The caller of this function answers
+    /// it.
     pub(crate) async fn accept(&self, tcp: TcpStream) -> Result<Visitor, DialError> {
         tcp.set_nodelay(true)?;
         let limit = ACCEPT_TIMEOUT;
@@ -380,8 +383,8 @@ impl Net {
     }
 }
 
-/// The addresses of this machine at which others reach what listens at `listen`: that one, or those
-/// of all interfaces if it is unspecified, the likeliest first.
+/// The addresses of this machine at which others reach a listener on `listen`: `listen` itself, or
+/// those of all interfaces if it is unspecified, the likeliest first.
 pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
     if !listen.ip().is_unspecified() {
         return vec![link_local::unscoped(listen)];
@@ -397,9 +400,8 @@ pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
     ips.into_iter().map(|ip| SocketAddr::new(ip, listen.port())).collect()
 }
 
-/// Addresses, each with whether it is a bridge's: first those from which this machine reaches the
-/// world, then those of networks, then bridges, as of containers; last those that are good on one
-/// network alone.
+/// Sorts addresses; each comes with a flag for bridges. First those of the default routes, then
+/// other networks, then bridges, as of containers, and last link-local ones.
 fn likeliest_first(mut all: Vec<(IpAddr, bool)>, routed: &[IpAddr]) -> Vec<IpAddr> {
     let is_local = |ip: &IpAddr| match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
@@ -412,10 +414,10 @@ fn likeliest_first(mut all: Vec<(IpAddr, bool)>, routed: &[IpAddr]) -> Vec<IpAdd
     all.into_iter().map(|(ip, _)| ip).collect()
 }
 
-/// From which addresses this machine would call far ones. Nothing is sent: the system is asked
-/// which way it would take.
+/// Source addresses for calls to far hosts. Nothing is sent: connecting a UDP socket only chooses a
+/// route.
 fn routed() -> Vec<IpAddr> {
-    // Addresses for documentation: nobody has them.
+    // Addresses reserved for documentation, which no host has.
     let far = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
     let from = |(own, far): (&str, &str)| {
         let socket = UdpSocket::bind(own)?;
@@ -437,15 +439,15 @@ impl Connection {
         Ok(Self { stream, peer, about, protocol, remote, local })
     }
 
-    /// Where the peer can be called: at the address it called from, then where it says.
+    /// Where the peer can be called: the address it called from, then those it listed.
     pub(crate) fn peer_addresses(&self) -> Vec<SocketAddr> {
         let port = self.about.addresses.first().map(SocketAddr::port);
         let seen = port.map(|port| SocketAddr::new(self.remote.ip(), port));
         seen.into_iter().chain(self.about.addresses.iter().copied()).collect()
     }
 
-    /// A secret that the two ends of this connection have, and nobody else: proofs that name it are
-    /// worth nothing elsewhere.
+    /// A secret that only the two ends of this connection have. Proofs bound to it are worthless
+    /// elsewhere.
     pub(crate) fn session(&self) -> io::Result<[u8; 32]> {
         let label = b"EXPORTER-sinew-session";
         let exported = match &self.stream {
@@ -464,11 +466,11 @@ impl Connection {
         self.refuse_with(reason, None).await;
     }
 
-    /// The same, with what that means for the peer's membership.
+    /// Refuses with a verdict on the peer's membership.
     pub(crate) async fn refuse_with(&mut self, reason: String, verdict: Option<Verdict>) {
         let padding = self.about.padding.clone();
         let refused = HandshakeReply::Refused { reason, verdict, padding };
-        // The peer may be gone already; then nobody misses the reason.
+        // The peer may be gone already and not need the reason.
         let _ = timeout(ACCEPT_TIMEOUT, frames::write(&mut self.stream, &refused)).await;
     }
 }
@@ -489,7 +491,7 @@ mod tests {
             ("172.18.0.1", true),
         ];
         let all = all.map(|(text, is_bridge)| (ip(text), is_bridge));
-        // A bridge may be the machine's own network, as of hosts of virtual machines.
+        // A bridge may be the machine's own network, as on hosts of virtual machines.
         let found = likeliest_first(all.into(), &[ip("10.0.0.5")]);
         let expected =
             ["10.0.0.5", "192.168.9.1", "fd00::5", "172.17.0.1", "172.18.0.1", "169.254.9.9"];

@@ -1,4 +1,4 @@
-//! What this node and the way to another one can do, measured, so that a plan can choose by it.
+//! Measures memory bandwidth and network links, as input of plans.
 
 use std::hint::black_box;
 use std::io;
@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// Round trips, of which the fastest counts: others only add delays to the truth.
+/// Round trips of a probe. The fastest counts, because delays only ever add.
 const PINGS: usize = 16;
-/// Sent in one go: 8 ms on a gigabit.
+/// One bulk transfer: 8 ms on a gigabit link.
 const BULK_BYTES: usize = 1 << 20;
-/// A link of a megabit needs 9 s.
+/// A megabit link needs 9 s.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Read by all threads together: more than caches hold.
 const READ_BYTES: usize = 128 << 20;
-/// More threads than these do not read faster.
+/// More threads do not read faster.
 const READERS_MAX: usize = 16;
 const READ_ROUNDS: usize = 3;
 
-/// Bytes per second that `threads` threads of this machine read from memory, measured in a tenth of
-/// a second.
+/// Memory bandwidth of this machine with `threads` threads, in bytes per second. Takes a tenth of a
+/// second.
 pub fn read_speed(threads: usize) -> f64 {
     measure_reading(threads.clamp(1, READERS_MAX))
 }
@@ -48,7 +48,7 @@ fn measure_reading(threads: usize) -> f64 {
     READ_BYTES as f64 / slowest.into_iter().fold(f64::MAX, f64::min).max(1e-9)
 }
 
-/// In many chains, so that additions do not wait for each other.
+/// In 32 independent chains, so that additions do not wait for each other.
 fn sum(data: &[u64]) -> u64 {
     let mut sums = [0_u64; 32];
     for chunk in data.as_chunks::<32>().0 {
@@ -59,10 +59,7 @@ fn sum(data: &[u64]) -> u64 {
     sums.into_iter().fold(0, u64::wrapping_add)
 }
 
-/// The round trip to a peer, which must [`answer`]: the fastest of some.
-///
-/// # Errors
-/// The connection breaks or is too slow.
+/// The fastest of `PINGS` round trips to a peer, which must run [`answer`].
 pub(crate) async fn round_trip<S>(stream: &mut S) -> io::Result<Duration>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -77,10 +74,7 @@ where
     timeout(PROBE_TIMEOUT, measuring).await?
 }
 
-/// Bytes per second to a peer whose round trip has just been measured.
-///
-/// # Errors
-/// The connection breaks or is too slow.
+/// Bytes per second to a peer. Its `round_trip` must just have been measured.
 pub(crate) async fn rate<S>(stream: &mut S, round_trip: Duration) -> io::Result<f64>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -90,7 +84,7 @@ where
     Ok(BULK_BYTES as f64 / wire.as_secs_f64())
 }
 
-/// Sends bytes, and waits for the one that comes back for all of them.
+/// Sends bytes, and waits for the single byte that acknowledges them.
 async fn exchange<S>(stream: &mut S, bytes: &[u8]) -> io::Result<Duration>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -102,10 +96,7 @@ where
     Ok(started.elapsed())
 }
 
-/// The other end of [`round_trip`], and of [`rate`] if that comes after it.
-///
-/// # Errors
-/// The connection breaks or is too slow.
+/// The peer's end of [`round_trip`], and of a [`rate`] after it.
 pub(crate) async fn answer<S>(stream: &mut S) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -1,4 +1,4 @@
-//! The worker processes of a node: how they are started, spoken to and ended.
+//! The worker processes of a node: start, commands, end.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,15 +17,15 @@ use crate::io::worker::{WorkerNews, WorkerProcess};
 use crate::transfer::model_file::OVERWRITTEN;
 use crate::transfer::relay::Relay;
 
-/// All worker processes; those that are being started come in as soon as they run.
+/// All running worker processes. A process is inserted once it has started.
 #[derive(Clone, Default)]
 pub(crate) struct Processes(Arc<Mutex<HashMap<ProcessId, Running>>>);
 
 struct Running {
     process: WorkerProcess,
-    /// How other ranks call it.
+    /// The header with which other ranks call it.
     call: RankCall,
-    /// Closes the relay when it is dropped.
+    /// Dropping it closes the relay.
     _relay: watch::Sender<()>,
 }
 
@@ -45,7 +45,8 @@ impl Processes {
         }
     }
 
-    /// Hands a connection to the worker that is called; of several that have that rank, one leaves.
+    /// Hands a connection to the called worker. Of several workers with that rank, the newest gets
+    /// it: the others are ending.
     pub(crate) fn call(&self, call: RankCall, connection: TcpStream) {
         let all = self.all();
         let called = all.iter().filter(|(_, running)| running.call == call);
@@ -54,7 +55,7 @@ impl Processes {
         }
     }
 
-    /// Dropping the handle ends the worker's input, and it leaves by itself.
+    /// Dropping the handle closes the worker's input, and the worker exits.
     pub(super) fn end(&self, process: ProcessId, at_once: bool) {
         let Some(mut running) = self.all().remove(&process) else { return };
         if at_once {
@@ -67,7 +68,7 @@ impl Processes {
     }
 }
 
-/// Starts a worker and reports what it does, until it is gone.
+/// Starts a worker and reports its events until it exits.
 pub(super) async fn run_worker(
     start: Start,
     config: NodeConfig,
@@ -85,11 +86,11 @@ pub(super) async fn run_worker(
         processes.all().insert(process, running);
         pid
     });
-    // The driver is gone only if the whole node is; then the handles end the workers.
+    // Sending fails only if the whole node has ended; the handles then end the workers.
     if inputs.send(Event::WorkerStarted { process, started }).await.is_err() {
         return processes.end(process, false);
     }
-    // It has been heard of; one that was not started has nobody to tell.
+    // `WorkerStarted` is delivered, so events may follow. A failed start has no receiver.
     let _ = speak.send(true);
 }
 
@@ -118,8 +119,8 @@ async fn spawn(
     Ok(Running { process, call, _relay: relay })
 }
 
-/// This machine's own file if it has one with the right content now, checked as it is read; and a
-/// relay to all who have it, for what is missing or damaged here.
+/// This machine's own file if it has the right content, checked while reading; and a relay to all
+/// holders of the file, for data that is missing or damaged here.
 async fn model(
     start: &Start,
     net: Arc<Net>,
@@ -158,7 +159,7 @@ async fn model(
     Ok((model, open))
 }
 
-/// Whether the ranks that know a node by this address call its worker at the node's port.
+/// Whether ranks that call this node at `ordered` reach its worker through the node's port.
 fn is_called_at_node(config: &NodeConfig, ordered: IpAddr) -> bool {
     let listen = config.listen.ip();
     listen.is_unspecified() || listen == ordered

@@ -1,9 +1,9 @@
-//! Ways on which large packets vanish: a tunnel or a switch that takes less than the interfaces at
-//! both ends send, and a firewall that drops the messages about it. TCP sends what is lost again
-//! and again in the same size, so a connection stands and carries nothing but short messages.
+//! Paths that drop large packets: a tunnel or switch takes less than the interfaces at both ends
+//! send, and a firewall drops the ICMP messages about it. TCP retransmits lost data in the same
+//! size, so a connection stands and carries nothing but short messages.
 //!
-//! Before a way is measured, a greeting of several full packets is sent and answered in kind. Where
-//! only smaller segments come through, all connections to that address use these.
+//! A greeting of several full packets, answered in kind, precedes each measurement of a path. If
+//! only smaller segments pass, all connections to that address use these.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,11 +12,11 @@ use std::sync::{Mutex, PoisonError};
 use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Addresses that are remembered.
+/// Capacity of the table of addresses.
 const REMEMBERED_MAX: usize = 4096;
 
-/// The largest segments that come through on the way to an address, where the system takes larger
-/// ones.
+/// The largest segments that pass on the path to an address, if these are smaller than the
+/// system's.
 #[derive(Default)]
 pub(crate) struct Segments(Mutex<HashMap<IpAddr, u16>>);
 
@@ -25,7 +25,7 @@ impl Segments {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&address).copied()
     }
 
-    /// The same as packets.
+    /// The limit as a packet size.
     pub(crate) fn packet_bytes(&self, address: IpAddr) -> Option<u16> {
         self.of(address).map(|segment| segment.saturating_add(headers_bytes(address)))
     }
@@ -42,7 +42,7 @@ impl Segments {
     }
 }
 
-/// A connection whose segments, both ways, are no larger than that.
+/// Connects with segments of at most `segment` bytes, in both directions.
 pub(crate) async fn connect(
     address: SocketAddr,
     segment: Option<u16>,
@@ -61,9 +61,9 @@ pub(super) fn headers_bytes(address: IpAddr) -> u16 {
     if address.is_ipv4() { 40 } else { 60 }
 }
 
-/// The largest that a connection sends, options of the header included.
+/// The largest segment that a connection sends, including TCP options.
 pub(super) fn used_segment(stream: &TcpStream) -> u16 {
-    /// Of the option of timestamps, which the system counts off.
+    /// The timestamp option, which the system subtracts.
     const OPTIONS_BYTES: u32 = 12;
     let bytes = SockRef::from(stream).tcp_mss().map(|bytes| u16::try_from(bytes + OPTIONS_BYTES));
     bytes.ok().and_then(Result::ok).unwrap_or(u16::MAX)

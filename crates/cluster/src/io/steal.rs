@@ -1,18 +1,17 @@
-//! How much of this machine other programs use: read from where the system tells (`/proc`), absent
-//! elsewhere.
+//! Processor use of other programs on this machine, read from `/proc`; absent on other systems.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Counts what all programs together and this node's processes took since the last look.
+/// Samples the processor time of all programs and of this node's processes.
 #[derive(Debug)]
 pub(crate) struct Others {
     proc: PathBuf,
     last: Option<Counted>,
 }
 
-/// Ticks of processor time since the system, or the process, began.
+/// Ticks of processor time since the boot of the system or the start of the process.
 #[derive(Debug)]
 struct Counted {
     /// Of one processor.
@@ -28,7 +27,7 @@ impl Others {
         Self { proc: proc.to_path_buf(), last: None }
     }
 
-    /// Processors that others than this process and `workers` used, on average since the last look:
+    /// Processors used by anything except this process and `workers`, averaged since the last call:
     /// other programs, the system, and other virtual machines on the same processors.
     pub(crate) fn processors(&mut self, workers: &[u32]) -> Option<f64> {
         let own = workers.iter().copied().chain([std::process::id()]);
@@ -37,24 +36,24 @@ impl Others {
         let now = Counted { elapsed, busy, own: own.collect() };
         let last = self.last.replace(now)?;
         let now = self.last.as_ref()?;
-        // A worker that ended since then counts among the others once, for its last seconds.
+        // The last seconds of a worker that has ended count as another program's, once.
         let of_own = now.own.iter().map(|(pid, ticks)| {
             ticks.saturating_sub(last.own.get(pid).copied().unwrap_or_default())
         });
         let others = now.busy.checked_sub(last.busy)?.saturating_sub(of_own.sum());
         let passed = now.elapsed - last.elapsed;
-        // To a tenth: a status that differs by less is the same.
+        // Rounded to a tenth, so that tiny changes do not change the status.
         (passed > 0.0).then(|| (others as f64 / passed * 10.0).round() / 10.0)
     }
 }
 
-/// Ticks that passed on each processor, and that all were busy.
+/// Ticks that passed on each processor, and busy ticks of all processors.
 fn all_ticks(proc: &Path) -> Option<(f64, u64)> {
     let text = fs::read_to_string(proc.join("stat")).ok()?;
     let processors = text.lines().filter(|line| {
         line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     });
-    // user, nice, system, idle, waiting for a disk, interrupts, the same deferred, stolen.
+    // user, nice, system, idle, iowait, irq, softirq, steal.
     let counts = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
     let counts: Vec<u64> = counts.map(str::parse).collect::<Result<_, _>>().ok()?;
     let all: u64 = counts.iter().sum();
@@ -65,7 +64,7 @@ fn all_ticks(proc: &Path) -> Option<(f64, u64)> {
 /// Ticks of a process and all of its threads, in user and system mode.
 fn ticks_of(proc: &Path, pid: u32) -> Option<u64> {
     let text = fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?;
-    // The name, in brackets, may hold anything.
+    // The name, in parentheses, may contain any characters.
     let (_, fields) = text.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(11);
     Some(times.next()?.parse::<u64>().ok()? + times.next()?.parse::<u64>().ok()?)
@@ -93,7 +92,7 @@ mod tests {
         assert_eq!(others.processors(&[7]), None, "no such system");
         write(root.path(), 1000, 1000, 100, 0);
         assert_eq!(others.processors(&[7]), None, "nothing to compare with yet");
-        // 200 ticks pass on both processors; 300 are busy, of which 10 and 140 are ours.
+        // 200 ticks pass on both processors; 300 are busy, 10 and 140 of them ours.
         write(root.path(), 1300, 1100, 110, 140);
         assert_eq!(others.processors(&[7, 99]), Some(0.8));
         assert_eq!(others.processors(&[7]), None, "no time passed");

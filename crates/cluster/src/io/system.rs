@@ -1,5 +1,5 @@
-//! What a daemon does outside of its memory, on a real system: sockets, processes and files, each
-//! in a task of its own that reports to the driver.
+//! The `Outside` of a real daemon: sockets, processes and files. Each runs in its own task, which
+//! reports to the driver.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -54,7 +54,7 @@ pub(crate) struct Kept {
     pub desired: Arc<Saver<Document>>,
 }
 
-/// What it takes to let somebody in.
+/// The state that the listener needs to admit connections.
 pub(crate) type Admitting =
     (Arc<Lobby>, watch::Receiver<BTreeSet<NodeId>>, Option<FleetKey>, Processes);
 
@@ -67,15 +67,15 @@ pub(crate) struct System {
     desired: Arc<Saver<Document>>,
     started: Instant,
     inputs: mpsc::Sender<Event>,
-    /// Connections about which the daemon has not decided yet.
+    /// Connections that await the daemon's decision.
     lobby: Arc<Lobby>,
     lines: HashMap<ConnId, Line>,
     processes: Processes,
     announcer: Option<Announcer>,
-    /// All members, for who serves them.
+    /// All members, for the tasks that serve them.
     belonging: watch::Sender<BTreeSet<NodeId>>,
     thermometer: Arc<Mutex<Thermometer>>,
-    /// Never changes; tasks end when it is dropped.
+    /// Never changes; dropping it ends the tasks.
     closing: watch::Sender<()>,
 }
 
@@ -107,19 +107,18 @@ impl System {
         }
     }
 
-    /// Where connections wait for the daemon's decision, whom it takes for members, what else lets
-    /// somebody in, and the workers, whom ranks call.
+    /// The lobby, the members, the fleet key, and the workers, which other ranks call.
     pub(crate) fn admission(&self) -> Admitting {
         let fleet_key = self.config.fleet_key.clone();
         (self.lobby.clone(), self.belonging.subscribe(), fleet_key, self.processes.clone())
     }
 
-    /// Where events go.
+    /// The sender of events to the driver.
     pub(crate) fn inputs(&self) -> mpsc::Sender<Event> {
         self.inputs.clone()
     }
 
-    /// Ends when the daemon does.
+    /// Closes when the daemon ends.
     pub(crate) fn closing(&self) -> watch::Receiver<()> {
         self.closing.subscribe()
     }
@@ -129,7 +128,7 @@ impl System {
         self.spawn_boxed(Box::pin(task));
     }
 
-    /// Compiled once, not for each kind of task.
+    /// Boxed, so that it is compiled once and not for each type of task.
     fn spawn_boxed(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let mut closing = self.closing.subscribe();
         tokio::spawn(async move {
@@ -140,12 +139,12 @@ impl System {
         });
     }
 
-    /// Runs a task that ends with the daemon, and reports what it leads to.
+    /// Runs a task that ends with the daemon, and sends the event that it returns.
     fn report(&self, task: impl Future<Output = Option<Event>> + Send + 'static) {
         let inputs = self.inputs.clone();
         self.spawn(async move {
             if let Some(event) = task.await {
-                // The driver is gone only if the whole node is.
+                // Sending fails only if the whole node has ended.
                 let _ = inputs.send(event).await;
             }
         });
@@ -266,7 +265,7 @@ impl Outside for System {
         let store = self.store.clone();
         self.report(async move {
             let look = tokio::task::spawn_blocking(move || locate(&store, &wanted));
-            // A thread that has died has found nothing.
+            // A thread that panicked has found nothing.
             let path = look.await.ok().flatten().map(|found| found.path);
             Some(Event::Located { digest, path })
         });
@@ -299,7 +298,7 @@ impl Outside for System {
     fn start_worker(&mut self, start: Start) {
         let (config, net) = (self.config.clone(), self.net.clone());
         let (store, processes) = (self.store.clone(), self.processes.clone());
-        // Not `spawn`: a worker that is being started must be seen to its end.
+        // Not `spawn`: the task of a worker must run until the worker's end.
         tokio::spawn(run_worker(start, config, net, store, processes, self.inputs.clone()));
     }
 
@@ -329,7 +328,7 @@ impl Outside for System {
     fn ask_to_join(&mut self, code: JoinCode, reply: Reply<Joined>) {
         let (net, saver) = (self.net.clone(), self.members.clone());
         self.report(async move {
-            // A membership that cannot be saved is none; the code is not spent for that.
+            // A node that cannot save its membership must not join, nor use up the code.
             if let Err(error) = saver.check_room().await {
                 let _ = reply.send(Err(error));
                 return None;
@@ -409,27 +408,27 @@ impl Drop for System {
     }
 }
 
-/// The file with the content that is wanted, if this machine has it. Touches the disk, for as long
-/// as reading the file takes where it is seen for the first time.
+/// The file with the wanted content, if this machine has it. Blocks on the disk; the first look at
+/// a file reads all of it.
 fn locate(store: &Store, wanted: &Wanted) -> Option<ModelFile> {
     let path = store.find(&wanted.digest, wanted.bytes)?;
     let name = wanted.spec.model.clone();
     Some(ModelFile { name, path, digest: wanted.digest, bytes: wanted.bytes })
 }
 
-/// Everything that serving again takes from the disk.
+/// Reads everything from the disk that resuming an instance needs.
 fn open(store: &Store, wanted: &Wanted, check: CheckText) -> Result<Prepared, String> {
     let found = locate(store, wanted).ok_or_else(|| {
         let (model, bytes) = (&wanted.spec.model, wanted.bytes);
         format!("the file of {model} ({bytes} bytes) is not on this node any more")
     })?;
-    // This node may have no draft: then the model goes without.
+    // The draft may be missing on this node; the model then runs without.
     let draft_bytes = draft_bytes(&wanted.spec).unwrap_or(0);
     let (spec, created_unix_s) = (InstanceSpec::clone(&wanted.spec), wanted.created_unix_s);
     Prepared::read(spec, found, draft_bytes, created_unix_s, check)
 }
 
-/// Calls a peer at one address and measures the way there.
+/// Calls a peer at one address and measures the path.
 async fn measure_way(
     net: &Arc<Net>,
     peer: NodeId,

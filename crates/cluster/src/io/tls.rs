@@ -1,8 +1,8 @@
-//! TLS 1.3 between nodes, with raw public keys (RFC 7250) at both ends: a node's key is its name,
-//! so there is nothing that a certificate could add.
+//! TLS 1.3 between nodes, with raw public keys (RFC 7250) at both ends. A node's key is its name,
+//! so certificates would add nothing.
 //!
-//! The dialer knows whom it calls and refuses any other key. The listener takes any Ed25519 key
-//! here; what its holder may then say is decided by its first message (`wire::Hello`).
+//! The dialer pins the key of the node that it calls. The listener accepts any Ed25519 key here;
+//! the caller's first message (`wire::Hello`) decides what it may do.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use rustls::{
 use crate::NodeId;
 use crate::io::identity::Identity;
 
-/// What precedes the 32 key bytes in an Ed25519 `SubjectPublicKeyInfo` (RFC 8410, section 4).
+/// The bytes before the 32 key bytes in an Ed25519 `SubjectPublicKeyInfo` (RFC 8410, section 4).
 const SPKI_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// Bytes of a key's fingerprint: 128 bits, far beyond a search for a second key with the same one.
+/// Length of a key's fingerprint: 128 bits, far beyond a search for a second key with the same one.
 pub(crate) const FINGERPRINT_BYTES: usize = 16;
 pub(crate) type Fingerprint = [u8; FINGERPRINT_BYTES];
 
-/// Whom a dialer will talk to.
+/// The key that a dialer accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pin {
     Node(NodeId),
-    /// A join code is kept short: it holds the key's hash only.
+    /// The hash of a key, as in join codes, which must be short.
     Fingerprint(Fingerprint),
-    /// Whoever answers, which proves in another way that it may be trusted.
+    /// Any key; the peer proves its trustworthiness in another way.
     Any,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn fingerprint(id: NodeId) -> Fingerprint {
     hash.as_bytes()[..FINGERPRINT_BYTES].try_into().expect("BLAKE3 gives 32 bytes")
 }
 
-/// The listening side.
+/// The listener's configuration.
 pub(crate) fn server_config(identity: &Identity) -> Arc<ServerConfig> {
     let resolver = AlwaysResolvesServerRawPublicKeys::new(certified_key(identity));
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -65,13 +65,13 @@ pub(crate) fn server_config(identity: &Identity) -> Arc<ServerConfig> {
         .expect("ring does TLS 1.3")
         .with_client_cert_verifier(Arc::new(AnyNode { algorithms: algorithms() }))
         .with_cert_resolver(Arc::new(resolver));
-    // A connection lasts for days: resuming one saves nothing and would keep state.
+    // Connections last for days: resumption would save nothing and keep state.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Arc::new(config)
 }
 
-/// The dialing side, for one peer.
+/// The dialer's configuration for one peer.
 pub(crate) fn client_config(identity: &Identity, pin: Pin) -> Arc<ClientConfig> {
     let resolver = AlwaysResolvesClientRawPublicKeys::new(certified_key(identity));
     let mut config = ClientConfig::builder_with_provider(provider())
@@ -85,7 +85,7 @@ pub(crate) fn client_config(identity: &Identity, pin: Pin) -> Arc<ClientConfig> 
     Arc::new(config)
 }
 
-/// The node at the other end, from the key that it proved to hold.
+/// The node at the other end, by the key that it proved to hold.
 pub(crate) fn peer_id(certificates: Option<&[CertificateDer<'_>]>) -> Option<NodeId> {
     parse_spki(certificates?.first()?)
 }
@@ -123,13 +123,13 @@ fn unknown_key() -> rustls::Error {
     CertificateError::ApplicationVerificationFailure.into()
 }
 
-/// Whether a connection failed because another node answered than was called.
+/// Whether a connection failed because a node with another key answered.
 pub(crate) fn is_unknown_key(error: &std::io::Error) -> bool {
     let found = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     found == Some(&unknown_key())
 }
 
-/// Accepts the one key that is pinned.
+/// Accepts only the pinned key.
 #[derive(Debug)]
 struct OneNode {
     pin: Pin,
@@ -180,7 +180,7 @@ impl ServerCertVerifier for OneNode {
     }
 }
 
-/// Accepts whoever proves to hold an Ed25519 key.
+/// Accepts any holder of an Ed25519 key.
 #[derive(Debug)]
 struct AnyNode {
     algorithms: WebPkiSupportedAlgorithms,
@@ -242,7 +242,7 @@ mod tests {
         Identity::load_or_create(home.path()).unwrap()
     }
 
-    /// What the dialer and the listener each see of the other, or that there was no connection.
+    /// The ids that the dialer and the listener see of each other; `None` without a connection.
     async fn connect(dialer: &Identity, listener: &Identity, pin: Pin) -> Option<(NodeId, NodeId)> {
         let (near, far) = duplex(1 << 16);
         let accept = async {

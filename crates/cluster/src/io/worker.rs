@@ -24,29 +24,29 @@ use tracing::{debug, info};
 
 use crate::io::frames;
 
-/// Commands on their way to a worker; one that reads none of so many is stuck.
+/// Capacity of the queue of commands; a worker that leaves this many unread is stuck.
 const COMMANDS_MAX: usize = 4096;
-/// How long a worker may take to leave by itself once its input has ended.
+/// How long a worker may take to exit after its input has closed.
 const GRACE: Duration = Duration::from_secs(3);
 /// After the process has ended, its pipes may still hold its last events.
 const DRAIN: Duration = Duration::from_millis(200);
-/// One that has told that it lives, and says nothing for so long, is frozen.
+/// A worker that sends pulses and then stays silent this long is frozen.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// A longer line of its log is cut.
+/// Longer log lines are cut.
 const LOG_LINE_BYTES_MAX: u64 = 4 << 10;
 
-/// What a worker process does, in order; `Exited` is the last.
+/// Events of a worker process, in order; `Exited` is the last.
 #[derive(Debug)]
 pub(crate) enum WorkerNews {
     Event(WorkerEvent),
     Exited { how: String },
 }
 
-/// What goes to a worker.
+/// An item of the queue to a worker.
 #[derive(Debug)]
 struct Order {
     command: WorkerCommand,
-    /// A connection that goes along.
+    /// A connection to pass with the command.
     beside: Option<TcpStream>,
 }
 
@@ -59,8 +59,8 @@ pub(crate) struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts `command` in its own process group. Once `may_speak`, `news` hears everything that it
-    /// says, as `tell` puts it, then that it has ended. `label` marks its log lines.
+    /// Starts `command` in its own process group. Once `may_speak` is true, `news` receives all
+    /// events of the worker, mapped by `tell`, and finally its exit. `label` marks its log lines.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -73,7 +73,7 @@ impl WorkerProcess {
     ) -> std::io::Result<Self> {
         let (program, arguments) =
             command.split_first().ok_or_else(|| std::io::Error::other("no program is named"))?;
-        // Not a pipe: connections go beside the commands.
+        // A Unix socket instead of a pipe, because connections are passed beside the commands.
         let (stdin, worker_stdin) = StdUnixStream::pair()?;
         stdin.set_nonblocking(true)?;
         let stdin = UnixStream::from_std(stdin)?;
@@ -82,9 +82,9 @@ impl WorkerProcess {
             .stdin(OwnedFd::from(worker_stdin))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // What ggml says last is one line then, not the output of a debugger.
+            // Without a backtrace, ggml's last message is one line, not the output of a debugger.
             .env("GGML_NO_BACKTRACE", "1")
-            // The daemon's own way with memory; a worker uses its large blocks again.
+            // A setting of the daemon's allocator; a worker reuses its large blocks.
             .env_remove("MALLOC_MMAP_THRESHOLD_")
             .process_group(0)
             .kill_on_drop(true)
@@ -99,10 +99,10 @@ impl WorkerProcess {
         let log = tokio::spawn(log(stderr, label, last_line.clone()));
         let (to, put, mut may_say) = (news.clone(), tell.clone(), may_speak.clone());
         let said = tokio::spawn(async move {
-            // A caller that drops its end wants to hear everything at once.
+            // If the sender is dropped, events flow at once.
             let _ = may_say.wait_for(|may| *may).await;
             if listen(stdout, to, put).await == Silent(true) {
-                // It may have ended just now.
+                // The process may have exited just now.
                 freeze.send_replace(true);
             }
             freeze
@@ -119,7 +119,7 @@ impl WorkerProcess {
                 false => describe(status, last_line),
             };
             let _ = may_speak.wait_for(|may| *may).await;
-            // Nobody listens any more once the daemon shuts down.
+            // The receiver is gone once the daemon shuts down.
             let _ = news.send(tell(WorkerNews::Exited { how })).await;
         });
         Ok(Self { pid, orders, kill: Some(kill) })
@@ -129,7 +129,7 @@ impl WorkerProcess {
         self.pid
     }
 
-    /// Passes a command on; one that takes no more commands is killed.
+    /// Queues a command. A worker whose queue is full is killed.
     pub(crate) fn send(&mut self, command: WorkerCommand) {
         let order = Order { command, beside: None };
         if let Err(mpsc::error::TrySendError::Full(_)) = self.orders.try_send(order) {
@@ -137,7 +137,8 @@ impl WorkerProcess {
         }
     }
 
-    /// Hands it a connection. One that takes none loses it: who called calls again.
+    /// Passes a connection to the worker. If the queue is half full the connection is dropped, and
+    /// its caller calls again.
     pub(crate) fn call(&self, call: TcpStream) {
         if self.orders.capacity() > COMMANDS_MAX / 2 {
             let _ =
@@ -145,16 +146,17 @@ impl WorkerProcess {
         }
     }
 
-    /// Ends the process and its children now.
+    /// Kills the process and its children.
     pub(crate) fn kill(&mut self) {
         if let Some(kill) = self.kill.take() {
-            // If it has ended already, there is nobody left to tell.
+            // The receiver is gone if the process has already ended.
             let _ = kill.send(());
         }
     }
 }
 
-/// Feeds the worker until it ends, is to be killed, or has had its grace after its input's end.
+/// Feeds the worker until it exits, is killed, or exceeds its grace period after the end of its
+/// input.
 async fn supervise(
     child: &mut Child,
     pid: u32,
@@ -165,7 +167,7 @@ async fn supervise(
         speaking.await;
         tokio::time::sleep(GRACE).await;
     };
-    // A dropped sender is the graceful end, which closes the commands as well.
+    // A dropped sender means the graceful end, which closes the commands as well.
     let killed = async {
         if killed.await.is_err() {
             std::future::pending::<()>().await;
@@ -190,7 +192,7 @@ async fn supervise(
     child.wait().await
 }
 
-/// Writes commands until there are no more, then closes the worker's input.
+/// Writes commands until the queue closes, then closes the worker's input.
 async fn speak(mut stdin: UnixStream, mut inbox: mpsc::Receiver<Order>) {
     while let Some(order) = inbox.recv().await {
         let sent = match &order.beside {
@@ -202,11 +204,11 @@ async fn speak(mut stdin: UnixStream, mut inbox: mpsc::Receiver<Order>) {
             break;
         }
     }
-    // Errors mean that the worker is gone, which its exit status tells better.
+    // An error means that the worker is gone; its exit status is more informative.
     let _ = stdin.shutdown().await;
 }
 
-/// Sends a command, and a connection beside its first byte.
+/// Sends a command, with a connection attached to its first byte.
 async fn hand_over(
     stdin: &mut UnixStream,
     command: &WorkerCommand,
@@ -226,7 +228,7 @@ async fn hand_over(
     Ok(stdin.write_all(rest).await?)
 }
 
-/// Whether a worker fell silent although it had told that it lives.
+/// Whether a worker that had sent pulses fell silent.
 #[derive(Debug, PartialEq, Eq)]
 struct Silent(bool);
 
@@ -264,7 +266,7 @@ async fn listen<T>(
     }
 }
 
-/// What comes before the silence is too long. A daemon that was frozen itself waits once more.
+/// `None` after `SILENCE_MAX` without a result. A daemon that was itself frozen waits once more.
 async fn in_time<T>(mut read: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     loop {
         let started = Instant::now();
@@ -276,12 +278,13 @@ async fn in_time<T>(mut read: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     }
 }
 
-/// Passes the worker's log on, line by line, and keeps the last line: it often says why it died.
+/// Forwards the worker's log line by line, and keeps the last line: it often states the cause of
+/// death.
 async fn log(stderr: ChildStderr, label: String, last_line: Arc<Mutex<Option<String>>>) {
     let mut lines = BufReader::new(stderr);
     while let Some(line) = read_line(&mut lines).await {
         info!(worker = %label, "{line}");
-        // What Rust writes below a panic's reason.
+        // A line that Rust prints below a panic's message.
         if !line.starts_with("note: run with") {
             *last_line.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
         }
@@ -297,9 +300,8 @@ async fn read_line(lines: &mut (impl AsyncRead + AsyncBufReadExt + Unpin)) -> Op
     }
 }
 
-/// It may have been this daemon, because the worker did not leave; then that was told before.
-const KILLED: &str =
-    "was killed by signal 9: by a person or a program, or by the system because memory ran out";
+/// This daemon may have sent the signal because the worker did not exit; that is then in its log.
+const KILLED: &str = "was killed by signal 9: by a person or a program, or by the system because memory ran out";
 
 fn describe(status: std::io::Result<ExitStatus>, last_line: Option<String>) -> String {
     let status = match status {

@@ -1,22 +1,23 @@
-//! Who belongs to the cluster: a document that all members have, and how it changes.
+//! The list of members and removals that all members share, and its changes.
 //!
-//! Each admission by a person and each removal has a version above all that its maker knows. Of two
-//! about one key the higher one stays, and of two equal ones the removal, so order and repetition
-//! do no harm, and a key comes back by a new admission alone. Nobody is believed about its own
-//! admission: a removed node cannot talk itself back in through those who have not heard yet.
+//! Each admission and each removal by a user has a version above all that its maker knows. Of two
+//! entries for one key, the higher version wins; of two equal versions, the removal. Order and
+//! repetition therefore do no harm, and a removed key comes back only by a new admission. A node's
+//! claim about its own admission is ignored: a removed node cannot readmit itself through members
+//! that have not yet received the removal.
 
 use super::*;
 use crate::members::{MEMBERS_MAX, REMOVED_MAX};
 
 impl Membership {
-    /// Everybody, this node as `me` tells, and who was removed: what is kept and told.
+    /// The list to save and to send: all members, this node as `me`, and the removals.
     pub(crate) fn document(&self, me: Member) -> Members {
         let me = Member { admitted: self.admitted, ..me };
         let members = std::iter::once(me).chain(self.members().cloned()).collect();
         Members { members, removed: self.removed.values().cloned().collect() }
     }
 
-    /// What the others are told when this node leaves.
+    /// The list that this node sends when it leaves.
     pub(crate) fn farewell(&self, name: &str) -> Members {
         let (id, name, version) = (self.me, name.to_owned(), self.next_version());
         Members { members: Vec::new(), removed: vec![Removed { id, name, version }] }
@@ -56,15 +57,15 @@ impl Membership {
         effects
     }
 
-    /// A node that was alone brings no removals along: they were of another cluster. It calls all
-    /// at once.
+    /// Takes over the list of the admitting node. If this node had no members, it first drops its
+    /// removals, which belong to its former cluster. It calls all members at once.
     pub(super) fn joined(&mut self, members: Members, now: Duration) -> Vec<Effect> {
         if self.peers.is_empty() {
             self.removed.clear();
             self.admitted = 0;
         }
         let mut effects = self.learn(members, None, now);
-        // Whoever let it in calls before it knows that, and calls again only after a while.
+        // The admitting node calls before this one knows its list; its next call comes much later.
         self.peers.values_mut().for_each(|peer| peer.dial_at = now);
         effects.extend(self.dial_due(now));
         effects
@@ -89,8 +90,10 @@ impl Membership {
         [vec![Effect::MembersChanged], gone].concat()
     }
 
-    /// A member that has left without a word, or never heard that it was let in, is none. One that
-    /// has others may only not have heard of this node yet.
+    /// Handles a `Input::Disowned`. If its removal is newer than this node's admission, this node
+    /// leaves the cluster. A peer that has no members for `DISOWNED_MAX` is removed: it left
+    /// without a message, or never received its admission. A peer with other members may only be
+    /// late to learn of this node.
     pub(super) fn disowned(
         &mut self,
         by: NodeId,
@@ -110,7 +113,7 @@ impl Membership {
         if now.saturating_sub(since) < DISOWNED_MAX { Vec::new() } else { self.remove(by) }
     }
 
-    /// Forgets the cluster.
+    /// Leaves the cluster and clears the list.
     pub(super) fn part(&mut self) -> Vec<Effect> {
         let reason = "this node is no member of the cluster any more";
         let peers = std::mem::take(&mut self.peers);
@@ -121,7 +124,7 @@ impl Membership {
         effects
     }
 
-    /// Whether this was news, and what follows.
+    /// Records a removal; returns whether it was new, and the effects.
     fn note_removed(&mut self, removed: Removed) -> (bool, Vec<Effect>) {
         let id = removed.id;
         let is_known = |known: &Removed| known.version >= removed.version;
@@ -134,7 +137,7 @@ impl Membership {
         }
         let why = CloseReason::Removed { version: removed.version };
         self.removed.insert(id, removed);
-        // The oldest are forgotten, the same ones everywhere.
+        // Drops the oldest, which are the same on all nodes.
         while self.removed.len() > REMOVED_MAX {
             let oldest = self.removed.values().min_by_key(|known| (known.version, known.id));
             oldest.map(|known| known.id).and_then(|id| self.removed.remove(&id));
@@ -144,7 +147,7 @@ impl Membership {
         (true, peer.map(|peer| peer.ended(id, why, reason)).unwrap_or_default())
     }
 
-    /// Whether this was news.
+    /// Records a member; returns whether anything was new.
     fn note_member(&mut self, member: Member, by: Option<NodeId>, now: Duration) -> bool {
         if member.id == self.me {
             let was = self.admitted;
@@ -156,7 +159,7 @@ impl Membership {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.hint(member.addresses.clone(), now);
             let known = &mut peer.member;
-            // What a third node says of a peer adds addresses; the peer is believed more.
+            // Another node's entry only adds addresses; the peer's own words take precedence.
             let mut merged = member.sanitized();
             merged.update(known.clone());
             merged.admitted = known.admitted.max(admitted);
@@ -186,7 +189,7 @@ impl Membership {
 }
 
 impl Peer {
-    /// It is let go of.
+    /// The effects of dropping the peer's connection.
     fn ended(&self, id: NodeId, why: CloseReason, reason: &str) -> Vec<Effect> {
         let Some(session) = &self.session else { return Vec::new() };
         let (conn, reason) = (session.conn, reason.to_owned());

@@ -1,7 +1,7 @@
-//! Who is a member, who can be reached, and who should be called: a pure state machine.
+//! Tracks members and their connections, and decides on calls. A pure state machine.
 //!
-//! `(state, event, now) -> effects`; the driver does the dialing and closes what it is told to.
-//! The rules and the reasons for them are in ALGORITHM.md. Time is the driver's monotonic clock.
+//! `(state, event, now) -> effects`; the driver dials and closes connections. ALGORITHM.md has the
+//! rules and their reasons. Time is the driver's monotonic clock.
 
 mod admission;
 
@@ -12,61 +12,62 @@ use std::time::Duration;
 use crate::members::{ADDRESSES_MAX, Member, Members, Removed};
 use crate::{NodeId, NodeState};
 
-/// How often a node speaks when it has nothing to say.
+/// Interval of heartbeats.
 pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
 /// Five heartbeats: a node frozen for two seconds (a long collection, a busy machine) is not yet
 /// suspect.
 pub(crate) const SUSPECT_AFTER: Duration = Duration::from_millis(2500);
-/// One heartbeat more, and a silent node is taken for lost.
+/// One more heartbeat, and a silent node counts as lost.
 pub(crate) const LOST_AFTER: Duration = Duration::from_millis(3000);
-/// Two signs of life that did not come: reason enough to look at a member's other addresses. The
-/// higher id does so a tick later, so that not both make a connection anew.
+/// Two missing signs of life: reason enough to try a member's other addresses. The higher id tries
+/// a tick later, so that the two do not both make a new connection.
 const QUIET_AFTER: Duration = Duration::from_millis(500);
 const QUIET_AFTER_HIGHER: Duration = Duration::from_millis(750);
-/// A connection that stood for so long is no accident of two calls at once: a new one from the same
-/// process is made because that one has failed at its end.
+/// Age at which a connection is settled. A younger one may result from two calls at once; with a
+/// settled one, a new connection from the same process means that the old one has failed at its
+/// end.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
-/// A gap this long between two own ticks means that this node slept: it heard nobody because it did
-/// not listen.
+/// A gap this long between two own ticks means that this node slept: the silence of others is then
+/// its own.
 pub(crate) const CLOCK_GAP: Duration = Duration::from_secs(1);
 /// Back-off between calls that fail.
 const REDIAL_MIN: Duration = Duration::from_millis(250);
 const REDIAL_MAX: Duration = Duration::from_secs(5);
-/// The higher id calls as well if the lower one has not managed to for this long.
+/// The higher id calls too if the lower one has not connected for this long.
 const SECOND_CALLER_AFTER: Duration = Duration::from_secs(2);
 
-/// For how long a member may say that it belongs to no cluster before it is believed: it may be
-/// joining just now.
+/// How long a member's statement that it belongs to no cluster is ignored: it may be joining.
 const DISOWNED_MAX: Duration = Duration::from_secs(20);
 
-/// One connection, numbered by the driver; never used twice.
+/// One connection, numbered by the driver. Numbers are never reused.
 pub(crate) type ConnId = u64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// What was remembered, or is told by a member.
+    /// A list of members from disk, or from the member `by`.
     Learned { members: Members, by: Option<NodeId> },
-    /// A member has let this node in; it tells whom it now belongs with.
+    /// A member has admitted this node; carries its list of members.
     Joined(Members),
-    /// A person lets a node in.
+    /// A user admits a node.
     Admit(Member),
-    /// A person takes a member out.
+    /// A user removes a member.
     Remove(NodeId),
-    /// A member says that this node is none to it: it was taken out, or the member is alone.
+    /// A member replies that this node is not a member to it: this node was removed, or that member
+    /// has no members (`alone`).
     Disowned { by: NodeId, removed: Option<u64>, alone: bool },
     /// This node leaves the cluster.
     Leave,
     /// A member's connection has passed its handshake.
     Opened { conn: ConnId, dialed: bool, boot: u64, member: Member },
-    /// Anything was received on a connection.
+    /// Bytes have arrived on a connection.
     Heard { conn: ConnId },
     /// A connection ended.
     Closed { conn: ConnId, reason: String },
-    /// Somebody announces a member at these addresses; only its key will tell whether it is there.
+    /// An announcement names a member at these addresses. Only its key can prove that it is there.
     Sighted { peer: NodeId, addresses: Vec<SocketAddr> },
     /// No address of a member answered.
     DialFailed { peer: NodeId },
-    /// A member whose connection is quiet has answered at another address.
+    /// A member with a quiet connection has answered at another address.
     OtherWay { peer: NodeId, address: SocketAddr },
     /// Time has passed.
     Tick,
@@ -82,30 +83,30 @@ pub(crate) enum Effect {
         conn: ConnId,
         why: CloseReason,
     },
-    /// From now on the peer is spoken to over this connection.
+    /// Messages to the peer now use this connection.
     Up {
         peer: NodeId,
         conn: ConnId,
         boot: u64,
     },
-    /// The peer, as it was over this connection, is gone.
+    /// The peer's connection is gone.
     Down {
         peer: NodeId,
         conn: ConnId,
         reason: String,
     },
-    /// The list of members has changed: save it, tell it to all, also to those whom the following
-    /// effects close.
+    /// The list of members has changed: save it and send it to all members, including those that
+    /// the following effects disconnect.
     MembersChanged,
-    /// This node belongs to no cluster any more; the connections that there were follow.
+    /// This node has left its cluster; effects for its connections follow.
     Parted,
 }
 
-/// Why a connection is not kept.
+/// Why a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
     NoMember,
-    /// It was taken out under this version.
+    /// A removal with this version.
     Removed {
         version: u64,
     },
@@ -121,7 +122,7 @@ pub(crate) enum CloseReason {
 #[derive(Debug)]
 pub(crate) struct Membership {
     me: NodeId,
-    /// The version under which this node was let in.
+    /// The version of this node's admission.
     admitted: u64,
     peers: BTreeMap<NodeId, Peer>,
     removed: BTreeMap<NodeId, Removed>,
@@ -131,11 +132,11 @@ pub(crate) struct Membership {
 #[derive(Debug)]
 struct Peer {
     member: Member,
-    /// Where it may be too, by the word of others; the latest first.
+    /// Further addresses, as claimed by other nodes; the latest first.
     hints: Vec<SocketAddr>,
-    /// Let in by this node and not connected since: what it knows is of another cluster.
+    /// Admitted by this node and not connected since: its list is still another cluster's.
     is_new: bool,
-    /// Since when it says that it belongs to no cluster.
+    /// Time of its first statement that it belongs to no cluster.
     disowned_since: Option<Duration>,
     session: Option<Session>,
     dialing: bool,
@@ -148,7 +149,8 @@ struct Session {
     conn: ConnId,
     /// Whether this node made the call.
     dialed: bool,
-    /// Drawn at random when a daemon starts: tells a restart from a second connection.
+    /// A random number of the daemon's start, which distinguishes a restart from a second
+    /// connection.
     boot: u64,
     since: Duration,
     heard_at: Duration,
@@ -197,7 +199,7 @@ impl Membership {
         }
     }
 
-    /// The version under which a key was taken out, if it was.
+    /// The version of a key's removal, if it was removed.
     pub(crate) fn removed_under(&self, id: NodeId) -> Option<u64> {
         self.removed.get(&id).map(|removed| removed.version)
     }
@@ -210,8 +212,9 @@ impl Membership {
         self.peers.contains_key(&id)
     }
 
-    /// Whether it belongs to nobody: it has no members, or none that does not say the same. So a
-    /// chain of nodes that each know only the next one ends at once, not link by link.
+    /// Whether this node belongs to no cluster: it has no members, or all its members state the
+    /// same of themselves. So a chain of nodes that each know only the next one ends at once, not
+    /// link by link.
     pub(crate) fn is_alone(&self) -> bool {
         self.peers.values().all(|peer| peer.disowned_since.is_some())
     }
@@ -221,7 +224,7 @@ impl Membership {
         self.peers.values().map(|peer| &peer.member)
     }
 
-    /// The name of another node that is a member, or was one.
+    /// The name of another node that is or was a member.
     pub(crate) fn name_of(&self, id: NodeId) -> Option<&str> {
         let removed = || self.removed.get(&id).map(|removed| removed.name.as_str());
         self.peers.get(&id).map(|peer| peer.member.name.as_str()).or_else(removed)
@@ -235,12 +238,12 @@ impl Membership {
         }
     }
 
-    /// The members with whom there is a connection.
+    /// The members with a connection.
     pub(crate) fn reachable(&self) -> impl Iterator<Item = NodeId> {
         self.peers.iter().filter(|(_, peer)| peer.session.is_some()).map(|(id, _)| *id)
     }
 
-    /// The members from whom nothing has come for a while.
+    /// The members whose connection has been silent for a while.
     pub(crate) fn quiet(&self, now: Duration) -> Vec<NodeId> {
         let is_quiet = |(id, peer): &(&NodeId, &Peer)| {
             let limit = if self.me < **id { QUIET_AFTER } else { QUIET_AFTER_HIGHER };
@@ -250,7 +253,7 @@ impl Membership {
         self.peers.iter().filter(is_quiet).map(|(id, _)| *id).collect()
     }
 
-    /// The connection over which a member is spoken to.
+    /// The connection for messages to a member.
     pub(crate) fn conn(&self, id: NodeId) -> Option<ConnId> {
         self.peers.get(&id)?.session.as_ref().map(|session| session.conn)
     }
@@ -271,7 +274,7 @@ impl Membership {
         if let Some(old) = &peer.session {
             let fresh = now.saturating_sub(old.heard_at) < SUSPECT_AFTER;
             if old.boot != new.boot && fresh {
-                // Two processes with one key, both alive: the second is a copy of the first.
+                // Two live processes with one key: the second is a copy of the first.
                 return vec![Effect::Close { conn: new.conn, why: CloseReason::Duplicate }];
             }
             let is_settled = now.saturating_sub(old.since) >= SETTLED_AFTER;
@@ -307,7 +310,7 @@ impl Membership {
         effects
     }
 
-    /// The connection is made anew over another way; the old one ends when the new one stands.
+    /// Calls the peer at another address. The old connection ends once the new one is open.
     fn other_way(&mut self, id: NodeId, address: SocketAddr) -> Vec<Effect> {
         let Some(peer) = self.peers.get_mut(&id) else { return Vec::new() };
         if peer.session.is_none() || std::mem::replace(&mut peer.dialing, true) {
@@ -368,14 +371,14 @@ impl Membership {
 }
 
 impl Peer {
-    /// Where it was reached, and where it may be.
+    /// The addresses where it was reached, then further ones.
     fn everywhere(&self) -> Vec<SocketAddr> {
         let known = &self.member.addresses;
         let further = self.hints.iter().filter(|hint| !known.contains(hint));
         known.iter().chain(further).copied().collect()
     }
 
-    /// Notes where it may be. What is news is tried soon, however long calls have failed.
+    /// Adds addresses. New ones are tried soon, no matter how long calls have failed.
     fn hint(&mut self, addresses: Vec<SocketAddr>, now: Duration) {
         let known = self.everywhere();
         let news = addresses.into_iter().filter(|address| !known.contains(address));
@@ -394,12 +397,12 @@ impl Peer {
     }
 }
 
-/// The lower id calls at once, the higher one only if that does not come to anything.
+/// The lower id calls at once, the higher one only if that fails.
 fn first_call_after(me: NodeId, peer: NodeId) -> Duration {
     if me < peer { Duration::ZERO } else { SECOND_CALLER_AFTER }
 }
 
-/// Who made the call: of two connections both ends keep the lower caller's.
+/// The node that made the call: of two connections, both ends keep the one of the lower caller.
 fn caller(me: NodeId, peer: NodeId, session: &Session) -> NodeId {
     if session.dialed { me } else { peer }
 }

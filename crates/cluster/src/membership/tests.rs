@@ -16,7 +16,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A membership that knows a lower and a higher id, and has been ticked since.
+/// A membership with a lower and a higher id, which has been ticked since.
 fn membership() -> Membership {
     let mut membership = Membership::new(ME, ms(0));
     membership.step(learned(vec![member(LOWER), member(HIGHER), member(ME)]), ms(0));
@@ -151,7 +151,8 @@ fn who_is_quiet_but_answers_elsewhere_is_connected_anew() {
         assert_eq!(effects, [Effect::Dial { peer, addresses: vec![address] }]);
         let again = membership.step(Input::OtherWay { peer, address }, ms(10_901));
         assert_eq!(again, [], "one call at a time");
-        // The other end takes it, whoever made the first one: that has stood for long.
+        // The other end accepts it, no matter which node called first: the old connection is
+        // settled.
         for (conn, dialed, at) in [(2, true, 11_000), (3, false, 17_000)] {
             open(&mut membership, peer, conn, dialed, at);
             assert_eq!(membership.conn(peer), Some(conn));
@@ -199,7 +200,7 @@ fn what_others_say_adds_addresses_and_changes_no_name() {
     assert_eq!(membership.step(learned(vec![told]), ms(2)), [], "nothing new, no gossip");
 }
 
-/// What others say of who is in under which version, and who is out.
+/// Another node's list, with versions of admissions and removals.
 fn told(members: &[(NodeId, u64)], removed: &[(NodeId, u64)]) -> Members {
     let members =
         members.iter().map(|(id, admitted)| Member { admitted: *admitted, ..member(*id) });
@@ -229,12 +230,12 @@ fn who_is_removed_is_cut_off_and_stays_out_until_let_in_anew() {
         [Effect::Close { conn: 2, why }],
         "nor may it call again"
     );
-    // Others who have not heard of it tell the old state, it itself a better one.
+    // Members without the removal send the old list; the removed node itself sends a better one.
     assert_eq!(tell(&mut membership, LOWER, told(&[(HIGHER, 0)], &[])), []);
     assert!(!membership.is_member(HIGHER));
     membership.step(Input::Admit(member(HIGHER)), ms(3));
     assert!(membership.is_member(HIGHER));
-    // Who has not heard of that tells the removal.
+    // A member without the new admission sends the removal.
     assert_eq!(tell(&mut membership, LOWER, told(&[], &[(HIGHER, 1)])), []);
     assert!(membership.is_member(HIGHER));
     let document = membership.document(member(ME));
@@ -322,7 +323,7 @@ fn a_member_that_says_for_long_that_it_is_alone_is_none() {
     for at in [0, 19_000] {
         assert_eq!(membership.step(says(true), ms(at)), []);
     }
-    // One with others has not heard of this node yet, and begins anew.
+    // A member with other members is only late, and the count restarts.
     assert_eq!(membership.step(says(false), ms(19_500)), []);
     assert_eq!(membership.step(says(true), ms(20_000)), []);
     assert!(membership.is_member(LOWER));
@@ -349,7 +350,7 @@ fn announced_addresses_are_tried_soon_and_forgotten_where_they_are_wrong() {
     let Some(Effect::Dial { addresses, .. }) = effects.first() else { panic!("{effects:?}") };
     assert_eq!(*addresses, [member(HIGHER).addresses[0], at(1)]);
     membership.step(Input::DialFailed { peer: HIGHER }, ms(252));
-    // The same again changes nothing; many others are bounded, and none is kept.
+    // Repeated addresses change nothing; many others are bounded, and none is kept.
     assert_eq!(membership.step(seen(vec![at(1)]), ms(300)), []);
     membership.step(seen((2..100).map(at).collect()), ms(400));
     let effects = membership.step(Input::Tick, ms(2000));

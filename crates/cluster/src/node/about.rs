@@ -1,4 +1,4 @@
-//! What a model is, by its file's header.
+//! Descriptions of models, read from their files' headers.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::CheckText;
 
-/// What a model is, from its header.
+/// The description of a model, from its header.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ModelAbout {
-    /// As it was asked for.
+    /// The requested name.
     pub name: String,
-    /// The node that has it, if that is another one than was asked.
+    /// The holder of the file, if that is another node than the one asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     pub path: String,
@@ -31,25 +31,25 @@ pub struct ModelAbout {
     pub context_tokens: Option<u64>,
     pub vocabulary: Option<usize>,
     pub licence: String,
-    /// Absent if this version can run it.
+    /// Why this version cannot run it; absent if it can.
     pub cannot_run: Option<String>,
-    /// Which of its tensors nothing reads, where their names tell what they are.
+    /// Tensors that no code reads, by the purpose that their names indicate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_read: Option<String>,
-    /// What is odd about its tokenizer and its chat template, a sentence each.
+    /// Oddities of its tokenizer and chat template, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     pub needs_about_bytes: u64,
-    /// Whether the machine that has the file can hold the model alone.
+    /// Whether the holder's machine can run the model without other nodes.
     pub fits_this_machine: bool,
     pub template: String,
 }
 
 impl ModelAbout {
-    /// Reads a file's header; `room_bytes` is what models may take on its machine.
+    /// Reads a file's header; `room_bytes` is the memory for models on its machine.
     ///
     /// # Errors
-    /// It is no model, or cannot be read.
+    /// The file is not a model or is unreadable.
     pub fn read(
         name: &str,
         path: &Path,
@@ -98,16 +98,16 @@ impl ModelAbout {
     }
 }
 
-/// Whether this version can run a model; what is odd about its tokenizer and its chat template.
+/// Checks that this version can run a model; returns remarks on its tokenizer and chat template.
 ///
 /// # Errors
-/// Its architecture, the types of its tensors or its tokenizer are not known here.
+/// Its architecture, its tensor types or its tokenizer are unknown.
 pub fn can_run(header: &Directory, check_text: CheckText) -> Result<Vec<String>, String> {
     layout::Outline::read(header).map_err(|error| error.to_string())?;
     check_text(header)
 }
 
-/// A count, of one that differs by layer the largest.
+/// A number of the header; of a per-layer array, the maximum.
 fn number(header: &Directory, key: &str) -> Option<u64> {
     if let Some(array) = header.find_array(key).ok().flatten() {
         return array.integers()?.max()?.try_into().ok();
@@ -115,7 +115,7 @@ fn number(header: &Directory, key: &str) -> Option<u64> {
     header.find_u64(key).ok().flatten()
 }
 
-/// The format of most of a file's bytes.
+/// The tensor type with the most bytes.
 fn main_type(header: &Directory) -> String {
     let mut bytes = std::collections::BTreeMap::new();
     for tensor in header.tensors() {

@@ -1,4 +1,4 @@
-//! Serving and planning what lies on this node's disk, for its own handles and for other members.
+//! Serves and plans models on this node's disk, for its own handles and for other members.
 
 use std::io;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::node::burn::Burner;
 use crate::transfer::lookup::{self, Asked};
 use crate::{CheckText, ClusterStatus, Error, InstanceSpec, NodeId, NodeState, NodeStatus, Result};
 
-/// Measuring a node takes some tenths of a second, and a probe less on any link worth splitting
+/// Measuring a node takes some tenths of a second; a probe takes less on any link worth splitting
 /// over.
 const MEASURING_MAX: Duration = Duration::from_secs(2);
 
-/// A model that this node has, as members read it: its files one after the other.
+/// A model of this node as members read it: its files in sequence.
 #[derive(Debug)]
 pub(crate) struct OpenModel {
     parts: Vec<Arc<dyn Bytes>>,
@@ -35,7 +35,7 @@ impl OpenModel {
     /// Fills `out` with the bytes from `start` on.
     ///
     /// # Errors
-    /// They are not there, or cannot be read.
+    /// The range exceeds the model, or its file is unreadable.
     pub fn read(&self, mut start: u64, mut out: &mut [u8]) -> io::Result<()> {
         for part in &self.parts {
             let here = part.len().saturating_sub(start).min(out.len() as u64);
@@ -48,7 +48,7 @@ impl OpenModel {
         if out.is_empty() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Whether a group is not what it was when the model was hashed.
+    /// Whether a group no longer has its original hash.
     fn is_damaged(&self, group: u64) -> bool {
         let (start, len) = self.tree.extent(group);
         let mut bytes = vec![0; len as usize];
@@ -61,7 +61,7 @@ pub(crate) struct Desk {
     pub id: NodeId,
     pub store: Arc<Store>,
     pub desired: Arc<Saver<Document>>,
-    /// Does not keep the node running.
+    /// Weak, so that it does not keep the node running.
     pub calls: mpsc::WeakSender<Call>,
     pub inputs: mpsc::WeakSender<Event>,
     pub status: watch::Receiver<Arc<ClusterStatus>>,
@@ -70,30 +70,31 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// Places a model of this node's disk, and starts its workers; returns the instance's id.
+    /// Places a model of this node's disk and starts its workers; returns the instance's id.
     ///
     /// # Errors
-    /// The model is not here or unreadable, is served already, or fits on no set of nodes.
+    /// The model is missing, unreadable, or served already, or no set of nodes has room.
     pub async fn serve(&self, spec: InstanceSpec, asked: Asked) -> Result<String> {
-        // Who is told that a model is served may rely on it, so it must be possible to save it.
+        // A successful reply promises that the model stays served, so it must be possible to save
+        // that.
         self.desired.clone().check_room().await?;
         let prepared = self.prepare(spec, asked).await?;
         self.measured().await;
         self.call(|reply| Call::Serve { prepared, reply }).await
     }
 
-    /// How it would be placed now, how fast it would be, and why not otherwise.
+    /// The plan for a model: its placement, its speed, and the reasons against other plans.
     ///
     /// # Errors
-    /// The model is not here or unreadable, or fits on no set of nodes.
+    /// The model is missing or unreadable, or no set of nodes has room.
     pub async fn plan(&self, spec: InstanceSpec, asked: Asked) -> Result<placement::Plan> {
         let prepared = self.prepare(spec, asked).await?;
         self.measured().await;
         self.call(|reply| Call::Plan { prepared, reply }).await
     }
 
-    /// A model by its content, for a member: on this node's disk, or held open by an instance
-    /// although it was replaced since.
+    /// Opens a model by its content, for a member: from this node's disk, or from an instance that
+    /// holds it open after a replacement.
     pub async fn open(&self, peer: NodeId, digest: Digest, bytes: u64) -> Option<OpenModel> {
         let store = self.store.clone();
         let find = tokio::task::spawn_blocking(move || {
@@ -116,8 +117,8 @@ impl Desk {
         open.await.ok().flatten()
     }
 
-    /// A member has read a group of a model here that is not what its hash says. If that is so, the
-    /// file is believed no more.
+    /// Checks a group after a member read bytes with a wrong hash. If the group is damaged, the
+    /// file is no longer used.
     pub async fn doubt(&self, model: Arc<OpenModel>, group: u64) {
         let Some(inputs) = self.inputs.upgrade() else { return };
         let (store, node) = (self.store.clone(), self.id);
@@ -129,28 +130,28 @@ impl Desk {
             })
         });
         if let Some(event) = look.await.ok().flatten() {
-            // The driver is gone only if the whole node is.
+            // Sending fails only if the whole node has ended.
             let _ = inputs.send(event).await;
         }
     }
 
-    /// What models may take of this node's memory.
+    /// The memory for models on this node.
     pub fn room_bytes(&self) -> u64 {
         let status = self.status.borrow();
         let me = status.nodes.iter().find(|node| node.id == status.node);
         me.map_or(0, |me| me.memory_bytes)
     }
 
-    /// Waits a moment for nodes that have just met to measure what they can do.
+    /// Waits a moment for nodes that have just connected to measure themselves.
     async fn measured(&self) {
         let mut watch = self.status.clone();
         let is_known = |node: &NodeStatus| node.measured || node.state != NodeState::Live;
         let all = watch.wait_for(|status| status.nodes.iter().all(is_known));
-        // What was not measured by then is planned for without.
+        // Planning goes on without the measurements that are missing by then.
         let _ = tokio::time::timeout(MEASURING_MAX, all).await;
     }
 
-    /// Reads from disk what serving a model takes; slow the first time that a file is seen.
+    /// Reads the files of a model to be served; slow for a file that is new and must be hashed.
     async fn prepare(&self, spec: InstanceSpec, asked: Asked) -> Result<Box<Prepared>> {
         let (store, check) = (self.store.clone(), self.check_text);
         let prepare = tokio::task::spawn_blocking(move || prepare(&store, spec, asked, check));

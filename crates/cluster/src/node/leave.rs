@@ -1,4 +1,4 @@
-//! Leaving the cluster while this machine's node does not run.
+//! Leaving the cluster while this machine's daemon does not run.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -15,11 +15,11 @@ use crate::members::{Member, Members};
 use crate::wire::Purpose;
 use crate::{Error, Parted, Result};
 
-/// Takes the node of a data directory out of its cluster: tells the members that can be reached,
-/// and forgets them and what they serve.
+/// Takes the node of a data directory out of its cluster: notifies the reachable members, and
+/// erases the members and the served models from disk.
 ///
 /// # Errors
-/// A node runs with that directory, it cannot be read or written, or it belongs to no cluster.
+/// A node runs with that directory, the directory is unusable, or the node belongs to no cluster.
 pub async fn leave(data_dir: &Path) -> Result<Parted> {
     let _lock = open_data_dir(data_dir)?;
     let file = KeptFile::<Members>::new(data_dir, "members.json");
@@ -44,7 +44,7 @@ pub async fn leave(data_dir: &Path) -> Result<Parted> {
         let pin = Pin::Node(member.id);
         calls.spawn(async move {
             let answer = net.dial(member.addresses, pin, Purpose::Leave).await;
-            // Who refuses has heard of it already, from one that was quicker.
+            // A member that refuses has already learnt of the removal from another one.
             matches!(answer, Ok(_) | Err(DialError::Refused { .. }))
         });
     }

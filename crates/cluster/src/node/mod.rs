@@ -37,11 +37,12 @@ use crate::{
     PullStatus, Result, Versions,
 };
 
-/// Calls of this node's handles that wait for the driver.
+/// Capacity of the queue of calls to the driver.
 const CALLS_MAX: usize = 256;
-/// What a member has told before it answered arrives within a round trip or two.
+/// Messages that a member sent before its answer arrive within a round trip or two.
 const TELLING_MAX: Duration = Duration::from_secs(5);
-/// How long a model's header is asked for: a node that takes an instance over has it within half.
+/// How long a model's header is retried: a node that takes over an instance has it within half of
+/// this.
 const HEADER_PATIENCE: Duration = Duration::from_secs(8);
 const HEADER_RETRY: Duration = Duration::from_millis(200);
 
@@ -69,16 +70,15 @@ impl Node {
     /// Loads or makes this machine's identity, listens, and looks for the remembered members.
     ///
     /// # Errors
-    /// The data directory cannot be used, or the address cannot be listened on.
+    /// The data directory is unusable, or the address cannot be bound.
     pub async fn start(config: NodeConfig) -> Result<Self> {
         Self::start_as(config, Versions::CURRENT).await
     }
 
-    /// The same for a node that says it speaks and computes in other versions, as its neighbours in
-    /// a rolling update do.
+    /// Starts a node that announces other versions, like a neighbour in a rolling update.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// Those of [`Self::start`].
     pub async fn start_as(mut config: NodeConfig, versions: Versions) -> Result<Self> {
         if config.worker_command.is_empty() {
             return Err(Error::NoWorkerCommand);
@@ -146,11 +146,11 @@ impl Node {
         let listening = tokio::spawn(listening);
         tokio::spawn(async move {
             let asked = run(daemon, remembered, inbox, events).await;
-            // It ends when the daemon has; errors would mean that it has ended otherwise.
+            // The listener ends with the daemon; an error would mean another end.
             let _ = listening.await;
             kept.desired.close().await;
             kept.members.close().await;
-            // Only now may another daemon use the directory and the port.
+            // From here on another daemon may use the directory and the port.
             drop(lock);
             if let Some(reply) = asked {
                 // The caller may have stopped waiting.
@@ -170,20 +170,20 @@ impl Node {
         &self.shared.name
     }
 
-    /// Where it listens, with the port that the system chose.
+    /// The listen address, with the port that the system chose.
     pub fn listen_addr(&self) -> SocketAddr {
         self.shared.listen
     }
 
-    /// Where other nodes can call it now; empty if this machine has no network.
+    /// Addresses at which other nodes can call this node now; empty without a network.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         own_addresses(self.shared.listen)
     }
 
-    /// Everything that is known of the cluster now; from memory, at once.
+    /// The present state of the cluster, from memory.
     pub fn status(&self) -> ClusterStatus {
         let mut status = self.shared.status.borrow().as_ref().clone();
-        // Those of this node as they are now; others tell of theirs each second.
+        // This node's downloads as of now; other nodes report theirs each second.
         let own = status.nodes.iter_mut().find(|node| node.id == status.node);
         if let Some(own) = own {
             own.downloads = self.shared.pulls.list();
@@ -191,21 +191,21 @@ impl Node {
         status
     }
 
-    /// The status whenever it changes.
+    /// The status, updated whenever it changes.
     pub fn watch(&self) -> watch::Receiver<Arc<ClusterStatus>> {
         self.shared.status.clone()
     }
 
-    /// What has happened, now and whenever there is more.
+    /// The events so far, updated with each new one.
     pub fn events(&self) -> watch::Receiver<History> {
         self.shared.history.clone()
     }
 
-    /// Places a model and starts its workers; returns the instance's id while it is loading. A
-    /// model that only another node has is served by that node.
+    /// Places a model and starts its workers; returns the instance's id while it is loading. If
+    /// only another node has the model, that node serves it.
     ///
     /// # Errors
-    /// No node has the model, it is unreadable, is served already, or fits on no set of nodes.
+    /// The model is missing, unreadable, or served already, or no set of nodes has room.
     pub async fn serve(&self, spec: InstanceSpec) -> Result<String> {
         let shared = &self.shared;
         let missing = match shared.desk.serve(spec.clone(), Asked::Here).await {
@@ -216,15 +216,16 @@ impl Node {
         let id = elsewhere::serve(shared.pulls.net(), &found, spec).await?;
         let mut watch = self.watch();
         let is_told = |status: &Arc<ClusterStatus>| status.instances.iter().any(|i| i.id == id);
-        // Who asks for it next must find it here; the other node has told its members by now.
+        // The next request for the model must find it here. The other node has already sent the
+        // change to its members.
         let _ = tokio::time::timeout(TELLING_MAX, watch.wait_for(is_told)).await;
         Ok(id)
     }
 
-    /// How a model would be placed now, how fast it would be, and why not otherwise.
+    /// The plan for a model: its placement, its speed, and the reasons against other plans.
     ///
     /// # Errors
-    /// No node has the model, it is unreadable, or fits on no set of nodes.
+    /// No node has the model, it is unreadable, or no set of nodes has room.
     pub async fn plan(&self, spec: InstanceSpec) -> Result<placement::Plan> {
         let missing = match self.shared.desk.plan(spec.clone(), Asked::Here).await {
             Err(error @ Error::NotHere(_)) => error,
@@ -234,17 +235,17 @@ impl Node {
         elsewhere::plan(self.shared.pulls.net(), &found, spec).await
     }
 
-    /// A model that is not on this node, on another one.
+    /// Finds a model on other nodes.
     async fn find_elsewhere(&self, model: &str) -> Result<Option<Found>> {
         let pulls = &self.shared.pulls;
         elsewhere::find(pulls.net(), pulls.neighbours(), model).await
     }
 
-    /// Whether this very model, given by name or path, is served: by the content of its file, which
-    /// is hashed if one of the same length is served.
+    /// Whether this model, given by name or path, is served. Compares the content of files: the
+    /// model is hashed if a served one has the same length.
     ///
     /// # Errors
-    /// Its file cannot be read.
+    /// The file is unreadable.
     pub async fn identify(&self, model: &str) -> Result<Identified> {
         let instances = self.status().instances;
         let by_name = instances.iter().find(|one| one.model == model || one.id == model);
@@ -266,10 +267,10 @@ impl Node {
         Ok(Identified { served_as: same.map(|one| one.model.clone()), name: Some(name) })
     }
 
-    /// What a model is, from its header, whichever node has it.
+    /// The description of a model from its header, on any node.
     ///
     /// # Errors
-    /// No node has it, or its file cannot be read.
+    /// No node has the model, or its file is unreadable.
     pub async fn describe(&self, model: &str) -> Result<ModelAbout> {
         let (store, asked) = (self.shared.store.clone(), model.to_owned());
         let (room, check) = (self.shared.desk.room_bytes(), self.shared.desk.check_text);
@@ -287,11 +288,12 @@ impl Node {
         Ok(ModelAbout { node: Some(found.holder.name), ..about })
     }
 
-    /// Fetches a model to this node's disk, unless it is there; `model` is a name or a path. The
-    /// receiver's last value is of a last stage. What nobody watches is left where it is.
+    /// Fetches a model, given by name or path, to this node's disk unless it is there. The
+    /// receiver's last value has a final stage. Dropping all receivers ends the download; its data
+    /// stays.
     ///
     /// # Errors
-    /// It is no name, or too many models are being fetched.
+    /// The name is invalid, or too many models are being fetched.
     pub async fn pull(&self, model: &str, update: bool) -> Result<watch::Receiver<PullStatus>> {
         let (pulls, room, model) = (self.shared.pulls.clone(), self.room(), model.to_owned());
         let asked = model.clone();
@@ -312,7 +314,7 @@ impl Node {
         look.await.unwrap_or(false)
     }
 
-    /// The models on the nodes' disks, wherever they lie, this machine's first.
+    /// The models on all nodes' disks, this machine's first.
     pub async fn models(&self) -> Vec<Held> {
         let (store, pulls) = (self.shared.store.clone(), &self.shared.pulls);
         let here = tokio::task::spawn_blocking(move || store.list());
@@ -327,10 +329,10 @@ impl Node {
         here.chain(others).collect()
     }
 
-    /// Deletes a model of this node's own folder; returns the bytes that this freed.
+    /// Deletes a model from this node's model folder; returns the bytes freed.
     ///
     /// # Errors
-    /// It is not there, is served, belongs to another program, or cannot be deleted.
+    /// The model is missing, served, another program's, or cannot be deleted.
     pub async fn remove_model(&self, model: &str) -> Result<u64> {
         let (store, asked) = (self.shared.store.clone(), model.to_owned());
         let look =
@@ -363,7 +365,7 @@ impl Node {
         }
     }
 
-    /// The memory that is free on the nodes that live, for a choice of size.
+    /// The free memory of the live nodes, for the choice of a model's size.
     fn room(&self) -> Room {
         let nodes = self.status().nodes;
         let live: Vec<_> = nodes.iter().filter(|node| node.state == NodeState::Live).collect();
@@ -375,11 +377,11 @@ impl Node {
         Room { bytes: live.iter().map(free).fold(0, u64::saturating_add), whose }
     }
 
-    /// Waits until an instance, given by its id or its model's name, takes requests: one that is
-    /// unloaded does.
+    /// Waits until an instance, given by its id or its model's name, takes requests. An unloaded
+    /// instance takes them too.
     ///
     /// # Errors
-    /// It failed or was stopped.
+    /// The instance has failed or was stopped.
     pub async fn wait_ready(&self, name: &str) -> Result<()> {
         let mut watch = self.watch();
         loop {
@@ -404,7 +406,7 @@ impl Node {
         }
     }
 
-    /// Stops an instance, given its id or its model's name.
+    /// Stops an instance, given by its id or its model's name.
     ///
     /// # Errors
     /// No such instance is served.
@@ -413,11 +415,11 @@ impl Node {
         self.call(|reply| Call::Stop { name, reply }).await
     }
 
-    /// Asks an instance, given its id or its model's name, for tokens. While it loads or recovers
-    /// the request waits.
+    /// Sends a request to an instance, given by its id or its model's name. The request waits while
+    /// the instance loads or recovers.
     ///
     /// # Errors
-    /// It is not served, has failed, or too many requests wait for it.
+    /// The instance is missing or has failed, or too many requests wait for it.
     pub async fn generate(&self, name: &str, request: GenerateRequest) -> Result<GenerateStream> {
         let name = name.to_owned();
         let request = Box::new(request);
@@ -425,11 +427,11 @@ impl Node {
         Ok(GenerateStream { events })
     }
 
-    /// The model's metadata, for its tokenizer and template: from this node's own file if it has
-    /// it, else from the owner. Waits a while for an owner that is gone or has just started.
+    /// The model's metadata, for its tokenizer and template: from this node's own file if there is
+    /// one, else from the owner. Retries for a while if the owner is lost or has just started.
     ///
     /// # Errors
-    /// It is not served, or nobody who has it can be reached.
+    /// The model is not served, or no holder is reachable.
     pub async fn model_header(&self, name: &str) -> Result<Arc<gguf::Directory>> {
         let deadline = Instant::now() + HEADER_PATIENCE;
         loop {
@@ -443,11 +445,11 @@ impl Node {
         }
     }
 
-    /// Ends all instances and workers of this node and leaves the others to themselves. Identity
-    /// and members stay on disk.
+    /// Ends this node's instances and workers; other nodes go on. Identity and members stay on
+    /// disk.
     pub async fn shutdown(&self) {
         let (reply, done) = oneshot::channel();
-        // An error means that it has been shut down already.
+        // An error means that the node is already shut down.
         if self.shared.calls.send(Call::Shutdown { reply }).await.is_ok() {
             let _ = done.await;
         }

@@ -30,11 +30,11 @@ use ways::{Edge, Found, Ways};
 const REPORT_EVERY: u64 = 20;
 /// In ticks: the progress of downloads.
 const DOWNLOADS_EVERY: u64 = 4;
-/// Edges of a node at most: eight addresses of each other one.
+/// Limit of a node's edges: eight addresses for each other node.
 const EDGES_MAX: usize = 512;
 
 pub(crate) struct Paths {
-    /// Of this node's threads together, once it is measured.
+    /// Of all this node's threads together, once measured.
     pub speed: Option<placement::Speed>,
     remeasuring: Remeasuring,
     pub machine: Machine,
@@ -64,7 +64,7 @@ impl Paths {
         }
     }
 
-    /// Notes the speed of this node's threads; whether it is news for other members.
+    /// Records the speed of this node's threads; returns whether other members need it.
     pub(crate) fn speed_measured(&mut self, ctx: &mut Context, found: placement::Speed) -> bool {
         let now = ctx.now();
         let Some(speed) = self.remeasuring.found(found, ctx.config.threads, now) else {
@@ -81,10 +81,10 @@ impl Paths {
         (self.machine, self.sensors) = (machine, sensors);
     }
 
-    /// Measures what is due. `is_at_rest`: this node runs no worker.
+    /// Starts the measurements that are due. `is_at_rest`: this node runs no worker.
     pub(crate) fn measure(&mut self, ctx: &mut Context, is_at_rest: bool) {
         let now = ctx.now();
-        // A device is measured once: some drivers do not bear to be opened again and again.
+        // A device is measured once: repeated opening crashes some drivers.
         let may_again = is_at_rest && ctx.config.device.device.is_none();
         if self.remeasuring.tick(may_again, now) {
             ctx.outside.measure_reading();
@@ -94,12 +94,12 @@ impl Paths {
         }
     }
 
-    /// Whether a report is due at this tick, and with it a look at everything that it has.
+    /// Whether a report is due at this tick, and with it a read of its contents.
     pub(crate) fn is_report_due(ticks: u64) -> bool {
         ticks.is_multiple_of(REPORT_EVERY)
     }
 
-    /// Reads the machine's state, and notes the RDMA links of all instances.
+    /// Reads the sensors, and records the RDMA links of all instances.
     pub(crate) fn look(&mut self, ctx: &mut Context, ranks: &[Vec<RankStatus>]) {
         ctx.outside.sense();
         let now = ctx.now();
@@ -126,25 +126,25 @@ impl Paths {
         }
     }
 
-    /// Measures the paths to a peer again: they may have become slow, or lose large packets.
+    /// Measures the paths to a peer again: they may have become slow, or drop large packets.
     pub(crate) fn doubt(&mut self, ctx: &Context, peer: NodeId) {
         self.ways.doubt(peer, ctx.now());
     }
 
-    /// The addresses of a peer have changed, or the connection to it.
+    /// Updates the paths after a change of a peer's addresses or connection.
     pub(crate) fn look_at(&mut self, ctx: &Context, peer: NodeId) {
         let now = ctx.now();
         self.ways.set(peer, &ctx.addresses_of(peer), now);
         self.ways.changed(peer, now);
     }
 
-    /// The list of members has changed.
+    /// Updates the paths after a change of the list of members.
     pub(crate) fn look_at_all(&mut self, ctx: &Context) {
         ctx.membership.reachable().for_each(|peer| self.look_at(ctx, peer));
         self.ways.retain(|id| ctx.membership.is_member(id));
     }
 
-    /// Notes a measurement; whether ranks may prefer other addresses now.
+    /// Records a measurement; returns whether ranks may prefer other addresses now.
     pub(crate) fn measured(
         &mut self,
         ctx: &mut Context,
@@ -176,7 +176,7 @@ impl Paths {
         ctx.send(conn, Message::Report(Box::new(report)));
     }
 
-    /// A peer reports.
+    /// Records a peer's report.
     pub(crate) fn reported(&mut self, ctx: &mut Context, peer: NodeId, mut report: Report) {
         report.machine = report.machine.within_limits();
         report.edges.truncate(EDGES_MAX);
@@ -196,12 +196,12 @@ impl Paths {
         ctx.changed();
     }
 
-    /// For each pair of nodes the addresses that ranks try, the fastest first, by the measurements
+    /// The addresses that ranks try for each pair of nodes, the fastest first, by the measurements
     /// of all nodes.
     pub(crate) fn routes(&self, ctx: &Context) -> Routes {
         let mut routes = Routes::new();
         let mut add = |from: NodeId, edges: &[Edge]| {
-            // They are in the order of speed.
+            // Edges are sorted by speed.
             for edge in edges.iter().filter(|edge| edge.is_up) {
                 routes.entry((from, edge.peer)).or_default().push(edge.address);
             }
@@ -218,8 +218,8 @@ impl Paths {
         self.ways.best(peer, ctx.now())
     }
 
-    /// The speed between ranks here and on a peer: of shared memory on one machine, of RDMA as it
-    /// was when ranks last used it, else of the best path.
+    /// The link speed between ranks here and on a peer: of shared memory on one machine, of RDMA by
+    /// its last use, else of the best path.
     pub(crate) fn speed_to(
         &self,
         ctx: &Context,
@@ -236,7 +236,7 @@ impl Paths {
         rdma.filter(|_| may_be_rdma).or_else(|| self.best(ctx, peer))
     }
 
-    /// The paths of a node, with those that only ranks can measure.
+    /// The paths of a node, including those that only ranks can measure.
     pub(crate) fn edges_of(&self, ctx: &Context, node: NodeId) -> Vec<Edge> {
         let now = ctx.now();
         let mut edges = if node == ctx.me {
@@ -251,8 +251,8 @@ impl Paths {
         edges
     }
 
-    /// The members that a node is connected with and cannot call: their firewalls let them call
-    /// only.
+    /// The members that a node is connected to but cannot call: their firewalls allow only outgoing
+    /// calls.
     pub(crate) fn uncalled_by(&self, ctx: &Context, node: NodeId) -> Vec<NodeId> {
         let is_me = node == ctx.me;
         let uncalled = if is_me {
@@ -269,7 +269,7 @@ impl Paths {
         uncalled.into_iter().filter(|other| is_here && sees(*other)).collect()
     }
 
-    /// The pairs of nodes of which only one can call the other, in words.
+    /// Descriptions of the pairs of nodes in which only one can call the other.
     pub(crate) fn one_way(&self, ctx: &Context) -> Vec<String> {
         let members = ctx.membership.members().map(|member| member.id);
         let all = std::iter::once(ctx.me).chain(members);
@@ -284,7 +284,7 @@ impl Paths {
     }
 }
 
-/// A clock may have any value.
+/// Converts without overflow: a wrong clock may have any value.
 fn signed(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX)
 }

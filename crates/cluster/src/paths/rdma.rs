@@ -1,6 +1,6 @@
-//! What RDMA does between two nodes, as their ranks measured it when they were linked. It is not
-//! probed in the background: opening its devices again and again has hung kernels, and ranks have
-//! them open anyway. So it is known from the first model on that two nodes serve together.
+//! Speeds of RDMA between nodes, as measured by their ranks when they link. There are no probes in
+//! the background: repeated opening of RDMA devices has hung kernels, and ranks have them open
+//! anyway. So a pair's speed is known from the first model that it serves together.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,12 +20,12 @@ pub(crate) struct RdmaWays {
 struct Way {
     speed: LinkSpeed,
     measured_at: Duration,
-    /// Whether ranks are linked by it now.
+    /// Whether ranks use it now.
     is_up: bool,
 }
 
 impl RdmaWays {
-    /// Takes over what the ranks of all instances tell of their links; whether anything is new.
+    /// Takes over the link figures of all instances' ranks; returns whether anything is new.
     pub(crate) fn note(&mut self, instances: &[Vec<RankStatus>], now: Duration) -> bool {
         let told = told(instances);
         let mut is_news = false;
@@ -33,7 +33,7 @@ impl RdmaWays {
             is_news |= std::mem::replace(&mut way.is_up, told.contains_key(nodes)) != way.is_up;
         }
         for (nodes, speed) in told {
-            // One that was measured anew has other figures.
+            // A new measurement has different figures.
             if self.ways.get(&nodes).is_none_or(|way| way.speed != speed) {
                 self.ways.insert(nodes, Way { speed, measured_at: now, is_up: true });
                 is_news = true;
@@ -42,7 +42,7 @@ impl RdmaWays {
         is_news
     }
 
-    /// Those of one node. RDMA has no addresses of its own; `address_of` has those of nodes.
+    /// The edges of one node. RDMA has no addresses of its own; `address_of` gives those of nodes.
     pub(crate) fn edges(
         &self,
         from: NodeId,
@@ -69,7 +69,7 @@ impl RdmaWays {
     }
 }
 
-/// By the nodes of the two ends. Of a stage with several links its slowest one was measured.
+/// Speeds by the nodes of the two ends. A stage with several links measures its slowest one.
 fn told(instances: &[Vec<RankStatus>]) -> BTreeMap<(NodeId, NodeId), LinkSpeed> {
     let mut told = BTreeMap::new();
     for ranks in instances {
@@ -94,7 +94,7 @@ mod tests {
 
     const NODES: [NodeId; 2] = [NodeId([1; 32]), NodeId([2; 32])];
 
-    /// Two ranks that are linked, and what they found.
+    /// The status of two linked ranks, with the figures of their link.
     fn linked(is_rdma: bool, exchange_ns: u64) -> Vec<RankStatus> {
         let rank = |at: usize| RankStatus {
             rank: at,

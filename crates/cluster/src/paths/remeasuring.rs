@@ -1,10 +1,10 @@
-//! When a node measures its memory and arithmetic, and which figures it believes: a pure state
-//! machine.
+//! Schedules measurements of a node's memory and arithmetic, and filters their results. A pure
+//! state machine.
 //!
-//! Once at its start, which may have been a busy moment; then again while it has nothing else to
-//! do, every minute, or so seldom that it takes less than a hundredth of a core. Figures that are a
-//! fifth off are news once a second measurement has found the same. Nodes of one machine, which may
-//! be a fleet that was started at once, measure one after the other, and when they have met.
+//! The first measurement is at the start, which may have been a busy moment. Later ones run while
+//! the node is idle: every minute, or less often if they would take more than a hundredth of a
+//! core. A difference of a fifth is news once a second measurement confirms it. The nodes of one
+//! machine, which may be a fleet started at once, measure one after the other, after they have met.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use placement::{Rates, Speed};
 use crate::NodeId;
 
 const EVERY: Duration = Duration::from_secs(60);
-/// A fleet has met by then, and is not kept from it by measurements.
+/// A fleet has met by then; earlier measurements would delay it.
 const FLEET_MEETS: Duration = Duration::from_secs(3);
-/// Over so long the measurements of nodes are spread.
+/// The range of the nodes' offsets.
 const SPREAD: Duration = Duration::from_millis(2500);
-/// After figures that surprise.
+/// Pause before a surprising result is measured again.
 const CONFIRM_AFTER: Duration = Duration::from_secs(10);
-/// Smaller differences are chance.
+/// Smaller differences are noise.
 const DIFFERENCE_MIN: f64 = 0.2;
 /// Of one core.
 const LOAD_MAX: f64 = 0.01;
 
 #[derive(Debug, Default)]
 pub(crate) struct Remeasuring {
-    /// Since when a measurement runs.
+    /// Start of the running measurement.
     since: Option<Duration>,
-    /// Whether the node had nothing else to do all the while.
+    /// Whether the node has been idle during the whole measurement.
     is_undisturbed: bool,
     next_at: Duration,
-    /// By how much its measurements come later than those of others.
+    /// Delay of this node's measurements, different for each node.
     offset: Duration,
     believed: Option<Speed>,
-    /// What was found at last, if that is something else.
+    /// The last result, if it differs from `believed`.
     doubt: Option<Speed>,
 }
 
@@ -45,7 +45,7 @@ impl Remeasuring {
         Self { next_at, offset, ..Self::default() }
     }
 
-    /// Time has passed; whether a measurement is to begin.
+    /// Advances the time; returns whether a measurement should begin.
     pub(crate) fn tick(&mut self, is_idle: bool, now: Duration) -> bool {
         self.is_undisturbed &= is_idle;
         let is_first = self.believed.is_none();
@@ -56,7 +56,8 @@ impl Remeasuring {
         true
     }
 
-    /// A measurement with so many threads has ended; the figures, if the others should know them.
+    /// Records the result of a measurement with `threads` threads; returns it if other nodes need
+    /// it.
     pub(crate) fn found(&mut self, found: Speed, threads: usize, now: Duration) -> Option<Speed> {
         let took = now.saturating_sub(self.since.take().unwrap_or(now));
         let pause = took.mul_f64(threads as f64 / LOAD_MAX).max(EVERY);
@@ -105,8 +106,8 @@ mod tests {
         Duration::from_secs(secs)
     }
 
-    /// Runs for so many seconds, during which a measurement that takes a fifth of one finds what
-    /// is said for its time; when it began, and what was told.
+    /// Runs for `until` seconds with measurements of a fifth of a second, whose results `found`
+    /// gives by time. Returns the start times and the reported results.
     fn run(
         until: u64,
         threads: usize,
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(run(200, 1, |_| true, at_once).1, [(0, speed(1.0))]);
         let slightly = |at| if at > 30 { 0.85 } else { 1.0 };
         assert_eq!(run(200, 1, |_| true, slightly).1, [(0, speed(1.0))]);
-        // Two surprises that contradict each other.
+        // Two surprising results that contradict each other.
         let restless = |at: u64| 1.1_f64.powi(at as i32);
         assert_eq!(run(200, 1, |_| true, restless).1.len(), 1);
     }
@@ -152,7 +153,7 @@ mod tests {
         machine.found(speed(1.0), 1, secs(0));
         for begin in [100, 200] {
             assert!(machine.tick(true, secs(begin)));
-            // Work comes meanwhile, which explains the figures.
+            // Work arrives meanwhile, which explains the figures.
             machine.tick(false, secs(begin));
             assert_eq!(machine.found(speed(0.5), 1, secs(begin)), None);
         }

@@ -1,7 +1,6 @@
-//! What a node does about a member whose connection falls silent: it tries the member's other
-//! addresses. If the daemon answers there, the path of the connection is cut, and the connection is
-//! made anew over the other path, long before silence counts as a loss. A frozen daemon answers
-//! nowhere.
+//! Handles members whose connection falls silent: a node tries the member's other addresses. If the
+//! daemon answers there, the connection's path is cut, and a new connection is made over the other
+//! path, long before the silence counts as a loss. A frozen daemon answers nowhere.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,9 +12,9 @@ use super::ways::Depth;
 use crate::NodeId;
 use crate::context::Context;
 
-/// A daemon that takes longer to answer may have been frozen until now, and proves nothing.
+/// A daemon that takes longer may have been frozen until now, so its answer proves nothing.
 const ANSWER_MAX: Duration = Duration::from_millis(300);
-/// Between two attempts at the other addresses of a silent member.
+/// Pause between attempts at the other addresses of a silent member.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Tries the other addresses of silent members.
@@ -36,8 +35,8 @@ pub(crate) fn look_elsewhere(ctx: &mut Context) {
 }
 
 impl Paths {
-    /// A member's daemon has answered at one of its addresses; whether its connection should be
-    /// made anew there.
+    /// A member's daemon has answered at one of its addresses. Returns whether to make a new
+    /// connection there.
     pub(crate) fn answered_at(
         &mut self,
         ctx: &mut Context,
@@ -57,7 +56,7 @@ impl Paths {
         for address in cut {
             self.ways.measured(peer, address, None, now);
         }
-        // The peer finds the same out, perhaps later than the next epoch begins.
+        // The peer detects the cut too, but maybe only after the next epoch has begun.
         let report = ctx.views.get_mut(&peer).and_then(|view| view.report.as_mut());
         let its = report.into_iter().flat_map(|report| &mut report.edges);
         its.filter(|edge| edge.peer == me && edge.local == used)

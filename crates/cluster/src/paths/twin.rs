@@ -1,5 +1,5 @@
-//! Another machine with this node's identity, as clones of one image have it. Both announce the
-//! same id. A call to the other one proves that it has the key too.
+//! Detects another machine with this node's identity, as in clones of one disk image. Both announce
+//! the same id. A call to the other machine proves that it has the key too.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,14 +38,14 @@ impl Twin {
         }
     }
 
-    /// Calls the twin again, if there is one.
+    /// Calls a known twin again.
     pub(crate) fn look(&mut self, ctx: &mut Context) {
         if let Some(at) = self.at {
             self.call(ctx, at);
         }
     }
 
-    /// Another process has answered with this node's key, or none has.
+    /// Records whether another process answered with this node's key.
     pub(crate) fn answered(&mut self, ctx: &mut Context, address: SocketAddr, is_there: bool) {
         let at = is_there.then_some(address);
         if self.at != at {

@@ -1,10 +1,10 @@
-//! The ways from this node to each other one, by every address that it has: which are to be
-//! measured when, what was found, and which is the best. A pure state machine.
+//! The paths from this node to all others, one for each address: when to measure them, the results,
+//! and the best path. A pure state machine.
 //!
-//! A *look* measures the round trip, 6 KB each 10 s. A *full* measurement sends a mebibyte: at the
-//! first time, when the round trip has doubled or halved, when the network has changed, and each
-//! ten minutes. That is 20 kbit/s a way. With more than 16 ways all of it happens more seldom, so a
-//! node never spends more than 320 kbit/s on it.
+//! A *look* measures the round trip, with 6 KB every 10 s. A *full* measurement sends a mebibyte:
+//! the first time, when the round trip has doubled or halved, when the network has changed, and
+//! every ten minutes. That is 20 kbit/s a path. With more than 16 paths everything is less
+//! frequent, so that a node never spends more than 320 kbit/s.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,48 +18,48 @@ use crate::link_local::is_link_local;
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 const MEASURE_EVERY: Duration = Duration::from_secs(600);
-/// Of ways that seem to have become slow.
+/// Minimum interval between full measurements of a path in doubt.
 const DOUBT_EVERY: Duration = Duration::from_secs(60);
-/// A way that does not answer is tried again after so long, then after [`LOOK_EVERY`], then ever
-/// more seldom.
+/// Retry of a path that does not answer: after `SECOND_TRY`, then after [`LOOK_EVERY`], then at
+/// growing intervals.
 const SECOND_TRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
-/// More ways than these share what so many may cost.
+/// With more paths, the budget of this many is shared.
 const WAYS_AT_FULL_RATE: u32 = 16;
-/// Measurements at a time: more would measure each other.
+/// Concurrent measurements: more would disturb each other.
 const AT_ONCE: usize = 2;
 /// Bytes of a typical message: a row of activations.
 const MESSAGE_BYTES: f64 = 16384.0;
-/// By so much a link-local way must be better than another one to come before it.
+/// A link-local path must be faster by this factor to come first.
 const LINK_LOCAL_HANDICAP: f64 = 1.25;
-/// Round trips below this differ by chance.
+/// Differences below this are noise.
 const ROUND_TRIP_FLOOR: Duration = Duration::from_micros(200);
 
-/// A way to another node, as it was measured last.
+/// The latest measurement of a path to another node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
     pub peer: NodeId,
-    /// The other node's address, and this one's on the way there.
+    /// The other node's address, and this node's address on that path.
     pub address: IpAddr,
     pub local: IpAddr,
     pub round_trip_us: f64,
     pub bytes_per_sec: f64,
-    /// Since it was looked at last.
+    /// Since the last look.
     pub age_secs: u64,
-    /// Whether it answered then.
+    /// Whether the last look was answered.
     pub is_up: bool,
-    /// By RDMA, as ranks found it when they were linked: then it has no address of its own.
+    /// Measured by ranks over RDMA, which has no addresses of its own.
     #[serde(default)]
     pub is_rdma: bool,
-    /// The largest packets that come through, where the system does not know that larger ones
-    /// do not.
+    /// The largest packets that pass, if the system would send larger ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_bytes: Option<u16>,
 }
 
 impl Edge {
-    /// What a typical message takes, by which ways are ordered. One cable often has two addresses,
-    /// whose figures differ by chance: of these it is the one that is good elsewhere too.
+    /// Time of a typical message, by which paths are sorted. One cable often has two addresses,
+    /// whose figures differ by noise. The handicap then prefers the address that is valid elsewhere
+    /// too.
     fn cost(&self) -> f64 {
         let message_secs = self.round_trip_us / 2e6 + MESSAGE_BYTES / self.bytes_per_sec.max(1.0);
         let handicap = if is_link_local(self.address) { LINK_LOCAL_HANDICAP } else { 1.0 };
@@ -67,14 +67,14 @@ impl Edge {
     }
 }
 
-/// What is to be measured.
+/// The kind of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
     Look,
     Full,
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Found {
     pub local: IpAddr,
@@ -92,22 +92,21 @@ pub(crate) struct Ways {
 
 #[derive(Debug, Default)]
 struct Way {
-    /// When it is looked at next; `None` while it is.
+    /// Time of the next measurement; `None` while one runs.
     due: Option<Duration>,
-    /// What it is measured for at the next time, or now.
+    /// Whether the next or running measurement is a full one.
     wants_full: bool,
     found: Option<(Found, Duration)>,
-    /// The round trip of the last full measurement.
+    /// Round trip and time of the last full measurement.
     full: Option<(Duration, Duration)>,
     bytes_per_sec: f64,
     failures: u32,
-    /// Of those, since something happened between the two nodes.
+    /// Failures since the last change between the two nodes.
     failures_since: u32,
 }
 
 impl Ways {
-    /// The addresses at which a peer may be called now: new ones are measured at once, others are
-    /// forgotten.
+    /// Sets the addresses of a peer: new ones are measured at once, others are dropped.
     pub(crate) fn set(&mut self, peer: NodeId, addresses: &[SocketAddr], now: Duration) {
         self.ways.retain(|(node, at), _| *node != peer || addresses.contains(at));
         for address in addresses {
@@ -116,12 +115,12 @@ impl Ways {
         }
     }
 
-    /// Forgets the ways to all others.
+    /// Drops the paths to nodes that are not members.
     pub(crate) fn retain(&mut self, is_member: impl Fn(NodeId) -> bool) {
         self.ways.retain(|(node, _), _| is_member(*node));
     }
 
-    /// Something has happened between this node and a peer: all ways there are looked at again.
+    /// Looks at all paths to a peer again, after a change between the two nodes.
     pub(crate) fn changed(&mut self, peer: NodeId, now: Duration) {
         for (_, way) in self.ways.iter_mut().filter(|((node, _), _)| *node == peer) {
             way.due = way.due.map(|due| due.min(now));
@@ -129,8 +128,8 @@ impl Ways {
         }
     }
 
-    /// A peer has reached this node from one of its addresses: where that did not answer, it is
-    /// tried again now.
+    /// A peer has reached this node from one of its addresses. If that address did not answer
+    /// before, it is tried again now.
     pub(crate) fn came_from(&mut self, peer: NodeId, address: IpAddr, now: Duration) {
         let is_it = |at: &(NodeId, SocketAddr)| at.0 == peer && at.1.ip() == address;
         for (_, way) in self.ways.iter_mut().filter(|(at, way)| is_it(at) && way.failures > 0) {
@@ -139,8 +138,8 @@ impl Ways {
         }
     }
 
-    /// What was measured of a peer seems to be true no more: its ways are measured fully, unless
-    /// that has just been done.
+    /// The figures of a peer seem outdated: its paths are measured fully, unless that happened just
+    /// before.
     pub(crate) fn doubt(&mut self, peer: NodeId, now: Duration) {
         for (_, way) in self.ways.iter_mut().filter(|((node, _), _)| *node == peer) {
             let is_new = way.full.is_none_or(|(_, at)| now.saturating_sub(at) < DOUBT_EVERY);
@@ -150,7 +149,7 @@ impl Ways {
         }
     }
 
-    /// What is to be measured now.
+    /// Starts and returns the measurements that are due.
     pub(crate) fn due(&mut self, now: Duration) -> Vec<(NodeId, SocketAddr, Depth)> {
         let busy = self.ways.values().filter(|way| way.due.is_none()).count();
         let mut due: Vec<_> = self.ways.iter_mut().filter(|(_, way)| way.is_due(now)).collect();
@@ -163,7 +162,8 @@ impl Ways {
         chosen.map(begin).collect()
     }
 
-    /// How a measurement ended; `None` if the way does not answer. Says whether something is new.
+    /// Records the result of a measurement; `None` if the path did not answer. Returns whether
+    /// anything has changed.
     pub(crate) fn measured(
         &mut self,
         peer: NodeId,
@@ -182,7 +182,7 @@ impl Ways {
                 more => LOOK_EVERY * 2_u32.saturating_pow(more.min(8) - 2),
             };
             way.due = Some(now + wait.min(RETRY_MAX) * slower);
-            // What answers again may be another network.
+            // A path that answers again may lead through another network.
             way.wants_full = true;
             return was_up;
         };
@@ -199,8 +199,7 @@ impl Ways {
         !was_up || found.bytes_per_sec.is_some()
     }
 
-    /// All ways that have ever answered, the best to each peer first, those that do not answer now
-    /// last.
+    /// All paths that have ever answered, sorted by peer and cost; paths that are down come last.
     pub(crate) fn edges(&self, now: Duration) -> Vec<Edge> {
         let mut edges: Vec<Edge> = self
             .ways
@@ -229,8 +228,8 @@ impl Ways {
         edges
     }
 
-    /// The peers that answer at none of their addresses, each of which was tried twice since
-    /// something happened between the two nodes.
+    /// The peers without an answer at any address, each tried at least twice since the last change
+    /// between the two nodes.
     pub(crate) fn unanswered(&self) -> Vec<NodeId> {
         let mut peers: Vec<NodeId> = self.ways.keys().map(|(peer, _)| *peer).collect();
         peers.dedup();
@@ -239,7 +238,7 @@ impl Ways {
         peers
     }
 
-    /// What the best way to a peer can do.
+    /// The speed of the best path to a peer.
     pub(crate) fn best(&self, peer: NodeId, now: Duration) -> Option<LinkSpeed> {
         let edges = self.edges(now);
         let best = edges.iter().find(|edge| edge.peer == peer && edge.is_up)?;
@@ -247,7 +246,7 @@ impl Ways {
         Some(LinkSpeed { message_secs, bytes_per_sec: best.bytes_per_sec })
     }
 
-    /// By how much everything is more seldom.
+    /// The factor by which all intervals are longer.
     fn pace(&self) -> u32 {
         (self.ways.len() as u32).div_ceil(WAYS_AT_FULL_RATE).max(1)
     }
@@ -263,7 +262,7 @@ impl Way {
     }
 }
 
-/// Whether a full measurement is to be made again.
+/// Whether a full measurement is outdated.
 fn is_old(full: (Duration, Duration), round_trip: Duration, now: Duration, slower: u32) -> bool {
     let (then, at) = full;
     let (then, round_trip) = (then.max(ROUND_TRIP_FLOOR), round_trip.max(ROUND_TRIP_FLOOR));
@@ -323,7 +322,7 @@ mod tests {
         assert_eq!(ways.best(PEER, secs(6)).unwrap().bytes_per_sec, 12e6);
         ways.set(PEER, &[at(1)], secs(7));
         assert_eq!(order(&ways), [(at(1).ip(), true)]);
-        // The same cable by its link-local address comes first only if that is clearly better.
+        // The link-local address of the same cable comes first only if it is clearly faster.
         let local = "[fe80::2]:8751".parse().unwrap();
         ways.set(PEER, &[at(1), local], secs(7));
         ways.due(secs(7));
@@ -399,7 +398,7 @@ mod tests {
             ways.measured(PEER, at(1), None, secs(now));
         }
         assert_eq!(ways.unanswered(), [PEER]);
-        // The peer comes that way itself: the cable is whole again.
+        // The peer calls over that path: the cable works again.
         ways.came_from(PEER, at(2).ip(), secs(3600));
         assert_eq!(ways.due(secs(3600)), []);
         ways.came_from(PEER, at(1).ip(), secs(3600));

@@ -1,5 +1,5 @@
 //! The connections to the other members: calls, refusals, losses, heartbeats. The membership's
-//! state machine decides ([`crate::membership`]); this does what it asks for.
+//! state machine ([`crate::membership`]) decides; this module runs its effects.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use crate::members::Member;
 use crate::membership::{CloseReason, ConnId, Effect, Input};
 use crate::wire::{Heartbeat, Message, Verdict};
 
-/// A new member may be refused once, by a node that has not heard of it yet.
+/// A new member may be refused once, by a node that has not yet received its admission.
 const REFUSALS_MIN: u32 = 2;
 
-/// How many times in a row a member has refused this node, and its last reason.
+/// A member's refusals in a row, and the last reason.
 #[derive(Default)]
 struct Refusal {
     times: u32,
@@ -51,7 +51,7 @@ impl Peers {
         while let Some(effect) = effects.next() {
             match effect {
                 Effect::Dial { peer, mut addresses } => {
-                    // The pinned key tells whether a given address is this peer's.
+                    // The pinned key shows whether a given address is this peer's.
                     addresses.extend(self.given.iter().copied());
                     ctx.outside.dial(peer, addresses);
                 }
@@ -93,7 +93,7 @@ impl Peers {
         self.step(ctx, Input::DialFailed { peer });
     }
 
-    /// The reasons of members that refuse this node again and again.
+    /// The reasons of members that refuse this node repeatedly.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = String> {
         let repeated = self.refusals.values().filter(|refusal| refusal.times >= REFUSALS_MIN);
         repeated.map(|refusal| refusal.reason.clone())
@@ -138,7 +138,7 @@ impl Peers {
         ctx.post(News::PeerUp { peer, conn, returned });
     }
 
-    /// Saves the list of members, and forgets what was known of former ones.
+    /// Saves the list of members, and drops the state of former ones.
     pub(crate) fn keep_members(&mut self, ctx: &mut Context) {
         ctx.outside.keep_members(ctx.all_members());
         announce(ctx);
@@ -158,7 +158,7 @@ fn down(ctx: &mut Context, peer: NodeId, conn: ConnId, reason: String) {
     ctx.post(News::PeerDown { peer, conn, reason });
 }
 
-/// The reason for which a connection is not kept, for a person at its other end.
+/// The reason for which a connection is not kept, for the user at its other end.
 fn explain(ctx: &Context, peer: NodeId, why: CloseReason) -> String {
     match why {
         CloseReason::NoMember => {
@@ -189,7 +189,7 @@ pub(crate) fn announce(ctx: &mut Context) {
     ctx.outside.announce(announcement);
 }
 
-/// Something arrived on a connection, be it a part of a message.
+/// Bytes arrived on a connection, maybe only a part of a message.
 pub(crate) fn heard(ctx: &mut Context, conn: ConnId) {
     let Some(peer) = ctx.conns.get(&conn).map(|conn| conn.peer) else { return };
     let was = ctx.membership.state(peer);
@@ -199,8 +199,8 @@ pub(crate) fn heard(ctx: &mut Context, conn: ConnId) {
     ctx.changed_if(was != ctx.membership.state(peer));
 }
 
-/// Notes a member's heartbeat; whether it is the first one over this connection, with which the
-/// member can be given work.
+/// Records a member's heartbeat. Returns whether it is the first one over this connection, after
+/// which the member can take work.
 pub(crate) fn note_heartbeat(ctx: &mut Context, peer: NodeId, heartbeat: Heartbeat) -> bool {
     ctx.changed();
     let view = ctx.views.get_mut(&peer);
@@ -215,7 +215,7 @@ pub(crate) fn send_heartbeat(ctx: &mut Context, peer: NodeId, conn: ConnId, hear
     ctx.send(conn, Message::Heartbeat(Box::new(heartbeat)));
 }
 
-/// A member has seen a heartbeat of this node.
+/// A member has confirmed a heartbeat of this node.
 pub(crate) fn heartbeat_seen(ctx: &mut Context, peer: NodeId, seq: u64) {
     let now = ctx.now();
     let Some(view) = ctx.views.get_mut(&peer) else { return };
@@ -225,25 +225,25 @@ pub(crate) fn heartbeat_seen(ctx: &mut Context, peer: NodeId, seq: u64) {
     }
 }
 
-/// Sends something to all members between two heartbeats, so that silence is noticed in half the
+/// Sends a message to all members between two heartbeats, so that silence is detected in half the
 /// time.
 pub(crate) fn send_signs_of_life(ctx: &mut Context) {
     let conns: Vec<_> = ctx.conns.iter().map(|(id, conn)| (*id, conn.peer)).collect();
     for (conn, peer) in conns {
-        // The peer has had this answer before. Hearing it again shows that this node lives.
+        // The peer has received this answer before. Its repetition shows that this node lives.
         if let Some(seq) = ctx.heartbeat_of(peer).map(|heartbeat| heartbeat.seq) {
             ctx.send(conn, Message::HeartbeatSeen { seq });
         }
     }
 }
 
-/// How long a member has been out of reach; since this node started, at most.
+/// How long a member has been unreachable; at most since this node started.
 pub(crate) fn gone_for(ctx: &Context, peer: NodeId) -> Duration {
     let gone_at = ctx.views.get(&peer).and_then(|view| view.gone_at);
     ctx.now().saturating_sub(gone_at.unwrap_or_default())
 }
 
-/// A member that reaches a node which this one does not reach.
+/// The connection to a member that reaches a node which this one does not reach.
 pub(crate) fn way_round(ctx: &Context, node: NodeId) -> Option<ConnId> {
     let reaches = |peer: &NodeId| {
         ctx.heartbeat_of(*peer).is_some_and(|heartbeat| heartbeat.sees.contains(&node))
@@ -251,8 +251,8 @@ pub(crate) fn way_round(ctx: &Context, node: NodeId) -> Option<ConnId> {
     ctx.membership.conn(ctx.membership.reachable().find(reaches)?)
 }
 
-/// The connection to another node that owns an instance, if it reports that it runs it, or would
-/// load it.
+/// The connection to another node that owns an instance, if that node runs it by its own report, or
+/// would load it.
 pub(crate) fn conn_to_owner(ctx: &Context, entry: &Entry, wanted: &Wanted) -> Option<ConnId> {
     let heartbeat = ctx.heartbeat_of(entry.owner())?;
     let runs = entry.unloaded || heartbeat.instances.iter().any(|one| one.id == wanted.id);

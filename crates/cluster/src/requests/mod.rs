@@ -1,9 +1,9 @@
 //! The requests of this node's clients, from their arrival to their end.
 //!
-//! A request runs on the node that owns its instance, which may be this one. A [`Stream`] keeps
-//! what the request needs to go on elsewhere: the prompt, the options, and the tokens that the
-//! client has. So the end of an epoch, or the loss of an owner, is a pause in the stream: the rest
-//! is computed again from there, and is what would have followed.
+//! A request runs on the node that owns its instance, which may be this one. A [`Stream`] keeps the
+//! data that the request needs to continue elsewhere: the prompt, the options, and the tokens that
+//! the client has. The end of an epoch, or the loss of an owner, is therefore a pause in the
+//! stream: the rest is computed again from there, and equals the uninterrupted answer.
 
 mod waiting;
 
@@ -22,19 +22,19 @@ use crate::peers::{conn_to_owner, way_round};
 use crate::wire::Message;
 use crate::{Error, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, Result};
 
-/// A request that was lost more often without a token in between is given up: it may itself be what
-/// kills the workers.
+/// Losses without a token in between after which a request is given up: it may itself crash the
+/// workers.
 const FRUITLESS_MAX: u32 = 5;
-/// Longer each time: an owner that has just lost an instance is believed by the others to have it
-/// until its next heartbeat.
+/// Unit of the pause before a retry, which grows with each loss: until its next heartbeat, others
+/// believe that an owner still has an instance that it has just lost.
 const FRUITLESS_PAUSE: Duration = Duration::from_millis(250);
-/// How long a request waits while no node that can be reached has the model's file.
+/// How long a request waits while no reachable node has the model's file.
 const HOMELESS_MAX: Duration = Duration::from_secs(10);
 /// How long it waits for an owner that this node does not reach, though others may.
 const OWNERLESS_MAX: Duration = Duration::from_secs(30);
-/// A request takes one node between its client's and the owner.
+/// A request passes at most one node between its client's and the owner.
 const RELAYS_MAX: u32 = 1;
-/// How often a client whose request runs nowhere is told so.
+/// Interval of the events to a client whose request runs nowhere.
 const REMINDER: Duration = Duration::from_secs(2);
 
 /// A request of a client of this node.
@@ -47,26 +47,26 @@ pub(crate) struct Stream {
     /// How many more nodes may pass it on.
     relays: u32,
     place: Place,
-    /// How often it was lost since its last token.
+    /// Losses since its last token.
     fruitless: u32,
     asked: Duration,
     first_token: Option<Duration>,
-    /// Of the prompt, when it first ran.
+    /// Of the prompt, at its first run.
     cached_tokens: usize,
     was_lost: bool,
 }
 
-/// Who hears what comes of a request.
+/// The receiver of a request's events.
 enum Audience {
     Client(mpsc::UnboundedSender<GenerateEvent>),
-    /// The client is one of a node that does not reach the owner.
+    /// A client of a node that does not reach the owner.
     Peer {
         conn: ConnId,
         stream: u64,
     },
 }
 
-/// Where a request runs, or waits to run.
+/// Where a request runs or waits to run.
 enum Place {
     Here {
         request: RequestId,
@@ -86,18 +86,18 @@ enum Place {
 pub(crate) struct Requests {
     streams: BTreeMap<u64, Stream>,
     last: u64,
-    /// Requests of this node's clients that have just failed, for the journal: the instance, why.
+    /// Requests of this node's clients that have just failed, for the journal: instance and reason.
     pub failures: Vec<(String, String)>,
 }
 
-/// What requests are handed to.
+/// The owners below, which run the requests.
 pub(crate) struct Below<'a> {
     pub instances: &'a mut Instances,
     pub host: &'a mut Host,
 }
 
 impl Requests {
-    /// Asks an instance, wherever it is.
+    /// Submits a request to an instance on any node.
     ///
     /// The channel is unbounded, but its content is not: at most one event a token, and the context
     /// limits the tokens.
@@ -114,8 +114,9 @@ impl Requests {
         Ok(receiver)
     }
 
-    /// A client of another node asks: an instance of this node; or one that this node owns and has
-    /// to load first; or, if `relays` is not 0, one whose owner that node does not reach.
+    /// Submits a request of another node's client: to an instance of this node; to one that this
+    /// node owns and has to load first; or, if `relays` is not 0, to one whose owner the other node
+    /// does not reach.
     pub(crate) fn generate_for(
         &mut self,
         below: &mut Below<'_>,
@@ -188,17 +189,18 @@ impl Requests {
         Ok(stream)
     }
 
-    /// Passes an event to the client, or to its node. The stream of a client that has left notices
-    /// that by itself.
+    /// Forwards an event to the client or to its node. If a client has left, its stream reports
+    /// that separately.
     fn tell(&mut self, ctx: &mut Context, stream: u64, event: GenerateEvent) {
         let Some(found) = self.streams.get(&stream) else { return };
         match &found.audience {
             Audience::Client(events) => {
-                // What the client did wrong, and what it may ask again, is no failure of this node.
+                // The client's mistakes, and requests that it may repeat, are no failures of this
+                // node.
                 if let GenerateEvent::Failed { kind: FailureKind::Lost, reason } = &event {
                     self.failures.push((found.instance.clone(), reason.clone()));
                 }
-                // A client that has left needs no answer.
+                // The client may have left.
                 let _ = events.send(event);
             }
             Audience::Peer { conn, stream } => {
@@ -219,14 +221,16 @@ impl Requests {
                 found.fruitless = 0;
                 GenerateEvent::Tokens(tokens)
             }
-            // A queue that is full now has room for the requests that were in it before.
+            // If the queue is full now, it will still have room for the requests that were in it
+            // before.
             GenerateEvent::Failed { kind, reason }
                 if kind == FailureKind::Lost || (kind == FailureKind::Busy && found.was_lost) =>
             {
                 found.fruitless += u32::from(kind == FailureKind::Lost);
                 return self.interrupted(ctx, stream, reason);
             }
-            // Only the first run knows what was cached: a later one finds what that one left.
+            // Only the first run's count of cached tokens is right: a later run finds the cache of
+            // the first.
             GenerateEvent::Began(_) if found.was_lost => return,
             GenerateEvent::Began(began) => {
                 found.cached_tokens = began.cached_tokens;
@@ -242,7 +246,8 @@ impl Requests {
         }
     }
 
-    /// A request runs nowhere for now. An owner that lets it go does not blame the request.
+    /// A request runs nowhere for now. If its owner returned it, that does not count against the
+    /// request.
     pub(crate) fn interrupted(&mut self, ctx: &mut Context, stream: u64, reason: String) {
         let now = ctx.now();
         let Some(found) = self.streams.get_mut(&stream) else { return };
@@ -283,7 +288,7 @@ impl Requests {
         }
     }
 
-    /// A connection is gone, and with it the requests that went over it, which are not to blame.
+    /// A connection is gone, and with it the requests over it, which are not to blame.
     pub(crate) fn lose(&mut self, ctx: &mut Context, conn: ConnId, reason: &str) {
         let over = |stream: &Stream| matches!(stream.place, Place::Peer { conn: at } if at == conn);
         let lost = self.streams.iter().filter(|(_, stream)| over(stream));
@@ -292,7 +297,7 @@ impl Requests {
         }
     }
 
-    /// Ends the requests of other nodes' clients that match.
+    /// Cancels the requests of other nodes' clients that match.
     pub(crate) fn cancel_for(
         &mut self,
         below: &mut Below<'_>,
@@ -308,7 +313,7 @@ impl Requests {
         }
     }
 
-    /// Lets interrupted requests go on, as soon as a node can take them.
+    /// Continues interrupted requests, as soon as a node can take them.
     pub(crate) fn resume(&mut self, below: &mut Below<'_>) {
         let is_lost = |stream: &Stream| matches!(stream.place, Place::Lost { .. });
         let lost = self.streams.iter().filter(|(_, stream)| is_lost(stream));
@@ -321,7 +326,7 @@ impl Requests {
         }
     }
 
-    /// Tries to let a request go on; returns the last event, if it cannot.
+    /// Tries to continue a request; returns its last event if it cannot continue.
     fn resume_one(&mut self, below: &mut Below<'_>, stream: u64) -> Option<GenerateEvent> {
         let Below { instances, host } = below;
         let now = host.ctx.now();
@@ -401,8 +406,8 @@ impl Requests {
     }
 }
 
-/// Hands a request to the instance's owner, through another node if need be; `None` if it cannot be
-/// reached.
+/// Submits a request to the instance's owner, through another node if needed; `None` if the owner
+/// is unreachable.
 fn place(
     below: &mut Below<'_>,
     stream: u64,
@@ -434,14 +439,14 @@ fn place(
     Ok(Some(Place::Peer { conn }))
 }
 
-/// To a node that still believes that this one runs an instance.
+/// The reply to a node that still takes this one for the runner of an instance.
 fn runs_no_more(ctx: &Context, id: &str) -> Error {
     let model = ctx.desired.find(id).map_or("the model", |(entry, _)| &entry.name).to_owned();
     Error::Away { model, reason: format!("node {} does not run it", ctx.config.name) }
 }
 
 impl Stream {
-    /// Since when a client waits for the first token, and of which instance.
+    /// Since when a client waits for its first token, and the instance.
     pub(crate) fn waits_since(&self) -> Option<(Duration, &str)> {
         let waits = matches!(self.audience, Audience::Client(_)) && self.first_token.is_none();
         (waits && self.request.answered.is_empty()).then_some((self.asked, &self.instance))
@@ -457,7 +462,7 @@ impl Stream {
         matches!(self.audience, Audience::Client(_))
     }
 
-    /// The account of a request that ran in several pieces is this node's own.
+    /// If a request ran in several pieces, this node computes its report itself.
     fn account(&self, done: GenerateDone, now: Duration) -> GenerateDone {
         if !self.was_lost {
             return done;
@@ -469,7 +474,7 @@ impl Stream {
         GenerateDone { cached_tokens, queue, prefill, decode, waits, ..done }
     }
 
-    /// It was lost between its last token and its end.
+    /// The request was lost between its last token and its end.
     fn answered_in_full(&self, now: Duration) -> GenerateDone {
         let done = GenerateDone {
             reason: FinishReason::Length,

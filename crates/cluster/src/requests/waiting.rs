@@ -1,5 +1,5 @@
-//! How long a request of this node's clients waits for its model. A load that stalls ends by
-//! itself; this limit is for one that makes progress too slowly.
+//! Limits how long a request of this node's clients waits for its model. A stalled load ends by
+//! itself; this limit is for one with too little progress.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Below, Requests};
 use crate::instances::status;
 use crate::{GenerateEvent, InstanceState};
 
-/// Longer than a large model takes from a slow disk; clients' own limits are most often shorter.
+/// Longer than a large model takes from a slow disk; clients' own limits are usually shorter.
 const LOAD_MAX: Duration = Duration::from_secs(1800);
 
 impl Requests {

@@ -1,10 +1,10 @@
-//! What must always be true, and what must be true once the faults are over.
+//! The invariants of a run, and the conditions once the faults are over.
 //!
 //! - A stream never contradicts what was sent, and never ends as complete when it is not: the
-//!   clients see to that.
+//!   clients check that.
 //! - Only the maker of a claim orders workers under it; no worker runs on under a claim that its
-//!   node knows to be superseded; epochs of a worker only grow.
-//! - What a person was told will last, lasts: a later word may replace it, an earlier one never.
+//!   node knows to be superseded; a worker's epochs only grow.
+//! - A confirmed change lasts: a later change may replace it, an earlier one never.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::InstanceState;
 use crate::desired::Version;
 use crate::requests::Stream;
 
-/// A stream that has ended neither so long after the faults nor gone on is stuck.
+/// A stream that has neither ended nor advanced this long after the faults is stuck.
 const STUCK_MS: u64 = 45_000;
 
 #[derive(Default)]
@@ -24,18 +24,18 @@ pub(super) struct Checks {
     pub asked: u64,
     pub answered: u64,
     pub tokens: u64,
-    /// Streams that went on after a pause.
+    /// Streams that continued after a pause.
     pub resumed: u64,
     pub abandoned: u64,
     pub ended_with_node: u64,
     pub loads: u64,
-    /// How often a model was found unloaded that was loaded before.
+    /// Times that a loaded model became unloaded.
     pub unloads: u64,
     pub whole_after_ms_max: u64,
     failed: u64,
     why_failed: BTreeMap<String, u64>,
     pub promises: Vec<Promise>,
-    /// The versions that people rely on, by name.
+    /// The confirmed versions, by name.
     pub kept: Vec<(String, Version)>,
     /// By worker and secret.
     epochs: BTreeMap<(u32, [u8; 32]), u64>,
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Checks {
 impl Checks {
     pub(super) fn failed(&mut self, reason: String) {
         self.failed += 1;
-        // Without names and numbers, so that reasons of one kind are one.
+        // Without names and numbers, so that reasons of one kind are counted together.
         let words = reason.split(' ').filter(|word| !word.starts_with("i-"));
         let kind = words.collect::<Vec<_>>().join(" ");
         let kind: String = kind.chars().filter(|char| !char.is_ascii_digit()).take(70).collect();
@@ -90,7 +90,7 @@ impl Checks {
 }
 
 impl World {
-    /// With every tick of a node.
+    /// Runs with every tick of a node.
     pub(super) fn check_node(&mut self, node: usize) {
         let seed = self.seed;
         let Some(daemon) = &self.machines[node].daemon else { return };
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// What a node sends.
+    /// Checks a message that a node sends.
     pub(super) fn check_sent(&self, node: usize, message: &Message) {
         if let Message::Spawn { order, .. } = message {
             let (seed, claim) = (self.seed, order.claim);
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// What a worker is told.
+    /// Checks a command to a worker.
     pub(super) fn check_command(&mut self, pid: u32, command: &WorkerCommand) {
         let (seed, process) = (self.seed, &self.processes[&pid]);
         if let WorkerCommand::Connect { epoch, secret, .. } = command {
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// Whether all that should be is again, and if not, what is missing.
+    /// Whether the cluster is whole again; the error names what is missing.
     pub(super) fn is_whole(&self) -> std::result::Result<(), String> {
         if let Some(node) = self.nodes().find(|node| self.is_frozen(*node)) {
             return Err(format!("n{node} is still frozen"));
@@ -199,14 +199,14 @@ impl World {
         Ok(())
     }
 
-    /// Whether a node that is to be empty is.
+    /// Whether a drained node is empty.
     pub(super) fn is_empty(&self, node: usize) -> bool {
         let Some(daemon) = &self.machines[node].daemon else { return true };
         daemon.host.workers.all().map(|(_, hosted)| hosted).all(|hosted| hosted.ending)
             && daemon.instances.table.current().next().is_none()
     }
 
-    /// Notes what is unloaded now.
+    /// Counts models that have become unloaded.
     pub(super) fn count_unloads(&mut self) {
         let daemons = self.machines.iter().filter_map(|machine| machine.daemon.as_ref());
         let unloaded = daemons
@@ -217,7 +217,7 @@ impl World {
         self.checks.unloads += unloaded as u64;
     }
 
-    /// How often anything was claimed, as far as the node knows that knows most.
+    /// The highest count of any claim, over all nodes.
     pub(super) fn claims(&self) -> u64 {
         let daemons = self.machines.iter().filter_map(|machine| machine.daemon.as_ref());
         let counts = daemons.flat_map(|daemon| {
@@ -243,7 +243,7 @@ impl World {
             }
         }
         let mut until_ms = until_ms;
-        // More are asked meanwhile.
+        // Further requests come meanwhile.
         while self.clients.iter().any(|client| client.asked_at <= begun) {
             until_ms += 1000;
             self.run(until_ms);

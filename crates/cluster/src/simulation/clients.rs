@@ -1,4 +1,4 @@
-//! Clients that know the whole answer, and people who serve and stop models.
+//! Clients that know the whole answer, and users who serve and stop models.
 
 use std::path::Path as FilePath;
 
@@ -25,7 +25,7 @@ pub(super) struct Client {
     waited: bool,
 }
 
-/// Something that a person asked for and is not told yet whether it will last.
+/// A user's command without a confirmation yet.
 pub(super) struct Promise {
     node: usize,
     life: u64,
@@ -39,7 +39,7 @@ enum Kept {
     Stopped(oneshot::Receiver<Result<()>>),
 }
 
-/// A model whose file every node can pretend to have.
+/// A model whose file any node can claim to have.
 pub(super) fn model() -> Prepared {
     let root = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
     let path = root.join("llama3-tied.gguf");
@@ -82,8 +82,8 @@ impl World {
         self.promise(node, name, Kept::Served(served));
     }
 
-    /// How models rest in this world, which is no matter of chance: a seed's faults stay what they
-    /// are.
+    /// The `keep_alive` of this world's models. It draws no random numbers, so that a seed's faults
+    /// stay the same.
     fn resting(&self) -> (Option<KeepAlive>, bool) {
         let secs = match self.faults.mode {
             Mode::Resting => [Some(0), Some(1), Some(2), Some(1)],
@@ -102,11 +102,11 @@ impl World {
         self.promise(node, name, Kept::Stopped(stopped));
     }
 
-    /// A node is to be empty, or no longer.
+    /// Drains a node or ends its draining.
     pub(super) fn drain(&mut self, on: usize, node: usize, is_on: bool) {
         let node = id(node);
         self.trace(|| format!("n{on} hears that n{} is to be empty: {is_on}", number(node)));
-        // Whether it is done is seen by what happens.
+        // The effects show whether it is done.
         let reply = oneshot::channel().0;
         let call = if is_on {
             Call::Drain { node, models: Vec::new(), reply }
@@ -125,7 +125,7 @@ impl World {
         self.checks.promises.push(Promise { node, life, name, version, kept });
     }
 
-    /// What was promised by now.
+    /// Takes the confirmations so far.
     pub(super) fn hear_promises(&mut self) {
         let machines = &self.machines;
         let mut kept = Vec::new();
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// Hears what came for the clients of a node, and holds it against what they know.
+    /// Takes the events of a node's clients, and compares them with the expected answers.
     pub(super) fn hear_clients(&mut self, node: usize) {
         let mut at = 0;
         while at < self.clients.len() {
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// Whether the stream has ended.
+    /// Returns whether the stream has ended.
     fn hear_client(&mut self, at: usize) -> bool {
         let (seed, client) = (self.seed, &mut self.clients[at]);
         let stream = client.stream;

@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! The faults and their times.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,13 @@ use super::*;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Everything that can go wrong does, without end.
+    /// All kinds of faults, without end.
     Safety,
-    /// The same, and then nothing more.
+    /// The same, followed by quiet.
     Liveness,
-    /// So many nodes are lost, one soon after the other, and nothing else happens.
+    /// This many nodes are lost, one soon after the other, and nothing else happens.
     Losses(u32),
-    /// Nothing happens by itself.
+    /// No faults by themselves.
     Cut,
     /// Nothing fails; models are unloaded when they are idle and loaded by requests, and nodes are
     /// restarted one at a time.
@@ -23,11 +23,11 @@ pub(super) struct Faults {
     pub mode: Mode,
     /// Workers sometimes cannot be started.
     pub workers_fail: bool,
-    /// Workers load on and on.
+    /// Loading never ends.
     pub never_loaded: bool,
-    /// Whether clients and people still come.
+    /// Whether clients and users have stopped.
     is_over: bool,
-    /// When the next node is lost, where that is all.
+    /// Time of the next loss in `Losses`.
     lose_at: u64,
     lost: u32,
 }
@@ -42,17 +42,17 @@ impl Faults {
 }
 
 impl World {
-    /// Ten times a second.
+    /// Runs ten times a second.
     pub(super) fn trouble(&mut self) {
         self.hear_promises();
         let node = self.random.usize(self.nodes());
         if self.faults.is_over {
-            // The only file may be on a node that is to be empty.
+            // The only file may be on a drained node.
             let daemon = self.machines[node].daemon.as_ref();
             if daemon.is_some_and(|daemon| daemon.host.ctx.desired.is_drained(id(node))) {
                 self.drain(node, node, false);
             }
-            // What was given up is tried again when somebody asks.
+            // A request retries a model that has been given up.
             if self.faults.mode != Mode::Resting && self.random.u64(..40) == 0 {
                 let model = self.random.usize(..2);
                 self.ask(node, model);
@@ -123,7 +123,7 @@ impl World {
             }
             128..134 => self.halve(&time),
             134..150 if self.is_up(node) => {
-                // Mostly a pause as of a busy machine, sometimes a lid that is closed.
+                // Mostly a pause as on a busy machine, sometimes a closed lid.
                 let us = if ms < 6000 { ms / 3 } else { 2 * ms } * MS;
                 self.freeze(node, us);
             }
@@ -175,7 +175,7 @@ impl World {
         }
     }
 
-    /// Somebody deletes a model's file, unless it is the last one.
+    /// Deletes a model's file, unless it is the last one.
     fn lose_file(&mut self, node: usize) {
         let digest = digest(self.random.usize(..2));
         let has = |machine: &&Machine| machine.files.contains(&digest);
@@ -188,13 +188,12 @@ impl World {
         self.machines.iter_mut().for_each(|machine| machine.files = (0..2).map(digest).collect());
     }
 
-    /// What is broken stays so, and nothing more happens.
+    /// Stops further events, and leaves all faults as they are.
     pub(super) fn heal_nothing(&mut self) {
         self.faults.is_over = true;
     }
 
-    /// Ends all faults: whatever is down starts, whatever is cut is joined; who is frozen wakes
-    /// later.
+    /// Ends all faults: starts what is down, and joins what is cut; frozen nodes wake up later.
     pub(super) fn heal(&mut self) {
         self.trace(|| "the faults are over".to_owned());
         self.faults.is_over = true;

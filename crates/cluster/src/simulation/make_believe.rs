@@ -1,4 +1,4 @@
-//! The outside of a simulated daemon: notes what is asked for, and has the clock that it is given.
+//! The outside of a simulated daemon: records its calls, and returns the time that the world sets.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use crate::paths::ways::Depth;
 use crate::wire::{Message, Verdict, Versions};
 use crate::{GenerateEvent, Joined, NodeId, PullStatus};
 
-/// What a daemon asks for.
+/// A recorded call of a daemon.
 pub(super) enum Act {
     Dial(NodeId),
     Keep(ConnId),
@@ -42,7 +42,7 @@ pub(super) enum Act {
     MeasureWay(NodeId, SocketAddr),
 }
 
-/// What a daemon and its world share.
+/// The state shared by a daemon and its world.
 #[derive(Default)]
 pub(super) struct Shared {
     node: usize,
@@ -117,7 +117,7 @@ impl Outside for Believed {
         self.0.push(Act::Keep(conn));
     }
 
-    /// Nobody is taken out of these clusters.
+    /// No node is removed from these clusters.
     fn refuse(&mut self, conn: ConnId, reason: String, _: Option<Verdict>) {
         self.0.push(Act::Refuse(conn, reason));
     }
@@ -158,7 +158,7 @@ impl Outside for Believed {
         self.0.push(Act::Open(wanted));
     }
 
-    /// Nobody asks for copies here.
+    /// No model has `--copies` here.
     fn copy(&mut self, _: Wanted, _: crate::files::source::Sources) {}
 
     fn start_worker(&mut self, start: Start) {
@@ -173,7 +173,7 @@ impl Outside for Believed {
         self.0.push(Act::End(key));
     }
 
-    /// The world itself tells when a client leaves.
+    /// The world itself reports when a client leaves.
     fn watch_client(&mut self, _: u64, _: mpsc::UnboundedSender<GenerateEvent>) {}
 
     fn ask_to_join(&mut self, _: JoinCode, _: Reply<Joined>) {}

@@ -1,15 +1,16 @@
-//! Whole clusters on simulated networks, clocks, disks and worker processes, from seeds alone.
+//! Whole clusters on simulated networks, clocks, disks and worker processes; the seed determines
+//! the run.
 //!
-//! Each node is a [`Core`] as it is, so all its state machines and whatever lies between them are
-//! what real nodes run; only its [`Outside`] is make-believe. Clients ask on any node and know what
-//! the whole answer is.
+//! Each node is an unchanged [`Core`], so all state machines and the code between them are those of
+//! real nodes; only the [`Outside`] is simulated. Clients send requests to any node and know the
+//! whole answer.
 //!
-//! - **Safety**: under every fault at once nothing wrong happens, see [`checks`].
-//! - **Liveness**: once the faults end, everything that is to be served works again within
-//!   [`runs::WHOLE_MAX_MS`], and every stream has ended or goes on.
+//! - **Safety**: under all faults at once no invariant breaks, see [`checks`].
+//! - **Liveness**: after the faults, all served models work again within [`runs::WHOLE_MAX_MS`],
+//!   and every stream has ended or continues.
 //!
-//! `SEEDS=100000 cargo test --release -p cluster --lib simulation` runs so many seeds;
-//! `SEEDS=7..8` one of them, and with `TRACE=1` it tells what happens.
+//! `SEEDS=100000 cargo test --release -p cluster --lib simulation` runs that many seeds;
+//! `SEEDS=7..8` runs one of them, and `TRACE=1` prints what happens.
 
 mod checks;
 mod clients;
@@ -40,9 +41,9 @@ use crate::wire::Message;
 use crate::{ClusterStatus, GenerateRequest, NodeConfig, NodeId};
 
 const MS: u64 = 1000;
-/// What is going to happen.
+/// A scheduled event of the world.
 enum Todo {
-    /// Something that a daemon hears from its own machine.
+    /// An event for a daemon from its own machine.
     Event {
         node: usize,
         life: u64,
@@ -56,7 +57,7 @@ enum Todo {
         node: usize,
         life: u64,
     },
-    /// The disk has the document.
+    /// The document is on disk.
     Written {
         node: usize,
         life: u64,
@@ -69,7 +70,7 @@ enum Todo {
         life: u64,
         to: usize,
     },
-    /// A caller waits no longer for the answer to its handshake.
+    /// A caller stops waiting for the answer to its handshake.
     HungUp {
         wire: u64,
     },
@@ -78,7 +79,7 @@ enum Todo {
         wire: u64,
         to: usize,
     },
-    /// A frozen node goes on.
+    /// A frozen node continues.
     Thaw {
         node: usize,
     },
@@ -86,7 +87,7 @@ enum Todo {
         pid: u32,
         what: workers::What,
     },
-    /// Workers look at their links.
+    /// Workers check their links.
     Health,
     /// Maybe a fault, maybe a client.
     Trouble,
@@ -106,7 +107,7 @@ struct Machine {
     memory_bytes: u64,
     conns: u64,
     frozen: Option<Range<u64>>,
-    /// What happened while it was frozen.
+    /// Events that arrived while it was frozen.
     backlog: Vec<Todo>,
     has_power: bool,
     deadline_at: u64,
@@ -150,7 +151,7 @@ fn digest(model: usize) -> Digest {
 impl World {
     fn new(seed: u64, model: &Prepared, mode: faults::Mode) -> Self {
         let mut random = Rng::with_seed(seed);
-        // Small clusters have most of the cases, and cost least.
+        // Small clusters cover most of the cases, and are cheapest.
         let nodes = 3 + random.usize(..6).min(random.usize(..6));
         let mut world = Self {
             seed,
@@ -220,7 +221,7 @@ impl World {
         self.machines[node].daemon.is_some()
     }
 
-    /// Starts a daemon on what its disk has.
+    /// Starts a daemon from its disk.
     fn start(&mut self, node: usize) {
         self.trace(|| format!("n{node} starts"));
         let nodes = self.nodes();
@@ -276,8 +277,8 @@ impl World {
         self.after(first, Todo::Tick { node, life });
     }
 
-    /// The daemon ends without a word; with `power` its machine stays on, and its connections are
-    /// closed by its system.
+    /// The daemon ends abruptly; with `power` its machine stays on, and its system closes the
+    /// connections.
     fn crash(&mut self, node: usize, power: bool) {
         self.trace(|| format!("n{node} crashes, power {power}"));
         self.machines[node].daemon = None;
@@ -289,7 +290,7 @@ impl World {
         self.close_wires(node, power);
     }
 
-    /// Lets a daemon do something, and does what that leads to.
+    /// Runs `act` on a daemon, and then the recorded calls.
     fn step(&mut self, node: usize, act: impl FnOnce(&mut Core)) {
         let machine = &mut self.machines[node];
         let Some(daemon) = &mut machine.daemon else { return };
@@ -393,7 +394,7 @@ impl World {
         self.after(after_us, Todo::Event { node, life, event });
     }
 
-    /// Does what a daemon asks for.
+    /// Performs a recorded call of a daemon.
     fn perform(&mut self, node: usize, act: Act) {
         let life = self.machines[node].life;
         match act {
@@ -406,7 +407,7 @@ impl World {
             Act::Close(conn) => self.close(node, conn),
             Act::Send(conn, message) => self.send(node, conn, message),
             Act::Write(document, done) => {
-                // In order: a later document is never replaced by an earlier one.
+                // In order: an earlier document never replaces a later one.
                 let us = 500 + self.random.u64(..20 * MS);
                 let machine = &mut self.machines[node];
                 machine.disk_free_at = machine.disk_free_at.max(self.now) + us;
@@ -451,7 +452,7 @@ impl World {
     }
 }
 
-/// So slow that a model of a few kilobytes is worth all nodes that there are.
+/// So slow that a model of a few kilobytes is worth all nodes.
 fn slow() -> crate::Speed {
     let rates = crate::Rates {
         read_bytes_per_sec: 1e3,

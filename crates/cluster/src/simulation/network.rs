@@ -1,7 +1,7 @@
-//! The network between nodes. A connection is a wire with two ends: what goes in comes out in
-//! order, once, and late where packets are lost below it; or it breaks, and what was on its way is
-//! lost. Messages that promise nothing (heartbeats, what is to be served) also come twice, out of
-//! order or not at all.
+//! The network between nodes. A connection is a wire with two ends. Its messages arrive in order,
+//! once, and late if packets are lost below it; or it breaks, and messages under way are lost.
+//! Messages without guarantees (heartbeats, the document) may also arrive twice, out of order or
+//! not at all.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,14 +9,14 @@ use super::*;
 
 /// How long a call waits for an answer of the other machine.
 const CONNECT_MS: u64 = 3000;
-/// The same for the answer to its handshake.
+/// How long it waits for the answer to its handshake.
 const HANDSHAKE_MS: u64 = 5000;
 
 pub(super) struct Network {
-    /// Until when nothing passes from one node to another, and since when.
+    /// The times in which nothing passes from one node to another.
     cut: Vec<Vec<Range<u64>>>,
     wires: BTreeMap<u64, Wire>,
-    /// By node and its number of the connection: the wire, and which end.
+    /// By node and its number of the connection: the wire, and the index of its end.
     ends: BTreeMap<(usize, ConnId), (u64, usize)>,
     last: u64,
     /// Whether packets are lost and late.
@@ -31,10 +31,10 @@ struct Wire {
 struct End {
     node: usize,
     life: u64,
-    /// None as long as the handshake is not answered.
+    /// `None` until the handshake is answered.
     conn: Option<ConnId>,
     is_open: bool,
-    /// What is on its way to this end, and when each is there.
+    /// Packets on their way to this end, with their arrival times.
     queue: VecDeque<(u64, Packet)>,
 }
 
@@ -63,7 +63,7 @@ impl Network {
         self.cut.iter_mut().flatten().for_each(|cut| *cut = 0..0);
     }
 
-    /// Since when nothing passes, if so.
+    /// The present cut between two nodes, if there is one.
     pub(super) fn is_cut(&self, from: usize, to: usize, now: u64) -> Option<&Range<u64>> {
         Some(&self.cut[from][to]).filter(|cut| cut.contains(&now))
     }
@@ -108,7 +108,7 @@ impl World {
         self.open(wire, 1);
     }
 
-    /// Tells an end's daemon of the connection.
+    /// Notifies an end's daemon of the connection.
     fn open(&mut self, wire: u64, at: usize) {
         let Some(found) = self.network.wires.get_mut(&wire) else { return };
         let (node, peer) = (found.ends[at].node, found.ends[1 - at].node);
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// Puts something on its way to an end of a wire.
+    /// Sends a packet to an end of a wire.
     fn put(&mut self, wire: u64, to: usize, packet: Packet) {
         let at = self.now + self.latency();
         let Some(found) = self.network.wires.get_mut(&wire) else { return };
@@ -155,7 +155,7 @@ impl World {
         self.after(at - self.now, Todo::Pump { wire, to });
     }
 
-    /// Brings to an end what is there by now.
+    /// Delivers the packets that have arrived at an end.
     pub(super) fn pump(&mut self, wire: u64, to: usize) {
         loop {
             let Some(found) = self.network.wires.get(&wire) else { return };
@@ -165,7 +165,7 @@ impl World {
             if at > self.now {
                 return;
             }
-            // What is lost is sent again, and comes late.
+            // Lost packets are retransmitted, and arrive late.
             let wait_until = match self.network.is_cut(peer, node, self.now) {
                 Some(cut) => Some(cut.end + self.random.u64(..500 * MS)),
                 None if self.is_frozen(node) => self.machines[node].frozen.as_ref().map(|f| f.end),
@@ -186,7 +186,7 @@ impl World {
         let end = &mut found.ends[to];
         let (node, conn) = (end.node, end.conn);
         if self.machines[node].life != end.life || self.machines[node].daemon.is_none() {
-            // Nobody is there any more; the system says so.
+            // The end is gone; the system resets the connection.
             if !matches!(packet, Packet::Closed(_)) && found.ends[1 - to].is_open {
                 found.ends[to].is_open = false;
                 self.put(wire, 1 - to, Packet::Closed("its connection broke"));
@@ -280,7 +280,7 @@ impl World {
         self.put(wire, 1 - at, Packet::Message(message));
     }
 
-    /// Comes before what was sent before it.
+    /// Delivers a message before an earlier one.
     fn overtake(&mut self, wire: u64, to: usize, packet: Packet) {
         let Some(found) = self.network.wires.get_mut(&wire) else { return };
         let queue = &mut found.ends[to].queue;
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// A daemon is gone. Its system closes its connections, unless that has gone as well.
+    /// A daemon is gone. Its system closes its connections, unless the machine has lost power.
     pub(super) fn close_wires(&mut self, node: usize, power: bool) {
         let mine = |(_, wire): &(&u64, &Wire)| wire.ends.iter().any(|end| end.node == node);
         let wires: Vec<u64> = self.network.wires.iter().filter(mine).map(|(id, _)| *id).collect();

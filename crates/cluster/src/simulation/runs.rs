@@ -1,4 +1,4 @@
-//! The tests: which worlds are made, and what each must hold to.
+//! The tests: the worlds to simulate, and the conditions on each.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use super::*;
 
 /// Seeds of each test in an ordinary run.
 const SEEDS: u64 = 500;
-/// How long there are faults.
+/// Duration of the faults.
 const TROUBLE_MS: u64 = 25_000;
-/// Back-off (20 s), a circuit that opens again (30 s), orphans (30 s), and what comes after.
+/// Back-off (20 s), the pause after giving up (30 s), orphans (30 s), and the rest.
 const WHOLE_MAX_MS: u64 = 90_000;
 
-/// The seeds of this run, and how many worlds each test makes of them.
+/// The seeds of this run; each test simulates one world a seed.
 fn seeds() -> Range<u64> {
     let Ok(asked) = std::env::var("SEEDS") else { return 0..SEEDS };
     let number = |text: &str| text.parse().expect("SEEDS is a number, or two as in 5..7");
@@ -35,8 +35,8 @@ fn nothing_wrong_happens_whatever_fails() {
     assert!(total.answered > 0 && total.resumed > 0, "there was nothing to see: {total:?}");
 }
 
-/// A node that is lost costs no stream but those of its own clients, and neither does a second one
-/// that is lost meanwhile, as long as one is left that has the file.
+/// A lost node costs only the streams of its own clients, even if a second one is lost meanwhile,
+/// as long as a node with the file remains.
 #[test]
 fn losing_nodes_costs_no_stream_elsewhere() {
     let model = clients::model();
@@ -52,7 +52,7 @@ fn losing_nodes_costs_no_stream_elsewhere() {
     assert!(total.answered > 0 && total.resumed > 0, "there was nothing to see: {total:?}");
 }
 
-/// A daemon that is started again at once finds its instances' other ranks as it left them.
+/// A daemon that restarts at once finds its instances' other ranks still loaded.
 #[test]
 fn a_restarted_owner_has_only_its_own_rank_to_load() {
     let model = clients::model();
@@ -78,8 +78,8 @@ fn a_restarted_owner_has_only_its_own_rank_to_load() {
     assert!(restarted > 0, "there was nothing to see");
 }
 
-/// Nothing passes from one node to another, for good. The two do without each other, and nothing is
-/// taken over again and again; where a link comes and goes each second, nobody is lost at all.
+/// Packets from one node to another are lost for good. The two do without each other, and no
+/// instance moves repeatedly. A link that comes and goes each second loses no node.
 #[test]
 fn one_way_loss_and_flapping_links_move_nothing_twice() {
     let model = clients::model();
@@ -99,7 +99,7 @@ fn one_way_loss_and_flapping_links_move_nothing_twice() {
         let moved = world.claims() - claims;
         let most = if is_flapping { 0 } else { 2 };
         assert!(moved <= most, "seed {seed}: {moved} takeovers");
-        // Whoever does not reach an owner has another node ask for it.
+        // A node that does not reach an owner sends its requests through another node.
         let now = world.now;
         world.network.cut(from, to, now..now + 120_000 * MS);
         world.heal_nothing();
@@ -109,7 +109,7 @@ fn one_way_loss_and_flapping_links_move_nothing_twice() {
     println!("one way, seeds {:?}: {total:?}", seeds());
 }
 
-/// Whoever asks for a model that is always about to be loaded is told so in the end.
+/// A request for a model whose loading never ends gets an error in the end.
 #[test]
 fn a_load_that_never_ends_is_not_waited_for_without_end() {
     let model = clients::model();
@@ -124,7 +124,7 @@ fn a_load_that_never_ends_is_not_waited_for_without_end() {
     assert!(is_told(&world), "{:?}", world.checks);
 }
 
-/// One node after the other is to be empty, and becomes so without an answer that fails.
+/// One node after the other is drained, and becomes empty without a failed answer.
 #[test]
 fn drained_nodes_become_empty_and_cost_no_stream() {
     let model = clients::model();
@@ -151,9 +151,9 @@ fn drained_nodes_become_empty_and_cost_no_stream() {
     assert!(emptied > 0, "there was nothing to see: {total:?}");
 }
 
-/// Models that rest are loaded by whoever asks, at any node, for the next request or after a
-/// restart of any node; it costs no stream, no model is loaded by two nodes, and what nobody asks
-/// for ends in nobody's memory and stays so over a restart of all.
+/// A request at any node loads an unloaded model, after a restart of any node too. That costs no
+/// stream, and no two nodes load the same model. An idle model ends unloaded and stays so over a
+/// restart of all nodes.
 #[test]
 fn resting_models_are_loaded_by_requests_and_cost_no_stream() {
     let model = clients::model();

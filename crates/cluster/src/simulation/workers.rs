@@ -1,5 +1,5 @@
-//! Worker processes that answer without a model: an answer follows from the request alone, as it
-//! does with real ones. They link, fall apart and fail as real ones do.
+//! Worker processes that answer without a model: an answer follows from the request, as with real
+//! workers. They link, lose links and fail like real ones.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,16 @@ use crate::context::{ProcessId, Start};
 use crate::io::worker::WorkerNews;
 use crate::wire::WorkerOrder;
 
-/// Ranks that nothing was heard of for so long are lost; those that do not come to link are missed
-/// after the second.
+/// A rank that is silent for `SILENCE_MS` is lost; one that does not link within `LINK_MS` is
+/// reported.
 const SILENCE_MS: u64 = 3000;
 const LINK_MS: u64 = 10_000;
 
 pub(super) enum What {
     Runs,
     Loaded,
-    /// Looks whether all ranks of its epoch are there; the second is when it began to.
+    /// Checks whether all ranks of its epoch are present: the epoch, and the time of the first
+    /// check.
     Link(u64, u64),
     Step,
 }
@@ -30,16 +31,16 @@ pub(super) struct Process {
     pub node: usize,
     pub key: ProcessId,
     pub order: WorkerOrder,
-    /// It has been started, and its daemon is told so.
+    /// It runs, and its daemon knows that.
     pub runs: bool,
-    /// The epoch that it was told to link in, the ports of all ranks, and the secret.
+    /// Epoch, ports of all ranks and secret of the last `Connect`.
     epoch: Option<(u64, Vec<u16>, Secret)>,
     /// Whether only the links of a ring are built.
     ring: bool,
     linked: bool,
     running: BTreeMap<RequestId, GenerateRequest>,
     steps: bool,
-    /// What it said last is heard then.
+    /// Time of arrival of its last event.
     said_at: u64,
 }
 
@@ -47,7 +48,7 @@ fn port(pid: u32) -> u16 {
     1000 + (pid % 60_000) as u16
 }
 
-/// The whole answer to a prompt, and why it ends.
+/// The whole answer to a prompt, and its finish reason.
 pub(super) fn answer(request: &GenerateRequest) -> (Vec<Token>, FinishReason) {
     let mut last = request.sampling.seed ^ u64::from(request.prompt[0]) << 32;
     let mut next = || {
@@ -94,7 +95,7 @@ impl World {
         self.processes.values().filter(|process| process.node == node).count() as u64
     }
 
-    /// Passes on what a worker says, in order.
+    /// Reports a worker's event, in order.
     fn say(&mut self, pid: u32, event: WorkerEvent) {
         let us = 100 + self.random.u64(..MS);
         let now = self.now;
@@ -182,7 +183,7 @@ impl World {
         }
     }
 
-    /// The processes of an epoch's ranks as one of them sees them: none if it is not there.
+    /// The processes of an epoch's ranks as seen by one of them; `None` for a missing one.
     fn ranks(&self, pid: u32) -> Vec<Option<u32>> {
         let Some(process) = self.processes.get(&pid) else { return Vec::new() };
         let Some((epoch, ports, secret)) = &process.epoch else { return Vec::new() };
@@ -199,7 +200,7 @@ impl World {
         ports.iter().enumerate().map(rank).collect()
     }
 
-    /// Whether a rank of an epoch has a link to another one of its.
+    /// Whether a rank of an epoch has a link to another one.
     fn needs_link(&self, pid: u32, other: usize) -> bool {
         let Some(Process { order, ring, .. }) = self.processes.get(&pid) else { return false };
         let (ranks, pair) =
@@ -207,7 +208,7 @@ impl World {
         order.rank == other || !ring || ring_pairs(ranks, &order.split.stages).contains(&pair)
     }
 
-    /// Since when two nodes' workers hear nothing of each other, if so.
+    /// Since when two nodes' workers do not reach each other, if so.
     fn apart_since(&self, a: usize, b: usize) -> Option<u64> {
         let cut = |from, to| self.network.is_cut(from, to, self.now).map(|cut| cut.start);
         let frozen = self.machines[b].frozen.as_ref().filter(|time| time.contains(&self.now));
@@ -241,7 +242,7 @@ impl World {
         }
     }
 
-    /// Workers whose links are broken, or silent for too long, say so and keep their shards.
+    /// Workers whose links are broken or silent for too long report that, and keep their shards.
     pub(super) fn check_links(&mut self) {
         let linked: Vec<u32> =
             self.processes.iter().filter(|(_, p)| p.linked).map(|(pid, _)| *pid).collect();
@@ -270,7 +271,7 @@ impl World {
         }
     }
 
-    /// Whether a rank is there and reaches those that it has links to.
+    /// Whether a rank is present and reaches all ranks that it has links to.
     fn takes_part(&self, ranks: &[Option<u32>], at: usize) -> bool {
         let process = |at: usize| ranks[at].and_then(|pid| self.processes.get(&pid));
         let (Some(pid), Some(own)) = (ranks[at], process(at)) else { return false };
@@ -331,7 +332,7 @@ impl World {
         self.say(pid, WorkerEvent::Done(generation));
     }
 
-    /// One that does not run yet is ended once it does.
+    /// Ends a running process; one that does not run yet is ended at its start.
     pub(super) fn end_process(&mut self, node: usize, key: ProcessId) {
         let mut all = self.processes.iter();
         let found = all.find(|(_, p)| p.node == node && p.key == key && p.runs);
@@ -339,7 +340,8 @@ impl World {
         self.kill_process(*pid, "exited with status 0");
     }
 
-    /// Ends a process; its daemon hears of it, and the other ranks see it when they look.
+    /// Kills a process; its daemon receives the exit, and the other ranks detect it at their next
+    /// check.
     pub(super) fn kill_process(&mut self, pid: u32, how: &str) {
         let us = 500 + self.random.u64(..100 * MS);
         let Some(process) = self.processes.remove(&pid) else { return };

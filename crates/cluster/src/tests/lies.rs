@@ -1,5 +1,5 @@
-//! A member whose program was changed: what it says in another's name is not believed. And a slow
-//! one, which is not taken for dead.
+//! A member with a modified program: its claims about other nodes are ignored. And a slow member,
+//! which does not count as lost.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::{GenerateEvent, InstanceState, Node, NodeId, NodeState, PairRequest, 
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A member that says whatever the test makes it say.
+/// A member that sends any message that the test wants.
 struct Member {
     net: Arc<Net>,
     control: Connection,
@@ -37,7 +37,7 @@ impl Member {
         member
     }
 
-    /// One that has not said anything yet.
+    /// A member that has sent no message yet.
     async fn speaking(node: &Node, versions: Versions) -> Self {
         let (home, net) = stranger_speaking(versions);
         join(&net, node).await;
@@ -54,7 +54,7 @@ impl Member {
         timeout(PATIENCE, read).await.expect("a message in time").unwrap()
     }
 
-    /// Waits until the node has taken in all that was said before this heartbeat.
+    /// Waits until the node has processed all messages before this heartbeat.
     async fn hear_seen(&mut self, wanted: u64) {
         loop {
             if matches!(self.hear().await, Message::HeartbeatSeen { seq } if seq == wanted) {
@@ -63,7 +63,7 @@ impl Member {
         }
     }
 
-    /// An entry of the document, as this member would make it itself.
+    /// An entry of the document, signed by this member.
     fn entry(&self, name: &str) -> Entry {
         let net = self.net.clone();
         let signer = Signer::new(move |bytes| net.sign(bytes));
@@ -97,7 +97,7 @@ fn heartbeat(seq: u64) -> Message {
     }))
 }
 
-/// A node whose workers start and never say anything.
+/// A node whose workers start and then stay silent.
 async fn node(data_dir: &Path) -> Node {
     let worker_command = ["sleep", "600"].map(str::to_owned).to_vec();
     Node::start(crate::NodeConfig { worker_command, ..config(data_dir) }).await.unwrap()
@@ -120,7 +120,7 @@ async fn tokens_of_a_worker_are_believed_from_its_host_alone() {
     let request = GenerateRequest { prompt: vec![1], max_tokens: 3, ..Default::default() };
     let mut answer = node.generate(&id, request).await.unwrap();
 
-    // The first worker of the first instance, and all that it would say until it answers.
+    // The first worker of the first instance, and all events that precede its first answer.
     let worker = (1 << WORKERS_BITS) + 1;
     let token = AnswerToken::from(42);
     let lies = [
@@ -159,7 +159,7 @@ async fn what_is_to_be_served_is_believed_from_its_maker_alone() {
     let home = tempfile::tempdir().unwrap();
     let node = node(home.path()).await;
     let mut liar = Member::of(&node).await;
-    // In the node's own name, in that of one which is not there, and an own one with other words.
+    // In the node's own name, in that of an absent one, and an own entry with altered content.
     let lie = |claim: NodeId, version: NodeId| {
         let mut entry = liar.entry("lie");
         (entry.claim.node, entry.version.node) = (claim, version);
@@ -173,7 +173,7 @@ async fn what_is_to_be_served_is_believed_from_its_maker_alone() {
     liar.hear_seen(2).await;
     assert_eq!(node.status().instances.len(), 0);
     assert!(is_told(&node, "what another node wants served"));
-    // In its own name it may.
+    // It may do so in its own name.
     let entries = vec![liar.entry("mine")];
     liar.say(&Message::Desired(entries.into())).await;
     liar.say(&heartbeat(3)).await;
@@ -232,7 +232,7 @@ async fn what_came_of_a_number_is_believed_from_the_node_that_was_told_it() {
     asked.hear_seen(2).await;
     let requests = node.status().requests;
     assert_eq!((requests.len(), &*requests[0].at), (REQUESTS_MAX, "stranger"));
-    // Of so many nobody is meant before there is one.
+    // With several requests, none is chosen without a name.
     assert!(node.accept("123456", None).await.is_err());
     let Message::Heartbeat(mut told) = heartbeat(3) else { unreachable!() };
     told.requests = vec![requests[0].clone()];
@@ -259,7 +259,7 @@ async fn what_came_of_a_number_is_believed_from_the_node_that_was_told_it() {
     assert_eq!(told, "it shows another one");
 }
 
-/// What the newest version added is said to those that speak it.
+/// Fields of the newest version are sent only to members that speak it.
 #[tokio::test]
 async fn each_member_is_spoken_to_in_the_version_that_it_speaks() {
     let now = Versions::CURRENT;
@@ -282,7 +282,7 @@ async fn each_member_is_spoken_to_in_the_version_that_it_speaks() {
     }
 }
 
-/// A member's clock and downloads are shown to people, as far as they can be.
+/// A member's clock and downloads are shown, within limits.
 #[tokio::test]
 async fn what_a_member_says_of_its_clock_and_downloads_is_shown_within_limits() {
     let home = tempfile::tempdir().unwrap();
@@ -310,7 +310,7 @@ async fn what_a_member_says_of_its_clock_and_downloads_is_shown_within_limits() 
     }
 }
 
-/// A heartbeat waits behind a long message; the bytes of that are signs of life.
+/// A heartbeat waits behind a long message, whose bytes count as signs of life.
 #[tokio::test]
 async fn a_slow_link_with_a_long_message_is_no_silence() {
     let home = tempfile::tempdir().unwrap();
@@ -318,11 +318,11 @@ async fn a_slow_link_with_a_long_message_is_no_silence() {
     let mut slow = Member::of(&node).await;
     let long = Message::CancelGenerate { stream: 7 };
     let mut bytes = protocol::frame::encode(&long).unwrap();
-    // White space is good JSON.
+    // White space is valid JSON.
     let padded = bytes.len() - 4 + 4000;
     bytes[..4].copy_from_slice(&(padded as u32).to_le_bytes());
     bytes.resize(padded + 4, b' ');
-    // Twice as long as what is taken for silence.
+    // Twice as long as the silence of a loss.
     for piece in bytes.chunks(bytes.len().div_ceil(12)) {
         slow.control.stream.write_all(piece).await.unwrap();
         slow.control.stream.flush().await.unwrap();

@@ -1,4 +1,4 @@
-//! What a node does with visitors that speak its protocol but should not get far.
+//! Visitors that speak a node's protocol but must not get far.
 
 mod lies;
 
@@ -59,12 +59,12 @@ async fn node(data_dir: &Path) -> Node {
     Node::start(config(data_dir)).await.unwrap()
 }
 
-/// A key that nobody knows, and its connections.
+/// An unknown key, and its connections.
 fn stranger() -> (TempDir, Arc<Net>) {
     stranger_speaking(Versions::CURRENT)
 }
 
-/// The same, in other versions.
+/// The same, with other versions.
 fn stranger_speaking(versions: Versions) -> (TempDir, Arc<Net>) {
     let home = tempfile::tempdir().unwrap();
     let identity = Identity::load_or_create(home.path()).unwrap();
@@ -76,9 +76,9 @@ async fn dial(net: &Arc<Net>, node: &Node, purpose: Purpose) -> Result<Connectio
     net.dial(vec![node.listen_addr()], Pin::Node(node.id()), purpose).await
 }
 
-/// Makes somebody a member of the node's cluster.
+/// Makes a node a member of the cluster.
 async fn join(member: &Arc<Net>, node: &Node) {
-    // As the version before, which says nothing once it is let in.
+    // As in the previous version, which sends nothing after its admission.
     drop(join_by(member, node, &invited(node).await, false).await);
 }
 
@@ -86,7 +86,7 @@ async fn invited(node: &Node) -> String {
     node.invite(Duration::from_secs(60)).await.unwrap().code
 }
 
-/// Is let in by a code; the connection over which that was said.
+/// Joins by a code; returns the connection of the join.
 async fn join_by(member: &Arc<Net>, node: &Node, code: &str, confirms: bool) -> Connection {
     let secret = crate::admission::code::JoinCode::decode(code).unwrap().secret.to_vec();
     let pin = Pin::Fingerprint(fingerprint(node.id()));
@@ -107,7 +107,7 @@ async fn one_that_dies_before_it_keeps_its_membership_is_no_member_and_may_try_a
     let mut watch = node.watch();
     let is_alone = watch.wait_for(|status| status.nodes.len() == 1);
     tokio::time::timeout(Duration::from_secs(10), is_alone).await.unwrap().unwrap();
-    // The code is good again.
+    // The code is valid again.
     let mut joining = join_by(&member, &node, &code, true).await;
     frames::write(&mut joining.stream, &JoinKept {}).await.unwrap();
     drop(joining);
@@ -139,7 +139,7 @@ async fn a_stranger_may_only_ask_to_join() {
     assert!(reason.contains("unknown here"), "{reason}");
     assert_eq!(node.status().nodes.len(), 1);
 
-    // What is no request to join ends the visit.
+    // Anything but a join request ends the visit.
     let mut joining = dial(&stranger, &node, Purpose::Join).await.unwrap();
     joining.stream.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
     let ended = frames::read::<JoinAnswer>(&mut joining.stream, JOIN_BYTES_MAX).await;

@@ -1,4 +1,4 @@
-//! What members ask each other about models, and the answers.
+//! Requests between members about models, and their answers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,55 +16,55 @@ use crate::node::burn::spec::{BurnOrder, Part};
 use crate::wire::Purpose;
 use crate::{InstanceSpec, NodeId};
 
-/// Bytes of one answer.
+/// Maximum bytes of one answer.
 pub(super) const BYTES_MAX: u64 = 4 << 20;
 pub(super) const ASK_BYTES_MAX: usize = 64 << 10;
-/// A member that is silent for so long is passed over, or taken for lost.
+/// A member that is silent this long is skipped, or counts as lost.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ask {
-    /// Every model on the listener's disk: `Vec<Listed>`.
+    /// Lists all models on the listener's disk: `Vec<Listed>`.
     List,
-    /// The model of that name, if the listener has it: `Option<Listed>`.
+    /// Looks up a model by name: `Option<Listed>`.
     Find { model: String },
-    /// What it is: `Option<ModelAbout>`.
+    /// Describes a model: `Option<ModelAbout>`.
     Describe { model: String },
-    /// The listener is to serve a model that it has: [`Outcome`].
+    /// Serves a model of the listener: [`Outcome`].
     Serve { spec: Box<InstanceSpec> },
-    /// How it would serve it: [`Outcome`].
+    /// Plans a model without serving it: [`Outcome`].
     Plan { spec: Box<InstanceSpec> },
-    /// What the listener knows of a model's file.
+    /// State of a model's file on the listener.
     About { model: String, file: String, size: u64 },
-    /// Bytes of what was asked about last, [`Self::About`] or [`Self::Open`].
+    /// Reads bytes of the file that the last [`Self::About`] or [`Self::Open`] named.
     Bytes { start: u64, len: u64 },
-    /// The model of that content, all its files one after the other: the lengths of its files, as
-    /// `Option<Vec<u64>>`.
+    /// Opens the model with this content, all its files in sequence. Answer: the lengths of its
+    /// files, as `Option<Vec<u64>>`.
     Open { digest: Digest, bytes: u64 },
-    /// The hashes of its groups: plain bytes.
+    /// Reads the hashes of its groups, as plain bytes.
     Tree,
-    /// One of its groups is not what its hash says. The listener looks for itself; no answer.
+    /// Reports a group with a wrong hash. The listener checks its own disk; there is no answer.
     Doubt { group: u64 },
-    /// The listener is to take its part in a burn-in: [`Outcome`].
+    /// Takes the listener's part in a burn-in: [`Outcome`].
     Burn { order: Box<BurnOrder> },
-    /// Both ends send so many blocks at once: [`crate::node::burn`].
+    /// Both ends send `blocks` blocks at once: [`crate::node::burn`].
     Exchange { blocks: u32 },
 }
 
-/// How far a member is with a model that comes from the hub.
+/// A member's progress with a model from the hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Having {
     Here,
-    /// It comes from the hub.
+    /// The download is under way.
     Fetching,
-    /// It is wanted, and nothing was fetched yet.
+    /// The download is wanted and has not begun.
     Wanting,
     No,
 }
 
-/// What came of [`Ask::Serve`] and [`Ask::Plan`].
+/// Result of [`Ask::Serve`] and [`Ask::Plan`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
@@ -84,7 +84,7 @@ pub(crate) enum Outcome {
     },
 }
 
-/// A member and where it is.
+/// A member and its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Neighbour {
     pub id: NodeId,
@@ -92,10 +92,10 @@ pub(crate) struct Neighbour {
     pub address: SocketAddr,
 }
 
-/// Asks a member for what takes it a while, and waits as long as it says that it is at it.
+/// Sends a request that may take long, and waits as long as the member answers `Outcome::Working`.
 ///
 /// # Errors
-/// It cannot be reached, or falls silent.
+/// The member is unreachable or falls silent.
 pub(crate) async fn ask_and_wait(
     net: &Arc<Net>,
     other: &Neighbour,

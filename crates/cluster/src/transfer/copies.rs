@@ -1,6 +1,5 @@
-//! Copying a served model's file from other members to this node's own folder. Every group is
-//! compared with its hash on arrival, so a copy is as good as its original; one that was cut goes
-//! on where it stopped.
+//! Copies a served model's file from other members to this node's model folder. Every group is
+//! compared with its hash on arrival, so a copy equals its original. An interrupted copy resumes.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,23 +12,24 @@ use store::{Store, Tree};
 
 use crate::transfer::swarm::Swarm;
 
-/// Groups that are fetched at a time: from several members, and while the disk writes.
+/// Groups in flight: from several members, and during writes to disk.
 const AT_ONCE: u64 = 8;
 
-/// Of a file's name: file systems take 255 bytes, and some belong to what stands behind it.
+/// Limit of a file name's stem. File systems allow 255 bytes, and suffixes need some of them.
 const STEM_CHARS_MAX: usize = 200;
 
-/// Files on their way to the disk, one after the other.
+/// The files of a model under way, in sequence.
 struct Target {
-    /// Each with its path once it is whole, and the offset of its first byte.
+    /// Each with the offset of its first byte and its final path.
     files: Vec<(u64, PathBuf, File)>,
     tree: Tree,
 }
 
-/// Copies a model; `tell` hears how many bytes are there, and answers whether to go on.
+/// Copies a model. `tell` receives the bytes present and the total, and returns whether to
+/// continue.
 ///
 /// # Errors
-/// The disk is too small or fails, nobody gives the right bytes, or it is wanted no more.
+/// The disk is too small or fails, no member has the right bytes, or `tell` has cancelled.
 pub(crate) async fn copy(
     swarm: &Swarm,
     store: Arc<Store>,
@@ -74,7 +74,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 impl Target {
-    /// Makes room for a model under a name that no other file has.
+    /// Allocates the files of a model, under a name that no other file has.
     fn open(models: &Path, name: &str, tree: Tree, lens: &[u64]) -> io::Result<Self> {
         let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let plain = name.chars().map(|c| if usual(c) { c } else { '-' });
@@ -106,7 +106,7 @@ impl Target {
         Ok(Self { files, tree })
     }
 
-    /// Whether a group is there already, of a copy that was cut.
+    /// Whether an interrupted copy already has the group.
     fn has(&self, group: u64) -> bool {
         let (start, len) = self.tree.extent(group);
         let mut bytes = vec![0; len as usize];
@@ -120,7 +120,8 @@ impl Target {
         self.each(start, len, |file, at, range| file.write_all_at(&bytes[range], at))
     }
 
-    /// Calls `act` for each file's part of some bytes: where it is in the file, and in the bytes.
+    /// Calls `act` for each file's share of a byte range, with the offset in the file and the range
+    /// in the bytes.
     fn each(
         &self,
         start: u64,
@@ -137,7 +138,7 @@ impl Target {
         Ok(())
     }
 
-    /// Puts the files in their places; returns the first one's.
+    /// Moves the files to their final paths; returns the first.
     fn finish(&self) -> io::Result<PathBuf> {
         for (_, path, file) in &self.files {
             file.sync_all()?;

@@ -1,5 +1,5 @@
-//! Models that are on other members' disks and not on this one's: found by name, listed, described,
-//! and served there. The members that have a file answer for it; it is copied when a person asks.
+//! Models on other members' disks: found by name, listed, described, and served there. The holders
+//! of a file answer for it. It is copied only on a user's request.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::transfer::swarm::Swarm;
 use crate::wire::Purpose;
 use crate::{Error, InstanceSpec, ModelAbout, PullStage, PullStatus, Result};
 
-/// A folder on a network drive takes its time; who looks at a list does not wait for longer.
+/// A folder on a network drive may be slow; a list waits no longer than this.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// A model on another member's disk.
@@ -34,7 +34,7 @@ pub(crate) struct Found {
     pub listed: Listed,
 }
 
-/// What every member has, with the member. Who does not answer in time is left out.
+/// The models of all members, with the members' names. Omits members that do not answer in time.
 pub(crate) async fn list(net: &Arc<Net>, others: Vec<Neighbour>) -> Vec<(String, Vec<Listed>)> {
     let asks = others.into_iter().map(async |other| {
         let listed = look::<Vec<Listed>>(net, &other, &Ask::List).await?;
@@ -43,8 +43,7 @@ pub(crate) async fn list(net: &Arc<Net>, others: Vec<Neighbour>) -> Vec<(String,
     join_all(asks).await.into_iter().flatten().collect()
 }
 
-/// The member to go to for a model of that name, if one has it: one that has hashed it, rather than
-/// one that has not.
+/// A member with a model of that name. Prefers members that have hashed it.
 ///
 /// # Errors
 /// Members have different files under that name.
@@ -81,10 +80,10 @@ pub(crate) async fn find(
     Ok(found.into_iter().next())
 }
 
-/// Has the node that has a model serve it; returns the instance's id.
+/// Lets a model's holder serve it; returns the instance's id.
 ///
 /// # Errors
-/// It refuses, or is lost meanwhile.
+/// The holder refuses or is lost meanwhile.
 pub(crate) async fn serve(net: &Arc<Net>, found: &Found, spec: InstanceSpec) -> Result<String> {
     info!(model = spec.model, node = found.holder.name, "a model is served where its file is");
     match decide(net, found, Ask::Serve { spec: Box::new(spec) }).await? {
@@ -93,10 +92,10 @@ pub(crate) async fn serve(net: &Arc<Net>, found: &Found, spec: InstanceSpec) -> 
     }
 }
 
-/// The plan of the node that has a model.
+/// The plan that a model's holder makes.
 ///
 /// # Errors
-/// As [`serve`].
+/// Those of [`serve`].
 pub(crate) async fn plan(
     net: &Arc<Net>,
     found: &Found,
@@ -108,7 +107,7 @@ pub(crate) async fn plan(
     }
 }
 
-/// Copies a model from the members that have it to this node's own folder.
+/// Copies a model from its holders to this node's model folder.
 pub(crate) fn pull(
     pulls: Arc<Pulls>,
     inputs: mpsc::Sender<Event>,
@@ -139,14 +138,14 @@ pub(crate) fn pull(
     receiver
 }
 
-/// The content of a model, after the member that has it has hashed its file, and that member.
+/// The content and source of a model. If its holder has not hashed the file yet, it does so first.
 async fn hashed(pulls: &Pulls, found: Found, model: &str) -> std::result::Result<Sources, String> {
     let (net, holder) = (pulls.net(), &found.holder);
     let mut listed = found.listed.clone();
     if listed.digest.is_none() {
         let spec = InstanceSpec { model: model.to_owned(), ..InstanceSpec::default() };
         let spec = Box::new(spec);
-        // Planning hashes it, whatever comes of the plan.
+        // Planning hashes the file, whether or not it succeeds.
         decide(net, &found, Ask::Plan { spec }).await.map_err(|error| error.to_string())?;
         let ask = Ask::Find { model: model.to_owned() };
         listed = look::<Option<Listed>>(net, holder, &ask).await.flatten().unwrap_or(listed);
@@ -158,10 +157,10 @@ async fn hashed(pulls: &Pulls, found: Found, model: &str) -> std::result::Result
     Ok(Sources { digest, bytes: listed.model.bytes, sources: vec![source] })
 }
 
-/// What a model is, in the words of the node that has it.
+/// The description of a model by its holder.
 ///
 /// # Errors
-/// It does not answer.
+/// The holder does not answer.
 pub(crate) async fn describe(net: &Arc<Net>, found: &Found, model: &str) -> Result<ModelAbout> {
     let ask = Ask::Describe { model: model.to_owned() };
     let about: Option<ModelAbout> = look(net, &found.holder, &ask).await.flatten();
@@ -181,7 +180,7 @@ fn refusal(found: &Found, outcome: Outcome) -> Error {
     }
 }
 
-/// Asks for something that takes as long as hashing a file may.
+/// Sends a request that may take as long as hashing a file.
 async fn decide(net: &Arc<Net>, found: &Found, ask: Ask) -> Result<Outcome> {
     let lost = |why: String| {
         let node = &found.holder.name;
@@ -190,7 +189,7 @@ async fn decide(net: &Arc<Net>, found: &Found, ask: Ask) -> Result<Outcome> {
     ask_and_wait(net, &found.holder, &ask).await.map_err(|error| lost(error.to_string()))
 }
 
-/// Asks for something that is known at once; nothing if there is no answer.
+/// Sends a request with an immediate answer; `None` if there is no answer.
 async fn look<T: DeserializeOwned>(net: &Arc<Net>, other: &Neighbour, ask: &Ask) -> Option<T> {
     let asked = async {
         let pin = Pin::Node(other.id);

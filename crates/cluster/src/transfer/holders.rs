@@ -1,4 +1,4 @@
-//! The members that have a model, or fetch it: asked before the hub is.
+//! The members that have a model or are fetching it. A node asks them before the hub.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,15 +15,15 @@ use crate::io::tls::Pin;
 use crate::transfer::asks::{ASK_BYTES_MAX, Ask, BYTES_MAX, Having, Neighbour, SILENCE_MAX};
 use crate::wire::Purpose;
 
-/// What the others say of a model.
+/// The answers of all members about a model.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub holders: Vec<Neighbour>,
-    /// One to wait for.
+    /// A member that fetches the model and takes precedence.
     pub ahead: Option<Neighbour>,
 }
 
-/// Asks all members about a model's first file.
+/// Queries all members about a model's first file.
 pub(crate) async fn survey(
     net: &Arc<Net>,
     neighbours: Vec<Neighbour>,
@@ -73,13 +73,13 @@ async fn ask(
     Ok((told, connection))
 }
 
-/// Members that have a model, as the hub's client asks them.
+/// The holders of a model, as a source for the hub's client.
 pub(crate) struct Holders {
     net: Arc<Net>,
     model: String,
     holders: Vec<Neighbour>,
     runtime: Handle,
-    /// One connection for each of the client's, to the file that it is fetching.
+    /// One connection for each slot of the client, with the file that it is fetching.
     open: Mutex<Vec<Open>>,
 }
 
@@ -135,7 +135,7 @@ impl Holders {
 
 impl Nearby for Holders {
     fn read(&self, slot: usize, file: &RemoteFile, start: u64, out: &mut [u8]) -> bool {
-        // A clock belongs to a runtime, so it is asked for inside of it.
+        // A timer belongs to a runtime, so it is created inside of it.
         let fill = async { timeout(SILENCE_MAX, self.fill(slot, file, start, out)).await };
         match self.runtime.block_on(fill) {
             Ok(Ok(())) => true,

@@ -1,5 +1,5 @@
-//! Models of this machine by the names that people type: as they are and, if that finds nothing, by
-//! the repository that they stand for.
+//! Looks up models of this machine by the names that people type: first the name itself, then the
+//! repository behind it.
 
 use std::path::PathBuf;
 
@@ -8,18 +8,17 @@ use store::{Digest, Listed, ModelFile, Store, StoreError};
 
 use crate::{Error, Result};
 
-/// Who asks for a model: its own user may give a path, other members give names alone.
+/// Origin of a request: the user of this machine may give a path, other members only names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     Here,
     ByMember,
 }
 
-/// A model by name or path. Names are looked up as they are and, if that finds nothing, by the
-/// repository that they stand for.
+/// Finds a model by name or path: first the name itself, then the repository behind it.
 ///
 /// # Errors
-/// It is not on this machine.
+/// The model is not on this machine.
 pub(crate) fn find(
     store: &Store,
     name: &str,
@@ -42,13 +41,13 @@ pub(crate) fn find(
     }
 }
 
-/// What a name stands for, in the store's words.
+/// The meaning of a name, in terms of the store.
 struct Meant {
     text: String,
     is_address: bool,
 }
 
-/// The repository of a name, or where the file of an address was put.
+/// The repository of a name, or the path of an address's file.
 fn meant(store: &Store, name: &str) -> Option<Meant> {
     match Name::parse(name).ok()? {
         Name::Repo(repo) => Some(Meant { text: repo.to_string(), is_address: false }),
@@ -61,7 +60,7 @@ fn meant(store: &Store, name: &str) -> Option<Meant> {
 }
 
 impl Meant {
-    /// The name under which clients ask for a model that was asked for by `name`.
+    /// The name under which clients request a model that the user called `name`.
     fn served_as(&self, file: String, name: &str) -> String {
         match (self.is_address, name.contains("://")) {
             (true, _) => file,
@@ -71,17 +70,17 @@ impl Meant {
     }
 }
 
-/// What there is on this machine under a name.
+/// Result of a search on this machine.
 #[derive(Debug)]
 pub enum Here {
-    /// A file that can be opened, and how it would be called.
+    /// A readable file, and the model's name.
     Whole(String, PathBuf),
-    /// One that cannot, and why.
+    /// An unreadable file, and the reason.
     Damaged(String),
     Missing(StoreError),
 }
 
-/// Looks for a model by name or path, and opens it.
+/// Finds a model by name or path, and opens it.
 pub fn look(store: &Store, name: &str) -> Here {
     match locate(store, name) {
         Err(error) => Here::Missing(error),
@@ -92,7 +91,7 @@ pub fn look(store: &Store, name: &str) -> Here {
     }
 }
 
-/// A model by its name, as another member asks for it, without reading it.
+/// Finds a model by name for another member, without reading it.
 pub(crate) fn named(store: &Store, name: &str) -> Option<Listed> {
     let by_repo = || match Name::parse(name) {
         Ok(Name::Repo(repo)) => store.named(&repo.to_string()),
@@ -101,10 +100,10 @@ pub(crate) fn named(store: &Store, name: &str) -> Option<Listed> {
     store.named(name).or_else(by_repo)
 }
 
-/// How a model of this machine would be called, and where it is, without reading it.
+/// Name and path of a model on this machine, without reading it.
 ///
 /// # Errors
-/// It is not on this machine.
+/// The model is not on this machine.
 pub fn locate(store: &Store, name: &str) -> std::result::Result<(String, PathBuf), StoreError> {
     let first = match store.name_and_path(name) {
         Err(error) if error.is_missing() => error,
@@ -115,11 +114,10 @@ pub fn locate(store: &Store, name: &str) -> std::result::Result<(String, PathBuf
     Ok((meant.served_as(file, name), path))
 }
 
-/// How a model of this machine would be called, and what its content is, if one of its length is
-/// among `lens`.
+/// Name of a model on this machine, and the hash of its content if its length is among `lens`.
 ///
 /// # Errors
-/// It is not here, or cannot be read.
+/// The model is not on this machine, or is unreadable.
 pub(crate) fn identify(
     store: &Store,
     model: &str,
@@ -140,11 +138,11 @@ pub(crate) fn is_here(store: &Store, name: &str) -> bool {
     !matches!(locate(store, name), Err(error) if error.is_missing())
 }
 
-/// Deletes a model of the node's own folder; returns the bytes that this freed.
+/// Deletes a model from the node's model folder; returns the bytes freed.
 pub(crate) fn remove(store: &Store, name: &str) -> Result<u64> {
     let removed = store.remove(name).or_else(|error| match meant(store, name) {
         Some(meant) if error.is_missing() => store.remove(&meant.text).map_err(|other| {
-            // What is told is what was typed, but for why it may not be deleted.
+            // The error names the typed name, except for the reason of a refusal.
             if other.is_missing() { error } else { other }
         }),
         _ => Err(error),
@@ -159,7 +157,7 @@ pub(crate) fn refuse(error: StoreError) -> Error {
     }
 }
 
-/// The name under which clients ask for a model that was asked for by this one.
+/// The name under which clients request a model that the user called `name`.
 fn served_as(name: &str) -> String {
     name.strip_suffix(":latest").unwrap_or(name).to_owned()
 }
@@ -202,7 +200,7 @@ mod tests {
             assert_eq!(locate(&store, typed).unwrap(), (found.name, found.path));
             assert!(is_here(&store, typed) && matches!(look(&store, typed), Here::Whole(..)));
         }
-        // Members give names, which lead to no path.
+        // Members send names; an address leads to no file.
         let address = "http://nas:8080/m/f-Q8_0.gguf";
         assert!(find(&store, address, Asked::ByMember, &|_| {}).is_err());
         for typed in ["org/r", "org/r:m-Q8_0.gguf", "http://nas:8080/f-Q8_0.gguf", "qwen3"] {

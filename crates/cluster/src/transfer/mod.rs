@@ -1,4 +1,4 @@
-//! The ways of model files: from the hub, from members, from this node's disk.
+//! Transfers of model files: from the hub, from members, from this node's disk.
 
 pub(crate) mod asks;
 pub(crate) mod copies;

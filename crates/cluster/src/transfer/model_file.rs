@@ -1,8 +1,8 @@
-//! The file of a served model. Its content was hashed when it was placed, and every rank must read
-//! that very content, also a rank that starts again days later.
+//! The file of a served model. Placement hashes its content, and every rank must read that content,
+//! even a rank that restarts days later.
 //!
-//! A file that is replaced or deleted stays readable, because this holds it open. A file that
-//! is overwritten in place does not: that is noticed here.
+//! A replaced or deleted file stays readable, because `ServedFile` holds it open. Overwriting in
+//! place does change it; `ServedFile::intact` detects that.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -12,18 +12,18 @@ use std::time::SystemTime;
 
 use gguf::{Directory, File, Source};
 
-/// What to say when the content that was placed is gone.
+/// Error text for a file whose content has changed since placement.
 pub(crate) const OVERWRITTEN: &str =
     "the model file was overwritten since it was placed. Stop the model and serve it again";
 
 #[derive(Debug)]
 pub(crate) struct ServedFile {
     file: Arc<File>,
-    /// Each of the file's parts, as it was.
+    /// The files of the model, with their state at opening.
     stamps: Vec<(PathBuf, Option<Stamp>)>,
 }
 
-/// What tells a file apart, and one state of its content from another.
+/// Identity of a file (`device`, `inode`) and of its content (`bytes`, `modified`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -33,7 +33,7 @@ struct Stamp {
 }
 
 impl ServedFile {
-    /// Opens a file and checks that it is GGUF. Touches the disk.
+    /// Opens a file and checks that it is GGUF. Blocks on the disk.
     ///
     /// # Errors
     /// Those of [`File::open`].
@@ -47,7 +47,7 @@ impl ServedFile {
         self.file.directory()
     }
 
-    /// The content as it was, or `None` if it has been overwritten. Touches the disk.
+    /// The original content, or `None` if it has been overwritten. Blocks on the disk.
     pub(crate) fn intact(&self) -> Option<Arc<File>> {
         let is_same_file = |a: &Stamp, b: &Stamp| (a.device, a.inode) == (b.device, b.inode);
         let is_overwritten = |(part, was): &(PathBuf, Option<Stamp>)| match (was, Stamp::of(part)) {
@@ -95,7 +95,7 @@ mod tests {
             Some(file.directory().str("general.name").unwrap().to_owned())
         };
         assert_eq!(name().as_deref(), Some("one"));
-        // Replaced, then deleted: the old content is still there.
+        // Replaced, then deleted: the old content is still readable.
         fs::write(dir.path().join("new"), model("two")).unwrap();
         fs::rename(dir.path().join("new"), &path).unwrap();
         assert_eq!(name().as_deref(), Some("one"));

@@ -1,5 +1,5 @@
-//! Models on their way to this node's disk. Each is fetched once, however many ask for it, on a
-//! thread of its own, and for as long as somebody waits for it; what was fetched is kept.
+//! Downloads of models to this node's disk. Each model is fetched once for all callers, on its own
+//! thread, and only while a caller waits. Fetched data is kept.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,24 +24,24 @@ use crate::transfer::lookup::{Asked, Here, find, look};
 use crate::transfer::swarm::Swarm;
 use crate::{CheckText, ClusterStatus, Error, NodeState, PullStage, PullStatus, Result};
 
-/// How often a node that another one fetches for asks whether that is done.
+/// Interval at which a waiting node checks whether the fetching node is done.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Over which a rate is taken.
+/// Time over which a rate is averaged.
 const RATE_OVER: Duration = Duration::from_secs(3);
 
-/// All models that this node is fetching.
+/// All downloads of this node.
 pub(crate) struct Pulls {
     settings: Settings,
     store: Arc<Store>,
     net: Arc<Net>,
     cluster: watch::Receiver<Arc<ClusterStatus>>,
     check_text: CheckText,
-    /// By their names on the hub, what is wanted and what is being fetched.
+    /// Wanted and fetched models, by their names on the hub.
     towards: Mutex<BTreeMap<String, Having>>,
     running: Mutex<BTreeMap<String, Arc<watch::Sender<PullStatus>>>>,
 }
 
-/// A model among those that are fetched, until this is dropped, be it by a panic.
+/// Entry of a model in `running`. Dropping it removes the entry, also in a panic.
 struct Running<'a> {
     pulls: &'a Pulls,
     key: String,
@@ -53,7 +53,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// What members are told of a model, until this is dropped.
+/// Entry of a model in `towards`, which other members query. Dropping it removes the entry.
 struct Wanted<'a> {
     pulls: &'a Pulls,
     name: &'a str,
@@ -91,13 +91,13 @@ impl Pulls {
         self.store.clone()
     }
 
-    /// What members are told of a model, by its name on the hub, that is not here.
+    /// This node's answer to members about a model that is not on its disk, by its name on the hub.
     pub fn told(&self, name: &str) -> Having {
         let towards = self.towards.lock().unwrap_or_else(PoisonError::into_inner);
         towards.get(name).copied().unwrap_or(Having::No)
     }
 
-    /// The other members that live.
+    /// The other live members.
     pub fn neighbours(&self) -> Vec<Neighbour> {
         let status = self.cluster.borrow();
         let others = status.nodes.iter().filter(|node| node.id != status.node);
@@ -106,8 +106,8 @@ impl Pulls {
             .collect()
     }
 
-    /// Waits until nobody else fetches a plan; then those who have it, or none and this node is the
-    /// one to fetch it.
+    /// Waits until no other member fetches the plan's model. Returns its holders, or `None` if this
+    /// node is to fetch it.
     fn agree(
         &self,
         plan: &Plan,
@@ -124,10 +124,10 @@ impl Pulls {
                 return Ok(Some(Holders::new(net, &plan.name, survey.holders, runtime)));
             }
             match survey.ahead {
-                // Nobody is ahead, also after this node has said that it fetches.
+                // No other member is ahead, even after this node has announced `Fetching`.
                 None if mine == Having::Fetching => return Ok(None),
                 None => mine = Having::Fetching,
-                // Both say that they fetch: the lower id does.
+                // Both announce `Fetching`: the lower id continues.
                 Some(other) if mine == Having::Fetching && other.id > self.net.id() => {
                     return Ok(None);
                 }
@@ -156,11 +156,11 @@ impl Pulls {
         };
     }
 
-    /// Fetches a model, or joins those who wait for it already. `room` is what it should fit into;
-    /// with `update` what has changed on the hub since it came here is fetched again.
+    /// Fetches a model, or joins a running download. `room` is the memory that the model should fit
+    /// into. With `update`, files that have changed on the hub are fetched again.
     ///
     /// # Errors
-    /// It is no name, or too many are being fetched.
+    /// The name is invalid, or too many downloads are running.
     pub fn start(
         self: &Arc<Self>,
         model: &str,
@@ -169,9 +169,9 @@ impl Pulls {
     ) -> Result<watch::Receiver<PullStatus>> {
         let name = match look(&self.store, model) {
             Here::Whole(..) if update => Some(named(model)?),
-            // It is here: all that is left is to hash it.
+            // The file is here and only needs hashing.
             Here::Whole(..) => None,
-            // What is here is of no use to anybody, and is fetched again.
+            // A damaged file is useless, and is fetched again.
             Here::Damaged(why) => Some(Name::parse(model).map_err(|_| Error::Unusable(why))?),
             Here::Missing(error @ StoreError::NotAFile { .. }) => {
                 return Err(Error::Unusable(error.to_string()));
@@ -197,7 +197,7 @@ impl Pulls {
         tokio::task::spawn_blocking(move || {
             let running = Running { pulls: &pulls, key };
             let outcome = pulls.run((&model, update), name, room.as_ref(), &sender);
-            // Nobody may join what has ended.
+            // Callers must not join a download that has ended.
             drop(running);
             match &outcome {
                 Ok(note) => info!(model, note, "a model is on this node's disk"),
@@ -214,7 +214,7 @@ impl Pulls {
         Ok(receiver)
     }
 
-    /// The name of a copy of a model that members have, and where it is told how far it is.
+    /// The name of a copy from members, and its progress channel.
     pub fn begin_copy(&self, model: &str) -> (String, Arc<watch::Sender<PullStatus>>) {
         let path = Path::new(model);
         let stem =
@@ -226,7 +226,7 @@ impl Pulls {
         (name, Arc::new(watch::channel(status).0))
     }
 
-    /// Copies it, told of among what is fetched, for as long as it is wanted; returns where it is.
+    /// Copies a model while it is wanted, listed among the downloads; returns its path.
     ///
     /// # Errors
     /// Those of [`copies::copy`].
@@ -252,12 +252,12 @@ impl Pulls {
         copies::copy(swarm, self.store.clone(), name, tell).await
     }
 
-    /// Where all of them are.
+    /// Progress of all downloads.
     pub fn list(&self) -> Vec<PullStatus> {
         self.lock().values().map(|sender| sender.borrow().clone()).collect()
     }
 
-    /// Fetches and hashes; returns what there is to say about it, or why it failed.
+    /// Fetches and hashes; returns a note for the user, or the reason of the failure.
     fn run(
         &self,
         (model, update): (&str, bool),
@@ -303,7 +303,7 @@ impl Pulls {
                 return found.map_or_else(|error| Err(error.to_string()), here);
             }
             Here::Whole(..) | Here::Damaged(_) => plan.is_doubted = true,
-            // Its files are there under their names, and yet none is found: they are looked into.
+            // The files exist under their names, but no model is found: their content is checked.
             Here::Missing(_) => plan.is_doubted = plan.is_there(models),
         }
         if let Some(passed) = self.store.passed_by(model) {
@@ -330,12 +330,12 @@ impl Pulls {
     }
 }
 
-/// What a model is called on the hub.
+/// Parses a name of the hub.
 fn named(model: &str) -> Result<Name> {
     Name::parse(model).map_err(|error| Error::Unusable(error.to_string()))
 }
 
-/// What is neither on the disk nor the name of something that could be.
+/// The error for text that is neither a file nor a valid name.
 fn no_name(missing: &StoreError, error: &HubError) -> Error {
     match error {
         HubError::Unknown { near, .. } => Error::NotHere(format!(
@@ -375,7 +375,7 @@ fn note(status: &mut PullStatus, progress: &Progress, rate: f64, why: &str) {
     status.bytes_per_sec = rate;
 }
 
-/// Bytes a second over the last moments.
+/// Bytes per second over the last seconds.
 #[derive(Debug)]
 struct Rate {
     since: Instant,

@@ -1,6 +1,6 @@
-//! Model bytes for workers whose machine lacks the file, or has a damaged one: a loopback address
-//! for the worker, behind which this daemon reads the model from all who have it ([`Swarm`]). And a
-//! model's header from the node that has it.
+//! Model bytes for workers whose machine lacks the file or has a damaged one. The worker connects
+//! to a loopback address; this daemon reads the model from all holders ([`Swarm`]). Also fetches a
+//! model's header from its holder.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -30,30 +30,29 @@ use crate::io::tls::Pin;
 use crate::transfer::swarm::Swarm;
 use crate::wire::Purpose;
 
-/// Another local user who finds the port does not know the token and is not let wait.
+/// Another local user who finds the port does not know the token and must not hold it for long.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Connections of one worker at a time: it may read several slices at once.
 const PASSING_MAX: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// No header of a real model comes near this.
+/// Headers of real models are far smaller.
 const HEADER_BYTES_MAX: u64 = 256 << 20;
 
-/// A loopback listener for a model of other nodes; closed when the task that runs [`Relay::run`]
-/// ends.
+/// A loopback listener for a model of other nodes. It closes when the task of [`Relay::run`] ends.
 pub(crate) struct Relay {
     listener: TcpListener,
     token: Secret,
     model: Arc<Model>,
 }
 
-/// What a relay gives, opened for the first who asks.
+/// The model behind a relay, opened on the first request.
 struct Model {
     net: Arc<Net>,
     wanted: Sources,
     inputs: mpsc::Sender<Event>,
     file: OnceCell<Arc<File>>,
-    /// Who is told that this machine's own file is damaged, since somebody asks here.
+    /// Called on the first request, which means that this machine's own file is damaged.
     doubt: Option<(NodeId, Doubt)>,
 }
 
@@ -70,7 +69,8 @@ impl Relay {
         Ok(Self { listener, token: Secret(random()), model: Arc::new(model) })
     }
 
-    /// Whoever comes has read bytes of this node's own file that are wrong.
+    /// Marks the relay as a fallback for this node's own file. A request then means that the worker
+    /// has read wrong bytes from that file.
     pub(crate) fn instead_of(mut self, me: NodeId, doubt: Doubt) -> Self {
         if let Some(model) = Arc::get_mut(&mut self.model) {
             model.doubt = Some((me, doubt));
@@ -87,7 +87,7 @@ impl Relay {
         self.token.clone()
     }
 
-    /// Lets the worker in, as often as it comes; what it has open ends with this.
+    /// Accepts the worker's connections; they end with this task.
     pub(crate) async fn run(self) {
         let mut passing = JoinSet::new();
         loop {
@@ -117,7 +117,7 @@ impl Model {
             if let Some((node, doubt)) = &self.doubt {
                 let (doubt, node, digest) = (doubt.clone(), *node, self.wanted.digest);
                 let _ = tokio::task::spawn_blocking(move || doubt()).await;
-                // The driver is gone only if the whole node is.
+                // Sending fails only if the whole node has ended.
                 let _ = self.inputs.send(Event::Damaged { node, digest, group: None }).await;
             }
             let (net, wanted) = (self.net.clone(), self.wanted.clone());
@@ -156,7 +156,7 @@ async fn pass(mut worker: TcpStream, expected: &Secret, model: &Model) -> io::Re
 /// Reads the header of a peer's model file.
 ///
 /// # Errors
-/// The peer cannot be reached or refuses, or what it sends is no header.
+/// The peer is unreachable or refuses, or its answer is not a header.
 pub(crate) async fn fetch_header(net: &Arc<Net>, source: Source) -> io::Result<Directory> {
     let mut peer = source.dial(net).await?.stream;
     let shape = exchange(&mut peer, Request::Shape).await?;
@@ -197,7 +197,7 @@ async fn exchange(
     Ok(answer)
 }
 
-/// Answers slice requests of a peer from `file` until it is done.
+/// Answers a peer's slice requests from `file` until the peer disconnects.
 pub(crate) async fn serve_slices(mut connection: Connection, file: Arc<File>) -> io::Result<()> {
     answer_slices(&mut connection.stream, file).await
 }

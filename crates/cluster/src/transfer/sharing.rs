@@ -1,18 +1,16 @@
-//! What members are asked about their models. First, who has them (the questions of
-//! [`crate::transfer::elsewhere`]). Second, files that another member has fetched already, or is
-//! fetching: a file comes from the hub once, whatever the number of nodes that want it.
+//! Answers members' requests about models. The first kind asks who has a model
+//! ([`crate::transfer::elsewhere`]). The second kind reads files that this node has fetched or is
+//! fetching: a file comes from the hub once, however many nodes want it.
 //!
-//! A node that is about to fetch asks all live members. Who has the model gives its bytes, every
-//! such member some of them; their SHA-256 must be the one that the hub announced, so nobody is
-//! believed.
-//! While another one fetches, it waits for that one. Of two that begin at once, the one with the
-//! lower id goes on: each says first that it wants to, then looks whether another does, says that
-//! it fetches, and looks once more.
+//! A node that is about to fetch queries all live members. If holders exist, each of them sends
+//! some of the bytes. The SHA-256 of the result must equal the hub's, so members need no trust. If
+//! another member fetches, the node waits for it. If two begin at once, the one with the lower id
+//! continues: each announces `Wanting`, looks for others, announces `Fetching`, and looks again.
 //!
 //! ```text
 //! dialer      Ask
-//! listener    a frame with the answer; to Bytes, so many plain bytes as were asked for; to Serve
-//!             and Plan, a frame every two seconds until there is an answer
+//! listener    a frame with the answer; to Bytes, `len` plain bytes; to Serve and Plan, a frame
+//!             every two seconds until the answer
 //! ```
 
 use std::fs::File;
@@ -36,11 +34,11 @@ use crate::transfer::lookup::{self, Asked};
 use crate::transfer::pulls::Pulls;
 use crate::{Error, ModelAbout};
 
-/// Models that a member hears of.
+/// Models in one list for another member.
 const LISTED_MAX: usize = 1000;
-/// How often a member that waits for a decision hears that it is worked on.
+/// Interval of the `Working` frames to a member that waits for a decision.
 const SIGN_EVERY: Duration = Duration::from_secs(2);
-/// Answers a member until it is done.
+/// Answers a member until it disconnects.
 pub(crate) async fn answer(
     mut connection: Connection,
     pulls: Arc<Pulls>,
@@ -140,7 +138,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// What a member reads of this node's disk.
+/// An open file or model that a member reads.
 #[derive(Clone)]
 enum Opened {
     File(Arc<File>),
@@ -156,7 +154,7 @@ impl Opened {
     }
 }
 
-/// Looks at this node's disk.
+/// Runs `look` on a thread for blocking work.
 async fn on_disk<T: Send + 'static>(
     pulls: &Arc<Pulls>,
     look: impl FnOnce(&Store) -> T + Send + 'static,
@@ -165,13 +163,13 @@ async fn on_disk<T: Send + 'static>(
     tokio::task::spawn_blocking(move || look(&store)).await.map_err(io::Error::other)
 }
 
-/// A list that a frame can hold: some kilobytes each are more than any model needs.
+/// Truncates a list so that it fits into a frame: a few kilobytes for each model suffice.
 fn within_a_frame(mut listed: Vec<Listed>) -> Vec<Listed> {
     listed.truncate(LISTED_MAX);
     listed
 }
 
-/// Answers with what comes of `deciding`, and with signs of life until then.
+/// Answers with the result of `deciding`, and with `Working` frames until then.
 async fn decide(
     connection: &mut Connection,
     deciding: impl Future<Output = crate::Result<Outcome>>,
@@ -193,14 +191,14 @@ async fn decide(
     }
 }
 
-/// The file of a model of this node, by the name that the hub gives it.
+/// The file of a model on this node, by its name on the hub.
 fn held(store: &Store, model: &str, file: &str, size: u64) -> Option<File> {
-    // A peer's words name models, never paths.
+    // A peer's request may name models, never paths.
     hub::Name::parse(model).ok()?;
     let (_, path) = lookup::locate(store, model).ok()?;
     let wanted = Path::new(file).file_name()?;
     let parts = gguf::parts_of(&path);
-    // Ollama's blobs and hub caches have other names for the only file of a model.
+    // Ollama's blobs and hub caches have other file names for a model's only file.
     let part = match &parts[..] {
         [only] => only,
         several => several.iter().find(|part| part.file_name() == Some(wanted))?,

@@ -1,6 +1,6 @@
-//! A model's bytes from all members that have the file, each group of them compared with its hash
-//! on arrival. A member whose bytes are wrong is told and passed over for that group; one that
-//! does not answer, for a while.
+//! Reads a model's bytes from all holders and compares each group with its hash on arrival. A
+//! holder with wrong bytes gets an `Ask::Doubt` and is skipped for that group; one that does not
+//! answer is skipped for a while.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,11 +25,11 @@ use crate::io::tls::Pin;
 use crate::transfer::asks::Ask;
 use crate::wire::Purpose;
 
-/// A member that is silent for so long is passed over.
+/// A member that is silent this long is skipped.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// For how long the others are asked first.
+/// How long a failed source comes last.
 const BARRED: Duration = Duration::from_secs(5);
-/// The names of so many files fit into the answer to [`Ask::Open`].
+/// Limit of the answer to [`Ask::Open`], in which the lengths of the model's files must fit.
 const LENS_BYTES_MAX: usize = 128 << 10;
 
 pub(crate) struct Swarm {
@@ -37,7 +37,7 @@ pub(crate) struct Swarm {
     wanted: Sources,
     runtime: Handle,
     inputs: mpsc::Sender<Event>,
-    /// Open connections by the source's place.
+    /// Idle connections, by the source's index.
     idle: Mutex<Vec<(usize, Connection)>>,
     barred: Mutex<BTreeMap<usize, Instant>>,
 }
@@ -54,14 +54,14 @@ impl Swarm {
         Self { net, wanted, runtime: Handle::current(), inputs, idle, barred }
     }
 
-    /// Asks for the hashes and opens the model. What is read of it later blocks its thread.
+    /// Fetches the hashes and opens the model. Later reads block their thread.
     ///
     /// # Errors
-    /// Nobody has the model, or it is not GGUF.
+    /// No member has the model, or it is not GGUF.
     pub async fn open(self) -> io::Result<File> {
         let (tree, lens) = self.learn().await?;
         let open = move || {
-            // Parts are found by such names.
+            // The GGUF reader finds parts by such names.
             let path = match lens.len() {
                 1 => PathBuf::from("model.gguf"),
                 count => PathBuf::from(format!("model-00001-of-{count:05}.gguf")),
@@ -71,7 +71,7 @@ impl Swarm {
         tokio::task::spawn_blocking(open).await.map_err(io::Error::other)?
     }
 
-    /// The hashes of the model's groups, which prove themselves, and the lengths of its files.
+    /// The hashes of the model's groups, which the digest verifies, and the lengths of its files.
     pub async fn learn(&self) -> io::Result<(Tree, Vec<u64>)> {
         let mut why = Vec::new();
         for at in self.order(0) {
@@ -100,7 +100,7 @@ impl Swarm {
         Ok((tree, lens))
     }
 
-    /// A connection to a source, open at the model, and the lengths of its files.
+    /// Connects to a source and opens the model there; returns the lengths of its files.
     async fn dial(&self, at: usize) -> Result<(Connection, Vec<u64>), DialError> {
         let Sources { digest, bytes, sources } = &self.wanted;
         let source = &sources[at];
@@ -114,10 +114,10 @@ impl Swarm {
         Ok((connection, lens))
     }
 
-    /// A group's bytes from whoever has the right ones.
+    /// A group's bytes, from the first source with the right ones.
     ///
     /// # Errors
-    /// Nobody has them.
+    /// No source has them.
     pub async fn group(&self, tree: &Tree, group: u64) -> io::Result<Vec<u8>> {
         let (mut why, mut is_damaged) = (Vec::new(), false);
         for at in self.order(group as usize) {
@@ -136,7 +136,7 @@ impl Swarm {
         Err(self.nobody(&format!("MiB {}", group + 1), &why, is_damaged))
     }
 
-    /// What one source gives for a group; nothing if it is not what was hashed.
+    /// One source's bytes for a group; `None` if their hash is wrong.
     async fn ask(&self, tree: &Tree, group: u64, at: usize) -> Result<Option<Vec<u8>>, DialError> {
         let kept = {
             let mut idle = self.lock_idle();
@@ -153,17 +153,17 @@ impl Swarm {
         connection.stream.read_exact(&mut bytes).await?;
         let is_right = tree.is_group(group, &bytes);
         if !is_right {
-            // It looks for itself, and believes its own disk.
+            // The source checks its own disk and trusts only that.
             frames::write(&mut connection.stream, &Ask::Doubt { group }).await?;
             let (node, digest) = (self.wanted.sources[at].node, self.wanted.digest);
-            // The driver is gone only if the whole node is.
+            // Sending fails only if the whole node has ended.
             let _ = self.inputs.send(Event::Damaged { node, digest, group: Some(group) }).await;
         }
         self.lock_idle().push((at, connection));
         Ok(is_right.then_some(bytes))
     }
 
-    /// The sources by turns, those that have just failed last.
+    /// The indices of the sources, rotated by `turn`; recently failed ones come last.
     fn order(&self, turn: usize) -> Vec<usize> {
         let count = self.wanted.sources.len();
         let barred = self.barred.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +173,7 @@ impl Swarm {
         order
     }
 
-    /// Asks the others first for a while; says why.
+    /// Moves a source to the end for a while; returns the reason as text.
     fn bar(&self, at: usize, error: &DialError) -> String {
         let name = &self.wanted.sources[at].name;
         debug!(node = name, %error, "a member gives nothing of a model");

@@ -23,7 +23,7 @@ use crate::{LINK_ADDRESSES_MAX, NodeId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WorkerKey {
     pub owner: NodeId,
-    /// The owner numbers its workers anew when it restarts.
+    /// The owner's boot: it numbers its workers anew after a restart.
     pub boot: u64,
     pub worker: WorkerId,
 }
@@ -41,12 +41,13 @@ pub(crate) struct Hosted {
     notes: Vec<String>,
     /// Since when it has no owner.
     orphaned_at: Option<Duration>,
-    /// It is started once these processes are gone: their memory is not free before.
+    /// Its start is delayed until these processes are gone, because their memory is not free
+    /// before.
     waits: Option<(Vec<ProcessId>, Box<Start>)>,
 }
 
 impl Hosted {
-    /// It has no owner, and may get one.
+    /// Whether it has no owner, and may get one.
     pub(crate) fn is_orphan(&self) -> bool {
         !self.ending && self.orphaned_at.is_some()
     }
@@ -73,8 +74,8 @@ impl Workers {
         self.hosted.values().any(|hosted| hosted.ending)
     }
 
-    /// Starts a worker for its owner, or goes on with the one that runs under this number.
-    /// `served`: the file, if this node holds it open.
+    /// Starts a worker for its owner, or takes up the running one with this number. `served`: the
+    /// file, if this node holds it open.
     pub(crate) fn host(
         &mut self,
         ctx: &mut Context,
@@ -121,7 +122,7 @@ impl Workers {
         self.hosted.insert(key, hosted);
     }
 
-    /// A worker has an owner again: repeats to it what it missed.
+    /// A worker has an owner again: repeats the events that the owner missed.
     fn report_again(&mut self, ctx: &mut Context, key: WorkerKey) {
         let Some(hosted) = self.hosted.get_mut(&key) else { return };
         hosted.orphaned_at = None;
@@ -144,7 +145,7 @@ impl Workers {
         leaving.map(|hosted| hosted.process).collect()
     }
 
-    /// A process is gone: starts those that have waited for the last of its kind.
+    /// A process is gone: starts the workers that waited only for it.
     fn process_gone(&mut self, ctx: &mut Context, gone: ProcessId) {
         for hosted in self.hosted.values_mut() {
             let Some((leaving, _)) = &mut hosted.waits else { continue };
@@ -176,7 +177,7 @@ impl Workers {
                 info!(worker, pid, "a worker runs");
                 match self.hosted.get_mut(&key) {
                     Some(hosted) if !hosted.ending => hosted.pid = Some(pid),
-                    // Its end was ordered before it ran.
+                    // An `end` came before its start.
                     _ => ctx.outside.end_worker(process, false),
                 }
                 report(ctx, key, Input::Spawned { worker, pid });
@@ -190,7 +191,7 @@ impl Workers {
         }
     }
 
-    /// A worker is gone; whether its end was ordered.
+    /// Removes a worker that is gone; returns whether its end was ordered.
     fn forget(&mut self, ctx: &mut Context, key: WorkerKey) -> bool {
         let Some(hosted) = self.hosted.remove(&key) else { return false };
         self.process_gone(ctx, hosted.process);
@@ -230,7 +231,7 @@ impl Workers {
     ) {
         let Some(key) = key(ctx, owner, worker) else { return };
         let hosted = self.hosted.get(&key);
-        // A worker without an owner waits until it has one.
+        // A worker without an owner gets no commands until it has one.
         if let Some(hosted) = hosted.filter(|h| !h.ending && h.orphaned_at.is_none()) {
             ctx.outside.command(hosted.process, command);
         }
@@ -253,7 +254,7 @@ impl Workers {
         hosted.ending = true;
         match hosted.waits.take() {
             None => ctx.outside.end_worker(hosted.process, at_once),
-            // Its owner hears of its end as of any other.
+            // Its owner receives this end like any other.
             Some((_, mut start)) => {
                 start.refusal = Some("its end was ordered before it ran".to_owned());
                 ctx.outside.start_worker(*start);
@@ -267,7 +268,7 @@ impl Workers {
         }
     }
 
-    /// The memory of this node's workers, less those that end and those without an owner, which
+    /// The memory of this node's workers, without those that end and those without an owner, which
     /// make room for others.
     pub(crate) fn memory_used_bytes(&self) -> u64 {
         let staying = self.hosted.values().filter(|h| !h.ending && h.orphaned_at.is_none());
@@ -291,7 +292,7 @@ impl Hosted {
     }
 }
 
-/// Why this node does not start a worker, whatever its memory.
+/// Why this node does not start a worker, apart from memory.
 fn why_not(ctx: &mut Context, owner: NodeId, order: &WorkerOrder) -> Option<String> {
     if let Some((entry, _)) = ctx.desired.find(&order.instance).filter(|_| owner != ctx.me)
         && entry.claim > order.claim
@@ -326,7 +327,7 @@ fn complete(ctx: &Context, event: &mut WorkerEvent) {
     more.truncate(LINK_ADDRESSES_MAX);
 }
 
-/// Reports to the owner of a worker, wherever it is.
+/// Reports to the owner of a worker, on any node.
 fn report(ctx: &mut Context, key: WorkerKey, event: Input) {
     let (owner, worker) = (key.owner, key.worker);
     if owner == ctx.me {

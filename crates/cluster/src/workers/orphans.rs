@@ -1,9 +1,9 @@
 //! Workers that have outlived their owner.
 //!
-//! An owner whose daemon has ended or cannot be reached leaves workers on other nodes, with their
+//! An owner whose daemon has ended or is unreachable leaves workers on other nodes, with their
 //! shards in memory. They end their epoch and take no commands. The next owner of the instance,
-//! most often the same node after a restart, learns of them from heartbeats, plans with them if it
-//! can, and orders the same ranks: then nothing is loaded again.
+//! usually the same node after a restart, learns of them from heartbeats, plans with them if it
+//! can, and orders the same ranks: nothing is loaded again then.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::NodeId;
 use crate::context::Context;
 use crate::wire::{KeptRank, WorkerOrder};
 
-/// How long a worker outlives the connection to its owner: a short cut of the network should not
-/// cost minutes of loading.
+/// How long a worker outlives the connection to its owner: a short network failure should not cost
+/// minutes of loading.
 const ORPHAN_MAX: Duration = Duration::from_secs(30);
 
 impl Workers {
@@ -38,7 +38,7 @@ impl Workers {
         ctx.outside.command(hosted.process, WorkerCommand::Disconnect);
     }
 
-    /// Lets go of workers of former owners, and ends those of stopped instances.
+    /// Orphans the workers of former owners, and ends those of stopped instances.
     pub(crate) fn leave_former_owners(&mut self, ctx: &mut Context) {
         let me = ctx.me;
         let theirs = self.hosted.iter().filter(|(key, hosted)| key.owner != me && !hosted.ending);
@@ -62,7 +62,7 @@ impl Workers {
         }
     }
 
-    /// Goes on with a worker that a former owner has left, if it holds what is ordered.
+    /// Takes over a worker that a former owner has left, if it holds the ordered rank.
     pub(super) fn adopt(&mut self, ctx: &Context, key: WorkerKey, order: &WorkerOrder) -> bool {
         let mut orphans = self.hosted.iter().filter(|(_, hosted)| hosted.is_orphan());
         let found = orphans.find(|(_, o)| o.loaded.is_some() && o.order.is_of_one_rank(order));
@@ -95,8 +95,8 @@ impl Workers {
         }
     }
 
-    /// Ends orphans that no owner has claimed for [`ORPHAN_MAX`], or that their instance's present
-    /// owner has placed without. `runs_here`: whether this node runs an instance.
+    /// Ends orphans that no owner has claimed for [`ORPHAN_MAX`], or whose instance's present owner
+    /// has placed it without them. `runs_here`: whether this node runs an instance.
     pub(crate) fn end_orphans(&mut self, ctx: &mut Context, runs_here: impl Fn(&str) -> bool) {
         let now = ctx.now();
         let orphans = self.hosted.iter().filter(|(_, hosted)| hosted.is_orphan());

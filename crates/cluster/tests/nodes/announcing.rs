@@ -1,4 +1,4 @@
-//! Nodes that find each other by what they announce.
+//! Nodes that find each other by announcements.
 
 use cluster::NodeState;
 
@@ -22,7 +22,7 @@ pub async fn who_is_near_is_shown_and_members_are_found_at_new_addresses() {
     b.join(&a.node).await;
     until(&a.node, "no stranger", |s| s.nearby.iter().all(|n| n.id != b.node.id())).await;
 
-    // Both are switched off, and come back at addresses that neither remembers.
+    // Both are switched off, and return at addresses that neither remembers.
     let before = (a.node.listen_addr(), b.node.listen_addr());
     a.node.shutdown().await;
     b.node.shutdown().await;
@@ -39,7 +39,7 @@ pub async fn who_is_near_is_shown_and_members_are_found_at_new_addresses() {
 
 pub async fn members_tell_each_other_where_a_third_has_gone() {
     let homes = cluster(&["a", "b", "c"]).await;
-    // Two come back elsewhere; only the third knows both, and nothing is announced.
+    // Two return at other addresses; only the third knows both, and there are no announcements.
     for home in &homes[1..] {
         home.node.shutdown().await;
     }

@@ -1,4 +1,4 @@
-//! What is to be served outlives the nodes that serve it.
+//! The document outlives the nodes that serve its models.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ async fn served_by(asked: &Node, owner: &Node) {
     .await;
 }
 
-/// Puts a model into the folder of a node that is not asked to serve it.
+/// Puts a model into the folder of a node that does not serve it.
 fn copy(home: &Home) {
     model(&home.dir.path().join("models"), "counter");
 }
@@ -46,7 +46,7 @@ pub async fn a_model_comes_back_after_restarts_and_what_was_stopped_does_not() {
         served_by(b, a).await;
         ask(b, &id, 4).await;
     }
-    // It is stopped from the other node while its owner is away.
+    // It is stopped at the other node while its owner is away.
     homes[0].node.shutdown().await;
     homes[1].node.stop("counter").await.unwrap();
     homes[1].start().await;
@@ -64,7 +64,7 @@ pub async fn another_node_takes_over_and_keeps_it() {
     copy(&homes[1]);
     let id = ready(&homes[0]).await;
     let left = pid(&homes[0].node, &id, 2);
-    // It looks for files every now and then.
+    // The node searches for files at intervals.
     tokio::time::sleep(Duration::from_millis(500)).await;
     homes[0].node.shutdown().await;
     let (b, c) = (&homes[1].node, &homes[2].node);
@@ -81,8 +81,8 @@ pub async fn another_node_takes_over_and_keeps_it() {
     }
 }
 
-/// Streams at a node while all other processes are killed at random moments, again and again: the
-/// workers, its own included, and the daemons, of which one owns the model.
+/// Streams at one node while all other processes are killed repeatedly at random moments: all
+/// workers, and the daemons, including the model's owner.
 pub async fn streams_go_on_over_the_loss_of_any_process() {
     const STREAMS: u32 = 6;
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
@@ -134,7 +134,7 @@ pub async fn streams_go_on_over_the_loss_of_any_process() {
         let ranks = node.status().instances.first().map(|i| i.ranks.clone()).unwrap_or_default();
         let pids: Vec<u32> = ranks.iter().filter_map(|rank| rank.pid).collect();
         match random.choice(pids).filter(|pid| random.u64(..3) > 0 && is_alive(*pid)) {
-            // It may have ended by itself by now.
+            // The worker may have ended by itself.
             Some(pid) => {
                 let _ =
                     std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status();
@@ -179,7 +179,7 @@ pub async fn a_worker_whose_instance_was_stopped_meanwhile_ends_at_once() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        // Long before it would give its owner up.
+        // Long before an orphan's time is over.
         timeout(Duration::from_secs(10), ended).await.expect("it holds no memory");
     }
 }
@@ -195,7 +195,7 @@ pub async fn one_name_is_one_instance_when_halves_meet() {
     for home in &homes {
         live(&home.node, 2).await;
     }
-    // Each begins with what it knows.
+    // Each starts with its own document.
     let known = |home: &Home| home.node.status().instances.first().map(|i| (i.owner, i.id.clone()));
     let agree = async {
         while known(&homes[0]) != known(&homes[1]) {
@@ -223,7 +223,7 @@ pub async fn a_model_whose_only_file_is_away_says_what_is_missing() {
     until(b, "the reason", |s| reason(s).contains("no other node has its file")).await;
     assert!(reason(&b.status()).contains("Bring a back"), "{}", reason(&b.status()));
     assert_eq!(instance(b, &id).model, "counter");
-    // It is put where it is looked for.
+    // The file is put into the model folder.
     copy(&homes[1]);
     served_by(b, b).await;
     ask(b, &id, 8).await;
@@ -240,7 +240,7 @@ pub async fn a_damaged_document_is_told_and_is_no_reason_not_to_start() {
     homes[0].start().await;
     let a = &homes[0].node;
     assert!(a.status().notices[0].contains("desired.damaged"), "{:?}", a.status().notices);
-    // The other one knows.
+    // The other node has the document.
     served_by(a, a).await;
     ask(a, "counter", 9).await;
 }

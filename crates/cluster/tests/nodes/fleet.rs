@@ -30,7 +30,7 @@ pub async fn sixteen_started_at_once_are_one_cluster_and_others_are_not_in_it() 
     println!("{FLEET} nodes were one cluster after {:.1} s", begin.elapsed().as_secs_f64());
     assert_eq!(stranger.node.status().nodes.len(), 1);
 
-    // One is taken out: the key alone does not bring it back.
+    // One is removed: the key does not bring it back.
     let out = homes.pop().unwrap();
     homes[0].node.remove(&out.node.id().to_string()).await.unwrap();
     until(&out.node, "a node alone", |status| status.nodes.len() == 1).await;
@@ -42,7 +42,7 @@ pub async fn sixteen_started_at_once_are_one_cluster_and_others_are_not_in_it() 
     }
 }
 
-/// A node as a peer that a person names.
+/// A node as a given peer.
 fn at(home: &Home) -> Peer {
     Peer::Address(home.node.listen_addr())
 }
@@ -71,7 +71,7 @@ pub async fn a_fleet_without_announcements_meets_at_given_addresses() {
     assert_eq!(stranger.node.status().nodes.len(), 1);
     assert_eq!(a.node.status().nodes.len(), 3);
 
-    // Two clusters of the fleet become one, by an address that one node of one of them was given.
+    // Two clusters of the fleet become one, because one node of one of them was given an address.
     let d = with("d", vec![]).await;
     let e = with("e", vec![at(&d)]).await;
     live(&d.node, 2).await;

@@ -6,10 +6,10 @@ use tokio::time::timeout;
 
 use crate::support::{Home, LOOPBACK, MINUTE, TIMEOUT, cluster, config, live};
 
-/// Writes bytes and waits until the node hangs up; returns what it said.
+/// Writes bytes and waits until the node hangs up; returns its reply.
 async fn poke(address: std::net::SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // The node may have hung up before all is written.
+    // The node may have hung up before the write is complete.
     let _ = stream.write_all(bytes).await;
     let mut said = Vec::new();
     let _ = timeout(TIMEOUT, stream.read_to_end(&mut said)).await.expect("it hangs up");
@@ -28,7 +28,7 @@ pub async fn strangers_and_garbage_are_turned_away() {
         assert!(said.len() < 100, "{said:?}");
     }
 
-    // A stranger has a key but is no member: it knows the address and thinks it belongs here.
+    // A stranger has a key but is not a member: it knows the address and takes itself for a member.
     let stranger = tempfile::tempdir().unwrap();
     cluster::id_in(stranger.path()).unwrap();
     let members = homes[1].dir.path().join("members.json");
@@ -47,7 +47,7 @@ pub async fn many_silent_strangers_do_not_block_members() {
     for _ in 0..300 {
         silent.push(TcpStream::connect(a.node.listen_addr()).await.unwrap());
     }
-    // They are closed without having said anything, so there is room again.
+    // They are closed in silence, so there is room again.
     let start = Instant::now();
     for stream in &mut silent {
         let read = timeout(TIMEOUT, stream.read(&mut [0; 16])).await.expect("it is closed");

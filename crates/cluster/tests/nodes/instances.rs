@@ -8,7 +8,7 @@ use crate::support::{
 };
 use crate::worker::{MODE_BROKEN, MODE_SHY, MODE_WELL, PROMPT_EXIT, PROMPT_REJECT};
 
-/// Waits for the pause of a stream that is about to be interrupted, and says why it came.
+/// Waits for the pause of a stream that is about to be interrupted; returns its reason.
 async fn interrupted(stream: &mut Streaming, since: Instant) -> String {
     let reason = stream.pause().await;
     println!("  {:?} until: {reason}", since.elapsed());
@@ -100,7 +100,7 @@ pub async fn a_killed_daemon_is_named_and_waited_for() {
     let a = Home::new("a").await;
     let dir = tempfile::tempdir().unwrap();
     let code = a.node.invite(MINUTE).await.unwrap().code;
-    // A port of its own, so that it can be found again.
+    // A fixed port, so that it can be found again.
     let listen = std::net::TcpListener::bind(LOOPBACK).unwrap().local_addr().unwrap();
     let mut other = Elsewhere::start(dir.path(), listen, &code).await;
     live(&a.node, 2).await;
@@ -112,7 +112,7 @@ pub async fn a_killed_daemon_is_named_and_waited_for() {
     let reason = interrupted(&mut stream, since).await;
     assert!(reason.starts_with("node elsewhere (rank 1) was lost: its daemon"), "{reason}");
 
-    // A request waits and is told why, at once; the node's return serves it.
+    // A request waits and gets the reason at once; the node's return serves it.
     let mut waiting = a.node.generate(&id, prompt(3, 10)).await.unwrap();
     match waiting.recv().await {
         Some(GenerateEvent::Waiting { reason }) => {
@@ -171,7 +171,7 @@ pub async fn a_model_file_may_be_replaced_but_not_overwritten() {
     let id = ready(&homes[0]).await;
     let path = homes[0].dir.path().join("counter.gguf");
     let length = std::fs::metadata(&path).unwrap().len() as usize;
-    // As a download puts a newer file in place; what is served is still the old one.
+    // Replaced as by a download; the old file is still served.
     std::fs::write(path.with_extension("new"), vec![b'?'; length]).unwrap();
     std::fs::rename(path.with_extension("new"), &path).unwrap();
     for rank in [0, 1] {
@@ -201,7 +201,7 @@ pub async fn a_worker_that_cannot_load_is_given_up() {
     let refused = home.node.generate(&id, prompt(1, 1)).await.unwrap_err();
     assert!(matches!(refused, Error::Failed { .. }), "{refused}");
     assert!(matches!(collect(waiting).await.1, Ended::Failed(reason) if reason == expected));
-    // What has failed gives way.
+    // A failed instance gives way.
     let again = home.node.serve(serve(&path)).await.unwrap();
     assert_ne!(again, id);
 }
@@ -228,7 +228,7 @@ pub async fn nodes_without_a_link_answer_round_a_ring() {
     let place = |name| names.iter().position(|found| *found == name).unwrap();
     assert_eq!(place("b").abs_diff(place("c")), 2, "they are no neighbours: {names:?}");
     assert!(status.notes[0].contains("have no link"), "{:?}", status.notes);
-    // Such a ring is lost and comes back as any other instance.
+    // Such a ring is lost and recovers like any other instance.
     for rank in 0..4 {
         let mut stream = streaming(a, &id).await;
         kill(pid(a, &id, rank), "-KILL");
@@ -268,7 +268,7 @@ pub async fn requests_end_well_in_all_other_ways() {
         assert_eq!((done.reason, done.generated_tokens), (FinishReason::Length, 3));
     }
 
-    // A worker that runs out of memory says so; the instance is there for the next request.
+    // A worker that runs out of memory reports that; the instance recovers for the next request.
     let (_, ended) = collect(a.generate(&id, prompt(PROMPT_EXIT, 5)).await.unwrap()).await;
     let expected = "node a (rank 0) was lost: its worker stopped: no memory: 12 GiB are needed";
     assert!(matches!(&ended, Ended::Failed(reason) if reason.starts_with(expected)), "{ended:?}");
@@ -297,8 +297,8 @@ pub async fn a_frozen_node_is_not_lost() {
     assert_eq!(tokens.len(), 400);
     assert_eq!(instance(&a.node, &id).epoch, 1);
 
-    // Longer, and it is lost; if it wakes up before it is done without, it is back, with its worker
-    // and its shard.
+    // A longer freeze is a loss. If the node wakes up before it is replaced, it returns with its
+    // worker and its shard.
     let worker = crate::support::pid(&a.node, &id, 1);
     let since = Instant::now();
     kill(pid, "-STOP");
@@ -323,13 +323,14 @@ pub async fn two_models_run_side_by_side() {
     let node = &a.status().nodes[0];
     assert!(node.memory_used_bytes > 2 * (64 << 20), "two workers: {}", node.memory_used_bytes);
 
-    // There is no room for a third one with so large a context; the error says how much is missing.
+    // There is no room for a third one with this large context; the error states how much is
+    // missing.
     let path = model(homes[0].dir.path(), "third");
     let mut request = serve(&path);
     (request.cache_tokens, request.context_tokens) = (Some(10_000 * 4096), Some(4096));
     let error = a.serve(request).await.unwrap_err().to_string();
     assert!(error.contains("node a would need") && error.contains("GiB free"), "{error}");
-    // Its workers' death is not the other's business.
+    // The death of its workers does not affect the other instance.
     kill(pid(b, &second, 0), "-KILL");
     ask(a, &first, 3).await;
     assert_eq!(instance(a, &first).epoch, 1);

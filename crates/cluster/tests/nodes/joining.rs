@@ -12,7 +12,7 @@ pub async fn a_code_joins_both_sides_for_good() {
     live(&a.node, 2).await;
     live(&b.node, 2).await;
 
-    // Both start again, and need no code to find each other.
+    // Both restart, and need no code to find each other.
     let (listen_a, listen_b) = (a.node.listen_addr(), b.node.listen_addr());
     a.node.shutdown().await;
     until(&b.node, "the loss of a", |s| s.nodes[1].state == NodeState::Lost).await;
@@ -43,7 +43,7 @@ pub async fn wrong_codes_are_refused_for_the_right_reason() {
     let own = b.node.invite(MINUTE).await.unwrap().code;
     assert!(refused(&own).await.contains("own code"));
 
-    // A machine made from another's image has its key.
+    // A machine cloned from another's image has its key.
     let twin = tempfile::tempdir().unwrap();
     std::fs::copy(a.dir.path().join("identity.key"), twin.path().join("identity.key")).unwrap();
     let twin = Node::start(config(twin.path(), "twin", LOOPBACK.parse().unwrap())).await.unwrap();
@@ -52,12 +52,12 @@ pub async fn wrong_codes_are_refused_for_the_right_reason() {
     assert!(refused_twin.contains("one is a copy of the other"), "{refused_twin}");
     twin.shutdown().await;
 
-    // Wrong codes are counted: after ten of them even a good one has to wait.
+    // Wrong codes are counted: after ten of them even a valid one has to wait.
     let wrong = a.node.invite(MINUTE).await.unwrap().code;
     for _ in 0..63 {
         a.node.invite(MINUTE).await.unwrap();
     }
-    // Of 64 codes at a time the oldest one is forgotten.
+    // Of more than 64 codes the oldest one is dropped.
     let good = a.node.invite(MINUTE).await.unwrap().code;
     for _ in 0..10 {
         assert!(refused(&wrong).await.contains("unknown here"));
@@ -97,7 +97,7 @@ pub async fn a_copied_home_is_refused() {
     live(&homes[0].node, 2).await;
     live(&homes[1].node, 2).await;
 
-    // When the original goes, what is left of it is a node like any other.
+    // When the original goes, the copy is a node like any other.
     homes[1].node.shutdown().await;
     live(&twin, 2).await;
     assert_eq!(twin.status().notices, [""; 0]);
@@ -109,7 +109,7 @@ pub async fn a_second_cluster_is_not_merged() {
     let code = first[0].node.invite(MINUTE).await.unwrap().code;
     let error = second[0].node.join(&code).await.unwrap_err();
     assert!(matches!(error, Error::AlreadyMember { members: 2 }), "{error}");
-    // A member that lost its way may use another code of its own cluster.
+    // A member that lost its connections may use another code of its own cluster.
     first[1].node.join(&code).await.unwrap();
     assert_eq!(first[0].node.status().nodes.len(), 2);
 }

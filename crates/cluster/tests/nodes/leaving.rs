@@ -1,4 +1,4 @@
-//! Nodes that leave the cluster, by their own word or by another's.
+//! Nodes that leave the cluster, or are removed from it.
 
 use cluster::{Error, InstanceState, NodeState};
 
@@ -8,7 +8,7 @@ async fn alone(home: &Home) {
     until(&home.node, "a node alone", |status| status.nodes.len() == 1).await;
 }
 
-/// Waits until a node knows so many members, live or lost.
+/// Waits until a node knows `count` members, live or lost.
 async fn of(home: &Home, count: usize) {
     until(&home.node, "fewer members", |status| status.nodes.len() == count).await;
 }
@@ -49,7 +49,7 @@ pub async fn a_removal_reaches_who_was_away() {
     let parted = homes[0].node.remove(&id[..8]).await.unwrap();
     assert_eq!((parted.told, parted.untold), (1, 1));
     of(&homes[3], 3).await;
-    // Both come back; the one that was removed calls the one that has not heard of it.
+    // Both return; the removed one calls the one that has not received the removal.
     homes[2].start().await;
     homes[1].start().await;
     alone(&homes[2]).await;
@@ -68,7 +68,7 @@ pub async fn a_node_leaves_while_it_runs_and_while_it_does_not() {
 
     homes[1].node.shutdown().await;
     let dir = homes[1].dir.path();
-    // A worker that another test is just starting holds what this program had open.
+    // A worker that another test is just starting holds this program's open files.
     let parted = loop {
         match cluster::leave(dir).await {
             Err(Error::DataDirInUse { .. }) => tokio::task::yield_now().await,

@@ -1,8 +1,8 @@
 //! Whole nodes over loopback, with worker processes that are this same program.
 //!
 //! The standard harness cannot be used: the program must also be a worker and a node, whose
-//! standard output belongs to their protocol. `cargo test -p cluster --test nodes NAME` runs
-//! the tests whose name contains NAME.
+//! standard output belongs to their protocol. `cargo test -p cluster --test nodes NAME` runs the
+//! tests whose name contains NAME.
 
 mod announcing;
 mod desired;

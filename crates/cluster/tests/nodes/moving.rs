@@ -1,4 +1,4 @@
-//! Models that work move to where they are better off.
+//! Working models move to better places.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::support::{
     Ended, Home, Streaming, TIMEOUT, ask, cluster, instance, live, model, serve, until,
 };
 
-/// Asks one thing after another until it is told to end; every answer must be whole.
+/// Sends one request after another until it ends; every answer must be complete.
 struct Asking {
     over: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<u32>,
@@ -51,7 +51,7 @@ async fn on_three(home: &Home) -> String {
     id
 }
 
-/// Waits until a model works on so many nodes.
+/// Waits until a model works on `nodes` nodes.
 async fn ready_on(asked: &Node, id: &str, nodes: usize) {
     let is_it = |i: &cluster::InstanceStatus| {
         i.id == id && i.ranks.len() == nodes && i.state == InstanceState::Ready
@@ -74,14 +74,14 @@ pub async fn a_model_grows_back_to_all_nodes_by_itself() {
     for asking in asking {
         assert!(asking.end().await > 1);
     }
-    // What it left holds no memory.
+    // Its former place holds no memory.
     let used = |node: &Node| node.status().nodes[0].memory_used_bytes;
     let planned: Vec<u64> = homes.iter().map(|home| used(&home.node)).collect();
     assert!(planned.iter().all(|bytes| *bytes < 2 * (64 << 20)), "one worker each: {planned:?}");
     ask(&homes[2].node, &id, 5).await;
 }
 
-/// Waits until nothing of a node is left in what another one sees.
+/// Waits until another node's status shows nothing left on a node.
 async fn empty(asked: &Node, node: &Home) {
     let id = node.node.id();
     until(asked, "an empty node", |status| {
@@ -97,13 +97,13 @@ pub async fn a_drained_node_loses_its_ranks_without_a_failed_request() {
     let (a, b) = (homes[0].node.clone(), homes[1].node.clone());
     let id = on_three(&homes[0]).await;
     ready_on(&b, &id, 3).await;
-    // Clients at the owner, and at the node that is drained.
+    // Clients at the owner, and at the drained node.
     let asking = [Asking::start(&a).await, Asking::start(&b).await];
     a.drain("b").await.unwrap();
     empty(&a, &homes[1]).await;
     empty(&b, &homes[1]).await;
     ready_on(&a, &id, 2).await;
-    // It stays empty after a restart, and says so.
+    // It stays drained after a restart, and reports that.
     for asking in asking {
         asking.end().await;
     }
@@ -140,7 +140,7 @@ pub async fn a_drained_owner_leaves_its_model_to_another_without_a_failed_reques
     let id = on_three(&homes[0]).await;
     ready_on(&c, &id, 3).await;
     let asking = [Asking::start(&a).await, Asking::start(&c).await];
-    // It looks for files every now and then.
+    // The node searches for files at intervals.
     let drained = async {
         while c.drain("a").await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,4 +1,4 @@
-//! Joining by a number that one machine shows and a person types at another one.
+//! Joining by a number that one machine shows and a user types at another one.
 
 use cluster::{Error, Node, PairAsking, PairState, PairWith};
 
@@ -12,7 +12,7 @@ async fn asking(node: &Node) -> PairAsking {
     node.pairing().await.unwrap().asking.unwrap()
 }
 
-/// Waits until what became of a node's request is known.
+/// Waits for the outcome of a node's request.
 async fn ended(node: &Node) -> PairState {
     loop {
         match asking(node).await.state {
@@ -38,7 +38,7 @@ pub async fn a_number_typed_at_a_member_lets_its_machine_in_and_no_other_one() {
     assert!(matches!(wrong, Err(Error::WrongNumber { .. })), "{wrong:?}");
     let PairState::Failed { reason } = ended(b).await else { panic!() };
     assert!(reason.contains("another number was typed at pair-a"), "{reason}");
-    // The right one comes too late: a number is for one try.
+    // The right number comes too late: each number is for one try.
     assert!(matches!(a.accept(&shown.number, None).await, Err(Error::NoRequest { .. })));
     assert_eq!((a.status().nodes.len(), b.status().nodes.len()), (1, 1));
 
@@ -50,7 +50,7 @@ pub async fn a_number_typed_at_a_member_lets_its_machine_in_and_no_other_one() {
     assert_eq!((joined.by, joined.by_name.as_str(), joined.members), (a.id(), "pair-a", 2));
     live(a, 2).await;
     live(b, 2).await;
-    // A member of one cluster asks no other one; a third machine may ask either.
+    // A member of one cluster cannot join another; a third machine may join either.
     let c = Home::new("pair-c").await;
     assert!(matches!(b.pair(at(&c.node)).await, Err(Error::AlreadyMember { members: 2 })));
     let shown = c.node.pair(at(b)).await.unwrap();
@@ -84,13 +84,13 @@ pub async fn who_waits_is_told_is_refused_and_may_give_up() {
     assert_eq!(a.node.refuse("wait-c").await.unwrap().id, c.node.id());
     let PairState::Failed { reason } = ended(&c.node).await else { panic!() };
     assert!(reason.contains("refused"), "{reason}");
-    // A later request takes the earlier one's place, whose number is void.
+    // A later request replaces the earlier one, whose number is void.
     let again = b.node.pair(at(&a.node)).await.unwrap();
     until(&a.node, "one request", |status| status.requests.len() == 1).await;
     assert_eq!(a.node.accept(&again.number, None).await.unwrap().node, b.node.id());
     live(&a.node, 2).await;
 
-    // Nobody is there any more.
+    // The machine has gone.
     let d = Home::new("wait-d").await;
     d.node.pair(at(&a.node)).await.unwrap();
     d.node.shutdown().await;
@@ -116,7 +116,7 @@ pub async fn who_asks_is_shown_at_all_members_and_decided_about_at_any() {
     .await;
     let request = b.node.status().requests[0].clone();
     assert_eq!((request.id, &*request.name, &*request.at), (c.node.id(), "any-c", "any-a"));
-    // The member that was asked counts wrong numbers, wherever they are typed.
+    // The called member counts wrong numbers, at any node where they are typed.
     let wrong = b.node.accept(&other_than(&shown.number), None).await.unwrap_err().to_string();
     assert!(wrong.contains("any-c shows another number"), "{wrong}");
     ended(&c.node).await;
@@ -142,7 +142,7 @@ pub async fn who_asks_is_shown_at_all_members_and_decided_about_at_any() {
     }
     until(&b.node, "no request", |status| status.requests.is_empty()).await;
 
-    // Whoever decides hears of it if the member that was asked is lost meanwhile.
+    // The deciding node gets an error if the called member is lost meanwhile.
     let shown = d.node.pair(at(&a.node)).await.unwrap();
     until(&b.node, "a request", |status| status.requests.len() == 1).await;
     a.node.shutdown().await;

@@ -1,4 +1,4 @@
-//! What the tests share: nodes in this process and in others, a model file, and a time limit.
+//! Shared parts of the tests: nodes in this process and in others, a model file, and a time limit.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use tokio::time::timeout;
 use crate::worker::MODE_WELL;
 
 pub const LOOPBACK: &str = "127.0.0.1:0";
-/// Longer than any wait that is meant to end; shorter than a person waits.
+/// Longer than any wait that should end; shorter than a user's patience.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// So slow that a model of a few kilobytes is worth all nodes that there are.
+/// So slow that a model of a few kilobytes is worth all nodes.
 fn slow(_threads: usize, _device: Option<&WorkerDevice>) -> Option<Speed> {
     let rates =
         Rates { read_bytes_per_sec: 1e4, quantised_ops_per_sec: 1e6, float_ops_per_sec: 1e6 };
@@ -57,7 +57,7 @@ pub fn config(data_dir: &Path, name: &str, listen: SocketAddr) -> NodeConfig {
     }
 }
 
-/// A node of this process with a home of its own.
+/// A node of this process with its own directory.
 pub struct Home {
     pub dir: TempDir,
     pub node: Node,
@@ -77,7 +77,7 @@ impl Home {
         Self { node: Node::start(config).await.unwrap(), dir, name }
     }
 
-    /// Starts the node again where it was, after it was shut down.
+    /// Starts the node again at its address, after a shutdown.
     pub async fn start(&mut self) {
         // Shutting down twice does nothing.
         self.node.shutdown().await;
@@ -88,7 +88,7 @@ impl Home {
     pub async fn join(&self, other: &Node) {
         let invite = other.invite(MINUTE).await.unwrap();
         self.node.join(&invite.code).await.unwrap();
-        // Whoever has joined can be given work.
+        // A node that has joined can take work.
         let status = other.status();
         let joined = status.nodes.iter().find(|node| node.id == self.node.id()).unwrap();
         assert_eq!((joined.state, joined.threads), (NodeState::Live, 1));
@@ -97,7 +97,7 @@ impl Home {
 
 /// Starts a node in a directory that another one has just left.
 pub async fn started(config: NodeConfig) -> Node {
-    // A worker that another test is just starting holds what this program had open.
+    // A worker that another test is just starting holds this program's open files.
     let start = async {
         loop {
             match Node::start(config.clone()).await {
@@ -111,7 +111,7 @@ pub async fn started(config: NodeConfig) -> Node {
     timeout(TIMEOUT, start).await.unwrap()
 }
 
-/// A cluster of nodes of this process, the first one asked.
+/// A cluster of nodes of this process; the first one issues the codes.
 pub async fn cluster(names: &[&str]) -> Vec<Home> {
     let mut homes: Vec<Home> = Vec::new();
     for name in names {
@@ -127,7 +127,7 @@ pub async fn cluster(names: &[&str]) -> Vec<Home> {
     homes
 }
 
-/// A node in a process of its own, which can be killed.
+/// A node in its own process, which can be killed.
 pub struct Elsewhere {
     pub child: Child,
 }
@@ -152,7 +152,7 @@ impl Elsewhere {
     }
 }
 
-/// The life of such a process: it ends with its input.
+/// The main function of such a process, which ends with its input.
 pub async fn node_main(data_dir: &str, listen: &str, code: &str) {
     let node = Node::start(config(Path::new(data_dir), "elsewhere", listen.parse().unwrap()));
     let node = node.await.unwrap();
@@ -166,7 +166,7 @@ pub async fn node_main(data_dir: &str, listen: &str, code: &str) {
     node.shutdown().await;
 }
 
-/// A model file without weights: they are zeros.
+/// A model file whose weights are zeros.
 pub fn model(dir: &Path, name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
     let like = gguf::File::open(root.join("llama3-tied.gguf")).expect("a fixture");
@@ -212,7 +212,7 @@ pub async fn ready(home: &Home) -> String {
     id
 }
 
-/// How a stream ended, and the tokens before that.
+/// The end of a stream.
 #[derive(Debug)]
 pub enum Ended {
     Done(cluster::GenerateDone),
@@ -236,14 +236,14 @@ pub async fn collect(mut stream: GenerateStream) -> (Vec<u32>, Ended) {
     }
 }
 
-/// Asks and expects the whole answer.
+/// Sends a request and expects the complete answer.
 pub async fn ask(node: &Node, name: &str, first: u32) {
     let (tokens, ended) = collect(node.generate(name, prompt(first, 10)).await.unwrap()).await;
     assert!(matches!(ended, Ended::Done(_)), "{ended:?}");
     assert_eq!(tokens, (first..first + 10).collect::<Vec<_>>());
 }
 
-/// An answer on its way, of which every token must be the one that follows.
+/// An answer in progress, whose tokens must be consecutive.
 pub struct Streaming {
     stream: GenerateStream,
     first: u32,
@@ -252,7 +252,7 @@ pub struct Streaming {
 }
 
 impl Streaming {
-    /// Asks for so many tokens, and waits for the first one.
+    /// Requests `max_tokens` tokens, and waits for the first one.
     pub async fn start(node: &Node, name: &str, first: u32, max_tokens: usize) -> Self {
         let stream = node.generate(name, prompt(first, max_tokens)).await.unwrap();
         let mut streaming = Self { stream, first, tokens: 0 };
@@ -283,7 +283,7 @@ impl Streaming {
         }
     }
 
-    /// Waits until the stream pauses, and says why.
+    /// Waits until the stream pauses; returns the reason.
     pub async fn pause(&mut self) -> String {
         loop {
             match self.event().await {
@@ -313,7 +313,7 @@ pub async fn streaming(node: &Node, name: &str) -> Streaming {
     Streaming::start(node, name, 100, 1_000_000).await
 }
 
-/// Waits until the status is as wanted; fails with the last one if it never is.
+/// Waits until the status satisfies `wanted`; fails with the last status if it never does.
 pub async fn until(node: &Node, what: &str, wanted: impl Fn(&ClusterStatus) -> bool) {
     let mut watch = node.watch();
     let waiting = async { drop(watch.wait_for(|status| wanted(status)).await.unwrap()) };
@@ -322,7 +322,7 @@ pub async fn until(node: &Node, what: &str, wanted: impl Fn(&ClusterStatus) -> b
     }
 }
 
-/// Waits until so many nodes are live, and known well enough to be given work.
+/// Waits until `count` nodes are live and can take work.
 pub async fn live(node: &Node, count: usize) {
     until(node, &format!("{count} live nodes"), |status| {
         let is_live = |n: &&cluster::NodeStatus| n.state == NodeState::Live && n.threads > 0;
@@ -339,7 +339,7 @@ pub fn pid(node: &Node, id: &str, rank: usize) -> u32 {
     instance(node, id).ranks[rank].pid.expect("the worker runs")
 }
 
-/// Kills a rank's worker and waits until that is known: a request before that would be lost.
+/// Kills a rank's worker and waits until the node has noticed: a request before that would be lost.
 pub async fn kill_worker(node: &Node, id: &str, rank: usize) {
     let victim = pid(node, id, rank);
     kill(victim, "-KILL");

@@ -1,17 +1,17 @@
-//! Clusters of nodes of two versions, as while they are updated one after the other.
+//! Clusters of nodes of two versions, as during a rolling update.
 
 use cluster::{InstanceState, Node, Versions};
 
 use crate::support::{Home, MINUTE, ask, cluster, config, instance, live, ready, until};
 
-/// The version after this one, which computes otherwise.
+/// The version after this one, with other numerics.
 const NEXT: Versions = Versions {
     newest: Versions::CURRENT.newest + 1,
     oldest: Versions::CURRENT.newest,
     numerics: Versions::CURRENT.numerics + 1,
 };
 
-/// The one before it, which computes the same.
+/// The version before this one, with the same numerics.
 const BEFORE: Versions = Versions {
     newest: Versions::CURRENT.newest - 1,
     oldest: Versions::CURRENT.newest - 2,
@@ -45,7 +45,7 @@ pub async fn a_rolling_update_serves_on_and_says_what_it_waits_for() {
     let told =
         |s: &cluster::ClusterStatus| s.notices.iter().any(|n| n.contains("wait for b (sinew"));
     until(&homes[0].node, "the other version to be told", told).await;
-    // What ran on both goes on where its version is left.
+    // An instance on both versions continues on the nodes of its own version.
     until(&homes[0].node, "the model on one node", |status| {
         let found = status.instances.iter().find(|one| one.id == id);
         found.is_some_and(|one| one.ranks.len() == 1 && one.state == InstanceState::Ready)

@@ -1,7 +1,7 @@
-//! A worker with real pipes and real links but no model: it counts instead of thinking.
+//! A worker with real pipes and real links but no model: it counts instead of computing.
 //!
-//! The answer to a prompt that starts with token `n` is `n, n + 1, n + 2, ...`, one token every
-//! few milliseconds. Some prompts and modes make it fail in the ways that real workers fail.
+//! The answer to a prompt that starts with token `n` is `n, n + 1, n + 2, ...`, one token every few
+//! milliseconds. Some prompts and modes make it fail like real workers.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use protocol::{
     WorkerEvent, WorkerSpec, frame, ring_peers,
 };
 
-/// A prompt that starts with this ends the worker, as one that runs out of memory ends.
+/// A prompt that starts with this ends the worker, as a lack of memory does.
 pub const PROMPT_EXIT: u32 = 9001;
 /// A prompt that starts with this is rejected.
 pub const PROMPT_REJECT: u32 = 9002;
@@ -25,18 +25,18 @@ pub const MODE_WELL: &str = "well";
 /// Two workers started in this mode do not link with each other.
 pub const MODE_SHY: &str = "shy";
 
-/// Added to the rank that a shy worker calls itself.
+/// Added to the rank in a shy worker's call.
 const SHY: u64 = 1 << 32;
 
 const STEP: Duration = Duration::from_millis(5);
 
 enum Input {
     WorkerCommand(Box<WorkerCommand>),
-    /// The daemon has closed our input.
+    /// The daemon has closed this worker's input.
     End,
     /// Another rank has called: its epoch, its rank.
     Called(u64, usize, TcpStream),
-    /// The epoch, the rank, and whether that wants no link with this one.
+    /// The epoch, the rank, and whether that rank refuses a link with this one.
     LinkLost(u64, usize, bool),
 }
 
@@ -49,7 +49,7 @@ struct Worker {
     links: HashMap<usize, TcpStream>,
     /// The ranks to link with.
     peers: Vec<usize>,
-    /// Calls of an epoch that this rank has not been told of yet.
+    /// Calls of an epoch whose `Connect` has not arrived yet.
     early: Vec<(u64, usize, TcpStream)>,
     running: Vec<Running>,
 }
@@ -61,12 +61,12 @@ struct Running {
     started: Instant,
 }
 
-/// It listens by itself, whatever it is told: what it says is not what ranks say.
+/// It always listens itself: its messages to other ranks are not those of real ranks.
 const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// The whole life of a worker process.
+/// The main function of a worker process.
 pub fn main(mode: &str) {
-    // In one line, because the last one that a worker writes is taken for its reason.
+    // In one line, because a worker's last line counts as its reason.
     std::panic::set_hook(Box::new(|panic| eprintln!("{}", panic.to_string().replace('\n', " "))));
     let mut stdin = std::io::stdin();
     let Ok(WorkerCommand::Open(spec)) = frame::read(&mut stdin) else { return };
@@ -114,7 +114,7 @@ fn load(spec: &WorkerSpec) {
 }
 
 fn say(event: &WorkerEvent) {
-    // A closed pipe means that the daemon is gone; the end of our input says so as well.
+    // A closed pipe means that the daemon is gone; the end of the input shows that too.
     let _ = frame::write(&mut std::io::stdout().lock(), event);
 }
 

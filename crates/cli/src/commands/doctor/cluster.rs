@@ -1,5 +1,5 @@
-//! The node and its cluster: who answers, and whether all run one version and have
-//! one time.
+//! The node and its cluster: which members answer, and whether all run one version and have the
+//! same time.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use cluster::{ClusterStatus, InstanceState, NodeState, NodeStatus};
 
 use super::{Finding, Verdict};
 
-/// A round trip beyond this costs more than splitting layers gains, for most models.
+/// A longer round trip costs more than splitting layers gains, for most models.
 const ROUND_TRIP_US_MAX: u64 = 1000;
 
-/// Clocks that are further apart confuse whoever compares logs. No node decides anything by them.
+/// Larger differences between clocks make logs hard to compare. No node decides anything by clocks.
 const APART_MS_MAX: u64 = 2000;
 
 pub(super) fn look(api: Option<&str>, status: Option<&ClusterStatus>) -> Vec<Finding> {
@@ -35,7 +35,7 @@ pub(super) fn look(api: Option<&str>, status: Option<&ClusterStatus>) -> Vec<Fin
 fn members(status: &ClusterStatus) -> Vec<Finding> {
     let others = status.nodes.iter().filter(|node| node.id != status.node);
     let me = status.nodes.iter().find(|node| node.id == status.node);
-    // A notice says what to open.
+    // A notice names the port to open.
     let is_deaf = |node: &NodeStatus| {
         node.uncalled.contains(&status.node) || me.is_some_and(|me| me.uncalled.contains(&node.id))
     };
@@ -75,7 +75,7 @@ fn members(status: &ClusterStatus) -> Vec<Finding> {
     found
 }
 
-/// Ways from this machine on which large packets vanish.
+/// Paths from this machine that drop large packets.
 fn packets(status: &ClusterStatus) -> Vec<Finding> {
     let name = |id| status.nodes.iter().find(|node| node.id == id).map_or("?", |node| &node.name);
     let mine = status.nodes.iter().filter(|node| node.id == status.node);
@@ -110,7 +110,7 @@ fn versions(status: &ClusterStatus) -> Option<Finding> {
     Some(Finding::new("versions", Verdict::Better, text).hint(hint))
 }
 
-/// Those whose clocks are far from this machine's, or that none is.
+/// The nodes whose clocks differ much from this machine's, or one finding that none does.
 fn clocks(status: &ClusterStatus) -> Vec<Finding> {
     let known = status.nodes.iter().filter(|node| node.state == NodeState::Live);
     let known: Vec<_> = known.filter_map(|node| Some((node, node.clock_ahead_ms?))).collect();

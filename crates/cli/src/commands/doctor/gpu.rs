@@ -1,4 +1,4 @@
-//! `sinew doctor gpu`: whether ggml's libraries open, and which devices they find, in words.
+//! `sinew doctor gpu`: whether ggml's libraries open, and the devices that they find.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub fn gpu(args: &DoctorGpuArgs) -> Result<(), CliError> {
     if found { Ok(()) } else { Err(unfit) }
 }
 
-/// Devices among everything else: most machines have none that is prepared, which is no fault.
+/// Devices in the full report: most machines have no prepared device, which is no fault.
 pub(super) fn finding(data_dir: &DataDir) -> Finding {
     let dir = folder(&GpuLibraries { gpu_libraries: None }, data_dir);
     let of = |verdict, text: &str| Finding::new("gpu", verdict, text);
@@ -53,7 +53,7 @@ pub(super) fn finding(data_dir: &DataDir) -> Finding {
     }
 }
 
-/// By another process, which a broken library or driver may end.
+/// Runs another process, which a broken library or driver may crash.
 fn look_from_outside(dir: &Path) -> Result<Found, String> {
     let found = std::env::current_exe().and_then(|program| look(&program, dir));
     found.unwrap_or_else(|error| Err(format!("cannot look for devices: {error}")))
@@ -92,12 +92,12 @@ fn row(device: &Device) -> [String; 6] {
     ]
 }
 
-/// Of the libraries that compute there: by name, version and content.
+/// Identifies the libraries of a device: name, version and hash.
 fn build(library: &Library, device: &ggml::Device) -> String {
     const SHOWN: usize = 12;
     let files = [library.base().to_owned(), device.file().to_owned()];
     let tree = store::Tree::of_files(&files, &|_| {});
-    // They have been opened, so that only a disk that fails keeps them from being read.
+    // They were opened already, so reading fails only with the disk.
     let hash = tree.map_or_else(|error| error.to_string(), |tree| tree.digest.to_string());
     let hash: String = hash.chars().take(SHOWN).collect();
     format!("ggml {} for {} {hash}", library.version(), device.backend())

@@ -8,14 +8,14 @@ use super::{Finding, Verdict, read};
 use crate::{cgroup, machine, table};
 
 const GIB: u64 = 1 << 30;
-/// Written to measure a disk: long enough to go past its first cache, short enough to wait for.
+/// Written to measure a disk: enough to exceed its first cache, and quick enough to wait for.
 const DISK_BYTES: usize = 64 << 20;
 /// A model of 40 GB loads in over three minutes below this.
 const DISK_BYTES_PER_SEC_MIN: f64 = 200e6;
 /// Less is too little for most models' files.
 const DISK_FREE_MIN: u64 = 20 * GIB;
 
-/// `told`: what the node that runs here has for models.
+/// `told`: memory for models on the node that runs here.
 pub(super) fn look(data_dir: &Path, told: Option<u64>) -> Vec<Finding> {
     let mut found = vec![memory(told)];
     found.extend(limit());
@@ -51,7 +51,7 @@ fn kib_of(meminfo: &str, field: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// What a container or a service allows, where that is less than the machine has.
+/// The limit of a container or a service, if it is below the machine's memory.
 fn limit() -> Option<Finding> {
     let total = meminfo("MemTotal:")?;
     let least = cgroup::memory_limit_bytes().filter(|least| *least < total)?;
@@ -65,7 +65,7 @@ fn limit() -> Option<Finding> {
     Some(Finding::new("memory", Verdict::Better, text).hint(hint))
 }
 
-/// On a Mac: how much of the memory a GPU may hold.
+/// On a Mac: the limit of the memory that a GPU may hold.
 fn wired() -> Option<Finding> {
     if !cfg!(target_os = "macos") {
         return None;
@@ -97,7 +97,7 @@ fn processor() -> Finding {
     Finding::new("processor", Verdict::Good, text)
 }
 
-/// Processors that choose their speed themselves do it under any governor.
+/// Processors that choose their own frequency do so under any governor.
 fn has_own_states() -> bool {
     let driver = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver").unwrap_or_default();
     ["intel_pstate", "amd-pstate-epp"].contains(&driver.as_str())
@@ -148,8 +148,8 @@ fn write_speed(folder: &Path) -> std::io::Result<f64> {
     Ok(DISK_BYTES as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Whether the system says that its clock is kept right. Nothing is decided by clocks of several
-/// machines, but logs are compared and invitations expire by them.
+/// Whether the system's clock is synchronised. No decision compares clocks of several machines, but
+/// people compare logs, and invitations expire by clocks.
 fn clock() -> Option<Finding> {
     let output = std::process::Command::new("timedatectl")
         .args(["show", "--property=NTPSynchronized", "--value"])

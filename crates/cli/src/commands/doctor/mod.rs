@@ -1,4 +1,4 @@
-//! `sinew doctor`: what this machine and its cluster are fit for, what they lack, and what to type.
+//! `sinew doctor`: checks this machine and its cluster, and says what they lack and what to type.
 
 mod cluster;
 mod gpu;
@@ -14,12 +14,12 @@ use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
 use crate::error::CliError;
 
-/// How a finding should be taken.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Good,
-    /// As it is, for what it is worth.
+    /// Neutral.
     Note,
     /// It works, and could work better.
     Better,
@@ -27,12 +27,12 @@ enum Verdict {
     Bad,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     area: &'static str,
     verdict: Verdict,
-    /// What was found, in numbers.
+    /// The finding, in numbers.
     text: String,
     /// What to type or do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ fn show(finding: &Finding) {
     finding.hint.iter().for_each(|hint| explain!("             -> {hint}"));
 }
 
-/// What a file says, without the white space around it.
+/// The content of a file, trimmed.
 fn read(path: impl AsRef<std::path::Path>) -> Option<String> {
     Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
 }

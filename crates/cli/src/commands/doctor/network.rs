@@ -1,4 +1,4 @@
-//! The way to other machines: ports, firewalls, interfaces, multicast.
+//! The network: ports, firewalls, interfaces, multicast.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
@@ -8,15 +8,15 @@ use std::time::Duration;
 use super::{Finding, Verdict, read};
 use crate::args::NODE_PORT;
 
-/// Where the API listens, unless it is told otherwise.
+/// Default port of the API.
 const API_PORT: u16 = 8750;
-/// For tests on one's own network; nobody else listens there.
+/// A group for local tests, which no other program uses.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 87, 51);
 const ECHO_TIME: Duration = Duration::from_millis(500);
 /// Below a gigabit, splitting layers over machines costs more than it gains.
 const MBITS_MIN: u64 = 1000;
 
-/// `listen`: where this machine's node listens, if one runs.
+/// `listen`: the address of this machine's node, if one runs.
 pub(super) fn look(listen: Option<SocketAddr>) -> Vec<Finding> {
     let mut found = match listen {
         Some(listen) => vec![listening(listen)],
@@ -51,7 +51,8 @@ fn port(port: u16) -> Finding {
     }
 }
 
-/// Firewalls that say of themselves that they are on. What routers do cannot be seen from here.
+/// Firewalls of this machine that report themselves as active. Those of routers are invisible from
+/// here.
 fn firewall(port: u16) -> Option<Finding> {
     let (name, hint) = if cfg!(target_os = "macos") {
         let tool = "/usr/libexec/ApplicationFirewall/socketfilterfw";
@@ -75,7 +76,7 @@ fn firewall(port: u16) -> Option<Finding> {
     Some(Finding::new("firewall", Verdict::Note, text).hint(hint))
 }
 
-/// What the system tells of each interface that is up.
+/// The system's data of each interface that is up.
 fn interfaces(folder: &Path) -> Vec<Finding> {
     let mut names: Vec<_> = std::fs::read_dir(folder)
         .into_iter()
@@ -108,7 +109,7 @@ fn interface(folder: &Path, name: &str) -> Option<Finding> {
     })
 }
 
-/// Whether what is sent to a group comes back: nodes find each other by such messages.
+/// Whether a multicast message returns: nodes find each other by such messages.
 fn multicast() -> Finding {
     match echo() {
         Ok(()) => Finding::new("multicast", Verdict::Good, "works on this machine"),
@@ -123,7 +124,7 @@ fn multicast() -> Finding {
 }
 
 fn echo() -> std::io::Result<()> {
-    // Machines on a cable of their own have no way to anywhere, and still reach each other.
+    // Machines on a separate cable have no default route, and still reach each other.
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let cable = || {
         cluster::own_addresses(any).into_iter().find_map(|at| match at.ip() {
@@ -147,8 +148,8 @@ fn echo() -> std::io::Result<()> {
     Err(std::io::Error::other("something else came back"))
 }
 
-/// The address from which this machine reaches others: a datagram socket chooses it and sends
-/// nothing.
+/// The address from which this machine reaches others: connecting a datagram socket chooses it and
+/// sends nothing.
 fn own_address() -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((GROUP, 1)).ok()?;
@@ -193,7 +194,7 @@ mod tests {
                 (Verdict::Better, "wlan0: MTU 1500, Wi-Fi"),
             ]
         );
-        // Whether larger packets pass to all members cannot be seen before they are sent.
+        // Whether larger packets pass to all members is unknown before they are sent.
         assert!(found.iter().flat_map(|one| &one.hint).all(|hint| !hint.contains("mtu")));
     }
 

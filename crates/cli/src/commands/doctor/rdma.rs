@@ -1,4 +1,4 @@
-//! `sinew doctor rdma`: whether links can use RDMA here, in words, with what to do next.
+//! `sinew doctor rdma`: whether links can use RDMA here, and what to do next.
 
 use link::rdma::{Diagnosis, PortFinding, diagnose};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub fn rdma(args: &DoctorRdmaArgs) -> Result<(), CliError> {
     if found.is_usable() { Ok(()) } else { Err(unfit) }
 }
 
-/// RDMA among everything else: most machines have none, which is no fault.
+/// RDMA in the full report: most machines have none, which is no fault.
 pub(super) fn finding() -> Finding {
     let found = diagnose();
     let usable = found.ports.iter().filter(|port| port.problem.is_none()).count();

@@ -1,4 +1,4 @@
-//! Changing a person's file so that it can be put back byte for byte.
+//! Changes a user's file in such a way that it can be restored byte for byte.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serve::clients::Change;
 use crate::data_dir::write_private;
 use crate::error::{CliError, Doing};
 
-/// What files were before they were changed, one description a program.
+/// The original files, with one description a program.
 pub struct Backups {
     folder: PathBuf,
 }
@@ -20,9 +20,9 @@ struct Backup {
     path: PathBuf,
     /// Absent if there was no file.
     before: Option<String>,
-    /// What was written; a file that is different by now has a person's work in it.
+    /// The written content; a file that differs contains later changes of the user.
     after: String,
-    /// Folders that were made for it, the innermost first.
+    /// Folders that were created for it, the innermost first.
     made: Vec<PathBuf>,
 }
 
@@ -35,8 +35,7 @@ impl Backups {
         self.folder.join(format!("{id}.json"))
     }
 
-    /// Changes a file; what it was is kept first. Doing it again starts from what it was before
-    /// the first time.
+    /// Changes a file and keeps the original. A second change starts from the original too.
     ///
     /// # Errors
     /// `change` refuses, or the file cannot be read or written.
@@ -70,10 +69,10 @@ impl Backups {
             .doing(format!("cannot write {}", path.display()))
     }
 
-    /// Puts the file back; returns which one it is.
+    /// Restores the file; returns its path.
     ///
     /// # Errors
-    /// There is nothing to put back, or the file was changed meanwhile.
+    /// There is nothing to restore, or the file was changed meanwhile.
     pub fn undo(&self, id: &str) -> Result<PathBuf, CliError> {
         let kept = fs::read(self.path(id)).map_err(|_| {
             CliError::Refused(format!("nothing was written for {id}, so there is nothing to undo"))
@@ -82,7 +81,7 @@ impl Backups {
             .map_err(|error| CliError::Refused(format!("{}: {error}", self.path(id).display())))?;
         let path = &backup.path;
         let now = fs::read_to_string(path).ok();
-        // One that is as it was before was put back by hand.
+        // A file that equals the original was restored by hand.
         if now != backup.before {
             if now.as_deref() != Some(backup.after.as_str()) {
                 let text = format!(
@@ -100,7 +99,7 @@ impl Backups {
             restored.doing(format!("cannot put {} back", path.display()))?;
         }
         for folder in &backup.made {
-            // One that has something else in it by now stays.
+            // A folder with other content stays.
             let _ = fs::remove_dir(folder);
         }
         fs::remove_file(self.path(id)).doing(format!("cannot forget {}", path.display()))?;
@@ -108,9 +107,9 @@ impl Backups {
     }
 }
 
-/// Writes in one step, so that nobody reads half; the file keeps who may read it.
+/// Replaces the file atomically and keeps its permissions.
 fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    // A link stays one: what it leads to is written.
+    // A link stays a link: its target is written.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".sinew-new");
@@ -124,10 +123,10 @@ fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
     written.inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
-/// What a file becomes.
+/// The new content of a file.
 ///
 /// # Errors
-/// Only its owner can change it without losing something.
+/// Only the user can change it without losing something.
 pub fn changed(before: Option<&str>, change: &Change) -> Result<String, CliError> {
     let refused = |text: String| Err(CliError::Refused(text));
     let before = before.filter(|text| !text.trim().is_empty());
@@ -165,7 +164,7 @@ pub fn changed(before: Option<&str>, change: &Change) -> Result<String, CliError
     }
 }
 
-/// Puts `values` into `target`: objects field by field, everything else in place of what is there.
+/// Merges `values` into `target`: objects field by field; everything else is replaced.
 fn merge(target: &mut Value, values: &Value) {
     match (target, values) {
         (Value::Object(target), Value::Object(values)) => {
@@ -212,7 +211,7 @@ mod tests {
             let text = text.to_owned();
             backups.change("tool", &path, move |_| Ok(text))
         };
-        // Where there was nothing, nothing is left, not even the folders.
+        // If there was no file, nothing is left, not even the folders.
         write("one").unwrap();
         write("two").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "two");

@@ -1,5 +1,5 @@
 //! `sinew launch`: settings with which another program uses this cluster; printed, or written into
-//! the program's own file and taken back.
+//! the program's own file and restored.
 
 mod file;
 
@@ -14,7 +14,7 @@ use crate::data_dir::DataDir;
 use crate::error::CliError;
 use file::{Backups, changed};
 
-/// What clients send where no key is needed.
+/// Sent by clients if no key is needed.
 const ANY_KEY: &str = "none";
 
 pub fn launch(args: &LaunchArgs) -> Result<(), CliError> {

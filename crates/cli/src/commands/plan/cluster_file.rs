@@ -1,18 +1,18 @@
-//! Clusters that are described in a file, in TOML; `examples/clusters` has some.
+//! Clusters described in a TOML file; `examples/clusters` has some.
 
 use layout::Device;
 use placement::{LinkSpeed, Node, Rates, Speed};
 use serde::Deserialize;
 
-/// No cluster has more; a file that asks for more is a mistake.
+/// The limit of a cluster; a larger number in a file is a mistake.
 const NODES_MAX: usize = 64;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterFile {
-    /// Between any two nodes, unless `links` says otherwise.
+    /// Between any two nodes without an entry in `links`.
     link: Option<Link>,
-    /// Whether not every two can link, so that sums go round a ring.
+    /// Whether some pairs cannot link, so that sums go around a ring.
     #[serde(default)]
     pub ring: bool,
     node: Vec<Kind>,
@@ -20,22 +20,22 @@ pub struct ClusterFile {
     links: Vec<Between>,
 }
 
-/// Some equal nodes.
+/// A number of equal nodes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kind {
     name: String,
     #[serde(default = "one")]
     count: usize,
-    /// Such as `"512GB"`: what models may use of it.
+    /// Memory for models, such as `"512GB"`.
     memory: String,
     read_gb_per_sec: f64,
-    /// Tera operations (a multiplication and an addition are two) a second of a long prompt.
+    /// Tera-operations (a multiplication and an addition are two) per second, for a long prompt.
     quantised_tops: f64,
     float_tops: f64,
-    /// Giving the device one operation.
+    /// Overhead of launching one operation on the device.
     operation_us: f64,
-    /// Of a GPU: handing out its numbers at a sum of ranks, getting others back, and the wait.
+    /// For a GPU: sending its part of a sum over ranks, receiving the result, and the wait.
     #[serde(default)]
     cut_us: f64,
 }
@@ -43,9 +43,9 @@ struct Kind {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Link {
-    /// A short message, from hand to hand.
+    /// Time of a short message, from sender to receiver.
     message_us: f64,
-    /// Each way.
+    /// In each direction.
     gigabits: f64,
 }
 
@@ -59,7 +59,7 @@ struct Between {
 }
 
 impl Between {
-    /// The same whichever is named first.
+    /// The names in a fixed order.
     fn pair(&self) -> [&str; 2] {
         let [a, b] = &self.between;
         [a.min(b), a.max(b)]
@@ -72,7 +72,7 @@ fn one() -> usize {
 
 impl ClusterFile {
     /// # Errors
-    /// In words, with what is wrong.
+    /// The text names the mistake.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         file.check()?;
@@ -134,10 +134,10 @@ impl ClusterFile {
         self.node.iter().flat_map(of_kind).collect()
     }
 
-    /// Those that are named, in that order.
+    /// The nodes with these names, in that order.
     ///
     /// # Errors
-    /// A name is nobody's.
+    /// A name matches no node.
     pub fn named(&self, names: &[String]) -> Result<Vec<Node>, String> {
         let (all, mut chosen) = (self.nodes(), Vec::new());
         for (id, name) in names.iter().enumerate() {
@@ -153,7 +153,7 @@ impl ClusterFile {
         Ok(chosen)
     }
 
-    /// The first `count` of the nodes, or as many more like the last as that takes.
+    /// The first `count` nodes; beyond the described ones, copies of the last.
     pub fn scaled(&self, count: usize) -> Self {
         let mut scaled = self.clone();
         let mut left = count;

@@ -1,5 +1,5 @@
-//! `sinew plan`: how a model would be split over the cluster that runs, or over one that a file
-//! describes; how fast that would be; and why not otherwise.
+//! `sinew plan`: the split of a model over the running cluster, or over one described in a file;
+//! its predicted speed, and the reasons against other splits.
 
 mod cluster_file;
 mod scale;
@@ -46,11 +46,11 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Of a file, or of a shape and a type.
+/// The outline of a file, or of a shape and a type.
 fn outline(model: &str) -> Result<Outline, CliError> {
     if std::path::Path::new(model).is_file() {
         return match File::open(model) {
-            // Nothing but the header is needed.
+            // A header is enough.
             Err(gguf::Error::NoWeights { .. }) => checked(&read_header(model.as_ref())?),
             opened => checked(opened?.directory()),
         };
@@ -62,7 +62,7 @@ fn outline(model: &str) -> Result<Outline, CliError> {
 /// This version cannot run it, or cannot read its tokenizer.
 fn checked(header: &Directory) -> Result<Outline, CliError> {
     let outline = Outline::read(header)?;
-    // A header that is planned with need not have a vocabulary.
+    // A header for planning needs no vocabulary.
     if header.get("tokenizer.ggml.model").is_some() {
         models::check_text(header).map_err(CliError::Usage)?;
     }
@@ -104,7 +104,7 @@ fn print(plan: &Plan) {
     table::print(["RANK", "NODE", "LAYERS", "SHARE", "WEIGHTS", "CACHE", "IN ALL"], &ranks);
 }
 
-/// The layers of a rank's stage, if there are several, and its share of them, per cent.
+/// The layers of a rank's stage, if there are several, and its share of them in per cent.
 fn part(plan: &Plan, rank: usize) -> (Option<usize>, f64) {
     let (mut first, mut found) = (0, (0..plan.ranks.len(), None));
     for stage in &plan.split.stages {

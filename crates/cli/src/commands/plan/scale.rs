@@ -1,4 +1,4 @@
-//! `sinew plan --scale`: what other numbers of machines would do.
+//! `sinew plan --scale`: plans for other numbers of machines.
 
 use placement::{Chance, Options, Simulated};
 use protocol::InstanceSpec;
@@ -15,14 +15,14 @@ use crate::table;
 #[derive(Debug, Serialize)]
 struct Row {
     nodes: usize,
-    /// Why these have no plan; the rest is missing then.
+    /// Why there is no plan; the other fields are then empty.
     refused: Option<String>,
     split: Option<String>,
     /// Of one user, by the cost model's averages.
     predicted_tokens_per_sec: Option<f64>,
     prefill_tokens_per_sec: Option<f64>,
     users: Option<usize>,
-    /// What takes most of one user's token.
+    /// The largest part of one user's time for a token.
     limit: Option<&'static str>,
     simulated: Option<Simulated>,
 }
@@ -95,7 +95,7 @@ fn cells(row: &Row) -> [String; 7] {
     ]
 }
 
-/// The layers of many stages are no help to anybody.
+/// A long list of stages does not help the reader.
 fn short(split: &str) -> String {
     match split.split_once(' ') {
         Some((kind, stages)) if stages.len() > 20 => {

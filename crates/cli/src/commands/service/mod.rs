@@ -1,5 +1,5 @@
-//! `sinew service`: the node as a service of the system, so that it stays up when a terminal is
-//! closed, a person logs out, or the machine starts again.
+//! `sinew service`: the node as a system service, which survives a closed terminal, a logout and a
+//! restart of the machine.
 
 mod units;
 
@@ -14,7 +14,7 @@ use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use units::{LABEL, ServiceSpec, UNIT};
 
-/// Who looks after services on this machine.
+/// The service manager of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manager {
     Systemd,
@@ -29,11 +29,11 @@ pub fn run(command: &ServiceCommand) -> Result<(), CliError> {
     }
 }
 
-/// What a service is on this machine.
+/// A service on this machine.
 struct Service {
     manager: Manager,
     system: bool,
-    /// Its description.
+    /// Its unit file or property list.
     path: PathBuf,
 }
 
@@ -72,7 +72,7 @@ impl Service {
         }
     }
 
-    /// Asks the system's manager, and shows what it says if it refuses.
+    /// Runs the service manager, and shows its output if it refuses.
     fn manage(&self, args: &[&str]) -> Result<(), CliError> {
         let (program, scope) = match (self.manager, self.system) {
             (Manager::Systemd, true) => ("systemctl", None),
@@ -88,7 +88,7 @@ impl Service {
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let line: Vec<&str> = scope.into_iter().chain(args.iter().copied()).collect();
-        // Where nobody has logged in (su, a container) there is no manager of one's own services.
+        // Without a login (su, a container) there is no user manager.
         let hint = match said.contains("Failed to connect to bus") {
             true if self.system => {
                 ". systemd does not run here (a container?): let what started \
@@ -104,7 +104,7 @@ impl Service {
         Err(CliError::Refused(format!("{program} {line} failed: {said}{hint}")))
     }
 
-    /// Of launchd: whose services they are.
+    /// The domain of launchd.
     fn domain(&self) -> String {
         if self.system {
             return "system".to_owned();
@@ -117,12 +117,12 @@ impl Service {
             Manager::Systemd => {
                 self.manage(&["daemon-reload"])?;
                 self.manage(&["enable", UNIT])?;
-                // Also where an older one runs.
+                // Also replaces a running older one.
                 self.manage(&["restart", UNIT])
             }
             Manager::Launchd => {
                 let path = self.path.to_string_lossy();
-                // One that is there already must go first; an error means that there is none.
+                // A loaded service must be removed first; an error means that there is none.
                 let _ = self.manage(&["bootout", &format!("{}/{LABEL}", self.domain())]);
                 self.manage(&["bootstrap", &self.domain(), &path])
             }
@@ -146,7 +146,7 @@ impl Service {
     }
 }
 
-/// Whether a node runs where the service's would.
+/// Whether a node runs with the service's data directory.
 fn is_up() -> bool {
     let data_dir = DataDir::find(&args::DataDir { data_dir: None });
     data_dir.is_ok_and(|data_dir| Client::find(&data_dir).is_ok())
@@ -192,7 +192,8 @@ fn install(args: &ServiceInstallArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Options of `sinew up` are checked before they end up in a file that nobody looks at.
+/// Checks the options of `sinew up` before they are written to the service's file, where mistakes
+/// would go unnoticed.
 fn checked(options: &[String]) -> Result<Vec<String>, CliError> {
     use clap::Parser;
     let line = ["sinew", "up"].into_iter().chain(options.iter().map(String::as_str));
@@ -211,7 +212,7 @@ fn uninstall(args: &ServiceArgs) -> Result<(), CliError> {
             format!("no such service is installed ({} is not there)", service.path.display());
         return Err(CliError::Refused(text));
     }
-    // A description is of no use to a manager that cannot be asked; it goes in any case.
+    // Without its manager a description is useless, so it is removed in any case.
     let stopped = service.stop();
     fs::remove_file(&service.path).doing(format!("cannot remove {}", service.path.display()))?;
     stopped?;

@@ -1,21 +1,22 @@
-//! Descriptions of the service, as systemd and launchd read them.
+//! Descriptions of the service for systemd and launchd.
 
 use std::path::PathBuf;
 
 pub const UNIT: &str = "sinew.service";
 pub const LABEL: &str = "ai.sinew.node";
 
-/// What the service is to run.
+/// The command of the service.
 pub struct ServiceSpec {
     pub program: PathBuf,
     /// Options of `sinew up`.
     pub options: Vec<String>,
     pub system: bool,
-    /// As whom, if it is the machine's service; root without one.
+    /// The user of a system service; root without one.
     pub user: Option<String>,
 }
 
-/// A unit. The node ends its workers itself and gets time for it; RDMA devices take locked memory.
+/// A systemd unit. The node ends its workers itself and gets time for it; RDMA devices need locked
+/// memory.
 pub fn systemd(wanted: &ServiceSpec) -> String {
     let program = wanted.program.to_string_lossy();
     let words = [program.as_ref(), "up"].into_iter().chain(wanted.options.iter().map(|o| &**o));
@@ -50,7 +51,7 @@ pub fn systemd(wanted: &ServiceSpec) -> String {
     )
 }
 
-/// A word of a command line: quoted, and with `%` and `$` as they are.
+/// A word of a command line: quoted, with `%` and `$` escaped.
 fn systemd_word(word: &str) -> String {
     let text = word.replace('\\', "\\\\").replace('"', "\\\"");
     let text = text.replace('%', "%%").replace('$', "$$").replace('\n', "\\n");
@@ -58,7 +59,7 @@ fn systemd_word(word: &str) -> String {
     if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("\"{text}\"") }
 }
 
-/// A property list. `KeepAlive` starts the node again whenever it ends.
+/// A property list. `KeepAlive` restarts the node whenever it ends.
 pub fn launchd(wanted: &ServiceSpec) -> String {
     let program = wanted.program.to_string_lossy();
     let words = [program.as_ref(), "up"].into_iter().chain(wanted.options.iter().map(|o| &**o));

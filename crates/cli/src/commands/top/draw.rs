@@ -1,4 +1,4 @@
-//! How `sinew top` looks: figures, machines, models, what happened.
+//! Draws `sinew top`: figures, machines, models, events.
 
 use cluster::{ClusterStatus, InstanceState, InstanceStatus, NodeState, NodeStatus, Tone};
 
@@ -7,13 +7,13 @@ use super::rates::StepTime;
 use super::screen::{Line, Style, plain};
 use crate::{table, width};
 
-/// Of a machine's name.
+/// Columns of a machine's name.
 const NAME: usize = 20;
-/// Below so many columns bars are shorter, and words fewer.
+/// With fewer columns, bars are shorter and words fewer.
 const ROOMY: usize = 106;
-/// Lines of events below everything else, with their heading.
+/// Lines of events at the bottom, including their heading.
 const EVENTS: usize = 7;
-/// On a smaller screen there is no room for events.
+/// Smaller screens have no room for events.
 const ROWS_FOR_EVENTS: usize = 20;
 /// Heights of a curve's cell.
 const HEIGHTS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -27,7 +27,7 @@ fn style(tone: Tone) -> Style {
     }
 }
 
-/// How wide things are; with the narrow ones a screen of 80 columns shows all.
+/// Widths of the parts; with the narrow ones a screen of 80 columns shows all.
 #[derive(Debug, Clone, Copy)]
 struct Widths {
     columns: usize,
@@ -41,7 +41,7 @@ impl Widths {
     }
 }
 
-/// The lines of a screen of so many rows and columns.
+/// The lines of a screen of `rows` rows and `columns` columns.
 pub fn draw(view: &View, (rows, columns): (usize, usize)) -> Vec<Line> {
     let widths = Widths::of(columns);
     let mut lines = head(view, widths);
@@ -59,7 +59,7 @@ pub fn draw(view: &View, (rows, columns): (usize, usize)) -> Vec<Line> {
     lines
 }
 
-/// Words in as many lines as they need.
+/// Text in as many lines as it needs.
 fn words(style: Style, text: &str, widths: Widths) -> Vec<Line> {
     let folded = width::fold(&plain(text), widths.columns);
     folded.split('\n').map(|line| Line::new(style, line)).collect()
@@ -126,7 +126,7 @@ fn machine(node: &NodeStatus, status: &ClusterStatus, widths: Widths) -> Line {
         format!("{} of {}", table::bytes(node.memory_used_bytes), table::bytes(node.memory_bytes));
     let away = node.round_trip_us.map_or(String::new(), |us| micros(us as f64));
     let me = status.nodes.iter().find(|me| me.id == status.node);
-    // The best way is the first.
+    // The best path is the first.
     let way = me.and_then(|me| me.edges.iter().find(|edge| edge.peer == node.id && edge.is_up));
     let link = way.map_or(String::new(), |edge| bits(edge.bytes_per_sec));
     let name = format!("{}{here}", short(&node.name, NAME - here.len()));
@@ -214,7 +214,7 @@ fn rank_line(name: &str, percent: f64, held_bytes: u64) -> Line {
     Line::new(Style::Plain, format!("  {name:<MOST$} {percent:>3.0} % {held:>10} "))
 }
 
-/// Where the time of a step goes, in words.
+/// The parts of a step's time, as text.
 fn step(time: StepTime, widths: Widths) -> String {
     let (computing, waiting) = (micros(time.compute_us), micros(time.wait_us));
     if widths.columns < ROOMY {
@@ -229,7 +229,7 @@ fn time_bar(time: StepTime, longest: f64, cells: usize) -> String {
 }
 
 fn happened(view: &View, rows: usize, widths: Widths) -> Vec<Line> {
-    /// Of the time and the gap behind it.
+    /// Columns of the time and the gap after it.
     const CLOCK: usize = 10;
     let events = view.events.iter().rev().flat_map(|event| {
         let times = event.times.map_or(String::new(), |times| format!(" ({times} times)"));
@@ -245,7 +245,7 @@ fn happened(view: &View, rows: usize, widths: Widths) -> Vec<Line> {
     std::iter::once(Line::new(Style::Dim, "LATELY (UTC)")).chain(events.take(rows - 1)).collect()
 }
 
-/// Parts of a whole, each in its own letter.
+/// Parts of a whole, each with its own letter.
 fn bar(parts: &[(f64, char)], cells: usize) -> String {
     let mut text = String::new();
     let (mut sum, mut drawn) = (0.0, 0);
@@ -275,7 +275,7 @@ fn micros(us: f64) -> String {
     }
 }
 
-/// What a network carries is told in bits.
+/// Network rates are shown in bits.
 fn bits(bytes_per_sec: f64) -> String {
     match bytes_per_sec * 8.0 {
         bits if bits >= 1e9 => format!("{:.1} Gb/s", bits / 1e9),
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!([bits(1.25e9), bits(12.5e6)], ["10.0 Gb/s", "100 Mb/s"]);
     }
 
-    /// Two machines, one of which is far, and a model on both that is not well.
+    /// Two machines, one of them far, and a model on both that has problems.
     fn view() -> View {
         let id = |letter: &str| letter.repeat(64);
         let node = |letter: &str, name: &str, peer: &str| {

@@ -1,4 +1,4 @@
-//! `sinew top`: the cluster on a terminal, each second anew; what the page shows, in letters.
+//! `sinew top`: the cluster on a terminal, updated each second; the content of the page as text.
 
 mod draw;
 mod rates;
@@ -19,12 +19,12 @@ use crate::output;
 use rates::Rates;
 use screen::{Key, Screen};
 
-/// What a node tells changes at most once a second.
+/// A node's reports change at most once a second.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Events that are kept to be shown.
+/// Events kept for display.
 const EVENTS_KEPT: usize = 200;
 
-/// What is shown.
+/// The displayed data.
 struct View {
     status: ClusterStatus,
     rates: Rates,
@@ -32,11 +32,11 @@ struct View {
     /// Why the figures are old, if they are.
     silent: Option<String>,
     api: String,
-    /// Rows that are scrolled away.
+    /// Rows scrolled out of view.
     skipped: usize,
 }
 
-/// What is looked at in the background, so that keys are answered while a node is silent.
+/// Results of background threads, so that keys work while a node is silent.
 enum News {
     Status(Box<ClusterStatus>),
     Event(Box<ClusterEvent>),
@@ -59,7 +59,7 @@ pub fn top(args: &TopArgs) -> Result<(), CliError> {
         skipped: 0,
     };
     let news = look(client);
-    // Ctrl-C must leave the terminal as it was, too.
+    // Ctrl-C must restore the terminal, too.
     let interrupt = Interrupt::install()?;
     let screen = Screen::open().doing("cannot draw on this terminal")?;
     let shown = run(&screen, &mut view, &news, &interrupt);
@@ -96,14 +96,14 @@ fn run(
     Ok(())
 }
 
-/// Asks the node in threads that end with the program.
+/// Queries the node in threads that end with the program.
 fn look(client: Client) -> Receiver<News> {
     let (news, told) = channel();
     let (events, other) = (news.clone(), client.clone());
     std::thread::spawn(move || {
         let mut after = 0;
         loop {
-            // It ends with the node, and is asked again.
+            // The stream ends with the node, and is opened again.
             let _ = other.events(after, true, |event| {
                 after = event.id;
                 events.send(News::Event(Box::new(event))).is_ok()

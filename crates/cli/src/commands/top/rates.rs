@@ -1,16 +1,17 @@
-//! What changes from one status to the next: tokens a second, and where a step's time goes. Nodes
-//! tell running totals, which start anew with every epoch.
+//! Computes rates from successive statuses: tokens per second, and the parts of a step's time.
+//! Nodes report running totals, which restart with every epoch.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use cluster::{ClusterStatus, InstanceStatus};
 
-/// Over so long a rate is averaged: long enough to be calm, short enough to be now.
+/// Time over which a rate is averaged: long enough to be steady, short enough to be current.
 const WINDOW: Duration = Duration::from_secs(4);
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Microseconds of a step: in which a rank computed, waited for others, and was between two steps.
+/// Microseconds of a step: a rank's computation, its waits for others, and the time between two
+/// steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StepTime {
     pub compute_us: f64,
@@ -31,7 +32,7 @@ struct Sample {
 #[derive(Debug, Default)]
 pub struct Rates {
     samples: HashMap<String, VecDeque<Sample>>,
-    /// Tokens a second of the whole cluster, once for each status.
+    /// Tokens per second of the whole cluster, once for each status.
     pub history: VecDeque<f64>,
 }
 
@@ -62,7 +63,7 @@ impl Rates {
         }
     }
 
-    /// Tokens a second that an instance generates now; `None` before that is known.
+    /// The present tokens per second of an instance; `None` before there are enough samples.
     pub fn tokens_per_sec(&self, id: &str) -> Option<f64> {
         let samples = self.samples.get(id)?;
         let last = samples.back()?;
@@ -72,8 +73,8 @@ impl Rates {
         (secs > 0.0).then(|| (last.generated - first.generated) as f64 / secs)
     }
 
-    /// Where the time of each rank's steps goes: in the last minute if there were any, else since
-    /// the epoch's beginning.
+    /// The parts of each rank's step time: over the last minute if there were steps, else since the
+    /// epoch's beginning.
     pub fn step_times(&self, id: &str) -> Vec<Option<StepTime>> {
         let Some(samples) = self.samples.get(id) else { return Vec::new() };
         let (Some(first), Some(last)) = (samples.front(), samples.back()) else {
@@ -141,7 +142,7 @@ mod tests {
         let at = |secs| start + Duration::from_secs(secs);
         rates.observe(&status(1, 100, 5_000), at(0));
         assert_eq!(rates.tokens_per_sec("i-1"), None);
-        // What was done before the first look counts until there is something newer.
+        // Earlier totals count until there are newer samples.
         let time = rates.step_times("i-1")[0].unwrap();
         assert_eq!((time.compute_us, time.wait_us), (50.0, 1.0));
         for second in 1..=10 {

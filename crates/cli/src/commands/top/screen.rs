@@ -1,18 +1,18 @@
 //! A terminal to draw on: its size, its keys, and lines of coloured text.
 //!
-//! What it takes is old and everywhere: `stty` for the mode of the terminal, and the sequences of
-//! ECMA-48 that every terminal knows. It is left as it was, also after a panic.
+//! It uses only universal means: `stty` for the mode of the terminal, and the sequences of ECMA-48
+//! that every terminal supports. The terminal is restored at the end, also after a panic.
 
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
 
-/// Another screen, so that what was there comes back; no cursor; no wrapping of long lines.
+/// The alternate screen, which preserves the former content; no cursor; no wrapping of long lines.
 const BEGIN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const END: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
-/// Assumed where nobody tells.
+/// Assumed if the size is unknown.
 const SIZE_USUAL: (usize, usize) = (24, 80);
 
-/// How a piece of text looks.
+/// Style of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     Plain,
@@ -47,19 +47,19 @@ impl Line {
         Self::default().with(style, text)
     }
 
-    /// Control characters are left out: names come from other nodes.
+    /// Control characters are removed: names come from other nodes.
     pub fn with(mut self, style: Style, text: impl AsRef<str>) -> Self {
         self.0.push((style, plain(text.as_ref())));
         self
     }
 
-    /// All of its letters.
+    /// Its plain text.
     #[cfg(test)]
     pub fn text(&self) -> String {
         self.0.iter().map(|(_, piece)| piece.as_str()).collect()
     }
 
-    /// As a terminal takes it, cut at `width` characters.
+    /// The line with escape sequences, cut at `width` characters.
     fn written(&self, width: usize, colours: bool) -> String {
         let (mut text, mut room) = (String::new(), width);
         for (style, piece) in &self.0 {
@@ -88,9 +88,9 @@ pub enum Key {
     Down,
 }
 
-/// The terminal, until this is dropped.
+/// The terminal; dropping it restores the former mode.
 pub struct Screen {
-    /// The mode that it had.
+    /// The former mode.
     before: String,
     colours: bool,
 }
@@ -100,7 +100,7 @@ impl Screen {
     /// Standard input is no terminal, or there is no `stty`.
     pub fn open() -> io::Result<Self> {
         let before = stty(&["-g"])?;
-        // Keys come at once and unseen; a read ends after a tenth of a second without one.
+        // Keys arrive at once and without echo; a read ends after a tenth of a second without one.
         stty(&["-icanon", "-echo", "min", "0", "time", "1"])?;
         let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let screen = Self { before, colours };
@@ -118,7 +118,7 @@ impl Screen {
         }
     }
 
-    /// Shows these lines in place of what was there; those below the last row are not seen.
+    /// Replaces the screen's content; lines below the last row are cut off.
     pub fn show(&self, lines: &[Line], (rows, columns): (usize, usize)) -> io::Result<()> {
         let mut text = String::from("\x1b[H");
         for (row, line) in lines.iter().take(rows).enumerate() {
@@ -140,7 +140,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs no mode.
+        // Errors mean that the terminal is gone.
         let _ = print(END);
         let _ = stty(&[&self.before]);
     }
@@ -152,7 +152,7 @@ fn keys(mut pressed: &[u8]) -> Vec<Key> {
         let (key, after) = match (first, rest) {
             (0x1b, [b'[' | b'O', b'A', after @ ..]) => (Some(Key::Up), after),
             (0x1b, [b'[' | b'O', b'B', after @ ..]) => (Some(Key::Down), after),
-            // Other sequences mean nothing here.
+            // Other sequences are ignored.
             (0x1b, [b'[' | b'O', _, after @ ..]) => (None, after),
             (b'q' | 0x1b | 0x03, after) => (Some(Key::Quit), after),
             (b'k', after) => (Some(Key::Up), after),
@@ -171,7 +171,7 @@ fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Reads or sets the mode of the terminal that is standard input.
+/// Reads or sets the mode of the terminal at standard input.
 fn stty(args: &[&str]) -> io::Result<String> {
     let output = Command::new("stty").args(args).stdin(Stdio::inherit()).output()?;
     if !output.status.success() {

@@ -1,5 +1,5 @@
-//! Joining by a code, which carries the addresses, the key's fingerprint and a secret of the node
-//! that made it.
+//! Joining by code. A code contains its maker's addresses, the fingerprint of its key, and a
+//! secret.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,12 +23,12 @@ use crate::wire::{
 };
 use crate::{Error, NodeId, Result};
 
-/// An answer to a code takes one round trip and one write to disk.
+/// The answer to a code takes one round trip and one write to disk.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Shows a code's secret to the node that made it; returns that node, all members, and the
-/// connection, over which this node confirms that it has saved them.
+/// Presents a code's secret to its maker. Returns the maker's id, all members, and the connection,
+/// on which this node later confirms that it has saved them.
 pub(crate) async fn ask(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Members, Connection)> {
     let listed: Vec<String> = code.addresses.iter().map(SocketAddr::to_string).collect();
     let unreachable = |why: String| Error::Unreachable { addresses: listed.join(", "), why };
@@ -61,16 +61,16 @@ pub(crate) async fn ask(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Membe
     }
 }
 
-/// Confirms to the node that let this one in that the membership is saved; if it is not, hangs up.
+/// Confirms to the code's maker that the membership is saved; hangs up if it could not be saved.
 pub(crate) async fn confirm(mut connection: Connection, kept: oneshot::Receiver<()>) {
     if kept.await.is_ok() {
-        // It may have gone, or be of a version that does not listen for that.
+        // The maker may be gone, or may speak a version without this message.
         let _ = frames::write(&mut connection.stream, &JoinKept {}).await;
     }
 }
 
-/// The other end. A stranger learns this node's version and name, no more, until its secret was
-/// right.
+/// The maker's end. A caller learns only this node's version and name until it has presented a
+/// valid secret.
 pub(crate) async fn answer(
     net: &Net,
     saver: &Arc<Saver<Members>>,
@@ -89,7 +89,7 @@ pub(crate) async fn answer(
         addresses: connection.peer_addresses(),
         admitted: 0,
     };
-    // A node that cannot save the new member must not use its code up.
+    // A node that cannot save the new member must not use up the code.
     if let Err(error) = saver.clone().check_room().await {
         warn!(%error, "a node was not let in");
         let name = net.about().name;
@@ -104,7 +104,7 @@ pub(crate) async fn answer(
     let (answer, is_new) = answer.await.map_err(io::Error::other)?;
     let is_accepted = matches!(answer, JoinAnswer::Accepted(_));
     if is_accepted {
-        // The new member may only rely on what survives a crash here.
+        // The new member may rely only on state that survives a crash of this node.
         saver.clone().save().await;
     }
     let finish = async {
@@ -116,7 +116,7 @@ pub(crate) async fn answer(
     };
     let finished = timeout(JOIN_TIMEOUT, finish).await;
     let finished = finished.unwrap_or(Err(DialError::Timeout(JOIN_TIMEOUT)));
-    // A member that joins once more stays one, whatever comes of that.
+    // A node that was a member before stays one even if its confirmation fails.
     if is_accepted && is_new && finished.is_err() {
         tell(inputs, Event::JoinLost { peer: connection.peer, secret }).await?;
     }

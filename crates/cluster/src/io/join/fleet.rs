@@ -1,4 +1,4 @@
-//! Nodes that prove to each other that they have the same fleet key.
+//! Joining by fleet key: both ends prove that they have the same key.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::wire::{FleetProof, HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, P
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 const PROOF_MAX: Duration = Duration::from_secs(5);
 
-/// Proves to another node that this one has the key, and hears the same of it.
+/// Exchanges proofs of the fleet key with another node.
 pub(crate) async fn unite(
     net: Arc<Net>,
     key: FleetKey,
@@ -66,7 +66,7 @@ pub(crate) async fn unite(
     }
 }
 
-/// The other end: a node that has this node's fleet key becomes a member.
+/// The listener's end: a node with this node's fleet key becomes a member.
 pub(crate) async fn answer(
     net: &Net,
     saver: &Arc<Saver<Members>>,

@@ -1,4 +1,4 @@
-//! The conversations by which a machine becomes a member, both ends of each: by a code, by a number
+//! The handshakes by which a machine becomes a member, both ends of each: by a code, by a number
 //! that a person types, by the fleet key.
 
 pub(crate) mod code;

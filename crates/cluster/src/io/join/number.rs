@@ -1,5 +1,5 @@
-//! Joining by a number that this machine shows and a person types at a member. The exchange that
-//! proves the number is [`crate::pake`].
+//! Joining by a number that this machine shows and a person types at a member. [`crate::pake`] is
+//! the key exchange that proves the number.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,8 +29,8 @@ use crate::{Error, NodeId, Result};
 /// Both ends answer from memory, and one writes to its disk.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// A stranger asks to be let in by a number. It learns this node's version and name, no more, until
-/// it has shown that it has the one that a person typed here.
+/// The member's end. A caller learns only this node's version and name until it has proved the
+/// number that a person typed here.
 pub(crate) async fn answer(
     net: &Net,
     saver: &Arc<Saver<Members>>,
@@ -62,7 +62,7 @@ pub(crate) async fn answer(
     frames::write(stream, &PairNews::Waiting).await?;
     let decision = tokio::select! {
         decision = decided => decision.ok(),
-        // It has nothing to say while it waits.
+        // The caller sends nothing while it waits, so a read means that it hung up.
         _ = stream.read_u8() => return tell(inputs, Event::Pair(PairEvent::Gone { ticket })).await,
     };
     let (number, decider) = match decision {
@@ -76,7 +76,7 @@ pub(crate) async fn answer(
             return Ok(frames::write(stream, &PairNews::Refused { reason }).await?);
         }
     };
-    // A node that cannot remember the new one must not let it in.
+    // A node that cannot save the new member must not let it in.
     if let Err(error) = saver.clone().check_room().await {
         let reason = format!("node {} cannot save a new member. {error}", net.about().name);
         tell(inputs, Event::Pair(PairEvent::Unsaved { error, decider })).await?;
@@ -90,19 +90,19 @@ pub(crate) async fn answer(
         let PairProof { proof } = frames::read(stream, HANDSHAKE_BYTES_MAX).await?;
         Ok(teller.accepts(&proof))
     };
-    // Whoever hangs up now may have found its guess wrong: that counts as one.
+    // A caller that hangs up now may have found its guess wrong, so this counts as a guess.
     if !matches!(within(ANSWER_MAX, exchange).await, Ok(true)) {
         return tell(inputs, Event::Pair(PairEvent::Unproved { name: member.name, decider })).await;
     }
     let (answer, admitted) = oneshot::channel();
     tell(inputs, Event::Pair(PairEvent::Proved { member, decider, answer })).await?;
     let admitted = admitted.await.map_err(io::Error::other)?;
-    // The new member may only rely on what survives a crash here.
+    // The new member may rely only on state that survives a crash of this node.
     saver.clone().save().await;
     Ok(frames::write(stream, &admitted).await?)
 }
 
-/// Asks a node to let this one in, and waits until a person there has typed the number.
+/// Requests admission by a node, and waits until a person there has typed the number.
 pub(crate) async fn ask(
     net: Arc<Net>,
     saver: Arc<Saver<Members>>,
@@ -126,7 +126,7 @@ async fn call(
     (peer, addresses): (Option<NodeId>, Vec<SocketAddr>),
     number: &Number,
 ) -> Result<(NodeId, Members)> {
-    // A membership that cannot be saved is none.
+    // A node that cannot save its membership must not join.
     saver.clone().check_room().await?;
     let listed = addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
     let unreachable = |why: &dyn std::fmt::Display| {
@@ -160,7 +160,7 @@ async fn call(
         PairNews::Refused { reason } => return Err(Error::JoinRefused(reason)),
         PairNews::Answer(_) => return Err(unreachable(&"it answered before it was asked")),
     }
-    // The driver is gone only if the whole node is.
+    // Sending fails only if the whole node has ended.
     let _ = tell(inputs, Event::Pair(PairEvent::Waits { attempt, by, name: name.clone() })).await;
     let wait = async { Ok(frames::read::<PairNews>(stream, HANDSHAKE_BYTES_MAX).await?) };
     let answer = match within(REQUEST_MAX + ANSWER_MAX, wait).await {

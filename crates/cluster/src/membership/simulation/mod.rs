@@ -1,9 +1,9 @@
-//! A cluster of state machines on a bad network: lost and late messages, links that fail in one or
-//! both directions, frozen, killed and unplugged nodes, jumping clocks. Every run is made from its
-//! seed alone.
+//! Simulates a cluster of state machines on a bad network: lost and late messages, links that fail
+//! in one or both directions, frozen, killed and unplugged nodes, jumping clocks. The seed
+//! determines the whole run.
 //!
-//! Whatever happened, once it stops every pair must agree on one connection; and what is short
-//! enough to be no failure must not be taken for one.
+//! After the faults, every pair must agree on one connection. Faults shorter than a failure must
+//! not count as one.
 
 mod people;
 mod world;
@@ -57,7 +57,7 @@ fn a_dead_node_is_lost_everywhere_in_time() {
             let state = world.nodes[at].machine.state(id(dead));
             assert_eq!(state, NodeState::Lost, "seed {seed} {at}");
         }
-        // The survivors call it for a minute, ever more slowly.
+        // The survivors call it for a minute, at growing intervals.
         let calls = |world: &World| world.nodes.iter().map(|node| node.dials).sum::<u64>();
         let before = calls(&world);
         world.run(64_500);
@@ -69,12 +69,12 @@ fn a_dead_node_is_lost_everywhere_in_time() {
 
 #[test]
 fn a_cluster_that_people_change_agrees_in_the_end() {
-    // SINEW_SEEDS says how many, in runs by hand.
+    // SINEW_SEEDS sets the number of seeds for manual runs.
     let seeds = std::env::var("SINEW_SEEDS").ok().and_then(|text| text.parse().ok());
     let (mut removals, mut returns) = (0, 0);
     for seed in 0..seeds.unwrap_or(2 * SEEDS) {
         let mut world = World::new(seed, Faults::Changes);
-        // Who left without a word is noticed after a while.
+        // A node that left without a message is detected after a while.
         world.run(TROUBLE_MS + 8_000 + QUIET_MS + 30_000);
         world.check_agreement();
         removals += world.removals.len();

@@ -1,15 +1,16 @@
-//! What people do to a cluster, what nodes tell each other, and how they should agree.
+//! Users' changes to a cluster, the messages between nodes, and the agreement that they must reach.
 
 use std::collections::BTreeMap;
 
 use super::super::*;
 use super::world::{Action, NODES, World, address, id, member, number};
 
-/// How often a node's announcement is heard.
+/// Interval of a node's announcements.
 const ANNOUNCE_MS: u64 = 1_000;
 
 impl World {
-    /// What is sent arrives in order, late if the way is cut, or not at all if the connection ends.
+    /// Sends a node's list. It arrives in order, late if the path is cut, or not at all if the
+    /// connection ends.
     pub fn tell(&mut self, from: usize, to: usize, conn: ConnId) {
         self.told.push(self.document(from));
         let delay = 1 + self.random.u64(..40);
@@ -28,7 +29,7 @@ impl World {
             let (members, by) = (self.told[told].clone(), Some(id(by)));
             self.step(at, Input::Learned { members, by });
         } else if self.nodes[by].believed.get(&id(at)) == Some(&conn) {
-            // The dialer has not heard yet that it was let in.
+            // The dialer's admission is still on its way to it.
             self.later(50, Action::Told { at, conn, told });
         }
     }
@@ -44,7 +45,7 @@ impl World {
         }
     }
 
-    /// A person lets a node in that is alone, over a member that is not itself alone.
+    /// A user admits a node without members, at a member that has others.
     pub fn join(&mut self, by: usize, at: usize) {
         let is_alone = self.is_alone(at);
         if !self.nodes[by].up || !self.nodes[at].up || !is_alone || self.is_alone(by) {
@@ -54,7 +55,7 @@ impl World {
         self.step(by, Input::Admit(member(at, self.nodes[at].place)));
         self.told.push(self.document(by));
         let delay = 1 + self.random.u64(..40);
-        // The answer may be lost; then the person tries again.
+        // If the answer is lost, the user tries again.
         if !self.is_cut(by, at) && self.random.u64(..4) > 0 {
             self.later(delay, Action::Joined { at, told: self.told.len() - 1 });
         } else {
@@ -72,11 +73,11 @@ impl World {
         self.nodes[at].machine.members().next().is_none()
     }
 
-    /// What people do to a cluster.
+    /// A user's change to a cluster.
     pub fn change(&mut self, at: usize, other: usize) {
         match self.random.u64(..4) {
-            // It is switched off, carried away, and switched on. Without announcements somebody
-            // must stay where the others look for it.
+            // A machine is switched off, moved, and switched on. Without announcements, one node
+            // must keep its known address.
             0 if self.nodes[at].up && (self.multicast || at > 0) => {
                 self.stop(at, true);
                 self.nodes[at].place += 1;
@@ -100,8 +101,8 @@ impl World {
         }
     }
 
-    /// Whoever takes each other for members is connected and has the same document, and who was
-    /// taken out is out.
+    /// Two nodes that list each other are connected and have the same list, and removed nodes are
+    /// out.
     pub fn check_agreement(&self) {
         let seed = self.seed;
         let knows = |at: usize, other: usize| self.nodes[at].machine.is_member(id(other));
@@ -109,18 +110,18 @@ impl World {
             for other in (0..NODES).filter(|other| *other != at && knows(at, *other)) {
                 if knows(other, at) {
                     if !self.finds(at, other) && !self.finds(other, at) {
-                        // Both were moved, nothing is announced, and all others are out.
+                        // Both were moved without announcements, and all others are out.
                         continue;
                     }
                     self.check_connected(&[at, other]);
-                    // Under which version a node was let in, it alone may know.
+                    // The version of a node's admission may be known only to that node.
                     let lists = [at, other].map(|at| {
                         let [members, removed] = self.belongings(at);
                         (members.into_keys().collect::<Vec<_>>(), removed)
                     });
                     assert_eq!(lists[0], lists[1], "seed {seed}, {}", self.story());
                 } else {
-                    // It belongs to others now, or nobody who knows it can reach it to hear so.
+                    // It belongs to another cluster now, or no node that lists it reaches it.
                     let reaches = self.finds(at, other) && self.is_alone(other);
                     assert!(!reaches, "seed {seed}: {at} knows {other}, {}", self.story());
                 }
@@ -128,10 +129,11 @@ impl World {
         }
         for (when, by, out) in &self.removals {
             let undone = self.admissions.iter().any(|(at, node)| node == out && at >= when);
-            // What somebody does who is taken out too may reach nobody.
+            // A removal by a node that is itself removed may reach no other node.
             let forgotten = self.removals.iter().any(|(_, _, node)| node == by);
             if !undone && !forgotten {
-                // Who cannot reach it may list it still, and it those whom it cannot reach.
+                // Nodes that cannot reach it may still list it, and it may list nodes that it
+                // cannot reach.
                 let hears = (0..NODES)
                     .any(|at| knows(*out, at) && !knows(at, *out) && self.finds(*out, at));
                 assert!(!hears, "seed {seed}: {out} is in, {}", self.story());
@@ -139,7 +141,7 @@ impl World {
         }
     }
 
-    /// What every node believes, and what was done to them.
+    /// The lists of all nodes, and the changes by users.
     fn story(&self) -> String {
         let belief = |at| {
             let sets = self.belongings(at);
@@ -152,7 +154,7 @@ impl World {
         format!("{}; removals {removals:?}, admissions {admissions:?}", beliefs.join(", "))
     }
 
-    /// Whether a node can call another one where it is now.
+    /// Whether a node can call another one at its present address.
     fn finds(&self, at: usize, other: usize) -> bool {
         if self.walled[at][other] {
             return false;
@@ -162,7 +164,7 @@ impl World {
         members.any(|member| member.id == id(other) && member.addresses.contains(&address))
     }
 
-    /// A node's document, without what everybody may know differently.
+    /// A node's list, without the parts in which nodes may differ.
     fn belongings(&self, at: usize) -> [BTreeMap<NodeId, u64>; 2] {
         let Members { members, removed } = self.document(at);
         let members = members.into_iter().map(|member| (member.id, member.admitted)).collect();

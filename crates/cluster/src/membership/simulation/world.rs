@@ -1,4 +1,4 @@
-//! The network, the nodes and their people.
+//! The network, the nodes and their users.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -8,9 +8,9 @@ use fastrand::Rng;
 use super::super::*;
 
 pub const NODES: usize = 4;
-/// Faults happen in this time, milliseconds.
+/// Faults happen in this time, in milliseconds.
 pub const TROUBLE_MS: u64 = 30_000;
-/// After that, everything has this long to find together again.
+/// Time to recover after the faults.
 pub const QUIET_MS: u64 = 15_000;
 const TICK_MS: u64 = 250;
 const DIAL_TIMEOUT_MS: u64 = 3_000;
@@ -22,10 +22,10 @@ pub enum Action {
     Dial {
         from: usize,
         to: usize,
-        /// Whether its present address is among those that are called.
+        /// Whether the called addresses include its present one.
         found: bool,
     },
-    /// The listener has taken the call; the dialer hears of it.
+    /// The listener has accepted the call; the reply is on its way to the dialer.
     Welcome {
         conn: ConnId,
     },
@@ -42,13 +42,13 @@ pub enum Action {
         conn: ConnId,
     },
     Restart(usize),
-    /// A node's document arrives, by its number in `World::told`.
+    /// A node's list arrives, by its number in `World::told`.
     Told {
         at: usize,
         conn: ConnId,
         told: usize,
     },
-    /// A node is let in, and hears of it, unless its answer is lost.
+    /// A node is admitted; the answer reaches it unless it is lost.
     Join {
         by: usize,
         at: usize,
@@ -62,16 +62,16 @@ pub enum Action {
 
 pub struct SimNode {
     pub machine: Membership,
-    /// What it finds when it starts.
+    /// Its list on disk, read at the start.
     pub disk: Members,
-    /// The network that it is in, which gives its address.
+    /// Number of its network, which determines its address.
     pub place: u8,
     pub up: bool,
     pub boot: u64,
     pub frozen_until: u64,
     /// How far its clock is ahead.
     pub ahead_ms: u64,
-    /// The connection it believes in, for each peer, by its own effects.
+    /// Its connection to each peer, by its own effects.
     pub believed: BTreeMap<NodeId, ConnId>,
     pub losses: u64,
     pub dials: u64,
@@ -85,30 +85,30 @@ pub struct World {
     pub next: u64,
     pub nodes: Vec<SimNode>,
     pub told: Vec<Members>,
-    /// Whether announcements are heard.
+    /// Whether announcements are received.
     pub multicast: bool,
-    /// Removals by people: when, who, whom.
+    /// Removals by users: time, actor, removed node.
     pub removals: Vec<(u64, usize, usize)>,
-    /// Admissions by people: when, whom.
+    /// Admissions by users: time, admitted node.
     pub admissions: Vec<(u64, usize)>,
     /// Dialer and listener of each connection, by its number.
     pub conns: Vec<(usize, usize)>,
-    /// Until when messages from one node to another are lost.
+    /// End of the cut from one node to another, during which messages are lost.
     pub cut_until: [[u64; NODES]; NODES],
-    /// Whom a node cannot call (but may be called by): a firewall, for the whole run.
+    /// Nodes that a node cannot call, but that may call it: a firewall, for the whole run.
     pub walled: [[bool; NODES]; NODES],
     pub faults: Faults,
 }
 
-/// Which faults a run has.
+/// The kinds of faults in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Faults {
     None,
-    /// Only what must pass for no failure: freezes up to two seconds, jumping clocks, late
+    /// Only faults that must not count as failures: freezes up to two seconds, jumping clocks, late
     /// messages.
     Harmless,
     All,
-    /// All, and people who move machines to other networks, take nodes out and let them in.
+    /// All faults, and users who move machines to other networks, remove nodes and admit them.
     Changes,
 }
 
@@ -129,7 +129,7 @@ pub fn member(node: usize, place: u8) -> Member {
     Member { id: id(node), name: format!("node-{node}"), addresses: vec![address], admitted: 0 }
 }
 
-/// All nodes where they are at first.
+/// All nodes at their first addresses.
 fn everybody() -> Members {
     Members { members: (0..NODES).map(|at| member(at, 0)).collect(), removed: Vec::new() }
 }
@@ -177,7 +177,7 @@ impl World {
             world.step(at, Input::Learned { members: everybody(), by: None });
         }
         if faults != Faults::None {
-            // They begin once the mesh stands, so that nothing else explains a loss.
+            // Faults begin once the mesh is complete, so that nothing else explains a loss.
             world.later(5_000, Action::Fault);
         }
         world
@@ -188,7 +188,7 @@ impl World {
         self.todo.push(Reverse((self.now + after_ms, self.next, action)));
     }
 
-    /// Whether anything may happen that loses a node.
+    /// Whether faults may lose a node.
     fn is_rough(&self) -> bool {
         matches!(self.faults, Faults::All | Faults::Changes)
     }
@@ -205,7 +205,7 @@ impl World {
         self.now = until;
     }
 
-    /// What a frozen node should do is done when it wakes up.
+    /// Runs an action. A frozen node's action waits until it wakes up.
     fn act(&mut self, action: Action) {
         let doer = match action {
             Action::Tick(at) | Action::Heard { at, .. } | Action::Closed { at, .. } => Some(at),
@@ -244,7 +244,7 @@ impl World {
         for (peer, conn) in self.nodes[at].believed.clone() {
             self.send(at, number(peer), Action::Heard { at: number(peer), conn });
         }
-        // Something may answer elsewhere, whatever has become of the connection.
+        // Another address may answer, in any state of the connection.
         let now = self.clock(at);
         for peer in self.nodes[at].machine.quiet(now) {
             let to = number(peer);
@@ -304,7 +304,7 @@ impl World {
     fn welcome(&mut self, conn: ConnId) {
         let (from, to) = self.conns[conn as usize - 1];
         if self.is_cut(from, to) || self.now < self.nodes[from].frozen_until {
-            // The listener believes in a connection that the dialer gives up.
+            // The listener keeps a connection that the dialer gives up.
             self.later(DIAL_TIMEOUT_MS, Action::DialFailed { from, to });
             return self.later(DIAL_TIMEOUT_MS, Action::Closed { at: to, conn });
         }
@@ -326,7 +326,7 @@ impl World {
         self.step(at, Input::Learned { members, by: None });
     }
 
-    /// A node stops; `told` is whether its system closes its connections.
+    /// Stops a node; `told` is whether its system closes its connections.
     pub fn stop(&mut self, at: usize, told: bool) {
         self.nodes[at].up = false;
         for (peer, conn) in std::mem::take(&mut self.nodes[at].believed) {
@@ -427,7 +427,7 @@ impl World {
         self.send(at, peer, Action::Closed { at: peer, conn });
     }
 
-    /// Every two nodes are connected.
+    /// Checks that every two nodes are connected.
     pub fn check_whole(&self) {
         self.check_connected(&(0..NODES).collect::<Vec<_>>());
     }

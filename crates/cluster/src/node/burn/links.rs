@@ -1,4 +1,5 @@
-//! One link's load: both ends send blocks at once, and compare what comes with what was to come.
+//! Load on one link: both ends send blocks at once, and compare the received blocks with the
+//! expected ones.
 
 use std::io;
 use std::sync::Arc;
@@ -18,21 +19,21 @@ use crate::transfer::asks::{Ask, Neighbour};
 use crate::wire::Purpose;
 
 const BLOCK_BYTES: usize = 1 << 20;
-/// Of one round, which takes as long as [`ROUND_SECS`] at most on a fast link.
+/// Blocks of one round, which takes [`ROUND_SECS`] at most on a fast link.
 pub(crate) const BLOCKS_MAX: u32 = 256;
 const ROUND_SECS: f64 = 0.25;
 const PINGS: usize = 8;
-/// A round of one block takes 8 s on a megabit.
+/// A round of one block takes 8 s on a megabit link.
 const ROUND_MAX: Duration = Duration::from_secs(30);
 
-/// What the listener found in a round.
+/// The listener's result of a round.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Exchanged {
     secs: f64,
     wrong_bits: u64,
 }
 
-/// Loads the link to another node for the stated time.
+/// Loads the link to another node for `spec.seconds`.
 pub(super) async fn burn(
     net: &Arc<Net>,
     from: &str,
@@ -104,7 +105,7 @@ async fn rounds(
     Ok(())
 }
 
-/// The dialer's side of a round: what the listener found, and what this end did.
+/// The dialer's side of a round: the listener's result, then this end's.
 async fn round<S>(
     stream: &mut S,
     blocks: u32,
@@ -137,7 +138,7 @@ where
     timeout(ROUND_MAX, answered).await.map_err(|_| DialError::Timeout(ROUND_MAX))?
 }
 
-/// Sends and receives so many blocks at once.
+/// Sends and receives `blocks` blocks at once.
 async fn exchange<S>(stream: &mut S, blocks: u32, flip: bool) -> io::Result<Exchanged>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -169,7 +170,7 @@ where
     Ok(found)
 }
 
-/// What every block holds: numbers of a small generator (Knuth's), so that all bits are at work.
+/// The content of every block: numbers of a small generator (Knuth's), which set all bits.
 fn block() -> Vec<u8> {
     let mut state = 1_u64;
     let mut block = Vec::with_capacity(BLOCK_BYTES);
@@ -192,7 +193,7 @@ fn differing_bits(one: &[u8], other: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// What both ends find in a round of three blocks, sent with `flip`.
+    /// Results of both ends of a round of three blocks, sent with `flip`.
     async fn found(flip: bool) -> (Exchanged, Exchanged) {
         let (mut here, mut there) = tokio::io::duplex(1 << 16);
         let listener = async {

@@ -1,4 +1,4 @@
-//! The process that loads one node's memory and cores: how it is started and what it says.
+//! The process that loads one node's memory and cores: its start and its output.
 
 use std::io;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::spec::{BurnSpec, Loaded};
 
-/// Beyond the stated time: to fill the memory, and to end the pass that runs.
+/// Time beyond `spec.seconds`, to fill the memory and to end the last pass.
 const LATE_MAX: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone, Copy)]
@@ -18,10 +18,10 @@ pub(super) struct Size {
     pub memory_bytes: u64,
 }
 
-/// Runs it to its end; dropping this kills it.
+/// Runs the process to its end. Dropping the future kills it.
 ///
 /// # Errors
-/// It cannot be started, ends with an error, or says something else.
+/// The process cannot be started, fails, or prints something other than `Loaded`.
 pub(super) async fn run(command: &[String], size: Size, spec: &BurnSpec) -> io::Result<Loaded> {
     let (program, arguments) =
         command.split_first().ok_or_else(|| io::Error::other("no program is named"))?;
@@ -33,7 +33,7 @@ pub(super) async fn run(command: &[String], size: Size, spec: &BurnSpec) -> io::
     if spec.flip_bits {
         process.arg("--flip-bits");
     }
-    // It ends with its input, so also with a daemon that was killed.
+    // The process ends with its input, and therefore also with a killed daemon.
     process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = process.spawn()?;
     let input = child.stdin.take();

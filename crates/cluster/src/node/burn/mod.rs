@@ -1,10 +1,9 @@
-//! A burn-in: every node's memory, cores and links are loaded for a stated time, all at once, and
-//! checked, so that new machines show what is slow or wrong before a model depends on them.
+//! Burn-in: loads and checks all nodes' memory, cores and links at once for a given time, so that
+//! new machines show slow or faulty parts before a model depends on them.
 //!
-//! The node that is asked has each member take its part over a connection of
-//! [`crate::transfer::sharing`]. Memory and cores are loaded by a process of their own ([`load`]),
-//! which ends with the connection; the links by this one ([`links`]), each by the end that comes
-//! first in the order.
+//! The asked node orders each member's part over a connection of [`crate::transfer::sharing`]. A
+//! separate process loads memory and cores ([`load`]) and ends with the connection. The daemon
+//! loads the links ([`links`]); of a link's two ends, the first in the order drives it.
 
 mod links;
 mod load;
@@ -35,10 +34,10 @@ impl Burner {
         Self { command: worker_command.into(), free: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Loads this node and its links; dropping it ends the load.
+    /// Loads this node and its links. Dropping the future ends the load.
     ///
     /// # Errors
-    /// It takes part in another burn-in, has not so much memory, or its process fails.
+    /// This node is in another burn-in, has too little memory, or its process fails.
     pub async fn take_part(
         &self,
         net: &Arc<Net>,
@@ -79,10 +78,11 @@ impl Burner {
     }
 }
 
-/// Has all live nodes burn in. Dropping it ends that everywhere within some seconds.
+/// Runs a burn-in on all live nodes. Dropping the future ends it on all nodes within seconds.
 ///
 /// # Errors
-/// A model is served and nobody said that this is fine, or a node refuses or is lost: by name.
+/// A model is served and `while_serving` is false, or a node refuses or is lost; the error names
+/// it.
 pub(crate) async fn burn(
     burner: &Burner,
     net: &Arc<Net>,
@@ -121,7 +121,7 @@ fn check(spec: &BurnSpec) -> Result<()> {
     Ok(())
 }
 
-/// Another node's part.
+/// Runs another node's part.
 async fn part_of(net: &Arc<Net>, other: &Neighbour, order: BurnOrder) -> Result<Part> {
     let ask = Ask::Burn { order: Box::new(order) };
     let name = &other.name;

@@ -1,30 +1,30 @@
-//! What a burn-in is asked for, and what it finds.
+//! Requests and reports of burn-ins.
 
 use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
 
-/// A weekend.
+/// Up to a weekend.
 pub const BURN_SECS: std::ops::RangeInclusive<u64> = 1..=3 * 86_400;
 
-/// What is asked for.
+/// The request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BurnSpec {
-    /// For how long: [`BURN_SECS`].
+    /// Duration, within [`BURN_SECS`].
     pub seconds: u64,
-    /// Memory that each node fills; half of what models may still have there unless given.
+    /// Memory that each node fills; by default half of the memory that is free for models.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
-    /// Also where a model is served, whose answers become slow.
+    /// Run even if a model is served; its answers become slow.
     #[serde(default)]
     pub while_serving: bool,
-    /// Turns one bit over in each node's memory and one on each link, to see that it is found.
+    /// Flips one bit in each node's memory and one on each link, to test their detection.
     #[serde(default)]
     pub flip_bits: bool,
 }
 
-/// What was found.
+/// The report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BurnReport {
     pub seconds: u64,
@@ -34,7 +34,7 @@ pub struct BurnReport {
     pub slowest_node: Option<String>,
     /// Its two ends, by the slower direction.
     pub slowest_link: Option<[String; 2]>,
-    /// Wrong bits and results, of nodes and links together.
+    /// Wrong bits and results of all nodes and links.
     pub wrong: u64,
 }
 
@@ -46,23 +46,23 @@ pub struct NodeBurn {
     pub loaded: Loaded,
 }
 
-/// Of one link, under the load of all others.
+/// Results of one link, measured while all others are under load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkBurn {
     pub from: String,
     pub to: String,
-    /// The median, microseconds.
+    /// The median, in microseconds.
     pub round_trip_us: f64,
     /// Bytes per second while both ends send.
     pub bytes_per_sec_there: f64,
     pub bytes_per_sec_back: f64,
     pub wrong_bits: u64,
-    /// Why it was not measured to the end.
+    /// Why the measurement is incomplete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
 
-/// One node's part, as the asked node orders it.
+/// The order for one node's part.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct BurnOrder {
     pub spec: BurnSpec,
@@ -70,26 +70,26 @@ pub(crate) struct BurnOrder {
     pub to: Vec<NodeId>,
 }
 
-/// One node's part, once it is done.
+/// The result of one node's part.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub node: NodeBurn,
     pub links: Vec<LinkBurn>,
 }
 
-/// What one node did, as its process says it in one line of JSON.
+/// One node's figures, which its process prints as one line of JSON.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
     pub memory_bytes: u64,
-    /// Multiplications and additions of products in 8 bits, with a model's kernels, a second.
+    /// Multiplications and additions per second, in 8-bit products with a model's kernels.
     pub ops_per_sec: f64,
     /// Of the slowest round.
     pub ops_per_sec_lowest: f64,
     /// Read and written.
     pub bytes_per_sec: f64,
     pub bytes_per_sec_lowest: f64,
-    /// Bits of memory that were not what had been written.
+    /// Bits of memory that differ from what was written.
     pub wrong_bits: u64,
-    /// Products that differed from the same product before.
+    /// Products that differ from an earlier run of the same product.
     pub wrong_results: u64,
 }
