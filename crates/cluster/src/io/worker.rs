@@ -301,7 +301,8 @@ async fn read_line(lines: &mut (impl AsyncRead + AsyncBufReadExt + Unpin)) -> Op
 }
 
 /// This daemon may have sent the signal because the worker did not exit; that is then in its log.
-const KILLED: &str = "was killed by signal 9: by a person or a program, or by the system because memory ran out";
+const KILLED: &str =
+    "was killed by signal 9: by a person or a program, or by the system because memory ran out";
 
 fn describe(status: std::io::Result<ExitStatus>, last_line: Option<String>) -> String {
     let status = match status {

@@ -54,7 +54,10 @@ mod tests {
             let error = find(name).unwrap_err().to_string();
             let said = format!("nearest by name is \"{near}");
             assert!(error.contains(&said), "{name}: {error}");
-            assert!(error.contains("seed_oss") && error.contains("docs/adding-a-model.md"), "{error}");
+            assert!(
+                error.contains("seed_oss") && error.contains("docs/adding-a-model.md"),
+                "{error}"
+            );
         }
         let error = find("falcon-h1").unwrap_err().to_string();
         assert!(error.contains("\"falcon-h1\"") && !error.contains("nearest"), "{error}");
