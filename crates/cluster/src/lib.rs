@@ -60,7 +60,7 @@ pub use node::about::{ModelAbout, can_run};
 pub use node::burn::{BURN_SECS, BurnReport, BurnSpec, LinkBurn, Loaded, NodeBurn};
 pub use node::leave::leave;
 pub use node::{GenerateStream, Node};
-pub use paths::ways::Edge;
+pub use paths::measurements::Edge;
 pub use placement::{ClassRates, Classes, Plan, Rates, Speed};
 pub use protocol::{
     FinishReason, GenerateRequest, InstanceSpec, Sampling, Token, Transport, WorkerDevice,

@@ -86,7 +86,7 @@ pub(crate) enum Purpose {
     },
     /// Measures the path between the two nodes.
     Probe,
-    /// Models that a member has fetched or is fetching: [`crate::sharing`].
+    /// Models that a member has fetched or is fetching: [`crate::transfer::sharing`].
     Share,
 }
 
@@ -155,7 +155,7 @@ pub(crate) struct FleetProof {
     pub proof: Vec<u8>,
 }
 
-/// Requests admission by number: the asker's half of the exchange of [`crate::pake`].
+/// Requests admission by number: the asker's half of the exchange of [`crate::admission::pake`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PairAsk {
     pub half: Vec<u8>,

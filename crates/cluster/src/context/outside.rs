@@ -1,8 +1,8 @@
 //! Everything that a daemon does and learns outside of its own memory. The daemon decides, and
-//! knows no sockets, processes, files or clocks; [`super::system`] acts, or a simulation does in
+//! knows no sockets, processes, files or clocks; [`crate::io::System`] acts, or a simulation does in
 //! its place.
 //!
-//! Nothing here blocks: results reach the daemon as [`super::Event`]s.
+//! Nothing here blocks: results reach the daemon as [`crate::core::Event`]s.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,12 +17,12 @@ use tokio::sync::{mpsc, oneshot};
 use crate::admission::code::JoinCode;
 use crate::admission::nearby::Announcement;
 use crate::admission::pake::Number;
-use crate::desired::{Document, Signer, Wanted};
+use crate::desired::{Document, Service, Signer};
 use crate::files::source::{Source, Sources};
 use crate::instance::Path;
 use crate::members::Members;
 use crate::membership::ConnId;
-use crate::paths::ways::Depth;
+use crate::paths::measurements::Depth;
 use crate::transfer::model_file::ServedFile;
 use crate::wire::{Message, Verdict, Versions, WorkerOrder};
 use crate::{GenerateEvent, Joined, NodeId, PullStatus, Result};
@@ -124,12 +124,12 @@ pub(crate) trait Outside: Send {
     fn when_desired_kept(&mut self, done: Done);
 
     /// Looks for the file of an instance: `Located`.
-    fn locate(&mut self, digest: Digest, wanted: Wanted);
+    fn locate(&mut self, digest: Digest, wanted: Service);
     /// Reads the files of an instance to start: `Opened`.
-    fn open(&mut self, wanted: Wanted);
+    fn open(&mut self, wanted: Service);
 
     /// Copies a model's file to this node: `Copied`.
-    fn copy(&mut self, wanted: Wanted, from: Sources);
+    fn copy(&mut self, wanted: Service, from: Sources);
 
     /// Starts a worker: `WorkerStarted`, then `Worker` with each of its events, its exit the last.
     fn start_worker(&mut self, start: Start);

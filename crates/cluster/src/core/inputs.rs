@@ -17,7 +17,7 @@ use crate::io::net::DialError;
 use crate::io::worker::WorkerNews;
 use crate::members::{Member, Members};
 use crate::membership::ConnId;
-use crate::paths::ways::Found;
+use crate::paths::measurements::Measurement;
 use crate::transfer::model_file::ServedFile;
 use crate::wire::{JoinAnswer, Message};
 use crate::{
@@ -166,7 +166,7 @@ pub(crate) enum Event {
     Measured {
         peer: NodeId,
         address: SocketAddr,
-        found: Option<Found>,
+        found: Option<Measurement>,
     },
     /// The present addresses of the peers from `--peer`.
     PeersFound(Vec<SocketAddr>),

@@ -7,7 +7,7 @@ use protocol::InstanceSpec;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use store::Digest;
 
-use super::told::Told;
+use super::verbatim::Verbatim;
 use crate::NodeId;
 
 /// Counts changes. The maker's id orders two versions with the same count.
@@ -19,10 +19,10 @@ pub(crate) struct Version {
 
 /// An instance as a user requested it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Wanted {
+pub(crate) struct Service {
     /// The instance's id.
     pub id: String,
-    pub spec: Told<InstanceSpec>,
+    pub spec: Verbatim<InstanceSpec>,
     /// The model file's content and length.
     pub digest: Digest,
     pub bytes: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Entry {
     /// Of `wanted`.
     pub version: Version,
     /// `None` once it was stopped.
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<Service>,
     /// The owner of the instance, and the number of takeovers.
     pub claim: Version,
     /// Whether the model stays out of memory until the next request. Part of the claim.

@@ -16,7 +16,7 @@ mod signature;
 mod simulation;
 #[cfg(test)]
 mod tests;
-mod told;
+mod verbatim;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::NodeId;
 use crate::members::is_model_name;
 
-pub(crate) use document::{Document, Drain, Entry, Files, Seen, Signatures, Version, Wanted};
+pub(crate) use document::{Document, Drain, Entry, Files, Seen, Service, Signatures, Version};
 pub(crate) use signature::Signer;
 
 /// Names in the document, including stopped ones; a whole document stays far below a message's
@@ -71,17 +71,17 @@ impl Desired {
     }
 
     /// All served instances.
-    pub(crate) fn wanted(&self) -> impl Iterator<Item = (&Entry, &Wanted)> {
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = (&Entry, &Service)> {
         self.entries.values().filter_map(|entry| Some((entry, entry.wanted.as_ref()?)))
     }
 
     /// The instance with this name or id.
-    pub(crate) fn find(&self, name_or_id: &str) -> Option<(&Entry, &Wanted)> {
+    pub(crate) fn find(&self, name_or_id: &str) -> Option<(&Entry, &Service)> {
         self.wanted().find(|(entry, wanted)| entry.name == name_or_id || wanted.id == name_or_id)
     }
 
     /// Serves an instance under this name, with this node as its owner.
-    pub(crate) fn serve(&mut self, name: &str, wanted: Wanted) -> Entry {
+    pub(crate) fn serve(&mut self, name: &str, wanted: Service) -> Entry {
         self.write(name, Some(wanted))
     }
 
@@ -145,7 +145,7 @@ impl Desired {
         Version { count: counts.max().unwrap_or(0).saturating_add(1), node: self.me }
     }
 
-    fn write(&mut self, name: &str, wanted: Option<Wanted>) -> Entry {
+    fn write(&mut self, name: &str, wanted: Option<Service>) -> Entry {
         let version = self.next_version();
         let unloaded = wanted.as_ref().is_some_and(|wanted| wanted.spec.on_request);
         let (name, signatures) = (name.to_owned(), Signatures::default());

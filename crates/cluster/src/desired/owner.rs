@@ -7,7 +7,7 @@ use protocol::Nodes;
 use store::Digest;
 
 use super::Desired;
-use super::document::{Document, Drain, Entry, Files, Seen, Signature, Version, Wanted};
+use super::document::{Document, Drain, Entry, Files, Seen, Service, Signature, Version};
 use crate::NodeId;
 
 /// Nodes with an entry: more than a cluster has members. Entries of nodes that are no longer
@@ -58,7 +58,7 @@ impl Desired {
 
     pub(super) fn successor(
         &self,
-        wanted: &Wanted,
+        wanted: &Service,
         files: &Files,
         peers: &[Seen],
     ) -> Option<NodeId> {
@@ -69,7 +69,7 @@ impl Desired {
     }
 
     /// The position of a node in the user's list of nodes; the last if it is not listed.
-    pub(super) fn place(&self, wanted: &Wanted, node: NodeId, peers: &[Seen]) -> usize {
+    pub(super) fn place(&self, wanted: &Service, node: NodeId, peers: &[Seen]) -> usize {
         let peer = peers.iter().find(|peer| peer.node == node).map(|peer| peer.name.as_str());
         let name = if node == self.me { Some(self.name.as_str()) } else { peer };
         let place = |nodes: &Nodes| nodes.place_of(name.unwrap_or(""), &node.to_string());
@@ -119,8 +119,8 @@ impl Desired {
 
     /// The instances that this node should take over from drained owners, and from reachable owners
     /// that it precedes in the user's list. The rule for the successor is that of a takeover.
-    pub(crate) fn to_inherit(&self, files: &Files, peers: &[Seen]) -> Vec<(Entry, Wanted)> {
-        let is_due = |(entry, wanted): &(&Entry, &Wanted)| {
+    pub(crate) fn to_inherit(&self, files: &Files, peers: &[Seen]) -> Vec<(Entry, Service)> {
+        let is_due = |(entry, wanted): &(&Entry, &Service)| {
             let place = |node| self.place(wanted, node, peers);
             let is_seen = peers.iter().any(|peer| peer.node == entry.owner());
             let comes_after = is_seen && place(self.me) < place(entry.owner());

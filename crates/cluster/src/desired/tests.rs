@@ -9,10 +9,10 @@ pub(super) fn id(node: usize) -> NodeId {
     NodeId([node as u8 + 1; 32])
 }
 
-pub(super) fn wanted(id: &str) -> Wanted {
+pub(super) fn wanted(id: &str) -> Service {
     let spec = InstanceSpec { model: "m".to_owned(), ..InstanceSpec::default() };
     let spec = spec.into();
-    Wanted { id: id.to_owned(), spec, digest: Digest([7; 32]), bytes: 9, created_unix_s: 0 }
+    Service { id: id.to_owned(), spec, digest: Digest([7; 32]), bytes: 9, created_unix_s: 0 }
 }
 
 fn node(at: usize) -> Desired {
@@ -152,7 +152,7 @@ fn of_nodes_that_were_named_the_first_with_the_file_leads() {
     let mut nodes: Vec<Desired> = (0..3).map(|at| node(at).called(names[at])).collect();
     let named = Nodes::Named(vec!["c".to_owned(), id(1).to_string()]);
     let spec = InstanceSpec { nodes: Some(named), ..InstanceSpec::default() };
-    let entry = nodes[2].serve("m", Wanted { spec: spec.into(), ..wanted("i-1") });
+    let entry = nodes[2].serve("m", Service { spec: spec.into(), ..wanted("i-1") });
     nodes[0].merge(vec![entry.clone()]);
     nodes[1].merge(vec![entry]);
     let has = vec![(Digest([7; 32]), true)];

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::places::{Places, says, sources};
 use crate::NodeId;
 use crate::context::{Context, News};
-use crate::desired::Wanted;
+use crate::desired::Service;
 
 /// A restarting node is back within this time, which saves a copy of gigabytes.
 const SHORT_MAX: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ impl Copies {
     /// Starts the copies that are this node's turn.
     pub(crate) fn keep(&mut self, ctx: &mut Context, places: &Places) {
         let now = ctx.now();
-        let short: Vec<(Wanted, usize)> =
+        let short: Vec<(Service, usize)> =
             ctx.desired.wanted().filter_map(|(_, wanted)| shortage(ctx, places, wanted)).collect();
         self.0.retain(|digest, copying| {
             *copying == Copying::Running || short.iter().any(|(it, _)| it.digest == *digest)
@@ -113,7 +113,7 @@ impl Copies {
 }
 
 /// The number of missing copies, if too few reachable nodes have the file.
-fn shortage(ctx: &Context, places: &Places, wanted: &Wanted) -> Option<(Wanted, usize)> {
+fn shortage(ctx: &Context, places: &Places, wanted: &Service) -> Option<(Service, usize)> {
     let holders = places.holders(ctx, &wanted.digest).count();
     let missing = wanted.spec.copies?.saturating_sub(holders);
     (holders > 0 && missing > 0).then(|| (wanted.clone(), missing))

@@ -8,7 +8,7 @@ use store::Digest;
 
 use crate::NodeId;
 use crate::context::{Context, News};
-use crate::desired::{Seen, Wanted};
+use crate::desired::{Seen, Service};
 
 use super::source::{Source, Sources};
 
@@ -34,7 +34,7 @@ impl Places {
     /// Searches for the files of served models.
     pub(crate) fn look(&mut self, ctx: &mut Context) {
         let now = ctx.now();
-        let wanted: BTreeMap<Digest, Wanted> =
+        let wanted: BTreeMap<Digest, Service> =
             ctx.desired.wanted().map(|(_, wanted)| (wanted.digest, wanted.clone())).collect();
         self.places.retain(|digest, _| wanted.contains_key(digest));
         for (digest, wanted) in wanted {
@@ -85,7 +85,7 @@ impl Places {
     }
 
     /// Whether a node has the file and may own the instance.
-    pub(crate) fn has_heir(&self, ctx: &Context, wanted: &Wanted) -> bool {
+    pub(crate) fn has_heir(&self, ctx: &Context, wanted: &Service) -> bool {
         self.holders(ctx, &wanted.digest).any(|node| !ctx.desired.is_drained(node))
     }
 }

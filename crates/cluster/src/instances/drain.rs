@@ -6,7 +6,7 @@ use super::host::Host;
 use super::place::{Candidate, plan_for, relaxed};
 use super::running::Instances;
 use super::status;
-use crate::desired::{Entry, Wanted};
+use crate::desired::{Entry, Service};
 use crate::{Error, InstanceState, InstanceStatus, NodeId, Result};
 
 /// Outlines of instances' model files, by the instances' ids.
@@ -20,7 +20,7 @@ pub(crate) fn check_drain(
     node: NodeId,
     models: &[(String, Outline)],
 ) -> Result<()> {
-    let held: Vec<(Entry, Wanted, InstanceStatus)> = host
+    let held: Vec<(Entry, Service, InstanceStatus)> = host
         .ctx
         .desired
         .wanted()
@@ -49,7 +49,7 @@ fn others(
     instances: &Instances,
     host: &Host,
     node: NodeId,
-    held: &[(Entry, Wanted, InstanceStatus)],
+    held: &[(Entry, Service, InstanceStatus)],
 ) -> Vec<Candidate> {
     let mut free =
         instances.pool.candidates(host, &instances.table, None, protocol::Transport::Auto);
@@ -63,7 +63,7 @@ fn others(
 }
 
 /// The next owner of a node's instance must have its file.
-fn check_heir(host: &Host, node: NodeId, entry: &Entry, wanted: &Wanted) -> Result<()> {
+fn check_heir(host: &Host, node: NodeId, entry: &Entry, wanted: &Service) -> Result<()> {
     let ctx = &host.ctx;
     let may_own = |on: NodeId| on != node && !ctx.desired.is_drained(on);
     if entry.owner() != node || host.files.places.holders(ctx, &wanted.digest).any(may_own) {

@@ -14,7 +14,7 @@ use super::running::Instances;
 use super::start::{fixed, own_again};
 use super::table::Starting;
 use crate::context::Prepared;
-use crate::desired::{Entry, Wanted};
+use crate::desired::{Entry, Service};
 use crate::files::seen;
 
 /// Interval of attempts to open the file of an instance that could not be started.
@@ -64,13 +64,13 @@ pub(crate) fn start_owned(instances: &mut Instances, host: &mut Host) {
         Some(Starting::Waiting { looked, .. }) => now.saturating_sub(*looked) >= idle::ROOM_LOOK,
         Some(Starting::Failed(_, since)) => now.saturating_sub(*since) >= LOOK_AGAIN,
     };
-    let due: Vec<Wanted> =
+    let due: Vec<Service> =
         mine.map(|(_, wanted)| wanted.clone()).filter(|wanted| is_due(&wanted.id)).collect();
     due.into_iter().for_each(|wanted| open(instances, host, wanted));
 }
 
-/// Reads the files of an instance from disk; [`Self::opened`] receives the result.
-fn open(instances: &mut Instances, host: &mut Host, wanted: Wanted) {
+/// Reads the files of an instance from disk; [`opened`] receives the result.
+fn open(instances: &mut Instances, host: &mut Host, wanted: Service) {
     // An instance that waits for memory continues to wait while its file is read again.
     match instances.table.start_mut(&wanted.id) {
         Some(Starting::Waiting { looked, .. }) => *looked = host.ctx.now(),
@@ -138,7 +138,7 @@ pub(crate) fn inherit(instances: &mut Instances, host: &mut Host) {
         }
         let begun = instances.table.successor(id).is_some() || instances.table.start(id).is_some();
         if !begun && instances.pool.growth.may_move(id, true, now) {
-            info!(name = entry.name, "this node gets ready to own a drained node's model");
+            info!(name = entry.name, "this node gets ready to take over a model");
             open(instances, host, wanted);
         }
     }
@@ -185,6 +185,6 @@ pub(super) fn prepare_to_own(
 
 /// The instances that this node should inherit: of drained nodes, and of nodes that it precedes in
 /// the user's list.
-fn to_inherit(host: &Host) -> Vec<(Entry, Wanted)> {
+fn to_inherit(host: &Host) -> Vec<(Entry, Service)> {
     host.ctx.desired.to_inherit(&host.files.places.holdings(), &seen(&host.ctx))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::table::{Starting, Table};
-use crate::desired::{Entry, Wanted};
+use crate::desired::{Entry, Service};
 use crate::peers::{gone_for, way_round};
 use crate::{InstanceState, InstanceStatus};
 
@@ -16,7 +16,7 @@ pub(crate) fn reported(
     host: &Host,
     table: &Table,
     entry: &Entry,
-    wanted: &Wanted,
+    wanted: &Service,
 ) -> InstanceStatus {
     let (ctx, owner) = (&host.ctx, entry.owner());
     let heartbeat = ctx.live_heartbeat_of(owner);
@@ -64,7 +64,7 @@ pub(crate) fn reported(
     }
 }
 
-fn why_without_owner(host: &Host, entry: &Entry, wanted: &Wanted) -> String {
+fn why_without_owner(host: &Host, entry: &Entry, wanted: &Service) -> String {
     let ctx = &host.ctx;
     let owner = ctx.name_of(entry.owner());
     // Just after a loss, the others have yet to report that they have lost it too.

@@ -14,7 +14,7 @@ use super::place::{self, Candidate, Placed, plan_somehow, plan_with_kept};
 use super::running::Instances;
 use super::{idle, status};
 use crate::context::{Context, HeaderOf, Prepared, Reply};
-use crate::desired::{Entry, Wanted};
+use crate::desired::{Entry, Service};
 use crate::files::source::Source;
 use crate::instance::Fixed;
 use crate::members::{MODEL_NAME_CHARS_MAX, is_model_name};
@@ -87,7 +87,7 @@ pub(crate) fn serve(
 
     let id = format!("i-{:08x}", host.ctx.random_u32());
     let ModelFile { digest, bytes, path, .. } = prepared.found.clone();
-    let wanted = Wanted {
+    let wanted = Service {
         id: id.clone(),
         spec: prepared.spec.clone().into(),
         digest,

@@ -6,12 +6,12 @@ use super::host::Host;
 use super::reported::reported;
 use super::running::Instances;
 use super::slow_links;
-use crate::desired::{Entry, Wanted};
+use crate::desired::{Entry, Service};
 use crate::{Error, InstanceState, InstanceStatus, RankStatus};
 
 /// All served instances.
 pub(crate) fn all(instances: &Instances, host: &Host) -> Vec<InstanceStatus> {
-    let status = |(entry, wanted): (&Entry, &Wanted)| now(instances, host, entry, wanted);
+    let status = |(entry, wanted): (&Entry, &Service)| now(instances, host, entry, wanted);
     host.ctx.desired.wanted().map(status).collect()
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn now(
     instances: &Instances,
     host: &Host,
     entry: &Entry,
-    wanted: &Wanted,
+    wanted: &Service,
 ) -> InstanceStatus {
     let (ctx, owned) = (&host.ctx, instances.table.get(&wanted.id));
     let mut status = match owned {
@@ -80,7 +80,7 @@ fn move_note(instances: &Instances, id: &str) -> Option<String> {
 }
 
 /// Note for the user: the nodes of an instance that its request does not name.
-fn borrowed(wanted: &Wanted, status: &InstanceStatus) -> Option<String> {
+fn borrowed(wanted: &Service, status: &InstanceStatus) -> Option<String> {
     let Some(nodes @ Nodes::Named(asked)) = &wanted.spec.nodes else { return None };
     let is_named = |rank: &RankStatus| nodes.place_of(&rank.node_name, &rank.node.to_string());
     let borrowed = status.ranks.iter().filter(|rank| is_named(rank).is_none());

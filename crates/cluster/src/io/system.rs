@@ -24,7 +24,7 @@ use crate::admission::nearby::Announcement;
 use crate::context::Attempt;
 use crate::context::{Done, HeaderOf, Outside, Prepared, ProcessId, Reply, Start, draft_bytes};
 use crate::core::Event;
-use crate::desired::{Document, Signer, Wanted};
+use crate::desired::{Document, Service, Signer};
 use crate::files::source::{Source, Sources};
 use crate::io::announcer::Announcer;
 use crate::io::kept::Saver;
@@ -34,7 +34,7 @@ use crate::io::probe;
 use crate::io::tls::Pin as Key;
 use crate::members::Members;
 use crate::membership::ConnId;
-use crate::paths::ways::{Depth, Found};
+use crate::paths::measurements::{Depth, Measurement};
 use crate::transfer::model_file::ServedFile;
 use crate::transfer::pulls::Pulls;
 use crate::transfer::relay::fetch_header;
@@ -261,7 +261,7 @@ impl Outside for System {
         self.spawn(async move { done(saver.try_save().await) });
     }
 
-    fn locate(&mut self, digest: Digest, wanted: Wanted) {
+    fn locate(&mut self, digest: Digest, wanted: Service) {
         let store = self.store.clone();
         self.report(async move {
             let look = tokio::task::spawn_blocking(move || locate(&store, &wanted));
@@ -271,7 +271,7 @@ impl Outside for System {
         });
     }
 
-    fn open(&mut self, wanted: Wanted) {
+    fn open(&mut self, wanted: Service) {
         let (store, id) = (self.store.clone(), wanted.id.clone());
         let check = self.config.check_text;
         self.report(async move {
@@ -281,7 +281,7 @@ impl Outside for System {
         });
     }
 
-    fn copy(&mut self, wanted: Wanted, from: Sources) {
+    fn copy(&mut self, wanted: Service, from: Sources) {
         let swarm = Swarm::new(self.net.clone(), from, self.inputs.clone());
         let (pulls, digest) = (self.pulls.clone(), wanted.digest);
         let desired = self.desired.clone();
@@ -410,14 +410,14 @@ impl Drop for System {
 
 /// The file with the wanted content, if this machine has it. Blocks on the disk; the first look at
 /// a file reads all of it.
-fn locate(store: &Store, wanted: &Wanted) -> Option<ModelFile> {
+fn locate(store: &Store, wanted: &Service) -> Option<ModelFile> {
     let path = store.find(&wanted.digest, wanted.bytes)?;
     let name = wanted.spec.model.clone();
     Some(ModelFile { name, path, digest: wanted.digest, bytes: wanted.bytes })
 }
 
 /// Reads everything from the disk that resuming an instance needs.
-fn open(store: &Store, wanted: &Wanted, check: CheckText) -> Result<Prepared, String> {
+fn open(store: &Store, wanted: &Service, check: CheckText) -> Result<Prepared, String> {
     let found = locate(store, wanted).ok_or_else(|| {
         let (model, bytes) = (&wanted.spec.model, wanted.bytes);
         format!("the file of {model} ({bytes} bytes) is not on this node any more")
@@ -434,7 +434,7 @@ async fn measure_way(
     peer: NodeId,
     address: SocketAddr,
     depth: Depth,
-) -> Result<Found, DialError> {
+) -> Result<Measurement, DialError> {
     let pin = Key::Node(peer);
     let mut connection = match depth {
         Depth::Look => net.dial(vec![address], pin, Purpose::Probe).await?,
@@ -450,5 +450,5 @@ async fn measure_way(
         Depth::Look => None,
         Depth::Full => Some(probe::rate(&mut connection.stream, round_trip).await?),
     };
-    Ok(Found { local, round_trip, bytes_per_sec, packet_bytes })
+    Ok(Measurement { local, round_trip, bytes_per_sec, packet_bytes })
 }

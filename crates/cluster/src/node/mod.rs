@@ -19,18 +19,18 @@ use tracing::info;
 
 use crate::core::{Call, Core, Events};
 use crate::desired::Document;
-use crate::io::given;
 use crate::io::identity::{self, Identity, open_data_dir, random};
 use crate::io::kept::{KeptFile, Saver};
 use crate::io::net::{Net, own_addresses};
+use crate::io::peer_names;
 use crate::io::{INPUTS_MAX, Kept, System, bind, listen, run};
 use crate::members::{Members, clean_name};
 use crate::node::about::can_run;
 use crate::node::burn::Burner;
 use crate::node::desk::Desk;
-use crate::transfer::elsewhere::{self, Found};
 use crate::transfer::lookup::{self, Asked};
 use crate::transfer::pulls::Pulls;
+use crate::transfer::remote::{self, RemoteModel};
 use crate::{
     ClusterStatus, Error, GenerateEvent, GenerateRequest, Held, History, Identified, InstanceSpec,
     InstanceState, InstanceStatus, ModelAbout, NodeConfig, NodeId, NodeState, NodeStatus, Peer,
@@ -138,7 +138,7 @@ impl Node {
             listen(listener, net, saver, inputs, admission, (pulls.clone(), desk.clone()), closing);
         let (me, told) = ((id, boot, address), (document, told));
         if config.peers.iter().any(|peer| matches!(peer, Peer::Name { .. })) {
-            tokio::spawn(given::look_up(config.peers.clone(), system.inputs()));
+            tokio::spawn(peer_names::look_up(config.peers.clone(), system.inputs()));
         }
         let mut daemon = Core::new(config, me, told, publisher, Box::new(system));
         daemon.publish();
@@ -213,7 +213,7 @@ impl Node {
             outcome => return outcome,
         };
         let found = self.find_elsewhere(&spec.model).await?.ok_or(missing)?;
-        let id = elsewhere::serve(shared.pulls.net(), &found, spec).await?;
+        let id = remote::serve(shared.pulls.net(), &found, spec).await?;
         let mut watch = self.watch();
         let is_told = |status: &Arc<ClusterStatus>| status.instances.iter().any(|i| i.id == id);
         // The next request for the model must find it here. The other node has already sent the
@@ -232,13 +232,13 @@ impl Node {
             outcome => return outcome,
         };
         let found = self.find_elsewhere(&spec.model).await?.ok_or(missing)?;
-        elsewhere::plan(self.shared.pulls.net(), &found, spec).await
+        remote::plan(self.shared.pulls.net(), &found, spec).await
     }
 
     /// Finds a model on other nodes.
-    async fn find_elsewhere(&self, model: &str) -> Result<Option<Found>> {
+    async fn find_elsewhere(&self, model: &str) -> Result<Option<RemoteModel>> {
         let pulls = &self.shared.pulls;
-        elsewhere::find(pulls.net(), pulls.neighbours(), model).await
+        remote::find(pulls.net(), pulls.neighbours(), model).await
     }
 
     /// Whether this model, given by name or path, is served. Compares the content of files: the
@@ -284,7 +284,7 @@ impl Node {
             read => return read,
         };
         let found = self.find_elsewhere(model).await?.ok_or(missing)?;
-        let about = elsewhere::describe(self.shared.pulls.net(), &found, model).await?;
+        let about = remote::describe(self.shared.pulls.net(), &found, model).await?;
         Ok(ModelAbout { node: Some(found.holder.name), ..about })
     }
 
@@ -304,7 +304,7 @@ impl Node {
         };
         let found = self.find_elsewhere(&model).await?.ok_or(missing)?;
         let inputs = self.shared.desk.inputs.upgrade().ok_or(Error::ShutDown)?;
-        Ok(elsewhere::pull(self.shared.pulls.clone(), inputs, found, model))
+        Ok(remote::pull(self.shared.pulls.clone(), inputs, found, model))
     }
 
     /// Whether a model, given by name or path, is on this node's disk.
@@ -318,7 +318,7 @@ impl Node {
     pub async fn models(&self) -> Vec<Held> {
         let (store, pulls) = (self.shared.store.clone(), &self.shared.pulls);
         let here = tokio::task::spawn_blocking(move || store.list());
-        let others = elsewhere::list(pulls.net(), pulls.neighbours());
+        let others = remote::list(pulls.net(), pulls.neighbours());
         let (here, others) = tokio::join!(here, others);
         let here = here.unwrap_or_default().into_iter();
         let here = here.map(|listed| Held { listed, node: None });

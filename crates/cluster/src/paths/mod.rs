@@ -1,11 +1,11 @@
 //! The network paths between this node and the others: measurements, reports of them, and the
 //! machine's own speed. Heartbeats carry none of it, because it changes slowly.
 
+pub(crate) mod measurements;
 mod rdma;
 pub(crate) mod remeasuring;
 pub(crate) mod rerouting;
 mod twin;
-pub(crate) mod ways;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -21,10 +21,10 @@ use crate::members::MEMBERS_MAX;
 use crate::membership::ConnId;
 use crate::wire::{Message, Report};
 use crate::{NodeId, PullStatus, RankStatus};
-use rdma::RdmaWays;
+use measurements::{Edge, Measurement, Measurements};
+use rdma::RdmaLinks;
 use remeasuring::Remeasuring;
 use twin::Twin;
-use ways::{Edge, Found, Ways};
 
 /// In ticks: 5 s.
 const REPORT_EVERY: u64 = 20;
@@ -41,8 +41,8 @@ pub(crate) struct Paths {
     pub sensors: Sensors,
     /// The downloads of this node, as its last report has them.
     pub downloads: Vec<PullStatus>,
-    pub(super) ways: Ways,
-    rdma: RdmaWays,
+    pub(super) ways: Measurements,
+    rdma: RdmaLinks,
     /// Another machine with this node's identity.
     pub twin: Twin,
     /// The next tick sends a report.
@@ -57,8 +57,8 @@ impl Paths {
             machine: Machine::default(),
             sensors: Sensors::default(),
             downloads: Vec::new(),
-            ways: Ways::default(),
-            rdma: RdmaWays::default(),
+            ways: Measurements::default(),
+            rdma: RdmaLinks::default(),
             twin: Twin::default(),
             has_news: false,
         }
@@ -150,7 +150,7 @@ impl Paths {
         ctx: &mut Context,
         peer: NodeId,
         address: SocketAddr,
-        found: Option<Found>,
+        found: Option<Measurement>,
     ) -> bool {
         let now = ctx.now();
         debug!(peer = %peer.short(), %address, ?found, "a way was measured");

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use placement::LinkSpeed;
 
-use crate::paths::ways::Edge;
+use crate::paths::measurements::Edge;
 use crate::{NodeId, RankStatus};
 
 #[derive(Debug, Default)]
-pub(crate) struct RdmaWays {
+pub(crate) struct RdmaLinks {
     ways: BTreeMap<(NodeId, NodeId), Way>,
 }
 
@@ -24,7 +24,7 @@ struct Way {
     is_up: bool,
 }
 
-impl RdmaWays {
+impl RdmaLinks {
     /// Takes over the link figures of all instances' ranks; returns whether anything is new.
     pub(crate) fn note(&mut self, instances: &[Vec<RankStatus>], now: Duration) -> bool {
         let told = told(instances);
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_ranks_measure_is_known_of_their_nodes_until_it_is_measured_anew() {
-        let mut ways = RdmaWays::default();
+        let mut ways = RdmaLinks::default();
         let secs = Duration::from_secs;
         let [a, b] = NODES;
         assert!(!ways.note(&[linked(false, 9000)], secs(0)));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tracing::info;
 
 use super::Paths;
-use super::ways::Depth;
+use super::measurements::Depth;
 use crate::NodeId;
 use crate::context::Context;
 

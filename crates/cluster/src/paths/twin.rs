@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::ways::Depth;
+use super::measurements::Depth;
 use crate::Error;
 use crate::context::Context;
 

@@ -11,7 +11,7 @@ use crate::NodeId;
 use crate::admission::nearby::Announcement;
 use crate::context::view::{PeerConn, View};
 use crate::context::{Context, News, Opened};
-use crate::desired::{Entry, Wanted};
+use crate::desired::{Entry, Service};
 use crate::io::net::DialError;
 use crate::members::Member;
 use crate::membership::{CloseReason, ConnId, Effect, Input};
@@ -253,7 +253,7 @@ pub(crate) fn way_round(ctx: &Context, node: NodeId) -> Option<ConnId> {
 
 /// The connection to another node that owns an instance, if that node runs it by its own report, or
 /// would load it.
-pub(crate) fn conn_to_owner(ctx: &Context, entry: &Entry, wanted: &Wanted) -> Option<ConnId> {
+pub(crate) fn conn_to_owner(ctx: &Context, entry: &Entry, wanted: &Service) -> Option<ConnId> {
     let heartbeat = ctx.heartbeat_of(entry.owner())?;
     let runs = entry.unloaded || heartbeat.instances.iter().any(|one| one.id == wanted.id);
     ctx.membership.conn(entry.owner()).filter(|_| runs)

@@ -15,8 +15,8 @@
 mod checks;
 mod clients;
 mod faults;
-mod make_believe;
 mod network;
+mod outside;
 mod runs;
 mod workers;
 
@@ -31,7 +31,7 @@ use fastrand::Rng;
 use store::Digest;
 use tokio::sync::watch;
 
-use self::make_believe::{Act, Believed, Shared};
+use self::outside::{Act, Shared, SimulatedOutside};
 use crate::context::{Done, Opened, Prepared};
 use crate::core::{Call, Core, Event, TICK};
 use crate::desired::Document;
@@ -260,7 +260,7 @@ impl World {
             requests: vec![],
         };
         let (status, _) = watch::channel(Arc::new(empty));
-        let outside = Box::new(Believed::new(machine.shared.clone()));
+        let outside = Box::new(SimulatedOutside::new(machine.shared.clone()));
         let kept = (machine.disk.clone(), Vec::new());
         machine.daemon = Some(Core::new(config, me, kept, status, outside));
         let life = machine.life;
@@ -439,7 +439,7 @@ impl World {
             Act::MeasureWay(peer, way) => {
                 let placement::LinkSpeed { message_secs, bytes_per_sec } =
                     placement::LinkSpeed::LOOPBACK;
-                let found = crate::paths::ways::Found {
+                let found = crate::paths::measurements::Measurement {
                     packet_bytes: None,
                     local: address(node).ip(),
                     round_trip: std::time::Duration::from_secs_f64(message_secs * 2.0),

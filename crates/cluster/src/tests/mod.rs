@@ -1,6 +1,6 @@
 //! Visitors that speak a node's protocol but must not get far.
 
-mod lies;
+mod validation;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -2,11 +2,11 @@
 
 pub(crate) mod asks;
 pub(crate) mod copies;
-pub(crate) mod elsewhere;
 pub(crate) mod holders;
 pub(crate) mod lookup;
 pub(crate) mod model_file;
 pub(crate) mod pulls;
 pub(crate) mod relay;
+pub(crate) mod remote;
 pub(crate) mod sharing;
 pub(crate) mod swarm;

@@ -36,7 +36,7 @@ pub(crate) struct Pulls {
     net: Arc<Net>,
     cluster: watch::Receiver<Arc<ClusterStatus>>,
     check_text: CheckText,
-    /// Wanted and fetched models, by their names on the hub.
+    /// Announced and fetched models, by their names on the hub.
     towards: Mutex<BTreeMap<String, Having>>,
     running: Mutex<BTreeMap<String, Arc<watch::Sender<PullStatus>>>>,
 }
@@ -54,12 +54,12 @@ impl Drop for Running<'_> {
 }
 
 /// Entry of a model in `towards`, which other members query. Dropping it removes the entry.
-struct Wanted<'a> {
+struct Announced<'a> {
     pulls: &'a Pulls,
     name: &'a str,
 }
 
-impl Drop for Wanted<'_> {
+impl Drop for Announced<'_> {
     fn drop(&mut self) {
         self.pulls.set_towards(self.name, None);
     }
@@ -310,7 +310,7 @@ impl Pulls {
             plan.why = format!("{}; {passed}", plan.why);
         }
         plan.why.clone_into(&mut why.lock().unwrap_or_else(PoisonError::into_inner));
-        let _wanted = Wanted { pulls: self, name: &plan.name };
+        let _wanted = Announced { pulls: self, name: &plan.name };
         let check = |header: &gguf::Directory| can_run(header, self.check_text).map(drop);
         let pulled = self.agree(&plan, sender).and_then(|holders| {
             let nearby = holders.as_ref().map(|holders| holders as &dyn Nearby);

@@ -1,5 +1,5 @@
 //! Answers members' requests about models. The first kind asks who has a model
-//! ([`crate::transfer::elsewhere`]). The second kind reads files that this node has fetched or is
+//! ([`crate::transfer::remote`]). The second kind reads files that this node has fetched or is
 //! fetching: a file comes from the hub once, however many nodes want it.
 //!
 //! A node that is about to fetch queries all live members. If holders exist, each of them sends

@@ -1,4 +1,4 @@
-//! Joining by a number that this machine shows and a person types at a member. [`crate::pake`] is
+//! Joining by a number that this machine shows and a person types at a member. [`crate::admission::pake`] is
 //! the key exchange that proves the number.
 
 use std::io;

@@ -40,7 +40,7 @@ pub(super) async fn burn(
     (id, other): (NodeId, Option<&Neighbour>),
     spec: &BurnSpec,
 ) -> LinkBurn {
-    let mut found = Found::default();
+    let mut found = Rounds::default();
     let failure = match other {
         None => Some("it does not reach this node".to_owned()),
         Some(other) => {
@@ -53,7 +53,7 @@ pub(super) async fn burn(
 
 /// Sums over rounds.
 #[derive(Default)]
-struct Found {
+struct Rounds {
     pings_us: Vec<f64>,
     bytes: f64,
     secs_there: f64,
@@ -61,7 +61,7 @@ struct Found {
     wrong_bits: u64,
 }
 
-impl Found {
+impl Rounds {
     fn into_report(mut self, from: String, to: String, failure: Option<String>) -> LinkBurn {
         self.pings_us.sort_unstable_by(f64::total_cmp);
         let rate = |secs: f64| if secs > 0.0 { self.bytes / secs } else { 0.0 };
@@ -81,7 +81,7 @@ async fn rounds(
     net: &Arc<Net>,
     other: &Neighbour,
     spec: &BurnSpec,
-    found: &mut Found,
+    found: &mut Rounds,
 ) -> Result<(), DialError> {
     let pin = Pin::Node(other.id);
     let mut connection = net.dial(vec![other.address], pin, Purpose::Share).await?;
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn rates_are_of_each_direction() {
-        let found = Found {
+        let found = Rounds {
             pings_us: vec![9.0, 1.0, 2.0],
             bytes: 100.0,
             secs_there: 2.0,

@@ -17,11 +17,11 @@ use crate::admission::code::JoinCode;
 use crate::admission::nearby::Announcement;
 use crate::context::Attempt;
 use crate::context::{Done, HeaderOf, Outside, ProcessId, Reply, Start};
-use crate::desired::{Document, Signer, Wanted};
+use crate::desired::{Document, Service, Signer};
 use crate::files::source::Source;
 use crate::members::Members;
 use crate::membership::ConnId;
-use crate::paths::ways::Depth;
+use crate::paths::measurements::Depth;
 use crate::wire::{Message, Verdict, Versions};
 use crate::{GenerateEvent, Joined, NodeId, PullStatus};
 
@@ -34,7 +34,7 @@ pub(super) enum Act {
     Send(ConnId, Message),
     Write(Option<Document>, Option<Done>),
     Locate(Digest),
-    Open(Wanted),
+    Open(Service),
     Start(Box<Start>),
     Command(ProcessId, WorkerCommand),
     End(ProcessId),
@@ -69,16 +69,16 @@ impl Shared {
     }
 }
 
-pub(super) struct Believed(pub Arc<Shared>, pub Rng);
+pub(super) struct SimulatedOutside(pub Arc<Shared>, pub Rng);
 
-impl Believed {
+impl SimulatedOutside {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let random = Rng::with_seed(shared.seed);
         Self(shared, random)
     }
 }
 
-impl Outside for Believed {
+impl Outside for SimulatedOutside {
     fn now(&self) -> Duration {
         Duration::from_micros(self.0.now_us.load(Ordering::Relaxed))
     }
@@ -150,16 +150,16 @@ impl Outside for Believed {
         self.0.push(Act::Write(None, Some(done)));
     }
 
-    fn locate(&mut self, digest: Digest, _: Wanted) {
+    fn locate(&mut self, digest: Digest, _: Service) {
         self.0.push(Act::Locate(digest));
     }
 
-    fn open(&mut self, wanted: Wanted) {
+    fn open(&mut self, wanted: Service) {
         self.0.push(Act::Open(wanted));
     }
 
     /// No model has `--copies` here.
-    fn copy(&mut self, _: Wanted, _: crate::files::source::Sources) {}
+    fn copy(&mut self, _: Service, _: crate::files::source::Sources) {}
 
     fn start_worker(&mut self, start: Start) {
         self.0.push(Act::Start(Box::new(start)));

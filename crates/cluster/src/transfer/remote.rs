@@ -29,7 +29,7 @@ const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// A model on another member's disk.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct RemoteModel {
     pub holder: Neighbour,
     pub listed: Listed,
 }
@@ -51,15 +51,15 @@ pub(crate) async fn find(
     net: &Arc<Net>,
     others: Vec<Neighbour>,
     model: &str,
-) -> Result<Option<Found>> {
+) -> Result<Option<RemoteModel>> {
     let asks = others.into_iter().map(async |holder| {
         let ask = Ask::Find { model: model.to_owned() };
         let listed = look::<Option<Listed>>(net, &holder, &ask).await??;
-        Some(Found { holder, listed })
+        Some(RemoteModel { holder, listed })
     });
-    let mut found: Vec<Found> = join_all(asks).await.into_iter().flatten().collect();
+    let mut found: Vec<RemoteModel> = join_all(asks).await.into_iter().flatten().collect();
     found.sort_by_key(|found| (found.listed.digest.is_none(), found.holder.id));
-    let differ = |a: &Found, b: &Found| {
+    let differ = |a: &RemoteModel, b: &RemoteModel| {
         let digests = (a.listed.digest, b.listed.digest);
         let by_content = matches!(digests, (Some(a), Some(b)) if a != b);
         by_content || a.listed.model.bytes != b.listed.model.bytes
@@ -67,7 +67,7 @@ pub(crate) async fn find(
     if let Some((first, other)) =
         found.first().and_then(|first| Some((first, found.iter().find(|it| differ(first, it))?)))
     {
-        let tell = |found: &Found| {
+        let tell = |found: &RemoteModel| {
             let model = &found.listed.model;
             format!("{} on {} ({} bytes)", model.path.display(), found.holder.name, model.bytes)
         };
@@ -84,7 +84,11 @@ pub(crate) async fn find(
 ///
 /// # Errors
 /// The holder refuses or is lost meanwhile.
-pub(crate) async fn serve(net: &Arc<Net>, found: &Found, spec: InstanceSpec) -> Result<String> {
+pub(crate) async fn serve(
+    net: &Arc<Net>,
+    found: &RemoteModel,
+    spec: InstanceSpec,
+) -> Result<String> {
     info!(model = spec.model, node = found.holder.name, "a model is served where its file is");
     match decide(net, found, Ask::Serve { spec: Box::new(spec) }).await? {
         Outcome::Served { instance } => Ok(instance),
@@ -98,7 +102,7 @@ pub(crate) async fn serve(net: &Arc<Net>, found: &Found, spec: InstanceSpec) -> 
 /// Those of [`serve`].
 pub(crate) async fn plan(
     net: &Arc<Net>,
-    found: &Found,
+    found: &RemoteModel,
     spec: InstanceSpec,
 ) -> Result<placement::Plan> {
     match decide(net, found, Ask::Plan { spec: Box::new(spec) }).await? {
@@ -111,7 +115,7 @@ pub(crate) async fn plan(
 pub(crate) fn pull(
     pulls: Arc<Pulls>,
     inputs: mpsc::Sender<Event>,
-    found: Found,
+    found: RemoteModel,
     model: String,
 ) -> watch::Receiver<PullStatus> {
     let (name, told) = pulls.begin_copy(&model);
@@ -139,7 +143,11 @@ pub(crate) fn pull(
 }
 
 /// The content and source of a model. If its holder has not hashed the file yet, it does so first.
-async fn hashed(pulls: &Pulls, found: Found, model: &str) -> std::result::Result<Sources, String> {
+async fn hashed(
+    pulls: &Pulls,
+    found: RemoteModel,
+    model: &str,
+) -> std::result::Result<Sources, String> {
     let (net, holder) = (pulls.net(), &found.holder);
     let mut listed = found.listed.clone();
     if listed.digest.is_none() {
@@ -161,7 +169,11 @@ async fn hashed(pulls: &Pulls, found: Found, model: &str) -> std::result::Result
 ///
 /// # Errors
 /// The holder does not answer.
-pub(crate) async fn describe(net: &Arc<Net>, found: &Found, model: &str) -> Result<ModelAbout> {
+pub(crate) async fn describe(
+    net: &Arc<Net>,
+    found: &RemoteModel,
+    model: &str,
+) -> Result<ModelAbout> {
     let ask = Ask::Describe { model: model.to_owned() };
     let about: Option<ModelAbout> = look(net, &found.holder, &ask).await.flatten();
     about.ok_or_else(|| {
@@ -169,7 +181,7 @@ pub(crate) async fn describe(net: &Arc<Net>, found: &Found, model: &str) -> Resu
     })
 }
 
-fn refusal(found: &Found, outcome: Outcome) -> Error {
+fn refusal(found: &RemoteModel, outcome: Outcome) -> Error {
     match outcome {
         Outcome::AlreadyServed { model, instance } => Error::AlreadyServed { model, instance },
         Outcome::Refused { reason } => Error::Unusable(format!(
@@ -181,7 +193,7 @@ fn refusal(found: &Found, outcome: Outcome) -> Error {
 }
 
 /// Sends a request that may take as long as hashing a file.
-async fn decide(net: &Arc<Net>, found: &Found, ask: Ask) -> Result<Outcome> {
+async fn decide(net: &Arc<Net>, found: &RemoteModel, ask: Ask) -> Result<Outcome> {
     let lost = |why: String| {
         let node = &found.holder.name;
         Error::Unusable(format!("node {node}, which has the file, did not answer: {why}"))

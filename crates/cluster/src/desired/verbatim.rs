@@ -8,18 +8,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// A value with the JSON in which it arrived. That JSON is stored, signed and passed on: an older
 /// node keeps fields that it does not know, and no signature breaks on the way.
 #[derive(Debug, Clone)]
-pub(crate) struct Told<T> {
+pub(crate) struct Verbatim<T> {
     text: String,
     value: T,
 }
 
-impl<T: Serialize> From<T> for Told<T> {
+impl<T: Serialize> From<T> for Verbatim<T> {
     fn from(value: T) -> Self {
         Self { text: serde_json::to_string(&value).expect("it is JSON"), value }
     }
 }
 
-impl<T> Deref for Told<T> {
+impl<T> Deref for Verbatim<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -27,21 +27,21 @@ impl<T> Deref for Told<T> {
     }
 }
 
-impl<T> PartialEq for Told<T> {
+impl<T> PartialEq for Verbatim<T> {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }
 }
 
-impl<T> Eq for Told<T> {}
+impl<T> Eq for Verbatim<T> {}
 
-impl<T> Serialize for Told<T> {
+impl<T> Serialize for Verbatim<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.text)
     }
 }
 
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Told<T> {
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Verbatim<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let value = serde_json::from_str(&text).map_err(D::Error::custom)?;
@@ -58,9 +58,9 @@ mod tests {
     fn what_is_not_understood_is_passed_on() {
         let text = r#"{"model":"m","of_the_future":[1,2]}"#;
         let json = serde_json::to_string(text).unwrap();
-        let told: Told<InstanceSpec> = serde_json::from_str(&json).unwrap();
+        let told: Verbatim<InstanceSpec> = serde_json::from_str(&json).unwrap();
         assert_eq!(told.model, "m");
         assert_eq!(serde_json::to_string(&told).unwrap(), json);
-        assert!(serde_json::from_str::<Told<InstanceSpec>>("\"{}\"").is_err());
+        assert!(serde_json::from_str::<Verbatim<InstanceSpec>>("\"{}\"").is_err());
     }
 }

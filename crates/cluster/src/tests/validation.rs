@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{config, dial, join, stranger_speaking};
 use crate::admission::waiting::REQUESTS_MAX;
-use crate::desired::{Desired, Document, Entry, Signer, Wanted};
+use crate::desired::{Desired, Document, Entry, Service, Signer};
 use crate::instances::WORKERS_BITS;
 use crate::io::frames;
 use crate::io::net::{Connection, Net};
@@ -71,7 +71,7 @@ impl Member {
         let spec = InstanceSpec { model: name.to_owned(), ..InstanceSpec::default() };
         let id = format!("i-{name}");
         let (spec, digest) = (spec.into(), Digest([7; 32]));
-        let wanted = Wanted { id, spec, digest, bytes: 9, created_unix_s: 0 };
+        let wanted = Service { id, spec, digest, bytes: 9, created_unix_s: 0 };
         desired.serve(name, wanted)
     }
 }

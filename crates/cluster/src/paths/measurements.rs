@@ -76,7 +76,7 @@ pub(crate) enum Depth {
 
 /// The result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct Measurement {
     pub local: IpAddr,
     pub round_trip: Duration,
     /// Of a full measurement.
@@ -86,7 +86,7 @@ pub(crate) struct Found {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Ways {
+pub(crate) struct Measurements {
     ways: BTreeMap<(NodeId, SocketAddr), Way>,
 }
 
@@ -96,7 +96,7 @@ struct Way {
     due: Option<Duration>,
     /// Whether the next or running measurement is a full one.
     wants_full: bool,
-    found: Option<(Found, Duration)>,
+    found: Option<(Measurement, Duration)>,
     /// Round trip and time of the last full measurement.
     full: Option<(Duration, Duration)>,
     bytes_per_sec: f64,
@@ -105,7 +105,7 @@ struct Way {
     failures_since: u32,
 }
 
-impl Ways {
+impl Measurements {
     /// Sets the addresses of a peer: new ones are measured at once, others are dropped.
     pub(crate) fn set(&mut self, peer: NodeId, addresses: &[SocketAddr], now: Duration) {
         self.ways.retain(|(node, at), _| *node != peer || addresses.contains(at));
@@ -168,7 +168,7 @@ impl Ways {
         &mut self,
         peer: NodeId,
         address: SocketAddr,
-        found: Option<Found>,
+        found: Option<Measurement>,
         now: Duration,
     ) -> bool {
         let slower = self.pace();
@@ -281,10 +281,10 @@ mod tests {
         SocketAddr::from(([10, 0, host, 2], 8751))
     }
 
-    fn found(us: u64, bytes_per_sec: Option<f64>) -> Option<Found> {
+    fn found(us: u64, bytes_per_sec: Option<f64>) -> Option<Measurement> {
         let local = [10, 0, 0, 1].into();
         let round_trip = Duration::from_micros(us);
-        Some(Found { local, round_trip, bytes_per_sec, packet_bytes: None })
+        Some(Measurement { local, round_trip, bytes_per_sec, packet_bytes: None })
     }
 
     fn secs(secs: u64) -> Duration {
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_best_way_by_figures_comes_first_and_the_next_when_it_dies() {
-        let mut ways = Ways::default();
+        let mut ways = Measurements::default();
         ways.set(PEER, &[at(1), at(2), at(3)], secs(0));
         // Two at a time.
         let first = ways.due(secs(0));
@@ -305,7 +305,7 @@ mod tests {
         assert!(!ways.measured(PEER, at(3), None, secs(0)), "nobody there");
         assert_eq!(ways.due(secs(1)), [(PEER, at(3), Depth::Full)], "a second try");
         assert!(!ways.measured(PEER, at(3), None, secs(1)));
-        let order = |ways: &Ways| {
+        let order = |ways: &Measurements| {
             let edges = ways.edges(secs(5));
             edges.iter().map(|edge| (edge.address, edge.is_up)).collect::<Vec<_>>()
         };
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_way_is_measured_fully_when_it_is_another_one() {
-        let mut ways = Ways::default();
+        let mut ways = Measurements::default();
         ways.set(PEER, &[at(1)], secs(0));
         ways.due(secs(0));
         ways.measured(PEER, at(1), found(1000, Some(1e8)), secs(0));
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_way_that_is_in_doubt_is_measured_fully_once_a_minute() {
-        let mut ways = Ways::default();
+        let mut ways = Measurements::default();
         ways.set(PEER, &[at(1)], secs(0));
         ways.doubt(PEER, secs(0));
         let mut full = Vec::new();
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn what_does_not_answer_is_tried_ever_more_seldom() {
-        let mut ways = Ways::default();
+        let mut ways = Measurements::default();
         ways.set(PEER, &[at(1)], secs(0));
         let mut tries = 0;
         for now in 0..3600 {
@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn many_ways_cost_no_more_than_some() {
-        let mut ways = Ways::default();
+        let mut ways = Measurements::default();
         for node in 0..63 {
             ways.set(NodeId([node; 32]), &[at(1), at(2)], secs(0));
         }
