@@ -63,7 +63,7 @@ pub(crate) fn server_config(identity: &Identity) -> Arc<ServerConfig> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .expect("ring does TLS 1.3")
-        .with_client_cert_verifier(Arc::new(AnyNode { algorithms: algorithms() }))
+        .with_client_cert_verifier(Verifier::new(Pin::Any))
         .with_cert_resolver(Arc::new(resolver));
     // Connections last for days: resumption would save nothing and keep state.
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -78,7 +78,7 @@ pub(crate) fn client_config(identity: &Identity, pin: Pin) -> Arc<ClientConfig> 
         .with_protocol_versions(&[&TLS13])
         .expect("ring does TLS 1.3")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(OneNode { pin, algorithms: algorithms() }))
+        .with_custom_certificate_verifier(Verifier::new(pin))
         .with_client_cert_resolver(Arc::new(resolver));
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
@@ -105,20 +105,6 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider::default_provider())
 }
 
-fn algorithms() -> WebPkiSupportedAlgorithms {
-    provider::default_provider().signature_verification_algorithms
-}
-
-fn verify_signature(
-    message: &[u8],
-    spki: &CertificateDer<'_>,
-    signature: &DigitallySignedStruct,
-    algorithms: &WebPkiSupportedAlgorithms,
-) -> Result<HandshakeSignatureValid, rustls::Error> {
-    let spki = SubjectPublicKeyInfoDer::from(spki.as_ref());
-    rustls::crypto::verify_tls13_signature_with_raw_key(message, &spki, signature, algorithms)
-}
-
 fn unknown_key() -> rustls::Error {
     CertificateError::ApplicationVerificationFailure.into()
 }
@@ -129,14 +115,70 @@ pub(crate) fn is_unknown_key(error: &std::io::Error) -> bool {
     found == Some(&unknown_key())
 }
 
-/// Accepts only the pinned key.
+/// Accepts the keys that `pin` matches, at both ends: a listener's matches any key, and the daemon
+/// decides by the key that the caller has proved to hold.
 #[derive(Debug)]
-struct OneNode {
+struct Verifier {
     pin: Pin,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for OneNode {
+impl Verifier {
+    fn new(pin: Pin) -> Arc<Self> {
+        let algorithms = provider::default_provider().signature_verification_algorithms;
+        Arc::new(Self { pin, algorithms })
+    }
+
+    fn check_key(&self, spki: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        let key = parse_spki(spki).filter(|key| self.pin.matches(*key));
+        key.map(drop).ok_or_else(unknown_key)
+    }
+
+    fn check_signature(
+        &self,
+        message: &[u8],
+        spki: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let (spki, algorithms) = (SubjectPublicKeyInfoDer::from(spki.as_ref()), &self.algorithms);
+        rustls::crypto::verify_tls13_signature_with_raw_key(message, &spki, signature, algorithms)
+    }
+}
+
+/// The methods that both of rustls' traits have.
+macro_rules! raw_ed25519_keys {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _spki: &CertificateDer<'_>,
+            _signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(PeerIncompatible::Tls12NotOffered.into())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            spki: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            self.check_signature(message, spki, signature)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
+}
+
+impl ServerCertVerifier for Verifier {
+    raw_ed25519_keys!();
+
     fn verify_server_cert(
         &self,
         spki: &CertificateDer<'_>,
@@ -145,48 +187,13 @@ impl ServerCertVerifier for OneNode {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let found = parse_spki(spki).ok_or_else(unknown_key)?;
-        if self.pin.matches(found) {
-            Ok(ServerCertVerified::assertion())
-        } else {
-            Err(unknown_key())
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _spki: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(PeerIncompatible::Tls12NotOffered.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        spki: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_signature(message, spki, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
+        self.check_key(spki).map(|()| ServerCertVerified::assertion())
     }
 }
 
-/// Accepts any holder of an Ed25519 key.
-#[derive(Debug)]
-struct AnyNode {
-    algorithms: WebPkiSupportedAlgorithms,
-}
+impl ClientCertVerifier for Verifier {
+    raw_ed25519_keys!();
 
-impl ClientCertVerifier for AnyNode {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -197,34 +204,7 @@ impl ClientCertVerifier for AnyNode {
         _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        parse_spki(spki).ok_or_else(unknown_key)?;
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _spki: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(PeerIncompatible::Tls12NotOffered.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        spki: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_signature(message, spki, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
+        self.check_key(spki).map(|()| ClientCertVerified::assertion())
     }
 }
 

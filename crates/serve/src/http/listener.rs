@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 
 use super::admission::{Admission, Permit};
 use super::tls::open;
-use super::wire::{Told, Wire};
+use super::wire::{Watched, Wire};
 use super::{Ends, Reserved};
 use crate::config::Limits;
 
@@ -138,7 +138,7 @@ async fn connection(
             request.extensions_mut().insert(Reserved);
         }
         let (answering, standing) = (router.call(request.map(Body::new)), Arc::clone(standing));
-        async move { Ok::<_, Infallible>(answering.await?.map(|body| Told::new(body, standing))) }
+        async move { Ok::<_, Infallible>(answering.await?.map(|body| Watched::new(body, standing))) }
     });
     let stream = Wire::new(stream, Arc::clone(standing), limits.write_timeout);
     let served = http1::Builder::new()

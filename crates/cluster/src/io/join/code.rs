@@ -10,14 +10,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::tell;
+use super::{caller, listed_by, tell, welcome};
 use crate::admission::code::JoinCode;
 use crate::core::Event;
 use crate::io::frames;
 use crate::io::kept::Saver;
 use crate::io::net::{Connection, DialError, Net};
 use crate::io::tls::Pin;
-use crate::members::{Member, Members};
+use crate::members::Members;
 use crate::wire::{
     HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, JoinKept, JoinRequest, Purpose,
 };
@@ -50,13 +50,9 @@ pub(crate) async fn ask(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Membe
         answer.map_err(|_| unreachable("it accepted the call, then fell silent".into()))?;
     match answer.map_err(|error| unreachable(error.to_string()))? {
         JoinAnswer::Refused { reason } => Err(Error::JoinRefused(reason)),
-        JoinAnswer::Accepted(mut told) => {
-            let by = connection.peer;
-            // The address that just worked comes first.
-            for member in told.members.iter_mut().filter(|member| member.id == by) {
-                member.addresses.insert(0, connection.remote);
-            }
-            Ok((by, told, connection))
+        JoinAnswer::Accepted(members) => {
+            let members = listed_by(&connection, members);
+            Ok((connection.peer, members, connection))
         }
     }
 }
@@ -77,18 +73,11 @@ pub(crate) async fn answer(
     inputs: &mpsc::Sender<Event>,
     mut connection: Connection,
 ) -> std::result::Result<(), DialError> {
-    let mut about = net.about();
-    about.addresses.clear();
-    connection.welcome(about).await?;
+    welcome(net, &mut connection).await?;
     let request = frames::read::<JoinRequest>(&mut connection.stream, HANDSHAKE_BYTES_MAX);
     let request = timeout(JOIN_TIMEOUT, request).await;
     let request = request.map_err(|_| DialError::Timeout(JOIN_TIMEOUT))??;
-    let member = Member {
-        id: connection.peer,
-        name: connection.about.name.clone(),
-        addresses: connection.peer_addresses(),
-        admitted: 0,
-    };
+    let member = caller(&connection);
     // A node that cannot save the new member must not use up the code.
     if let Err(error) = saver.clone().check_room().await {
         warn!(%error, "a node was not let in");
@@ -98,7 +87,7 @@ pub(crate) async fn answer(
         return Ok(frames::write(&mut connection.stream, &refused).await?);
     }
     let (reply, answer) = oneshot::channel();
-    let (member, secret, from) = (member.sanitized(), request.secret, connection.remote.ip());
+    let (secret, from) = (request.secret, connection.remote.ip());
     let asked = Event::JoinAsked { member, secret: secret.clone(), from, reply };
     tell(inputs, asked).await?;
     let (answer, is_new) = answer.await.map_err(io::Error::other)?;

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::tell;
+use super::{tell, welcome};
 use crate::NodeId;
 use crate::core::Event;
 use crate::io::fleet_key::{End, FleetKey};
@@ -78,9 +78,7 @@ pub(crate) async fn answer(
         connection.refuse("this node has no fleet key".to_owned()).await;
         return Ok(());
     };
-    let mut about = net.about();
-    about.addresses.clear();
-    connection.welcome(about).await?;
+    welcome(net, &mut connection).await?;
     let (session, (me, peer)) = (connection.session()?, (net.id(), connection.peer));
     let stream = &mut connection.stream;
     let exchange = async {

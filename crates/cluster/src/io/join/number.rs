@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::tell;
+use super::{caller, listed_by, tell, welcome};
 use crate::admission::pake::{Asker, Ends, Number, Teller};
 use crate::admission::waiting::REQUEST_MAX;
 use crate::admission::{Decision, PairEvent};
@@ -20,7 +20,7 @@ use crate::io::frames;
 use crate::io::kept::Saver;
 use crate::io::net::{Connection, DialError, Net};
 use crate::io::tls::Pin;
-use crate::members::{Member, Members};
+use crate::members::Members;
 use crate::wire::{
     HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, PairAsk, PairNews, PairProof, Purpose,
 };
@@ -37,16 +37,12 @@ pub(crate) async fn answer(
     inputs: &mpsc::Sender<Event>,
     mut connection: Connection,
 ) -> std::result::Result<(), DialError> {
-    let mut about = net.about();
-    about.addresses.clear();
-    connection.welcome(about).await?;
+    welcome(net, &mut connection).await?;
     let asked = frames::read::<PairAsk>(&mut connection.stream, HANDSHAKE_BYTES_MAX);
     let PairAsk { half } = within(ANSWER_MAX, async { Ok(asked.await?) }).await?;
     let session = connection.session()?;
     let ends = Ends { asker: connection.peer, member: net.id(), session };
-    let (id, name) = (connection.peer, connection.about.name.clone());
-    let member = Member { id, name, addresses: connection.peer_addresses(), admitted: 0 };
-    let (member, address) = (member.sanitized(), connection.remote.ip());
+    let (member, address) = (caller(&connection), connection.remote.ip());
     let stream = &mut connection.stream;
 
     let ((decide, decided), (reply, noted)) = (oneshot::channel(), oneshot::channel());
@@ -141,7 +137,7 @@ async fn call(
         }
         Err(error) => return Err(unreachable(&error)),
     };
-    let (by, remote) = (connection.peer, connection.remote);
+    let by = connection.peer;
     if by == net.id() {
         return Err(Error::JoinRefused("this is this node's own address".to_owned()));
     }
@@ -176,13 +172,7 @@ async fn call(
     });
     match end.await.map_err(|error| unreachable(&error))? {
         JoinAnswer::Refused { reason } => Err(Error::JoinRefused(reason)),
-        JoinAnswer::Accepted(mut told) => {
-            // The address that just worked comes first.
-            for member in told.members.iter_mut().filter(|member| member.id == by) {
-                member.addresses.insert(0, remote);
-            }
-            Ok((by, told.sanitized()))
-        }
+        JoinAnswer::Accepted(members) => Ok((by, listed_by(&connection, members).sanitized())),
     }
 }
 
