@@ -9,7 +9,7 @@ use super::{Finding, Verdict};
 use crate::args::{DoctorGpuArgs, GpuLibraries};
 use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
-use crate::device::{Device, Found, folder, look, shown};
+use crate::device::{Device, Devices, folder, look, shown};
 use crate::error::CliError;
 use crate::table;
 
@@ -54,7 +54,7 @@ pub(super) fn finding(data_dir: &DataDir) -> Finding {
 }
 
 /// Runs another process, which a broken library or driver may crash.
-fn look_from_outside(dir: &Path) -> Result<Found, String> {
+fn look_from_outside(dir: &Path) -> Result<Devices, String> {
     let found = std::env::current_exe().and_then(|program| look(&program, dir));
     found.unwrap_or_else(|error| Err(format!("cannot look for devices: {error}")))
 }
@@ -64,7 +64,7 @@ fn in_words(device: &Device) -> String {
     format!("{} {} ({free} of {total} free)", device.name, device.description)
 }
 
-fn print(found: &Found) {
+fn print(found: &Devices) {
     if let Some(version) = &found.version {
         say!("ggml {version}");
     }
