@@ -125,7 +125,7 @@ def log_softmax(logits):
 
 
 def chunk_type(context, top):
-    """A chunk of a base: crates/cli/src/commands/quality/base.rs describes the file."""
+    """A chunk of a base: crates/bench/src/quality/base.rs describes the file."""
     pair = [("token", "<u4"), ("ln", "<f4")]
     position = [("next", "<f4"), ("rest", "<f4"), ("top", pair, top), ("sampled", pair, SAMPLED)]
     scored = context - context // 2 - 1
@@ -142,7 +142,7 @@ def rest_of(ln, top):
 
 def divergence(place, ln):
     """From the base's position to these log-probabilities: of its likeliest tokens, of the sum of all
-    others, and an estimate of that among these others, as crates/cli/src/commands/quality/scores.rs."""
+    others, and an estimate of that among these others, as crates/bench/src/quality/scores.rs."""
     top, sampled = place["top"], place["sampled"]
     ln_base = top["ln"].astype(np.float64)
     found = (np.exp(ln_base) * (ln_base - ln[top["token"]])).sum()
