@@ -36,6 +36,13 @@ const KINDS: &[&str] = &[
     "models/qwen4exp",
 ];
 
+/// All of them. The prompts of DeepSeek V4's other files are shorter than its blocks of positions, so
+/// that not every tensor is used.
+fn models() -> impl Iterator<Item = &'static &'static str> {
+    let quantised = QUANTISED_MODELS.iter().filter(|name| !name.contains("deepseek4"));
+    quantised.chain(KINDS)
+}
+
 const BAD: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
 const CACHES: [CacheType; 4] = [CacheType::I16, CacheType::F16, CacheType::Q8_0, CacheType::F32];
 
@@ -137,7 +144,7 @@ fn kinds(model: &Memory) -> Vec<TensorInfo> {
 #[test]
 fn a_bad_weight_in_any_tensor_ends_the_answer_by_name() {
     let mut turn = 0;
-    for name in QUANTISED_MODELS.iter().chain(KINDS) {
+    for name in models() {
         let (healthy, prompt) = (healthy(name), prompt(name));
         for tensor in kinds(&healthy) {
             turn += 1;

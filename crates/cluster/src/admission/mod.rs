@@ -69,10 +69,12 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    pub(crate) fn invite(&mut self, ctx: &Context, ttl: Duration) -> String {
+    pub(crate) fn invite(&mut self, ctx: &mut Context, ttl: Duration) -> String {
         let mut addresses = ctx.outside.addresses();
         addresses.truncate(ADDRESSES_MAX);
-        let (fingerprint, secret) = (fingerprint(ctx.me), crate::io::identity::random());
+        let fingerprint = fingerprint(ctx.me);
+        let random = ctx.outside.random();
+        let secret = std::array::from_fn(|at| random[at]);
         self.invites.add(&secret, ttl, ctx.now());
         JoinCode { addresses, fingerprint, secret }.encode()
     }

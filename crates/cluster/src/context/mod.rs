@@ -42,6 +42,8 @@ pub(crate) struct Context {
     pub desired: Desired,
     news: VecDeque<News>,
     is_changed: bool,
+    /// Whether waiting requests may go on since they were last looked at.
+    may_resume: bool,
 }
 
 impl Context {
@@ -64,6 +66,7 @@ impl Context {
             views: BTreeMap::new(),
             news: VecDeque::new(),
             is_changed: true,
+            may_resume: true,
         }
     }
 
@@ -78,15 +81,17 @@ impl Context {
 
     /// The status differs from the published one.
     pub(crate) fn changed(&mut self) {
-        self.is_changed = true;
+        self.changed_if(true);
     }
 
     pub(crate) fn changed_if(&mut self, is_changed: bool) {
         self.is_changed |= is_changed;
+        self.may_resume |= is_changed;
     }
 
-    pub(crate) fn is_changed(&self) -> bool {
-        self.is_changed
+    /// Whether anything has changed since the last call, on which a waiting request may depend.
+    pub(crate) fn take_may_resume(&mut self) -> bool {
+        std::mem::take(&mut self.may_resume)
     }
 
     pub(crate) fn take_changed(&mut self) -> bool {
@@ -154,7 +159,9 @@ impl Context {
     }
 
     pub(crate) fn send_to(&mut self, peer: NodeId, message: Message) {
-        if let Some(conn) = self.membership.conn(peer) {
+        // While this node leaves its cluster, the connection is no member's any more.
+        let open = || self.conns.iter().find(|(_, conn)| conn.peer == peer).map(|(id, _)| *id);
+        if let Some(conn) = self.membership.conn(peer).or_else(open) {
             self.send(conn, message);
         }
     }

@@ -1,6 +1,6 @@
 //! Everything that a daemon does and learns outside of its own memory. The daemon decides, and
-//! knows no sockets, processes, files or clocks; [`crate::io::System`] acts, or a simulation does in
-//! its place.
+//! knows no sockets, processes, files or clocks; [`crate::io::System`] acts, or a simulation does
+//! in its place.
 //!
 //! Nothing here blocks: results reach the daemon as [`crate::core::Event`]s.
 

@@ -38,8 +38,8 @@ pub(crate) use inputs::{Call, Event, Events};
 /// Half a heartbeat, so that silence is detected in time.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 
-/// The owners of state. Each may call those above it in this list, and notifies those below it by
-/// [`News`].
+/// The owners of state, the lowest first. Each may call those before it in this list, and notifies
+/// those after it by [`News`].
 pub(crate) struct Core {
     pub(crate) host: Host,
     pub(crate) peers: Peers,
@@ -53,6 +53,8 @@ pub(crate) struct Core {
     /// Whether this node has received the others' documents since it started.
     is_settled: bool,
     ticks: u64,
+    /// Numbers the heartbeats, so that each answer is to one of them.
+    heartbeats: u64,
 }
 
 impl Core {
@@ -77,6 +79,7 @@ impl Core {
             told,
             is_settled: false,
             ticks: 0,
+            heartbeats: 0,
         }
     }
 
@@ -100,7 +103,7 @@ impl Core {
 
     /// Runs after every input: a change may let requests go on.
     pub(crate) fn settle(&mut self) {
-        if self.host.ctx.is_changed() {
+        if self.host.ctx.take_may_resume() {
             self.resume();
             self.run_news();
         }
@@ -302,7 +305,13 @@ impl Core {
             }
             Event::WorkerStarted { process, started } => workers.started(ctx, process, started),
             Event::Worker { process, news } => workers.news(ctx, process, news),
-            Event::Located { digest, path } => files.places.located(ctx, digest, path),
+            Event::Located { digest, path } => {
+                if path.is_some() {
+                    // Its bytes were hashed again since the damage was found.
+                    files.damage.forget(ctx, ctx.me, digest);
+                }
+                files.places.located(ctx, digest, path);
+            }
             Event::Opened { id, opened } => instances::opened(instances, host, &id, opened),
             Event::Abandoned { stream } => {
                 let (requests, mut below) = self.requests();

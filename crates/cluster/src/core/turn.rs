@@ -10,7 +10,7 @@ use crate::context::{Context, News};
 use crate::desired::Entry;
 use crate::files::seen;
 use crate::instance::Input;
-use crate::instances::{self, Host};
+use crate::instances::{self, Host, Instances};
 use crate::membership::{self, ConnId, HEARTBEAT};
 use crate::paths::Paths;
 use crate::paths::rerouting::look_elsewhere;
@@ -40,6 +40,7 @@ impl Core {
                     instances.pool.growth.came_back(peer, ctx.now());
                 }
                 ctx.send(conn, Message::Members(ctx.all_members()));
+                self.heartbeats += 1;
                 self.send_heartbeat(peer, conn);
             }
             News::PeerDown { peer, conn, reason } => self.peer_down(peer, conn, reason),
@@ -70,7 +71,8 @@ impl Core {
         // The path may have begun to drop large packets.
         host.paths.doubt(&host.ctx, peer);
         let name = host.ctx.name_of(peer);
-        let owner_lost = format!("node {name}, which owns the model, was lost: {reason}");
+        let owner_lost =
+            format!("node {name}, over which the model was reached, was lost: {reason}");
         requests.lose(&mut host.ctx, conn, &owner_lost);
         requests.cancel_for(&mut Below { instances, host }, |on, _| on == conn);
         admission.approvals.let_go(&host.ctx, Some(peer));
@@ -117,8 +119,9 @@ impl Core {
             host.ctx.changed();
         }
         host.files.places.look(&mut host.ctx);
+        host.files.damage.expire(&mut host.ctx);
         if self.is_settled {
-            take_over(host);
+            take_over(instances, host);
         }
         instances::end_superseded(instances, host);
         host.workers.leave_former_owners(&mut host.ctx);
@@ -222,6 +225,7 @@ impl Core {
     }
 
     fn send_heartbeats(&mut self) {
+        self.heartbeats += 1;
         let peers: Vec<_> = self.host.ctx.conns.iter().map(|(id, on)| (on.peer, *id)).collect();
         for (peer, conn) in peers {
             self.send_heartbeat(peer, conn);
@@ -231,7 +235,7 @@ impl Core {
     fn send_heartbeat(&mut self, peer: NodeId, conn: ConnId) {
         let Host { ctx, paths, files, workers } = &self.host;
         let heartbeat = Heartbeat {
-            seq: self.ticks,
+            seq: self.heartbeats,
             name: ctx.config.name.clone(),
             version: VERSION.to_owned(),
             memory_bytes: ctx.config.memory_bytes,
@@ -260,9 +264,16 @@ fn is_settled(ctx: &Context) -> bool {
 }
 
 /// Claims the instances without an owner.
-fn take_over(host: &mut Host) {
+fn take_over(instances: &Instances, host: &mut Host) {
     let (peers, files, now) = (seen(&host.ctx), host.files.places.holdings(), host.ctx.now());
-    let claims = host.ctx.desired.take_over(&files, &peers, now);
+    // What this node already loads beside the owner it claims once that works.
+    let loading: Vec<String> = {
+        let wanted = host.ctx.desired.wanted();
+        let loads = |id: &str| instances.table.successor(id).is_some();
+        wanted.filter(|(_, one)| loads(&one.id)).map(|(entry, _)| entry.name.clone()).collect()
+    };
+    let is_loading = |name: &str| loading.iter().any(|one| one == name);
+    let claims = host.ctx.desired.take_over(&files, &peers, now, is_loading);
     for Entry { name, .. } in &claims {
         warn!(name, "its owner is gone; this node takes it over");
     }

@@ -24,8 +24,15 @@ impl Desired {
     /// An owner is missing if neither this node nor any member that it reaches can reach it, or if
     /// its file is gone. The new owner must have the file and not be drained: the first in the
     /// user's list of nodes, else the lowest id. A present owner stays owner, unless a node that
-    /// precedes it in the list returns ([`Self::to_inherit`]).
-    pub(crate) fn take_over(&mut self, files: &Files, peers: &[Seen], now: Duration) -> Vec<Entry> {
+    /// precedes it in the list returns ([`Self::to_inherit`]). `is_loading`: whether this node
+    /// loads an instance already, by its name; it is claimed once it works.
+    pub(crate) fn take_over(
+        &mut self,
+        files: &Files,
+        peers: &[Seen],
+        now: Duration,
+        is_loading: impl Fn(&str) -> bool,
+    ) -> Vec<Entry> {
         let mut claims = Vec::new();
         let all = self.wanted().map(|(entry, wanted)| {
             (entry.name.clone(), entry.owner(), wanted.digest, self.successor(wanted, files, peers))
@@ -39,7 +46,7 @@ impl Desired {
             }
             let since = *self.missing.entry(name.clone()).or_insert(now);
             let is_due = now.saturating_sub(since) >= TAKEOVER_AFTER;
-            if is_due && successor == Some(self.me) {
+            if is_due && successor == Some(self.me) && !is_loading(&name) {
                 claims.extend(self.claim(&name));
             }
         }

@@ -136,8 +136,8 @@ mod tests {
         heir.merge(vec![entry.clone()]);
         let has = vec![(entry.wanted.unwrap().digest, true)];
         let second = std::time::Duration::from_secs(1);
-        assert_eq!(heir.take_over(&has, &[], second), []);
-        let claims = heir.take_over(&has, &[], second * 2);
+        assert_eq!(heir.take_over(&has, &[], second, |_| false), []);
+        let claims = heir.take_over(&has, &[], second * 2, |_| false);
         assert!(claims[0].claim.node != claims[0].version.node && owner.is_signed(&claims[0]));
     }
 }

@@ -156,7 +156,8 @@ impl World {
         let peers: Vec<Seen> = node.heard.values().map(|(_, seen)| seen.clone()).collect();
         if now >= node.acts_at {
             let files = node.files.clone();
-            let claims = node.machine.take_over(&files, &peers, Duration::from_millis(now));
+            let claims =
+                node.machine.take_over(&files, &peers, Duration::from_millis(now), |_| false);
             self.takeovers += claims.len() as u64;
             self.tell_all(at, claims);
             self.inherit(at, &peers);

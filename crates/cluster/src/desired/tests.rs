@@ -43,13 +43,24 @@ fn a_takeover_undoes_no_stop() {
     let (mut a, mut b) = (node(0), node(1));
     b.merge(vec![a.serve("m", wanted("i-1"))]);
     let has = vec![(Digest([7; 32]), true)];
-    b.take_over(&has, &[], seconds(0));
-    let claims = b.take_over(&has, &[], seconds(1));
+    b.take_over(&has, &[], seconds(0), |_| false);
+    let claims = b.take_over(&has, &[], seconds(1), |_| false);
     assert_eq!(claims[0].owner(), id(1));
     let stopped = a.stop("m");
     assert!(a.merge(claims).is_empty());
     b.merge(vec![stopped]);
     assert!(b.find("m").is_none());
+}
+
+#[test]
+fn what_is_being_loaded_to_be_inherited_is_claimed_once_it_works() {
+    let (mut a, mut b) = (node(0), node(1));
+    b.merge(vec![a.serve("m", wanted("i-1"))]);
+    let has = vec![(Digest([7; 32]), true)];
+    let mut claims = |at, is_loading| b.take_over(&has, &[], seconds(at), |_| is_loading).len();
+    assert_eq!([claims(0, true), claims(1, true), claims(9, true)], [0, 0, 0]);
+    // The load came to nothing.
+    assert_eq!(claims(10, false), 1);
 }
 
 #[test]
@@ -82,8 +93,8 @@ fn an_owner_is_replaced_only_if_nobody_sees_it() {
     let after = |me: usize, peers: &[Seen]| {
         let mut desired = node(me);
         desired.merge(vec![entry.clone()]);
-        assert_eq!(desired.take_over(&has, peers, seconds(5)), []);
-        desired.take_over(&has, peers, seconds(6)).len()
+        assert_eq!(desired.take_over(&has, peers, seconds(5), |_| false), []);
+        desired.take_over(&has, peers, seconds(6), |_| false).len()
     };
     assert_eq!(after(1, &[seen(2, &[1], &has)]), 1);
     assert_eq!(after(1, &[seen(2, &[1], &vec![])]), 1);
@@ -98,7 +109,7 @@ fn an_owner_is_replaced_only_if_nobody_sees_it() {
     desired.merge(vec![entry.clone()]);
     for now in 0..9 {
         let peers = if now % 2 == 0 { vec![] } else { vec![seen(0, &[1], &has)] };
-        assert_eq!(desired.take_over(&has, &peers, seconds(now)), []);
+        assert_eq!(desired.take_over(&has, &peers, seconds(now), |_| false), []);
     }
 }
 
@@ -140,10 +151,10 @@ fn a_drained_node_inherits_nothing_and_leaves_what_it_owns_to_another() {
     assert_eq!(a.find("i-1").unwrap().0.owner(), id(1));
     // A drained node does not replace a lost owner.
     for at in [0, 1, 2] {
-        assert!(a.take_over(&has, &[], seconds(at)).is_empty());
+        assert!(a.take_over(&has, &[], seconds(at), |_| false).is_empty());
     }
     b.merge(a.drain(id(0), false));
-    assert!(!b.is_drained(id(0)) && a.take_over(&has, &[], seconds(3)).len() == 1);
+    assert!(!b.is_drained(id(0)) && a.take_over(&has, &[], seconds(3), |_| false).len() == 1);
 }
 
 #[test]
@@ -165,10 +176,10 @@ fn of_nodes_that_were_named_the_first_with_the_file_leads() {
     };
     // The leader is lost: the other listed node takes over, given by its id.
     for at in 0..2 {
-        assert!(nodes[0].take_over(&has, &seen(&[1]), seconds(at)).is_empty());
+        assert!(nodes[0].take_over(&has, &seen(&[1]), seconds(at), |_| false).is_empty());
     }
-    nodes[1].take_over(&has, &seen(&[0]), seconds(0));
-    let claims = nodes[1].take_over(&has, &seen(&[0]), seconds(1));
+    nodes[1].take_over(&has, &seen(&[0]), seconds(0), |_| false);
+    let claims = nodes[1].take_over(&has, &seen(&[0]), seconds(1), |_| false);
     assert_eq!(claims[0].owner(), id(1));
     nodes[2].merge(claims.clone());
     // The first node is back and leads again.

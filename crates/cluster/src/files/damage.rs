@@ -35,6 +35,20 @@ impl Damage {
         }
     }
 
+    /// A copy was replaced, or is gone: its node reports otherwise than when it was found damaged.
+    pub(crate) fn forget(&mut self, ctx: &mut Context, node: NodeId, digest: Digest) {
+        ctx.changed_if(self.0.remove(&(node, digest)).is_some());
+    }
+
+    /// Drops the copies of former members, and of models that are no longer served.
+    pub(crate) fn expire(&mut self, ctx: &mut Context) {
+        let known = self.0.len();
+        let is_served = |digest| ctx.desired.wanted().any(|(_, wanted)| wanted.digest == digest);
+        let is_here = |node| node == ctx.me || ctx.membership.is_member(node);
+        self.0.retain(|(node, digest), _| is_here(*node) && is_served(*digest));
+        ctx.changed_if(self.0.len() < known);
+    }
+
     /// Notices for the user: the damaged copies, and a remedy.
     pub(crate) fn notices(&self, ctx: &Context) -> impl Iterator<Item = String> {
         self.0.iter().map(|((node, digest), group)| {

@@ -201,13 +201,13 @@ impl fmt::Display for Cause<'_> {
 
 /// The part of the time in which its threads were runnable but not running.
 fn starved(stats: &RankStats) -> f64 {
-    let wanted = stats.ran_us + stats.starved_us;
+    let wanted = stats.ran_us.saturating_add(stats.starved_us);
     if wanted > 0 { stats.starved_us as f64 / wanted as f64 } else { 0.0 }
 }
 
 /// The part of its steps in which a rank waits for others.
 fn wait(stats: &RankStats) -> Option<f64> {
-    let all = stats.compute_us + stats.exchange_wait_us;
+    let all = stats.compute_us.saturating_add(stats.exchange_wait_us);
     (all > 0).then(|| stats.exchange_wait_us as f64 / all as f64)
 }
 

@@ -57,7 +57,8 @@ fn others(
     for one in &mut free {
         let ranks = held.iter().flat_map(|(_, _, status)| &status.ranks);
         let theirs = ranks.filter(|rank| rank.node == one.node);
-        one.memory_free_bytes += theirs.map(|rank| rank.memory_bytes).sum::<u64>();
+        let bytes = theirs.map(|rank| rank.memory_bytes);
+        one.memory_free_bytes = bytes.fold(one.memory_free_bytes, u64::saturating_add);
     }
     free
 }

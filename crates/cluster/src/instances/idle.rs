@@ -61,14 +61,15 @@ pub(crate) fn unload_idle(instances: &mut Instances, host: &mut Host) {
     }
 }
 
-/// Ends an instance of this node until a request comes for it.
-fn unload(instances: &mut Instances, host: &mut Host, id: &str, why: &str) {
-    let Some(owned) = instances.table.get(id) else { return };
+/// Ends an instance of this node until a request comes for it; whether it was loaded here.
+fn unload(instances: &mut Instances, host: &mut Host, id: &str, why: &str) -> bool {
+    let Some(owned) = instances.table.get(id) else { return false };
     let prepared = owned.prepared.clone();
-    let Some(entry) = host.ctx.desired.set_unloaded(id, true) else { return };
+    let Some(entry) = host.ctx.desired.set_unloaded(id, true) else { return false };
     instances.table.slot(id).unloaded = Some(prepared);
     host.ctx.replicate(vec![entry], None);
     instances.release(host, id, why);
+    true
 }
 
 /// Loads an unloaded instance for a request.
@@ -124,8 +125,10 @@ pub(super) fn unload_for(
     let mut unloaded = false;
     while !fits(instances, host) {
         let Some(id) = longest_idle(&instances.table) else { return (false, unloaded) };
+        if !unload(instances, host, &id, "another model needs its memory") {
+            return (false, unloaded);
+        }
         unloaded = true;
-        unload(instances, host, &id, "another model needs its memory");
     }
     (true, unloaded)
 }

@@ -101,7 +101,9 @@ fn begin_move(
     let names = placed.names();
     info!(instance = id, why, names, beside, "moves");
     if beside {
-        let (fixed, prepared) = (owned.machine.fixed().clone(), owned.prepared.clone());
+        let (like, prepared) = (owned.machine.fixed().clone(), owned.prepared.clone());
+        let (secret, first_worker) = instances.table.number(&mut host.ctx);
+        let fixed = Fixed { secret, first_worker, ..like };
         load_beside(instances, host, fixed, prepared, placed);
     } else {
         let why = format!("it moves to {names}: {why}");
@@ -123,14 +125,14 @@ fn fits_beside(instances: &Instances, host: &Host, id: &str, placed: &Placed) ->
 pub(super) fn load_beside(
     instances: &mut Instances,
     host: &mut Host,
-    like: Fixed,
+    fixed: Fixed,
     prepared: Arc<Prepared>,
     placed: Placed,
 ) {
-    let (secret, first_worker) = instances.table.number(&mut host.ctx);
-    let fixed = Fixed { secret, first_worker, ..like };
     let id = fixed.id.clone();
-    let (successor, effects) = Owned::new(fixed, prepared, Ok(placed), host.ctx.now());
+    let (mut successor, effects) = Owned::new(fixed, prepared, Ok(placed), host.ctx.now());
+    // So that its first epoch uses the fastest paths, too.
+    successor.machine.set_routes(host.paths.routes(&host.ctx));
     instances.table.slot(&id).successor = Some(successor);
     instances.run(host, &id, effects);
 }

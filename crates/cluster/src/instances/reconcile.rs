@@ -38,6 +38,10 @@ pub(crate) fn end_superseded(instances: &mut Instances, host: &mut Host) {
         instances.release(host, &id, &reason);
     }
     idle::forget(&mut instances.table, &host.ctx);
+    let due = to_inherit(host);
+    instances
+        .table
+        .retain_starts(|id| host.ctx.is_mine(id) || due.iter().any(|(_, wanted)| wanted.id == id));
     instances.table.prune();
 }
 
@@ -113,7 +117,7 @@ pub(crate) fn opened(
             }
         }
         Err(why) => {
-            warn!(instance = id, why, "what this node owns cannot be started");
+            warn!(instance = id, why, "an instance cannot be started");
             instances.table.slot(id).start = Some(Starting::Failed(why, now));
             // Another node may have the file.
             let digest = host.ctx.desired.find(id).map(|(_, wanted)| wanted.digest);
@@ -136,7 +140,12 @@ pub(crate) fn inherit(instances: &mut Instances, host: &mut Host) {
             host.ctx.replicate(claim.into_iter().collect::<Vec<_>>(), None);
             continue;
         }
-        let begun = instances.table.successor(id).is_some() || instances.table.start(id).is_some();
+        let is_starting = match instances.table.start(id) {
+            None => false,
+            Some(Starting::Failed(_, since)) => now.saturating_sub(*since) < LOOK_AGAIN,
+            Some(Starting::Opening | Starting::Waiting { .. }) => true,
+        };
+        let begun = is_starting || instances.table.successor(id).is_some();
         if !begun && instances.pool.growth.may_move(id, true, now) {
             info!(name = entry.name, "this node gets ready to take over a model");
             open(instances, host, wanted);

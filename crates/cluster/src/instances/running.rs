@@ -236,7 +236,7 @@ impl Instances {
 
     /// Sets the fastest addresses between the ranks of all instances.
     pub(crate) fn route(&mut self, routes: &Routes) {
-        for (_, owned) in self.table.current_mut() {
+        for owned in self.table.running_mut() {
             owned.machine.set_routes(routes.clone());
         }
     }
@@ -320,7 +320,11 @@ impl Instances {
         self.run(host, id, effects);
         if fails {
             self.pool.growth.moved(id, now);
-            self.abandon(host, id, &format!("it came to nothing: {state:?}"));
+            let why = match state {
+                InstanceState::Failed { reason } | InstanceState::Recovering { reason } => reason,
+                _ => "not all of its ranks can link".to_owned(),
+            };
+            self.abandon(host, id, &why);
         } else if works {
             self.switch(host, id);
         }
@@ -337,7 +341,10 @@ impl Instances {
             return self.abandon(host, id, "it was claimed anew meanwhile");
         }
         host.ctx.replicate(claims.into_iter().collect::<Vec<_>>(), None);
-        let Some(next) = self.table.take_successor(id) else { return };
+        let Some(mut next) = self.table.take_successor(id) else { return };
+        if let Some(current) = self.table.get_mut(id) {
+            next.rest = std::mem::take(&mut current.rest);
+        }
         self.release(host, id, &format!("it continues on {names}"));
         self.table.take_unloaded(id);
         self.table.slot(id).current = Some(next);

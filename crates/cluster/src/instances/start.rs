@@ -13,7 +13,7 @@ use super::owned::Owned;
 use super::place::{self, Candidate, Placed, plan_somehow, plan_with_kept};
 use super::running::Instances;
 use super::{idle, status};
-use crate::context::{Context, HeaderOf, Prepared, Reply};
+use crate::context::{Context, HeaderOf, News, Prepared, Reply};
 use crate::desired::{Entry, Service};
 use crate::files::source::Source;
 use crate::instance::Fixed;
@@ -146,6 +146,8 @@ fn own(
     let routes = host.paths.routes(&host.ctx);
     instances.route(&routes);
     host.ctx.changed();
+    // Members send requests to a new owner as soon as they see it running the model.
+    host.ctx.post(News::Heartbeats);
     instances.run(host, id, effects);
 }
 

@@ -45,9 +45,13 @@ pub(crate) fn now(
 /// Why no node can take a request for an instance now.
 pub(crate) fn why_nowhere(instances: &Instances, host: &Host, id: &str) -> String {
     let found = host.ctx.desired.find(id);
-    let status = found.map(|(entry, wanted)| reported(host, &instances.table, entry, wanted));
-    match status.map(|status| status.state) {
+    let state = match instances.table.get(id) {
+        Some(owned) => Some(owned.machine.state()),
+        None => found.map(|(entry, wanted)| reported(host, &instances.table, entry, wanted).state),
+    };
+    match state {
         Some(InstanceState::Recovering { reason } | InstanceState::Failed { reason }) => reason,
+        Some(InstanceState::Ready) => "the model has no room for another request now".to_owned(),
         _ if super::idle::waits_for_room(&instances.table, id) => {
             "the model waits for the memory of others, which are being unloaded".to_owned()
         }

@@ -68,7 +68,7 @@ impl Table {
         self.slots.get_mut(id)?.current.as_mut()
     }
 
-    pub(super) fn successor(&self, id: &str) -> Option<&Owned> {
+    pub(crate) fn successor(&self, id: &str) -> Option<&Owned> {
         self.slots.get(id)?.successor.as_ref()
     }
 
@@ -118,6 +118,17 @@ impl Table {
 
     pub(super) fn successors(&self) -> impl Iterator<Item = (&String, &Owned)> {
         self.slots.iter().filter_map(|(id, slot)| Some((id, slot.successor.as_ref()?)))
+    }
+
+    pub(super) fn running_mut(&mut self) -> impl Iterator<Item = &mut Owned> {
+        self.slots.values_mut().flat_map(|slot| slot.current.iter_mut().chain(&mut slot.successor))
+    }
+
+    /// Clears what starts wait for, or why they failed, but for these instances.
+    pub(super) fn retain_starts(&mut self, keeps: impl Fn(&str) -> bool) {
+        for (id, slot) in &mut self.slots {
+            slot.start.take_if(|_| !keeps(id));
+        }
     }
 
     /// All instances that run or load.

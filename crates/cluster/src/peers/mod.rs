@@ -239,6 +239,9 @@ pub(crate) fn send_signs_of_life(ctx: &mut Context) {
 
 /// How long a member has been unreachable; at most since this node started.
 pub(crate) fn gone_for(ctx: &Context, peer: NodeId) -> Duration {
+    if ctx.membership.conn(peer).is_some() {
+        return Duration::ZERO;
+    }
     let gone_at = ctx.views.get(&peer).and_then(|view| view.gone_at);
     ctx.now().saturating_sub(gone_at.unwrap_or_default())
 }

@@ -32,7 +32,7 @@ use store::Digest;
 use tokio::sync::watch;
 
 use self::outside::{Act, Shared, SimulatedOutside};
-use crate::context::{Done, Opened, Prepared};
+use crate::context::{Context, Done, Opened, Prepared};
 use crate::core::{Call, Core, Event, TICK};
 use crate::desired::Document;
 use crate::members::{Member, Members};
@@ -148,6 +148,35 @@ fn digest(model: usize) -> Digest {
     Digest([model as u8 + 100; 32])
 }
 
+/// The configuration of a simulated node.
+fn config(node: usize, memory_bytes: u64) -> NodeConfig {
+    NodeConfig {
+        data_dir: PathBuf::new(),
+        name: format!("n{node}"),
+        listen: address(node),
+        link_addresses: Vec::new(),
+        peers: Vec::new(),
+        device_nodes: Vec::new(),
+        worker_command: Vec::new(),
+        memory_bytes,
+        threads: 1,
+        fleet_key: None,
+        announce: false,
+        cpus: Vec::new(),
+        device: Default::default(),
+        measure: |_, _| Some(slow()),
+        check_text: |_| Ok(Vec::new()),
+        places: Default::default(),
+        hub: Default::default(),
+    }
+}
+
+/// What an owner of state gets on a node that stands still, for tests of one owner.
+pub(crate) fn context(memory_bytes: u64) -> Context {
+    let outside = Box::new(SimulatedOutside::new(Arc::new(Shared::new(0, 1))));
+    Context::new(config(0, memory_bytes), (id(0), 1, address(0)), Document::default(), outside)
+}
+
 impl World {
     fn new(seed: u64, model: &Prepared, mode: faults::Mode) -> Self {
         let mut random = Rng::with_seed(seed);
@@ -230,25 +259,7 @@ impl World {
         (machine.has_power, machine.frozen, machine.deadline_at) = (true, None, u64::MAX);
         machine.clock_zero = self.now as i64;
         machine.shared = Arc::new(Shared::new(node, self.random.u64(..)));
-        let config = NodeConfig {
-            data_dir: PathBuf::new(),
-            name: format!("n{node}"),
-            listen: address(node),
-            link_addresses: Vec::new(),
-            peers: Vec::new(),
-            device_nodes: Vec::new(),
-            worker_command: Vec::new(),
-            memory_bytes: machine.memory_bytes,
-            threads: 1,
-            fleet_key: None,
-            announce: false,
-            cpus: Vec::new(),
-            device: Default::default(),
-            measure: |_, _| Some(slow()),
-            check_text: |_| Ok(Vec::new()),
-            places: Default::default(),
-            hub: Default::default(),
-        };
+        let config = config(node, machine.memory_bytes);
         let me = (id(node), self.random.u64(..), address(node));
         let empty = ClusterStatus {
             node: me.0,

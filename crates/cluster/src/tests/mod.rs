@@ -1,5 +1,6 @@
 //! Visitors that speak a node's protocol but must not get far.
 
+mod owners;
 mod validation;
 
 use std::path::Path;

@@ -92,6 +92,11 @@ impl Workers {
         if runs || self.adopt(ctx, key, &order) {
             return self.report_again(ctx, key);
         }
+        if self.hosted.contains_key(&key) {
+            // The owner counts it as gone, and orders another one under a new number.
+            let how = "was not started: the one of this number is about to end".to_owned();
+            return report(ctx, key, Input::Exited { worker, how });
+        }
         self.make_room(ctx, &order);
         let free = ctx.config.memory_bytes.saturating_sub(self.memory_used_bytes());
         let refusal = (order.memory_bytes > free).then(|| {

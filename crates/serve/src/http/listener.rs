@@ -138,7 +138,8 @@ async fn connection(
             request.extensions_mut().insert(Reserved);
         }
         let (answering, standing) = (router.call(request.map(Body::new)), Arc::clone(standing));
-        async move { Ok::<_, Infallible>(answering.await?.map(|body| Watched::new(body, standing))) }
+        let watched = |body| Watched::new(body, standing);
+        async move { Ok::<_, Infallible>(answering.await?.map(watched)) }
     });
     let stream = Wire::new(stream, Arc::clone(standing), limits.write_timeout);
     let served = http1::Builder::new()

@@ -36,5 +36,5 @@ fn listed_by(connection: &Connection, mut members: Members) -> Members {
     for member in members.members.iter_mut().filter(|member| member.id == connection.peer) {
         member.addresses.insert(0, connection.remote);
     }
-    members
+    members.sanitized()
 }

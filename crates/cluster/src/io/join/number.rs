@@ -1,5 +1,5 @@
-//! Joining by a number that this machine shows and a person types at a member. [`crate::admission::pake`] is
-//! the key exchange that proves the number.
+//! Joining by a number that this machine shows and a person types at a member.
+//! [`crate::admission::pake`] is the key exchange that proves the number.
 
 use std::io;
 use std::net::SocketAddr;
@@ -172,7 +172,7 @@ async fn call(
     });
     match end.await.map_err(|error| unreachable(&error))? {
         JoinAnswer::Refused { reason } => Err(Error::JoinRefused(reason)),
-        JoinAnswer::Accepted(members) => Ok((by, listed_by(&connection, members).sanitized())),
+        JoinAnswer::Accepted(members) => Ok((by, listed_by(&connection, members))),
     }
 }
 
