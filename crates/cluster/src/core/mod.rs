@@ -218,7 +218,7 @@ impl Core {
         if ctx.desired.is_drained(node) == is_on {
             return;
         }
-        tracing::info!(node = ctx.name_of(node), is_on, "a node is to be empty, or no longer");
+        tracing::info!(node = ctx.name_of(node), is_on, "a node is drained, or no longer");
         let news = ctx.desired.drain(node, is_on);
         ctx.replicate(news, None);
         self.reconcile();

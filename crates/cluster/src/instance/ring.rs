@@ -69,12 +69,12 @@ impl Instance {
 
     /// Continues to retry, because the other nodes would not suffice.
     pub(crate) fn cannot_part(&mut self, why: &str) {
-        let rest = format!("and without one of them the others do not suffice: {why}");
-        if let Some(trouble) = &mut self.trouble {
-            *trouble = format!("{trouble}; {rest}");
-        } else {
-            self.trouble = Some(rest);
-        }
+        self.trouble = Some(match &self.trouble {
+            Some(trouble) => {
+                format!("{trouble}; and without one of them the others do not suffice: {why}")
+            }
+            None => format!("some nodes have no link, and the others do not suffice: {why}"),
+        });
     }
 
     /// Decides when the reports are in: continues along a ring; or ends the epoch, and asks whether

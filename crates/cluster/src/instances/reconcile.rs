@@ -55,7 +55,7 @@ pub(super) fn abandon_superseded(instances: &mut Instances, host: &mut Host) {
     };
     let over: Vec<String> =
         instances.table.successors().filter(is_over).map(|(id, _)| id.clone()).collect();
-    over.iter().for_each(|id| instances.abandon(host, id, "what it was to replace has ended"));
+    over.iter().for_each(|id| instances.abandon(host, id, "it is not needed any more"));
 }
 
 /// Opens the files of owned instances that do not run yet. An unloaded instance needs its header.

@@ -91,7 +91,7 @@ fn borrowed(wanted: &Service, status: &InstanceStatus) -> Option<String> {
     let borrowed: Vec<&str> = borrowed.map(|rank| rank.node_name.as_str()).collect();
     (!borrowed.is_empty()).then(|| {
         format!(
-            "it was asked for on {}, and borrows {} until these suffice without",
+            "it was asked for on {}. They do not suffice, so it borrows {} until they do",
             asked.join(", "),
             borrowed.join(", ")
         )

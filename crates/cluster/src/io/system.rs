@@ -385,7 +385,7 @@ impl Outside for System {
         let net = self.net.clone();
         self.report(async move {
             let found = measure_way(&net, peer, address, depth).await;
-            let dead = |error: &DialError| debug!(peer = %peer.short(), %address, %error, "no way");
+            let dead = |error: &DialError| debug!(peer = %peer.short(), %address, %error, "an address does not answer");
             Some(Event::Measured { peer, address, found: found.inspect_err(dead).ok() })
         });
     }

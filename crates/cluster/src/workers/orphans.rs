@@ -53,10 +53,10 @@ impl Workers {
         for (key, is_stopped) in over {
             let is_loaded = self.hosted.get(&key).is_some_and(|hosted| hosted.loaded.is_some());
             if is_stopped || !is_loaded {
-                info!(worker = key.worker, "a worker's owner is no longer the owner; it is ended");
+                info!(worker = key.worker, "a worker of a former owner is ended");
                 self.end_one(ctx, key, true);
             } else if self.hosted.get(&key).is_some_and(|hosted| hosted.orphaned_at.is_none()) {
-                info!(worker = key.worker, "a worker's owner is no longer the owner");
+                info!(worker = key.worker, "a worker has lost its owner");
                 self.orphan(ctx, key);
             }
         }
