@@ -296,6 +296,10 @@ const OUTSIDE: &[&str] = &[
     "Instant::now",
     "SystemTime",
 ];
+/// The rooms that act for the others, and what these may hold of theirs: an open file, a secret
+/// that was read.
+const ABOVE: &[&str] = &["io", "node", "transfer"];
+const HANDLES: &[&str] = &["io/fleet_key", "transfer/model_file"];
 /// Files with methods of one type. `Instance` is one state machine with one state, in four files.
 const FILES_OF_A_TYPE_MAX: usize = 2;
 const SPREAD: &[&str] = &["instance::Instance"];
@@ -309,6 +313,8 @@ fn the_rooms_of_cluster_form_no_knot() {
     assert_eq!(cluster.circle(), None, "files that use each other in a circle");
     let wrong = cluster.using(PURE, OUTSIDE);
     assert!(wrong.is_empty(), "what decides must not touch the outside: {wrong:#?}");
+    let wrong = cluster.between(PURE, ABOVE, HANDLES);
+    assert!(wrong.is_empty(), "what decides must not know what acts for it: {wrong:#?}");
     let mut spread = cluster.spread(FILES_OF_A_TYPE_MAX);
     spread.retain(|one| !SPREAD.iter().any(|known| one.starts_with(&format!("{known} "))));
     assert!(spread.is_empty(), "types with methods all over: {spread:#?}");
@@ -330,6 +336,9 @@ fn knots_are_found() {
     assert_eq!(rooms.circle(), None);
     assert!(rooms.using(&["core", "types"], OUTSIDE).is_empty() && rooms.spread(1).is_empty());
     assert_eq!(rooms.using(&["io"], OUTSIDE), ["io: async fn"]);
+    assert_eq!(rooms.between(&["io"], &["core"], &[]), ["io -> core/table"]);
+    assert!(rooms.between(&["io"], &["core"], &["core/table"]).is_empty());
+    assert!(rooms.between(&["core"], &["io"], &[]).is_empty());
 
     // Through a re-export, through a brace, and by a path in code.
     for back in

@@ -203,7 +203,11 @@ fn a_model_borrows_a_node_that_was_not_named_and_moves_back() {
     let (listen, dir) = (b.listen_addr(), b.kill());
     wait_for("a to lead", || ranks(&c).filter(|names| names == &["a", "c"] || names == &["a"]));
     let notes = || Some(c.instance("kept")?["notes"].to_string());
-    let said = || notes().filter(|notes| notes.contains("asked for on b, c. They do not suffice, so it borrows a"));
+    let said = || {
+        notes().filter(|notes| {
+            notes.contains("asked for on b, c. They do not suffice, so it borrows a")
+        })
+    };
     wait_for("it to be said", said);
     assert_eq!(c.chat("kept", "What is Sinew?", 20)["choices"], answer);
     let _b = Node::start_in("b", dir, &listen);

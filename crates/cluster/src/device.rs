@@ -3,7 +3,7 @@
 use protocol::WorkerDevice;
 use serde::{Deserialize, Serialize};
 
-use crate::io::machine::shown;
+use crate::api::machine::shown;
 
 /// The kind of a GPU that does not share the machine's memory.
 const OWN_MEMORY: &str = "GPU";

@@ -2,8 +2,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use data_encoding::HEXLOWER;
+use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Length of a key's fingerprint: 128 bits, far beyond a search for a second key with the same one.
+pub(crate) const FINGERPRINT_BYTES: usize = 16;
+pub(crate) type Fingerprint = [u8; FINGERPRINT_BYTES];
 
 /// A node's name in the cluster: its Ed25519 public key, shown as lower-case hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +24,17 @@ impl NodeId {
     pub fn short(&self) -> String {
         HEXLOWER.encode(&self.0[..4])
     }
+}
+
+/// The start of BLAKE3 over the public key.
+pub(crate) fn fingerprint(id: NodeId) -> Fingerprint {
+    let hash = blake3::hash(&id.0);
+    hash.as_bytes()[..FINGERPRINT_BYTES].try_into().expect("BLAKE3 gives 32 bytes")
+}
+
+/// Whether node `id` signed these bytes.
+pub(crate) fn is_signed_by(id: NodeId, bytes: &[u8], signature: &[u8]) -> bool {
+    UnparsedPublicKey::new(&ED25519, id.0).verify(bytes, signature).is_ok()
 }
 
 impl fmt::Display for NodeId {

@@ -38,6 +38,7 @@ mod transfer;
 mod wire;
 mod workers;
 
+pub use api::machine::{Machine, Sensors};
 pub use api::peer::Peer;
 pub use api::pull::{PullStage, PullStatus};
 pub use api::{
@@ -52,7 +53,6 @@ pub use find_node::{FindNodeError, find_node};
 pub use id::{NodeId, NodeIdError};
 pub use io::fleet_key::FleetKey;
 pub use io::identity::{check_data_dir, id_in, is_in_use};
-pub use io::machine::{Machine, Sensors};
 pub use io::net::own_addresses;
 pub use io::probe::read_speed;
 pub use link_local::parse_address;

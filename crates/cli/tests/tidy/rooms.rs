@@ -117,6 +117,20 @@ impl Rooms {
         wrong.collect()
     }
 
+    /// Uses of modules in some rooms by modules in others, but for the allowed ones.
+    pub fn between(&self, from: &[&str], to: &[&str], allowed: &[&str]) -> Vec<String> {
+        let is_in = |module: &Module, rooms: &[&str]| {
+            rooms.contains(&module.first().map_or("", String::as_str))
+        };
+        let users = self.code.keys().filter(|module| is_in(module, from));
+        let wrong = users.flat_map(|module| {
+            let used = self.neighbours(module).into_iter();
+            let used = used.filter(|one| is_in(one, to) && !allowed.contains(&&*one.join("/")));
+            used.map(|one| format!("{} -> {}", module.join("/"), one.join("/"))).collect::<Vec<_>>()
+        });
+        wrong.collect()
+    }
+
     /// The types with inherent methods in more than `most` files, and these files.
     pub fn spread(&self, most: usize) -> Vec<String> {
         let mut files: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

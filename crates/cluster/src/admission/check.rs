@@ -2,7 +2,7 @@
 
 use super::code::JoinCode;
 use crate::context::Context;
-use crate::io::tls::fingerprint;
+use crate::id::fingerprint;
 use crate::link_local::unscoped;
 use crate::members::Member;
 use crate::{Error, Result};

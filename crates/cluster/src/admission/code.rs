@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use data_encoding::{Encoding, Specification};
 
 use crate::CodeError;
-use crate::io::tls::{FINGERPRINT_BYTES, Fingerprint};
+use crate::id::{FINGERPRINT_BYTES, Fingerprint};
 
 const PREFIX: &str = "sinew-";
 const VERSION: u8 = 1;

@@ -23,7 +23,7 @@ use crate::admission::invites::Invites;
 use crate::admission::nearby::{Nearby, Sighting};
 use crate::context::view::View;
 use crate::context::{Context, News, Reply};
-use crate::io::tls::fingerprint;
+use crate::id::fingerprint;
 use crate::members::{MEMBERS_MAX, Member, Members};
 use crate::membership::Input;
 use crate::peers::Peers;

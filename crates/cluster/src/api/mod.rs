@@ -1,5 +1,6 @@
 //! The data types of [`crate::Node`]'s calls: plain data, ready for JSON.
 
+pub(crate) mod machine;
 pub(crate) mod peer;
 pub(crate) mod pull;
 

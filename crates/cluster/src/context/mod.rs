@@ -4,6 +4,7 @@
 //! Calls go down, from `core` to `requests` to `instances` to the owners below them. An owner
 //! notifies those above it through the queue of [`News`], which `core` empties after each input.
 
+mod dial_error;
 mod news;
 mod outside;
 mod prepared;
@@ -22,8 +23,11 @@ use crate::membership::{ConnId, Membership};
 use crate::wire::{Heartbeat, Message, Versions};
 use crate::{NodeConfig, NodeId};
 
+pub(crate) use dial_error::{CONNECT_TIMEOUT, DialError};
 pub(crate) use news::News;
-pub(crate) use outside::{Attempt, Done, HeaderOf, Opened, Outside, ProcessId, Reply, Start};
+pub(crate) use outside::{
+    Attempt, Done, Events, HeaderOf, Opened, Outside, ProcessId, Reply, Start, WorkerNews,
+};
 pub(crate) use prepared::{Prepared, draft_bytes};
 
 pub(crate) struct Context {

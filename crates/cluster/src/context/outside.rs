@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gguf::Directory;
-use protocol::WorkerCommand;
+use protocol::{WorkerCommand, WorkerEvent};
 use store::Digest;
 use tokio::sync::{mpsc, oneshot};
 
@@ -26,6 +26,9 @@ use crate::paths::measurements::Depth;
 use crate::transfer::model_file::ServedFile;
 use crate::wire::{Message, Verdict, Versions, WorkerOrder};
 use crate::{GenerateEvent, Joined, NodeId, PullStatus, Result};
+
+/// The events of one request.
+pub(crate) type Events = mpsc::UnboundedReceiver<GenerateEvent>;
 
 /// The channel for the answer to a call.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
@@ -62,6 +65,13 @@ pub(crate) struct Start {
     pub served: Option<Arc<ServedFile>>,
     /// Set if it is not started after all; its owner gets this like any other failure.
     pub refusal: Option<String>,
+}
+
+/// Events of a worker process, in order; `Exited` is the last.
+#[derive(Debug)]
+pub(crate) enum WorkerNews {
+    Event(WorkerEvent),
+    Exited { how: String },
 }
 
 /// The model whose header is read, and its holder, for error texts.

@@ -6,23 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use store::Digest;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::admission::PairEvent;
 use crate::admission::nearby::Sighting;
-use crate::context::{Opened, Prepared, ProcessId, Reply};
+use crate::api::machine::{Machine, Sensors};
+use crate::context::DialError;
+use crate::context::WorkerNews;
+use crate::context::{Events, Opened, Prepared, ProcessId, Reply};
 use crate::instances::Models;
-use crate::io::machine::{Machine, Sensors};
-use crate::io::net::DialError;
-use crate::io::worker::WorkerNews;
 use crate::members::{Member, Members};
 use crate::membership::ConnId;
 use crate::paths::measurements::Measurement;
 use crate::transfer::model_file::ServedFile;
 use crate::wire::{JoinAnswer, Message};
 use crate::{
-    GenerateEvent, GenerateRequest, Joined, NodeId, PairAsking, PairRequest, PairWith, Paired,
-    Pairing, Parted, Result,
+    GenerateRequest, Joined, NodeId, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted,
+    Result,
 };
 
 /// A call of a [`crate::Node`] handle.
@@ -93,8 +93,6 @@ pub(crate) enum Call {
         reply: oneshot::Sender<()>,
     },
 }
-
-pub(crate) type Events = mpsc::UnboundedReceiver<GenerateEvent>;
 
 /// All inputs of a node besides calls.
 pub(crate) enum Event {

@@ -33,7 +33,7 @@ use crate::wire::{Heartbeat, Message};
 use crate::workers::Workers;
 use crate::{ClusterStatus, Error, History, NodeConfig, NodeId, Parted, Result};
 
-pub(crate) use inputs::{Call, Event, Events};
+pub(crate) use inputs::{Call, Event};
 
 /// Half a heartbeat, so that silence is detected in time.
 pub(crate) const TICK: Duration = Duration::from_millis(250);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::document::{Drain, Entry, Signature, Signatures};
 use crate::NodeId;
-use crate::io::identity::is_signed_by;
+use crate::id::is_signed_by;
 
 /// Contexts that keep a signature of one kind from passing as another.
 const VERSION: &str = "sinew 2026 version";

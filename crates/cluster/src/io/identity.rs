@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use ring::rand::SystemRandom;
-use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use ring::signature::{Ed25519KeyPair, KeyPair};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -72,11 +72,6 @@ impl Identity {
     pub(crate) fn private_key(&self) -> PrivatePkcs8KeyDer<'_> {
         PrivatePkcs8KeyDer::from(self.pkcs8.as_slice())
     }
-}
-
-/// Whether node `id` signed these bytes.
-pub(crate) fn is_signed_by(id: NodeId, bytes: &[u8], signature: &[u8]) -> bool {
-    UnparsedPublicKey::new(&ED25519, id.0).verify(bytes, signature).is_ok()
 }
 
 /// Whether the directory contains a node's key.
@@ -185,6 +180,7 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::is_signed_by;
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777

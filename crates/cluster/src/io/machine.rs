@@ -5,57 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
-
+use crate::api::machine::{Machine, Sensors};
 use crate::io::steal::Others;
 
-/// Longer names add nothing.
-const CHARS_MAX: usize = 64;
-const DEVICES_MAX: usize = 16;
 /// A sensor that reports more is broken.
 const CELSIUS_MAX: f64 = 150.0;
 
-/// A node's hardware. Unknown values are empty.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Machine {
-    /// Name of the processor, as given by its maker.
-    pub chip: String,
-    /// Threads that run at once.
-    pub cores: usize,
-    /// GPUs and RDMA ports, with the system's names.
-    pub devices: Vec<String>,
-}
-
-/// Temperature, power and the processor use of other programs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Sensors {
-    /// Of the hottest part of the processor.
-    pub temperature_celsius: Option<f64>,
-    /// Of the processor, or of the whole machine if its power is measured.
-    pub power_watts: Option<f64>,
-    /// Processors used by other programs, averaged over the last seconds.
-    pub others_processors: Option<f64>,
-}
-
-impl Machine {
-    pub(crate) fn read() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { chip: chip(), cores, devices: devices(Path::new("/")) }.within_limits()
-    }
-
-    /// Truncates and cleans the texts for display: another node sent them.
-    pub(crate) fn within_limits(mut self) -> Self {
-        self.chip = shown(&self.chip);
-        self.devices.truncate(DEVICES_MAX);
-        self.devices.iter_mut().for_each(|device| *device = shown(device));
-        self
-    }
-}
-
-pub(crate) fn shown(text: &str) -> String {
-    text.chars().filter(|char| !char.is_control()).take(CHARS_MAX).collect()
+/// The hardware of this machine.
+pub(crate) fn read() -> Machine {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Machine { chip: chip(), cores, devices: devices(Path::new("/")) }.within_limits()
 }
 
 fn chip() -> String {
@@ -210,8 +169,6 @@ mod tests {
         let pi = "processor : 0\nHardware\t: BCM\nModel\t\t: Raspberry Pi 5\n";
         assert_eq!(chip_of(pi), Some("Raspberry Pi 5".to_owned()));
         assert_eq!(chip_of(""), None);
-        let long = Machine { chip: "\x1b[31m".repeat(99), ..Machine::default() }.within_limits();
-        assert!(long.chip.len() <= CHARS_MAX && !long.chip.contains('\x1b'));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use crate::NodeId;
+use crate::context::CONNECT_TIMEOUT;
+pub(crate) use crate::context::DialError;
 use crate::io::frames;
 use crate::io::identity::Identity;
 use crate::io::segments::{self, Segments, headers_bytes, used_segment};
@@ -24,8 +26,6 @@ use crate::wire::{
     About, HANDSHAKE_BYTES_MAX, HandshakeReply, Hello, Purpose, VERSION, Verdict, Versions,
 };
 
-/// A TCP handshake on a local network takes milliseconds; a machine that is off never answers.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long an unidentified caller may hold a socket.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The listener may consult its daemon before it answers.
@@ -70,57 +70,6 @@ pub(crate) struct Connection {
 pub(crate) struct Visitor {
     pub connection: Connection,
     pub purpose: Purpose,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DialError {
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("no answer within {} s", .0.as_secs())]
-    Timeout(Duration),
-    #[error("{0}")]
-    Frame(#[from] FrameError),
-    #[error("{reason}")]
-    Refused { reason: String, verdict: Option<Verdict> },
-    #[error("{0}")]
-    Version(String),
-    #[error(
-        "another node answers there, by its key: one that has this address now, or a reinstalled \
-         one"
-    )]
-    OtherNode,
-    #[error(
-        "it takes a call, but answers no longer message, not even one in packets of {0} bytes: look \
-         at the MTU of the VPN, the router or the switch on the way there"
-    )]
-    Packets(u16),
-    #[error("no address is known for it")]
-    NoAddress,
-}
-
-/// The text for a node that cannot be called at any address; names the port to open.
-pub(crate) fn cannot_call(caller: &str, called: &str, addresses: &[SocketAddr]) -> String {
-    let Some(address) = link_local::first(addresses) else {
-        return format!("{caller} knows no address of {called}");
-    };
-    let port = address.port();
-    format!(
-        "{caller} cannot call {called} at {address}: open TCP port {port} in the firewall of {called}"
-    )
-}
-
-impl DialError {
-    /// Whether there is no answer at all, as behind a firewall.
-    pub(crate) fn is_unreachable(&self) -> bool {
-        use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-        match self {
-            Self::Timeout(after) => *after == CONNECT_TIMEOUT,
-            Self::Io(error) => {
-                matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
-            }
-            _ => false,
-        }
-    }
 }
 
 impl Net {

@@ -10,10 +10,11 @@ use store::Store;
 use tokio::sync::{mpsc, watch};
 
 use crate::NodeConfig;
+use crate::context::WorkerNews;
 use crate::context::{ProcessId, Start};
 use crate::core::Event;
 use crate::io::net::Net;
-use crate::io::worker::{WorkerNews, WorkerProcess};
+use crate::io::worker::WorkerProcess;
 use crate::transfer::model_file::OVERWRITTEN;
 use crate::transfer::relay::Relay;
 

@@ -28,7 +28,7 @@ use crate::desired::{Document, Service, Signer};
 use crate::files::source::{Source, Sources};
 use crate::io::announcer::Announcer;
 use crate::io::kept::Saver;
-use crate::io::machine::{Machine, Thermometer};
+use crate::io::machine::{self, Thermometer};
 use crate::io::net::{DialError, Net};
 use crate::io::probe;
 use crate::io::tls::Pin as Key;
@@ -395,7 +395,7 @@ impl Outside for System {
         self.report(async move {
             let read = tokio::task::spawn_blocking(move || {
                 let mut thermometer = thermometer.lock().unwrap_or_else(PoisonError::into_inner);
-                Event::Sensed(Machine::read(), thermometer.read(&processes.pids()))
+                Event::Sensed(machine::read(), thermometer.read(&processes.pids()))
             });
             read.await.ok()
         });

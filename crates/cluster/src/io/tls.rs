@@ -21,15 +21,12 @@ use rustls::{
 };
 
 use crate::NodeId;
+use crate::id::{Fingerprint, fingerprint};
 use crate::io::identity::Identity;
 
 /// The bytes before the 32 key bytes in an Ed25519 `SubjectPublicKeyInfo` (RFC 8410, section 4).
 const SPKI_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
-
-/// Length of a key's fingerprint: 128 bits, far beyond a search for a second key with the same one.
-pub(crate) const FINGERPRINT_BYTES: usize = 16;
-pub(crate) type Fingerprint = [u8; FINGERPRINT_BYTES];
 
 /// The key that a dialer accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,12 +46,6 @@ impl Pin {
             Self::Any => true,
         }
     }
-}
-
-/// The start of BLAKE3 over the public key.
-pub(crate) fn fingerprint(id: NodeId) -> Fingerprint {
-    let hash = blake3::hash(&id.0);
-    hash.as_bytes()[..FINGERPRINT_BYTES].try_into().expect("BLAKE3 gives 32 bytes")
 }
 
 /// The listener's configuration.

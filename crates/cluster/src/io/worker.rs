@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tracing::{debug, info};
 
+use crate::context::WorkerNews;
 use crate::io::frames;
 
 /// Capacity of the queue of commands; a worker that leaves this many unread is stuck.
@@ -34,13 +35,6 @@ const DRAIN: Duration = Duration::from_millis(200);
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Longer log lines are cut.
 const LOG_LINE_BYTES_MAX: u64 = 4 << 10;
-
-/// Events of a worker process, in order; `Exited` is the last.
-#[derive(Debug)]
-pub(crate) enum WorkerNews {
-    Event(WorkerEvent),
-    Exited { how: String },
-}
 
 /// An item of the queue to a worker.
 #[derive(Debug)]

@@ -17,7 +17,8 @@ use store::Store;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
 
-use crate::core::{Call, Core, Events};
+use crate::context::Events;
+use crate::core::{Call, Core};
 use crate::desired::Document;
 use crate::io::identity::{self, Identity, open_data_dir, random};
 use crate::io::kept::{KeptFile, Saver};

@@ -12,11 +12,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use protocol::Transport;
 use tracing::{debug, info};
 
+use crate::api::machine::{Machine, Sensors};
 use crate::api::pull;
 use crate::context::Context;
 use crate::instance::{Path, Routes};
-use crate::io::machine::{Machine, Sensors};
-use crate::io::net::cannot_call;
+use crate::link_local;
 use crate::members::MEMBERS_MAX;
 use crate::membership::ConnId;
 use crate::wire::{Message, Report};
@@ -287,4 +287,15 @@ impl Paths {
 /// Converts without overflow: a wrong clock may have any value.
 fn signed(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX)
+}
+
+/// The text for a node that cannot be called at any address; names the port to open.
+pub(crate) fn cannot_call(caller: &str, called: &str, addresses: &[SocketAddr]) -> String {
+    let Some(address) = link_local::first(addresses) else {
+        return format!("{caller} knows no address of {called}");
+    };
+    let port = address.port();
+    format!(
+        "{caller} cannot call {called} at {address}: open TCP port {port} in the firewall of {called}"
+    )
 }

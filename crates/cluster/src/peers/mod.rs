@@ -9,10 +9,10 @@ use tracing::{debug, error, info, warn};
 
 use crate::NodeId;
 use crate::admission::nearby::Announcement;
+use crate::context::DialError;
 use crate::context::view::{PeerConn, View};
 use crate::context::{Context, News, Opened};
 use crate::desired::{Entry, Service};
-use crate::io::net::DialError;
 use crate::members::Member;
 use crate::membership::{CloseReason, ConnId, Effect, Input};
 use crate::wire::{Heartbeat, Message, Verdict};

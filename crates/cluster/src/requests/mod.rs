@@ -14,8 +14,8 @@ use protocol::{FailureKind, FinishReason, RequestId};
 use tokio::sync::mpsc;
 use tracing::info;
 
-use crate::context::Context;
-use crate::core::Events;
+use crate::context::{Context, Events};
+
 use crate::instances::{Host, Instances, Sink, load, reported, status};
 use crate::membership::ConnId;
 use crate::peers::{conn_to_owner, way_round};

@@ -10,7 +10,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::faults::Mode;
 use super::workers::answer;
 use super::*;
-use crate::core::Events;
+use crate::context::Events;
 use crate::desired::Version;
 use crate::transfer::model_file::ServedFile;
 use crate::{Error, GenerateEvent, InstanceSpec, Result};

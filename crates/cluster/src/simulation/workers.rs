@@ -9,8 +9,8 @@ use protocol::{
 };
 
 use super::*;
+use crate::context::WorkerNews;
 use crate::context::{ProcessId, Start};
-use crate::io::worker::WorkerNews;
 use crate::wire::WorkerOrder;
 
 /// A rank that is silent for `SILENCE_MS` is lost; one that does not link within `LINK_MS` is

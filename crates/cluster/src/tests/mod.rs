@@ -15,10 +15,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::id::fingerprint;
 use crate::io::frames;
 use crate::io::identity::Identity;
 use crate::io::net::{Connection, DialError, Net};
-use crate::io::tls::{Pin, client_config, fingerprint};
+use crate::io::tls::{Pin, client_config};
 use crate::wire::{
     About, HandshakeReply, Hello, JOIN_BYTES_MAX, JoinAnswer, JoinKept, JoinRequest, Message,
     PROTOCOL, Purpose, Versions,

@@ -3,11 +3,11 @@
 use protocol::{InstanceSpec, Split};
 use store::Digest;
 
+use crate::context::WorkerNews;
 use crate::context::{Context, News};
 use crate::desired::{Service, Version};
 use crate::files::Files;
 use crate::instance::Input;
-use crate::io::worker::WorkerNews;
 use crate::simulation::context;
 use crate::wire::{WorkerId, WorkerOrder};
 use crate::workers::Workers;

@@ -20,8 +20,9 @@ use tracing::{debug, warn};
 use crate::core::Event;
 use crate::files::source::Sources;
 use crate::io::frames;
-use crate::io::net::{Connection, DialError, Net, cannot_call};
+use crate::io::net::{Connection, DialError, Net};
 use crate::io::tls::Pin;
+use crate::paths::cannot_call;
 use crate::transfer::asks::Ask;
 use crate::wire::Purpose;
 

@@ -12,10 +12,10 @@ use std::time::Duration;
 use protocol::{WorkerCommand, WorkerEvent};
 use tracing::{info, warn};
 
+use crate::context::WorkerNews;
 use crate::context::{Context, News, ProcessId, Start};
 use crate::files::sources;
 use crate::instance::Input;
-use crate::io::worker::WorkerNews;
 use crate::transfer::model_file::ServedFile;
 use crate::wire::{Message, WorkerId, WorkerOrder};
 use crate::{LINK_ADDRESSES_MAX, NodeId};
