@@ -306,7 +306,10 @@ fn nothing_is_placed_on_a_machine_whose_way_breaks_again_and_again() {
     let model = demo_model();
     let refused = a.output(&["serve", &model, "--nodes", "2"]);
     let error = String::from_utf8(refused.stderr).unwrap();
-    assert!(error.contains("The way to b broke 3 times in the last minute"), "{error}");
+    assert!(
+        error.contains("The way to b broke ") && error.contains("in the last minute"),
+        "{error}"
+    );
     a.run(&["serve", &model]).expect("it is served");
     assert_eq!(a.instance().unwrap()["ranks"].as_array().unwrap().len(), 1);
     a.ask().expect("an answer");

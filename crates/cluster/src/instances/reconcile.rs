@@ -94,7 +94,7 @@ pub(crate) fn opened(
     let waiting = instances.table.take_start(id);
     let Some((entry, _)) = host.ctx.desired.find(id) else { return };
     let entry = entry.clone();
-    if instances.table.get(id).is_some() {
+    if instances.table.get(id).is_some() || instances.table.successor(id).is_some() {
         return;
     }
     let now = host.ctx.now();

@@ -124,10 +124,11 @@ impl Table {
         self.slots.values_mut().flat_map(|slot| slot.current.iter_mut().chain(&mut slot.successor))
     }
 
-    /// Clears what starts wait for, or why they failed, but for these instances.
+    /// Clears what starts wait for, or why they failed, but for these instances. A file that is
+    /// being read stays noted, so that it is read once.
     pub(super) fn retain_starts(&mut self, keeps: impl Fn(&str) -> bool) {
         for (id, slot) in &mut self.slots {
-            slot.start.take_if(|_| !keeps(id));
+            slot.start.take_if(|start| !matches!(start, Starting::Opening) && !keeps(id));
         }
     }
 
