@@ -31,8 +31,8 @@ pub enum Rule {
     /// `g = exp(a * softplus(decay + dt))`, `beta = sigmoid(beta)`; `S <- g S`;
     /// `S += k (x) (beta (v - S^T k))`; `out = S^T q`.
     Delta,
-    /// The same with a decay for each element of the key (Kimi Linear): `decay` is `[rows, v_heads
-    /// * k_dim]`, `dt` is `[v_heads * k_dim]`, `a` is `[v_heads]`.
+    /// The same with a decay for each element of the key (Kimi Linear): `decay` is
+    /// `[rows, v_heads * k_dim]`, `dt` is `[v_heads * k_dim]`, `a` is `[v_heads]`.
     ///
     /// With a bound (Kimi K3), `g = exp(bound * sigmoid(-a * (decay + dt)))`.
     DeltaByChannel,
