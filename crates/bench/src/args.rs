@@ -117,8 +117,8 @@ pub struct NetArgs {
     /// What carries the messages
     #[arg(long, value_enum, default_value_t = Carrier::Auto)]
     pub transport: Carrier,
-    /// Addresses of a rank, such as 10.0.0.1,10.0.1.1, of which the first that answers is used:
-    /// given once for all or once for each
+    /// Addresses of a rank, such as 10.0.0.1,10.0.1.1. The first that answers is used. Given once
+    /// for all ranks or once for each
     #[arg(long, value_name = "IP,IP", default_value = "127.0.0.1")]
     pub addresses: Vec<Addresses>,
     /// What to start the other ranks with, such as "ip netns exec right"
@@ -148,7 +148,7 @@ pub struct NetArgs {
     /// How to print the results
     #[arg(short, long, value_enum, default_value_t = Output::Md)]
     pub output: Output,
-    /// Be this rank, as the process that measures tells on standard input
+    /// Run as this rank; the measuring process sends its orders on standard input
     #[arg(long, hide = true)]
     pub as_rank: Option<usize>,
 }
@@ -226,7 +226,7 @@ pub struct SplitsArgs {
 
 #[derive(Debug, Args)]
 pub struct SynthArgs {
-    /// The model whose shape to use, such as llama-3.2-1b or qwen3-moe
+    /// The model that gives the shape, such as llama-3.2-1b or qwen3-moe
     #[arg(long)]
     pub shape: String,
     /// File type, such as q4_0 or q4_k_m, with the mix of types that llama-quantize writes

@@ -1,5 +1,5 @@
-//! The load of a burn-in on one node: products with the kernels that run models, whose results must
-//! be equal each time, and passes over memory that check and invert every bit.
+//! The load of a burn-in on one node. Products with the kernels that run models must give equal
+//! results each time; passes over memory check and invert every bit.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,7 +5,7 @@ use gguf::{File, Source};
 
 /// Shows the progress of a measurement to a user.
 pub trait Progress: Sync {
-    /// The file as a source whose reading is shown until the second value is dropped.
+    /// The file as a source. Progress of its reads is shown until the second value is dropped.
     fn watch(&self, file: File) -> (Arc<dyn Source>, Box<dyn Any>);
 
     /// Replaces the shown text.

@@ -35,7 +35,7 @@ pub struct Experts {
     pub shared_gate: bool,
     /// The number of first layers without experts, in files that contain it.
     pub dense_layers: Option<usize>,
-    /// The number of first layers whose experts are chosen by the token's id.
+    /// The number of first layers that choose experts by the token's id.
     pub by_token: usize,
     /// Of the other layers, only every `every`-th has experts (Llama 4, ERNIE 4.5).
     pub every: usize,

@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads a stream whose events arrive 10 ms apart.
+    /// Reads a stream with an event every 10 ms.
     fn read(events: &[&str]) -> Outcome {
         let text: String = events.iter().map(|event| format!("{event}\n\n")).collect();
         let clock = Cell::new(0);

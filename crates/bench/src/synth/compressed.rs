@@ -23,7 +23,7 @@ pub struct Compressed {
 const STREAMS: u64 = 4;
 const ROUNDS: u32 = 20;
 
-/// The number of first layers whose experts are chosen by the token's id.
+/// The number of first layers that choose experts by the token's id.
 pub const BY_TOKEN: u64 = 3;
 
 pub const DEEPSEEK_V4_FLASH: Shape = Shape {

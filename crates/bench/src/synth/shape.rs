@@ -47,7 +47,7 @@ pub struct Experts {
     pub shared: u64,
     /// Number of dense layers at the beginning.
     pub dense_layers: u64,
-    /// Groups of experts, half of which are eligible for a token; 1 for none.
+    /// Groups of experts; half of them are eligible for a token. 1 for none.
     pub groups: u64,
 }
 

@@ -40,7 +40,7 @@ pub struct AcceptArgs {
     pub query: QueryArgs,
     /// The number that the other machine shows; without it, who asks is listed
     pub number: Option<String>,
-    /// Whose it is where several ask: a name, or the first digits of an id (at least 4)
+    /// Selects one of several requests: a name, or the first digits of an id (at least 4)
     #[arg(long, value_name = "NODE", requires = "number")]
     pub node: Option<String>,
 }

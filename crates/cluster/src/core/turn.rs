@@ -41,7 +41,8 @@ impl Core {
                 }
                 ctx.send(conn, Message::Members(ctx.all_members()));
                 self.heartbeats += 1;
-                self.send_heartbeat(peer, conn);
+                let heartbeat = self.own_heartbeat();
+                peers::send_heartbeat(&mut self.host.ctx, peer, conn, heartbeat);
             }
             News::PeerDown { peer, conn, reason } => self.peer_down(peer, conn, reason),
             News::MembersChanged => host.paths.look_at_all(ctx),
@@ -83,7 +84,7 @@ impl Core {
 
     /// Drops all state of the former cluster.
     fn leave_behind(&mut self) {
-        tracing::warn!("this node belongs to no cluster any more");
+        warn!("this node belongs to no cluster any more");
         let Self { host, peers, admission, instances, .. } = self;
         host.ctx.changed();
         let why = "this node was taken out of its cluster. To come back it needs a new join code: \
@@ -227,14 +228,16 @@ impl Core {
     fn send_heartbeats(&mut self) {
         self.heartbeats += 1;
         let peers: Vec<_> = self.host.ctx.conns.iter().map(|(id, on)| (on.peer, *id)).collect();
+        let heartbeat = self.own_heartbeat();
         for (peer, conn) in peers {
-            self.send_heartbeat(peer, conn);
+            peers::send_heartbeat(&mut self.host.ctx, peer, conn, heartbeat.clone());
         }
     }
 
-    fn send_heartbeat(&mut self, peer: NodeId, conn: ConnId) {
+    /// The state of this node, for other members.
+    fn own_heartbeat(&self) -> Heartbeat {
         let Host { ctx, paths, files, workers } = &self.host;
-        let heartbeat = Heartbeat {
+        Heartbeat {
             seq: self.heartbeats,
             name: ctx.config.name.clone(),
             version: VERSION.to_owned(),
@@ -251,8 +254,7 @@ impl Core {
             kept: workers.kept_ranks(),
             cannot_copy: files.copies.failed(),
             requests: self.admission.approvals.own_requests(ctx),
-        };
-        peers::send_heartbeat(&mut self.host.ctx, peer, conn, heartbeat);
+        }
     }
 }
 
