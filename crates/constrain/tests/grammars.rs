@@ -322,6 +322,25 @@ fn tagged_calls_are_held_to_the_whole_schema() {
 
 /// A tagged call respects the field counts of its schema.
 #[test]
+fn digits_end_where_a_model_would_write_them_for_ever() {
+    for model in Model::all() {
+        for number in ["integer", "number"] {
+            let lark = format!("start: {}", text::lark_json(&json!({"type": number})));
+            let mut constraint = model.vocabulary.compile(&Grammar::Lark(lark)).unwrap();
+            let mut digits = String::new();
+            while !constraint.is_done() {
+                let allowed = tokens(constraint.allowed(&[model.end()]).unwrap());
+                let nine = |token: &&Token| model.text(&[**token]) == "9";
+                let Some(token) = allowed.iter().find(nine) else { break };
+                constraint.take(*token).unwrap();
+                digits += "9";
+            }
+            assert_eq!(digits.len(), 40, "{number}");
+        }
+    }
+}
+
+#[test]
 fn tagged_calls_are_counted() {
     let any = |names: &[&str]| -> Value {
         names.iter().map(|name| (name.to_string(), json!({"type": "boolean"}))).collect()
