@@ -33,6 +33,7 @@ pub use error::HubError;
 pub use header::Check;
 pub use listing::{Listing, RemoteFile};
 pub use name::{Name, RepoName, Want};
+pub use partial::{Kept, Partial};
 pub use plan::Plan;
 pub use pull::{Hub, Progress, Pulled, Stage, Watch};
 pub use settings::{Settings, Token};

@@ -1,8 +1,9 @@
 //! An incomplete file: its bytes in `FILE.part`, and the list of present ranges in
-//! `FILE.part.json`.
+//! `FILE.part.json`. Downloads from the hub and copies from other nodes are both written here.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -19,12 +20,12 @@ const PART_NOTE_NEW: &str = ".part.json.new";
 
 /// The saved state of an incomplete file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub struct Kept {
     size: u64,
     sha256: Option<String>,
     /// The server's ETag: bytes under another one belong to another file.
-    pub etag: Option<String>,
-    pub have: Ranges,
+    pub(crate) etag: Option<String>,
+    pub(crate) have: Ranges,
 }
 
 impl Kept {
@@ -32,18 +33,48 @@ impl Kept {
     pub fn size(&self) -> u64 {
         self.size
     }
+
+    /// Bytes that are present.
+    pub fn have_bytes(&self) -> u64 {
+        self.have.total()
+    }
+
+    /// Whether all bytes of a range are present.
+    pub fn has(&self, bytes: Range<u64>) -> bool {
+        self.have.covers(bytes.start, bytes.end)
+    }
+
+    /// Lists a range as present.
+    pub fn add(&mut self, bytes: Range<u64>) {
+        self.have.add(bytes.start, bytes.end);
+    }
 }
 
 /// An open incomplete file, locked against other processes.
 #[derive(Debug)]
-pub(crate) struct Partial {
+pub struct Partial {
     file: File,
     path: PathBuf,
 }
 
 impl Partial {
+    /// Opens the partial file of a file with this content, or begins anew. No server announces a
+    /// hash of its bytes, so the caller checks them.
+    ///
+    /// # Errors
+    /// The disk fails, or another process writes the same file.
+    pub fn of_content(path: &Path, size: u64, content: &str) -> Result<(Self, Kept), HubError> {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let remote = RemoteFile { path: file, size, sha256: None };
+        let (partial, mut kept) = Self::open(path, &remote)?;
+        if kept.etag.as_deref() != Some(content) {
+            kept = Kept { size, etag: Some(content.to_owned()), ..Kept::default() };
+        }
+        Ok((partial, kept))
+    }
+
     /// Opens the partial file of `path`, or creates it.
-    pub fn open(path: &Path, remote: &RemoteFile) -> Result<(Self, Kept), HubError> {
+    pub(crate) fn open(path: &Path, remote: &RemoteFile) -> Result<(Self, Kept), HubError> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(HubError::disk(folder))?;
         }
@@ -77,16 +108,27 @@ impl Partial {
         Ok((partial, kept))
     }
 
+    /// Writes bytes at an offset. They count once the list of [`Self::save`] has them.
+    ///
+    /// # Errors
+    /// The disk fails.
     pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, at)
     }
 
+    /// Reads bytes at an offset.
+    ///
+    /// # Errors
+    /// The disk fails, or the file is shorter.
     pub fn read(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(bytes, at)
     }
 
     /// Saves the list of ranges, in one step. It is not synced: after a power loss it may list
     /// bytes that are missing, which the file's hash reveals.
+    ///
+    /// # Errors
+    /// The disk fails.
     pub fn save(&self, kept: &Kept) -> io::Result<()> {
         let (path, new) = (self.note(), with_suffix(&self.path, PART_NOTE_NEW));
         let text = serde_json::to_vec(kept).map_err(io::Error::other)?;
@@ -96,6 +138,9 @@ impl Partial {
     }
 
     /// Moves the file to its final path.
+    ///
+    /// # Errors
+    /// The disk fails.
     pub fn finish(self) -> Result<(), HubError> {
         self.file.sync_all().map_err(HubError::disk(&self.path))?;
         fs::rename(with_suffix(&self.path, PART), &self.path)
@@ -104,13 +149,13 @@ impl Partial {
     }
 
     /// Deletes the bytes and the list.
-    pub fn discard(self) -> Result<(), HubError> {
+    pub(crate) fn discard(self) -> Result<(), HubError> {
         remove(&self.note())?;
         remove(&with_suffix(&self.path, PART))
     }
 
     /// Deletes the list, so that the next download starts anew.
-    pub fn forget(&self) -> Result<(), HubError> {
+    pub(crate) fn forget(&self) -> Result<(), HubError> {
         remove(&self.note())
     }
 

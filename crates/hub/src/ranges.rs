@@ -33,6 +33,12 @@ impl Ranges {
         self.0 = left;
     }
 
+    /// Whether all of `start..end` is in the set.
+    pub fn covers(&self, start: u64, end: u64) -> bool {
+        let at = self.0.partition_point(|range| range.1 <= start);
+        start >= end || self.0.get(at).is_some_and(|range| range.0 <= start && end <= range.1)
+    }
+
     /// The number of bytes.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|(start, end)| end - start).sum()
@@ -74,6 +80,8 @@ mod tests {
         have.add(40, 50);
         have.add(20, 25);
         assert_eq!(have, Ranges(vec![(10, 25), (40, 50)]));
+        assert!(have.covers(10, 25) && have.covers(41, 42) && have.covers(30, 30));
+        assert!(!have.covers(9, 11) && !have.covers(24, 41) && !have.covers(50, 51));
         taken.add(0, 10);
         assert_eq!(have.gap(&taken, 100, 30), Some((25, 40)));
         taken.add(25, 40);

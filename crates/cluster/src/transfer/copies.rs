@@ -1,13 +1,13 @@
 //! Copies a served model's file from other members to this node's model folder. Every group is
 //! compared with its hash on arrival, so a copy equals its original. An interrupted copy resumes.
 
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
+use hub::{Kept, Partial};
 use store::{Store, Tree};
 
 use crate::transfer::swarm::Swarm;
@@ -20,9 +20,18 @@ const STEM_CHARS_MAX: usize = 200;
 
 /// The files of a model under way, in sequence.
 struct Target {
-    /// Each with the offset of its first byte and its final path.
-    files: Vec<(u64, PathBuf, File)>,
+    files: Vec<Part>,
     tree: Tree,
+}
+
+/// One file.
+struct Part {
+    /// Offset of its first byte in the model.
+    start: u64,
+    /// Its final path.
+    path: PathBuf,
+    partial: Partial,
+    kept: Kept,
 }
 
 /// Copies a model. `tell` receives the bytes present and the total, and returns whether to
@@ -39,29 +48,26 @@ pub(crate) async fn copy(
     let (tree, lens) = swarm.learn().await?;
     let (models, name, kept) = (store.models_dir().to_path_buf(), name.to_owned(), tree.clone());
     let open = blocking(move || Target::open(&models, &name, kept, &lens));
-    let target = Arc::new(open.await?);
+    let mut target = open.await?;
     let count = tree.bytes.div_ceil(store::GROUP_BYTES);
     for first in (0..count).step_by(AT_ONCE as usize) {
         if !tell(first * store::GROUP_BYTES, tree.bytes) {
             return Err(io::Error::other("it is wanted no more"));
         }
-        let groups: Vec<u64> = (first..count.min(first + AT_ONCE)).collect();
-        let look = target.clone();
-        let missing = blocking(move || {
-            Ok(groups.into_iter().filter(|group| !look.has(*group)).collect::<Vec<_>>())
+        let groups = first..count.min(first + AT_ONCE);
+        let look = blocking(move || {
+            let missing: Vec<u64> = groups.filter(|group| !target.has(*group)).collect();
+            Ok((target, missing))
         });
-        let missing = missing.await?;
+        let (mut open, missing) = look.await?;
         let fetched = try_join_all(missing.iter().map(|group| swarm.group(&tree, *group))).await?;
-        let write = target.clone();
-        blocking(move || {
-            let mut found = missing.into_iter().zip(fetched);
-            found.try_for_each(|(group, bytes)| write.write(group, &bytes))
-        })
-        .await?;
+        let write = blocking(move || open.write(&missing, &fetched).map(|()| open));
+        target = write.await?;
     }
     blocking(move || {
+        let tree = target.tree.clone();
         let path = target.finish()?;
-        store.adopt(&path, &target.tree)?;
+        store.adopt(&path, &tree)?;
         Ok(path)
     })
     .await
@@ -74,7 +80,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 impl Target {
-    /// Allocates the files of a model, under a name that no other file has.
+    /// Opens the files of a model, under a name that no other file has.
     fn open(models: &Path, name: &str, tree: Tree, lens: &[u64]) -> io::Result<Self> {
         let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let plain = name.chars().map(|c| if usual(c) { c } else { '-' });
@@ -85,71 +91,75 @@ impl Target {
             1 => models.join(format!("{stem}.gguf")),
             _ => models.join(format!("{stem}-{:05}-of-{count:05}.gguf", at + 1)),
         };
+        let content = tree.digest.to_string();
         let mut stem = plain.to_owned();
         if plain.is_empty() || (0..count).any(|at| path(&stem, at).exists()) {
-            stem = format!("{plain}-{}", &tree.digest.to_string()[..12]);
+            stem = format!("{plain}-{}", &content[..12]);
         }
         let (mut files, mut start, mut missing) = (Vec::new(), 0, 0);
         for (at, len) in lens.iter().enumerate() {
             let path = path(&stem, at);
-            let mut options = File::options();
-            let file = options.read(true).write(true).create(true).truncate(false);
-            let file = file.open(part(&path))?;
-            missing += len.saturating_sub(file.metadata()?.len());
-            files.push((start, path, file));
+            let opened = Partial::of_content(&path, *len, &content);
+            let (partial, kept) = opened.map_err(io::Error::other)?;
+            missing += len - kept.have_bytes();
+            files.push(Part { start, path, partial, kept });
             start += len;
         }
         hub::check_room(models, &stem, missing).map_err(io::Error::other)?;
-        for ((_, _, file), len) in files.iter().zip(lens) {
-            file.set_len(*len)?;
-        }
         Ok(Self { files, tree })
     }
 
     /// Whether an interrupted copy already has the group.
-    fn has(&self, group: u64) -> bool {
+    fn has(&mut self, group: u64) -> bool {
         let (start, len) = self.tree.extent(group);
         let mut bytes = vec![0; len as usize];
-        let read =
-            self.each(start, len, |file, at, range| file.read_exact_at(&mut bytes[range], at));
+        let read = self.each(start, len, |part, at, range| {
+            let is_there = part.kept.has(at..at + range.len() as u64);
+            let missing = || io::Error::from(io::ErrorKind::NotFound);
+            is_there.then_some(()).ok_or_else(missing)?;
+            part.partial.read(at, &mut bytes[range])
+        });
         read.is_ok() && self.tree.is_group(group, &bytes)
     }
 
-    fn write(&self, group: u64, bytes: &[u8]) -> io::Result<()> {
-        let (start, len) = self.tree.extent(group);
-        self.each(start, len, |file, at, range| file.write_all_at(&bytes[range], at))
+    /// Writes groups, and lists them as present.
+    fn write(&mut self, groups: &[u64], fetched: &[Vec<u8>]) -> io::Result<()> {
+        for (group, bytes) in groups.iter().zip(fetched) {
+            let (start, len) = self.tree.extent(*group);
+            self.each(start, len, |part, at, range| {
+                part.partial.write(at, &bytes[range.clone()])?;
+                part.kept.add(at..at + range.len() as u64);
+                Ok(())
+            })?;
+        }
+        self.files.iter().try_for_each(|part| part.partial.save(&part.kept))
     }
 
     /// Calls `act` for each file's share of a byte range, with the offset in the file and the range
     /// in the bytes.
     fn each(
-        &self,
+        &mut self,
         start: u64,
         len: u64,
-        mut act: impl FnMut(&File, u64, std::ops::Range<usize>) -> io::Result<()>,
+        mut act: impl FnMut(&mut Part, u64, Range<usize>) -> io::Result<()>,
     ) -> io::Result<()> {
-        for (at, (first, _, file)) in self.files.iter().enumerate() {
-            let end = self.files.get(at + 1).map_or(self.tree.bytes, |next| next.0);
-            let (from, to) = (start.max(*first), (start + len).min(end));
+        for part in &mut self.files {
+            let (first, end) = (part.start, part.start + part.kept.size());
+            let (from, to) = (start.max(first), (start + len).min(end));
             if from < to {
-                act(file, from - first, (from - start) as usize..(to - start) as usize)?;
+                act(part, from - first, (from - start) as usize..(to - start) as usize)?;
             }
         }
         Ok(())
     }
 
     /// Moves the files to their final paths; returns the first.
-    fn finish(&self) -> io::Result<PathBuf> {
-        for (_, path, file) in &self.files {
-            file.sync_all()?;
-            fs::rename(part(path), path)?;
-        }
-        Ok(self.files[0].1.clone())
+    fn finish(self) -> io::Result<PathBuf> {
+        let first = self.files[0].path.clone();
+        self.files
+            .into_iter()
+            .try_for_each(|part| part.partial.finish())
+            .map_err(io::Error::other)?;
+        Ok(first)
     }
-}
-
-fn part(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".part");
-    path.with_file_name(name)
 }
