@@ -18,7 +18,7 @@ use crate::admission::code::JoinCode;
 use crate::admission::nearby::Announcement;
 use crate::admission::pake::Number;
 use crate::desired::{Document, Service, Signer};
-use crate::files::source::{Source, Sources};
+use crate::files::source::Sources;
 use crate::instance::Path;
 use crate::members::Members;
 use crate::membership::ConnId;
@@ -153,8 +153,8 @@ pub(crate) trait Outside: Send {
     fn ask_to_join(&mut self, code: JoinCode, reply: Reply<Joined>);
     /// Reads a model's header from this machine's file.
     fn read_header(&mut self, path: PathBuf, of: HeaderOf, reply: Reply<Arc<Directory>>);
-    /// Reads a model's header from another node.
-    fn fetch_header(&mut self, source: Source, of: HeaderOf, reply: Reply<Arc<Directory>>);
+    /// Reads a model's header from the nodes that have it.
+    fn fetch_header(&mut self, from: Sources, of: HeaderOf, reply: Reply<Arc<Directory>>);
     /// Measures the memory and arithmetic speed of this node's threads: `ReadSpeed`.
     fn measure_reading(&mut self);
     /// Measures the path to a peer by one of its addresses: `Measured`.

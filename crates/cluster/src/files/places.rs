@@ -109,8 +109,7 @@ pub(crate) fn seen(ctx: &Context) -> Vec<Seen> {
 pub(crate) fn sources(ctx: &Context, owner: Option<NodeId>, digest: Digest, bytes: u64) -> Sources {
     let reachable = ctx.membership.reachable();
     let others = reachable.filter(|id| Some(*id) != owner && says(ctx, *id, &digest, true));
-    let source =
-        |node| Source { node, name: ctx.name_of(node), addresses: ctx.addresses_of(node), digest };
+    let source = |node| Source { node, name: ctx.name_of(node), addresses: ctx.addresses_of(node) };
     let sources = owner.into_iter().chain(others).map(source).collect();
     Sources { digest, bytes, sources }
 }

@@ -12,7 +12,6 @@ pub(crate) struct Source {
     pub node: NodeId,
     pub name: String,
     pub addresses: Vec<SocketAddr>,
-    pub digest: Digest,
 }
 
 /// All nodes that should have a model's file.

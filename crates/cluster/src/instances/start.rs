@@ -15,7 +15,7 @@ use super::running::Instances;
 use super::{idle, status};
 use crate::context::{Context, HeaderOf, News, Prepared, Reply};
 use crate::desired::{Entry, Service};
-use crate::files::source::Source;
+use crate::files::sources;
 use crate::instance::Fixed;
 use crate::members::{MODEL_NAME_CHARS_MAX, is_model_name};
 use crate::peers::conn_to_owner;
@@ -193,7 +193,8 @@ pub(crate) fn header(
     let Some((entry, wanted)) = found else {
         return drop(reply.send(Err(status::not_served(instances, host, name))));
     };
-    let (model, node, digest) = (entry.name.clone(), entry.owner(), wanted.digest);
+    let (model, node) = (entry.name.clone(), entry.owner());
+    let (digest, bytes) = (wanted.digest, wanted.bytes);
     if let Some(path) = host.files.places.here(&digest).cloned() {
         let of = HeaderOf { model, owner: host.ctx.config.name.clone() };
         return host.ctx.outside.read_header(path, of, reply);
@@ -202,10 +203,9 @@ pub(crate) fn header(
         let reason = status::why_nowhere(instances, host, &wanted.id);
         return drop(reply.send(Err(Error::Away { model, reason })));
     }
-    let (addresses, name) = (host.ctx.addresses_of(node), host.ctx.name_of(node));
-    let source = Source { node, name: name.clone(), addresses, digest };
-    let of = HeaderOf { model, owner: name };
-    host.ctx.outside.fetch_header(source, of, reply);
+    let from = sources(&host.ctx, Some(node), digest, bytes);
+    let of = HeaderOf { model, owner: host.ctx.name_of(node) };
+    host.ctx.outside.fetch_header(from, of, reply);
 }
 
 /// Adds to the reason of a failed placement a node that could lead the model, given a copy of the

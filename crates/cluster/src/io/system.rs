@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gguf::Directory;
+use gguf::{Directory, Source};
 use protocol::WorkerCommand;
 use store::{Digest, ModelFile, Store};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -25,7 +25,7 @@ use crate::context::Attempt;
 use crate::context::{Done, HeaderOf, Outside, Prepared, ProcessId, Reply, Start, draft_bytes};
 use crate::core::Event;
 use crate::desired::{Document, Service, Signer};
-use crate::files::source::{Source, Sources};
+use crate::files::source::Sources;
 use crate::io::announcer::Announcer;
 use crate::io::kept::Saver;
 use crate::io::machine::{self, Thermometer};
@@ -37,7 +37,6 @@ use crate::membership::ConnId;
 use crate::paths::measurements::{Depth, Measurement};
 use crate::transfer::model_file::ServedFile;
 use crate::transfer::pulls::Pulls;
-use crate::transfer::relay::fetch_header;
 use crate::transfer::swarm::Swarm;
 use crate::wire::{Message, Purpose, Verdict, Versions};
 use crate::{
@@ -359,15 +358,15 @@ impl Outside for System {
         });
     }
 
-    fn fetch_header(&mut self, source: Source, of: HeaderOf, reply: Reply<Arc<Directory>>) {
-        let net = self.net.clone();
+    fn fetch_header(&mut self, from: Sources, of: HeaderOf, reply: Reply<Arc<Directory>>) {
+        let swarm = Swarm::new(self.net.clone(), from, self.inputs.clone());
         self.spawn(async move {
-            let fetched = timeout(HEADER_TIMEOUT, fetch_header(&net, source)).await;
+            let fetched = timeout(HEADER_TIMEOUT, swarm.open()).await;
             let fetched = fetched.unwrap_or_else(|elapsed| Err(elapsed.into()));
             let HeaderOf { model, owner } = of;
             let failed =
                 |error: std::io::Error| Error::Header { model, owner, why: error.to_string() };
-            let _ = reply.send(fetched.map(Arc::new).map_err(failed));
+            let _ = reply.send(fetched.map(|file| file.directory().clone()).map_err(failed));
         });
     }
 

@@ -18,7 +18,7 @@ use crate::admission::nearby::Announcement;
 use crate::context::Attempt;
 use crate::context::{Done, HeaderOf, Outside, ProcessId, Reply, Start};
 use crate::desired::{Document, Service, Signer};
-use crate::files::source::Source;
+use crate::files::source::Sources;
 use crate::members::Members;
 use crate::membership::ConnId;
 use crate::paths::measurements::Depth;
@@ -159,7 +159,7 @@ impl Outside for SimulatedOutside {
     }
 
     /// No model has `--copies` here.
-    fn copy(&mut self, _: Service, _: crate::files::source::Sources) {}
+    fn copy(&mut self, _: Service, _: Sources) {}
 
     fn start_worker(&mut self, start: Start) {
         self.0.push(Act::Start(Box::new(start)));
@@ -179,7 +179,7 @@ impl Outside for SimulatedOutside {
     fn ask_to_join(&mut self, _: JoinCode, _: Reply<Joined>) {}
 
     fn read_header(&mut self, _: PathBuf, _: HeaderOf, _: Reply<Arc<Directory>>) {}
-    fn fetch_header(&mut self, _: Source, _: HeaderOf, _: Reply<Arc<Directory>>) {}
+    fn fetch_header(&mut self, _: Sources, _: HeaderOf, _: Reply<Arc<Directory>>) {}
 
     fn measure_reading(&mut self) {
         self.0.push(Act::MeasureReading);

@@ -1,18 +1,14 @@
 //! Model bytes for workers whose machine lacks the file or has a damaged one. The worker connects
-//! to a loopback address; this daemon reads the model from all holders ([`Swarm`]). Also fetches a
-//! model's header from its holder.
+//! to a loopback address; this daemon reads the model from all holders ([`Swarm`]).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gguf::{Directory, File, Strided};
+use gguf::File;
 use protocol::Secret;
-use store::slices::{
-    ANSWER_BYTES_MAX, ANSWER_HEADER_BYTES, REQUEST_BYTES, Request, Server, decode_answer_header,
-    refusal,
-};
+use store::slices::{REQUEST_BYTES, Server, refusal};
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,12 +19,10 @@ use tracing::{debug, warn};
 
 use crate::NodeId;
 use crate::core::Event;
-use crate::files::source::{Source, Sources};
+use crate::files::source::Sources;
 use crate::io::identity::random;
 use crate::io::net::{Connection, Net};
-use crate::io::tls::Pin;
 use crate::transfer::swarm::Swarm;
-use crate::wire::Purpose;
 
 /// Another local user who finds the port does not know the token and must not hold it for long.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -36,8 +30,6 @@ const TOKEN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections of one worker at a time: it may read several slices at once.
 const PASSING_MAX: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Headers of real models are far smaller.
-const HEADER_BYTES_MAX: u64 = 256 << 20;
 
 /// A loopback listener for a model of other nodes. It closes when the task of [`Relay::run`] ends.
 pub(crate) struct Relay {
@@ -127,14 +119,6 @@ impl Model {
     }
 }
 
-impl Source {
-    async fn dial(self, net: &Arc<Net>) -> io::Result<Connection> {
-        let purpose = Purpose::Bulk { digest: self.digest };
-        let dialed = net.dial(self.addresses, Pin::Node(self.node), purpose).await;
-        dialed.map_err(io::Error::other)
-    }
-}
-
 async fn pass(mut worker: TcpStream, expected: &Secret, model: &Model) -> io::Result<()> {
     let mut token = [0; 32];
     timeout(TOKEN_TIMEOUT, worker.read_exact(&mut token)).await??;
@@ -153,51 +137,7 @@ async fn pass(mut worker: TcpStream, expected: &Secret, model: &Model) -> io::Re
     }
 }
 
-/// Reads the header of a peer's model file.
-///
-/// # Errors
-/// The peer is unreachable or refuses, or its answer is not a header.
-pub(crate) async fn fetch_header(net: &Arc<Net>, source: Source) -> io::Result<Directory> {
-    let mut peer = source.dial(net).await?.stream;
-    let shape = exchange(&mut peer, Request::Shape).await?;
-    let shape: [u8; 16] = shape.try_into().map_err(|_| io::Error::other("a shape is 16 bytes"))?;
-    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 of 16 bytes"));
-    let (header_len, file_len) = (number(&shape[..8]), number(&shape[8..]));
-    if header_len > HEADER_BYTES_MAX {
-        return Err(io::Error::other(format!("a header of {header_len} bytes is too large")));
-    }
-    let mut header = Vec::new();
-    while (header.len() as u64) < header_len {
-        let start = header.len() as u64;
-        let piece = (header_len - start).min(ANSWER_BYTES_MAX as u64);
-        let pieces = Strided { start, piece, stride: piece, count: 1 };
-        let answer = exchange(&mut peer, Request::Pieces(pieces)).await?;
-        if answer.len() as u64 != piece {
-            return Err(io::Error::other("an answer has the wrong length"));
-        }
-        header.extend(answer);
-    }
-    Directory::parse(&header, file_len).map_err(io::Error::other)
-}
-
-async fn exchange(
-    peer: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    request: Request,
-) -> io::Result<Vec<u8>> {
-    peer.write_all(&request.encode()).await?;
-    peer.flush().await?;
-    let mut header = [0; ANSWER_HEADER_BYTES];
-    peer.read_exact(&mut header).await?;
-    let (refused, len) = decode_answer_header(header).map_err(io::Error::other)?;
-    let mut answer = vec![0; len];
-    peer.read_exact(&mut answer).await?;
-    if refused {
-        return Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned()));
-    }
-    Ok(answer)
-}
-
-/// Answers a peer's slice requests from `file` until the peer disconnects.
+/// Answers slice requests from `file` until the peer, a member of the version before, disconnects.
 pub(crate) async fn serve_slices(mut connection: Connection, file: Arc<File>) -> io::Result<()> {
     answer_slices(&mut connection.stream, file).await
 }

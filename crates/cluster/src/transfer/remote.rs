@@ -161,7 +161,7 @@ async fn hashed(
     let digest = listed.digest;
     let digest = digest.ok_or_else(|| format!("node {} cannot read its file", holder.name))?;
     let Neighbour { id: node, name, address } = holder.clone();
-    let source = Source { node, name, addresses: vec![address], digest };
+    let source = Source { node, name, addresses: vec![address] };
     Ok(Sources { digest, bytes: listed.model.bytes, sources: vec![source] })
 }
 
