@@ -129,6 +129,10 @@ impl Core {
             Call::Join { code, reply } => admission.join(ctx, &code, reply),
             Call::Remove { name, reply } => {
                 let outcome = admission::remove(ctx, peers, &name);
+                if let Ok(parted) = &outcome {
+                    // It comes back as any new member would.
+                    self.set_drained(parted.node, false);
+                }
                 self.answer_when_parted(reply, outcome);
             }
             Call::Leave { reply } => {
@@ -203,6 +207,7 @@ impl Core {
         }
         let (node, name) = (self.host.ctx.me, self.host.ctx.config.name.clone());
         let told = self.host.ctx.membership.reachable().count();
+        self.set_drained(node, false);
         // The connections to the nodes of its workers still exist here.
         self.instances.release_all(&mut self.host, "its node leaves the cluster");
         let farewell = self.host.ctx.membership.farewell(&name);
@@ -264,7 +269,10 @@ impl Core {
                 admission.pair_event(ctx, peers, event);
                 ctx.post(News::RoundTrip);
             }
-            Event::LeaveAsked { peer, reply } => admission::leave_asked(ctx, peers, peer, reply),
+            Event::LeaveAsked { peer, reply } => {
+                admission::leave_asked(ctx, peers, peer, reply);
+                self.set_drained(peer, false);
+            }
             Event::ProbeAsked { peer, reply } => {
                 // The visitor may have hung up.
                 let _ = reply.send(peer == ctx.me || ctx.membership.is_member(peer));

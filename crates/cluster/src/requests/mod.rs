@@ -336,7 +336,7 @@ impl Requests {
         let ended = |kind, reason| Some(GenerateEvent::Failed { kind, reason });
         let failed = |reason| ended(FailureKind::Lost, reason);
         let Some((entry, wanted)) = host.ctx.desired.find(id) else {
-            return failed(format!("{} was stopped, or is served anew", found.model));
+            return failed(format!("{} is not served here any more: {reason}", found.model));
         };
         if found.request.is_answered(wanted.spec.context_tokens.unwrap_or(usize::MAX)) {
             return Some(GenerateEvent::Done(found.answered_in_full(now)));

@@ -33,6 +33,8 @@ pub(super) struct Checks {
     pub unloads: u64,
     pub whole_after_ms_max: u64,
     failed: u64,
+    /// Those of each node's clients.
+    failed_at: BTreeMap<usize, u64>,
     why_failed: BTreeMap<String, u64>,
     pub promises: Vec<Promise>,
     /// The confirmed versions, by name.
@@ -59,8 +61,9 @@ impl std::fmt::Debug for Checks {
 }
 
 impl Checks {
-    pub(super) fn failed(&mut self, reason: String) {
+    pub(super) fn failed(&mut self, node: usize, reason: String) {
         self.failed += 1;
+        *self.failed_at.entry(node).or_default() += 1;
         // Without names and numbers, so that reasons of one kind are counted together.
         let words = reason.split(' ').filter(|word| !word.starts_with("i-"));
         let kind = words.collect::<Vec<_>>().join(" ");
@@ -86,6 +89,11 @@ impl Checks {
 
     pub(super) fn failures(&self) -> u64 {
         self.failed
+    }
+
+    /// Failures of the clients of other nodes.
+    pub(super) fn failures_without(&self, node: usize) -> u64 {
+        self.failed - self.failed_at.get(&node).unwrap_or(&0)
     }
 }
 
@@ -204,6 +212,26 @@ impl World {
         let Some(daemon) = &self.machines[node].daemon else { return true };
         daemon.host.workers.all().map(|(_, hosted)| hosted).all(|hosted| hosted.ending)
             && daemon.instances.table.current().next().is_none()
+    }
+
+    /// Whether a removed node is on its own, and the others work without it.
+    pub(super) fn is_removed(&self, node: usize) -> std::result::Result<(), String> {
+        for other in self.nodes() {
+            let Some(daemon) = &self.machines[other].daemon else { continue };
+            let knows = daemon.host.ctx.membership.is_member(id(node));
+            if other == node && !(daemon.host.ctx.membership.is_alone() && self.is_empty(node)) {
+                return Err(format!("n{node} still has members or workers"));
+            }
+            if other != node && knows {
+                return Err(format!("n{node} is still a member for n{other}"));
+            }
+            let drains = daemon.host.ctx.desired.document().drains;
+            if other != node && drains.iter().any(|drain| drain.node == id(node) && drain.is_on) {
+                return Err(format!("n{node} is still drained for n{other}"));
+            }
+            self.are_instances_whole(other, daemon)?;
+        }
+        Ok(())
     }
 
     /// Counts models that have become unloaded.

@@ -116,6 +116,15 @@ impl World {
         self.step(on, |daemon| daemon.call(call));
     }
 
+    /// Removes a node from the cluster.
+    pub(super) fn remove(&mut self, on: usize, node: usize) {
+        self.trace(|| format!("n{on} removes n{node}"));
+        // The effects show whether it is done.
+        let reply = oneshot::channel().0;
+        let call = Call::Remove { name: format!("n{node}"), reply };
+        self.step(on, |daemon| daemon.call(call));
+    }
+
     fn promise(&mut self, node: usize, name: String, kept: Kept) {
         let machine = &self.machines[node];
         let Some(daemon) = &machine.daemon else { return };
@@ -225,7 +234,7 @@ impl World {
                     assert!(is_known && !reason.is_empty(), "seed {seed}: {kind:?} {reason}");
                     let node = client.node;
                     self.trace(|| format!("n{node} stream {stream} fails: {reason}"));
-                    self.checks.failed(reason);
+                    self.checks.failed(node, reason);
                     return true;
                 }
             }

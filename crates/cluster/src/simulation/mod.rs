@@ -414,7 +414,7 @@ impl World {
                 self.after(latency, Todo::Knock { from: node, life, to: number(peer) });
             }
             Act::Keep(conn) => self.keep(node, conn),
-            Act::Refuse(conn, reason) => self.refuse(node, conn, reason),
+            Act::Refuse(conn, reason, verdict) => self.refuse(node, conn, reason, verdict),
             Act::Close(conn) => self.close(node, conn),
             Act::Send(conn, message) => self.send(node, conn, message),
             Act::Write(document, done) => {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
+use crate::wire::Verdict;
 
 /// How long a call waits for an answer of the other machine.
 const CONNECT_MS: u64 = 3000;
@@ -41,7 +42,7 @@ struct End {
 #[derive(Clone)]
 enum Packet {
     Welcome,
-    Refused(String),
+    Refused(String, Option<Verdict>),
     Message(Box<Message>),
     Closed(&'static str),
 }
@@ -207,10 +208,10 @@ impl World {
                 let reason = reason.to_owned();
                 self.step(node, |daemon| daemon.input(Event::Closed { conn, reason }));
             }
-            (Packet::Refused(reason), _) => {
+            (Packet::Refused(reason, verdict), _) => {
                 end.is_open = false;
                 let peer = id(found.ends[1 - to].node);
-                let error = crate::io::net::DialError::Refused { reason, verdict: None };
+                let error = crate::io::net::DialError::Refused { reason, verdict };
                 self.step(node, |daemon| daemon.input(Event::DialFailed { peer, error }));
             }
             (Packet::Closed(_), None) => {
@@ -233,10 +234,16 @@ impl World {
         }
     }
 
-    pub(super) fn refuse(&mut self, node: usize, conn: ConnId, reason: String) {
+    pub(super) fn refuse(
+        &mut self,
+        node: usize,
+        conn: ConnId,
+        reason: String,
+        verdict: Option<Verdict>,
+    ) {
         self.trace(|| format!("n{node} refuses: {reason}"));
         if let Some((wire, at)) = self.end_of(node, conn) {
-            self.put(wire, 1 - at, Packet::Refused(reason));
+            self.put(wire, 1 - at, Packet::Refused(reason, verdict));
             self.shut(wire, at);
         }
     }

@@ -29,7 +29,7 @@ use crate::{GenerateEvent, Joined, NodeId, PullStatus};
 pub(super) enum Act {
     Dial(NodeId),
     Keep(ConnId),
-    Refuse(ConnId, String),
+    Refuse(ConnId, String, Option<Verdict>),
     Close(ConnId),
     Send(ConnId, Message),
     Write(Option<Document>, Option<Done>),
@@ -117,9 +117,8 @@ impl Outside for SimulatedOutside {
         self.0.push(Act::Keep(conn));
     }
 
-    /// No node is removed from these clusters.
-    fn refuse(&mut self, conn: ConnId, reason: String, _: Option<Verdict>) {
-        self.0.push(Act::Refuse(conn, reason));
+    fn refuse(&mut self, conn: ConnId, reason: String, verdict: Option<Verdict>) {
+        self.0.push(Act::Refuse(conn, reason, verdict));
     }
 
     fn close(&mut self, conn: ConnId) {

@@ -151,6 +151,34 @@ fn drained_nodes_become_empty_and_cost_no_stream() {
     assert!(emptied > 0, "there was nothing to see: {total:?}");
 }
 
+/// A removed node gives up what it had, drained or not. The others go on without it, and only
+/// streams of its own clients fail.
+#[test]
+fn removed_nodes_are_gone_and_the_others_go_on() {
+    let model = clients::model();
+    let mut total = checks::Checks::default();
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Losses(0));
+        world.everybody_has_all_files();
+        world.run(8000);
+        let node = world.random.usize(world.nodes());
+        let by = (node + 1) % world.nodes().len();
+        if world.random.bool() {
+            world.drain(by, node, true);
+            world.run(8500);
+        }
+        world.remove(by, node);
+        world.heal_nothing();
+        world.run(40_000);
+        world.is_removed(node).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let failures = world.checks.failures_without(node);
+        assert_eq!(failures, 0, "seed {seed}: {:?}", world.checks);
+        total.add(&world.checks);
+    }
+    println!("removals, seeds {:?}: {total:?}", seeds());
+    assert!(total.answered > 0 && total.resumed > 0, "there was nothing to see: {total:?}");
+}
+
 /// A request at any node loads an unloaded model, after a restart of any node too. That costs no
 /// stream, and no two nodes load the same model. An idle model ends unloaded and stays so over a
 /// restart of all nodes.
