@@ -94,14 +94,26 @@ impl Growth {
         now.saturating_sub(*last) >= pause
     }
 
-    /// An instance begins to move, or has failed to.
+    /// An instance begins to move.
     pub(crate) fn moved(&mut self, id: &str, now: Duration) {
         note(self.moves.entry(id.to_owned()).or_default(), now);
     }
 
-    /// Drops all instances but these.
-    pub(crate) fn retain(&mut self, is_known: impl Fn(&str) -> bool) {
-        self.moves.retain(|id, _| is_known(id));
+    /// Its last move has failed: the pause begins now.
+    pub(crate) fn failed(&mut self, id: &str, now: Duration) {
+        if let Some(last) = self.moves.get_mut(id).and_then(VecDeque::back_mut) {
+            *last = now;
+        }
+    }
+
+    /// Drops all instances and nodes but these.
+    pub(crate) fn retain(
+        &mut self,
+        is_instance: impl Fn(&str) -> bool,
+        is_node: impl Fn(NodeId) -> bool,
+    ) {
+        self.moves.retain(|id, _| is_instance(id));
+        self.presence.retain(|node, _| is_node(*node));
     }
 }
 
@@ -200,8 +212,17 @@ mod tests {
             now += pause;
         }
         assert!(growth.may_move("another", false, secs(0)));
-        growth.retain(|id| id != "i");
+        growth.retain(|id| id != "i", |_| true);
         assert!(growth.may_move("i", false, secs(1)));
+    }
+
+    #[test]
+    fn a_failed_move_counts_once_and_its_pause_begins_at_the_end() {
+        let mut growth = Growth::default();
+        growth.moved("i", secs(0));
+        growth.failed("i", secs(20));
+        assert!(!growth.may_move("i", false, secs(49)));
+        assert!(growth.may_move("i", false, secs(50)));
     }
 
     #[test]

@@ -30,7 +30,9 @@ pub(crate) fn review(instances: &mut Instances, host: &mut Host, ticks: u64) {
     if !ticks.is_multiple_of(REVIEW_EVERY) {
         return;
     }
-    instances.pool.growth.retain(|id| host.ctx.desired.find(id).is_some());
+    let ctx = &host.ctx;
+    let is_node = |node| node == ctx.me || ctx.membership.is_member(node);
+    instances.pool.growth.retain(|id| ctx.desired.find(id).is_some(), is_node);
     for id in instances.table.ids() {
         review_one(instances, host, &id);
     }

@@ -319,7 +319,7 @@ impl Instances {
         self.pool.partition.note(&host.ctx, apart);
         self.run(host, id, effects);
         if fails {
-            self.pool.growth.moved(id, now);
+            self.pool.growth.failed(id, now);
             let why = match state {
                 InstanceState::Failed { reason } | InstanceState::Recovering { reason } => reason,
                 _ => "not all of its ranks can link".to_owned(),

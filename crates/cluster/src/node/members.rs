@@ -6,8 +6,8 @@ use super::Node;
 use crate::core::Call;
 use crate::node::burn;
 use crate::{
-    BurnReport, BurnSpec, ClusterStatus, Error, Invite, Joined, NodeId, PairAsking, PairRequest,
-    PairWith, Paired, Pairing, Parted, Result, find_node,
+    BurnReport, BurnSpec, ClusterStatus, Error, InstanceState, Invite, Joined, NodeId, PairAsking,
+    PairRequest, PairWith, Paired, Pairing, Parted, Result, find_node,
 };
 
 /// A code still unused after this time was lost on the way.
@@ -94,13 +94,24 @@ impl Node {
     ///
     /// # Errors
     /// No node or several nodes match, or the others do not suffice. Nothing changes then.
-    pub async fn drain(&self, node: &str) -> Result<NodeId> {
+    pub async fn drain(&self, name: &str) -> Result<NodeId> {
         let status = self.status();
-        let node = find(&status, node)?;
+        let node = find(&status, name)?;
         let mut models = Vec::new();
         for instance in status.instances.iter().filter(|instance| instance.is_held_by(node)) {
-            // An instance without a readable header has no rank that could move.
-            let Ok(header) = self.model_header(&instance.id).await else { continue };
+            let header = match self.model_header(&instance.id).await {
+                Ok(header) => header,
+                // Nothing of it could move.
+                Err(_) if matches!(instance.state, InstanceState::Failed { .. }) => continue,
+                Err(error) => {
+                    return Err(Error::Unusable(format!(
+                        "node {name} cannot be emptied now: whether {} fits on the others is unknown \
+                         without its header. {error}. Nothing was changed: try again, or stop the \
+                         model",
+                        instance.model
+                    )));
+                }
+            };
             let model = layout::Outline::read(&header);
             models.push((instance.id.clone(), model.map_err(|e| Error::Unusable(e.to_string()))?));
         }
