@@ -163,3 +163,54 @@ impl Target {
         Ok(first)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A model of two files, whose second group lies in both.
+    fn original(dir: &Path) -> (Vec<u8>, Tree, [u64; 2]) {
+        let bytes: Vec<u8> = (0..(3u32 << 20) - 5).map(|at| (at / 7) as u8).collect();
+        let (one, two) = bytes.split_at((1 << 20) + 100);
+        let paths = [dir.join("one"), dir.join("two")];
+        fs::write(&paths[0], one).unwrap();
+        fs::write(&paths[1], two).unwrap();
+        let tree = Tree::of_files(&paths, &|_| {}).unwrap();
+        (bytes.clone(), tree, [one.len() as u64, two.len() as u64])
+    }
+
+    #[test]
+    fn an_interrupted_copy_goes_on_and_is_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (bytes, tree, lens) = original(dir.path());
+        let models = dir.path().join("models");
+        let open = || Target::open(&models, "m", tree.clone(), &lens);
+        let group = |group: u64| {
+            let (start, len) = tree.extent(group);
+            bytes[start as usize..(start + len) as usize].to_vec()
+        };
+        let mut copy = open().unwrap();
+        copy.write(&[1, 2], &[group(1), group(2)]).unwrap();
+        assert!(open().is_err_and(|error| error.to_string().contains("another process")));
+        drop(copy);
+        let listed = hub::unfinished(&models);
+        let done: u64 = listed.iter().map(|file| file.done_bytes).sum();
+        assert_eq!((listed.len(), done), (2, bytes.len() as u64 - (1 << 20)));
+
+        // What is damaged on the disk meanwhile is fetched again.
+        let second = models.join("m-00002-of-00002.gguf.part");
+        let mut part = fs::read(&second).unwrap();
+        *part.last_mut().unwrap() ^= 1;
+        fs::write(&second, part).unwrap();
+        let mut copy = open().unwrap();
+        assert_eq!([0, 1, 2].map(|group| copy.has(group)), [false, true, false]);
+        copy.write(&[0, 2], &[group(0), group(2)]).unwrap();
+        let first = copy.finish().unwrap();
+        let found =
+            [first, models.join("m-00002-of-00002.gguf")].map(|path| fs::read(path).unwrap());
+        assert_eq!(found.concat(), bytes);
+        assert!(hub::unfinished(&models).is_empty());
+    }
+}
