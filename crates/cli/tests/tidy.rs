@@ -304,6 +304,25 @@ const HANDLES: &[&str] = &["io/fleet_key", "transfer/model_file"];
 const FILES_OF_A_TYPE_MAX: usize = 2;
 const SPREAD: &[&str] = &["instance::Instance"];
 
+/// The rooms with state, in the order of `ARCHITECTURE.md`: each uses only later ones.
+const OWNERS: &[&str] = &[
+    "core",
+    "requests",
+    "instances",
+    "admission",
+    "workers",
+    "files",
+    "paths",
+    "peers",
+    "context",
+    "instance",
+    "membership",
+    "desired",
+];
+
+/// Plain data of owners that calls to the outside carry.
+const DATA: &[&str] = &["admission/code", "admission/pake", "files/source", "paths/measurements"];
+
 #[test]
 fn the_rooms_of_cluster_form_no_knot() {
     let src = crates().join("cluster/src");
@@ -315,6 +334,10 @@ fn the_rooms_of_cluster_form_no_knot() {
     assert!(wrong.is_empty(), "what decides must not touch the outside: {wrong:#?}");
     let wrong = cluster.between(PURE, ABOVE, HANDLES);
     assert!(wrong.is_empty(), "what decides must not know what acts for it: {wrong:#?}");
+    let upward = OWNERS.iter().enumerate();
+    let upward = upward.flat_map(|(at, room)| cluster.between(&[room], &OWNERS[..at], DATA));
+    let upward: Vec<String> = upward.collect();
+    assert!(upward.is_empty(), "calls go down, news go up: {upward:#?}");
     let mut spread = cluster.spread(FILES_OF_A_TYPE_MAX);
     spread.retain(|one| !SPREAD.iter().any(|known| one.starts_with(&format!("{known} "))));
     assert!(spread.is_empty(), "types with methods all over: {spread:#?}");

@@ -4,6 +4,7 @@
 //! Calls go down, from `core` to `requests` to `instances` to the owners below them. An owner
 //! notifies those above it through the queue of [`News`], which `core` empties after each input.
 
+mod announcement;
 mod dial_error;
 mod news;
 mod outside;
@@ -23,6 +24,7 @@ use crate::membership::{ConnId, Membership};
 use crate::wire::{Heartbeat, Message, Versions};
 use crate::{NodeConfig, NodeId};
 
+pub(crate) use announcement::Announcement;
 pub(crate) use dial_error::{CONNECT_TIMEOUT, DialError};
 pub(crate) use news::News;
 pub(crate) use outside::{

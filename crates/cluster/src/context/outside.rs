@@ -14,8 +14,8 @@ use protocol::{WorkerCommand, WorkerEvent};
 use store::Digest;
 use tokio::sync::{mpsc, oneshot};
 
+use super::announcement::Announcement;
 use crate::admission::code::JoinCode;
-use crate::admission::nearby::Announcement;
 use crate::admission::pake::Number;
 use crate::desired::{Document, Service, Signer};
 use crate::files::source::Sources;

@@ -7,7 +7,8 @@ use mdns_sd::{IfKind, ResolvedService, ServiceDaemon, ServiceEvent, ServiceInfo}
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use crate::admission::nearby::{Announcement, Sighting};
+use crate::admission::nearby::Sighting;
+use crate::context::Announcement;
 use crate::core::Event;
 
 const SERVICE: &str = "_sinew._tcp.local.";

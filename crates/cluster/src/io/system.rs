@@ -20,9 +20,9 @@ use super::join;
 use super::lobby::{Line, Lobby};
 use super::processes::{Processes, run_worker};
 use crate::admission::code::JoinCode;
-use crate::admission::nearby::Announcement;
-use crate::context::Attempt;
-use crate::context::{Done, HeaderOf, Outside, Prepared, ProcessId, Reply, Start, draft_bytes};
+use crate::context::{
+    Announcement, Attempt, Done, HeaderOf, Outside, Prepared, ProcessId, Reply, Start, draft_bytes,
+};
 use crate::core::Event;
 use crate::desired::{Document, Service, Signer};
 use crate::files::source::Sources;

@@ -8,10 +8,8 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use crate::NodeId;
-use crate::admission::nearby::Announcement;
-use crate::context::DialError;
 use crate::context::view::{PeerConn, View};
-use crate::context::{Context, News, Opened};
+use crate::context::{Announcement, Context, DialError, News, Opened};
 use crate::desired::{Entry, Service};
 use crate::members::Member;
 use crate::membership::{CloseReason, ConnId, Effect, Input};

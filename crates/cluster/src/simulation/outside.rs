@@ -14,9 +14,7 @@ use tokio::sync::mpsc;
 
 use super::address;
 use crate::admission::code::JoinCode;
-use crate::admission::nearby::Announcement;
-use crate::context::Attempt;
-use crate::context::{Done, HeaderOf, Outside, ProcessId, Reply, Start};
+use crate::context::{Announcement, Attempt, Done, HeaderOf, Outside, ProcessId, Reply, Start};
 use crate::desired::{Document, Service, Signer};
 use crate::files::source::Sources;
 use crate::members::Members;
