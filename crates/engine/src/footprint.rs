@@ -83,6 +83,7 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
                     context_tokens: capacity.context_tokens,
                     sequences_max: capacity.sequences_max,
                     cache_tokens: capacity.cache_tokens,
+                    ..Split::default()
                 };
                 let checkpoints = Some(capacity.checkpoints);
                 let options = SplitOptions { checkpoints, ..SplitOptions::default() };
@@ -140,6 +141,7 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                         context_tokens: capacity.context_tokens,
                         sequences_max: capacity.sequences_max,
                         cache_tokens: capacity.cache_tokens,
+                        ..Split::default()
                     };
                     let options = RankOptions {
                         rank,

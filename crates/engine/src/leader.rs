@@ -143,7 +143,7 @@ impl<'a, B: Backend> Leader<'a, B> {
         let Self { rank, comm, pipeline, requests, .. } = self;
         let wait = if pipeline.is_empty() { GRAMMAR_WAIT } else { Duration::ZERO };
         requests.take_ready(wait, &mut report);
-        if rank.has_draft() && pipeline.room().is_some() {
+        if rank.has_speculator() && pipeline.room().is_some() {
             requests.draft(rank)?;
         }
         requests.scheduler.note_waits(comm.group.waits());
@@ -154,6 +154,7 @@ impl<'a, B: Backend> Leader<'a, B> {
         }
         let mut wait = !is_begun;
         while pipeline.collect(rank, comm, wait)? {
+            rank.note_states(pipeline.finished())?;
             requests.scheduler.note_waits(comm.group.waits());
             requests.scheduler.finish_step(pipeline.finished(), Instant::now());
             for (output, logits) in pipeline.outputs() {

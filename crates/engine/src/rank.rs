@@ -8,19 +8,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use backend::{Backend, CacheKind, Segment, StateSegment};
-use gguf::{File, Source};
+use gguf::Source;
 use layout::{Capacity, Config, Layout, Leaves, Outline};
 use model::{Batch, Embedding, Model, Outputs, Product, Progress};
 use protocol::{RankStats, Speculation, Split, SplitOptions, Token};
 
 use crate::EngineError;
 use crate::comm::Comm;
-use crate::draft::{Draft, DraftJob};
+use crate::draft::DraftJob;
 use crate::history::History;
 use crate::logits::{Candidate, Extent, pick};
 use crate::meter::{Meter, TELL_INTERVAL};
 use crate::results::OutputPart;
 use crate::route::Route;
+use crate::speculator::Speculator;
 use crate::step::{Limits, Save, StateStep, Step, StepSegment};
 use crate::tables::Tables;
 
@@ -34,7 +35,7 @@ pub struct Rank<B: Backend> {
     embedding: Option<Embedding>,
     /// The earlier tokens that it needs besides a step's own.
     history: History,
-    draft: Option<Draft<B>>,
+    speculator: Option<Speculator<B>>,
     notes: Vec<String>,
     limits: Limits,
     speculation: Speculation,
@@ -126,26 +127,8 @@ impl<B: Backend> Rank<B> {
             _ => None,
         };
         let before = embedding.as_ref().map_or(0, Embedding::before);
-        let wanted = match options.options.speculation {
-            Speculation::Prompt if rank == 0 => options.options.draft.as_ref(),
-            _ => None,
-        };
         let mut notes = Vec::new();
-        let draft = match wanted.map(|path| (path, File::open(path))) {
-            None => None,
-            Some((_, Ok(file))) => {
-                let file: Arc<dyn Source> = Arc::new(file);
-                let due = (source.directory().as_ref(), config);
-                Some(Draft::load(&mut backend, &file, due, options.split.context_tokens)?)
-            }
-            // The present leader may not have the file.
-            Some((path, Err(error))) => {
-                let path = path.display();
-                notes
-                    .push(format!("no draft model guesses tokens: {path} cannot be read: {error}"));
-                None
-            }
-        };
+        let speculator = Speculator::load(&mut backend, (&source, config), options, &mut notes)?;
         let limits = Limits {
             slots: options.split.sequences_max,
             context_tokens: options.split.context_tokens,
@@ -166,7 +149,7 @@ impl<B: Backend> Rank<B> {
             model,
             embedding,
             history: History::new(before, capacity.pages()),
-            draft,
+            speculator,
             notes,
             limits,
             speculation: options.options.speculation,
@@ -191,11 +174,11 @@ impl<B: Backend> Rank<B> {
     }
 
     pub fn weight_bytes(&self) -> u64 {
-        self.model.weight_bytes() + self.draft.as_ref().map_or(0, Draft::weight_bytes)
+        self.model.weight_bytes() + self.speculator.as_ref().map_or(0, Speculator::weight_bytes)
     }
 
     pub fn kv_bytes(&self) -> u64 {
-        self.model.kv_bytes() + self.draft.as_ref().map_or(0, Draft::kv_bytes)
+        self.model.kv_bytes() + self.speculator.as_ref().map_or(0, Speculator::kv_bytes)
     }
 
     pub fn buffer_bytes(&self) -> u64 {
@@ -216,12 +199,22 @@ impl<B: Backend> Rank<B> {
         &self.notes
     }
 
-    /// Rank 0: whether a draft model speculates.
-    pub(crate) fn has_draft(&self) -> bool {
-        self.draft.is_some()
+    /// Rank 0: whether a draft model or an MTP block speculates.
+    pub(crate) fn has_speculator(&self) -> bool {
+        self.speculator.is_some()
     }
 
-    /// Rank 0: lets the draft model [speculate](Draft::guess).
+    /// Rank 0: gives the states of a step that has just finished to the speculator.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub(crate) fn note_states(&mut self, step: &Step) -> Result<(), EngineError> {
+        let Self { speculator, model, backend, .. } = self;
+        let Some(speculator) = speculator else { return Ok(()) };
+        Ok(speculator.note(step, || model.hidden(backend))?)
+    }
+
+    /// Rank 0: [speculates](Speculator::guess).
     ///
     /// # Errors
     /// The device failed.
@@ -230,8 +223,8 @@ impl<B: Backend> Rank<B> {
         jobs: &[DraftJob<'_>],
         guesses: &mut [Vec<Token>],
     ) -> Result<usize, EngineError> {
-        let Self { draft, backend, .. } = self;
-        draft.as_mut().map_or(Ok(0), |draft| draft.guess(backend, jobs, guesses))
+        let Self { speculator, backend, .. } = self;
+        speculator.as_mut().map_or(Ok(0), |own| own.guess(backend, jobs, guesses))
     }
 
     /// The kind of speculation.

@@ -36,6 +36,7 @@ fn start(shares: &[u32], stages: &[(usize, usize)], threads: usize) -> Local {
             context_tokens: CONTEXT_TOKENS,
             sequences_max: 1,
             cache_tokens: CONTEXT_TOKENS,
+            ..Split::default()
         },
         ring: false,
         link_latency: Duration::ZERO,

@@ -1,4 +1,4 @@
-//! A draft model changes the time of an answer, never its tokens.
+//! A draft model, or the model's own MTP block, changes the time of an answer, never its tokens.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,16 +14,28 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR")))
 }
 
+/// Who guesses beside the text itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Guesses<'a> {
+    No,
+    Draft(&'a str),
+    Mtp,
+}
+
 fn start(
     name: &str,
     (shares, stages): (&[u32], &[usize]),
-    draft: Option<&str>,
+    guesses: Guesses<'_>,
 ) -> Result<Local, engine::EngineError> {
     let file = File::open(path(name)).unwrap();
     let layers = layout::Outline::read(file.directory()).unwrap().config.layers;
     let border = |stage: usize| layers * stage / stages.len();
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
-    let speculation = if draft.is_some() { Speculation::Prompt } else { Speculation::Off };
+    let (speculation, draft) = match guesses {
+        Guesses::No => (Speculation::Off, None),
+        Guesses::Draft(draft) => (Speculation::Prompt, Some(draft)),
+        Guesses::Mtp => (Speculation::Prompt, None),
+    };
     let options = LocalOptions {
         options: SplitOptions { speculation, draft: draft.map(path), ..SplitOptions::default() },
         split: Split {
@@ -33,6 +45,7 @@ fn start(
             context_tokens: 256,
             sequences_max: 6,
             cache_tokens: 1024,
+            mtp: guesses == Guesses::Mtp,
         },
         ring: false,
         link_latency: Duration::ZERO,
@@ -76,10 +89,11 @@ fn a_draft_guesses_and_every_answer_stays_the_same() {
         ("qwen35-odd", &[("qwen35-odd", true), ("lfm2-odd", false), ("olmo3", false)]),
         ("qwen4exp", &[("qwen4exp", true), ("lfm2", false)]),
     ] {
-        let (expected, _) = answers(&mut start(name, (&[1], &[]), None).unwrap());
+        let (expected, _) = answers(&mut start(name, (&[1], &[]), Guesses::No).unwrap());
         for split in [(&[1][..], &[][..]), (&[2, 1], &[]), (&[1, 1], &[1, 1])] {
             for &(draft, is_right) in drafts {
-                let (found, counted) = answers(&mut start(name, split, Some(draft)).unwrap());
+                let (found, counted) =
+                    answers(&mut start(name, split, Guesses::Draft(draft)).unwrap());
                 let what = format!("{draft} for {name} over {split:?}");
                 assert_eq!(found, expected, "{what}");
                 let EngineStats { guessed_tokens: tried, guessed_right_tokens: right, .. } =
@@ -92,12 +106,25 @@ fn a_draft_guesses_and_every_answer_stays_the_same() {
     }
 }
 
+/// The weights are random, so a block guesses wrong: what it leaves behind must not show.
+#[test]
+fn an_mtp_block_guesses_and_every_answer_stays_the_same() {
+    for name in ["qwen35-mtp", "glm4moe-mtp", "deepseek32-mtp"] {
+        let (expected, _) = answers(&mut start(name, (&[1], &[]), Guesses::No).unwrap());
+        for split in [(&[1][..], &[][..]), (&[2, 1], &[]), (&[1, 1], &[1, 1])] {
+            let (found, counted) = answers(&mut start(name, split, Guesses::Mtp).unwrap());
+            assert_eq!(found, expected, "{name} over {split:?}");
+            assert!(counted.guessed_tokens > 20, "{name} over {split:?}: {counted:?}");
+        }
+    }
+}
+
 #[test]
 fn a_draft_of_another_vocabulary_is_refused_and_one_that_is_gone_is_told() {
-    let Err(error) = start("llama-biases", (&[1], &[]), Some("llama3-tied")) else {
+    let Err(error) = start("llama-biases", (&[1], &[]), Guesses::Draft("llama3-tied")) else {
         panic!("it was taken")
     };
     assert!(error.to_string().contains("vocabulary"), "{error}");
-    let local = start("llama-biases", (&[1], &[]), Some("not-there")).unwrap();
+    let local = start("llama-biases", (&[1], &[]), Guesses::Draft("not-there")).unwrap();
     assert!(local.rank().notes()[0].contains("not-there"), "{:?}", local.rank().notes());
 }

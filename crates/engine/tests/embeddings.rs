@@ -26,6 +26,7 @@ fn start(model: &str, shares: &[u32], stages: &[usize]) -> Local {
             context_tokens: 256,
             sequences_max: 4,
             cache_tokens: 4096,
+            ..Split::default()
         },
         ring: false,
         link_latency: Duration::ZERO,

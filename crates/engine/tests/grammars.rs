@@ -23,6 +23,7 @@ fn start(shares: &[u32], stages: &[StageSize]) -> Local {
             context_tokens: 256,
             sequences_max: 4,
             cache_tokens: 4096,
+            ..Split::default()
         },
         ring: false,
         link_latency: Duration::ZERO,

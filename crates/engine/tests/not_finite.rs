@@ -117,6 +117,7 @@ fn try_start(
             context_tokens: 320,
             sequences_max: 2,
             cache_tokens: 640,
+            ..Split::default()
         },
         ring: false,
         link_latency: Duration::ZERO,

@@ -74,6 +74,7 @@ fn options(name: &str, shares: &[u32], stages: &[usize]) -> LocalOptions {
             context_tokens: CONTEXT_TOKENS,
             sequences_max: SEQUENCES_MAX,
             cache_tokens: CONTEXT_TOKENS * SEQUENCES_MAX,
+            ..Split::default()
         },
         ring: false,
         link_latency: Duration::ZERO,

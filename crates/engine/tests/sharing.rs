@@ -92,6 +92,7 @@ fn start(
             context_tokens: CONTEXT_TOKENS,
             sequences_max,
             cache_tokens,
+            ..Split::default()
         },
         ring: false,
         link_latency: Duration::ZERO,

@@ -86,6 +86,13 @@ impl Directory {
         Ok(Self { version, metadata, keys, tensors, names, header_len })
     }
 
+    /// Other metadata and names for tensors of the same file: those of a model inside of it.
+    pub fn with(&self, metadata: Vec<(String, Value)>, tensors: Vec<TensorInfo>) -> Self {
+        let keys = metadata.iter().enumerate().map(|(at, (key, _))| (key.clone(), at)).collect();
+        let names = tensors.iter().enumerate().map(|(at, one)| (one.name.clone(), at)).collect();
+        Self { version: self.version, metadata, keys, tensors, names, header_len: self.header_len }
+    }
+
     pub fn version(&self) -> u32 {
         self.version
     }

@@ -195,6 +195,12 @@ impl Array {
         self.len == 0
     }
 
+    /// One entry, a number or a bool.
+    pub fn value(&self, at: usize) -> Option<Value> {
+        let bytes = self.bytes.chunks_exact(self.ty.fixed_bytes()?).nth(at)?;
+        Value::read(&mut Reader::new(bytes), self.ty).ok()
+    }
+
     /// The common value of all entries, a number or a bool.
     pub(crate) fn same_value(&self) -> Option<Value> {
         let mut entries = self.bytes.chunks_exact(self.ty.fixed_bytes()?);

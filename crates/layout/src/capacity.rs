@@ -46,6 +46,9 @@ pub fn full_cache_tokens(context_tokens: usize, sequences_max: usize) -> usize {
 /// The most speculated rows of a sequence in one step.
 pub const GUESSES_MAX: usize = 7;
 
+/// The most rows of an answer that an MTP block sees.
+const MTP_POSITIONS: usize = 4096;
+
 /// The sequences that a draft model serves at once.
 pub const DRAFTS_MAX: usize = 4;
 
@@ -90,6 +93,18 @@ impl Capacity {
             cache_type: CacheType::Auto,
             // For each sequence, the state after its last certain token.
             checkpoints: DRAFTS_MAX,
+        }
+    }
+
+    /// The capacity of an MTP block: it sees the last rows of an answer.
+    pub fn of_mtp(context_tokens: usize) -> Self {
+        let context_tokens = context_tokens.min(MTP_POSITIONS);
+        Self {
+            context_tokens,
+            sequences_max: DRAFTS_MAX,
+            cache_tokens: full_cache_tokens(context_tokens, DRAFTS_MAX),
+            cache_type: CacheType::Auto,
+            checkpoints: 0,
         }
     }
 

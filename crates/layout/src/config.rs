@@ -7,6 +7,7 @@ use crate::attention::{Attending, Heads};
 use crate::experts::sparse;
 use crate::limits::{Situ, clamps};
 use crate::metadata::{Metadata, in_range};
+use crate::mtp::BlockCounts;
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
 use crate::{
     Banks, Compressed, Error, Experts, Indexer, Ngrams, Rope, Streams, Temperature, indexer,
@@ -100,7 +101,7 @@ impl Config {
         let arch = arch::find(directory.str("general.architecture")?)?;
         let metadata = Metadata { directory, arch };
         let width = metadata.size("embedding_length", WIDTH_MAX)?;
-        let layers = layers(&metadata)?;
+        let layers = BlockCounts::read(directory)?.layers;
         let halves = halves(&metadata, layers)?;
         let windows = windows(&metadata, layers)?;
         let attends: Vec<bool> =
@@ -362,16 +363,6 @@ fn check_is_model(directory: &Directory) -> Result<(), Error> {
 }
 
 /// The number of layers to run, without those for multi-token prediction.
-fn layers(metadata: &Metadata<'_>) -> Result<usize, Error> {
-    let all = metadata.size("block_count", LAYERS_MAX)?;
-    let extra = metadata.find_size("nextn_predict_layers", LAYERS_MAX)?.unwrap_or(0);
-    let what = || format!("{extra} of {all} layers are for further tokens");
-    let layers = all.checked_sub(extra).filter(|layers| *layers > 0);
-    let layers = layers.ok_or_else(|| Error::Impossible { what: what() })?;
-    // Some files count such layers and do not contain them.
-    Ok(if crate::names::is_plain_layer(metadata.directory, layers) { all } else { layers })
-}
-
 fn rms_eps(metadata: &Metadata<'_>) -> Result<f32, Error> {
     const KEY: &str = "attention.layer_norm_rms_epsilon";
     // Nemotron-H's converter writes this name, although its norms are RMS norms.

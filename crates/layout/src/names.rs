@@ -45,6 +45,11 @@ pub const BY_LAYER_NORM: &str = "per_layer_proj_norm.weight";
 
 /// The prefix, within a layer, of tensors that only MTP blocks have.
 pub const MTP: &str = "nextn.";
+/// The projection of a token's embedding and a state to the input of an MTP block, within it.
+pub(crate) const MTP_ENTRY: &str = "nextn.eh_proj.weight";
+/// The norms of the two, with their roles.
+pub(crate) const MTP_NORMS: [(&str, &str); 2] =
+    [("entry_token_norm", "nextn.enorm.weight"), ("entry_state_norm", "nextn.hnorm.weight")];
 
 /// Tensors of the whole model that neither layers nor the head read.
 pub const APART: [&str; 7] = [

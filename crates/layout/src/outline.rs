@@ -4,6 +4,7 @@
 mod attention;
 mod compressed;
 mod feed_forward;
+mod head;
 mod recurrent;
 
 use std::collections::HashSet;
@@ -44,33 +45,27 @@ impl Outline {
     /// # Errors
     /// The file is not a complete model of a supported kind.
     pub fn read(directory: &Directory) -> Result<Self, Error> {
+        Self::read_as(directory, false)
+    }
+
+    /// Reads the header of an [MTP block](crate::MtpBlock): its head also has the tensors with
+    /// which a row begins.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`].
+    pub fn read_block(directory: &Directory) -> Result<Self, Error> {
+        Self::read_as(directory, true)
+    }
+
+    fn read_as(directory: &Directory, is_block: bool) -> Result<Self, Error> {
         let config = Config::read(directory)?;
         let layers = (0..config.layers).map(|layer| Layer::read(directory, &config, layer));
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
         if let Some(own) = config.by_layer {
             checked(directory, names::BY_LAYER, [own * config.layers, config.vocab])?;
         }
-        let mut head = Layer::new(directory, 0);
-        if let Some(norm) = config.arch.output_norm {
-            head.add_vector("norm", norm, 1, config.width)?;
-        }
-        for (role, name, len, part) in [
-            ("norm.bias", names::OUTPUT_NORM_BIAS, config.width, Part::Of(0..config.width)),
-            ("output.bias", names::OUTPUT_BIAS, config.vocab, Part::Vocab),
-        ] {
-            if head.has(name) {
-                head.add_vector(role, name, 1, len)?.rows = part;
-            }
-        }
-        if let Some(streams) = &config.streams {
-            head.head_streams(config.width, streams)?;
-        }
-        // A model without an output matrix uses its embedding as one.
-        let tied = directory.find_tensor(names::OUTPUT).is_none();
-        let output = if tied { names::EMBEDDING } else { names::OUTPUT };
-        let rows = Part::Vocab;
-        head.add("output", output, [config.width, config.vocab], rows, Part::Of(0..config.width))?;
-        let all = layers.iter().flatten().chain(&head.tensors);
+        let head = Layer::read_head(directory, &config, is_block)?;
+        let all = layers.iter().flatten().chain(&head);
         let read: HashSet<&str> = all.map(|tensor| tensor.name.as_str()).collect();
         check_all_known(directory, &config, &read)?;
         check_types(directory, &read)?;
@@ -79,7 +74,7 @@ impl Outline {
             kinds: kinds(&config, &layers),
             cuts: [false, true].map(|whole| cuts(&config, &layers, whole)),
             layers,
-            head: head.tensors,
+            head,
             file_bytes: 0,
             layer_bytes: vec![0; config.layers],
             head_bytes: 0,

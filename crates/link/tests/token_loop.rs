@@ -144,6 +144,7 @@ fn start(name: &str, split: &Case, layers: usize) -> Local {
             context_tokens: 256,
             sequences_max: 2,
             cache_tokens: 512,
+            ..Split::default()
         },
         ring: split.ring,
         link_latency: Duration::ZERO,

@@ -127,6 +127,7 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
             context_tokens,
             sequences_max,
             cache_tokens,
+            ..Split::default()
         },
         name: describe(&chosen.groups, &chosen.layers),
         ranks,

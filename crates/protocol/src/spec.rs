@@ -172,6 +172,9 @@ pub struct Split {
     pub sequences_max: usize,
     /// The capacity of the cache, in positions of all sequences together.
     pub cache_tokens: usize,
+    /// Whether rank 0 loads the model's MTP block to speculate next tokens.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mtp: bool,
 }
 
 /// Consecutive layers, and the consecutive ranks that share them.

@@ -44,6 +44,7 @@ pub fn options(
             context_tokens,
             sequences_max,
             cache_tokens: sequences_max * context_tokens,
+            ..Split::default()
         },
         ring: false,
         link_latency: Duration::ZERO,

@@ -10,6 +10,7 @@ use layout::{Cache, Capacity, Config, EntryCache, Holding, Layout, Outline, Slic
 use protocol::CacheType;
 
 use super::context::{IndexKept, Kept};
+use super::entry::Entry;
 use super::layer::Layer;
 use super::ngrams::ngram_shape;
 use super::norm::Norm;
@@ -64,14 +65,20 @@ impl<B: Backend> Model<B> {
         let layers = holding.layers.clone().map(load).collect::<Result<Vec<_>, _>>()?;
         let head =
             holding.head().map(|slices| Head::load(&mut loader, config, &slices)).transpose()?;
+        let buffers = holding.buffers(&capacity);
+        let entry = match holding.head() {
+            Some(slices) => Entry::find(&mut loader, config, &slices, buffers.rows)?,
+            None => None,
+        };
         let weight_bytes = loader.device_bytes;
         let rope = rope_tables(&mut loader, config, capacity.context_tokens)?;
 
-        let buffers = holding.buffers(&capacity);
         let scratch = Scratch::new(backend, &buffers);
+        let entry_bytes = entry.as_ref().map_or(0, |entry| entry.buffer_bytes(backend));
         Ok(Self {
             rope,
-            buffer_bytes: scratch.bytes(backend),
+            buffer_bytes: scratch.bytes(backend) + entry_bytes,
+            entry,
             scratch,
             handed_on: Vec::new(),
             weight_bytes,

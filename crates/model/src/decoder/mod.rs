@@ -10,6 +10,7 @@ mod beside;
 mod by_layer;
 mod compressed;
 mod context;
+mod entry;
 mod experts;
 mod feed_forward;
 mod indexer;
@@ -31,6 +32,7 @@ use backend::{Backend, BackendError, CacheKind, RopeTable, Segment, StateSegment
 use layout::{Config, Leaves, Ngrams, Shard};
 
 use context::{Context, Kept};
+use entry::Entry;
 use layer::Layer;
 use norm::Norm;
 use scratch::Scratch;
@@ -108,6 +110,8 @@ pub struct Outputs<'a> {
 pub struct Model<B: Backend> {
     config: Config,
     shard: Shard,
+    /// How rows begin, in an MTP block.
+    entry: Option<Entry<B>>,
     /// The layers of this rank's stage.
     layers: Vec<Layer<B>>,
     head: Option<Head<B>>,
@@ -186,7 +190,8 @@ impl<B: Backend> Model<B> {
     /// outputs continue.
     ///
     /// `input`: the result of [`Embedding::look_up`](crate::Embedding::look_up) for the batch's
-    /// tokens, or the [output](Self::hand_on) of the previous stage, `[rows, input_width]` f32.
+    /// tokens, or the [output](Self::hand_on) of the previous stage, `[rows, input_width]` f32; for
+    /// an MTP block the embedding and the model's state before it, `[rows, 2 * width]` f32.
     ///
     /// # Errors
     /// An error of `reduce` or of the device.
@@ -271,6 +276,9 @@ impl<B: Backend> Model<B> {
     /// Sets the residual stream and, in models that have them, the streams banked by earlier stages
     /// or the embeddings by layer.
     fn take_input(&mut self, backend: &mut B, rows: usize, input: &[f32]) {
+        if let Some(entry) = &mut self.entry {
+            return entry.enter(backend, rows, input, &mut self.scratch.x);
+        }
         let (width, first) = (self.config.width, self.first_layer());
         let (s, line) = (&mut self.scratch, self.config.input_width(first));
         let mut write = |place: &mut B::Rows, own: usize, columns: Range<usize>| {

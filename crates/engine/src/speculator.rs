@@ -1,0 +1,107 @@
+//! What speculates next tokens on rank 0 beside the text itself: a draft model, or the model's own
+//! MTP block.
+
+use std::sync::Arc;
+
+use backend::Backend;
+use gguf::{File, Source};
+use layout::Config;
+use protocol::{Speculation, Token};
+
+use crate::EngineError;
+use crate::draft::{Draft, DraftJob};
+use crate::mtp::Mtp;
+use crate::rank::RankOptions;
+use crate::step::Step;
+
+pub(crate) enum Speculator<B: Backend> {
+    Draft(Box<Draft<B>>),
+    Mtp(Box<Mtp<B>>),
+}
+
+impl<B: Backend> Speculator<B> {
+    /// Loads what the options ask for. `notes` gets a sentence on what is missing.
+    ///
+    /// # Errors
+    /// It cannot be used, or memory is short.
+    pub fn load(
+        backend: &mut B,
+        (source, config): (&Arc<dyn Source>, &Config),
+        RankOptions { rank, options, split, .. }: &RankOptions,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Self>, EngineError> {
+        if *rank > 0 || options.speculation != Speculation::Prompt {
+            return Ok(None);
+        }
+        let context_tokens = split.context_tokens;
+        let Some(path) = &options.draft else {
+            let mtp = match split.mtp {
+                true => Mtp::load(backend, source, context_tokens)?,
+                false => None,
+            };
+            return Ok(mtp.map(|mtp| Self::Mtp(Box::new(mtp))));
+        };
+        match File::open(path) {
+            Ok(file) => {
+                let file: Arc<dyn Source> = Arc::new(file);
+                let due = (source.directory().as_ref(), config);
+                let draft = Draft::load(backend, &file, due, context_tokens)?;
+                Ok(Some(Self::Draft(Box::new(draft))))
+            }
+            // The present leader may not have the file.
+            Err(error) => {
+                let path = path.display();
+                notes
+                    .push(format!("no draft model guesses tokens: {path} cannot be read: {error}"));
+                Ok(None)
+            }
+        }
+    }
+
+    pub fn weight_bytes(&self) -> u64 {
+        match self {
+            Self::Draft(draft) => draft.weight_bytes(),
+            Self::Mtp(mtp) => mtp.weight_bytes(),
+        }
+    }
+
+    pub fn kv_bytes(&self) -> u64 {
+        match self {
+            Self::Draft(draft) => draft.kv_bytes(),
+            Self::Mtp(mtp) => mtp.kv_bytes(),
+        }
+    }
+
+    /// Keeps the states of a finished step's outputs, `[outputs, width]` f32, if it reads them;
+    /// `states` computes them.
+    ///
+    /// # Errors
+    /// Those of `states`.
+    pub fn note<'a, E>(
+        &mut self,
+        step: &Step,
+        states: impl FnOnce() -> Result<&'a [f32], E>,
+    ) -> Result<(), E> {
+        match self {
+            Self::Mtp(mtp) if !step.outputs.is_empty() => mtp.note(step, states()?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Speculates: see [`Draft::guess`] and [`Mtp::guess`].
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn guess(
+        &mut self,
+        backend: &mut B,
+        jobs: &[DraftJob<'_>],
+        guesses: &mut [Vec<Token>],
+    ) -> Result<usize, EngineError> {
+        match self {
+            Self::Draft(draft) => draft.guess(backend, jobs, guesses),
+            Self::Mtp(mtp) => mtp.guess(backend, jobs, guesses),
+        }
+    }
+}

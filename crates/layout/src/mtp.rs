@@ -1,0 +1,127 @@
+//! A file's block of multi-token prediction (MTP), read as a model of one layer.
+//!
+//! The block predicts the token after the next one, from the next token's embedding and the model's
+//! state before it: both are normalised, joined, and projected to the width of the residual stream.
+//! One layer like the model's own follows, then a norm and the output head. Files keep it behind the
+//! model's layers, as `blk.N.nextn.*` and `blk.N.*`.
+
+use gguf::{Directory, TensorInfo, Value};
+
+use crate::config::LAYERS_MAX;
+use crate::metadata::Metadata;
+use crate::{Capacity, Device, Error, Holding, Layout, Outline, arch, names};
+
+/// The model's own tensors with another name in a block, which uses them unless it has its own.
+const SHARED: [(&str, &str); 3] = [
+    ("shared_head_norm", names::OUTPUT_NORM),
+    ("shared_head_head", names::OUTPUT),
+    ("embed_tokens", names::EMBEDDING),
+];
+
+/// The layers that a file counts, and those of the model itself: the others are MTP blocks.
+pub(crate) struct BlockCounts {
+    all: usize,
+    pub layers: usize,
+}
+
+impl BlockCounts {
+    /// # Errors
+    /// The counts are missing or impossible.
+    pub fn read(directory: &Directory) -> Result<Self, Error> {
+        let arch = arch::find(directory.str("general.architecture")?)?;
+        let metadata = Metadata { directory, arch };
+        let all = metadata.size("block_count", LAYERS_MAX)?;
+        let extra = metadata.find_size("nextn_predict_layers", LAYERS_MAX)?.unwrap_or(0);
+        let what = || format!("{extra} of {all} layers are for further tokens");
+        let layers = all.checked_sub(extra).filter(|layers| *layers > 0);
+        let layers = layers.ok_or_else(|| Error::Impossible { what: what() })?;
+        // Some files count such layers and do not contain them.
+        let is_plain = names::is_plain_layer(directory, layers);
+        Ok(Self { all, layers: if is_plain { all } else { layers } })
+    }
+}
+
+/// A file's first MTP block as a model of its own.
+#[derive(Debug, Clone)]
+pub struct MtpBlock {
+    pub directory: Directory,
+    pub outline: Outline,
+}
+
+impl MtpBlock {
+    /// The block of a file, or `None` if there is none.
+    ///
+    /// # Errors
+    /// It is incomplete, or of a kind that is not supported.
+    pub fn read(file: &Directory) -> Result<Option<Self>, Error> {
+        let Some(directory) = header(file)? else { return Ok(None) };
+        let outline = Outline::read_block(&directory)?;
+        let config = &outline.config;
+        let has_more = [
+            ("residual streams", config.streams.is_some() || config.banks.is_some()),
+            ("embeddings of its own", config.by_layer.is_some() || config.ngrams.is_some()),
+            ("a state", config.recurrence.is_some()),
+            ("a window", config.window().is_some()),
+            ("routing by token", config.needs_tokens(0)),
+        ];
+        match has_more.iter().find(|(_, has)| *has) {
+            Some((what, _)) => {
+                Err(Error::Unsupported { what: format!("an MTP block with {what}") })
+            }
+            None => Ok(Some(Self { directory, outline })),
+        }
+    }
+
+    /// Its memory on the rank that has it.
+    pub fn bytes(&self, context_tokens: usize, device: Device) -> u64 {
+        let Ok(whole) = Layout::new(&[1], &[], 1) else { return u64::MAX };
+        let capacity = Capacity::of_mtp(context_tokens);
+        let own = Holding::new(&self.outline, &whole, 0).footprint(&capacity, device).bytes();
+        // The two inputs of a row, as they come, normalised and joined.
+        let entry = 6 * self.outline.config.width * capacity.rows_max(1) * size_of::<f32>();
+        own.saturating_add(entry as u64)
+    }
+}
+
+/// The header of the block.
+fn header(directory: &Directory) -> Result<Option<Directory>, Error> {
+    let counts = BlockCounts::read(directory)?;
+    let at = counts.layers;
+    if at == counts.all || directory.find_tensor(&names::bare(at, names::MTP_ENTRY)).is_none() {
+        return Ok(None);
+    }
+    let metadata = directory.metadata().filter_map(|(key, value)| {
+        let name = key.split_once('.').map_or(key, |(_, name)| name);
+        let value = match (name, value) {
+            ("nextn_predict_layers" | "leading_dense_block_count", _) => return None,
+            ("block_count" | "full_attention_interval", _) => Value::U32(1),
+            (_, Value::Array(array)) if array.len() == counts.all => match array.value(at)? {
+                // One value for all layers is a number.
+                Value::Bool(flag) => Value::U32(flag.into()),
+                value => value,
+            },
+            _ => value.clone(),
+        };
+        Some((key.to_owned(), value))
+    });
+    let own = |name: &str| directory.find_tensor(&names::layer(at, &format!("nextn.{name}")));
+    let has_own = |name: &str| SHARED.iter().any(|(of, known)| *known == name && own(of).is_some());
+    let tensors = directory.tensors().iter().filter_map(|tensor| {
+        let name = match names::layer_of(&tensor.name) {
+            None if has_own(&tensor.name) => return None,
+            None => tensor.name.clone(),
+            Some(layer) if layer == at => block_name(&tensor.name, at)?,
+            Some(_) => return None,
+        };
+        Some(TensorInfo { name, ..tensor.clone() })
+    });
+    Ok(Some(directory.with(metadata.collect(), tensors.collect())))
+}
+
+/// The name of a tensor of block `at` in the block's own model.
+fn block_name(name: &str, at: usize) -> Option<String> {
+    let inside = name.strip_prefix(&names::bare(at, ""))?;
+    let Some(own) = inside.strip_prefix(names::MTP) else { return Some(names::bare(0, inside)) };
+    let of_model = SHARED.iter().find(|(role, _)| own == format!("{role}.weight"));
+    Some(of_model.map_or_else(|| inside.to_owned(), |(_, known)| (*known).to_owned()))
+}

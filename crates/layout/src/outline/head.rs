@@ -1,0 +1,46 @@
+//! The output head, and what an MTP block begins with.
+
+use gguf::Directory;
+
+use super::Layer;
+use crate::tensors::{Part, Tensor};
+use crate::{Config, Error, names};
+
+impl Layer<'_> {
+    /// The tensors of the output head; those with which the rows of an MTP block begin, if
+    /// `is_block`.
+    pub(super) fn read_head(
+        directory: &Directory,
+        config: &Config,
+        is_block: bool,
+    ) -> Result<Vec<Tensor>, Error> {
+        let mut head = Layer::new(directory, 0);
+        let width = config.width;
+        if let Some(norm) = config.arch.output_norm {
+            head.add_vector("norm", norm, 1, width)?;
+        }
+        for (role, name, len, part) in [
+            ("norm.bias", names::OUTPUT_NORM_BIAS, width, Part::Of(0..width)),
+            ("output.bias", names::OUTPUT_BIAS, config.vocab, Part::Vocab),
+        ] {
+            if head.has(name) {
+                head.add_vector(role, name, 1, len)?.rows = part;
+            }
+        }
+        if let Some(streams) = &config.streams {
+            head.head_streams(width, streams)?;
+        }
+        if is_block {
+            for (role, name) in names::MTP_NORMS {
+                head.add_vector(role, name, 1, width)?;
+            }
+            let (rows, cols) = (Part::Of(0..width), Part::Of(0..2 * width));
+            head.add("entry", names::MTP_ENTRY, [2 * width, width], rows, cols)?;
+        }
+        // A model without an output matrix uses its embedding as one.
+        let tied = directory.find_tensor(names::OUTPUT).is_none();
+        let output = if tied { names::EMBEDDING } else { names::OUTPUT };
+        head.add("output", output, [width, config.vocab], Part::Vocab, Part::Of(0..width))?;
+        Ok(head.tensors)
+    }
+}
