@@ -157,6 +157,10 @@ impl<B: Backend> Draft<B> {
         self.model.kv_bytes()
     }
 
+    pub fn buffer_bytes(&self) -> u64 {
+        self.model.buffer_bytes()
+    }
+
     /// Speculates for up to [`DRAFTS_MAX`] sequences: `guesses` gets a list for each. For a
     /// sequence that is new to the draft, its text is read first, a chunk at a time. Returns the
     /// number of passes that gave a token each; 0 if longer texts were read on the way.

@@ -141,7 +141,7 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                         context_tokens: capacity.context_tokens,
                         sequences_max: capacity.sequences_max,
                         cache_tokens: capacity.cache_tokens,
-                        ..Split::default()
+                        mtp: true,
                     };
                     let options = RankOptions {
                         rank,
@@ -160,7 +160,11 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                     let found = Rank::load(cpu, source, &options, &mut |bytes| read += bytes);
                     let found = found.unwrap();
                     let what = format!("{path:?}, rank {rank} of {shares:?} {cache_type:?}");
-                    let planned = holding.footprint(&capacity, Device::Cpu);
+                    let mut planned = holding.footprint(&capacity, Device::Cpu);
+                    let block = outline.mtp_footprint(capacity.context_tokens, Device::Cpu);
+                    if let Some(block) = block.filter(|_| rank == 0) {
+                        planned = planned.plus(&block);
+                    }
                     assert_eq!(planned, taken(&found), "{what}");
                     assert_eq!(holding.file_bytes(), read, "{what}");
                 }

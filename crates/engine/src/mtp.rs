@@ -184,6 +184,10 @@ impl<B: Backend> Mtp<B> {
         self.model.kv_bytes()
     }
 
+    pub fn buffer_bytes(&self) -> u64 {
+        self.model.buffer_bytes()
+    }
+
     fn config(&self) -> &Config {
         self.model.config()
     }

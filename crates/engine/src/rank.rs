@@ -182,7 +182,8 @@ impl<B: Backend> Rank<B> {
     }
 
     pub fn buffer_bytes(&self) -> u64 {
-        self.model.buffer_bytes()
+        let more = self.speculator.as_ref().map_or(0, Speculator::buffer_bytes);
+        self.model.buffer_bytes() + more
     }
 
     /// The cache type of keys and values, equal on all ranks.

@@ -72,6 +72,14 @@ impl<B: Backend> Speculator<B> {
         }
     }
 
+    /// Bytes of the activations of a pass.
+    pub fn buffer_bytes(&self) -> u64 {
+        match self {
+            Self::Draft(draft) => draft.buffer_bytes(),
+            Self::Mtp(mtp) => mtp.buffer_bytes(),
+        }
+    }
+
     /// Keeps the states of a finished step's outputs, `[outputs, width]` f32, if it reads them;
     /// `states` computes them.
     ///

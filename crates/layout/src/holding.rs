@@ -61,6 +61,15 @@ impl Footprint {
     pub fn bytes(&self) -> u64 {
         self.weight_bytes.saturating_add(self.cache_bytes).saturating_add(self.buffer_bytes)
     }
+
+    /// Both together.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            weight_bytes: self.weight_bytes.saturating_add(other.weight_bytes),
+            cache_bytes: self.cache_bytes.saturating_add(other.cache_bytes),
+            buffer_bytes: self.buffer_bytes.saturating_add(other.buffer_bytes),
+        }
+    }
 }
 
 impl<'a> Holding<'a> {

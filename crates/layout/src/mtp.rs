@@ -9,7 +9,7 @@ use gguf::{Directory, TensorInfo, Value};
 
 use crate::config::LAYERS_MAX;
 use crate::metadata::Metadata;
-use crate::{Capacity, Device, Error, Holding, Layout, Outline, arch, names};
+use crate::{Capacity, Device, Error, Footprint, Holding, Layout, Outline, arch, names};
 
 /// The model's own tensors with another name in a block, which uses them unless it has its own.
 const SHARED: [(&str, &str); 3] = [
@@ -71,15 +71,21 @@ impl MtpBlock {
             None => Ok(Some(Self { directory, outline })),
         }
     }
+}
 
-    /// Its memory on the rank that has it.
-    pub fn bytes(&self, context_tokens: usize, device: Device) -> u64 {
-        let Ok(whole) = Layout::new(&[1], &[], 1) else { return u64::MAX };
+impl Outline {
+    /// The memory of the MTP block on the rank that has it, if there is one that can run.
+    pub fn mtp_footprint(&self, context_tokens: usize, device: Device) -> Option<Footprint> {
+        let block = self.mtp.as_deref()?;
+        let whole = Layout::new(&[1], &[], 1).ok()?;
         let capacity = Capacity::of_mtp(context_tokens);
-        let own = Holding::new(&self.outline, &whole, 0).footprint(&capacity, device).bytes();
-        // The two inputs of a row, as they come, normalised and joined.
-        let entry = 6 * self.outline.config.width * capacity.rows_max(1) * size_of::<f32>();
-        own.saturating_add(entry as u64)
+        let held = Holding::new(block, &whole, 0).footprint(&capacity, device);
+        // The two inputs of a row: as they come, normalised, and joined.
+        let width = block.config.width;
+        let entry = [width, width, width, width, 2 * width];
+        let entry = entry.map(|width| device.rows_bytes(capacity.rows_max(1), width));
+        let entry: u64 = entry.iter().sum();
+        Some(Footprint { buffer_bytes: held.buffer_bytes + entry, ..held })
     }
 }
 

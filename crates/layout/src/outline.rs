@@ -5,18 +5,21 @@ mod attention;
 mod compressed;
 mod feed_forward;
 mod head;
+mod known;
 mod recurrent;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use gguf::{Directory, TensorInfo, TensorType};
 use protocol::ExpertSplit;
 
+use self::known::{check_all_known, known};
 use crate::arch::NormKind;
 use crate::recurrence::LayerHalves;
 use crate::shard::{Cuts, Hidden, RecurrentCut};
 use crate::tensors::{Part, Tensor, check_types};
-use crate::{Config, Error, names, unread};
+use crate::{Config, Error, MtpBlock, names, unread};
 
 /// A runnable model, without its weights.
 #[derive(Debug, Clone)]
@@ -35,6 +38,8 @@ pub struct Outline {
     pub read_bytes: u64,
     /// The kind of each layer. Layers of one kind have the same tensors, types, heads and window.
     pub kinds: Vec<usize>,
+    /// The block that predicts further tokens, if the file has one that can run.
+    pub mtp: Option<Arc<Outline>>,
     /// The unused tensors of the file, counted by their purpose.
     pub not_read: Option<String>,
     /// The possible cuts, with the columns of experts cut and with whole experts.
@@ -69,8 +74,12 @@ impl Outline {
         let read: HashSet<&str> = all.map(|tensor| tensor.name.as_str()).collect();
         check_all_known(directory, &config, &read)?;
         check_types(directory, &read)?;
+        // A model runs without a block that cannot.
+        let block = if is_block { None } else { MtpBlock::read(directory).ok().flatten() };
+        let known = known(directory, &read, block.is_some().then_some(config.layers));
         let mut outline = Self {
-            not_read: unread::summary(directory, config.layers, &read),
+            not_read: unread::summary(directory, config.layers, &known),
+            mtp: block.map(|block| Arc::new(block.outline)),
             kinds: kinds(&config, &layers),
             cuts: [false, true].map(|whole| cuts(&config, &layers, whole)),
             layers,
@@ -197,34 +206,6 @@ fn kinds(config: &Config, layers: &[Vec<Tensor>]) -> Vec<usize> {
         }
     }
     kinds
-}
-
-/// An unused tensor would have changed the results: this version does not support such a file.
-/// Towers and MTP blocks are exceptions: the model runs without them.
-fn check_all_known(
-    directory: &Directory,
-    config: &Config,
-    read: &HashSet<&str>,
-) -> Result<(), Error> {
-    let names = || directory.tensors().iter().map(|tensor| tensor.name.as_str());
-    let of_mtp = names().filter(|name| name.contains(names::MTP)).filter_map(names::layer_of);
-    let of_mtp: HashSet<usize> = of_mtp.collect();
-    let may_be_left = |name: &str| match names::layer_of(name) {
-        Some(at) if at >= config.layers => of_mtp.contains(&at),
-        Some(_) => {
-            // Layers that follow another's choice may still have an indexer.
-            let follows = config.arch.indexer.is_some() && name.contains(".indexer.");
-            follows || names::REDUNDANT.iter().any(|redundant| name.ends_with(redundant))
-        }
-        None => names::APART.contains(&name) || unread::is_apart(name),
-    };
-    match names().find(|name| !read.contains(name) && !may_be_left(name)) {
-        None => Ok(()),
-        Some(name) => {
-            let (name, arch) = (name.to_owned(), config.arch.name.to_owned());
-            Err(Error::UnknownTensor { probably: unread::probably(&name), name, arch })
-        }
-    }
 }
 
 /// A layer's tensors, collected one by one.

@@ -14,6 +14,7 @@ mod cost;
 mod cut;
 mod error;
 mod group;
+mod mtp;
 mod node;
 mod plan;
 mod search;

@@ -11,6 +11,7 @@ use crate::choice::{Alternative, alternatives, choose, cuts, describe, gib, name
 use crate::cost::{Load, Model, Prediction};
 use crate::error::Error;
 use crate::group::{Subject, WORKER_BYTES, counts};
+use crate::mtp;
 use crate::node::{Node, Speed, link};
 use crate::search::{Limits, Tried, search};
 use crate::trial::{Context, Fit, Misfit};
@@ -74,6 +75,11 @@ pub struct PlannedRank {
 /// # Errors
 /// The request cannot be met; the error lists what is missing, in numbers.
 pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Plan, Error> {
+    mtp::plan(model, nodes, options, plan_alone)
+}
+
+/// [`plan`] without an MTP block.
+fn plan_alone(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Plan, Error> {
     let asked = asked_nodes(nodes, options)?;
     wishes::check(model, options.spec, asked.unwrap_or(nodes.len())).map_err(Error::Wish)?;
     wishes::check_split(model, options, asked)?;
