@@ -23,6 +23,8 @@ pub struct Answer {
     pub generated_tokens: u64,
     pub tokens_per_sec: Option<f64>,
     pub first_token_ms: Option<f64>,
+    /// Guessed tokens that were compared with the model's own, and those that were right.
+    pub guesses: Option<(u64, u64)>,
     /// Whether it ended at a limit, before its natural end.
     pub cut_by_length: bool,
 }
@@ -78,6 +80,8 @@ impl Answer {
         if let Some(rate) = timings["predicted_per_second"].as_f64() {
             self.tokens_per_sec = Some(rate);
             self.first_token_ms = timings["prompt_ms"].as_f64();
+            let count = |name: &str| timings[name].as_u64();
+            self.guesses = count("draft_n").zip(count("draft_n_accepted"));
         }
     }
 
@@ -104,6 +108,8 @@ impl Answer {
         let mut parts = vec![format!("{} tokens", self.generated_tokens)];
         parts.extend(self.tokens_per_sec.map(|rate| format!("{rate:.1} tokens/s")));
         parts.extend(self.first_token_ms.map(|ms| format!("first token after {ms:.0} ms")));
+        let guesses = self.guesses.filter(|(tried, _)| *tried > 0);
+        parts.extend(guesses.map(|(tried, right)| format!("{right} of {tried} guesses right")));
         parts.join(", ")
     }
 }
@@ -154,11 +160,13 @@ mod tests {
             "data: {\"choices\":[{\"delta\":{\"content\":\"Hi \\u001b[31mthere\"}}]}\n\n",
             "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n",
             "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2},",
-            "\"timings\":{\"predicted_per_second\":10.0,\"prompt_ms\":5.0}}\n\n",
+            "\"timings\":{\"predicted_per_second\":10.0,\"prompt_ms\":5.0,",
+            "\"draft_n\":4,\"draft_n_accepted\":3}}\n\n",
             "data: [DONE]\n\n",
         ));
         assert_eq!(shown, "Hi [31mthere");
-        assert_eq!(answer.unwrap().summary(), "2 tokens, 10.0 tokens/s, first token after 5 ms");
+        let summary = "2 tokens, 10.0 tokens/s, first token after 5 ms, 3 of 4 guesses right";
+        assert_eq!(answer.unwrap().summary(), summary);
     }
 
     #[test]

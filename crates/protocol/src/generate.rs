@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::KeepAlive;
+use crate::{Guesses, KeepAlive};
 
 /// A token id of the model's vocabulary.
 pub type Token = u32;
@@ -300,6 +300,8 @@ pub struct Generation {
     /// Tokens of the prompt whose keys and values were in the cache already.
     #[serde(default)]
     pub cached_tokens: usize,
+    #[serde(default)]
+    pub guesses: Guesses,
     /// From the request's arrival in the worker to its first step.
     #[serde(default)]
     pub queue_us: u64,
@@ -326,6 +328,7 @@ impl Generation {
             generated_tokens: 0,
             answered_tokens: 0,
             cached_tokens: 0,
+            guesses: Guesses::default(),
             queue_us: 0,
             prefill_us: 0,
             decode_us: 0,

@@ -54,6 +54,6 @@ pub use spec::{
 pub const NUMERICS: u32 = 4;
 
 pub use split_mix::split_mix;
-pub use stats::{EngineStats, LinkStats, PageStats, RankStats, StepStats};
+pub use stats::{EngineStats, Guesses, LinkStats, PageStats, RankStats, StepStats};
 pub use turns::Turns;
 pub use worker::{FileCheck, ModelSource, WorkerCommand, WorkerDevice, WorkerEvent, WorkerSpec};

@@ -17,10 +17,30 @@ pub struct EngineStats {
     /// Computed tokens of prompts, without replayed and cached ones.
     pub prompt_tokens: u64,
     pub generated_tokens: u64,
-    /// Speculated tokens, and the accepted ones.
+    /// Steps of an answer with speculated tokens, and the tokens in them.
+    pub guess_steps: u64,
+    pub guess_rows: u64,
+    /// Speculated tokens that were compared (those after a wrong one are not), and the accepted
+    /// ones: in all, and the first, second and later ones of a step.
     pub guessed_tokens: u64,
     pub guessed_right_tokens: u64,
+    pub guessed_right_at: Vec<u64>,
     pub steps: StepStats,
+}
+
+/// Speculated tokens of one answer that were compared, and the accepted ones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Guesses {
+    pub tried: u64,
+    pub right: u64,
+}
+
+impl Guesses {
+    /// Those of two answers, or of two parts of one.
+    pub fn plus(self, other: Self) -> Self {
+        Self { tried: self.tried + other.tried, right: self.right + other.right }
+    }
 }
 
 /// Pages of the cache of keys and values, each of `positions` positions of all layers.

@@ -52,11 +52,19 @@ pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
             explain!("{}: {reason}", instance.model);
         }
         rest(instance, unix_now()).into_iter().for_each(|line| say!("{}: {line}", instance.model));
+        guesses(instance).into_iter().for_each(|line| say!("{}: {line}", instance.model));
         for note in &instance.notes {
             explain!("{}: {note}", instance.model);
         }
     }
     Ok(())
+}
+
+/// What guessing ahead has given.
+fn guesses(instance: &InstanceStatus) -> Option<String> {
+    let stats = instance.stats.as_ref().filter(|stats| stats.guessed_tokens > 0)?;
+    let (tried, right) = (stats.guessed_tokens, stats.guessed_right_tokens);
+    Some(format!("{} % of {tried} guessed tokens were right", 100 * right / tried))
 }
 
 /// Its idle state, if it may be unloaded.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hub::Settings;
 use placement::Prediction;
 use protocol::{
-    AnswerToken, EngineStats, FailureKind, FinishReason, KeepAlive, RankStats, Transport,
+    AnswerToken, EngineStats, FailureKind, FinishReason, Guesses, KeepAlive, RankStats, Transport,
     WorkerDevice,
 };
 use serde::de::Error as _;
@@ -383,6 +383,8 @@ pub struct GenerateDone {
     /// Tokens of the prompt that were in the cache already.
     #[serde(default)]
     pub cached_tokens: usize,
+    #[serde(default)]
+    pub guesses: Guesses,
     /// From its arrival in the worker to its first step.
     #[serde(default)]
     pub queue: Duration,

@@ -238,6 +238,7 @@ mod tests {
             generated_tokens,
             answered_tokens: 0,
             cached_tokens: 0,
+            guesses: protocol::Guesses::default(),
             queue_us: 0,
             prefill_us: 1,
             decode_us: 1,

@@ -147,6 +147,7 @@ pub(super) fn account(generation: Generation) -> GenerateDone {
         prompt_tokens: generation.prompt_tokens,
         generated_tokens: generation.generated_tokens,
         cached_tokens: generation.cached_tokens,
+        guesses: generation.guesses,
         queue: Duration::from_micros(generation.queue_us),
         prefill: Duration::from_micros(generation.prefill_us),
         decode: Duration::from_micros(generation.decode_us),

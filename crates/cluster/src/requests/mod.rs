@@ -10,7 +10,7 @@ mod waiting;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use protocol::{FailureKind, FinishReason, RequestId};
+use protocol::{FailureKind, FinishReason, Guesses, RequestId};
 use tokio::sync::mpsc;
 use tracing::info;
 
@@ -481,6 +481,7 @@ impl Stream {
             prompt_tokens: self.request.prompt.len(),
             generated_tokens: self.request.answered.len(),
             cached_tokens: 0,
+            guesses: Guesses::default(),
             queue: Duration::ZERO,
             prefill: Duration::ZERO,
             decode: Duration::ZERO,

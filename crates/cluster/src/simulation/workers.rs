@@ -323,6 +323,7 @@ impl World {
             generated_tokens: generate.answered.len(),
             answered_tokens: 0,
             cached_tokens: 0,
+            guesses: protocol::Guesses::default(),
             queue_us: 0,
             prefill_us: 1,
             decode_us: 1,

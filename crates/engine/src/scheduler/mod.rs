@@ -247,9 +247,15 @@ impl Scheduler {
     pub fn commit(&mut self, output: Output, token: Token, now: Instant) -> Option<Committed> {
         let id = output.request;
         let sequence = self.find_any(id).filter(|sequence| sequence.awaits(output))?;
+        let at = sequence.guess_at;
         let (tried, right) = sequence.check_guess(output, token);
         self.stats.guessed_tokens += u64::from(tried);
         self.stats.guessed_right_tokens += u64::from(right);
+        if right {
+            let places = &mut self.stats.guessed_right_at;
+            places.resize(places.len().max(at + 1), 0);
+            places[at] += 1;
+        }
         let sequence = self.find_any(id)?;
         if sequence.request.end_tokens.contains(&token) {
             let done = self.finish(id, FinishReason::Stop, now);
@@ -482,6 +488,9 @@ impl Scheduler {
         }
         sequence.move_window(&mut self.pages);
         let guess_rows = sequence.guesses.len();
+        sequence.guess_at = 0;
+        self.stats.guess_steps += u64::from(guess_rows > 0);
+        self.stats.guess_rows += guess_rows as u64;
         let (prompt_rows, answer_rows) = if is_answer { (0, 1) } else { (rows, 0) };
         self.turns.serve(sequence.request.client, prompt_rows, answer_rows + guess_rows);
         step.note.prompt_rows += prompt_rows;

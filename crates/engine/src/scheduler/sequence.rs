@@ -40,6 +40,9 @@ pub(super) struct Sequence {
     drafts: Drafts,
     /// The number of guesses wanted from a draft model before the next step.
     pub drafts_wanted: usize,
+    /// Its compared guesses so far, and those of the step in flight.
+    pub guessed: protocol::Guesses,
+    pub guess_at: usize,
     /// The most tokens of prompt and answer.
     tokens_max: usize,
     /// Tokens of the prompt that have ever been in the cache. It may have given up their pages
@@ -84,6 +87,8 @@ impl Sequence {
             guesser: Guesser::new(tokens_max),
             drafts: Drafts::default(),
             drafts_wanted: 0,
+            guessed: protocol::Guesses::default(),
+            guess_at: 0,
             tokens_max,
             reached: 0,
             cached_tokens: 0,
@@ -318,6 +323,9 @@ impl Sequence {
             true => drop(self.guesses.remove(0)),
             false => self.guesses.clear(),
         }
+        self.guessed.tried += 1;
+        self.guessed.right += u64::from(is_right);
+        self.guess_at += 1;
         self.awaits_token = is_right;
         // If it still has its pages, the token is in the cache.
         if is_right && self.cached == output.position {
@@ -393,6 +401,7 @@ impl Sequence {
             generated_tokens: self.answer().len(),
             answered_tokens: self.request.answered.len(),
             cached_tokens: self.cached_tokens,
+            guesses: self.guessed,
             queue_us: (started - self.added).as_micros() as u64,
             prefill_us: (first_token - started).as_micros() as u64,
             decode_us: (now - first_token).as_micros() as u64,

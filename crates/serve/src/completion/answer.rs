@@ -142,6 +142,7 @@ impl Answer {
             finish,
             prompt_tokens: done.prompt_tokens,
             cached_tokens: done.cached_tokens,
+            guesses: done.guesses,
             generated_tokens: done.generated_tokens,
             reasoning_tokens: self.words.reasoning_tokens(),
             queue: done.queue,

@@ -112,6 +112,7 @@ impl Completer {
                         finish: Finish::Stop,
                         prompt_tokens: done.prompt_tokens,
                         cached_tokens: done.cached_tokens,
+                        guesses: done.guesses,
                         generated_tokens: 0,
                         reasoning_tokens: 0,
                         queue: done.queue,

@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use cluster::GenerateDone;
+use protocol::Guesses;
 
 /// The counts and times of a finished answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -9,6 +10,7 @@ pub(crate) struct Outcome {
     pub prompt_tokens: usize,
     /// Prompt tokens that were already in the cache.
     pub cached_tokens: usize,
+    pub guesses: Guesses,
     pub generated_tokens: usize,
     /// Generated tokens that were thoughts.
     pub reasoning_tokens: usize,
@@ -92,6 +94,7 @@ impl Meter {
             finish,
             prompt_tokens: self.prompt_tokens,
             cached_tokens: self.began.as_ref().map_or(0, |began| began.cached_tokens),
+            guesses: Guesses::default(),
             generated_tokens: self.generated_tokens,
             reasoning_tokens,
             queue: self.began.as_ref().map_or(Duration::ZERO, |began| began.queue),

@@ -199,7 +199,7 @@ fn pages(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
 /// Counters, which only grow within an epoch.
 fn work(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
     type Count = fn(&EngineStats) -> u64;
-    let counters: [(&str, &str, Count); 8] = [
+    let counters: [(&str, &str, Count); 9] = [
         ("prefix_cache_queries", "Tokens of prompts that were looked up in the cache", |stats| {
             stats.prefix_queried_tokens
         }),
@@ -209,8 +209,11 @@ fn work(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
         ("num_preemptions", "Times that a running request gave its pages to another", |stats| {
             stats.preemptions
         }),
+        ("spec_decode_num_drafts", "Steps of answers with guessed tokens", |stats| {
+            stats.guess_steps
+        }),
         ("spec_decode_num_draft_tokens", "Next tokens that were guessed ahead", |stats| {
-            stats.guessed_tokens
+            stats.guess_rows
         }),
         ("spec_decode_num_accepted_tokens", "Guessed tokens that were right", |stats| {
             stats.guessed_right_tokens
@@ -227,7 +230,12 @@ fn work(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
         let rows = instances.iter().map(|one| (model(one), count(&told(one))));
         out.counter(name, help, rows)?;
     }
-    Ok(())
+    let at_places = instances.iter().flat_map(|one| {
+        let right = told(one).guessed_right_at.into_iter().enumerate();
+        right.map(|(at, count)| (with(model(one), "position", at), count)).collect::<Vec<_>>()
+    });
+    let help = "Guessed tokens that were right, by their place among those of a step";
+    out.counter("spec_decode_num_accepted_tokens_per_pos", help, at_places)
 }
 
 fn steps(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {

@@ -333,6 +333,7 @@ mod tests {
             finish: Finish::Stop,
             prompt_tokens: 3,
             cached_tokens: 0,
+            guesses: Default::default(),
             generated_tokens: 1,
             reasoning_tokens: 0,
             queue: Duration::from_secs(1),

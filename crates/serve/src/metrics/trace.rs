@@ -134,6 +134,7 @@ mod tests {
             finish: Finish::Stop,
             prompt_tokens: 7,
             cached_tokens: 2,
+            guesses: Default::default(),
             generated_tokens: 3,
             reasoning_tokens: 0,
             queue: Duration::from_millis(50),

@@ -131,6 +131,7 @@ impl Answers {
             Some(all) => Outcome {
                 prompt_tokens: all.prompt_tokens + one.prompt_tokens,
                 cached_tokens: all.cached_tokens + one.cached_tokens,
+                guesses: all.guesses.plus(one.guesses),
                 generated_tokens: all.generated_tokens + one.generated_tokens,
                 reasoning_tokens: all.reasoning_tokens + one.reasoning_tokens,
                 queue: all.queue.max(one.queue),

@@ -223,6 +223,16 @@ pub(super) struct Timings {
     /// Over the tokens after the first one, which counts towards the prompt's time.
     #[serde(serialize_with = "thousandths")]
     pub predicted_per_second: f64,
+    /// Guessed tokens that were compared with the model's own, and those that were right; absent
+    /// without guesses.
+    #[serde(flatten)]
+    pub guesses: Option<GuessTimings>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct GuessTimings {
+    pub draft_n: u64,
+    pub draft_n_accepted: u64,
 }
 
 impl From<&Outcome> for Timings {
@@ -236,6 +246,10 @@ impl From<&Outcome> for Timings {
             predicted_n: outcome.generated_tokens,
             predicted_ms: decode * 1e3,
             predicted_per_second: rate(outcome.generated_tokens.saturating_sub(1), decode),
+            guesses: (outcome.guesses.tried > 0).then_some(GuessTimings {
+                draft_n: outcome.guesses.tried,
+                draft_n_accepted: outcome.guesses.right,
+            }),
         }
     }
 }
@@ -257,6 +271,7 @@ mod tests {
             finish: Finish::Stop,
             prompt_tokens: 100,
             cached_tokens: 0,
+            guesses: Default::default(),
             reasoning_tokens: 0,
             queue: Duration::ZERO,
             generated_tokens,
