@@ -21,6 +21,8 @@
 //! Source: the block structures and `dequantize_row_*` of ggml (ggml-common.h, ggml-quants.c).
 
 mod float;
+#[cfg(test)]
+pub(crate) mod grids;
 mod k_quants;
 #[cfg(test)]
 pub(crate) mod reference;

@@ -1,6 +1,9 @@
 //! The meaning of each GGUF type, element by element: the oracle of the packed forms. Written from
 //! the format's definition, in f32 like the reference implementation.
 
+mod codebooks;
+mod others;
+
 use fastrand::Rng;
 use gguf::TensorType;
 use half::{bf16, f16};
@@ -39,7 +42,20 @@ fn number(ty: TensorType, b: &[u8], k: usize) -> f32 {
             let scale = 2_f64.powi(i32::from(b[0]) - 128) as f32;
             E2M1[usize::from(nibble(&b[1..]))] * scale
         }
-        _ => k_number(ty, b, k),
+        TensorType::IQ2_XXS
+        | TensorType::IQ2_XS
+        | TensorType::IQ2_S
+        | TensorType::IQ3_XXS
+        | TensorType::IQ3_S
+        | TensorType::IQ1_S
+        | TensorType::IQ1_M => codebooks::number(ty, b, k),
+        TensorType::Q2_K
+        | TensorType::Q3_K
+        | TensorType::Q4_K
+        | TensorType::Q5_K
+        | TensorType::Q6_K
+        | TensorType::IQ4_XS => k_number(ty, b, k),
+        _ => others::number(ty, b, k),
     }
 }
 
