@@ -21,8 +21,7 @@
 //! Source: the block structures and `dequantize_row_*` of ggml (ggml-common.h, ggml-quants.c).
 
 mod float;
-#[cfg(test)]
-pub(crate) mod grids;
+mod iq;
 mod k_quants;
 #[cfg(test)]
 pub(crate) mod reference;
@@ -30,6 +29,7 @@ mod simple;
 mod tiles;
 
 pub(crate) use float::{Bf16, F16, F32, FloatFormat};
+pub(crate) use iq::{Codebook, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
 pub(crate) use k_quants::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
 pub(crate) use simple::{Iq4Nl, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 pub(crate) use tiles::{TILE, Words, tile_bytes, unpack_tile};
@@ -58,7 +58,7 @@ pub(crate) trait Quantised: 'static {
     const TYPE: TensorType;
     /// Tiles of 32 columns in a record: 1 or 8.
     const TILES: usize;
-    /// Bits of a stored weight: 2, 3, 4, 5, 6 or 8.
+    /// Bits of a stored weight: 2, 3, 4, 5, 6 or 8; 8 with a [`Codebook`].
     const BITS: usize;
     /// The stored weight that represents zero.
     const ZERO: i32;
@@ -80,8 +80,10 @@ pub(crate) trait Quantised: 'static {
     const HALVES: usize;
     /// Whether offsets are added.
     const OFFSETS: bool;
-    /// The value of each stored 4-bit weight, if it differs from the number itself.
+    /// The value of each stored 4-bit weight or code, if it differs from the number itself.
     const TABLE: Option<[u8; 16]> = None;
+    /// Whether tiles are indices of a [`Codebook`], and pack and unpack themselves.
+    const CODEBOOK: bool = false;
     /// Bytes of a record in front of its tiles.
     const HEADER: usize;
     /// Bytes of a tile in front of its weights. Data for a single tile is best kept here, so that
@@ -103,7 +105,34 @@ pub(crate) trait Quantised: 'static {
     fn pack_tile_header(_blocks: &RowBlocks, _tile: usize, _header: &mut [u8]) {}
 
     /// The stored weights of columns `32 * tile ..` of one GGUF block.
-    fn weights(block: &[u8], tile: usize) -> Words;
+    #[inline(always)]
+    fn weights(_block: &[u8], _tile: usize) -> Words {
+        unreachable!("{} has indices", Self::TYPE)
+    }
+
+    /// Writes tile `tile`.
+    #[inline(always)]
+    fn pack_tile(blocks: &RowBlocks, tile: usize, out: &mut [u8]) {
+        let (header, vectors) = out.split_at_mut(Self::TILE_HEADER);
+        Self::pack_tile_header(blocks, tile, header);
+        for (lane, block) in blocks.iter().enumerate() {
+            tiles::pack_row(&Self::weights(block, tile), Self::BITS, lane, vectors);
+        }
+    }
+
+    /// The eight vectors of weights of a tile, after the table.
+    ///
+    /// # Safety
+    /// `tile` points to a whole tile.
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(s: S, tile: *const u8) -> [S::I; TILE] {
+        // SAFETY: as the caller promises.
+        let weights = unsafe { unpack_tile::<S>(s, tile.add(Self::TILE_HEADER), Self::BITS) };
+        match Self::TABLE {
+            Some(table) => array_of!(TILE, weights[0], i => s.lookup(&table, weights[i])),
+            None => weights,
+        }
+    }
 
     /// # Safety
     /// `record` points to a whole record.
@@ -138,11 +167,7 @@ pub(crate) fn pack_record<T: Quantised>(blocks: &RowBlocks, record: &mut [u8]) {
     let (header, tiles) = record.split_at_mut(T::HEADER);
     T::pack_header(blocks, header);
     for (index, tile) in tiles.chunks_exact_mut(T::TILE_BYTES).enumerate() {
-        let (header, tile) = tile.split_at_mut(T::TILE_HEADER);
-        T::pack_tile_header(blocks, index, header);
-        for (lane, block) in blocks.iter().enumerate() {
-            tiles::pack_row(&T::weights(block, index), T::BITS, lane, tile);
-        }
+        T::pack_tile(blocks, index, tile);
     }
 }
 
@@ -156,13 +181,8 @@ pub(crate) unsafe fn tile_weights<S: Simd, T: Quantised>(
     record: *const u8,
     tile: usize,
 ) -> [S::I; TILE] {
-    let at = T::HEADER + tile * T::TILE_BYTES + T::TILE_HEADER;
     // SAFETY: the tile lies inside the record.
-    let weights = unsafe { unpack_tile::<S>(s, record.add(at), T::BITS) };
-    match T::TABLE {
-        Some(table) => array_of!(TILE, weights[0], i => s.lookup(&table, weights[i])),
-        None => weights,
-    }
+    unsafe { T::unpack(s, record.add(T::HEADER + tile * T::TILE_BYTES)) }
 }
 
 /// Runs `$body` with `$Format` as the quantised type of `$ty`, or `$other`.
@@ -170,7 +190,9 @@ macro_rules! with_quantised {
     ($ty:expr, $Format:ident => $body:expr, _ => $other:expr) => {
         $crate::format::with_quantised!(@ $ty, $Format, $body, $other,
             Q8_0 Q8_0, Q4_0 Q4_0, Q4_1 Q4_1, Q5_0 Q5_0, Q5_1 Q5_1, IQ4_NL Iq4Nl, MXFP4 Mxfp4,
-            Q4_K Q4K, Q5_K Q5K, Q6_K Q6K, Q2_K Q2K, Q3_K Q3K, IQ4_XS Iq4Xs)
+            Q4_K Q4K, Q5_K Q5K, Q6_K Q6K, Q2_K Q2K, Q3_K Q3K, IQ4_XS Iq4Xs,
+            IQ1_S Iq1S, IQ1_M Iq1M, IQ2_XXS Iq2Xxs, IQ2_XS Iq2Xs, IQ2_S Iq2S, IQ3_XXS Iq3Xxs,
+            IQ3_S Iq3S)
     };
     (@ $ty:expr, $Format:ident, $body:expr, $other:expr, $($name:ident $format:ident),*) => {
         match $ty {

@@ -115,7 +115,7 @@ fn six_bit_pair(q: &[u8], j: usize) -> (f32, f32) {
 }
 
 /// Every type with kernels.
-pub(crate) const TYPES: [TensorType; 16] = [
+pub(crate) const TYPES: [TensorType; 23] = [
     TensorType::F32,
     TensorType::F16,
     TensorType::BF16,
@@ -132,6 +132,13 @@ pub(crate) const TYPES: [TensorType; 16] = [
     TensorType::Q2_K,
     TensorType::Q3_K,
     TensorType::IQ4_XS,
+    TensorType::IQ1_S,
+    TensorType::IQ1_M,
+    TensorType::IQ2_XXS,
+    TensorType::IQ2_XS,
+    TensorType::IQ2_S,
+    TensorType::IQ3_XXS,
+    TensorType::IQ3_S,
 ];
 
 /// Dequantises one row in the file's layout.
@@ -162,22 +169,41 @@ pub(crate) fn random_rows(ty: TensorType, rows: usize, cols: usize, rng: &mut Rn
             TensorType::F16 => block.copy_from_slice(&f16::from_f32(unit(rng)).to_le_bytes()),
             TensorType::BF16 => block.copy_from_slice(&bf16::from_f32(unit(rng)).to_le_bytes()),
             TensorType::MXFP4 => block[0] = [0, 1, 2, 120, 128, 133][rng.usize(..6)],
-            _ => {
-                let places: &[usize] = match ty {
-                    TensorType::Q4_1 | TensorType::Q5_1 => &[0, 2],
-                    TensorType::Q4_K | TensorType::Q5_K => &[0, 2],
-                    TensorType::Q6_K => &[208],
-                    TensorType::Q2_K => &[80, 82],
-                    TensorType::Q3_K => &[108],
-                    _ => &[0],
-                };
-                for &place in places {
-                    let size = [1e-7, 0.002, 0.01, 3.0][rng.usize(..4)];
-                    let scale = f16::from_f32(unit(rng) * size);
-                    block[place..place + 2].copy_from_slice(&scale.to_le_bytes());
-                }
-            }
+            TensorType::IQ1_M => codebooks::set_iq1_m_scale(block, some_half(rng)),
+            _ => half_places(ty).iter().for_each(|&place| {
+                block[place..place + 2].copy_from_slice(&some_half(rng).to_le_bytes());
+            }),
         }
     }
     bytes
+}
+
+fn some_half(rng: &mut Rng) -> f16 {
+    let size = [1e-7, 0.002, 0.01, 3.0][rng.usize(..4)];
+    f16::from_f32(unit(rng) * size)
+}
+
+/// Where a block has half-precision scales.
+fn half_places(ty: TensorType) -> &'static [usize] {
+    match ty {
+        TensorType::Q4_1 | TensorType::Q5_1 => &[0, 2],
+        TensorType::Q4_K | TensorType::Q5_K => &[0, 2],
+        TensorType::Q6_K => &[208],
+        TensorType::Q2_K => &[80, 82],
+        TensorType::Q3_K => &[108],
+        _ => &[0],
+    }
+}
+
+/// Makes a block's scale, or its element, `bad`; `false` if the type has no such scale.
+pub(crate) fn break_block(ty: TensorType, block: &mut [u8], bad: f32) -> bool {
+    let half = f16::from_f32(bad);
+    match ty {
+        TensorType::F32 => block.copy_from_slice(&bad.to_le_bytes()),
+        TensorType::BF16 => block.copy_from_slice(&bad.to_le_bytes()[2..]),
+        TensorType::MXFP4 => return false,
+        TensorType::IQ1_M => codebooks::set_iq1_m_scale(block, half),
+        _ => block[half_places(ty)[0]..][..2].copy_from_slice(&half.to_le_bytes()),
+    }
+    true
 }

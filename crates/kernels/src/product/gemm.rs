@@ -114,13 +114,13 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
 const BIASED_ZERO: i32 = 128;
 
 /// The number of sums of two products of a weight up to `reach` and an input up to 255 that fit 16
-/// bits, as a power of two, at most a tile's.
+/// bits, as a power of two, at most a tile's; 0 if there are no two to add.
 const fn pairs_that_fit(reach: i32) -> usize {
     let mut count = TILE as i32;
     while count * 2 * 255 * reach > i16::MAX as i32 {
         count /= 2;
     }
-    count as usize
+    if count == 1 { 0 } else { count as usize }
 }
 
 /// The number of `quads` vectors of weights between two updates of their 32-bit sums.
@@ -151,6 +151,7 @@ struct UnpackTiles<'a, T> {
 impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
     type Out = ();
     const INT_DOTS: bool = true;
+    const LOOKUPS: bool = T::CODEBOOK;
     const MATRICES: bool = true;
 
     #[inline(always)]

@@ -120,6 +120,7 @@ impl Outputs {
 trait Columns {
     /// As in [`Kernel`].
     const INT_DOTS: bool;
+    const LOOKUPS: bool;
     const SCALAR: bool;
 
     /// Asserts that columns below `end` exist, in the input and in panels of `panel_bytes`.
@@ -151,6 +152,7 @@ struct Panels<'a, C, const P: usize> {
 impl<C: Columns, const P: usize> Kernel for Panels<'_, C, P> {
     type Out = ();
     const INT_DOTS: bool = C::INT_DOTS;
+    const LOOKUPS: bool = C::LOOKUPS;
     const SCALAR: bool = C::SCALAR;
 
     #[inline(always)]
@@ -225,6 +227,7 @@ impl<T: Quantised> QuantisedColumns<'_, T> {
 
 impl<T: Quantised> Columns for QuantisedColumns<'_, T> {
     const INT_DOTS: bool = true;
+    const LOOKUPS: bool = T::CODEBOOK;
     const SCALAR: bool = false;
 
     #[inline(always)]
@@ -302,6 +305,7 @@ struct FloatColumns<'a, T> {
 
 impl<T: FloatFormat> Columns for FloatColumns<'_, T> {
     const INT_DOTS: bool = false;
+    const LOOKUPS: bool = false;
     const SCALAR: bool = true;
 
     #[inline(always)]

@@ -73,6 +73,7 @@ struct Skinny<'a, T, X> {
 impl<T: Quantised, X: RowTile> Kernel for Skinny<'_, T, X> {
     type Out = ();
     const INT_DOTS: bool = true;
+    const LOOKUPS: bool = T::CODEBOOK;
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::format::TILE_COLS;
-use crate::format::reference::{TYPES, dequantise, floats, random_rows};
+use crate::format::reference::{TYPES, break_block, dequantise, floats, random_rows};
 use crate::input::Forms;
 use crate::matrix::Packer;
 use crate::tile::{Int16Tile, SkinnyTile};
@@ -244,21 +244,6 @@ fn what_is_not_finite_leaves_no_finite_product() {
     }
 }
 
-/// Makes a block's scale, or its element, a bad one; `false` if the type has none.
-fn break_block(ty: TensorType, block: &mut [u8], bad: f32) -> bool {
-    let half = half::f16::from_f32(bad).to_le_bytes();
-    match ty {
-        TensorType::F32 => block.copy_from_slice(&bad.to_le_bytes()),
-        TensorType::BF16 => block.copy_from_slice(&bad.to_le_bytes()[2..]),
-        TensorType::MXFP4 => return false,
-        TensorType::Q2_K => block[80..82].copy_from_slice(&half),
-        TensorType::Q3_K => block[108..110].copy_from_slice(&half),
-        TensorType::Q6_K => block[208..210].copy_from_slice(&half),
-        _ => block[..2].copy_from_slice(&half),
-    }
-    true
-}
-
 /// Long outputs bypass the caches if they start at a cache line.
 #[test]
 fn what_goes_past_the_caches_is_the_same() {
@@ -353,7 +338,7 @@ fn impossible_matrices_and_parts_are_refused_in_words() {
     let pool = Pool::new(1).unwrap();
     assert!(matches!(Packer::new(TensorType::Q4_0, 4, 33), Err(Error::Shape { .. })));
     assert!(matches!(Packer::new(TensorType::Q4_0, 0, 32), Err(Error::Shape { .. })));
-    assert!(matches!(Packer::new(TensorType::IQ1_S, 4, 256), Err(Error::Type { .. })));
+    assert!(matches!(Packer::new(TensorType::Q8_K, 4, 256), Err(Error::Type { .. })));
     let mut packer = Packer::new(TensorType::F32, 2, 3).unwrap();
     assert!(matches!(packer.push(&pool, &[0; 11]), Err(Error::Push { row_bytes: 12, .. })));
     assert!(matches!(packer.push(&pool, &[0; 36]), Err(Error::Push { rows_left: 2, .. })));

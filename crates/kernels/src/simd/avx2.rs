@@ -341,4 +341,20 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             halves!(_mm256_add_epi32, acc, sums)
         }
     }
+
+    #[inline(always)]
+    fn gather<const N: usize>(self, table: &[u32; N], index: I) -> I {
+        const { assert!(N.is_power_of_two()) };
+        // SAFETY: `self` proves that the machine has the instructions; indices are kept below the
+        // table's length, a power of two.
+        unsafe {
+            let below = [_mm256_set1_epi32(N as i32 - 1); 2];
+            let index = halves!(_mm256_and_si256, index, below);
+            let table = table.as_ptr().cast();
+            [
+                _mm256_i32gather_epi32::<4>(table, index[0]),
+                _mm256_i32gather_epi32::<4>(table, index[1]),
+            ]
+        }
+    }
 }

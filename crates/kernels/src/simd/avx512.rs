@@ -1,14 +1,15 @@
 //! AVX-512 with VNNI: one register a vector.
 
-use super::{LANES, Simd, array_of};
+use super::{LANES, Simd, array_of, avx512_codebook, codebook};
+use crate::format::{Codebook, TILE};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Proof that the machine has AVX-512 F, BW, VL, DQ and VNNI.
+/// Proof that the machine has AVX-512 F, BW, VL, DQ and VNNI, and VBMI if `VBMI`.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512(());
+pub(crate) struct Avx512<const VBMI: bool>(());
 
-impl Avx512 {
+impl<const VBMI: bool> Avx512<VBMI> {
     /// # Safety
     /// The machine has the instructions named above.
     #[inline(always)]
@@ -82,7 +83,7 @@ macro_rules! by_four {
     }};
 }
 
-impl Simd for Avx512 {
+impl<const VBMI: bool> Simd for Avx512<VBMI> {
     type F = __m512;
     type I = __m512i;
     const WIDE_TILES: bool = true;
@@ -248,5 +249,47 @@ impl Simd for Avx512 {
     fn gemm_dot4<const BIASED: bool>(self, acc: __m512i, weights: __m512i, x: __m512i) -> __m512i {
         // SAFETY: `self` proves that the machine has the instructions.
         unsafe { _mm512_dpbusd_epi32(acc, x, weights) }
+    }
+
+    #[inline(always)]
+    fn gather<const N: usize>(self, table: &[u32; N], index: __m512i) -> __m512i {
+        // SAFETY: `self` proves that the machine has the instructions; indices are kept below the
+        // table's length, a power of two.
+        unsafe {
+            let index = _mm512_and_si512(index, _mm512_set1_epi32(N as i32 - 1));
+            _mm512_i32gather_epi32::<4>(index, table.as_ptr().cast())
+        }
+    }
+
+    #[inline(always)]
+    fn eights<const N: usize>(
+        self,
+        book: &Codebook<N>,
+        low: __m512i,
+        high: __m512i,
+        signs: __m512i,
+    ) -> [__m512i; TILE] {
+        if VBMI {
+            // SAFETY: `self` proves that the machine has the instructions.
+            unsafe { avx512_codebook::eights(book, low, high, signs) }
+        } else {
+            codebook::eights(self, book, low, high, signs)
+        }
+    }
+
+    #[inline(always)]
+    fn fours<const N: usize>(
+        self,
+        book: &Codebook<N>,
+        low: [__m512i; 2],
+        high: [__m512i; 2],
+        signs: __m512i,
+    ) -> [__m512i; TILE] {
+        if VBMI {
+            // SAFETY: `self` proves that the machine has the instructions.
+            unsafe { avx512_codebook::fours(book, low, high, signs) }
+        } else {
+            codebook::fours(self, book, low, high, signs)
+        }
     }
 }

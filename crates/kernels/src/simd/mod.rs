@@ -13,6 +13,9 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_codebook;
+mod codebook;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 #[cfg(target_arch = "aarch64")]
@@ -34,7 +37,7 @@ macro_rules! array_of {
 }
 pub(crate) use array_of;
 
-use crate::format::TILE;
+use crate::format::{Codebook, TILE};
 
 /// Lanes of a vector, and rows of a weight panel.
 pub const LANES: usize = 16;
@@ -231,6 +234,41 @@ pub(crate) trait Simd: Copy {
     /// Adds to each lane both of its signed 16-bit numbers.
     fn add_pair_sums(self, _acc: Self::I, _pairs: Self::I) -> Self::I {
         unreachable!("this instruction set has products of four bytes")
+    }
+
+    /// The entry at each lane's index.
+    ///
+    /// # Panics
+    /// May panic if an index is not below `N`, and has no other effect.
+    #[inline(always)]
+    fn gather<const N: usize>(self, table: &[u32; N], index: Self::I) -> Self::I {
+        codebook::gather_by_lane(self, table, index)
+    }
+    /// A tile's weights, of indices of eight columns. Byte `g` of a lane of `low` and `high` is an
+    /// index: its low byte, and the bits above; byte `g` of `signs` has its columns' sign bits.
+    ///
+    /// Indices are below `N`.
+    #[inline(always)]
+    fn eights<const N: usize>(
+        self,
+        book: &Codebook<N>,
+        low: Self::I,
+        high: Self::I,
+        signs: Self::I,
+    ) -> [Self::I; TILE] {
+        codebook::eights(self, book, low, high, signs)
+    }
+    /// The same for indices of four columns: twice four in a lane. Byte `g` of `signs` has the sign
+    /// bits of two of them.
+    #[inline(always)]
+    fn fours<const N: usize>(
+        self,
+        book: &Codebook<N>,
+        low: [Self::I; 2],
+        high: [Self::I; 2],
+        signs: Self::I,
+    ) -> [Self::I; TILE] {
+        codebook::fours(self, book, low, high, signs)
     }
 
     /// Prefetches the cache line at `from` into the first-level cache; any address is allowed.

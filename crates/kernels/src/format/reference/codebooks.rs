@@ -1,7 +1,7 @@
 //! The IQ types with codebooks: an index stands for four or eight numbers, signs are apart.
 
 use super::half_at;
-use crate::format::grids;
+use crate::format::iq::grids;
 use gguf::TensorType;
 
 /// Magnitudes of the levels of IQ2_XXS, IQ2_XS and IQ2_S.
@@ -104,4 +104,11 @@ pub(super) fn number(ty: TensorType, b: &[u8], k: usize) -> f32 {
 fn iq1_m_scale(b: &[u8]) -> f32 {
     let bits = (0..4).map(|i| u16_at(b, 48 + 2 * i) >> 12 << (4 * i)).sum();
     half::f16::from_bits(bits).to_f32()
+}
+
+pub(super) fn set_iq1_m_scale(b: &mut [u8], scale: half::f16) {
+    for i in 0..4 {
+        let top = (scale.to_bits() >> (4 * i)) as u8 & 15;
+        b[49 + 2 * i] = b[49 + 2 * i] & 15 | top << 4;
+    }
 }

@@ -1,0 +1,160 @@
+//! IQ2_XXS, IQ2_XS and IQ2_S: an index stands for eight numbers of the magnitudes 8, 25 and 43.
+
+use super::codebook::{Codebook, signed};
+use super::{constants, even_signs, grids, in_bytes, odd_scale, scales, unit};
+use crate::format::k_quants::{HALVES_BYTES, gather_bytes};
+use crate::format::simple::gather;
+use crate::format::{Quantised, RowBlocks, Scales, TILE};
+use crate::simd::{LANES, Simd, VECTOR_BYTES};
+
+const ZERO: u8 = 43;
+const WEIGHTS: [u8; 16] = signed(&[8, 25, 43], ZERO);
+static XXS_BOOK: Codebook<256> = Codebook::of_eights(&grids::IQ2_XXS, WEIGHTS);
+static XS_BOOK: Codebook<512> = Codebook::of_eights(&grids::IQ2_XS, WEIGHTS);
+static S_BOOK: Codebook<1024> = Codebook::of_eights(&grids::IQ2_S, WEIGHTS);
+
+/// The scales of both halves of a tile, from the nibbles of each row's byte.
+///
+/// # Safety
+/// `bytes` points to 16 bytes.
+#[inline(always)]
+unsafe fn nibble_scales<S: Simd>(s: S, unit: S::F, bytes: *const u8) -> Scales<S> {
+    // SAFETY: as the caller promises.
+    let bytes = unsafe { s.load_u8(bytes) };
+    let first = odd_scale(s, unit, s.and(bytes, s.splat_i(15)));
+    scales(s, [first, odd_scale(s, unit, s.shr(bytes, 4))])
+}
+
+/// `d / 8 * (2 scale + 1) * w`: 32 columns have four indices of 8 bits, four times seven signs and
+/// a scale of 4 bits.
+pub(crate) struct Iq2Xxs;
+
+impl Quantised for Iq2Xxs {
+    constants!(
+        IQ2_XXS, weights WEIGHTS, zero ZERO as i32, halves 1,
+        header HALVES_BYTES, tile_header 0, vectors 2
+    );
+    type Head<S: Simd> = S::F;
+
+    #[inline(always)]
+    fn pack_header(blocks: &RowBlocks, header: &mut [u8]) {
+        gather::<2>(blocks, 0, header);
+    }
+    #[inline(always)]
+    fn pack_tile(blocks: &RowBlocks, tile: usize, out: &mut [u8]) {
+        let (indices, signs) = out.split_at_mut(VECTOR_BYTES);
+        gather::<4>(blocks, 2 + 8 * tile, indices);
+        gather::<4>(blocks, 2 + 8 * tile + 4, signs);
+    }
+    #[inline(always)]
+    unsafe fn head<S: Simd>(s: S, record: *const u8) -> S::F {
+        // SAFETY: a whole record starts with its header.
+        unsafe { unit(s, record, 0.125) }
+    }
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(s: S, record: *const u8, head: &S::F, tile: usize) -> Scales<S> {
+        let at = Self::HEADER + tile * Self::TILE_BYTES + VECTOR_BYTES;
+        // SAFETY: the vector of signs lies inside the record.
+        let signs = unsafe { s.load_i(record.add(at)) };
+        scales(s, [odd_scale(s, *head, s.shr(signs, 28)); 2])
+    }
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(s: S, tile: *const u8) -> [S::I; TILE] {
+        // SAFETY: a tile is two vectors.
+        let (indices, signs) = unsafe { (s.load_i(tile), s.load_i(tile.add(VECTOR_BYTES))) };
+        s.eights(&XXS_BOOK, indices, s.splat_i(0), even_signs(s, in_bytes(s, signs, 7)))
+    }
+}
+
+/// `d / 8 * (2 scale + 1) * w`: an index of 9 bits and seven signs are a word, and 16 columns have a
+/// scale of 4 bits.
+pub(crate) struct Iq2Xs;
+
+impl Quantised for Iq2Xs {
+    constants!(
+        IQ2_XS, weights WEIGHTS, zero ZERO as i32, halves 2,
+        header HALVES_BYTES, tile_header LANES, vectors 2
+    );
+    type Head<S: Simd> = S::F;
+
+    #[inline(always)]
+    fn pack_header(blocks: &RowBlocks, header: &mut [u8]) {
+        gather::<2>(blocks, 0, header);
+    }
+    #[inline(always)]
+    fn pack_tile(blocks: &RowBlocks, tile: usize, out: &mut [u8]) {
+        let (header, vectors) = out.split_at_mut(LANES);
+        gather::<1>(blocks, 66 + tile, header);
+        let (low, high) = vectors.split_at_mut(VECTOR_BYTES);
+        for (lane, block) in blocks.iter().enumerate() {
+            for i in 0..4 {
+                let word = 2 + 8 * tile + 2 * i;
+                (low[4 * lane + i], high[4 * lane + i]) = (block[word], block[word + 1]);
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn head<S: Simd>(s: S, record: *const u8) -> S::F {
+        // SAFETY: a whole record starts with its header.
+        unsafe { unit(s, record, 0.125) }
+    }
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(s: S, record: *const u8, head: &S::F, tile: usize) -> Scales<S> {
+        // SAFETY: the tile's header lies inside the record.
+        unsafe { nibble_scales(s, *head, record.add(Self::HEADER + tile * Self::TILE_BYTES)) }
+    }
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(s: S, tile: *const u8) -> [S::I; TILE] {
+        // SAFETY: both vectors lie inside the tile.
+        let (low, bytes) =
+            unsafe { (s.load_i(tile.add(LANES)), s.load_i(tile.add(LANES + VECTOR_BYTES))) };
+        let high = s.and(bytes, s.splat_i(0x0101_0101));
+        let sevens = s.and(s.shr(bytes, 1), s.splat_i(0x7f7f_7f7f));
+        s.eights(&XS_BOOK, low, high, even_signs(s, sevens))
+    }
+}
+
+/// `d / 8 * (2 scale + 1) * w`: indices of 10 bits, eight signs each, and 16 columns have a scale of
+/// 4 bits.
+pub(crate) struct Iq2S;
+
+impl Quantised for Iq2S {
+    constants!(
+        IQ2_S, weights WEIGHTS, zero ZERO as i32, halves 2,
+        header HALVES_BYTES, tile_header 2 * LANES, vectors 2
+    );
+    type Head<S: Simd> = S::F;
+
+    #[inline(always)]
+    fn pack_header(blocks: &RowBlocks, header: &mut [u8]) {
+        gather::<2>(blocks, 0, header);
+    }
+    #[inline(always)]
+    fn pack_tile(blocks: &RowBlocks, tile: usize, out: &mut [u8]) {
+        let (header, vectors) = out.split_at_mut(2 * LANES);
+        gather_bytes(blocks, 74 + tile, 1, &mut header[..LANES]);
+        gather_bytes(blocks, 66 + tile, 1, &mut header[LANES..]);
+        gather::<4>(blocks, 2 + 4 * tile, &mut vectors[..VECTOR_BYTES]);
+        gather::<4>(blocks, 34 + 4 * tile, &mut vectors[VECTOR_BYTES..]);
+    }
+    #[inline(always)]
+    unsafe fn head<S: Simd>(s: S, record: *const u8) -> S::F {
+        // SAFETY: a whole record starts with its header.
+        unsafe { unit(s, record, 0.125) }
+    }
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(s: S, record: *const u8, head: &S::F, tile: usize) -> Scales<S> {
+        // SAFETY: the tile's header lies inside the record.
+        unsafe { nibble_scales(s, *head, record.add(Self::HEADER + tile * Self::TILE_BYTES)) }
+    }
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(s: S, tile: *const u8) -> [S::I; TILE] {
+        // SAFETY: the bytes and both vectors lie inside the tile.
+        let (high, low, signs) = unsafe {
+            let vectors = tile.add(2 * LANES);
+            let high = s.load_u8(tile.add(LANES));
+            (high, s.load_i(vectors), s.load_i(vectors.add(VECTOR_BYTES)))
+        };
+        s.eights(&S_BOOK, low, in_bytes(s, high, 2), signs)
+    }
+}
