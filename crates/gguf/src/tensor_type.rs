@@ -148,8 +148,15 @@ const LAYOUT: [(TensorType, usize, usize); 54] = [
 
 impl TensorType {
     /// The type with this number in the file format.
-    pub fn from_u32(number: u32) -> Option<Self> {
-        LAYOUT.iter().map(|row| row.0).find(|ty| *ty as u32 == number)
+    pub const fn from_u32(number: u32) -> Option<Self> {
+        let mut row = 0;
+        while row < LAYOUT.len() {
+            if LAYOUT[row].0 as u32 == number {
+                return Some(LAYOUT[row].0);
+            }
+            row += 1;
+        }
+        None
     }
 
     /// Consecutive numbers of a row in one block.

@@ -41,7 +41,7 @@ fn paired_nibbles(block: &[u8], at: usize, tile: usize) -> Words {
 
 /// The 32 two-bit numbers of tile `tile`, if 32 bytes, from `at` on, hold four tiles.
 #[inline(always)]
-fn quad_bits(block: &[u8], at: usize, tile: usize) -> Words {
+pub(super) fn quad_bits(block: &[u8], at: usize, tile: usize) -> Words {
     bits(block, at + tile / 4 * TILE_COLS, tile % 4 * 2, 2)
 }
 

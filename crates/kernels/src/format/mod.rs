@@ -16,10 +16,13 @@
 //! ```
 //!
 //! A weight's value is `(w - ZERO) * scale + offset`, computed in f32 in this order, as GGUF
-//! defines it. Float types need no such thing: their record is one column of 16 rows.
+//! defines it. Float types need no such thing: their record is one column of 16 rows, or 128 of
+//! them with their scales.
 //!
 //! Source: the block structures and `dequantize_row_*` of ggml (ggml-common.h, ggml-quants.c).
 
+mod affine;
+mod few_bits;
 mod float;
 mod iq;
 mod k_quants;
@@ -28,7 +31,9 @@ pub(crate) mod reference;
 mod simple;
 mod tiles;
 
-pub(crate) use float::{Bf16, F16, F32, FloatFormat};
+pub(crate) use affine::*;
+pub(crate) use few_bits::{Nvfp4, Q1_0, Q2_0, Tq2_0};
+pub(crate) use float::{Bf16, F8E4m3, F16, F32, FloatFormat};
 pub(crate) use iq::{Codebook, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
 pub(crate) use k_quants::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
 pub(crate) use simple::{Iq4Nl, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
@@ -56,9 +61,9 @@ pub(crate) struct Scales<S: Simd> {
 /// A type of integer weights with scales.
 pub(crate) trait Quantised: 'static {
     const TYPE: TensorType;
-    /// Tiles of 32 columns in a record: 1 or 8.
+    /// Tiles of 32 columns in a record: 1, 2, 4 or 8.
     const TILES: usize;
-    /// Bits of a stored weight: 2, 3, 4, 5, 6 or 8; 8 with a [`Codebook`].
+    /// Bits of a stored weight: 1, 2, 3, 4, 5, 6 or 8; 8 with a [`Codebook`].
     const BITS: usize;
     /// The stored weight that represents zero.
     const ZERO: i32;
@@ -80,6 +85,8 @@ pub(crate) trait Quantised: 'static {
     const HALVES: usize;
     /// Whether offsets are added.
     const OFFSETS: bool;
+    /// Whether a tensor of this type may have a factor, [`crate::Matrix::factor`].
+    const FACTOR: bool = false;
     /// The value of each stored 4-bit weight or code, if it differs from the number itself.
     const TABLE: Option<[u8; 16]> = None;
     /// Whether tiles are indices of a [`Codebook`], and pack and unpack themselves.
@@ -185,6 +192,28 @@ pub(crate) unsafe fn tile_weights<S: Simd, T: Quantised>(
     unsafe { T::unpack(s, record.add(T::HEADER + tile * T::TILE_BYTES)) }
 }
 
+/// The scales of tile `tile`, times the tensor's factor.
+///
+/// # Safety
+/// As for [`Quantised::scales`].
+#[inline(always)]
+pub(crate) unsafe fn tile_scales<S: Simd, T: Quantised>(
+    s: S,
+    record: *const u8,
+    head: &T::Head<S>,
+    tile: usize,
+    factor: f32,
+) -> Scales<S> {
+    // SAFETY: as the caller promises.
+    let mut scales = unsafe { T::scales(s, record, head, tile) };
+    if T::FACTOR {
+        scales.scale = array_of!(2, scales.scale[0], half => {
+            s.mul(scales.scale[half], s.splat(factor))
+        });
+    }
+    scales
+}
+
 /// Runs `$body` with `$Format` as the quantised type of `$ty`, or `$other`.
 macro_rules! with_quantised {
     ($ty:expr, $Format:ident => $body:expr, _ => $other:expr) => {
@@ -192,7 +221,13 @@ macro_rules! with_quantised {
             Q8_0 Q8_0, Q4_0 Q4_0, Q4_1 Q4_1, Q5_0 Q5_0, Q5_1 Q5_1, IQ4_NL Iq4Nl, MXFP4 Mxfp4,
             Q4_K Q4K, Q5_K Q5K, Q6_K Q6K, Q2_K Q2K, Q3_K Q3K, IQ4_XS Iq4Xs,
             IQ1_S Iq1S, IQ1_M Iq1M, IQ2_XXS Iq2Xxs, IQ2_XS Iq2Xs, IQ2_S Iq2S, IQ3_XXS Iq3Xxs,
-            IQ3_S Iq3S)
+            IQ3_S Iq3S, NVFP4 Nvfp4, Q1_0 Q1_0, Q2_0 Q2_0, TQ2_0 Tq2_0,
+            AFFINE2_32 Affine2x32, AFFINE2_64 Affine2x64, AFFINE2_128 Affine2x128,
+            AFFINE3_32 Affine3x32, AFFINE3_64 Affine3x64, AFFINE3_128 Affine3x128,
+            AFFINE4_32 Affine4x32, AFFINE4_64 Affine4x64, AFFINE4_128 Affine4x128,
+            AFFINE5_32 Affine5x32, AFFINE5_64 Affine5x64, AFFINE5_128 Affine5x128,
+            AFFINE6_32 Affine6x32, AFFINE6_64 Affine6x64, AFFINE6_128 Affine6x128,
+            AFFINE8_32 Affine8x32, AFFINE8_64 Affine8x64, AFFINE8_128 Affine8x128)
     };
     (@ $ty:expr, $Format:ident, $body:expr, $other:expr, $($name:ident $format:ident),*) => {
         match $ty {
@@ -220,6 +255,10 @@ macro_rules! with_float {
             }
             gguf::TensorType::BF16 => {
                 type $Format = $crate::format::Bf16;
+                $body
+            }
+            gguf::TensorType::F8_E4M3_128 => {
+                type $Format = $crate::format::F8E4m3;
                 $body
             }
             _ => $other,

@@ -115,7 +115,7 @@ fn six_bit_pair(q: &[u8], j: usize) -> (f32, f32) {
 }
 
 /// Every type with kernels.
-pub(crate) const TYPES: [TensorType; 23] = [
+pub(crate) const TYPES: [TensorType; 46] = [
     TensorType::F32,
     TensorType::F16,
     TensorType::BF16,
@@ -139,6 +139,29 @@ pub(crate) const TYPES: [TensorType; 23] = [
     TensorType::IQ2_S,
     TensorType::IQ3_XXS,
     TensorType::IQ3_S,
+    TensorType::NVFP4,
+    TensorType::Q1_0,
+    TensorType::Q2_0,
+    TensorType::TQ2_0,
+    TensorType::F8_E4M3_128,
+    TensorType::AFFINE2_32,
+    TensorType::AFFINE2_64,
+    TensorType::AFFINE2_128,
+    TensorType::AFFINE3_32,
+    TensorType::AFFINE3_64,
+    TensorType::AFFINE3_128,
+    TensorType::AFFINE4_32,
+    TensorType::AFFINE4_64,
+    TensorType::AFFINE4_128,
+    TensorType::AFFINE5_32,
+    TensorType::AFFINE5_64,
+    TensorType::AFFINE5_128,
+    TensorType::AFFINE6_32,
+    TensorType::AFFINE6_64,
+    TensorType::AFFINE6_128,
+    TensorType::AFFINE8_32,
+    TensorType::AFFINE8_64,
+    TensorType::AFFINE8_128,
 ];
 
 /// Dequantises one row in the file's layout.
@@ -170,6 +193,12 @@ pub(crate) fn random_rows(ty: TensorType, rows: usize, cols: usize, rng: &mut Rn
             TensorType::BF16 => block.copy_from_slice(&bf16::from_f32(unit(rng)).to_le_bytes()),
             TensorType::MXFP4 => block[0] = [0, 1, 2, 120, 128, 133][rng.usize(..6)],
             TensorType::IQ1_M => codebooks::set_iq1_m_scale(block, some_half(rng)),
+            TensorType::NVFP4 => {}
+            TensorType::F8_E4M3_128 => {
+                block[..4].copy_from_slice(&(0.01 * unit(rng)).to_le_bytes());
+                block[4..].iter_mut().filter(|byte| **byte & 0x7f == 0x7f).for_each(|b| *b = 1);
+            }
+            ty if ty.is_own() => others::set_pair(block, [unit(rng), unit(rng)]),
             _ => half_places(ty).iter().for_each(|&place| {
                 block[place..place + 2].copy_from_slice(&some_half(rng).to_le_bytes());
             }),
@@ -191,6 +220,7 @@ fn half_places(ty: TensorType) -> &'static [usize] {
         TensorType::Q6_K => &[208],
         TensorType::Q2_K => &[80, 82],
         TensorType::Q3_K => &[108],
+        TensorType::TQ2_0 => &[64],
         _ => &[0],
     }
 }
@@ -201,7 +231,9 @@ pub(crate) fn break_block(ty: TensorType, block: &mut [u8], bad: f32) -> bool {
     match ty {
         TensorType::F32 => block.copy_from_slice(&bad.to_le_bytes()),
         TensorType::BF16 => block.copy_from_slice(&bad.to_le_bytes()[2..]),
-        TensorType::MXFP4 => return false,
+        TensorType::MXFP4 | TensorType::NVFP4 => return false,
+        TensorType::F8_E4M3_128 => block[..4].copy_from_slice(&bad.to_le_bytes()),
+        ty if ty.is_own() => others::set_pair(block, [bad, 0.5]),
         TensorType::IQ1_M => codebooks::set_iq1_m_scale(block, half),
         _ => block[half_places(ty)[0]..][..2].copy_from_slice(&half.to_le_bytes()),
     }

@@ -8,7 +8,8 @@
 use super::access::Access;
 use super::parts::{DEPTH_MAX, Leaves};
 use crate::format::{
-    FloatFormat, Quantised, Scales, TILE, TILE_COLS, tile_weights, with_float, with_quantised,
+    FloatFormat, Quantised, Scales, TILE, TILE_COLS, tile_scales, tile_weights, with_float,
+    with_quantised,
 };
 use crate::input::{Forms, Input};
 use crate::isa::{Isa, Kernel, run};
@@ -70,8 +71,8 @@ impl Gemv<'_> {
     /// Like [`Gemv::side_by_side`], for quantised weights and the tiles of the input.
     fn quantised<const P: usize>(&self, isa: Isa, panels: Range<usize>, tiles: &[SkinnyTile]) {
         with_quantised!(self.matrix.ty(), T => {
-            let (access, format) = (self.access, PhantomData);
-            let columns = QuantisedColumns::<T> { access, tiles, format };
+            let (access, factor, format) = (self.access, self.matrix.factor(), PhantomData);
+            let columns = QuantisedColumns::<T> { access, tiles, factor, format };
             run(isa, self.kernel::<_, P>(panels, columns));
         }, _ => unreachable!("weights of type {} are floats", self.matrix.ty()));
     }
@@ -218,6 +219,8 @@ struct QuantisedColumns<'a, T> {
     access: Access,
     /// `[cols / 32]`: one row.
     tiles: &'a [SkinnyTile],
+    /// Of the matrix.
+    factor: f32,
     format: PhantomData<T>,
 }
 
@@ -258,7 +261,8 @@ impl<T: Quantised> Columns for QuantisedColumns<'_, T> {
                         // the core's limit of outstanding loads.
                         self.access.fetch(s, records[p].wrapping_add(tile * share), share);
                         let weights = tile_weights::<S, T>(s, records[p], tile);
-                        let scales = T::scales(s, records[p], &heads[p], tile);
+                        let scales =
+                            tile_scales::<S, T>(s, records[p], &heads[p], tile, self.factor);
                         acc[p] = add_tile::<S, T, _>(s, acc[p], &weights, &scales, x, &spread);
                     }
                 }
@@ -310,7 +314,7 @@ impl<T: FloatFormat> Columns for FloatColumns<'_, T> {
 
     #[inline(always)]
     fn check(&self, end: usize, panel_bytes: usize) {
-        assert!(self.x.len() >= end && panel_bytes >= end * T::BYTES * LANES);
+        assert!(self.x.len() >= end && panel_bytes >= end.div_ceil(T::COLS) * T::RECORD);
     }
 
     #[inline(always)]
@@ -329,9 +333,8 @@ impl<T: FloatFormat> Columns for FloatColumns<'_, T> {
                 unsafe {
                     let x = s.splat(*self.x.get_unchecked(col));
                     for p in 0..P {
-                        let weights = panels[p].add(col * column_bytes);
-                        self.access.fetch(s, weights, column_bytes);
-                        acc[p] = s.fma(T::load(s, weights), x, acc[p]);
+                        self.access.fetch(s, T::at(panels[p], col), column_bytes);
+                        acc[p] = s.fma(T::column(s, panels[p], col), x, acc[p]);
                     }
                 }
             }

@@ -122,6 +122,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             bf16_half(_mm_loadu_si128(from.cast())),
             bf16_half(_mm_loadu_si128(from.add(8).cast())),
         ];
+        load_e4m3(from: *const u8) -> F = {
+            // Half precision has the same fields, and one bit of exponent more.
+            let bits = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast())));
+            let bits = _mm256_and_si256(bits, _mm256_set1_epi16(!0x4000));
+            let high = _mm256_extracti128_si256::<1>(bits);
+            [_mm256_cvtph_ps(_mm256_castsi256_si128(bits)), _mm256_cvtph_ps(high)]
+        };
         load_i(from: *const u8) -> I =
             [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())];
         store_i(to: *mut u8, v: I) -> () = {

@@ -102,6 +102,11 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
         load_bf16(from: *const u16) -> __m512 = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(
             _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())),
         ));
+        load_e4m3(from: *const u8) -> __m512 = {
+            // Half precision has the same fields, and one bit of exponent more.
+            let bits = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast())));
+            _mm512_cvtph_ps(_mm256_and_si256(bits, _mm256_set1_epi16(!0x4000)))
+        };
         load_i(from: *const u8) -> __m512i = _mm512_loadu_si512(from.cast());
         store_i(to: *mut u8, v: __m512i) -> () = _mm512_storeu_si512(to.cast(), v);
         load_u8(from: *const u8) -> __m512i =

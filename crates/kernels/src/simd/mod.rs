@@ -80,6 +80,8 @@ pub(crate) trait Simd: Copy {
     unsafe fn store_f16(self, to: *mut u16, v: Self::F);
     /// Sixteen bfloat16 numbers.
     unsafe fn load_bf16(self, from: *const u16) -> Self::F;
+    /// Sixteen numbers of E4M3, divided by 256; NaN counts as 480.
+    unsafe fn load_e4m3(self, from: *const u8) -> Self::F;
 
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;

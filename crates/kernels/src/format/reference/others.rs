@@ -63,6 +63,12 @@ fn affine(ty: TensorType, b: &[u8], k: usize) -> f32 {
     float(0, b[4]) * q + float(2, b[5])
 }
 
+/// Writes the scale and the bias of an affine block, rounded down to 24 bits.
+pub(super) fn set_pair(b: &mut [u8], pair: [f32; 2]) {
+    let [scale, bias] = pair.map(|x| x.to_bits().to_le_bytes());
+    b[..6].copy_from_slice(&[scale[2], scale[3], bias[2], bias[3], scale[1], bias[1]]);
+}
+
 #[test]
 fn an_affine_block_is_read_as_it_is_described() {
     // A scale of 0.1 in f16, and a bias of -0.7 in bf16.
