@@ -6,8 +6,7 @@
 
 use crate::error::Error;
 use crate::format::{
-    FloatFormat, Quantised, TILE, TILE_COLS, pack_record, tile_scales, tile_weights, with_float,
-    with_quantised,
+    FloatFormat, Quantised, TILE, TILE_COLS, pack_record, tile_scales, with_float, with_quantised,
 };
 use crate::input::Forms;
 use crate::isa::{Isa, Kernel, run};
@@ -398,7 +397,7 @@ impl<T: Quantised> Kernel for QuantisedRow<'_, T> {
                 let mut scales = [[0.0_f32; LANES]; 4];
                 // SAFETY: as above, and each vector stored has its place in a buffer.
                 unsafe {
-                    let unpacked = tile_weights::<S, T>(s, record, tile);
+                    let unpacked = T::unpack::<S>(s, record, tile);
                     for i in 0..TILE {
                         s.store_i(weights.as_mut_ptr().add(i * VECTOR_BYTES), unpacked[i]);
                     }

@@ -30,6 +30,7 @@ mod k_quants;
 pub(crate) mod reference;
 mod simple;
 mod tiles;
+mod trits;
 
 pub(crate) use affine::*;
 pub(crate) use few_bits::{Nvfp4, Q1_0, Q2_0, Tq2_0};
@@ -38,6 +39,7 @@ pub(crate) use iq::{Codebook, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
 pub(crate) use k_quants::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
 pub(crate) use simple::{Iq4Nl, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 pub(crate) use tiles::{TILE, Words, tile_bytes, unpack_tile};
+pub(crate) use trits::Tq1_0;
 
 use crate::simd::{LANES, Simd, array_of};
 use gguf::TensorType;
@@ -127,14 +129,15 @@ pub(crate) trait Quantised: 'static {
         }
     }
 
-    /// The eight vectors of weights of a tile, after the table.
+    /// The eight vectors of weights of tile `tile`, after the table.
     ///
     /// # Safety
-    /// `tile` points to a whole tile.
+    /// `record` points to a whole record, and `tile` is below [`Quantised::TILES`].
     #[inline(always)]
-    unsafe fn unpack<S: Simd>(s: S, tile: *const u8) -> [S::I; TILE] {
-        // SAFETY: as the caller promises.
-        let weights = unsafe { unpack_tile::<S>(s, tile.add(Self::TILE_HEADER), Self::BITS) };
+    unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
+        let at = Self::HEADER + tile * Self::TILE_BYTES + Self::TILE_HEADER;
+        // SAFETY: the tile lies inside the record.
+        let weights = unsafe { unpack_tile::<S>(s, record.add(at), Self::BITS) };
         match Self::TABLE {
             Some(table) => array_of!(TILE, weights[0], i => s.lookup(&table, weights[i])),
             None => weights,
@@ -178,20 +181,6 @@ pub(crate) fn pack_record<T: Quantised>(blocks: &RowBlocks, record: &mut [u8]) {
     }
 }
 
-/// The eight vectors of weights of tile `tile`, after the table.
-///
-/// # Safety
-/// `record` points to a whole record of type `T`, and `tile` is below [`Quantised::TILES`].
-#[inline(always)]
-pub(crate) unsafe fn tile_weights<S: Simd, T: Quantised>(
-    s: S,
-    record: *const u8,
-    tile: usize,
-) -> [S::I; TILE] {
-    // SAFETY: the tile lies inside the record.
-    unsafe { T::unpack(s, record.add(T::HEADER + tile * T::TILE_BYTES)) }
-}
-
 /// The scales of tile `tile`, times the tensor's factor.
 ///
 /// # Safety
@@ -221,7 +210,7 @@ macro_rules! with_quantised {
             Q8_0 Q8_0, Q4_0 Q4_0, Q4_1 Q4_1, Q5_0 Q5_0, Q5_1 Q5_1, IQ4_NL Iq4Nl, MXFP4 Mxfp4,
             Q4_K Q4K, Q5_K Q5K, Q6_K Q6K, Q2_K Q2K, Q3_K Q3K, IQ4_XS Iq4Xs,
             IQ1_S Iq1S, IQ1_M Iq1M, IQ2_XXS Iq2Xxs, IQ2_XS Iq2Xs, IQ2_S Iq2S, IQ3_XXS Iq3Xxs,
-            IQ3_S Iq3S, NVFP4 Nvfp4, Q1_0 Q1_0, Q2_0 Q2_0, TQ2_0 Tq2_0,
+            IQ3_S Iq3S, NVFP4 Nvfp4, Q1_0 Q1_0, Q2_0 Q2_0, TQ1_0 Tq1_0, TQ2_0 Tq2_0,
             AFFINE2_32 Affine2x32, AFFINE2_64 Affine2x64, AFFINE2_128 Affine2x128,
             AFFINE3_32 Affine3x32, AFFINE3_64 Affine3x64, AFFINE3_128 Affine3x128,
             AFFINE4_32 Affine4x32, AFFINE4_64 Affine4x64, AFFINE4_128 Affine4x128,

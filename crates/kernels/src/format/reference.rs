@@ -115,7 +115,7 @@ fn six_bit_pair(q: &[u8], j: usize) -> (f32, f32) {
 }
 
 /// Every type with kernels.
-pub(crate) const TYPES: [TensorType; 46] = [
+pub(crate) const TYPES: [TensorType; 47] = [
     TensorType::F32,
     TensorType::F16,
     TensorType::BF16,
@@ -142,6 +142,7 @@ pub(crate) const TYPES: [TensorType; 46] = [
     TensorType::NVFP4,
     TensorType::Q1_0,
     TensorType::Q2_0,
+    TensorType::TQ1_0,
     TensorType::TQ2_0,
     TensorType::F8_E4M3_128,
     TensorType::AFFINE2_32,
@@ -220,6 +221,7 @@ fn half_places(ty: TensorType) -> &'static [usize] {
         TensorType::Q6_K => &[208],
         TensorType::Q2_K => &[80, 82],
         TensorType::Q3_K => &[108],
+        TensorType::TQ1_0 => &[52],
         TensorType::TQ2_0 => &[64],
         _ => &[0],
     }

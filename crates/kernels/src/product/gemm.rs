@@ -11,8 +11,7 @@ use super::block::{Block, Sums};
 use super::gemm_floats::{FloatSums, UnpackFloats};
 use super::gemv::FLOAT_RUN;
 use crate::format::{
-    Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_scales, tile_weights, with_float,
-    with_quantised,
+    Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_scales, with_float, with_quantised,
 };
 use crate::input::Input;
 use crate::isa::{Isa, Kernel, run};
@@ -178,7 +177,7 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                         let slot = (index - records.start) * T::TILES + tile;
                         let share = T::RECORD / T::TILES;
                         ACCESS.fetch(s, record.wrapping_add(tile * share), share);
-                        let unpacked = tile_weights::<S, T>(s, record, tile);
+                        let unpacked = T::unpack::<S>(s, record, tile);
                         let centred = S::PAIR_SUMS || T::BIASED;
                         let centre = if centred { T::CENTRE } else { T::ZERO };
                         let unpacked = array_of!(

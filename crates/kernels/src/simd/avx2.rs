@@ -1,7 +1,7 @@
 //! AVX2 with FMA and F16C: two registers a vector. `VNNI`: the machine also has the 256-bit integer
 //! dot product (AVX-VNNI).
 
-use super::{LANES, Simd};
+use super::{LANES, Simd, array_of};
 use std::arch::x86_64::*;
 
 /// Proof that the machine has AVX2, FMA and F16C, and AVX-VNNI if `VNNI`.
@@ -88,6 +88,22 @@ unsafe fn transpose_square(v: &[I; LANES], first: usize, half: usize) -> [__m256
         }
     }
     out
+}
+
+/// The entries of four indices. The instruction that gathers takes longer on AMD's processors, and
+/// far longer on Intel's with the fix of Downfall.
+///
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+pub(super) unsafe fn four_of<const N: usize>(
+    table: &[u32; N],
+    indices: &[u32; LANES],
+    first: usize,
+) -> __m128i {
+    let entry = |i: usize| table[indices[first + i] as usize % N] as i32;
+    // SAFETY: as the caller promises.
+    unsafe { _mm_setr_epi32(entry(0), entry(1), entry(2), entry(3)) }
 }
 
 const ROUND: i32 = _MM_FROUND_TO_NEAREST_INT;
@@ -351,17 +367,14 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn gather<const N: usize>(self, table: &[u32; N], index: I) -> I {
-        const { assert!(N.is_power_of_two()) };
-        // SAFETY: `self` proves that the machine has the instructions; indices are kept below the
-        // table's length, a power of two.
+        let mut indices = [0_u32; LANES];
+        // SAFETY: `self` proves that the machine has the instructions; the array is one vector.
         unsafe {
-            let below = [_mm256_set1_epi32(N as i32 - 1); 2];
-            let index = halves!(_mm256_and_si256, index, below);
-            let table = table.as_ptr().cast();
-            [
-                _mm256_i32gather_epi32::<4>(table, index[0]),
-                _mm256_i32gather_epi32::<4>(table, index[1]),
-            ]
+            self.store_i(indices.as_mut_ptr().cast(), index);
+            array_of!(2, index[0], half => {
+                let first = _mm256_castsi128_si256(four_of(table, &indices, 8 * half));
+                _mm256_inserti128_si256::<1>(first, four_of(table, &indices, 8 * half + 4))
+            })
         }
     }
 }

@@ -1,5 +1,6 @@
 //! AVX-512 with VNNI: one register a vector.
 
+use super::avx2::four_of;
 use super::{LANES, Simd, array_of, avx512_codebook, codebook};
 use crate::format::{Codebook, TILE};
 use std::arch::asm;
@@ -258,11 +259,14 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
 
     #[inline(always)]
     fn gather<const N: usize>(self, table: &[u32; N], index: __m512i) -> __m512i {
-        // SAFETY: `self` proves that the machine has the instructions; indices are kept below the
-        // table's length, a power of two.
+        let mut indices = [0_u32; LANES];
+        // SAFETY: `self` proves that the machine has the instructions; the array is one vector.
         unsafe {
-            let index = _mm512_and_si512(index, _mm512_set1_epi32(N as i32 - 1));
-            _mm512_i32gather_epi32::<4>(index, table.as_ptr().cast())
+            _mm512_storeu_si512(indices.as_mut_ptr().cast(), index);
+            let all = _mm512_castsi128_si512(four_of(table, &indices, 0));
+            let all = _mm512_inserti32x4::<1>(all, four_of(table, &indices, 4));
+            let all = _mm512_inserti32x4::<2>(all, four_of(table, &indices, 8));
+            _mm512_inserti32x4::<3>(all, four_of(table, &indices, 12))
         }
     }
 
@@ -276,7 +280,7 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
     ) -> [__m512i; TILE] {
         if VBMI {
             // SAFETY: `self` proves that the machine has the instructions.
-            unsafe { avx512_codebook::eights(book, low, high, signs) }
+            unsafe { avx512_codebook::eights(self, book, low, high, signs) }
         } else {
             codebook::eights(self, book, low, high, signs)
         }
@@ -292,7 +296,7 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
     ) -> [__m512i; TILE] {
         if VBMI {
             // SAFETY: `self` proves that the machine has the instructions.
-            unsafe { avx512_codebook::fours(book, low, high, signs) }
+            unsafe { avx512_codebook::fours(self, book, low, high, signs) }
         } else {
             codebook::fours(self, book, low, high, signs)
         }

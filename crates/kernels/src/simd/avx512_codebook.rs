@@ -1,15 +1,19 @@
 //! Lookups in a codebook with AVX-512's permutations of bytes (VBMI): 64 indices at once, each in a
 //! table of 128 bytes; larger tables are several of those.
 
-use super::{VECTOR_BYTES, array_of};
+use super::codebook::signs_of;
+use super::{Simd, VECTOR_BYTES, array_of};
 use crate::format::{Codebook, TILE};
 use std::arch::x86_64::*;
 
 /// Bytes of a table that one permutation reads.
 const PART: usize = 2 * VECTOR_BYTES;
 
-/// The bits of a code that are not its level.
+/// The bit of a code that says whether its sign is set.
 const SIGN: i32 = i32::from_ne_bytes([0b1000; 4]);
+
+/// For `vpternlogd`: the second vector's bits where the first one's are set, else the third one's.
+const SELECT: i32 = 0b1100_1010;
 
 /// For `vpmultishiftqb`, which fills each byte with eight bits of 64 from a given bit on: bit
 /// `first + step * j` of each half, a row, for its byte `j`.
@@ -87,17 +91,11 @@ impl Halves {
 /// # Safety
 /// The machine has AVX-512 with VBMI.
 #[inline(always)]
-unsafe fn weights<const N: usize>(
-    book: &Codebook<N>,
-    levels: __m512i,
-    signs: __m512i,
-    from_signs: i32,
-) -> __m512i {
+unsafe fn weights<const N: usize>(book: &Codebook<N>, levels: __m512i, signs: __m512i) -> __m512i {
     // SAFETY: the caller promises the instructions; the table is one vector.
     unsafe {
-        // Where the mask is set, signs; elsewhere, levels.
-        let mask = _mm512_set1_epi32(from_signs);
-        let codes = _mm512_ternarylogic_epi32::<0b1100_1010>(mask, signs, levels);
+        let mask = _mm512_set1_epi32(SIGN);
+        let codes = _mm512_ternarylogic_epi32::<SELECT>(mask, signs, levels);
         let table = _mm512_loadu_si512(book.weights_of_six.as_ptr().cast());
         _mm512_permutexvar_epi8(codes, table)
     }
@@ -108,7 +106,8 @@ unsafe fn weights<const N: usize>(
 /// # Safety
 /// The machine has AVX-512 with VBMI.
 #[inline(always)]
-pub(super) unsafe fn eights<const N: usize>(
+pub(super) unsafe fn eights<S: Simd<I = __m512i>, const N: usize>(
+    s: S,
     book: &Codebook<N>,
     low: __m512i,
     high: __m512i,
@@ -119,9 +118,8 @@ pub(super) unsafe fn eights<const N: usize>(
         let halves = Halves::of(low, high);
         let levels = [halves.look_up(&book.bytes[0], low), halves.look_up(&book.bytes[1], low)];
         array_of!(TILE, low, i => {
-            let byte = 8 * (i as i32 / 2);
-            let levels = fields(levels[i % 2], byte, 2);
-            weights(book, levels, fields(signs, byte + 4 * (i as i32 % 2) - 3, 1), SIGN)
+            let levels = fields(levels[i % 2], 8 * (i as i32 / 2), 2);
+            weights(book, levels, signs_of(s, signs, i))
         })
     }
 }
@@ -131,36 +129,27 @@ pub(super) unsafe fn eights<const N: usize>(
 /// # Safety
 /// The machine has AVX-512 with VBMI.
 #[inline(always)]
-pub(super) unsafe fn fours<const N: usize>(
+pub(super) unsafe fn fours<S: Simd<I = __m512i>, const N: usize>(
+    s: S,
     book: &Codebook<N>,
     low: [__m512i; 2],
     high: [__m512i; 2],
     signs: __m512i,
 ) -> [__m512i; TILE] {
-    /// The four low bits of an index, as bits 1, 3, 5 and 7.
-    const ODD_BITS: [u8; VECTOR_BYTES] = {
-        let mut bytes = [0; VECTOR_BYTES];
-        let mut i = 0;
-        while i < VECTOR_BYTES {
-            bytes[i] = ((i & 1) << 1 | (i & 2) << 2 | (i & 4) << 3 | (i & 8) << 4) as u8;
-            i += 1;
-        }
-        bytes
-    };
     let mut out = [signs; TILE];
-    // SAFETY: the caller promises the instructions; the table is one vector.
+    // SAFETY: as the caller promises.
     unsafe {
-        let odd_bits = _mm512_loadu_si512(ODD_BITS.as_ptr().cast());
         for k in 0..2 {
             let halves = Halves::of(low[k], high[k]);
             let levels = halves.look_up(&book.bytes[0], low[k]);
-            // The third bit of each level, and its sign.
-            let signs = _mm512_permutexvar_epi8(fields(signs, 16 * k as i32, 4), odd_bits);
-            let tops = _mm512_or_si512(halves.look_up(&book.bytes[1], low[k]), signs);
+            // The third bit of each level.
+            let tops = halves.look_up(&book.bytes[1], low[k]);
             for i in 0..4 {
                 let byte = 8 * i as i32;
                 let (levels, tops) = (fields(levels, byte, 2), fields(tops, byte - 2, 2));
-                out[4 * k + i] = weights(book, levels, tops, SIGN | SIGN >> 1);
+                let third = _mm512_set1_epi32(SIGN >> 1);
+                let levels = _mm512_ternarylogic_epi32::<SELECT>(third, tops, levels);
+                out[4 * k + i] = weights(book, levels, signs_of(s, signs, 4 * k + i));
             }
         }
     }

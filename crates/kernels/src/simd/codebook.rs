@@ -29,13 +29,29 @@ fn index<S: Simd, const N: usize>(s: S, low: S::I, high: S::I, g: usize) -> S::I
     s.or(low, s.shl(s.and(s.shr(high, 8 * g as u32), byte), 8))
 }
 
-/// The eight bits of byte `g`: of column `j` as bit 3 of byte `j`, of column `4 + j` as bit 7.
+/// The bit of a code that says whether its sign is set.
+const SIGN: i32 = i32::from_ne_bytes([0b1000; 4]);
+
+/// The sign bits of vector `i` of a tile, as bit 3 of each byte; other bits mean nothing.
 #[inline(always)]
-fn spread_signs<S: Simd>(s: S, signs: S::I, g: usize) -> S::I {
-    let byte = s.and(s.shr(signs, 8 * g as u32), s.splat_i(255));
-    let first = s.or(s.shl(byte, 3), s.shl(byte, 10));
-    let last = s.or(s.shl(byte, 17), s.shl(byte, 24));
-    s.and(s.or(first, last), s.splat_i(i32::from_ne_bytes([0x88; 4])))
+pub(super) fn signs_of<S: Simd>(s: S, signs: S::I, i: usize) -> S::I {
+    match i / 2 + 4 * (i % 2) {
+        bit @ 0..3 => s.shl(signs, 3 - bit as u32),
+        bit => s.shr(signs, bit as u32 - 3),
+    }
+}
+
+/// The weights of vector `i` of a tile.
+#[inline(always)]
+fn weights<S: Simd, const N: usize>(
+    s: S,
+    book: &Codebook<N>,
+    levels: S::I,
+    signs: S::I,
+    i: usize,
+) -> S::I {
+    let sign = s.and(signs_of(s, signs, i), s.splat_i(SIGN));
+    s.lookup(&book.weights, s.or(levels, sign))
 }
 
 /// [`Simd::eights`].
@@ -51,9 +67,9 @@ pub(super) fn eights<S: Simd, const N: usize>(
     let mut out = [nibble; TILE];
     for g in 0..4 {
         let levels = s.gather(&book.words, index::<S, N>(s, low, high, g));
-        let codes = s.or(levels, spread_signs(s, signs, g));
-        out[2 * g] = s.lookup(&book.weights, s.and(codes, nibble));
-        out[2 * g + 1] = s.lookup(&book.weights, s.and(s.shr(codes, 4), nibble));
+        let (first, last) = (s.and(levels, nibble), s.and(s.shr(levels, 4), nibble));
+        out[2 * g] = weights(s, book, first, signs, 2 * g);
+        out[2 * g + 1] = weights(s, book, last, signs, 2 * g + 1);
     }
     out
 }
@@ -67,15 +83,10 @@ pub(super) fn fours<S: Simd, const N: usize>(
     high: [S::I; 2],
     signs: S::I,
 ) -> [S::I; TILE] {
-    let sign = s.splat_i(0x0808_0808);
-    let mut out = [sign; TILE];
-    for g in 0..4 {
-        let signs = spread_signs(s, signs, g);
-        for (i, signs) in [(2 * g, signs), (2 * g + 1, s.shr(signs, 4))] {
-            let index = index::<S, N>(s, low[i / 4], high[i / 4], i % 4);
-            let codes = s.or(s.gather(&book.words, index), s.and(signs, sign));
-            out[i] = s.lookup(&book.weights, codes);
-        }
+    let mut out = [signs; TILE];
+    for i in 0..TILE {
+        let levels = s.gather(&book.words, index::<S, N>(s, low[i / 4], high[i / 4], i % 4));
+        out[i] = weights(s, book, levels, signs, i);
     }
     out
 }

@@ -247,9 +247,9 @@ pub(crate) trait Simd: Copy {
         codebook::gather_by_lane(self, table, index)
     }
     /// A tile's weights, of indices of eight columns. Byte `g` of a lane of `low` and `high` is an
-    /// index: its low byte, and the bits above; byte `g` of `signs` has its columns' sign bits.
-    ///
-    /// Indices are below `N`.
+    /// index, below `N`: its low byte, and the bits above. The sign of column `4 * i + j` is bit
+    /// `i / 2 + 4 * (i % 2)` of byte `j` of `signs`, so that one shift puts those of a vector of
+    /// weights in their places.
     #[inline(always)]
     fn eights<const N: usize>(
         self,
@@ -260,8 +260,7 @@ pub(crate) trait Simd: Copy {
     ) -> [Self::I; TILE] {
         codebook::eights(self, book, low, high, signs)
     }
-    /// The same for indices of four columns: twice four in a lane. Byte `g` of `signs` has the sign
-    /// bits of two of them.
+    /// The same for indices of four columns: twice four in a lane.
     #[inline(always)]
     fn fours<const N: usize>(
         self,

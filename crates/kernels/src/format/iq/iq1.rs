@@ -6,7 +6,7 @@ use super::{constants, grids, in_bytes, odd_scale, scales, unit};
 use crate::format::k_quants::HALVES_BYTES;
 use crate::format::simple::gather;
 use crate::format::{Quantised, RowBlocks, Scales, TILE};
-use crate::simd::{LANES, Simd, VECTOR_BYTES};
+use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
 
 const ZERO: u8 = 9;
 
@@ -60,7 +60,8 @@ impl Quantised for Iq1S {
         scales(s, [odd_scale(s, *head, scale); 2])
     }
     #[inline(always)]
-    unsafe fn unpack<S: Simd>(s: S, tile: *const u8) -> [S::I; TILE] {
+    unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
+        let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: the words and the vector lie inside the tile.
         let (words, low) = unsafe { (s.load_u16(tile), s.load_i(tile.add(HIGH_BYTES))) };
         // The sign in all bits.
@@ -135,13 +136,19 @@ impl Quantised for Iq1M {
         scales(s, [first, odd_scale(s, *unit, s.and(s.shr(six, 3), three))])
     }
     #[inline(always)]
-    unsafe fn unpack<S: Simd>(s: S, tile: *const u8) -> [S::I; TILE] {
+    unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
+        let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: the words and the vector lie inside the tile.
         let (words, low) = unsafe { (s.load_u16(tile), s.load_i(tile.add(HIGH_BYTES))) };
         let fours = in_bytes(s, words, 4);
-        let signs = s.and(s.shr(fours, 3), s.splat_i(0x0101_0101));
-        // The sign in all bits of its byte.
-        let signs = s.sub_i(s.shl(signs, 8), signs);
+        // Bits 3, 7, 11 and 15, the groups' signs, as bits 0 to 3; then for all their columns.
+        let bits = array_of!(4, words, g => {
+            s.and(s.shr(words, 3 * g as u32 + 3), s.splat_i(1 << g))
+        });
+        let signs = s.or(s.or(bits[0], bits[1]), s.or(bits[2], bits[3]));
+        let signs = s.or(signs, s.shl(signs, 4));
+        let signs = s.or(signs, s.shl(signs, 8));
+        let signs = s.or(signs, s.shl(signs, 16));
         s.eights(&CODEBOOK, low, s.and(fours, s.splat_i(0x0707_0707)), signs)
     }
 }

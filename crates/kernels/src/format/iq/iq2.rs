@@ -1,11 +1,14 @@
 //! IQ2_XXS, IQ2_XS and IQ2_S: an index stands for eight numbers of the magnitudes 8, 25 and 43.
 
 use super::codebook::{Codebook, signed};
-use super::{constants, even_signs, grids, in_bytes, odd_scale, scales, unit};
+use super::{
+    by_column, constants, even_signs, grids, in_bytes, odd_scale, pack_sevens, pack_signs, scales,
+    unit,
+};
 use crate::format::k_quants::{HALVES_BYTES, gather_bytes};
 use crate::format::simple::gather;
 use crate::format::{Quantised, RowBlocks, Scales, TILE};
-use crate::simd::{LANES, Simd, VECTOR_BYTES};
+use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
 
 const ZERO: u8 = 43;
 const WEIGHTS: [u8; 16] = signed(&[8, 25, 43], ZERO);
@@ -44,7 +47,7 @@ impl Quantised for Iq2Xxs {
     fn pack_tile(blocks: &RowBlocks, tile: usize, out: &mut [u8]) {
         let (indices, signs) = out.split_at_mut(VECTOR_BYTES);
         gather::<4>(blocks, 2 + 8 * tile, indices);
-        gather::<4>(blocks, 2 + 8 * tile + 4, signs);
+        pack_sevens(blocks, 2 + 8 * tile + 4, signs);
     }
     #[inline(always)]
     unsafe fn head<S: Simd>(s: S, record: *const u8) -> S::F {
@@ -59,15 +62,16 @@ impl Quantised for Iq2Xxs {
         scales(s, [odd_scale(s, *head, s.shr(signs, 28)); 2])
     }
     #[inline(always)]
-    unsafe fn unpack<S: Simd>(s: S, tile: *const u8) -> [S::I; TILE] {
+    unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
+        let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: a tile is two vectors.
         let (indices, signs) = unsafe { (s.load_i(tile), s.load_i(tile.add(VECTOR_BYTES))) };
-        s.eights(&XXS_BOOK, indices, s.splat_i(0), even_signs(s, in_bytes(s, signs, 7)))
+        s.eights(&XXS_BOOK, indices, s.splat_i(0), even_signs(s, signs))
     }
 }
 
 /// `d / 8 * (2 scale + 1) * w`: an index of 9 bits and seven signs are a word, and 16 columns have a
-/// scale of 4 bits.
+/// scale of 4 bits. Packed signs have the indices' high bits in place of the eighth ones.
 pub(crate) struct Iq2Xs;
 
 impl Quantised for Iq2Xs {
@@ -85,12 +89,16 @@ impl Quantised for Iq2Xs {
     fn pack_tile(blocks: &RowBlocks, tile: usize, out: &mut [u8]) {
         let (header, vectors) = out.split_at_mut(LANES);
         gather::<1>(blocks, 66 + tile, header);
-        let (low, high) = vectors.split_at_mut(VECTOR_BYTES);
+        let (low, signs) = vectors.split_at_mut(VECTOR_BYTES);
         for (lane, block) in blocks.iter().enumerate() {
+            let words = &block[2 + 8 * tile..][..8];
+            let sevens = array_of!(4, 0, i => words[2 * i + 1] >> 1);
+            let high = (0..4).fold(0, |high, i| high | u32::from(words[2 * i + 1] & 1) << i);
             for i in 0..4 {
-                let word = 2 + 8 * tile + 2 * i;
-                (low[4 * lane + i], high[4 * lane + i]) = (block[word], block[word + 1]);
+                low[4 * lane + i] = words[2 * i];
             }
+            let all = by_column(sevens) | high << 28;
+            signs[4 * lane..][..4].copy_from_slice(&all.to_le_bytes());
         }
     }
     #[inline(always)]
@@ -104,13 +112,12 @@ impl Quantised for Iq2Xs {
         unsafe { nibble_scales(s, *head, record.add(Self::HEADER + tile * Self::TILE_BYTES)) }
     }
     #[inline(always)]
-    unsafe fn unpack<S: Simd>(s: S, tile: *const u8) -> [S::I; TILE] {
+    unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
+        let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: both vectors lie inside the tile.
-        let (low, bytes) =
+        let (low, signs) =
             unsafe { (s.load_i(tile.add(LANES)), s.load_i(tile.add(LANES + VECTOR_BYTES))) };
-        let high = s.and(bytes, s.splat_i(0x0101_0101));
-        let sevens = s.and(s.shr(bytes, 1), s.splat_i(0x7f7f_7f7f));
-        s.eights(&XS_BOOK, low, high, even_signs(s, sevens))
+        s.eights(&XS_BOOK, low, in_bytes(s, s.shr(signs, 28), 1), even_signs(s, signs))
     }
 }
 
@@ -135,7 +142,7 @@ impl Quantised for Iq2S {
         gather_bytes(blocks, 74 + tile, 1, &mut header[..LANES]);
         gather_bytes(blocks, 66 + tile, 1, &mut header[LANES..]);
         gather::<4>(blocks, 2 + 4 * tile, &mut vectors[..VECTOR_BYTES]);
-        gather::<4>(blocks, 34 + 4 * tile, &mut vectors[VECTOR_BYTES..]);
+        pack_signs(blocks, 34 + 4 * tile, &mut vectors[VECTOR_BYTES..]);
     }
     #[inline(always)]
     unsafe fn head<S: Simd>(s: S, record: *const u8) -> S::F {
@@ -148,7 +155,8 @@ impl Quantised for Iq2S {
         unsafe { nibble_scales(s, *head, record.add(Self::HEADER + tile * Self::TILE_BYTES)) }
     }
     #[inline(always)]
-    unsafe fn unpack<S: Simd>(s: S, tile: *const u8) -> [S::I; TILE] {
+    unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
+        let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: the bytes and both vectors lie inside the tile.
         let (high, low, signs) = unsafe {
             let vectors = tile.add(2 * LANES);

@@ -1,7 +1,9 @@
 //! IQ3_XXS and IQ3_S: an index stands for four numbers of eight magnitudes.
 
 use super::codebook::{Codebook, signed};
-use super::{constants, even_signs, grids, in_bytes, odd_scale, scales, unit};
+use super::{
+    constants, even_signs, grids, in_bytes, odd_scale, pack_sevens, pack_signs, scales, unit,
+};
 use crate::format::k_quants::{HALVES_BYTES, gather_bytes};
 use crate::format::simple::gather;
 use crate::format::{Quantised, RowBlocks, Scales, TILE};
@@ -41,7 +43,7 @@ impl Quantised for Iq3Xxs {
     fn pack_tile(blocks: &RowBlocks, tile: usize, out: &mut [u8]) {
         let (indices, signs) = out.split_at_mut(2 * VECTOR_BYTES);
         pack_indices(blocks, tile, indices);
-        gather::<4>(blocks, 66 + 4 * tile, signs);
+        pack_sevens(blocks, 66 + 4 * tile, signs);
     }
     #[inline(always)]
     unsafe fn head<S: Simd>(s: S, record: *const u8) -> S::F {
@@ -56,13 +58,13 @@ impl Quantised for Iq3Xxs {
         scales(s, [odd_scale(s, *head, s.shr(signs, 28)); 2])
     }
     #[inline(always)]
-    unsafe fn unpack<S: Simd>(s: S, tile: *const u8) -> [S::I; TILE] {
+    unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
+        let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: a tile is three vectors.
         let [first, last, signs] = array_of!(3, s.splat_i(0), i => unsafe {
             s.load_i(tile.add(i * VECTOR_BYTES))
         });
-        let signs = even_signs(s, in_bytes(s, signs, 7));
-        s.fours(&XXS_BOOK, [first, last], [s.splat_i(0); 2], signs)
+        s.fours(&XXS_BOOK, [first, last], [s.splat_i(0); 2], even_signs(s, signs))
     }
 }
 
@@ -89,7 +91,7 @@ impl Quantised for Iq3S {
         gather::<1>(blocks, 66 + tile, header);
         let (indices, signs) = vectors.split_at_mut(2 * VECTOR_BYTES);
         pack_indices(blocks, tile, indices);
-        gather::<4>(blocks, 74 + 4 * tile, signs);
+        pack_signs(blocks, 74 + 4 * tile, signs);
     }
     #[inline(always)]
     unsafe fn head<S: Simd>(s: S, record: *const u8) -> S::F {
@@ -104,7 +106,8 @@ impl Quantised for Iq3S {
         scales(s, [odd_scale(s, *head, scale); 2])
     }
     #[inline(always)]
-    unsafe fn unpack<S: Simd>(s: S, tile: *const u8) -> [S::I; TILE] {
+    unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
+        let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: the bytes and the three vectors lie inside the tile.
         let (high, [first, last, signs]) = unsafe {
             let vector = tile.add(LANES);

@@ -14,7 +14,7 @@ pub(crate) use iq1::{Iq1M, Iq1S};
 pub(crate) use iq2::{Iq2S, Iq2Xs, Iq2Xxs};
 pub(crate) use iq3::{Iq3S, Iq3Xxs};
 
-use super::Scales;
+use super::{RowBlocks, Scales};
 use crate::simd::{Simd, array_of};
 
 /// The constants of a type with a codebook; `vectors` are those of a tile, behind its header.
@@ -50,21 +50,48 @@ fn in_bytes<S: Simd>(s: S, fields: S::I, width: u32) -> S::I {
     s.or(s.or(byte[0], byte[1]), s.or(byte[2], byte[3]))
 }
 
-/// Eight signs in each byte for seven: an even number of them is set.
+/// The eight signs of each of four groups of columns, a byte each, as [`Simd::eights`] wants them:
+/// the sign of column `4 * i + j` is bit `i / 2 + 4 * (i % 2)` of byte `j`.
+#[inline(always)]
+fn by_column(groups: [u8; 4]) -> u32 {
+    let mut bytes = [0; 4];
+    for (group, signs) in groups.iter().enumerate() {
+        for k in 0..8 {
+            bytes[k % 4] |= (signs >> k & 1) << (group + 4 * (k / 4));
+        }
+    }
+    u32::from_le_bytes(bytes)
+}
+
+/// Packs the signs of a tile, four bytes of each row from `at` on.
+#[inline(always)]
+fn pack_signs(blocks: &RowBlocks, at: usize, out: &mut [u8]) {
+    for (block, out) in blocks.iter().zip(out.chunks_exact_mut(4)) {
+        let groups = *block[at..].first_chunk().expect("a whole block");
+        out.copy_from_slice(&by_column(groups).to_le_bytes());
+    }
+}
+
+/// Packs four times seven signs and a scale of four bits, a word of each row at `at`. The scale
+/// takes the place of the eighth signs, which [`even_signs`] restores.
+#[inline(always)]
+fn pack_sevens(blocks: &RowBlocks, at: usize, out: &mut [u8]) {
+    for (block, out) in blocks.iter().zip(out.chunks_exact_mut(4)) {
+        let word = u32::from_le_bytes(*block[at..].first_chunk().expect("a whole block"));
+        let sevens = array_of!(4, 0, i => (word >> (7 * i)) as u8 & 127);
+        out.copy_from_slice(&(by_column(sevens) | word >> 28 << 28).to_le_bytes());
+    }
+}
+
+/// The signs with the eighth ones in the top four bits, whatever those were: of eight, an even
+/// number is set.
 #[inline(always)]
 fn even_signs<S: Simd>(s: S, sevens: S::I) -> S::I {
-    const EIGHTH: [u8; 16] = {
-        let mut signs = [0; 16];
-        let mut nibble = 0_usize;
-        while nibble < 16 {
-            signs[nibble] = (nibble.count_ones() % 2 * 128) as u8;
-            nibble += 1;
-        }
-        signs
-    };
-    let nibble = s.splat_i(0x0f0f_0f0f);
-    let (low, high) = (s.and(sevens, nibble), s.and(s.shr(sevens, 4), nibble));
-    s.or(sevens, s.xor(s.lookup(&EIGHTH, low), s.lookup(&EIGHTH, high)))
+    let sevens = s.and(sevens, s.splat_i(0x0fff_ffff));
+    let odd = s.xor(sevens, s.shr(sevens, 16));
+    let odd = s.xor(odd, s.shr(odd, 8));
+    let odd = s.xor(odd, s.shr(odd, 4));
+    s.or(sevens, s.shl(odd, 28))
 }
 
 /// `unit * (2 * scale + 1)`, as all these types define their scales.
