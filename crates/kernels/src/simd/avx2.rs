@@ -1,6 +1,7 @@
 //! AVX2 with FMA and F16C: two registers a vector. `VNNI`: the machine also has the 256-bit integer
 //! dot product (AVX-VNNI).
 
+use super::codebook::entry;
 use super::{LANES, Simd, array_of};
 use std::arch::x86_64::*;
 
@@ -90,20 +91,23 @@ unsafe fn transpose_square(v: &[I; LANES], first: usize, half: usize) -> [__m256
     out
 }
 
-/// The entries of four indices. The instruction that gathers takes longer on AMD's processors, and
-/// far longer on Intel's with the fix of Downfall.
+/// [`Simd::entries`], four of them from lane `first` on. The instruction that gathers takes longer
+/// on AMD's processors, and far longer on Intel's with the fix of Downfall.
 ///
 /// # Safety
-/// The machine has AVX2.
+/// The machine has AVX2; the rest is as there.
 #[inline(always)]
-pub(super) unsafe fn four_of<const N: usize>(
+pub(super) unsafe fn four_entries<const N: usize>(
     table: &[u32; N],
-    indices: &[u32; LANES],
+    low: *const u8,
+    high: *const u8,
     first: usize,
 ) -> __m128i {
-    let entry = |i: usize| table[indices[first + i] as usize % N] as i32;
     // SAFETY: as the caller promises.
-    unsafe { _mm_setr_epi32(entry(0), entry(1), entry(2), entry(3)) }
+    unsafe {
+        let all = array_of!(4, 0, i => entry(table, low, high, first + i) as i32);
+        _mm_setr_epi32(all[0], all[1], all[2], all[3])
+    }
 }
 
 const ROUND: i32 = _MM_FROUND_TO_NEAREST_INT;
@@ -366,15 +370,22 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn gather<const N: usize>(self, table: &[u32; N], index: I) -> I {
-        let mut indices = [0_u32; LANES];
-        // SAFETY: `self` proves that the machine has the instructions; the array is one vector.
+    unsafe fn entries<const N: usize>(
+        self,
+        table: &[u32; N],
+        low: *const u8,
+        high: *const u8,
+    ) -> I {
+        // SAFETY: `self` proves the instructions, the caller the memory.
         unsafe {
-            self.store_i(indices.as_mut_ptr().cast(), index);
-            array_of!(2, index[0], half => {
-                let first = _mm256_castsi128_si256(four_of(table, &indices, 8 * half));
-                _mm256_inserti128_si256::<1>(first, four_of(table, &indices, 8 * half + 4))
-            })
+            let lanes = array_of!(4, _mm_setzero_si128(), i => {
+                four_entries(table, low, high, 4 * i)
+            });
+            let halves = [_mm256_castsi128_si256(lanes[0]), _mm256_castsi128_si256(lanes[2])];
+            [
+                _mm256_inserti128_si256::<1>(halves[0], lanes[1]),
+                _mm256_inserti128_si256::<1>(halves[1], lanes[3]),
+            ]
         }
     }
 }

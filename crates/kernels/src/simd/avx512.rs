@@ -1,7 +1,7 @@
 //! AVX-512 with VNNI: one register a vector.
 
-use super::avx2::four_of;
-use super::{LANES, Simd, array_of, avx512_codebook, codebook};
+use super::avx2::four_entries;
+use super::{LANES, Simd, VECTOR_BYTES, array_of, avx512_codebook, codebook};
 use crate::format::{Codebook, TILE};
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -258,47 +258,55 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
     }
 
     #[inline(always)]
-    fn gather<const N: usize>(self, table: &[u32; N], index: __m512i) -> __m512i {
-        let mut indices = [0_u32; LANES];
-        // SAFETY: `self` proves that the machine has the instructions; the array is one vector.
+    unsafe fn entries<const N: usize>(
+        self,
+        table: &[u32; N],
+        low: *const u8,
+        high: *const u8,
+    ) -> __m512i {
+        // SAFETY: `self` proves the instructions, the caller the memory.
         unsafe {
-            _mm512_storeu_si512(indices.as_mut_ptr().cast(), index);
-            let all = _mm512_castsi128_si512(four_of(table, &indices, 0));
-            let all = _mm512_inserti32x4::<1>(all, four_of(table, &indices, 4));
-            let all = _mm512_inserti32x4::<2>(all, four_of(table, &indices, 8));
-            _mm512_inserti32x4::<3>(all, four_of(table, &indices, 12))
+            let all = _mm512_castsi128_si512(four_entries(table, low, high, 0));
+            let all = _mm512_inserti32x4::<1>(all, four_entries(table, low, high, 4));
+            let all = _mm512_inserti32x4::<2>(all, four_entries(table, low, high, 8));
+            _mm512_inserti32x4::<3>(all, four_entries(table, low, high, 12))
         }
     }
 
     #[inline(always)]
-    fn eights<const N: usize>(
+    unsafe fn eights<const N: usize>(
         self,
         book: &Codebook<N>,
-        low: __m512i,
+        low: *const u8,
         high: __m512i,
         signs: __m512i,
     ) -> [__m512i; TILE] {
-        if VBMI {
-            // SAFETY: `self` proves that the machine has the instructions.
-            unsafe { avx512_codebook::eights(self, book, low, high, signs) }
-        } else {
-            codebook::eights(self, book, low, high, signs)
+        // SAFETY: `self` proves the instructions, the caller the memory.
+        unsafe {
+            if VBMI {
+                avx512_codebook::eights(self, book, self.load_i(low), high, signs)
+            } else {
+                codebook::eights(self, book, low, high, signs)
+            }
         }
     }
 
     #[inline(always)]
-    fn fours<const N: usize>(
+    unsafe fn fours<const N: usize>(
         self,
         book: &Codebook<N>,
-        low: [__m512i; 2],
+        low: *const u8,
         high: [__m512i; 2],
         signs: __m512i,
     ) -> [__m512i; TILE] {
-        if VBMI {
-            // SAFETY: `self` proves that the machine has the instructions.
-            unsafe { avx512_codebook::fours(self, book, low, high, signs) }
-        } else {
-            codebook::fours(self, book, low, high, signs)
+        // SAFETY: `self` proves the instructions, the caller the memory.
+        unsafe {
+            if VBMI {
+                let low = [self.load_i(low), self.load_i(low.add(VECTOR_BYTES))];
+                avx512_codebook::fours(self, book, low, high, signs)
+            } else {
+                codebook::fours(self, book, low, high, signs)
+            }
         }
     }
 }

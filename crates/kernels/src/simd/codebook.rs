@@ -1,32 +1,26 @@
-//! Lookups in a codebook by a gather of the index in each lane: the definition, and what is left
-//! for instruction sets without permutations of many bytes.
+//! Lookups in a codebook, one index after the other: the definition, and what is left for
+//! instruction sets without permutations of many bytes.
 
-use super::{LANES, Simd};
+use super::{Simd, VECTOR_BYTES};
 use crate::format::{Codebook, TILE};
 
-/// [`Simd::gather`], a lane at a time.
+/// The entry of lane `lane`, see [`Simd::entries`].
+///
+/// # Safety
+/// As there, for this lane.
 #[inline(always)]
-pub(super) fn gather_by_lane<S: Simd, const N: usize>(s: S, table: &[u32; N], index: S::I) -> S::I {
-    let (mut indices, mut entries) = ([0_u32; LANES], [0_u32; LANES]);
-    // SAFETY: both arrays are one vector.
-    unsafe {
-        s.store_i(indices.as_mut_ptr().cast(), index);
-        for lane in 0..LANES {
-            entries[lane] = table[indices[lane] as usize % N];
-        }
-        s.load_i(entries.as_ptr().cast())
-    }
-}
-
-/// Index `g` of each lane.
-#[inline(always)]
-fn index<S: Simd, const N: usize>(s: S, low: S::I, high: S::I, g: usize) -> S::I {
-    let byte = s.splat_i(255);
-    let low = s.and(s.shr(low, 8 * g as u32), byte);
-    if N == 256 {
-        return low;
-    }
-    s.or(low, s.shl(s.and(s.shr(high, 8 * g as u32), byte), 8))
+pub(super) unsafe fn entry<const N: usize>(
+    table: &[u32; N],
+    low: *const u8,
+    high: *const u8,
+    lane: usize,
+) -> u32 {
+    // SAFETY: as the caller promises.
+    let index = unsafe {
+        let low = usize::from(*low.add(4 * lane));
+        if N == 256 { low } else { low | usize::from(*high.add(4 * lane)) << 8 }
+    };
+    table[index % N]
 }
 
 /// The bit of a code that says whether its sign is set.
@@ -55,38 +49,55 @@ fn weights<S: Simd, const N: usize>(
 }
 
 /// [`Simd::eights`].
+///
+/// # Safety
+/// As there.
 #[inline(always)]
-pub(super) fn eights<S: Simd, const N: usize>(
+pub(super) unsafe fn eights<S: Simd, const N: usize>(
     s: S,
     book: &Codebook<N>,
-    low: S::I,
+    low: *const u8,
     high: S::I,
     signs: S::I,
 ) -> [S::I; TILE] {
     let nibble = s.splat_i(0x0f0f_0f0f);
-    let mut out = [nibble; TILE];
-    for g in 0..4 {
-        let levels = s.gather(&book.words, index::<S, N>(s, low, high, g));
-        let (first, last) = (s.and(levels, nibble), s.and(s.shr(levels, 4), nibble));
-        out[2 * g] = weights(s, book, first, signs, 2 * g);
-        out[2 * g + 1] = weights(s, book, last, signs, 2 * g + 1);
+    let (mut bytes, mut out) = ([0_u8; VECTOR_BYTES], [nibble; TILE]);
+    // SAFETY: the caller promises the low bytes, and the array is one vector.
+    unsafe {
+        s.store_i(bytes.as_mut_ptr(), high);
+        for g in 0..4 {
+            let levels = s.entries(&book.words, low.add(g), bytes.as_ptr().add(g));
+            let (first, last) = (s.and(levels, nibble), s.and(s.shr(levels, 4), nibble));
+            out[2 * g] = weights(s, book, first, signs, 2 * g);
+            out[2 * g + 1] = weights(s, book, last, signs, 2 * g + 1);
+        }
     }
     out
 }
 
 /// [`Simd::fours`].
+///
+/// # Safety
+/// As there.
 #[inline(always)]
-pub(super) fn fours<S: Simd, const N: usize>(
+pub(super) unsafe fn fours<S: Simd, const N: usize>(
     s: S,
     book: &Codebook<N>,
-    low: [S::I; 2],
+    low: *const u8,
     high: [S::I; 2],
     signs: S::I,
 ) -> [S::I; TILE] {
-    let mut out = [signs; TILE];
-    for i in 0..TILE {
-        let levels = s.gather(&book.words, index::<S, N>(s, low[i / 4], high[i / 4], i % 4));
-        out[i] = weights(s, book, levels, signs, i);
+    let (mut bytes, mut out) = ([0_u8; 2 * VECTOR_BYTES], [signs; TILE]);
+    // SAFETY: the caller promises the low bytes, and the array is two vectors.
+    unsafe {
+        for k in 0..2 {
+            s.store_i(bytes.as_mut_ptr().add(k * VECTOR_BYTES), high[k]);
+        }
+        for i in 0..TILE {
+            let at = i / 4 * VECTOR_BYTES + i % 4;
+            let levels = s.entries(&book.words, low.add(at), bytes.as_ptr().add(at));
+            out[i] = weights(s, book, levels, signs, i);
+        }
     }
     out
 }

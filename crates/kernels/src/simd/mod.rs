@@ -238,38 +238,56 @@ pub(crate) trait Simd: Copy {
         unreachable!("this instruction set has products of four bytes")
     }
 
-    /// The entry at each lane's index.
+    /// Lane `r` becomes the entry with the index `low[4 * r] + 256 * high[4 * r]`; the high bytes
+    /// are not read if there are 256 entries. Larger indices wrap around.
     ///
-    /// # Panics
-    /// May panic if an index is not below `N`, and has no other effect.
+    /// # Safety
+    /// `low` and `high` point to 61 bytes.
     #[inline(always)]
-    fn gather<const N: usize>(self, table: &[u32; N], index: Self::I) -> Self::I {
-        codebook::gather_by_lane(self, table, index)
+    unsafe fn entries<const N: usize>(
+        self,
+        table: &[u32; N],
+        low: *const u8,
+        high: *const u8,
+    ) -> Self::I {
+        // SAFETY: as the caller promises; the array is one vector.
+        unsafe {
+            let all = array_of!(LANES, 0, lane => codebook::entry(table, low, high, lane));
+            self.load_i(all.as_ptr().cast())
+        }
     }
-    /// A tile's weights, of indices of eight columns. Byte `g` of a lane of `low` and `high` is an
-    /// index, below `N`: its low byte, and the bits above. The sign of column `4 * i + j` is bit
-    /// `i / 2 + 4 * (i % 2)` of byte `j` of `signs`, so that one shift puts those of a vector of
-    /// weights in their places.
+    /// A tile's weights, of indices of eight columns. Byte `g` of a lane of `low` (in memory) and
+    /// `high` is an index, below `N`: its low byte, and the bits above. The sign of column
+    /// `4 * i + j` is bit `i / 2 + 4 * (i % 2)` of byte `j` of `signs`, so that one shift puts those
+    /// of a vector of weights in their places.
+    ///
+    /// # Safety
+    /// `low` points to a vector.
     #[inline(always)]
-    fn eights<const N: usize>(
+    unsafe fn eights<const N: usize>(
         self,
         book: &Codebook<N>,
-        low: Self::I,
+        low: *const u8,
         high: Self::I,
         signs: Self::I,
     ) -> [Self::I; TILE] {
-        codebook::eights(self, book, low, high, signs)
+        // SAFETY: as the caller promises.
+        unsafe { codebook::eights(self, book, low, high, signs) }
     }
     /// The same for indices of four columns: twice four in a lane.
+    ///
+    /// # Safety
+    /// `low` points to two vectors.
     #[inline(always)]
-    fn fours<const N: usize>(
+    unsafe fn fours<const N: usize>(
         self,
         book: &Codebook<N>,
-        low: [Self::I; 2],
+        low: *const u8,
         high: [Self::I; 2],
         signs: Self::I,
     ) -> [Self::I; TILE] {
-        codebook::fours(self, book, low, high, signs)
+        // SAFETY: as the caller promises.
+        unsafe { codebook::fours(self, book, low, high, signs) }
     }
 
     /// Prefetches the cache line at `from` into the first-level cache; any address is allowed.

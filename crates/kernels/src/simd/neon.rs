@@ -395,21 +395,4 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
                 options(readonly, nostack, preserves_flags));
         }
     }
-
-    #[inline(always)]
-    fn gather<const N: usize>(self, table: &[u32; N], index: I) -> I {
-        let mut indices = [0_u32; LANES];
-        // SAFETY: `self` proves that the machine has the instructions; the array is one vector, and
-        // each load is of one entry.
-        unsafe {
-            self.store_i(indices.as_mut_ptr().cast(), index);
-            quads!(i => {
-                let entry = |lane: usize| &raw const table[indices[4 * i + lane] as usize % N];
-                let all = vld1q_dup_u32(entry(0));
-                let all = vld1q_lane_u32::<1>(entry(1), all);
-                let all = vld1q_lane_u32::<2>(entry(2), all);
-                vreinterpretq_s32_u32(vld1q_lane_u32::<3>(entry(3), all))
-            })
-        }
-    }
 }

@@ -63,10 +63,12 @@ impl Quantised for Iq1S {
     unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
         let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: the words and the vector lie inside the tile.
-        let (words, low) = unsafe { (s.load_u16(tile), s.load_i(tile.add(HIGH_BYTES))) };
-        // The sign in all bits.
-        let signs = s.sub_i(s.splat_i(0), s.shr(words, 15));
-        s.eights(&CODEBOOK, low, in_bytes(s, words, 3), signs)
+        unsafe {
+            let (words, low) = (s.load_u16(tile), tile.add(HIGH_BYTES));
+            // The sign in all bits.
+            let signs = s.sub_i(s.splat_i(0), s.shr(words, 15));
+            s.eights(&CODEBOOK, low, in_bytes(s, words, 3), signs)
+        }
     }
 }
 
@@ -138,8 +140,8 @@ impl Quantised for Iq1M {
     #[inline(always)]
     unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
         let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
-        // SAFETY: the words and the vector lie inside the tile.
-        let (words, low) = unsafe { (s.load_u16(tile), s.load_i(tile.add(HIGH_BYTES))) };
+        // SAFETY: the words lie inside the tile.
+        let words = unsafe { s.load_u16(tile) };
         let fours = in_bytes(s, words, 4);
         // Bits 3, 7, 11 and 15, the groups' signs, as bits 0 to 3; then for all their columns.
         let bits = array_of!(4, words, g => {
@@ -149,6 +151,8 @@ impl Quantised for Iq1M {
         let signs = s.or(signs, s.shl(signs, 4));
         let signs = s.or(signs, s.shl(signs, 8));
         let signs = s.or(signs, s.shl(signs, 16));
-        s.eights(&CODEBOOK, low, s.and(fours, s.splat_i(0x0707_0707)), signs)
+        let high = s.and(fours, s.splat_i(0x0707_0707));
+        // SAFETY: the indices lie inside the tile.
+        unsafe { s.eights(&CODEBOOK, tile.add(HIGH_BYTES), high, signs) }
     }
 }

@@ -65,8 +65,10 @@ impl Quantised for Iq2Xxs {
     unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
         let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: a tile is two vectors.
-        let (indices, signs) = unsafe { (s.load_i(tile), s.load_i(tile.add(VECTOR_BYTES))) };
-        s.eights(&XXS_BOOK, indices, s.splat_i(0), even_signs(s, signs))
+        unsafe {
+            let signs = s.load_i(tile.add(VECTOR_BYTES));
+            s.eights(&XXS_BOOK, tile, s.splat_i(0), even_signs(s, signs))
+        }
     }
 }
 
@@ -115,9 +117,11 @@ impl Quantised for Iq2Xs {
     unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
         let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: both vectors lie inside the tile.
-        let (low, signs) =
-            unsafe { (s.load_i(tile.add(LANES)), s.load_i(tile.add(LANES + VECTOR_BYTES))) };
-        s.eights(&XS_BOOK, low, in_bytes(s, s.shr(signs, 28), 1), even_signs(s, signs))
+        unsafe {
+            let low = tile.add(LANES);
+            let signs = s.load_i(low.add(VECTOR_BYTES));
+            s.eights(&XS_BOOK, low, in_bytes(s, s.shr(signs, 28), 1), even_signs(s, signs))
+        }
     }
 }
 
@@ -158,11 +162,10 @@ impl Quantised for Iq2S {
     unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
         let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: the bytes and both vectors lie inside the tile.
-        let (high, low, signs) = unsafe {
-            let vectors = tile.add(2 * LANES);
-            let high = s.load_u8(tile.add(LANES));
-            (high, s.load_i(vectors), s.load_i(vectors.add(VECTOR_BYTES)))
-        };
-        s.eights(&S_BOOK, low, in_bytes(s, high, 2), signs)
+        unsafe {
+            let (high, low) = (s.load_u8(tile.add(LANES)), tile.add(2 * LANES));
+            let signs = s.load_i(low.add(VECTOR_BYTES));
+            s.eights(&S_BOOK, low, in_bytes(s, high, 2), signs)
+        }
     }
 }

@@ -7,7 +7,7 @@ use super::{
 use crate::format::k_quants::{HALVES_BYTES, gather_bytes};
 use crate::format::simple::gather;
 use crate::format::{Quantised, RowBlocks, Scales, TILE};
-use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
+use crate::simd::{LANES, Simd, VECTOR_BYTES};
 
 const XXS_ZERO: u8 = 62;
 const XXS_WEIGHTS: [u8; 16] = signed(&[4, 12, 20, 28, 36, 44, 52, 62], XXS_ZERO);
@@ -61,10 +61,10 @@ impl Quantised for Iq3Xxs {
     unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
         let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: a tile is three vectors.
-        let [first, last, signs] = array_of!(3, s.splat_i(0), i => unsafe {
-            s.load_i(tile.add(i * VECTOR_BYTES))
-        });
-        s.fours(&XXS_BOOK, [first, last], [s.splat_i(0); 2], even_signs(s, signs))
+        unsafe {
+            let signs = even_signs(s, s.load_i(tile.add(2 * VECTOR_BYTES)));
+            s.fours(&XXS_BOOK, tile, [s.splat_i(0); 2], signs)
+        }
     }
 }
 
@@ -109,12 +109,10 @@ impl Quantised for Iq3S {
     unsafe fn unpack<S: Simd>(s: S, record: *const u8, tile: usize) -> [S::I; TILE] {
         let tile = record.wrapping_add(Self::HEADER + tile * Self::TILE_BYTES);
         // SAFETY: the bytes and the three vectors lie inside the tile.
-        let (high, [first, last, signs]) = unsafe {
-            let vector = tile.add(LANES);
-            let vectors = array_of!(3, s.splat_i(0), i => s.load_i(vector.add(i * VECTOR_BYTES)));
-            (s.load_u8(tile), vectors)
-        };
-        let high = [in_bytes(s, high, 1), in_bytes(s, s.shr(high, 4), 1)];
-        s.fours(&S_BOOK, [first, last], high, signs)
+        unsafe {
+            let (high, low) = (s.load_u8(tile), tile.add(LANES));
+            let high = [in_bytes(s, high, 1), in_bytes(s, s.shr(high, 4), 1)];
+            s.fours(&S_BOOK, low, high, s.load_i(low.add(2 * VECTOR_BYTES)))
+        }
     }
 }
