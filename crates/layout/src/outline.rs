@@ -15,7 +15,7 @@ use crate::arch::NormKind;
 use crate::recurrence::LayerHalves;
 use crate::shard::{Cuts, Hidden, RecurrentCut};
 use crate::tensors::{Part, Tensor, check_types};
-use crate::{Config, Error, names, unread};
+use crate::{Config, Error, factors, names, unread};
 
 /// A runnable model, without its weights.
 #[derive(Debug, Clone)]
@@ -73,6 +73,7 @@ impl Outline {
         let all = layers.iter().flatten().chain(&head.tensors);
         let read: HashSet<&str> = all.map(|tensor| tensor.name.as_str()).collect();
         check_all_known(directory, &config, &read)?;
+        factors::check(directory, layers.iter().flatten().chain(&head.tensors))?;
         check_types(directory, &read)?;
         let mut outline = Self {
             not_read: unread::summary(directory, config.layers, &read),
@@ -223,7 +224,9 @@ fn check_all_known(
         }
         None => names::APART.contains(&name) || unread::is_apart(name),
     };
-    match names().find(|name| !read.contains(name) && !may_be_left(name)) {
+    let is_read = |name: &str| read.contains(name);
+    let is_factor = |name: &str| factors::is_one(directory, name, is_read);
+    match names().find(|name| !is_read(name) && !may_be_left(name) && !is_factor(name)) {
         None => Ok(()),
         Some(name) => {
             let (name, arch) = (name.to_owned(), config.arch.name.to_owned());
@@ -490,7 +493,7 @@ pub fn checked_vector<'a>(
     Ok(tensor)
 }
 
-fn check_float(tensor: &TensorInfo) -> Result<(), Error> {
+pub(crate) fn check_float(tensor: &TensorInfo) -> Result<(), Error> {
     let TensorInfo { name, ty, .. } = tensor;
     match ty {
         TensorType::F32 => Ok(()),
