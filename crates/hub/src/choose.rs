@@ -122,6 +122,10 @@ pub fn choose(
             let pairs: Vec<_> = all.iter().map(|one| (one.label.as_str(), one.path())).collect();
             let found = pick(&pairs, tag).map(|at| all[at].clone());
             let found = found.ok_or_else(|| no_quant(repo, files, &all, tag))?;
+            if let Some(plain) = store::quant_gone(&found.label) {
+                let (repo, quant) = (repo.to_owned(), found.label);
+                return Err(HubError::Gone { repo, quant, plain });
+            }
             (found, "as asked".to_owned())
         }
         Want::Any => best(repo, files, &all, room)?,
@@ -295,7 +299,7 @@ mod tests {
         assert_eq!(small.label, "Q2_K");
         assert!(why.contains("Q4_K_M would need 5.6 GiB"), "{why}");
         let none = pick(Some(room(2))).unwrap_err().to_string();
-        assert!(none.contains("Q2_K") && none.contains("o/r:Q2_K"), "{none}");
+        assert!(none.contains("IQ2_M") && none.contains("o/r:IQ2_M"), "{none}");
     }
 
     #[test]
@@ -306,11 +310,37 @@ mod tests {
         assert!(text.contains("o/r:Q4_K_M"), "{text}");
         let text = choose("o/r", &[file("x.bin", 1)], &Want::Any, None).unwrap_err().to_string();
         assert!(text.contains("-GGUF"), "{text}");
-        let only = [file("m-IQ1_S.gguf", 1)];
+        let only = [file("m-Q4_0_4_4.gguf", 1)];
         let text = choose("o/r", &only, &Want::Any, None).unwrap_err().to_string();
-        assert!(text.contains("IQ1_S"), "{text}");
+        assert!(text.contains("Q4_0_4_4"), "{text}");
+        let want = Want::Quant("Q4_0_4_4".to_owned());
+        let text = choose("o/r", &only, &want, None).unwrap_err().to_string();
+        assert!(text.contains("repacked") && text.contains("o/r:Q4_0"), "{text}");
         let asked = choose("o/r", &repo(), &Want::File("MODEL-q8_0.gguf".to_owned()), None);
         assert_eq!(asked.unwrap().0.label, "Q8_0");
+    }
+
+    #[test]
+    fn the_smallest_files_of_giant_models_have_names() {
+        let repo = [
+            file("UD-IQ1_S/K2-UD-IQ1_S-00001-of-00002.gguf", 1400),
+            file("UD-IQ1_S/K2-UD-IQ1_S-00002-of-00002.gguf", 1400),
+            file("K2-UD-TQ1_0.gguf", 2400),
+            file("K2-UD-IQ2_XXS.gguf", 3300),
+            file("K2-UD-Q2_K_XL.gguf", 3800),
+            file("K2-IQ3_XS.gguf", 4100),
+            file("K2-IQ3_M.gguf", 4500),
+        ];
+        for label in ["UD-IQ1_S", "UD-TQ1_0", "UD-IQ2_XXS", "UD-Q2_K_XL", "IQ3_XS", "IQ3_M"] {
+            let want = Want::Quant(label.to_owned());
+            assert_eq!(choose("o/K2-GGUF", &repo, &want, None).unwrap().0.label, label);
+        }
+        let fits = |gib| {
+            let found = choose("o/K2-GGUF", &repo, &Want::Any, Some(&room(gib)));
+            found.map(|(found, _)| found.label).unwrap()
+        };
+        let found = [512, 440, 384, 320, 270].map(fits);
+        assert_eq!(found, ["IQ3_M", "UD-Q2_K_XL", "UD-IQ2_XXS", "UD-IQ1_S", "UD-TQ1_0"]);
     }
 
     #[test]
