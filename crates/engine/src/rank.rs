@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use backend::{Backend, CacheKind, Segment, StateSegment};
-use gguf::{File, Source};
+use gguf::Source;
 use layout::{Capacity, Config, Layout, Leaves, Outline};
 use model::{Batch, Embedding, Model, Outputs, Product, Progress};
 use protocol::{RankStats, Speculation, Split, SplitOptions, Token};
@@ -131,7 +131,7 @@ impl<B: Backend> Rank<B> {
             _ => None,
         };
         let mut notes = Vec::new();
-        let draft = match wanted.map(|path| (path, File::open(path))) {
+        let draft = match wanted.map(|path| (path, checkpoint::open(path))) {
             None => None,
             Some((_, Ok(file))) => {
                 let file: Arc<dyn Source> = Arc::new(file);

@@ -35,6 +35,11 @@ impl Variant {
         self.files.iter().map(|file| file.size).sum()
     }
 
+    /// Whether it is a folder in Hugging Face's form.
+    pub fn is_folder(&self) -> bool {
+        self.label == checkpoint::LABEL
+    }
+
     /// Whether it is a companion of the repository's model.
     pub fn is_beside(&self) -> bool {
         is_path(&self.label)
@@ -93,7 +98,21 @@ pub fn variants(repo: &str, files: &[RemoteFile]) -> Vec<Variant> {
         is_beside: is_marked(files) && !all_marked,
     };
     let labels = store::repository::labels(&whole.iter().map(of).collect::<Vec<_>>());
-    labels.into_iter().zip(whole).map(|(label, files)| Variant { label, files }).collect()
+    let of_gguf = labels.into_iter().zip(whole).map(|(label, files)| Variant { label, files });
+    of_gguf.chain(folder(files)).collect()
+}
+
+/// A repository's own folder in Hugging Face's form: small files first, so that they can be looked
+/// at before the weights.
+fn folder(files: &[RemoteFile]) -> Option<Variant> {
+    let find = |name: &&str| files.iter().find(|file| file.path == **name);
+    let small: Vec<&RemoteFile> = checkpoint::SMALL_FILES.iter().filter_map(find).collect();
+    let names: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let weights = checkpoint::weights_among(&names)?;
+    let weights = weights.iter().filter_map(find);
+    let has_config = small.iter().any(|file| file.path == "config.json");
+    let files: Vec<RemoteFile> = small.into_iter().chain(weights).cloned().collect();
+    has_config.then(|| Variant { label: checkpoint::LABEL.to_owned(), files })
 }
 
 /// The missing parts of models in several files, in words.
@@ -160,10 +179,9 @@ fn best(
     let mut usable: Vec<(usize, &Variant)> = all.iter().filter_map(rank).collect();
     usable.sort_by_key(|(rank, variant)| (*rank, variant.bytes()));
     let Some((_, first)) = usable.first() else { return Err(no_model(repo, files, all)) };
-    let Some(room) = room else {
-        let why = "the usual quantisation".to_owned();
-        return Ok(((*first).clone(), why));
-    };
+    let usual =
+        if first.is_folder() { "there are no GGUF files" } else { "the usual quantisation" };
+    let Some(room) = room else { return Ok(((*first).clone(), usual.to_owned())) };
     let need = |variant: &Variant| need_bytes(variant.bytes());
     let fits = usable.iter().find(|(_, variant)| need(variant) <= room.bytes);
     let (whose, has) = (&room.whose, size(room.bytes));
@@ -180,7 +198,7 @@ fn best(
     };
     let needs = format!("needs about {} of the {has} that {whose} free", size(need(chosen)));
     let why = if chosen.label == first.label {
-        format!("the usual quantisation, {needs}")
+        format!("{usual}, {needs}")
     } else {
         format!("{needs}; {} would need {}", first.label, size(need(first)))
     };
@@ -383,6 +401,44 @@ mod tests {
         for variant in variants("o/Q-GGUF", &repo) {
             assert_eq!(pick(&variant.label).unwrap(), variant.files[0].path);
         }
+    }
+
+    #[test]
+    fn a_folder_is_chosen_where_there_is_no_gguf_file_or_by_its_label() {
+        let mut repo = vec![
+            file("README.md", 0),
+            file("config.json", 0),
+            file("tokenizer.json", 0),
+            file("model.safetensors.index.json", 0),
+            file("model-00001-of-00002.safetensors", 50),
+            file("model-00002-of-00002.safetensors", 40),
+            file("consolidated.safetensors", 90),
+            file("original/params.json", 0),
+        ];
+        let paths = |variant: &Variant| {
+            variant.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>()
+        };
+        let (only, why) = choose("o/r", &repo, &Want::Any, Some(&room(64))).unwrap();
+        let wanted = [
+            "config.json",
+            "tokenizer.json",
+            "model.safetensors.index.json",
+            "model-00001-of-00002.safetensors",
+            "model-00002-of-00002.safetensors",
+        ];
+        assert_eq!(
+            (only.label.as_str(), paths(&only)),
+            ("safetensors", wanted.map(str::to_owned).to_vec())
+        );
+        assert!(why.contains("there are no GGUF files"), "{why}");
+        repo.push(file("m-Q8_0.gguf", 45));
+        assert_eq!(choose("o/r", &repo, &Want::Any, None).unwrap().0.label, "Q8_0");
+        let want = Want::Quant("SAFETENSORS".to_owned());
+        assert_eq!(choose("o/r", &repo, &want, None).unwrap().0, only);
+        // A missing part, or no configuration.
+        repo.retain(|file| !file.path.contains("gguf") && !file.path.contains("00002-of"));
+        assert!(variants("o/r", &repo).is_empty());
+        assert!(variants("o/r", &[file("model.safetensors", 1)]).is_empty());
     }
 
     #[test]
