@@ -300,11 +300,34 @@ fn int4_of_compressed_tensors_and_gptq() {
 }
 
 #[test]
+fn int4_of_awq() {
+    // Words hold eight rows of the weight, in this order.
+    const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
+    let place = |row: usize| ORDER.iter().position(|it| *it == row % 8).unwrap();
+    let (words, zeros) = (random(31, COLUMNS * ROWS / 2), random(32, 4 * ROWS / 2));
+    let (scales, scale_bytes) = halves(33, 4 * ROWS, false);
+    let number = |words: &[u8], line: usize, row: usize| {
+        bits_at(words, (line * ROWS / 8 + row / 8) * 32 + 4 * place(row), 4) as f32
+    };
+    let options = json!({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm"});
+    let tensors = [
+        (".qweight", "I32", vec![128, 8], words.clone()),
+        (".scales", "F16", vec![4, 64], scale_bytes),
+        (".qzeros", "I32", vec![4, 8], zeros.clone()),
+    ];
+    let found = read(&tensors, &[("quantization_config", options)]);
+    expect(found, TensorType::AFFINE4_32, |row, column| {
+        let scale = scales[column / 32 * ROWS + row];
+        scale * number(&words, column, row) + -scale * number(&zeros, column / 32, row)
+    });
+}
+
+#[test]
 fn what_is_not_read_is_named() {
-    let awq = json!({"quant_method": "awq", "bits": 4, "group_size": 32});
+    let exl = json!({"quant_method": "exl9", "bits": 4, "group_size": 32});
     let tensors = [(".qweight", "I32", vec![128, 8], vec![0; 4096])];
-    let error = read(&tensors, &[("quantization_config", awq)]).unwrap_err();
-    assert!(error.contains("is quantised awq, which is not read"), "{error}");
+    let error = read(&tensors, &[("quantization_config", exl)]).unwrap_err();
+    assert!(error.contains("is quantised exl9, which is not read"), "{error}");
     let mystery = json!({"quant_method": "mystery"});
     let tensors = [(".weight", "I8", vec![64, 128], vec![0; 8192])];
     let error = read(&tensors, &[("quantization_config", mystery)]).unwrap_err();

@@ -47,7 +47,7 @@ const UNREAD: [&str; 8] = [
 ];
 
 /// `quant_method` of weights that can be read, perhaps.
-const METHODS: [&str; 5] = ["fp8", "mxfp4", "compressed-tensors", "modelopt", "gptq"];
+const METHODS: [&str; 6] = ["fp8", "mxfp4", "compressed-tensors", "modelopt", "gptq", "awq"];
 
 /// Endings of the tensor that stands for a quantised weight.
 const HEADS: [&str; 4] = [".weight", ".weight_packed", ".qweight", "_blocks"];
@@ -77,7 +77,8 @@ pub(crate) fn weights(weights: &Weights, config: &Config) -> Result<Vec<Weight>,
 /// Checks that weights quantised as a configuration tells can be read, as far as it tells.
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     let all = config.object("quantization_config");
-    let wanted = "fp8, mxfp4, compressed-tensors, modelopt or gptq without desc_act".to_owned();
+    let wanted =
+        "fp8, mxfp4, compressed-tensors, modelopt, awq, or gptq without desc_act".to_owned();
     match all.find_str(&["quant_method"])? {
         Some(found) if !METHODS.contains(&found.as_str()) => {
             Err(Error::Config { key: "quant_method".to_owned(), found, wanted })
@@ -98,7 +99,7 @@ fn explained(name: &str, config: &Config, error: Error) -> Error {
             format!(
                 "belongs to weights quantised as {method}, in a form that is not read. These are: \
                  FP8 with scales for blocks, rows or tensors, MXFP4, NVFP4, INT4 of \
-                 compressed-tensors, GPTQ, and MLX's of 2 to 8 bits"
+                 compressed-tensors, GPTQ, AWQ, and MLX's of 2 to 8 bits"
             ),
         ),
         _ => error,
@@ -116,7 +117,7 @@ impl<'w> Parts<'w, '_> {
             }
             ".weight_packed" if self.is(head, Dtype::U8) => self.fp4(head).map(Some),
             ".weight_packed" if self.is(head, Dtype::I32) => self.packed().map(Some),
-            ".qweight" => self.gptq().map(Some),
+            ".qweight" => self.transposed().map(Some),
             "_blocks" => self.mxfp4_blocks().map(Some),
             _ => Ok(None),
         }

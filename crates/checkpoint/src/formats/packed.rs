@@ -1,11 +1,12 @@
 //! Weights of integers packed into 32-bit words, with a scale and perhaps a zero point for each
-//! group: compressed-tensors, and GPTQ without reordered columns.
+//! group: compressed-tensors, GPTQ without reordered columns, and AWQ.
 
 use gguf::TensorType;
 
 use super::Parts;
 use super::affine::{AFFINE, affine};
 use crate::Error;
+use crate::config::Config;
 use crate::dtype::Dtype;
 use crate::recipe::{Map, Recipe, View};
 use crate::weight::Weight;
@@ -32,8 +33,47 @@ impl Parts<'_, '_> {
         self.with_biases(ty, [rows, groups], (scales, biases, quants))
     }
 
+    /// `qweight`, `scales` and `qzeros` of GPTQ or AWQ.
+    pub(super) fn transposed(&mut self) -> Result<Weight, Error> {
+        let options = self.config.object("quantization_config");
+        match options.find_str(&["quant_method"])?.as_deref() {
+            Some("awq") => self.awq(&options),
+            _ => self.gptq(),
+        }
+    }
+
+    /// AWQ: all matrices are transposed, and packed along their rows in an order of their own.
+    fn awq(&mut self, options: &Config) -> Result<Weight, Error> {
+        let (bits, group) =
+            (options.u64(&["bits", "w_bit"])?, options.u64(&["group_size", "q_group_size"])?);
+        let version = options.find_str(&["version"])?.unwrap_or_else(|| "gemm".to_owned());
+        let (words, quants) = self.take(".qweight")?;
+        let (stored, scales) = self.take_f32(".scales")?;
+        let (packed_zeros, zeros) = self.take(".qzeros")?;
+        let ([columns, per_row], [groups, rows]) = (&words.shape[..], &stored.shape[..]) else {
+            return Err(self.wrong(words, "a matrix".to_owned()));
+        };
+        let (columns, groups, rows) = (*columns, *groups, *rows);
+        let is_whole = 8 * per_row == rows && packed_zeros.shape[..] == [groups, *per_row];
+        if !version.eq_ignore_ascii_case("gemm") || bits != 4 || !is_whole {
+            let wanted = "4 bits in AWQ's form for gemm, with scales and zeros for each group";
+            return Err(self.wrong(words, wanted.to_owned()));
+        }
+        let ty = self.affine(bits, group, columns * bits, groups)?;
+        let unpacked = |of| Recipe::mapped(vec![(of, 4)], 8, AWQ_NIBBLES);
+        let transposed = |of, unit, count| {
+            let (dims, strides) = (vec![rows, count], vec![1, rows]);
+            Recipe::view(View { of, unit, dims, strides, base: 0 })
+        };
+        let quants = transposed(unpacked(quants), 1, columns);
+        let quants = Recipe::mapped(vec![(quants, 2)], 1, PAIRS);
+        let zeros = transposed(unpacked(zeros), 1, groups);
+        let scales = transposed(scales, 4, groups);
+        self.with_zeros(ty, [rows, groups], (scales, zeros, quants))
+    }
+
     /// GPTQ: `qweight` packed along the columns of its transpose, `scales`, `qzeros`.
-    pub(super) fn gptq(&mut self) -> Result<Weight, Error> {
+    fn gptq(&mut self) -> Result<Weight, Error> {
         let options = self.config.object("quantization_config");
         let method = options.find_str(&["quant_method"])?.unwrap_or_default();
         let is_reordered = options.find_bool("desc_act")? == Some(true);
@@ -146,6 +186,22 @@ impl Parts<'_, '_> {
 const NIBBLES: Map = |parts, out| {
     for (at, out) in out.iter_mut().enumerate() {
         *out = parts[0][at / 2] >> (at % 2 * 4) & 15;
+    }
+};
+
+/// The numbers of AWQ's words, in their order.
+const AWQ_NIBBLES: Map = |parts, out| {
+    const PLACES: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+    for (out, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(parts[0].as_chunks::<4>().0) {
+        let word = u32::from_le_bytes(*word);
+        *out = PLACES.map(|place| (word >> (4 * place) & 15) as u8);
+    }
+};
+
+/// Two numbers to a byte, the first in the low bits.
+const PAIRS: Map = |parts, out| {
+    for (out, pair) in out.iter_mut().zip(parts[0].as_chunks::<2>().0) {
+        *out = pair[0] | pair[1] << 4;
     }
 };
 

@@ -47,8 +47,8 @@ fn a_folder_that_cannot_be_read_is_refused_before_its_weights_are_fetched() {
     for (config, why) in [
         (CONFIG.replace("Qwen3For", "MysteryFor"), "MysteryForCausalLM"),
         (
-            CONFIG.replace("{\"arch", r#"{"quantization_config": {"quant_method": "awq"}, "arch"#),
-            "awq",
+            CONFIG.replace("{\"arch", r#"{"quantization_config": {"quant_method": "exl9"}, "arch"#),
+            "exl9",
         ),
     ] {
         let bench = bench(&config);
