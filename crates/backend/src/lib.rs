@@ -126,6 +126,16 @@ pub trait Backend {
     /// There are more rows than announced, or not whole ones.
     fn push_rows(&mut self, loader: &mut Self::Loader, bytes: &[u8]) -> Result<(), BackendError>;
 
+    /// Multiplies the weights of each matrix by its factor; `factors` has one for each.
+    ///
+    /// # Errors
+    /// The device or the type has none.
+    fn set_factors(
+        &mut self,
+        loader: &mut Self::Loader,
+        factors: &[f32],
+    ) -> Result<(), BackendError>;
+
     /// Ends them and returns the same number of matrices.
     ///
     /// # Errors

@@ -30,7 +30,22 @@ const TYPES: &[(TensorType, &[usize])] = &[
     (IQ4_NL, &[0]),
     (IQ4_XS, &[0]),
     (MXFP4, &[]),
+    (IQ1_S, &[0]),
+    (IQ1_M, &[]),
+    (IQ2_XXS, &[0]),
+    (IQ2_XS, &[0]),
+    (IQ2_S, &[0]),
+    (IQ3_XXS, &[0]),
+    (IQ3_S, &[0]),
+    (TQ1_0, &[52]),
+    (TQ2_0, &[64]),
+    (NVFP4, &[]),
+    (Q1_0, &[0]),
+    (Q2_0, &[0]),
 ];
+
+/// The four quarters of 0x2000, half precision, the lowest first, each in the top bits of a byte.
+const SCALE: [u8; 4] = [0, 0, 0, 0x20];
 
 const HEADS: usize = 4;
 const DIM: usize = 64;
@@ -53,6 +68,10 @@ fn blocks(random: &mut fastrand::Rng, ty: TensorType, scales: &[usize], len: usi
             F32 => block.copy_from_slice(&(random.f32() - 0.5).to_le_bytes()),
             BF16 => block.copy_from_slice(&(random.f32() - 0.5).to_le_bytes()[2..]),
             MXFP4 => block[0] = random.u8(118..126),
+            // Unsigned E4M3, 1 to 2.
+            NVFP4 => block[..4].iter_mut().for_each(|byte| *byte = 0x38 | *byte & 7),
+            // The scale is in the top four bits of four words: 0.0078.
+            IQ1_M => (0..4).for_each(|i| block[49 + 2 * i] = block[49 + 2 * i] & 15 | SCALE[i]),
             _ => {}
         }
     }

@@ -35,7 +35,7 @@ pub(crate) fn start_for(
     (context, sequences_max): (usize, usize),
     progress: Shown,
 ) -> Result<Local, Error> {
-    let file = File::open(model)?;
+    let file = checkpoint::open(model)?;
     let plan = plan(file.directory(), args)?;
     start_on(Arc::new(Cpu::new), file, plan, args, (context, sequences_max), progress)
 }

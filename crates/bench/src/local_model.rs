@@ -40,7 +40,7 @@ pub fn measure(
     device: Option<&WorkerDevice>,
     measurement: impl Measurement,
 ) -> Result<String, Error> {
-    let file = File::open(&args.path)?;
+    let file = checkpoint::open(&args.path)?;
     let Some(WorkerDevice { libraries, name }) = device else {
         let plan = local::plan(file.directory(), &args.local)?;
         let backends = format!("CPU {}", backend::isa());

@@ -137,7 +137,7 @@ fn rows<B: Backend + 'static>(
         let read_ns = read_ns.doing(format!("cannot read {}", path.display()))?;
         let local_args = LocalArgs { threads: vec![*threads], ..args.model.local.clone() };
         let started = Instant::now();
-        let (file, open) = (File::open(path)?, device.open.clone());
+        let (file, open) = (checkpoint::open(path)?, device.open.clone());
         let mut local =
             local::start_on(open, file, plan.clone(), &local_args, (context, 1), *progress)?;
         let load = Load {

@@ -60,15 +60,20 @@ fn can_run(header: &gguf::Directory) -> Result<Vec<String>, String> {
 pub fn for_node(model: &str) -> String {
     let path = Path::new(model);
     // A folder of the same name must not hide a model's name.
-    let is_path = path.is_file() || model.contains('/') && path.exists();
+    let is_path = is_model(path) || model.contains('/') && path.exists();
     let absolute = is_path.then(|| std::path::absolute(path).ok()).flatten();
     absolute.map_or_else(|| model.to_owned(), |path| path.to_string_lossy().into_owned())
+}
+
+/// Whether a path is a file, or a folder with a model.
+pub fn is_model(path: &Path) -> bool {
+    path.is_file() || checkpoint::is_folder(path)
 }
 
 /// Fetches a model to this machine's disk if it is missing, without a node. The request then has
 /// the path; its name for requests stays.
 pub fn fetch_for(request: &mut InstanceSpec, data_dir: &DataDir) -> Result<(), CliError> {
-    if Path::new(&request.model).is_file() {
+    if is_model(Path::new(&request.model)) {
         request.model = for_node(&request.model);
         return Ok(());
     }

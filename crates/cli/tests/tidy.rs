@@ -16,6 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "bench",
+            "checkpoint",
             "cluster",
             "engine",
             "ggml",
@@ -34,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "bench",
         &[
             "backend",
+            "checkpoint",
             "cluster",
             "collective",
             "engine",
@@ -48,11 +50,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("serve", &["cluster", "gguf", "protocol", "text"]),
-    ("cluster", &["gguf", "hub", "layout", "placement", "protocol", "store"]),
+    ("cluster", &["checkpoint", "gguf", "hub", "layout", "placement", "protocol", "store"]),
     (
         "engine",
         &[
             "backend",
+            "checkpoint",
             "collective",
             "constrain",
             "gguf",
@@ -65,8 +68,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("constrain", &["gguf", "protocol", "text"]),
     ("placement", &["layout", "protocol"]),
-    ("hub", &["gguf", "store"]),
-    ("store", &["gguf"]),
+    ("hub", &["checkpoint", "gguf", "store"]),
+    ("store", &["checkpoint", "gguf"]),
     ("text", &["gguf"]),
     ("model", &["backend", "gguf", "layout", "protocol"]),
     ("backend", &["ggml", "gguf", "kernels", "sumtree"]),
@@ -76,6 +79,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("layout", &["gguf", "protocol", "sumtree"]),
     ("link", &[]),
     ("protocol", &[]),
+    ("checkpoint", &["gguf"]),
     ("gguf", &[]),
     ("fakehub", &[]),
     ("sumtree", &[]),

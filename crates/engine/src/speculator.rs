@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use backend::Backend;
-use gguf::{File, Source};
+use gguf::Source;
 use layout::Config;
 use protocol::{Speculation, Token};
 
@@ -41,7 +41,7 @@ impl<B: Backend> Speculator<B> {
             };
             return Ok(mtp.map(|mtp| Self::Mtp(Box::new(mtp))));
         };
-        match File::open(path) {
+        match checkpoint::open(path) {
             Ok(file) => {
                 let file: Arc<dyn Source> = Arc::new(file);
                 let due = (source.directory().as_ref(), config);

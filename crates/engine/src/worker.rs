@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use backend::{Backend, BackendError, Cpu, Ggml};
-use gguf::{File, Source};
+use gguf::Source;
 use layout::{Holding, Outline};
 use link::{Calls, Listener};
 use protocol::frame::{self, FrameError};
@@ -291,7 +291,7 @@ fn listen(spec: &WorkerSpec, calls: Calls) -> Result<(Listener, Vec<String>), En
 
 fn open_source(model: &ModelSource) -> Result<Arc<dyn Source>, EngineError> {
     Ok(match model {
-        ModelSource::File { path, check: None } => Arc::new(File::open(path)?),
+        ModelSource::File { path, check: None } => Arc::new(checkpoint::open(path)?),
         ModelSource::File { path, check: Some(check) } => {
             let digest = check.digest.parse();
             let digest = digest.map_err(|_| EngineError::Protocol("a digest".to_owned()))?;

@@ -61,8 +61,8 @@ fn healthy(name: &str) -> Memory {
 /// The model with a bad number in one column of some rows. `None`: the tensor cannot contain
 /// one.
 fn damaged(name: &str, tensor: &TensorInfo, bad: f32, rows: Rows) -> Option<Memory> {
-    // Every scale of an MXFP4 block is finite.
-    if [TensorType::I32, TensorType::MXFP4].contains(&tensor.ty) {
+    // Every scale of a block in MXFP4 or NVFP4 is finite.
+    if [TensorType::I32, TensorType::MXFP4, TensorType::NVFP4].contains(&tensor.ty) {
         return None;
     }
     let mut model = healthy(name);
@@ -87,12 +87,21 @@ fn put(ty: TensorType, block: &mut [u8], bad: f32) {
         bad if bad > 0.0 => 0x7c00,
         _ => 0xfc00,
     };
+    if ty == TensorType::IQ1_M {
+        // A quarter of the scale in each of four words.
+        (0..4).for_each(|i| {
+            block[49 + 2 * i] = block[49 + 2 * i] & 15 | (half >> (4 * i) << 4) as u8
+        });
+        return;
+    }
     let scale = match ty {
         TensorType::F32 => return block.copy_from_slice(&bad.to_le_bytes()),
         TensorType::BF16 => return block.copy_from_slice(&bad.to_le_bytes()[2..]),
         TensorType::Q2_K => 80,
         TensorType::Q3_K => 108,
         TensorType::Q6_K => 208,
+        TensorType::TQ1_0 => 52,
+        TensorType::TQ2_0 => 64,
         _ => 0,
     };
     block[scale..scale + 2].copy_from_slice(&half.to_le_bytes());

@@ -5,10 +5,11 @@
 //! the process instead of returning an error.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::{Directory, Error};
 
@@ -32,13 +33,20 @@ pub trait Bytes: fmt::Debug + Send + Sync {
     /// # Errors
     /// The file ends before that, or cannot be read.
     fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()>;
+
+    /// Whether the file was written to since it was opened. A replaced or deleted file counts as
+    /// unchanged: its old content stays readable.
+    fn has_changed(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Debug)]
 struct OnDisk {
     file: File,
-    /// Its length when it was opened.
+    /// Its length and modification time when it was opened.
     len: u64,
+    modified: Option<SystemTime>,
 }
 
 impl Bytes for OnDisk {
@@ -48,6 +56,11 @@ impl Bytes for OnDisk {
 
     fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()> {
         read_exact_at(&self.file, start, out)
+    }
+
+    fn has_changed(&self) -> bool {
+        let is_same = |now: Metadata| now.len() == self.len && now.modified().ok() == self.modified;
+        !self.file.metadata().is_ok_and(is_same)
     }
 }
 
@@ -61,8 +74,9 @@ pub fn on_disk(path: &Path) -> io::Result<Arc<dyn Bytes>> {
         return Err(io::Error::other("it is not a regular file"));
     }
     let file = File::open(path)?;
-    let len = file.metadata()?.len();
-    Ok(Arc::new(OnDisk { file, len }))
+    let metadata = file.metadata()?;
+    let (len, modified) = (metadata.len(), metadata.modified().ok());
+    Ok(Arc::new(OnDisk { file, len, modified }))
 }
 
 /// The directory of a file, which need not have its tensors: all that a plan needs.

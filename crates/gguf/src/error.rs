@@ -56,6 +56,8 @@ pub enum Error {
     Overlap { first: String, second: String },
     #[error("{path} is one file of a model in several: {why}", path = .path.display())]
     Split { path: PathBuf, why: String },
+    #[error("the model in {path} cannot be used: {why}", path = .path.display())]
+    Folder { path: PathBuf, why: String },
     #[error("metadata key \"{key}\" is missing")]
     MissingKey { key: String },
     #[error("metadata key \"{key}\" is {found}; {wanted} is needed")]

@@ -107,6 +107,11 @@ impl File {
         }
     }
 
+    /// Whether any of the files was written to since it was opened.
+    pub fn has_changed(&self) -> bool {
+        self.parts().iter().any(|part| part.has_changed())
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

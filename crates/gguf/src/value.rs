@@ -160,7 +160,7 @@ impl Array {
         Ok(Self { ty, len: len as usize, bytes: bytes.to_vec() })
     }
 
-    pub(crate) fn from_strings<S: AsRef<str>>(strings: &[S]) -> Self {
+    pub fn from_strings<S: AsRef<str>>(strings: &[S]) -> Self {
         let mut bytes = Vec::new();
         for string in strings {
             bytes.extend((string.as_ref().len() as u64).to_le_bytes());
@@ -169,12 +169,17 @@ impl Array {
         Self { ty: ValueType::String, len: strings.len(), bytes }
     }
 
-    pub(crate) fn from_i32s(values: &[i32]) -> Self {
+    pub fn from_bools(values: &[bool]) -> Self {
+        let bytes = values.iter().map(|value| u8::from(*value)).collect();
+        Self { ty: ValueType::Bool, len: values.len(), bytes }
+    }
+
+    pub fn from_i32s(values: &[i32]) -> Self {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         Self { ty: ValueType::I32, len: values.len(), bytes }
     }
 
-    pub(crate) fn from_f32s(values: &[f32]) -> Self {
+    pub fn from_f32s(values: &[f32]) -> Self {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         Self { ty: ValueType::F32, len: values.len(), bytes }
     }

@@ -35,6 +35,11 @@ impl Variant {
         self.files.iter().map(|file| file.size).sum()
     }
 
+    /// Whether it is a folder in Hugging Face's form.
+    pub fn is_folder(&self) -> bool {
+        self.label == checkpoint::LABEL
+    }
+
     /// Whether it is a companion of the repository's model.
     pub fn is_beside(&self) -> bool {
         is_path(&self.label)
@@ -93,7 +98,21 @@ pub fn variants(repo: &str, files: &[RemoteFile]) -> Vec<Variant> {
         is_beside: is_marked(files) && !all_marked,
     };
     let labels = store::repository::labels(&whole.iter().map(of).collect::<Vec<_>>());
-    labels.into_iter().zip(whole).map(|(label, files)| Variant { label, files }).collect()
+    let of_gguf = labels.into_iter().zip(whole).map(|(label, files)| Variant { label, files });
+    of_gguf.chain(folder(files)).collect()
+}
+
+/// A repository's own folder in Hugging Face's form: small files first, so that they can be looked
+/// at before the weights.
+fn folder(files: &[RemoteFile]) -> Option<Variant> {
+    let find = |name: &&str| files.iter().find(|file| file.path == **name);
+    let small: Vec<&RemoteFile> = checkpoint::SMALL_FILES.iter().filter_map(find).collect();
+    let names: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let weights = checkpoint::weights_among(&names)?;
+    let weights = weights.iter().filter_map(find);
+    let has_config = small.iter().any(|file| file.path == "config.json");
+    let files: Vec<RemoteFile> = small.into_iter().chain(weights).cloned().collect();
+    has_config.then(|| Variant { label: checkpoint::LABEL.to_owned(), files })
 }
 
 /// The missing parts of models in several files, in words.
@@ -122,6 +141,10 @@ pub fn choose(
             let pairs: Vec<_> = all.iter().map(|one| (one.label.as_str(), one.path())).collect();
             let found = pick(&pairs, tag).map(|at| all[at].clone());
             let found = found.ok_or_else(|| no_quant(repo, files, &all, tag))?;
+            if let Some(plain) = store::quant_gone(&found.label) {
+                let (repo, quant) = (repo.to_owned(), found.label);
+                return Err(HubError::Gone { repo, quant, plain });
+            }
             (found, "as asked".to_owned())
         }
         Want::Any => best(repo, files, &all, room)?,
@@ -156,10 +179,9 @@ fn best(
     let mut usable: Vec<(usize, &Variant)> = all.iter().filter_map(rank).collect();
     usable.sort_by_key(|(rank, variant)| (*rank, variant.bytes()));
     let Some((_, first)) = usable.first() else { return Err(no_model(repo, files, all)) };
-    let Some(room) = room else {
-        let why = "the usual quantisation".to_owned();
-        return Ok(((*first).clone(), why));
-    };
+    let usual =
+        if first.is_folder() { "there are no GGUF files" } else { "the usual quantisation" };
+    let Some(room) = room else { return Ok(((*first).clone(), usual.to_owned())) };
     let need = |variant: &Variant| need_bytes(variant.bytes());
     let fits = usable.iter().find(|(_, variant)| need(variant) <= room.bytes);
     let (whose, has) = (&room.whose, size(room.bytes));
@@ -176,7 +198,7 @@ fn best(
     };
     let needs = format!("needs about {} of the {has} that {whose} free", size(need(chosen)));
     let why = if chosen.label == first.label {
-        format!("the usual quantisation, {needs}")
+        format!("{usual}, {needs}")
     } else {
         format!("{needs}; {} would need {}", first.label, size(need(first)))
     };
@@ -295,7 +317,7 @@ mod tests {
         assert_eq!(small.label, "Q2_K");
         assert!(why.contains("Q4_K_M would need 5.6 GiB"), "{why}");
         let none = pick(Some(room(2))).unwrap_err().to_string();
-        assert!(none.contains("Q2_K") && none.contains("o/r:Q2_K"), "{none}");
+        assert!(none.contains("IQ2_M") && none.contains("o/r:IQ2_M"), "{none}");
     }
 
     #[test]
@@ -306,11 +328,37 @@ mod tests {
         assert!(text.contains("o/r:Q4_K_M"), "{text}");
         let text = choose("o/r", &[file("x.bin", 1)], &Want::Any, None).unwrap_err().to_string();
         assert!(text.contains("-GGUF"), "{text}");
-        let only = [file("m-IQ1_S.gguf", 1)];
+        let only = [file("m-Q4_0_4_4.gguf", 1)];
         let text = choose("o/r", &only, &Want::Any, None).unwrap_err().to_string();
-        assert!(text.contains("IQ1_S"), "{text}");
+        assert!(text.contains("Q4_0_4_4"), "{text}");
+        let want = Want::Quant("Q4_0_4_4".to_owned());
+        let text = choose("o/r", &only, &want, None).unwrap_err().to_string();
+        assert!(text.contains("repacked") && text.contains("o/r:Q4_0"), "{text}");
         let asked = choose("o/r", &repo(), &Want::File("MODEL-q8_0.gguf".to_owned()), None);
         assert_eq!(asked.unwrap().0.label, "Q8_0");
+    }
+
+    #[test]
+    fn the_smallest_files_of_giant_models_have_names() {
+        let repo = [
+            file("UD-IQ1_S/K2-UD-IQ1_S-00001-of-00002.gguf", 1400),
+            file("UD-IQ1_S/K2-UD-IQ1_S-00002-of-00002.gguf", 1400),
+            file("K2-UD-TQ1_0.gguf", 2400),
+            file("K2-UD-IQ2_XXS.gguf", 3300),
+            file("K2-UD-Q2_K_XL.gguf", 3800),
+            file("K2-IQ3_XS.gguf", 4100),
+            file("K2-IQ3_M.gguf", 4500),
+        ];
+        for label in ["UD-IQ1_S", "UD-TQ1_0", "UD-IQ2_XXS", "UD-Q2_K_XL", "IQ3_XS", "IQ3_M"] {
+            let want = Want::Quant(label.to_owned());
+            assert_eq!(choose("o/K2-GGUF", &repo, &want, None).unwrap().0.label, label);
+        }
+        let fits = |gib| {
+            let found = choose("o/K2-GGUF", &repo, &Want::Any, Some(&room(gib)));
+            found.map(|(found, _)| found.label).unwrap()
+        };
+        let found = [512, 440, 384, 320, 270].map(fits);
+        assert_eq!(found, ["IQ3_M", "UD-Q2_K_XL", "UD-IQ2_XXS", "UD-IQ1_S", "UD-TQ1_0"]);
     }
 
     #[test]
@@ -353,6 +401,44 @@ mod tests {
         for variant in variants("o/Q-GGUF", &repo) {
             assert_eq!(pick(&variant.label).unwrap(), variant.files[0].path);
         }
+    }
+
+    #[test]
+    fn a_folder_is_chosen_where_there_is_no_gguf_file_or_by_its_label() {
+        let mut repo = vec![
+            file("README.md", 0),
+            file("config.json", 0),
+            file("tokenizer.json", 0),
+            file("model.safetensors.index.json", 0),
+            file("model-00001-of-00002.safetensors", 50),
+            file("model-00002-of-00002.safetensors", 40),
+            file("consolidated.safetensors", 90),
+            file("original/params.json", 0),
+        ];
+        let paths = |variant: &Variant| {
+            variant.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>()
+        };
+        let (only, why) = choose("o/r", &repo, &Want::Any, Some(&room(64))).unwrap();
+        let wanted = [
+            "config.json",
+            "tokenizer.json",
+            "model.safetensors.index.json",
+            "model-00001-of-00002.safetensors",
+            "model-00002-of-00002.safetensors",
+        ];
+        assert_eq!(
+            (only.label.as_str(), paths(&only)),
+            ("safetensors", wanted.map(str::to_owned).to_vec())
+        );
+        assert!(why.contains("there are no GGUF files"), "{why}");
+        repo.push(file("m-Q8_0.gguf", 45));
+        assert_eq!(choose("o/r", &repo, &Want::Any, None).unwrap().0.label, "Q8_0");
+        let want = Want::Quant("SAFETENSORS".to_owned());
+        assert_eq!(choose("o/r", &repo, &want, None).unwrap().0, only);
+        // A missing part, or no configuration.
+        repo.retain(|file| !file.path.contains("gguf") && !file.path.contains("00002-of"));
+        assert!(variants("o/r", &repo).is_empty());
+        assert!(variants("o/r", &[file("model.safetensors", 1)]).is_empty());
     }
 
     #[test]

@@ -57,6 +57,11 @@ pub enum HubError {
     #[error("{repo} has no {quant}; it has {has}. Ask for one of these, such as {repo}:{one}")]
     NoQuant { repo: String, quant: String, has: String, one: String },
     #[error(
+        "{quant} of {repo} is {plain} repacked for one kind of processor, a format that files no \
+         longer have: programs repack {plain} when they load it. Ask for {repo}:{plain}"
+    )]
+    Gone { repo: String, quant: String, plain: &'static str },
+    #[error(
         "no variant of {repo} fits: the smallest, {smallest}, needs {}, and {whose} {} free. \
          Add a machine, or ask for one all the same: {repo}:{smallest}",
         size(*needed_bytes),

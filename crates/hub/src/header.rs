@@ -12,7 +12,7 @@ use crate::partial::Partial;
 use crate::plan::Source;
 use crate::pull::Call;
 use crate::ranges::Ranges;
-use crate::{Hub, HubError, Plan, Watch};
+use crate::{Hub, HubError, Plan, RemoteFile, Watch};
 
 /// The longest header. Published models stay below 20 MB.
 const HEADER_BYTES_MAX: u64 = 64 << 20;
@@ -58,6 +58,9 @@ impl Hub {
         if plan.is_there(models) && !plan.is_doubted {
             return Ok(());
         }
+        if plan.is_folder {
+            return self.check_folder(plan, models, watch);
+        }
         let call = Call::new(self, watch);
         let (mut heads, mut before): (Vec<Arc<dyn Bytes>>, u64) = (Vec::new(), 0);
         for file in &plan.files {
@@ -87,6 +90,24 @@ impl Hub {
             }
         }
         Err(HubError::CannotRun { name: plan.name.clone(), why, bytes: plan.bytes() })
+    }
+}
+
+impl Hub {
+    /// Fetches the small files of a folder, which tell whether it can be read.
+    fn check_folder(&self, plan: &Plan, models: &Path, watch: &Watch<'_>) -> Result<(), HubError> {
+        let is_small = |file: &&RemoteFile| !file.path.ends_with(".safetensors");
+        let files: Vec<RemoteFile> = plan.files.iter().filter(is_small).cloned().collect();
+        let small = Plan { files, ..plan.clone() };
+        let folder = self.fetch(&small, models, watch)?.path;
+        let Err(why) = checkpoint::check(&folder) else { return Ok(()) };
+        for file in &small.files {
+            let path = plan.path(models, file);
+            std::fs::remove_file(&path).map_err(HubError::disk(&path))?;
+            remove_empty(&path, models);
+        }
+        let (name, why) = (plan.name.clone(), why.to_string());
+        Err(HubError::CannotRun { name, why, bytes: plan.bytes() })
     }
 }
 

@@ -17,10 +17,12 @@ pub struct Plan {
     /// Why this quantisation was chosen.
     pub why: String,
     /// Target folder, below a folder of models.
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// Whether existing files of the right length may be damaged: they are then hashed and compared
     /// with the hub's announcement.
     pub is_doubted: bool,
+    /// Whether the files are a folder in Hugging Face's form.
+    pub is_folder: bool,
     pub(crate) source: Source,
 }
 
@@ -44,7 +46,10 @@ impl Plan {
     pub fn pulled(&self, models: &Path) -> Pulled {
         Pulled {
             name: self.name.clone(),
-            path: self.path(models, &self.files[0]),
+            path: match self.is_folder {
+                true => models.join(&self.folder),
+                false => self.path(models, &self.files[0]),
+            },
             bytes: self.bytes(),
             why: self.why.clone(),
         }
@@ -103,6 +108,7 @@ impl Call<'_> {
         // A companion of the model must not be taken for it, whatever else is in the folder.
         let beside = if variant.is_beside() { store::shelves::BESIDE } else { "" };
         Ok(Plan {
+            is_folder: variant.is_folder(),
             name: format!("{repo}:{}", variant.label),
             why: format!("{}, {}: {why}", shown(&variant.label), size(variant.bytes())),
             files: variant.files,
@@ -129,6 +135,7 @@ impl Call<'_> {
             files,
             folder: place.parent().unwrap_or(Path::new("")).to_path_buf(),
             is_doubted: false,
+            is_folder: false,
             source: Source::Url(first),
         })
     }

@@ -14,7 +14,7 @@ use kernels::{
 use std::hint::black_box;
 use std::time::Instant;
 
-const TYPES: [TensorType; 10] = [
+const TYPES: [TensorType; 17] = [
     TensorType::Q4_0,
     TensorType::Q8_0,
     TensorType::Q4_K,
@@ -23,6 +23,13 @@ const TYPES: [TensorType; 10] = [
     TensorType::MXFP4,
     TensorType::IQ4_XS,
     TensorType::Q2_K,
+    TensorType::IQ1_S,
+    TensorType::IQ1_M,
+    TensorType::IQ2_XXS,
+    TensorType::IQ2_XS,
+    TensorType::IQ2_S,
+    TensorType::IQ3_XXS,
+    TensorType::IQ3_S,
     TensorType::F16,
     TensorType::BF16,
 ];

@@ -34,6 +34,12 @@ pub enum Error {
     Shape { ty: TensorType, rows: usize, cols: usize },
 
     #[error(
+        "a factor for a matrix of type {ty}: only tensors in NVFP4 have one; convert the model \
+         without factors"
+    )]
+    Factor { ty: TensorType },
+
+    #[error(
         "{bytes} bytes were pushed where rows of {row_bytes} bytes are expected and {rows_left} \
          rows are missing; push whole rows only"
     )]

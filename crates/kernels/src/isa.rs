@@ -1,6 +1,6 @@
 //! Selects the kernels' instruction set, once at program start.
 //!
-//! `SINEW_ISA=scalar|avx2|avx2-vnni|avx512|neon|neon-dot|neon-i8mm` forces one, for tests and
+//! `SINEW_ISA=scalar|avx2|avx2-vnni|avx512|avx512-vbmi|neon|neon-dot|neon-i8mm` forces one, for tests and
 //! comparisons; all give the same bits (see [`crate::simd`]).
 
 use crate::error::Error;
@@ -17,6 +17,8 @@ pub(crate) enum Isa {
     Avx2Vnni,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vbmi,
     #[cfg(target_arch = "aarch64")]
     Neon,
     #[cfg(target_arch = "aarch64")]
@@ -35,6 +37,8 @@ impl Isa {
             Isa::Avx2Vnni => "avx2-vnni",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vbmi => "avx512-vbmi",
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => "neon",
             #[cfg(target_arch = "aarch64")]
@@ -66,6 +70,9 @@ impl Isa {
                 && is_x86_feature_detected!("avx512vnni")
             {
                 available.push(Isa::Avx512);
+                if is_x86_feature_detected!("avx512vbmi") {
+                    available.push(Isa::Avx512Vbmi);
+                }
             }
         }
         #[cfg(target_arch = "aarch64")]
@@ -93,7 +100,7 @@ impl Isa {
     }
 }
 
-/// The instruction set in use, as text: `avx512`, `avx2-vnni`, `avx2`, `neon-i8mm`, `neon-dot`,
+/// The instruction set in use, as text: `avx512-vbmi`, `avx512`, `avx2-vnni`, `avx2`, `neon-i8mm`, `neon-dot`,
 /// `neon` or `scalar`.
 pub fn isa() -> &'static str {
     Isa::chosen().name()
@@ -124,6 +131,9 @@ pub(crate) trait Kernel {
     /// Whether it uses products of small integer matrices ([`Simd::gemm_dots`]).
     #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
     const MATRICES: bool = false;
+    /// Whether it looks up bytes in a [`crate::format::Codebook`].
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    const LOOKUPS: bool = false;
     /// Whether it benefits from vectors of 64 bytes.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     const WIDE: bool = true;
@@ -145,13 +155,16 @@ pub(crate) fn run<K: Kernel>(isa: Isa, kernel: K) -> K::Out {
         // machine, and every set contains the smaller one.
         #[cfg(target_arch = "x86_64")]
         // SAFETY: see above.
-        Isa::Avx512 if K::WIDE => unsafe { run_avx512(kernel) },
+        Isa::Avx512Vbmi if K::LOOKUPS => unsafe { run_avx512_vbmi(kernel) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: see above.
+        Isa::Avx512 | Isa::Avx512Vbmi if K::WIDE => unsafe { run_avx512(kernel) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: see above.
         Isa::Avx2Vnni if K::INT_DOTS => unsafe { run_avx2_vnni(kernel) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: see above.
-        Isa::Avx2 | Isa::Avx2Vnni | Isa::Avx512 => unsafe { run_avx2(kernel) },
+        Isa::Avx2 | Isa::Avx2Vnni | Isa::Avx512 | Isa::Avx512Vbmi => unsafe { run_avx2(kernel) },
         #[cfg(target_arch = "aarch64")]
         // SAFETY: see above.
         Isa::NeonI8mm if K::MATRICES => unsafe { run_neon_i8mm(kernel) },
@@ -190,7 +203,15 @@ unsafe fn run_avx2_vnni<K: Kernel>(kernel: K) -> K::Out {
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Out {
     // SAFETY: the caller promises the instructions.
-    kernel.run(unsafe { crate::simd::avx512::Avx512::new_unchecked() })
+    kernel.run(unsafe { crate::simd::avx512::Avx512::<false>::new_unchecked() })
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+unsafe fn run_avx512_vbmi<K: Kernel>(kernel: K) -> K::Out {
+    // SAFETY: the caller promises the instructions.
+    kernel.run(unsafe { crate::simd::avx512::Avx512::<true>::new_unchecked() })
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use crate::format::{
-    FloatFormat, Quantised, TILE, TILE_COLS, pack_record, tile_weights, with_float, with_quantised,
+    FloatFormat, Quantised, TILE, TILE_COLS, pack_record, tile_scales, with_float, with_quantised,
 };
 use crate::input::Forms;
 use crate::isa::{Isa, Kernel, run};
@@ -24,6 +24,7 @@ pub struct Matrix {
     rows: usize,
     cols: usize,
     panel_bytes: usize,
+    factor: f32,
     /// May hold other matrices of the same tensor as well, so that each needs no separate region.
     data: Arc<Region>,
     /// The offset of this matrix's panels in it, bytes.
@@ -46,6 +47,24 @@ impl Matrix {
         self.ty
     }
 
+    /// The factor of all weights, 1 unless it was set: NVFP4 has one for a tensor.
+    pub fn factor(&self) -> f32 {
+        self.factor
+    }
+
+    /// Sets the factor.
+    ///
+    /// # Errors
+    /// The type has none.
+    pub fn set_factor(&mut self, factor: f32) -> Result<(), Error> {
+        let has_one = with_quantised!(self.ty, T => T::FACTOR, _ => false);
+        if !has_one {
+            return Err(Error::Factor { ty: self.ty });
+        }
+        self.factor = factor;
+        Ok(())
+    }
+
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         self.panels() * self.panel_bytes
@@ -54,7 +73,9 @@ impl Matrix {
     /// The form of the input for this matrix.
     pub fn form(&self) -> Forms {
         match self.ty {
-            TensorType::F32 | TensorType::F16 | TensorType::BF16 => Forms::FLOAT,
+            TensorType::F32 | TensorType::F16 | TensorType::BF16 | TensorType::F8_E4M3_128 => {
+                Forms::FLOAT
+            }
             _ => Forms::INT8,
         }
     }
@@ -64,14 +85,14 @@ impl Matrix {
         panel_bytes(ty, cols)?.checked_mul(rows.div_ceil(LANES))
     }
 
-    /// Dequantises row `row` exactly as GGUF defines it.
+    /// Dequantises row `row` exactly as GGUF defines it, with the factor.
     ///
     /// # Panics
     /// If there is no such row, or `out` is not `[cols]`.
     pub fn row(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.rows, "row {row} of a matrix of {} rows", self.rows);
         assert_eq!(out.len(), self.cols, "a row has as many numbers as the matrix has columns");
-        read_row(self.ty, self.panel(row / LANES), row % LANES, out);
+        read_row(self.ty, self.panel(row / LANES), row % LANES, self.factor, out);
     }
 
     /// Panels of 16 rows, the last one padded.
@@ -110,7 +131,8 @@ fn panel_bytes(ty: TensorType, cols: usize) -> Option<usize> {
         debug_assert_eq!(T::TYPE, ty);
         true
     }, _ => with_float!(ty, T => {
-        debug_assert_eq!((T::TYPE, T::BYTES), (ty, ty.block_bytes()));
+        debug_assert_eq!((T::TYPE, T::COLS), (ty, ty.block_len()));
+        debug_assert_eq!(T::RECORD, LANES * ty.block_bytes());
         true
     }, _ => false));
     known.then_some(ty.row_bytes(cols) * LANES)
@@ -219,7 +241,7 @@ impl Packer {
         let data = Arc::new(self.data);
         let matrix = |at| {
             let data = Arc::clone(&data);
-            Matrix { ty, rows, cols, panel_bytes, data, start: at * matrix_bytes }
+            Matrix { ty, rows, cols, panel_bytes, factor: 1.0, data, start: at * matrix_bytes }
         };
         Ok((0..count).map(matrix).collect())
     }
@@ -282,11 +304,10 @@ impl Kernel for PackPanel<'_> {
                 pack_record::<T>(&array_of!(LANES, rows[0], i => &rows[i][at..at + BYTES]), record);
             }
         }, _ => with_float!(self.ty, T => {
-            let columns = self.panel.chunks_exact_mut(LANES * T::BYTES);
-            for (index, column) in columns.enumerate() {
-                for (number, row) in column.chunks_exact_mut(T::BYTES).zip(rows) {
-                    number.copy_from_slice(&row[index * T::BYTES..][..T::BYTES]);
-                }
+            const BYTES: usize = T::RECORD / LANES;
+            for (index, record) in self.panel.chunks_exact_mut(T::RECORD).enumerate() {
+                let at = index * BYTES;
+                T::pack(&array_of!(LANES, rows[0], i => &rows[i][at..at + BYTES]), record);
             }
         }, _ => unreachable!("no panel of type {} can be made", self.ty)));
     }
@@ -328,7 +349,7 @@ impl Dequantizer {
             self.rows.resize(LANES * row_bytes, 0);
             pack_panel(ty, &self.rows, &mut self.panel);
             for (lane, out) in out.chunks_exact_mut(cols).enumerate() {
-                read_row(ty, &self.panel, lane, out);
+                read_row(ty, &self.panel, lane, 1.0, out);
             }
         }
         Ok(())
@@ -336,9 +357,9 @@ impl Dequantizer {
 }
 
 /// Dequantises one lane of a panel.
-fn read_row(ty: TensorType, panel: &[u8], lane: usize, out: &mut [f32]) {
+fn read_row(ty: TensorType, panel: &[u8], lane: usize, factor: f32, out: &mut [f32]) {
     let isa = Isa::chosen();
-    with_quantised!(ty, T => run(isa, QuantisedRow::<T>::new(panel, lane, out)), _ => {
+    with_quantised!(ty, T => run(isa, QuantisedRow::<T>::new(panel, lane, factor, out)), _ => {
         with_float!(ty, T => run(isa, FloatRow::<T>::new(panel, lane, out)), _ => {
             unreachable!("no panel of type {ty} can be made")
         })
@@ -349,13 +370,14 @@ fn read_row(ty: TensorType, panel: &[u8], lane: usize, out: &mut [f32]) {
 struct QuantisedRow<'a, T> {
     panel: &'a [u8],
     lane: usize,
+    factor: f32,
     out: &'a mut [f32],
     format: std::marker::PhantomData<T>,
 }
 
 impl<'a, T> QuantisedRow<'a, T> {
-    fn new(panel: &'a [u8], lane: usize, out: &'a mut [f32]) -> Self {
-        Self { panel, lane, out, format: std::marker::PhantomData }
+    fn new(panel: &'a [u8], lane: usize, factor: f32, out: &'a mut [f32]) -> Self {
+        Self { panel, lane, factor, out, format: std::marker::PhantomData }
     }
 }
 
@@ -375,11 +397,11 @@ impl<T: Quantised> Kernel for QuantisedRow<'_, T> {
                 let mut scales = [[0.0_f32; LANES]; 4];
                 // SAFETY: as above, and each vector stored has its place in a buffer.
                 unsafe {
-                    let unpacked = tile_weights::<S, T>(s, record, tile);
+                    let unpacked = T::unpack::<S>(s, record, tile);
                     for i in 0..TILE {
                         s.store_i(weights.as_mut_ptr().add(i * VECTOR_BYTES), unpacked[i]);
                     }
-                    let found = T::scales(s, record, &head, tile);
+                    let found = tile_scales::<S, T>(s, record, &head, tile, self.factor);
                     for half in 0..2 {
                         s.store(scales[half].as_mut_ptr(), found.scale[half]);
                         s.store(scales[2 + half].as_mut_ptr(), found.offset[half]);
@@ -419,11 +441,11 @@ impl<T: FloatFormat> Kernel for FloatRow<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let columns = self.panel.chunks_exact(T::BYTES * LANES);
-        for (column, value) in columns.zip(self.out) {
+        assert!(self.panel.len() >= self.out.len().div_ceil(T::COLS) * T::RECORD);
+        for (col, value) in self.out.iter_mut().enumerate() {
             let mut lanes = [0.0; LANES];
-            // SAFETY: the chunk is 16 numbers of this type, and so is the buffer.
-            unsafe { s.store(lanes.as_mut_ptr(), T::load(s, column.as_ptr())) };
+            // SAFETY: the panel has the column, as asserted; the buffer is one vector.
+            unsafe { s.store(lanes.as_mut_ptr(), T::column(s, self.panel.as_ptr(), col)) };
             *value = lanes[self.lane];
         }
     }

@@ -32,7 +32,11 @@ pub enum WeightClass {
 impl WeightClass {
     pub fn of(ty: TensorType) -> Self {
         match ty {
-            TensorType::Q8_0 => Self::EightBits,
+            TensorType::Q8_0
+            | TensorType::AFFINE8_32
+            | TensorType::AFFINE8_64
+            | TensorType::AFFINE8_128 => Self::EightBits,
+            TensorType::F8_E4M3_128 => Self::Floats,
             ty if ty.block_len() > 1 => Self::FewBits,
             _ => Self::Floats,
         }

@@ -19,7 +19,7 @@ use crate::arch::NormKind;
 use crate::recurrence::LayerHalves;
 use crate::shard::{Cuts, Hidden, RecurrentCut};
 use crate::tensors::{Part, Tensor, check_types};
-use crate::{Config, Error, MtpBlock, names, unread};
+use crate::{Config, Error, MtpBlock, factors, names, unread};
 
 /// A runnable model, without its weights.
 #[derive(Debug, Clone)]
@@ -73,6 +73,7 @@ impl Outline {
         let all = layers.iter().flatten().chain(&head);
         let read: HashSet<&str> = all.map(|tensor| tensor.name.as_str()).collect();
         check_all_known(directory, &config, &read)?;
+        factors::check(directory, layers.iter().flatten().chain(&head))?;
         check_types(directory, &read)?;
         // A model runs without a block that cannot.
         let block = if is_block { None } else { MtpBlock::read(directory).ok().flatten() };
@@ -466,7 +467,7 @@ pub fn checked_vector<'a>(
     Ok(tensor)
 }
 
-fn check_float(tensor: &TensorInfo) -> Result<(), Error> {
+pub(crate) fn check_float(tensor: &TensorInfo) -> Result<(), Error> {
     let TensorInfo { name, ty, .. } = tensor;
     match ty {
         TensorType::F32 => Ok(()),

@@ -29,7 +29,7 @@ pub struct Tensor {
 }
 
 /// Weight types with multiplication kernels.
-pub const WEIGHT_TYPES: [TensorType; 16] = [
+pub const WEIGHT_TYPES: [TensorType; 47] = [
     TensorType::F32,
     TensorType::F16,
     TensorType::BF16,
@@ -46,6 +46,37 @@ pub const WEIGHT_TYPES: [TensorType; 16] = [
     TensorType::Q5_K,
     TensorType::Q6_K,
     TensorType::IQ4_XS,
+    TensorType::IQ1_S,
+    TensorType::IQ1_M,
+    TensorType::IQ2_XXS,
+    TensorType::IQ2_XS,
+    TensorType::IQ2_S,
+    TensorType::IQ3_XXS,
+    TensorType::IQ3_S,
+    TensorType::NVFP4,
+    TensorType::Q1_0,
+    TensorType::Q2_0,
+    TensorType::TQ1_0,
+    TensorType::TQ2_0,
+    TensorType::F8_E4M3_128,
+    TensorType::AFFINE2_32,
+    TensorType::AFFINE2_64,
+    TensorType::AFFINE2_128,
+    TensorType::AFFINE3_32,
+    TensorType::AFFINE3_64,
+    TensorType::AFFINE3_128,
+    TensorType::AFFINE4_32,
+    TensorType::AFFINE4_64,
+    TensorType::AFFINE4_128,
+    TensorType::AFFINE5_32,
+    TensorType::AFFINE5_64,
+    TensorType::AFFINE5_128,
+    TensorType::AFFINE6_32,
+    TensorType::AFFINE6_64,
+    TensorType::AFFINE6_128,
+    TensorType::AFFINE8_32,
+    TensorType::AFFINE8_64,
+    TensorType::AFFINE8_128,
 ];
 
 /// Refuses types without multiplication kernels among the used tensors.
@@ -58,7 +89,8 @@ pub(crate) fn check_types(directory: &Directory, read: &HashSet<&str>) -> Result
     match read.find(|tensor| !is_known(tensor)) {
         None => Ok(()),
         Some(found) => {
-            let known = WEIGHT_TYPES.map(|ty| ty.to_string()).join(", ");
+            let of_files = WEIGHT_TYPES.iter().filter(|ty| !ty.is_own());
+            let known = of_files.map(TensorType::to_string).collect::<Vec<_>>().join(", ");
             Err(Error::WeightType { name: found.name.clone(), ty: found.ty, known })
         }
     }
@@ -185,6 +217,15 @@ impl<'a> Slice<'a> {
     pub fn shape(&self) -> [usize; 3] {
         let [matrices, rows, cols] = [&self.matrices, &self.rows, &self.cols].map(|run| count(run));
         if self.tensor.apart { [matrices, rows, cols] } else { [1, matrices * rows, cols] }
+    }
+
+    /// The factors of its matrices, if their tensor has any ([`crate::factors_of`]).
+    pub fn factors(&self, all: &[f32]) -> Vec<f32> {
+        let [count, _, _] = self.shape();
+        match all {
+            [one] => vec![*one; count],
+            _ => self.matrices.iter().cloned().flatten().map(|at| all[at]).collect(),
+        }
     }
 
     /// Its runs of the tensor's rows, in order.

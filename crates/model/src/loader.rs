@@ -51,10 +51,23 @@ impl<'a, B: Backend> Loader<'a, B> {
             Ok(())
         });
         read.map_err(|error| error.of_tensor(name))?;
+        if let Some(factors) = self.factors(slice)? {
+            self.backend.set_factors(&mut loading, &factors).map_err(failed)?;
+        }
         let matrices = self.backend.finish_matrices(loading).map_err(failed)?;
         let bytes = matrices.iter().map(|matrix| self.backend.matrix_bytes(matrix) as u64);
         self.device_bytes += bytes.sum::<u64>();
         Ok(matrices)
+    }
+
+    /// The factors of a slice's matrices, if the file has any.
+    fn factors(&mut self, slice: &Slice<'_>) -> Result<Option<Vec<f32>>, ModelError> {
+        let source = self.source;
+        let Some(tensor) = layout::factors_of(source.directory(), slice.tensor) else {
+            return Ok(None);
+        };
+        let all = self.floats(tensor, 0..tensor.columns() * tensor.rows())?;
+        Ok(Some(slice.factors(&all)))
     }
 
     /// Loads a slice that is one vector, such as a norm's gain.

@@ -190,8 +190,7 @@ impl CheckedFile {
         relay: (SocketAddr, [u8; 32]),
     ) -> Result<Self, gguf::Error> {
         let io = |source| gguf::Error::Io { path: path.to_path_buf(), source };
-        let paths = gguf::parts_of(path);
-        let files = Files::open(&paths).map_err(io)?;
+        let files = Files::new(checkpoint::files(path).map_err(io)?);
         let hashes = match files.bytes <= GROUP_BYTES {
             true => Vec::new(),
             false => std::fs::read(tree).map_err(io)?,
@@ -200,9 +199,9 @@ impl CheckedFile {
         let other = || io(io::Error::other("it is not what it was when it was hashed"));
         let tree = tree.ok_or_else(other)?;
         let lens = files.lens();
+        let plain = File::over(path, &files.parts())?;
         let local = Arc::new(Local { files, path: path.to_path_buf(), sound: Mutex::default() });
         let file = Checked::new(tree, local.clone()).open(path, &lens)?;
-        let plain = File::open(path)?;
         Ok(Self { local, file, plain, relay, peer: OnceLock::new() })
     }
 

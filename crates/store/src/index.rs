@@ -14,6 +14,7 @@ use crate::Digest;
 /// Metadata that shows whether a model's files have changed since they were hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamp {
+    /// Of all files.
     pub bytes: u64,
     modified_ns: u64,
     /// The sum of all parts' inodes. A replacement file may have the same length and, within a tick
@@ -25,7 +26,7 @@ pub(crate) struct Stamp {
 impl Stamp {
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut stamp = Self { bytes: 0, modified_ns: 0, inodes: 0 };
-        for part in gguf::parts_of(path) {
+        for part in checkpoint::paths(path) {
             let metadata = fs::metadata(part)?;
             if !metadata.is_file() {
                 return Err(io::Error::other("it is not a regular file"));
@@ -39,10 +40,27 @@ impl Stamp {
     }
 }
 
+/// Bytes of a model, of which a folder's files have others. Reads a folder's metadata.
+pub(crate) fn model_bytes(path: &Path) -> Option<u64> {
+    match checkpoint::is_folder(path) {
+        true => Some(checkpoint::open(path).ok()?.file_len()),
+        false => Some(Stamp::of(path).ok()?.bytes),
+    }
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Entry {
     stamp: Stamp,
     digest: Digest,
+    /// Bytes of the model, where its files have others: a folder appears as one GGUF file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+}
+
+impl Entry {
+    fn bytes(&self) -> u64 {
+        self.bytes.unwrap_or(self.stamp.bytes)
+    }
 }
 
 /// The hashed files, stored in `models.json`. A lost or broken index only costs hashing again.
@@ -59,15 +77,16 @@ impl Index {
         Self { path, entries }
     }
 
-    /// The digest of a file, if it has not changed since it was hashed.
-    pub fn digest(&self, path: &Path, stamp: Stamp) -> Option<Digest> {
+    /// The digest of a model and its bytes, if it has not changed since it was hashed.
+    pub fn known(&self, path: &Path, stamp: Stamp) -> Option<(Digest, u64)> {
         let entry = self.entries.get(path).filter(|entry| entry.stamp == stamp)?;
-        Some(entry.digest)
+        Some((entry.digest, entry.bytes()))
     }
 
-    /// Records the digest of a file.
-    pub fn note(&mut self, path: &Path, stamp: Stamp, digest: Digest) {
-        self.entries.insert(path.to_path_buf(), Entry { stamp, digest });
+    /// Records the digest of a model of `bytes` bytes.
+    pub fn note(&mut self, path: &Path, stamp: Stamp, (digest, bytes): (Digest, u64)) {
+        let bytes = (bytes != stamp.bytes).then_some(bytes);
+        self.entries.insert(path.to_path_buf(), Entry { stamp, digest, bytes });
         if self.save().is_err() {
             // The disk is probably full. That is no reason to fail: the next start hashes again.
             let _ = fs::remove_file(self.temporary());
@@ -82,9 +101,9 @@ impl Index {
         }
     }
 
-    /// Known files of this length, in any folder.
+    /// Known models of this length, in any folder.
     pub fn paths_of_len(&self, bytes: u64) -> Vec<PathBuf> {
-        let same = self.entries.iter().filter(|(_, entry)| entry.stamp.bytes == bytes);
+        let same = self.entries.iter().filter(|(_, entry)| entry.bytes() == bytes);
         same.map(|(path, _)| path.clone()).collect()
     }
 

@@ -41,7 +41,7 @@ impl Judge {
         {
             return known.clone();
         }
-        let found = match gguf::File::open(&model.path) {
+        let found = match checkpoint::open(&model.path) {
             Ok(file) => can_run(file.directory()).err(),
             Err(error) => Some(error.to_string()),
         };

@@ -26,7 +26,7 @@ pub use checked::{Checked, CheckedFile, Groups};
 pub use digest::Digest;
 pub use error::StoreError;
 pub use peer::PeerFile;
-pub use quant::{quant_fit, quant_of, quant_rank, quant_runs};
+pub use quant::{quant_fit, quant_gone, quant_of, quant_rank, quant_runs};
 pub use shelves::{Incomplete, Places, Shelf, Shelved};
 pub use store::{Listed, ModelFile, Store};
 pub use tree::{GROUP_BYTES, HashWatch, Tree};

@@ -88,7 +88,9 @@ pub(crate) fn not_a_file(path: &Path, metadata: &fs::Metadata) -> StoreError {
 
 /// The name of a model in requests: its file's name without extension and part number.
 pub(crate) fn name_of(path: &Path) -> String {
-    let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    // A folder's name has no extension, though it may have a dot.
+    let own = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    let stem = || own.unwrap_or_default().to_string_lossy().into_owned();
     clean(&gguf::part_name(path).map_or_else(stem, |(name, _, _)| name))
 }
 
@@ -101,4 +103,10 @@ pub(crate) fn clean(name: &str) -> String {
 fn is_gguf(path: &Path) -> bool {
     let first = gguf::part_name(path).is_none_or(|(_, number, _)| number == 1);
     first && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+/// A path with its folder's links resolved.
+pub(crate) fn real(path: &Path) -> PathBuf {
+    let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());
+    folder.map_or_else(|| path.to_path_buf(), |it| it.join(path.file_name().unwrap_or_default()))
 }

@@ -3,7 +3,9 @@
 /// The runnable formats, each as a prefix of labels: `Q4_K_M` is a mix around `Q4_K`.
 const RUNS: &[&str] = &[
     "F32", "F16", "BF16", "FP16", "FP32", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q4_0", "Q4_1",
-    "Q5_0", "Q5_1", "Q8_0", "Q8_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+    "Q5_0", "Q5_1", "Q8_0", "Q8_K", "IQ4_NL", "IQ4_XS", "MXFP4", "NVFP4", "IQ1_S", "IQ1_M",
+    "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M", "TQ1_0", "TQ2_0",
+    "Q1_0", "Q2_0",
 ];
 /// The default choice: the first of these that fits. First the usual one, then similar smaller
 /// ones, then finer, then coarser ones.
@@ -29,9 +31,29 @@ const PREFERRED: &[&str] = &[
     "FP16",
     "F32",
     "Q3_K_L",
+    "UD-Q3_K_XL",
     "Q3_K_M",
     "Q3_K_S",
+    "IQ3_M",
+    "IQ3_S",
+    "IQ3_XS",
+    "UD-IQ3_XXS",
+    "IQ3_XXS",
+    "UD-Q2_K_XL",
+    "Q2_K_L",
     "Q2_K",
+    "UD-IQ2_M",
+    "IQ2_M",
+    "IQ2_S",
+    "IQ2_XS",
+    "UD-IQ2_XXS",
+    "IQ2_XXS",
+    "UD-IQ1_M",
+    "IQ1_M",
+    "UD-IQ1_S",
+    "IQ1_S",
+    "UD-TQ1_0",
+    "TQ1_0",
 ];
 /// Repacked for one kind of processor; programs now do this at load.
 const GONE: &[&str] = &["Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8", "IQ4_NL_4_4"];
@@ -49,11 +71,17 @@ pub fn quant_of(stem: &str) -> Option<String> {
     Some(if is_dynamic { format!("UD-{label}") } else { label.to_owned() })
 }
 
+/// The plain format of a label whose own format files no longer have.
+pub fn quant_gone(label: &str) -> Option<&'static str> {
+    let is_old = GONE.iter().any(|gone| label.starts_with(gone));
+    is_old.then_some(if label.starts_with("IQ4_NL") { "IQ4_NL" } else { "Q4_0" })
+}
+
 /// Whether a file with this label has only runnable formats.
 pub fn quant_runs(label: &str) -> bool {
     let label = label.trim_start_matches("UD-");
-    let is_old = GONE.iter().any(|gone| label.starts_with(gone));
-    !is_old && (["Q4", "Q8"].contains(&label) || RUNS.iter().any(|runs| label.starts_with(runs)))
+    quant_gone(label).is_none()
+        && (["Q4", "Q8"].contains(&label) || RUNS.iter().any(|runs| label.starts_with(runs)))
 }
 
 /// The rank of a label in the default choice, 0 for the first.
@@ -80,7 +108,7 @@ pub fn quant_fit(asked: &str, label: &str) -> Option<u8> {
 pub(crate) fn quant_bits(label: &str) -> Option<f64> {
     /// The share of scales, and of layers with finer types.
     const BESIDES: f64 = 0.8;
-    if label.starts_with("MXFP4") {
+    if label.starts_with("MXFP4") || label.starts_with("NVFP4") {
         return Some(4.0 + BESIDES);
     }
     let digits = label.trim_start_matches("UD-").trim_start_matches(|c: char| !c.is_ascii_digit());
@@ -103,7 +131,7 @@ fn is_label(word: &str) -> bool {
     let is_integer = ["Q", "IQ", "TQ"].iter().any(|prefix| digits(prefix) == Some(true));
     is_integer
         || ["F16", "F32", "BF16", "FP16", "FP32"].contains(&word)
-        || word == "MXFP4"
+        || ["MXFP4", "NVFP4"].contains(&word)
         || word.starts_with("MXFP4_")
 }
 
@@ -121,10 +149,16 @@ mod tests {
             ("Phi-3-mini-4k-instruct-q4", "Q4", true),
             ("Phi-3-mini-4k-instruct-fp16", "FP16", true),
             ("Qwen3-30B-A3B-UD-Q4_K_XL", "UD-Q4_K_XL", true),
-            ("Meta-Llama-3.1-8B-Instruct-IQ2_M", "IQ2_M", false),
+            ("Meta-Llama-3.1-8B-Instruct-IQ2_M", "IQ2_M", true),
+            ("Qwen_Qwen3-32B-IQ3_XS", "IQ3_XS", true),
+            ("GLM-5-UD-IQ2_XXS", "UD-IQ2_XXS", true),
+            ("Kimi-K2-Instruct-UD-TQ1_0", "UD-TQ1_0", true),
+            ("DeepSeek-V3.1-UD-Q2_K_XL", "UD-Q2_K_XL", true),
+            ("DeepSeek-V3.1-UD-IQ1_S", "UD-IQ1_S", true),
+            ("Qwen3-8B-NVFP4", "NVFP4", true),
             ("Llama-3.2-1B-Instruct-Q4_0_4_8", "Q4_0_4_8", false),
             ("model_q5_1", "Q5_1", true),
-            ("BitNet-TQ1_0", "TQ1_0", false),
+            ("BitNet-TQ1_0", "TQ1_0", true),
         ] {
             assert_eq!(quant_of(stem).as_deref(), Some(label), "{stem}");
             assert_eq!(quant_runs(label), runs, "{label}");
@@ -137,6 +171,9 @@ mod tests {
             ("F16", "BF16", None),
             ("Q4", "Q4", Some(0)),
             ("Q4_K_M", "Q4_K", None),
+            ("IQ2_XXS", "UD-IQ2_XXS", Some(1)),
+            ("ud-iq2_xxs", "UD-IQ2_XXS", Some(0)),
+            ("IQ3_M", "IQ3_XS", None),
         ] {
             assert_eq!(quant_fit(asked, label), fit, "{asked} {label}");
         }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::index::{Index, Stamp};
+use crate::index::{Index, Stamp, model_bytes};
 use crate::judge::Judge;
-use crate::naming::{Located, clean, named, not_a_file};
+use crate::naming::{Located, clean, named, not_a_file, real};
 use crate::shelves::{self, Incomplete, Places, Shelf, Shelved};
 use crate::{Digest, HashWatch, StoreError, Tree};
 
@@ -144,20 +144,20 @@ impl Store {
     /// The recorded digest of a file, if it has not changed since.
     pub fn known_digest(&self, path: &Path) -> Option<Digest> {
         let stamp = Stamp::of(path).ok()?;
-        self.index().digest(path, stamp)
+        Some(self.index().known(path, stamp)?.0)
     }
 
     fn read(&self, located: Located, watch: &HashWatch<'_>) -> Result<ModelFile, StoreError> {
         let Located { name, path } = located;
         // Of several files, the error names the missing one.
-        let missing = || gguf::parts_of(&path).into_iter().find(|part| !part.is_file());
+        let missing = || checkpoint::paths(&path).into_iter().find(|part| !part.is_file());
         let io = |source| {
             let path = missing().unwrap_or_else(|| path.clone());
             StoreError::Io { path, source }
         };
         let stamp = Stamp::of(&path).map_err(io)?;
-        let digest = self.digest(&path, stamp, watch).map_err(io)?;
-        Ok(ModelFile { name, path, digest, bytes: stamp.bytes })
+        let (digest, bytes) = self.digest(&path, stamp, watch).map_err(io)?;
+        Ok(ModelFile { name, path, digest, bytes })
     }
 
     /// The path of a model, by absolute path or by name, without reading it.
@@ -182,13 +182,12 @@ impl Store {
     pub fn find(&self, digest: &Digest, bytes: u64) -> Option<PathBuf> {
         let mut candidates = self.index().paths_of_len(bytes);
         let shelved = self.look();
-        let same = shelved.iter().filter(|model| model.bytes == bytes);
+        let same = shelved.iter().filter(|model| model_bytes(&model.path) == Some(bytes));
         candidates.extend(same.map(|model| model.path.clone()));
-        candidates.into_iter().find(|path| match Stamp::of(path) {
-            Ok(stamp) if stamp.bytes == bytes => {
-                self.digest(path, stamp, &|_| {}).is_ok_and(|found| found == *digest)
-            }
-            _ => false,
+        candidates.into_iter().find(|path| {
+            let stamp = Stamp::of(path).ok();
+            let found = stamp.and_then(|stamp| self.digest(path, stamp, &|_| {}).ok());
+            found == Some((*digest, bytes))
         })
     }
 
@@ -197,8 +196,8 @@ impl Store {
     pub fn doubt(&self, digest: &Digest, bytes: u64) {
         let mut index = self.index();
         for path in index.paths_of_len(bytes) {
-            let known = Stamp::of(&path).ok().and_then(|stamp| index.digest(&path, stamp));
-            if known == Some(*digest) {
+            let known = Stamp::of(&path).ok().and_then(|stamp| index.known(&path, stamp));
+            if known.is_some_and(|(known, _)| known == *digest) {
                 index.forget(&path);
             }
         }
@@ -211,7 +210,7 @@ impl Store {
     pub fn adopt(&self, path: &Path, tree: &Tree) -> io::Result<()> {
         fs::write(self.tree_path(&tree.digest), tree.to_bytes())?;
         let stamp = Stamp::of(path)?;
-        self.index().note(path, stamp, tree.digest);
+        self.index().note(path, stamp, (tree.digest, tree.bytes));
         *self.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }
@@ -236,7 +235,8 @@ impl Store {
         let index = self.index();
         let listed = |model: &Shelved| {
             let stamp = Stamp::of(&model.path).ok();
-            let digest = stamp.and_then(|stamp| index.digest(&model.path, stamp));
+            let known = stamp.and_then(|stamp| index.known(&model.path, stamp));
+            let digest = known.map(|(digest, _)| digest);
             Listed { model: model.clone(), digest }
         };
         self.look_now().iter().map(listed).collect()
@@ -257,13 +257,14 @@ impl Store {
             return Err(StoreError::NotOurs { name: clean(name), shelf, path });
         }
         let mut freed = 0;
-        for part in gguf::parts_of(&path) {
+        let is_folder = checkpoint::is_folder(&path);
+        for part in checkpoint::paths(&path) {
             let io = |source| StoreError::Io { path: part.clone(), source };
             freed += fs::metadata(&part).map_err(io)?.len();
             fs::remove_file(&part).map_err(io)?;
         }
         // Removes folders that are now empty, up to the models folder; others refuse.
-        let mut dir = path.parent();
+        let mut dir = if is_folder { Some(path.as_path()) } else { path.parent() };
         while let Some(empty) = dir.filter(|dir| *dir != self.models) {
             if fs::remove_dir(empty).is_err() {
                 break;
@@ -302,7 +303,8 @@ impl Store {
         let path = Path::new(name_or_path);
         // A relative path would depend on the working directory, so a name never becomes one.
         let metadata = path.is_absolute().then(|| fs::metadata(path).ok()).flatten();
-        if metadata.as_ref().is_some_and(fs::Metadata::is_file) {
+        let is_file = metadata.as_ref().is_some_and(fs::Metadata::is_file);
+        if is_file || metadata.is_some() && checkpoint::is_folder(path) {
             // The real folder and the given name: the name of a link shows its part number, its
             // target's may not.
             let io = |source| StoreError::Io { path: path.to_path_buf(), source };
@@ -367,11 +369,16 @@ impl Store {
         StoreError::Unknown { name: clean(name), models: self.models.clone(), known: text }
     }
 
-    /// The digest of a file; hashes it if it is unknown or has changed.
-    fn digest(&self, path: &Path, stamp: Stamp, watch: &HashWatch<'_>) -> io::Result<Digest> {
+    /// The digest of a model and its bytes; hashes it if it is unknown or has changed.
+    fn digest(
+        &self,
+        path: &Path,
+        stamp: Stamp,
+        watch: &HashWatch<'_>,
+    ) -> io::Result<(Digest, u64)> {
         let known = || {
-            let digest = self.index().digest(path, stamp)?;
-            (self.tree(&digest, stamp.bytes)).map(|_| digest)
+            let (digest, bytes) = self.index().known(path, stamp)?;
+            (self.tree(&digest, bytes)).map(|_| (digest, bytes))
         };
         if let Some(known) = known() {
             return Ok(known);
@@ -386,26 +393,22 @@ impl Store {
         if let Some(known) = known() {
             return Ok(known);
         }
-        let tree = Tree::of_files(&gguf::parts_of(path), watch)?;
-        if Stamp::of(path)? != stamp || tree.bytes != stamp.bytes {
+        let files = checkpoint::files(path)?;
+        let bytes: u64 = files.iter().map(|file| file.len()).sum();
+        let tree = Tree::of_files(files, watch)?;
+        if Stamp::of(path)? != stamp || tree.bytes != bytes {
             return Err(io::Error::other("it was changed while it was read. Try again"));
         }
         // If the hashes cannot be kept, the file is hashed again later.
         let _ = fs::write(self.tree_path(&tree.digest), tree.to_bytes());
-        self.index().note(path, stamp, tree.digest);
-        Ok(tree.digest)
+        self.index().note(path, stamp, (tree.digest, bytes));
+        Ok((tree.digest, bytes))
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
         // The index is consistent after every statement, so a panic elsewhere does not corrupt it.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A path with its folder's links resolved.
-fn real(path: &Path) -> PathBuf {
-    let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());
-    folder.map_or_else(|| path.to_path_buf(), |it| it.join(path.file_name().unwrap_or_default()))
 }
 
 #[cfg(test)]

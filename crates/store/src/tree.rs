@@ -2,19 +2,16 @@
 //! nodes at one height. They let threads hash different groups of a file at the same time, and let
 //! a reader check a single group later.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use blake3::Hasher;
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root,
 };
+
+use gguf::Bytes;
 
 use crate::Digest;
 
@@ -36,13 +33,12 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Hashes files, one after the other, as one model. They are read, not mapped: truncating a
-    /// mapped file would end the process.
+    /// Hashes files, one after the other, as one model.
     ///
     /// # Errors
     /// A file cannot be read, or is shorter than it was.
-    pub fn of_files(paths: &[PathBuf], watch: &HashWatch<'_>) -> io::Result<Self> {
-        let files = Files::open(paths)?;
+    pub fn of_files(files: Vec<Arc<dyn Bytes>>, watch: &HashWatch<'_>) -> io::Result<Self> {
+        let files = Files::new(files);
         let count = files.bytes.div_ceil(GROUP_BYTES);
         if count <= 1 {
             let mut all = vec![0; files.bytes as usize];
@@ -149,53 +145,47 @@ fn merge(groups: &[ChainingValue], bytes: u64) -> ChainingValue {
 #[derive(Debug)]
 pub(crate) struct Files {
     /// Each with the offset of its first byte.
-    files: Vec<(u64, File)>,
-    /// The modification time of each when it was opened.
-    modified: Vec<Option<SystemTime>>,
+    files: Vec<(u64, Arc<dyn Bytes>)>,
     pub bytes: u64,
 }
 
 impl Files {
-    pub fn open(paths: &[PathBuf]) -> io::Result<Self> {
-        let (mut files, mut modified, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for path in paths {
-            let file = open_regular(path)?;
-            let metadata = file.metadata()?;
-            files.push((bytes, file));
-            modified.push(metadata.modified().ok());
-            bytes += metadata.len();
-        }
-        Ok(Self { files, modified, bytes })
+    pub fn new(files: Vec<Arc<dyn Bytes>>) -> Self {
+        let mut bytes = 0;
+        let placed = files.into_iter().map(|file| {
+            bytes += file.len();
+            (bytes - file.len(), file)
+        });
+        Self { files: placed.collect(), bytes }
+    }
+
+    /// The files themselves, in order.
+    pub fn parts(&self) -> Vec<Arc<dyn Bytes>> {
+        self.files.iter().map(|(_, file)| file.clone()).collect()
     }
 
     /// The length of each when it was opened.
     pub fn lens(&self) -> Vec<u64> {
-        let ends = self.files.iter().skip(1).map(|(start, _)| *start).chain([self.bytes]);
-        self.files.iter().zip(ends).map(|((start, _), end)| end - start).collect()
+        self.files.iter().map(|(_, file)| file.len()).collect()
     }
 
     /// Whether any was written to since it was opened. A replaced or deleted file counts as
     /// unchanged.
     pub fn have_changed(&self) -> bool {
-        let is_same = |((file, was), len): ((&File, &Option<SystemTime>), u64)| {
-            let now = file.metadata();
-            now.is_ok_and(|now| now.len() == len && now.modified().ok() == *was)
-        };
-        let files = self.files.iter().map(|(_, file)| file);
-        !files.zip(&self.modified).zip(self.lens()).all(is_same)
+        self.files.iter().any(|(_, file)| file.has_changed())
     }
 
     /// Fills `out` with the bytes from `start` on.
     pub fn read(&self, mut start: u64, mut out: &mut [u8]) -> io::Result<()> {
         while !out.is_empty() {
-            let at = self.files.partition_point(|(first, _)| *first <= start).max(1) - 1;
-            let (first, file) = &self.files[at];
-            let end = self.files.get(at + 1).map_or(self.bytes, |(first, _)| *first);
+            let at = self.files.partition_point(|(first, _)| *first <= start);
+            let (first, file) = at.checked_sub(1).map(|at| &self.files[at]).ok_or(EOF)?;
+            let end = first + file.len();
             if start >= end {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+                return Err(EOF.into());
             }
             let (now, rest) = out.split_at_mut(out.len().min((end - start) as usize));
-            file.read_exact_at(now, start - first)?;
+            file.read(start - first, now)?;
             start += now.len() as u64;
             out = rest;
         }
@@ -203,13 +193,7 @@ impl Files {
     }
 }
 
-fn open_regular(path: &Path) -> io::Result<File> {
-    // Opening a pipe could wait without end.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    File::open(path)
-}
+const EOF: io::ErrorKind = io::ErrorKind::UnexpectedEof;
 
 #[cfg(test)]
 mod tests {
@@ -225,7 +209,8 @@ mod tests {
             std::fs::write(&paths[0], &all[..len / 3]).unwrap();
             std::fs::write(&paths[1], &all[len / 3..]).unwrap();
             let told = AtomicU64::new(0);
-            let tree = Tree::of_files(&paths, &|done| {
+            let files = paths.iter().map(|path| gguf::on_disk(path).unwrap()).collect();
+            let tree = Tree::of_files(files, &|done| {
                 told.fetch_max(done, Ordering::Relaxed);
             });
             let tree = tree.unwrap();

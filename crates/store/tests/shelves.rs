@@ -268,6 +268,73 @@ fn lm_studio_llama_cpp_and_folders_of_the_user_s() {
     assert_eq!(disk.store(&[]).find(&digest, 10), Some(disk.path(".cache/llama.cpp/other.gguf")));
 }
 
+/// The smallest folder that is a model: one weight, and a tokenizer of two tokens.
+fn write_folder(disk: &Disk, path: &str, number: f32) -> PathBuf {
+    let config = r#"{"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 1,
+        "hidden_size": 32, "num_attention_heads": 1, "vocab_size": 2}"#;
+    let tokenizer = r#"{"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}}"#;
+    let header = r#"{"model.embed_tokens.weight":
+        {"dtype": "F32", "shape": [2, 32], "data_offsets": [0, 256]}}"#;
+    disk.write(&format!("{path}/config.json"), config);
+    disk.write(&format!("{path}/tokenizer.json"), tokenizer);
+    let mut weights = (header.len() as u64).to_le_bytes().to_vec();
+    weights.extend(header.as_bytes());
+    weights.extend((0..64).flat_map(|_| number.to_le_bytes()));
+    fs::write(disk.path(&format!("{path}/model.safetensors")), weights).unwrap();
+    disk.path(path)
+}
+
+#[test]
+fn folders_in_hugging_face_s_form_are_models_of_their_repository() {
+    let disk = Disk::new();
+    let own = write_folder(&disk, "data/models/org/own", 1.0);
+    let cache = ".cache/huggingface/hub/models--org--hub";
+    let cached = write_folder(&disk, &format!("{cache}/snapshots/c0ffee"), 2.0);
+    disk.write(&format!("{cache}/refs/main"), "c0ffee");
+    let flat = write_folder(&disk, "nas/Qwen3-0.6B", 1.0);
+    let other = write_folder(&disk, "elsewhere/Qwen3-1.7B", 3.0);
+    let store = disk.store(&[("SINEW_MODELS", "~/nas")]);
+    let mut all = names(&store);
+    all.sort();
+    let name = |text: &str, shelf| (text.to_owned(), shelf);
+    let wanted = [
+        name("Qwen3-0.6B", Shelf::Folder),
+        name("org/hub:safetensors", Shelf::HuggingFace),
+        name("org/own:safetensors", Shelf::Own),
+    ];
+    assert_eq!(all, wanted);
+    assert_eq!(found(&store, "org/own"), own);
+    assert_eq!(found(&store, "org/own:safetensors"), own);
+    assert_eq!(found(&store, "org/hub"), cached);
+    assert_eq!(found(&store, "Qwen3-0.6B"), flat);
+    let by_path = store.resolve(other.to_str().unwrap()).unwrap();
+    assert_eq!(
+        (by_path.name.as_str(), &by_path.path),
+        ("Qwen3-1.7B", &fs::canonicalize(&other).unwrap())
+    );
+    // The same content is the same model, wherever it lies and whatever its folder is called.
+    let model = store.resolve("org/own").unwrap();
+    assert_eq!(store.resolve("Qwen3-0.6B").unwrap().digest, model.digest);
+    assert_ne!(by_path.digest, model.digest);
+    assert_eq!(model.bytes, checkpoint::open(&own).unwrap().file_len());
+    // A new store finds the content without having hashed it.
+    fs::remove_file(disk.path("data/models.json")).unwrap();
+    let again = disk.store(&[("SINEW_MODELS", "~/nas")]);
+    assert_eq!(again.find(&model.digest, model.bytes), Some(own.clone()));
+    // A changed file makes another model.
+    write_folder(&disk, "nas/Qwen3-0.6B", 4.0);
+    assert_ne!(again.resolve("Qwen3-0.6B").unwrap().digest, model.digest);
+    // A GGUF file of the repository goes first; own folders can be removed.
+    disk.write("data/models/org/own/m-Q8_0.gguf", "GGUF");
+    let again = disk.store(&[("SINEW_MODELS", "~/nas")]);
+    assert_eq!(found(&again, "org/own"), disk.path("data/models/org/own/m-Q8_0.gguf"));
+    assert!(again.remove("org/own:safetensors").unwrap() > 256);
+    assert!(disk.path("data/models/org/own/m-Q8_0.gguf").exists());
+    assert!(!own.join("config.json").exists());
+    assert!(again.remove("Qwen3-0.6B").is_err(), "it is the user's");
+}
+
 #[test]
 fn own_models_are_removed_with_their_parts_and_empty_folders() {
     let disk = Disk::new();

@@ -18,6 +18,8 @@ pub struct Loading {
     packers: Vec<Packer>,
     /// Bytes received.
     received: usize,
+    /// One for each matrix, or none.
+    factors: Vec<f32>,
 }
 
 impl Loading {
@@ -36,7 +38,7 @@ impl Loading {
             },
         };
         let matrix_bytes = packers.first().map_or(0, |packer| packer.row_bytes() * rows);
-        Ok(Self { count, matrix_bytes, packers, received: 0 })
+        Ok(Self { count, matrix_bytes, packers, received: 0, factors: Vec::new() })
     }
 
     /// Adds the next whole rows.
@@ -57,12 +59,22 @@ impl Loading {
         Ok(())
     }
 
+    /// # Panics
+    /// If there is not one for each matrix.
+    pub(super) fn set_factors(&mut self, factors: &[f32]) {
+        assert_eq!(factors.len(), self.count, "each matrix has a factor");
+        self.factors = factors.to_vec();
+    }
+
     pub(super) fn finish(mut self) -> Result<Vec<Option<Arc<Matrix>>>, BackendError> {
-        let matrices = match self.packers.len() {
+        let mut matrices = match self.packers.len() {
             0 => return Ok((0..self.count).map(|_| None).collect()),
             1 => self.packers.remove(0).finish_several(self.count)?,
             _ => self.packers.into_iter().map(Packer::finish).collect::<Result<_, _>>()?,
         };
+        for (matrix, factor) in matrices.iter_mut().zip(self.factors) {
+            matrix.set_factor(factor)?;
+        }
         Ok(matrices.into_iter().map(|matrix| Some(Arc::new(matrix))).collect())
     }
 }

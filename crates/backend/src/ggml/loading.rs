@@ -28,6 +28,13 @@ pub(super) fn check(
     cols: usize,
 ) -> Result<(), BackendError> {
     let device = stream.device();
+    if ty.is_own() {
+        let what = format!(
+            "weights of type {ty}, which ggml does not know: run the model on the CPU, or its GGUF \
+             file here"
+        );
+        return Err(BackendError::Unsupported { device: device.name().to_owned(), what });
+    }
     if rows * cols == 0 || device.multiplies(Type::of_file(ty as u32), rows, cols) {
         return Ok(());
     }
@@ -42,9 +49,9 @@ impl Loader {
         ty: TensorType,
         [count, rows, cols]: [usize; 3],
     ) -> Result<Self, BackendError> {
+        check(stream, ty, rows, cols)?;
         let own = Type::of_file(ty as u32);
         let is_empty = count * rows * cols == 0;
-        check(stream, ty, rows, cols)?;
         let array = match is_empty {
             true => None,
             false => Some(memory.array(own, [cols, rows, count, 1])?),

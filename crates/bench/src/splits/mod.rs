@@ -9,7 +9,7 @@ mod alone;
 use std::time::Instant;
 
 use engine::Local;
-use gguf::{Directory, File, Source};
+use gguf::{Directory, Source};
 use layout::Outline;
 use placement::{Load, Measured, Prediction, Speed};
 use protocol::{GenerateRequest, SplitOptions, Strategy, WireType};
@@ -96,7 +96,7 @@ pub fn run(args: &SplitsArgs, progress: Shown) -> Result<String, Error> {
         let text = "-p, -n, --parallel and -r must be at least 1".to_owned();
         return Err(Error::Usage(text));
     }
-    let file = File::open(&args.model)?;
+    let file = checkpoint::open(&args.model)?;
     let nodes = args.local_nodes;
     let mut rows = Vec::new();
     for (name, threads) in [("one node", 1), ("one node, all threads", nodes)] {

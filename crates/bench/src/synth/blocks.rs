@@ -43,6 +43,14 @@ fn layout(ty: TensorType) -> Layout {
         // The root mean square of the type's table, with inner scales as in Q3_K for IQ4_XS.
         IQ4_NL => scaled(0, 67.44),
         IQ4_XS => scaled(0, 18.48 * 67.44),
+        // Odd scales of 4 bits (18.47) or 3 (9.22) in the type's unit, times the root mean square
+        // of the codebook.
+        IQ1_S | IQ1_M => scaled(0, 9.22 * 0.781),
+        IQ2_XXS => scaled(0, 18.47 * 23.12 / 8.0),
+        IQ2_XS => scaled(0, 18.47 * 24.22 / 8.0),
+        IQ2_S => scaled(0, 18.47 * 24.43 / 8.0),
+        IQ3_XXS => scaled(0, 18.47 * 30.85 / 4.0),
+        IQ3_S => scaled(0, 18.47 * 7.594),
         other => unreachable!("no mix has matrices of type {other}"),
     }
 }
@@ -104,8 +112,9 @@ impl Random {
             _ => {}
         }
         let signed = offset.is_none() && self.next() & 1 == 1;
-        let mut put = |at: usize, value: f32| {
-            block[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
+        let mut put = |at: usize, value: f32| match ty {
+            IQ1_M => put_in_quarters(&mut block[48..], f16::from_f32(value)),
+            _ => block[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes()),
         };
         // Files have scales of either sign; with one sign, numbers such as -8 to 7 would not have
         // mean 0.
@@ -114,6 +123,13 @@ impl Random {
         if let Some((at, steps)) = offset {
             put(at, scale * steps);
         }
+    }
+}
+
+/// Writes a number as the top four bits of four words, the lowest bits first.
+fn put_in_quarters(words: &mut [u8], number: f16) {
+    for (i, word) in words.chunks_exact_mut(2).enumerate() {
+        word[1] = word[1] & 15 | ((number.to_bits() >> (4 * i)) as u8) << 4;
     }
 }
 

@@ -1,5 +1,5 @@
 //! The type of each tensor in a quantised file: as written by `llama-quantize` of the llama.cpp
-//! project without an importance matrix, because those are the files in use. The output matrix (or
+//! project, the IQ types with an importance matrix and the others without. The output matrix (or
 //! the embedding in its place) gets more bits than the rest, and the K-quants give more to some
 //! layers.
 
@@ -41,6 +41,13 @@ pub const MIXES: &[Mix] = &[
     mix(&["q6_k"], 18, Q6_K),
     mix(&["iq4_nl"], 25, IQ4_NL),
     mix(&["iq4_xs"], 30, IQ4_XS),
+    mix(&["iq1_s"], 24, IQ1_S),
+    mix(&["iq1_m"], 31, IQ1_M),
+    mix(&["iq2_xxs"], 19, IQ2_XXS),
+    mix(&["iq2_xs"], 20, IQ2_XS),
+    mix(&["iq2_s", "iq2_m"], 29, IQ2_S),
+    mix(&["iq3_xxs"], 23, IQ3_XXS),
+    mix(&["iq3_s"], 26, IQ3_S),
     mix(&["mxfp4"], 38, MXFP4),
     // Only routed experts are quantised, as in Moonshot's release of Kimi K2 Thinking.
     mix(&[EXPERTS_ONLY], 2, Q4_0),
@@ -55,27 +62,46 @@ impl Mix {
         match role {
             Role::Output => self.output(),
             Role::Embedding if shape.tied => self.output(),
+            Role::Embedding => self.embedding(),
             _ if self.ty == MXFP4 => microscaled(role, shape),
             Role::Value => self.value(layer, shape),
             Role::Down => self.down(layer, shape.layers),
             Role::AttentionOutput => match self.ty {
                 Q2_K => Q3_K,
                 Q3_K => Q4_K,
+                IQ1_S | IQ1_M => IQ2_XXS,
+                IQ2_S => IQ3_S,
                 other => other,
             },
+            Role::Query | Role::Key if self.ty == IQ3_XXS => IQ2_S,
             _ => self.ty,
         }
     }
 
     fn output(&self) -> TensorType {
-        if self.ty == MXFP4 { Q8_0 } else { Q6_K }
+        match self.ty {
+            MXFP4 => Q8_0,
+            IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS => Q5_K,
+            _ => Q6_K,
+        }
+    }
+
+    fn embedding(&self) -> TensorType {
+        match self.ty {
+            MXFP4 => Q8_0,
+            IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS => Q2_K,
+            IQ2_S | IQ3_XXS => IQ3_S,
+            other => other,
+        }
     }
 
     fn value(&self, layer: u64, shape: &Shape) -> TensorType {
         let shared = shape.heads / shape.kv_heads >= 4;
         match self.ty {
-            Q2_K if shared => Q4_K,
+            Q2_K | IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S if shared => Q4_K,
             Q2_K => Q3_K,
+            IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS => Q2_K,
+            IQ2_S => IQ3_S,
             Q3_K if layer < 2 => Q5_K,
             Q3_K => Q4_K,
             IQ4_NL | IQ4_XS if shared => Q5_K,
@@ -90,6 +116,8 @@ impl Mix {
             Q3_K if layer < layers / 16 => Q5_K,
             Q3_K => Q4_K,
             IQ4_NL | IQ4_XS if layer < layers / 8 => Q5_K,
+            IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS if layer < layers / 8 => Q2_K,
+            IQ2_S if layer < layers / 8 => IQ3_S,
             Q4_K | Q5_K if more_bits(layer, layers) => Q6_K,
             other => other,
         }
@@ -126,7 +154,10 @@ mod tests {
             let path = entry.unwrap().path();
             let stem = path.file_stem().unwrap().to_string_lossy().to_lowercase();
             let (model, quant) = stem.split_once('.').unwrap_or((&stem, ""));
-            let known = model.starts_with("llama") || model.starts_with("qwen3moe");
+            // In some, each tensor's type was asked for.
+            let asked = ["iq2_s", "iq3_xxs", "iq3_s", "nvfp4-scale", "tq1_0", "tq2_0"];
+            let known = (model.starts_with("llama") || model.starts_with("qwen3moe"))
+                && !asked.contains(&quant);
             if path.extension().is_none_or(|extension| extension != "gguf") || !known {
                 continue;
             }

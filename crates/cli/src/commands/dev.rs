@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use bench::local;
-use gguf::{File, Source};
+use gguf::Source;
 
 use crate::args::{DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs};
 use crate::error::{CliError, Doing};
@@ -25,7 +25,7 @@ pub fn generate(args: &DevGenerateArgs) -> Result<(), CliError> {
 }
 
 pub fn tokenize(args: &DevTokenizeArgs) -> Result<(), CliError> {
-    let file = File::open(&args.model)?;
+    let file = checkpoint::open(&args.model)?;
     let tokenizer = text::Tokenizer::from_gguf(file.directory())?;
     let mut input = String::new();
     std::io::stdin().read_to_string(&mut input).doing("cannot read the text")?;

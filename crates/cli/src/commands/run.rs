@@ -71,7 +71,7 @@ fn find_or_start(
             // Those nodes have a temporary folder; models are kept in this one.
             match data_dir {
                 Ok(data_dir) => models::fetch_for(request, &data_dir)?,
-                Err(_) if Path::new(&request.model).is_file() => {
+                Err(_) if models::is_model(Path::new(&request.model)) => {
                     request.model = models::for_node(&request.model);
                 }
                 // A downloaded model would be deleted at the end of the run.

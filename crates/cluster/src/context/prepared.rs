@@ -49,7 +49,7 @@ pub(crate) fn draft_bytes(spec: &InstanceSpec) -> std::result::Result<u64, Strin
     let unusable = |error: &dyn std::fmt::Display| {
         format!("the draft model {} cannot be used: {error}", path.display())
     };
-    let file = gguf::File::open(path).map_err(|error| unusable(&error))?;
+    let file = checkpoint::open(path).map_err(|error| unusable(&error))?;
     let header = gguf::Source::directory(&file);
     let outline = layout::Outline::read(header).map_err(|error| unusable(&error))?;
     let whole = layout::Layout::new(&[1], &[], outline.config.layers);

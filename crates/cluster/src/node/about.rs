@@ -56,12 +56,12 @@ impl ModelAbout {
         room_bytes: u64,
         check_text: CheckText,
     ) -> Result<Self, gguf::Error> {
-        let file = gguf::File::open(path)?;
+        let file = checkpoint::open(path)?;
         let header: &Directory = gguf::Source::directory(&file);
         let text = |key: &str| header.find_str(key).ok().flatten().unwrap_or_default().to_owned();
         let architecture = text("general.architecture");
         let number = |key: &str| number(header, &format!("{architecture}.{key}"));
-        let parts = gguf::parts_of(path);
+        let parts = checkpoint::paths(path);
         let lens = parts.iter().filter_map(|part| std::fs::metadata(part).ok());
         let bytes = lens.map(|metadata| metadata.len()).sum();
         let parameters = |dims: &[u64]| dims.iter().product::<u64>();
@@ -75,7 +75,7 @@ impl ModelAbout {
             node: None,
             path: path.to_string_lossy().into_owned(),
             bytes,
-            parts: parts.len(),
+            parts: parts.iter().filter(|part| holds_weights(part)).count(),
             title: text("general.name"),
             parameters: header.tensors().iter().map(|tensor| parameters(&tensor.dims)).sum(),
             quantisation: store::quant_of(&stem).unwrap_or_else(|| main_type(header)),
@@ -96,6 +96,12 @@ impl ModelAbout {
             architecture,
         })
     }
+}
+
+/// Whether a file of a model holds weights; a folder has others beside them.
+fn holds_weights(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default();
+    !["json", "jinja", "model"].iter().any(|other| extension == *other)
 }
 
 /// Checks that this version can run a model; returns remarks on its tokenizer and chat template.

@@ -99,9 +99,7 @@ impl Desk {
         let store = self.store.clone();
         let find = tokio::task::spawn_blocking(move || {
             let path = store.find(&digest, bytes)?;
-            let parts = gguf::parts_of(&path);
-            let parts: io::Result<Vec<_>> = parts.iter().map(|path| gguf::on_disk(path)).collect();
-            Some((store.tree(&digest, bytes)?, parts.ok()?))
+            Some((store.tree(&digest, bytes)?, checkpoint::files(&path).ok()?))
         });
         if let Some((tree, parts)) = find.await.ok().flatten() {
             return Some(OpenModel { parts, tree });

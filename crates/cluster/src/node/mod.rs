@@ -250,7 +250,7 @@ impl Node {
     pub async fn identify(&self, model: &str) -> Result<Identified> {
         let instances = self.status().instances;
         let by_name = instances.iter().find(|one| one.model == model || one.id == model);
-        if let Some(served) = by_name.filter(|_| !Path::new(model).is_file()) {
+        if let Some(served) = by_name.filter(|_| !Path::new(model).exists()) {
             let served_as = Some(served.model.clone());
             return Ok(Identified { served_as: served_as.clone(), name: served_as });
         }

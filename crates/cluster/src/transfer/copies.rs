@@ -177,7 +177,8 @@ mod tests {
         let paths = [dir.join("one"), dir.join("two")];
         fs::write(&paths[0], one).unwrap();
         fs::write(&paths[1], two).unwrap();
-        let tree = Tree::of_files(&paths, &|_| {}).unwrap();
+        let files = paths.iter().map(|path| gguf::on_disk(path).unwrap()).collect();
+        let tree = Tree::of_files(files, &|_| {}).unwrap();
         (bytes.clone(), tree, [one.len() as u64, two.len() as u64])
     }
 

@@ -84,7 +84,7 @@ pub enum Here {
 pub fn look(store: &Store, name: &str) -> Here {
     match locate(store, name) {
         Err(error) => Here::Missing(error),
-        Ok((name, path)) => match gguf::File::open(&path) {
+        Ok((name, path)) => match checkpoint::open(&path) {
             Ok(_) => Here::Whole(name, path),
             Err(error) => Here::Damaged(format!("{}: {error}", path.display())),
         },
@@ -124,9 +124,8 @@ pub(crate) fn identify(
     lens: &[u64],
 ) -> Result<(String, Option<Digest>)> {
     let (name, path) = locate(store, model).map_err(refuse)?;
-    let parts = gguf::parts_of(&path);
-    let bytes = parts.iter().filter_map(|part| std::fs::metadata(part).ok()).map(|it| it.len());
-    if lens.contains(&bytes.sum()) {
+    let bytes = checkpoint::files(&path).map(|files| files.iter().map(|file| file.len()).sum());
+    if bytes.is_ok_and(|bytes| lens.contains(&bytes)) {
         let found = find(store, model, Asked::Here, &|_| {}).map_err(refuse)?;
         return Ok((name, Some(found.digest)));
     }

@@ -4,11 +4,8 @@
 //! A replaced or deleted file stays readable, because `ServedFile` holds it open. Overwriting in
 //! place does change it; `ServedFile::intact` detects that.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use gguf::{Directory, File, Source};
 
@@ -17,56 +14,24 @@ pub(crate) const OVERWRITTEN: &str =
     "the model file was overwritten since it was placed. Stop the model and serve it again";
 
 #[derive(Debug)]
-pub(crate) struct ServedFile {
-    file: Arc<File>,
-    /// The files of the model, with their state at opening.
-    stamps: Vec<(PathBuf, Option<Stamp>)>,
-}
-
-/// Identity of a file (`device`, `inode`) and of its content (`bytes`, `modified`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    modified: Option<SystemTime>,
-}
+pub(crate) struct ServedFile(Arc<File>);
 
 impl ServedFile {
-    /// Opens a file and checks that it is GGUF. Blocks on the disk.
+    /// Opens a file or folder and checks that it is a model. Blocks on the disk.
     ///
     /// # Errors
-    /// Those of [`File::open`].
+    /// Those of [`checkpoint::open`].
     pub(crate) fn open(path: &Path) -> Result<Self, gguf::Error> {
-        let file = Arc::new(File::open(path)?);
-        let stamped = |part: PathBuf| (part.clone(), Stamp::of(&part));
-        Ok(Self { file, stamps: gguf::parts_of(path).into_iter().map(stamped).collect() })
+        Ok(Self(Arc::new(checkpoint::open(path)?)))
     }
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
-        self.file.directory()
+        self.0.directory()
     }
 
     /// The original content, or `None` if it has been overwritten. Blocks on the disk.
     pub(crate) fn intact(&self) -> Option<Arc<File>> {
-        let is_same_file = |a: &Stamp, b: &Stamp| (a.device, a.inode) == (b.device, b.inode);
-        let is_overwritten = |(part, was): &(PathBuf, Option<Stamp>)| match (was, Stamp::of(part)) {
-            (Some(was), Some(is)) => is_same_file(was, &is) && *was != is,
-            _ => false,
-        };
-        (!self.stamps.iter().any(is_overwritten)).then(|| self.file.clone())
-    }
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let metadata: Metadata = std::fs::metadata(path).ok()?;
-        Some(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            modified: metadata.modified().ok(),
-        })
+        (!self.0.has_changed()).then(|| self.0.clone())
     }
 }
 

@@ -197,7 +197,7 @@ fn held(store: &Store, model: &str, file: &str, size: u64) -> Option<File> {
     hub::Name::parse(model).ok()?;
     let (_, path) = lookup::locate(store, model).ok()?;
     let wanted = Path::new(file).file_name()?;
-    let parts = gguf::parts_of(&path);
+    let parts = checkpoint::paths(&path);
     // Ollama's blobs and hub caches have other file names for a model's only file.
     let part = match &parts[..] {
         [only] => only,

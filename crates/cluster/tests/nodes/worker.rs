@@ -290,6 +290,7 @@ fn finish(running: &Running, reason: FinishReason) {
         generated_tokens: running.sent,
         answered_tokens: 0,
         cached_tokens: 0,
+        guesses: Default::default(),
         queue_us: 0,
         prefill_us: 1,
         decode_us: running.started.elapsed().as_micros() as u64,

@@ -1,5 +1,6 @@
 //! The real client against a hub with the faults of real ones.
 
+mod folders;
 mod names;
 
 use std::ops::ControlFlow;

@@ -9,11 +9,11 @@ use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
 use gguf::TensorType;
 
 /// Bytes of one half-precision number of each row.
-const HALVES_BYTES: usize = 2 * LANES;
+pub(super) const HALVES_BYTES: usize = 2 * LANES;
 
 /// Copies byte `at + i` of each row's block to the i-th run of 16 bytes, `count` of them.
 #[inline(always)]
-fn gather_bytes(blocks: &RowBlocks, at: usize, count: usize, out: &mut [u8]) {
+pub(super) fn gather_bytes(blocks: &RowBlocks, at: usize, count: usize, out: &mut [u8]) {
     for (i, out) in out.chunks_exact_mut(LANES).take(count).enumerate() {
         gather::<1>(blocks, at + i, out);
     }
@@ -41,7 +41,7 @@ fn paired_nibbles(block: &[u8], at: usize, tile: usize) -> Words {
 
 /// The 32 two-bit numbers of tile `tile`, if 32 bytes, from `at` on, hold four tiles.
 #[inline(always)]
-fn quad_bits(block: &[u8], at: usize, tile: usize) -> Words {
+pub(super) fn quad_bits(block: &[u8], at: usize, tile: usize) -> Words {
     bits(block, at + tile / 4 * TILE_COLS, tile % 4 * 2, 2)
 }
 

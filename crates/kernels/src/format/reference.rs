@@ -1,6 +1,9 @@
 //! The meaning of each GGUF type, element by element: the oracle of the packed forms. Written from
 //! the format's definition, in f32 like the reference implementation.
 
+mod codebooks;
+mod others;
+
 use fastrand::Rng;
 use gguf::TensorType;
 use half::{bf16, f16};
@@ -39,7 +42,20 @@ fn number(ty: TensorType, b: &[u8], k: usize) -> f32 {
             let scale = 2_f64.powi(i32::from(b[0]) - 128) as f32;
             E2M1[usize::from(nibble(&b[1..]))] * scale
         }
-        _ => k_number(ty, b, k),
+        TensorType::IQ2_XXS
+        | TensorType::IQ2_XS
+        | TensorType::IQ2_S
+        | TensorType::IQ3_XXS
+        | TensorType::IQ3_S
+        | TensorType::IQ1_S
+        | TensorType::IQ1_M => codebooks::number(ty, b, k),
+        TensorType::Q2_K
+        | TensorType::Q3_K
+        | TensorType::Q4_K
+        | TensorType::Q5_K
+        | TensorType::Q6_K
+        | TensorType::IQ4_XS => k_number(ty, b, k),
+        _ => others::number(ty, b, k),
     }
 }
 
@@ -99,7 +115,7 @@ fn six_bit_pair(q: &[u8], j: usize) -> (f32, f32) {
 }
 
 /// Every type with kernels.
-pub(crate) const TYPES: [TensorType; 16] = [
+pub(crate) const TYPES: [TensorType; 47] = [
     TensorType::F32,
     TensorType::F16,
     TensorType::BF16,
@@ -116,6 +132,37 @@ pub(crate) const TYPES: [TensorType; 16] = [
     TensorType::Q2_K,
     TensorType::Q3_K,
     TensorType::IQ4_XS,
+    TensorType::IQ1_S,
+    TensorType::IQ1_M,
+    TensorType::IQ2_XXS,
+    TensorType::IQ2_XS,
+    TensorType::IQ2_S,
+    TensorType::IQ3_XXS,
+    TensorType::IQ3_S,
+    TensorType::NVFP4,
+    TensorType::Q1_0,
+    TensorType::Q2_0,
+    TensorType::TQ1_0,
+    TensorType::TQ2_0,
+    TensorType::F8_E4M3_128,
+    TensorType::AFFINE2_32,
+    TensorType::AFFINE2_64,
+    TensorType::AFFINE2_128,
+    TensorType::AFFINE3_32,
+    TensorType::AFFINE3_64,
+    TensorType::AFFINE3_128,
+    TensorType::AFFINE4_32,
+    TensorType::AFFINE4_64,
+    TensorType::AFFINE4_128,
+    TensorType::AFFINE5_32,
+    TensorType::AFFINE5_64,
+    TensorType::AFFINE5_128,
+    TensorType::AFFINE6_32,
+    TensorType::AFFINE6_64,
+    TensorType::AFFINE6_128,
+    TensorType::AFFINE8_32,
+    TensorType::AFFINE8_64,
+    TensorType::AFFINE8_128,
 ];
 
 /// Dequantises one row in the file's layout.
@@ -146,22 +193,51 @@ pub(crate) fn random_rows(ty: TensorType, rows: usize, cols: usize, rng: &mut Rn
             TensorType::F16 => block.copy_from_slice(&f16::from_f32(unit(rng)).to_le_bytes()),
             TensorType::BF16 => block.copy_from_slice(&bf16::from_f32(unit(rng)).to_le_bytes()),
             TensorType::MXFP4 => block[0] = [0, 1, 2, 120, 128, 133][rng.usize(..6)],
-            _ => {
-                let places: &[usize] = match ty {
-                    TensorType::Q4_1 | TensorType::Q5_1 => &[0, 2],
-                    TensorType::Q4_K | TensorType::Q5_K => &[0, 2],
-                    TensorType::Q6_K => &[208],
-                    TensorType::Q2_K => &[80, 82],
-                    TensorType::Q3_K => &[108],
-                    _ => &[0],
-                };
-                for &place in places {
-                    let size = [1e-7, 0.002, 0.01, 3.0][rng.usize(..4)];
-                    let scale = f16::from_f32(unit(rng) * size);
-                    block[place..place + 2].copy_from_slice(&scale.to_le_bytes());
-                }
+            TensorType::IQ1_M => codebooks::set_iq1_m_scale(block, some_half(rng)),
+            TensorType::NVFP4 => {}
+            TensorType::F8_E4M3_128 => {
+                block[..4].copy_from_slice(&(0.01 * unit(rng)).to_le_bytes());
+                block[4..].iter_mut().filter(|byte| **byte & 0x7f == 0x7f).for_each(|b| *b = 1);
             }
+            ty if ty.is_own() => others::set_pair(block, [unit(rng), unit(rng)]),
+            _ => half_places(ty).iter().for_each(|&place| {
+                block[place..place + 2].copy_from_slice(&some_half(rng).to_le_bytes());
+            }),
         }
     }
     bytes
+}
+
+fn some_half(rng: &mut Rng) -> f16 {
+    let size = [1e-7, 0.002, 0.01, 3.0][rng.usize(..4)];
+    f16::from_f32(unit(rng) * size)
+}
+
+/// Where a block has half-precision scales.
+fn half_places(ty: TensorType) -> &'static [usize] {
+    match ty {
+        TensorType::Q4_1 | TensorType::Q5_1 => &[0, 2],
+        TensorType::Q4_K | TensorType::Q5_K => &[0, 2],
+        TensorType::Q6_K => &[208],
+        TensorType::Q2_K => &[80, 82],
+        TensorType::Q3_K => &[108],
+        TensorType::TQ1_0 => &[52],
+        TensorType::TQ2_0 => &[64],
+        _ => &[0],
+    }
+}
+
+/// Makes a block's scale, or its element, `bad`; `false` if the type has no such scale.
+pub(crate) fn break_block(ty: TensorType, block: &mut [u8], bad: f32) -> bool {
+    let half = f16::from_f32(bad);
+    match ty {
+        TensorType::F32 => block.copy_from_slice(&bad.to_le_bytes()),
+        TensorType::BF16 => block.copy_from_slice(&bad.to_le_bytes()[2..]),
+        TensorType::MXFP4 | TensorType::NVFP4 => return false,
+        TensorType::F8_E4M3_128 => block[..4].copy_from_slice(&bad.to_le_bytes()),
+        ty if ty.is_own() => others::set_pair(block, [bad, 0.5]),
+        TensorType::IQ1_M => codebooks::set_iq1_m_scale(block, half),
+        _ => block[half_places(ty)[0]..][..2].copy_from_slice(&half.to_le_bytes()),
+    }
+    true
 }

@@ -11,7 +11,8 @@ pub(super) const IQ4_TABLE: [u8; 16] =
     [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
 
 /// The values of the 16 codes of MXFP4 (E2M1), doubled, plus 12.
-const MXFP4_TABLE: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+pub(super) const MXFP4_TABLE: [u8; 16] =
+    [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 /// Bytes of the 16 half-precision scales of a panel.
 const SCALES: usize = 2 * LANES;

@@ -11,7 +11,7 @@ use super::block::{Block, Sums};
 use super::gemm_floats::{FloatSums, UnpackFloats};
 use super::gemv::FLOAT_RUN;
 use crate::format::{
-    Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_weights, with_float, with_quantised,
+    Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_scales, with_float, with_quantised,
 };
 use crate::input::Input;
 use crate::isa::{Isa, Kernel, run};
@@ -74,10 +74,12 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
                 sums.is_last = tiles.end * TILE_COLS == cols.end;
                 for pair in pairs.clone() {
                     run(isa, UnpackTiles::<T> {
-                        pair, tiles: tiles.clone(), unpacked, format: PhantomData,
+                        pair, factor: matrix.factor(), tiles: tiles.clone(), unpacked,
+                        format: PhantomData,
                     });
                     const {
-                        assert!(!T::BIASED || T::ZERO == BIASED_ZERO);
+                        assert!(!T::BIASED || T::OFFSETS || T::ZERO == BIASED_ZERO);
+                        assert!(!(T::BIASED && T::OFFSETS) || T::HALVES == 1);
                         assert!(!T::OFFSETS || T::ZERO == 0);
                     }
                     run(isa, TileSums::<
@@ -114,13 +116,13 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
 const BIASED_ZERO: i32 = 128;
 
 /// The number of sums of two products of a weight up to `reach` and an input up to 255 that fit 16
-/// bits, as a power of two, at most a tile's.
+/// bits, as a power of two, at most a tile's; 0 if there are no two to add.
 const fn pairs_that_fit(reach: i32) -> usize {
     let mut count = TILE as i32;
     while count * 2 * 255 * reach > i16::MAX as i32 {
         count /= 2;
     }
-    count as usize
+    if count == 1 { 0 } else { count as usize }
 }
 
 /// The number of `quads` vectors of weights between two updates of their 32-bit sums.
@@ -143,6 +145,8 @@ pub(super) struct Pair<'a> {
 /// Unpacks tiles `tiles` (within one leaf) of a pair.
 struct UnpackTiles<'a, T> {
     pair: Pair<'a>,
+    /// Of the matrix.
+    factor: f32,
     tiles: Range<usize>,
     unpacked: &'a mut Unpacked,
     format: PhantomData<T>,
@@ -151,6 +155,7 @@ struct UnpackTiles<'a, T> {
 impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
     type Out = ();
     const INT_DOTS: bool = true;
+    const LOOKUPS: bool = T::CODEBOOK;
     const MATRICES: bool = true;
 
     #[inline(always)]
@@ -172,8 +177,9 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                         let slot = (index - records.start) * T::TILES + tile;
                         let share = T::RECORD / T::TILES;
                         ACCESS.fetch(s, record.wrapping_add(tile * share), share);
-                        let unpacked = tile_weights::<S, T>(s, record, tile);
-                        let centre = if S::PAIR_SUMS { T::CENTRE } else { T::ZERO };
+                        let unpacked = T::unpack::<S>(s, record, tile);
+                        let centred = S::PAIR_SUMS || T::BIASED;
+                        let centre = if centred { T::CENTRE } else { T::ZERO };
                         let unpacked = array_of!(
                             TILE, unpacked[0], i => s.gemm_weights(unpacked[i], centre)
                         );
@@ -191,7 +197,7 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                                 };
                             }
                         }
-                        let found = T::scales(s, record, &head, tile);
+                        let found = tile_scales::<S, T>(s, record, &head, tile, self.factor);
                         for half in 0..T::HALVES {
                             s.store(scales[slot][half].as_mut_ptr(), found.scale[half]);
                             s.store(offsets[slot][half].as_mut_ptr(), found.offset[half]);
@@ -389,10 +395,13 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool, const PAIRS: 
     ) {
         // Without the sum of the inputs, the compiler can omit it.
         let factor = match (BIASED, OFFSETS) {
-            (true, _) => s.zero_factor::<true>(BIASED_ZERO),
-            (false, true) => 0,
+            (_, true) => 0,
+            (true, false) => s.zero_factor::<true>(BIASED_ZERO),
             (false, false) => s.zero_factor::<false>(self.zero),
         };
+        // The centre was subtracted from weights whose zero is another number.
+        let is_moved = S::PAIR_SUMS || BIASED;
+        let centred = S::SIGNED_WEIGHTS && is_moved && OFFSETS && HALVES == 1;
         let quads = TILE / HALVES;
         let mut scaled = [[s.splat(0.0); P]; R];
         for half in 0..HALVES {
@@ -403,19 +412,19 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool, const PAIRS: 
                 let mut dots = [[s.splat_i(0); P]; R];
                 for r in 0..R {
                     for p in 0..P {
-                        dots[r][p] = if S::SIGNED_INPUTS {
+                        let start = if S::SIGNED_INPUTS {
                             s.splat_i(0)
                         } else if S::SIGNED_WEIGHTS {
                             let start = self.unpacked.starts[panel + p][slot][half].as_ptr();
-                            let start = s.load_i(start.cast());
-                            if S::PAIR_SUMS && OFFSETS && HALVES == 1 {
-                                let sum = (*x.add(r)).sums[whole];
-                                s.add_i(start, s.splat_i(self.centre * sum))
-                            } else {
-                                start
-                            }
+                            s.load_i(start.cast())
                         } else {
                             s.splat_i(factor * (*x.add(r)).sums[whole])
+                        };
+                        dots[r][p] = if centred {
+                            let sum = (*x.add(r)).sums[whole];
+                            s.add_i(start, s.splat_i(self.centre * sum))
+                        } else {
+                            start
                         };
                     }
                 }

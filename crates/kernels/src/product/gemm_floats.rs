@@ -23,14 +23,13 @@ impl<T: FloatFormat> Kernel for UnpackFloats<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let column_bytes = T::BYTES * LANES;
         let Pair { data, count, .. } = self.pair;
         for (panel, unpacked) in data[..count].iter().zip(&mut self.unpacked.floats) {
-            let columns = &panel[self.cols.start * column_bytes..self.cols.end * column_bytes];
-            for (from, to) in columns.chunks_exact(column_bytes).zip(unpacked) {
-                ACCESS.fetch(s, from.as_ptr(), column_bytes);
-                // SAFETY: both are one vector.
-                unsafe { s.store(to.as_mut_ptr(), T::load(s, from.as_ptr())) };
+            assert!(panel.len() >= self.cols.end.div_ceil(T::COLS) * T::RECORD);
+            for (col, to) in self.cols.clone().zip(unpacked) {
+                ACCESS.fetch(s, T::at(panel.as_ptr(), col), T::BYTES * LANES);
+                // SAFETY: the panel has the column, as asserted; the target is one vector.
+                unsafe { s.store(to.as_mut_ptr(), T::column(s, panel.as_ptr(), col)) };
             }
         }
     }

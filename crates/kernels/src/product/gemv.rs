@@ -8,7 +8,7 @@
 use super::access::Access;
 use super::parts::{DEPTH_MAX, Leaves};
 use crate::format::{
-    FloatFormat, Quantised, Scales, TILE, TILE_COLS, tile_weights, with_float, with_quantised,
+    FloatFormat, Quantised, Scales, TILE, TILE_COLS, tile_scales, with_float, with_quantised,
 };
 use crate::input::{Forms, Input};
 use crate::isa::{Isa, Kernel, run};
@@ -70,8 +70,8 @@ impl Gemv<'_> {
     /// Like [`Gemv::side_by_side`], for quantised weights and the tiles of the input.
     fn quantised<const P: usize>(&self, isa: Isa, panels: Range<usize>, tiles: &[SkinnyTile]) {
         with_quantised!(self.matrix.ty(), T => {
-            let (access, format) = (self.access, PhantomData);
-            let columns = QuantisedColumns::<T> { access, tiles, format };
+            let (access, factor, format) = (self.access, self.matrix.factor(), PhantomData);
+            let columns = QuantisedColumns::<T> { access, tiles, factor, format };
             run(isa, self.kernel::<_, P>(panels, columns));
         }, _ => unreachable!("weights of type {} are floats", self.matrix.ty()));
     }
@@ -120,6 +120,7 @@ impl Outputs {
 trait Columns {
     /// As in [`Kernel`].
     const INT_DOTS: bool;
+    const LOOKUPS: bool;
     const SCALAR: bool;
 
     /// Asserts that columns below `end` exist, in the input and in panels of `panel_bytes`.
@@ -151,6 +152,7 @@ struct Panels<'a, C, const P: usize> {
 impl<C: Columns, const P: usize> Kernel for Panels<'_, C, P> {
     type Out = ();
     const INT_DOTS: bool = C::INT_DOTS;
+    const LOOKUPS: bool = C::LOOKUPS;
     const SCALAR: bool = C::SCALAR;
 
     #[inline(always)]
@@ -216,6 +218,8 @@ struct QuantisedColumns<'a, T> {
     access: Access,
     /// `[cols / 32]`: one row.
     tiles: &'a [SkinnyTile],
+    /// Of the matrix.
+    factor: f32,
     format: PhantomData<T>,
 }
 
@@ -225,6 +229,7 @@ impl<T: Quantised> QuantisedColumns<'_, T> {
 
 impl<T: Quantised> Columns for QuantisedColumns<'_, T> {
     const INT_DOTS: bool = true;
+    const LOOKUPS: bool = T::CODEBOOK;
     const SCALAR: bool = false;
 
     #[inline(always)]
@@ -254,8 +259,9 @@ impl<T: Quantised> Columns for QuantisedColumns<'_, T> {
                         // Prefetches a tile's share of the record at a time: a burst would exceed
                         // the core's limit of outstanding loads.
                         self.access.fetch(s, records[p].wrapping_add(tile * share), share);
-                        let weights = tile_weights::<S, T>(s, records[p], tile);
-                        let scales = T::scales(s, records[p], &heads[p], tile);
+                        let weights = T::unpack::<S>(s, records[p], tile);
+                        let scales =
+                            tile_scales::<S, T>(s, records[p], &heads[p], tile, self.factor);
                         acc[p] = add_tile::<S, T, _>(s, acc[p], &weights, &scales, x, &spread);
                     }
                 }
@@ -302,11 +308,12 @@ struct FloatColumns<'a, T> {
 
 impl<T: FloatFormat> Columns for FloatColumns<'_, T> {
     const INT_DOTS: bool = false;
+    const LOOKUPS: bool = false;
     const SCALAR: bool = true;
 
     #[inline(always)]
     fn check(&self, end: usize, panel_bytes: usize) {
-        assert!(self.x.len() >= end && panel_bytes >= end * T::BYTES * LANES);
+        assert!(self.x.len() >= end && panel_bytes >= end.div_ceil(T::COLS) * T::RECORD);
     }
 
     #[inline(always)]
@@ -325,9 +332,8 @@ impl<T: FloatFormat> Columns for FloatColumns<'_, T> {
                 unsafe {
                     let x = s.splat(*self.x.get_unchecked(col));
                     for p in 0..P {
-                        let weights = panels[p].add(col * column_bytes);
-                        self.access.fetch(s, weights, column_bytes);
-                        acc[p] = s.fma(T::load(s, weights), x, acc[p]);
+                        self.access.fetch(s, T::at(panels[p], col), column_bytes);
+                        acc[p] = s.fma(T::column(s, panels[p], col), x, acc[p]);
                     }
                 }
             }

@@ -5,7 +5,7 @@
 use super::access::{Access, Level};
 use super::block::{Block, Sums};
 use super::gemv::add_tile;
-use crate::format::{Quantised, TILE_COLS, tile_weights, with_quantised};
+use crate::format::{Quantised, TILE_COLS, tile_scales, with_quantised};
 use crate::input::SKINNY_ROWS;
 use crate::isa::{Isa, Kernel, run};
 use crate::simd::Simd;
@@ -46,8 +46,8 @@ unsafe fn sum_tiles<X: RowTile>(isa: Isa, tiles: &[X], block: &Block, mut sums: 
         with_quantised!(matrix.ty(), T => {
             let record_cols = T::TILES * TILE_COLS;
             let records = cols.start / record_cols..cols.end / record_cols;
-            let (sums, format) = (sums.reborrow(), PhantomData);
-            run(isa, Skinny::<T, X> { panel, x, records, sums, at, format })
+            let (factor, sums, format) = (matrix.factor(), sums.reborrow(), PhantomData);
+            run(isa, Skinny::<T, X> { panel, factor, x, records, sums, at, format })
         }, _ => unreachable!("float weights of type {} take another way", matrix.ty()));
     }
 }
@@ -62,6 +62,8 @@ struct Inputs<'a, X> {
 
 struct Skinny<'a, T, X> {
     panel: &'a [u8],
+    /// Of the matrix.
+    factor: f32,
     x: Inputs<'a, X>,
     records: Range<usize>,
     sums: Sums<'a>,
@@ -73,6 +75,7 @@ struct Skinny<'a, T, X> {
 impl<T: Quantised, X: RowTile> Kernel for Skinny<'_, T, X> {
     type Out = ();
     const INT_DOTS: bool = true;
+    const LOOKUPS: bool = T::CODEBOOK;
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
@@ -90,8 +93,8 @@ impl<T: Quantised, X: RowTile> Kernel for Skinny<'_, T, X> {
                 let head = T::head(s, record);
                 for tile in 0..T::TILES {
                     ACCESS.fetch(s, record.wrapping_add(tile * share), share);
-                    let weights = tile_weights::<S, T>(s, record, tile);
-                    let scales = T::scales(s, record, &head, tile);
+                    let weights = T::unpack::<S>(s, record, tile);
+                    let scales = tile_scales::<S, T>(s, record, &head, tile, self.factor);
                     let first = (index * T::TILES + tile) * stride + start;
                     for row in 0..rows {
                         let x = tiles.get_unchecked(first + row);

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::format::TILE_COLS;
-use crate::format::reference::{TYPES, dequantise, floats, random_rows};
+use crate::format::reference::{TYPES, break_block, dequantise, floats, random_rows};
 use crate::input::Forms;
 use crate::matrix::Packer;
 use crate::tile::{Int16Tile, SkinnyTile};
@@ -134,6 +134,57 @@ fn products_are_close_to_the_reference() {
     }
 }
 
+/// NVFP4's tensors have a factor.
+#[test]
+fn a_factor_multiplies_every_weight() {
+    let pool = Pool::new(1).unwrap();
+    let mut rng = Rng::with_seed(31);
+    let (rows, cols, factor) = (37, 192, 0.37);
+    let (mut matrix, weights) = random_matrix(&pool, TensorType::NVFP4, rows, cols, &mut rng);
+    matrix.set_factor(factor).unwrap();
+    let mut got = vec![0.0; cols];
+    matrix.row(5, &mut got);
+    let close = |a: f32, b: f32| (a - b).abs() <= 1e-6 * b.abs();
+    assert!(got.iter().zip(&weights[5]).all(|(got, weight)| close(*got, weight * factor)));
+    for inputs in [1, 3, 20] {
+        let x = floats(&mut rng, inputs * cols);
+        let input = loaded(&pool, &x, inputs, false);
+        for isa in Isa::available() {
+            let mut y = vec![f32::NAN; inputs * rows];
+            multiply_on(isa, &pool, [Product::new(&input, &matrix, &mut y)]);
+            for (i, x) in x.chunks(cols).enumerate() {
+                let x = as_int8(&pool, x);
+                for (row, weights) in weights.iter().enumerate() {
+                    let terms = weights.iter().zip(&x).map(|(w, x)| f64::from(w * factor) * x);
+                    let (sum, size) = terms.fold((0.0, 0.0), |(s, m), t| (s + t, m + t.abs()));
+                    let error = (f64::from(y[i * rows + row]) - sum).abs();
+                    assert!(error <= 2e-5 * size, "{inputs} rows, {}: {error}", isa.name());
+                }
+            }
+        }
+    }
+    let (mut other, _) = random_matrix(&pool, TensorType::Q4_0, 16, 32, &mut rng);
+    let text = other.set_factor(factor).unwrap_err().to_string();
+    assert!(text.contains("Q4_0") && text.contains("NVFP4"), "{text}");
+}
+
+/// E4M3 has a NaN among its bytes.
+#[test]
+fn a_nan_in_a_block_of_fp8_leaves_no_finite_product() {
+    let pool = Pool::new(1).unwrap();
+    let mut rng = Rng::with_seed(37);
+    let (ty, rows, cols) = (TensorType::F8_E4M3_128, 16, 256);
+    let mut bytes = random_rows(ty, rows, cols, &mut rng);
+    bytes[7 * ty.row_bytes(cols) + 4 + 100] = 0xff;
+    let matrix = pack(&pool, ty, rows, cols, &bytes, &mut rng);
+    for inputs in [1, 20] {
+        let input = loaded(&pool, &floats(&mut rng, inputs * cols), inputs, false);
+        let mut y = vec![0.0; inputs * rows];
+        multiply(&pool, [Product::new(&input, &matrix, &mut y)]);
+        assert!(y.iter().enumerate().all(|(at, y)| y.is_nan() == (at % rows == 7)));
+    }
+}
+
 /// Input rows in all forms, or in 16 bits.
 fn loaded(pool: &Pool, x: &[f32], rows: usize, int16: bool) -> Input {
     let cols = x.len() / rows;
@@ -244,21 +295,6 @@ fn what_is_not_finite_leaves_no_finite_product() {
     }
 }
 
-/// Makes a block's scale, or its element, a bad one; `false` if the type has none.
-fn break_block(ty: TensorType, block: &mut [u8], bad: f32) -> bool {
-    let half = half::f16::from_f32(bad).to_le_bytes();
-    match ty {
-        TensorType::F32 => block.copy_from_slice(&bad.to_le_bytes()),
-        TensorType::BF16 => block.copy_from_slice(&bad.to_le_bytes()[2..]),
-        TensorType::MXFP4 => return false,
-        TensorType::Q2_K => block[80..82].copy_from_slice(&half),
-        TensorType::Q3_K => block[108..110].copy_from_slice(&half),
-        TensorType::Q6_K => block[208..210].copy_from_slice(&half),
-        _ => block[..2].copy_from_slice(&half),
-    }
-    true
-}
-
 /// Long outputs bypass the caches if they start at a cache line.
 #[test]
 fn what_goes_past_the_caches_is_the_same() {
@@ -353,7 +389,7 @@ fn impossible_matrices_and_parts_are_refused_in_words() {
     let pool = Pool::new(1).unwrap();
     assert!(matches!(Packer::new(TensorType::Q4_0, 4, 33), Err(Error::Shape { .. })));
     assert!(matches!(Packer::new(TensorType::Q4_0, 0, 32), Err(Error::Shape { .. })));
-    assert!(matches!(Packer::new(TensorType::IQ1_S, 4, 256), Err(Error::Type { .. })));
+    assert!(matches!(Packer::new(TensorType::Q8_K, 4, 256), Err(Error::Type { .. })));
     let mut packer = Packer::new(TensorType::F32, 2, 3).unwrap();
     assert!(matches!(packer.push(&pool, &[0; 11]), Err(Error::Push { row_bytes: 12, .. })));
     assert!(matches!(packer.push(&pool, &[0; 36]), Err(Error::Push { rows_left: 2, .. })));

@@ -1,7 +1,8 @@
 //! AVX2 with FMA and F16C: two registers a vector. `VNNI`: the machine also has the 256-bit integer
 //! dot product (AVX-VNNI).
 
-use super::{LANES, Simd};
+use super::codebook::entry;
+use super::{LANES, Simd, array_of};
 use std::arch::x86_64::*;
 
 /// Proof that the machine has AVX2, FMA and F16C, and AVX-VNNI if `VNNI`.
@@ -90,6 +91,25 @@ unsafe fn transpose_square(v: &[I; LANES], first: usize, half: usize) -> [__m256
     out
 }
 
+/// [`Simd::entries`], four of them from lane `first` on. The instruction that gathers takes longer
+/// on AMD's processors, and far longer on Intel's with the fix of Downfall.
+///
+/// # Safety
+/// The machine has AVX2; the rest is as there.
+#[inline(always)]
+pub(super) unsafe fn four_entries<const N: usize>(
+    table: &[u32; N],
+    low: *const u8,
+    high: *const u8,
+    first: usize,
+) -> __m128i {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let all = array_of!(4, 0, i => entry(table, low, high, first + i) as i32);
+        _mm_setr_epi32(all[0], all[1], all[2], all[3])
+    }
+}
+
 const ROUND: i32 = _MM_FROUND_TO_NEAREST_INT;
 
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
@@ -122,6 +142,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             bf16_half(_mm_loadu_si128(from.cast())),
             bf16_half(_mm_loadu_si128(from.add(8).cast())),
         ];
+        load_e4m3(from: *const u8) -> F = {
+            // Half precision has the same fields, and one bit of exponent more.
+            let bits = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast())));
+            let bits = _mm256_and_si256(bits, _mm256_set1_epi16(!0x4000));
+            let high = _mm256_extracti128_si256::<1>(bits);
+            [_mm256_cvtph_ps(_mm256_castsi256_si128(bits)), _mm256_cvtph_ps(high)]
+        };
         load_i(from: *const u8) -> I =
             [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())];
         store_i(to: *mut u8, v: I) -> () = {
@@ -339,6 +366,26 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         unsafe {
             let sums = halves!(_mm256_madd_epi16, pairs, [_mm256_set1_epi16(1); 2]);
             halves!(_mm256_add_epi32, acc, sums)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn entries<const N: usize>(
+        self,
+        table: &[u32; N],
+        low: *const u8,
+        high: *const u8,
+    ) -> I {
+        // SAFETY: `self` proves the instructions, the caller the memory.
+        unsafe {
+            let lanes = array_of!(4, _mm_setzero_si128(), i => {
+                four_entries(table, low, high, 4 * i)
+            });
+            let halves = [_mm256_castsi128_si256(lanes[0]), _mm256_castsi128_si256(lanes[2])];
+            [
+                _mm256_inserti128_si256::<1>(halves[0], lanes[1]),
+                _mm256_inserti128_si256::<1>(halves[1], lanes[3]),
+            ]
         }
     }
 }

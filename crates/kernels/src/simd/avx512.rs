@@ -1,14 +1,16 @@
 //! AVX-512 with VNNI: one register a vector.
 
-use super::{LANES, Simd, array_of};
+use super::avx2::four_entries;
+use super::{LANES, Simd, VECTOR_BYTES, array_of, avx512_codebook, codebook};
+use crate::format::{Codebook, TILE};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Proof that the machine has AVX-512 F, BW, VL, DQ and VNNI.
+/// Proof that the machine has AVX-512 F, BW, VL, DQ and VNNI, and VBMI if `VBMI`.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512(());
+pub(crate) struct Avx512<const VBMI: bool>(());
 
-impl Avx512 {
+impl<const VBMI: bool> Avx512<VBMI> {
     /// # Safety
     /// The machine has the instructions named above.
     #[inline(always)]
@@ -82,7 +84,7 @@ macro_rules! by_four {
     }};
 }
 
-impl Simd for Avx512 {
+impl<const VBMI: bool> Simd for Avx512<VBMI> {
     type F = __m512;
     type I = __m512i;
     const WIDE_TILES: bool = true;
@@ -101,6 +103,11 @@ impl Simd for Avx512 {
         load_bf16(from: *const u16) -> __m512 = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(
             _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())),
         ));
+        load_e4m3(from: *const u8) -> __m512 = {
+            // Half precision has the same fields, and one bit of exponent more.
+            let bits = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast())));
+            _mm512_cvtph_ps(_mm256_and_si256(bits, _mm256_set1_epi16(!0x4000)))
+        };
         load_i(from: *const u8) -> __m512i = _mm512_loadu_si512(from.cast());
         store_i(to: *mut u8, v: __m512i) -> () = _mm512_storeu_si512(to.cast(), v);
         load_u8(from: *const u8) -> __m512i =
@@ -248,5 +255,58 @@ impl Simd for Avx512 {
     fn gemm_dot4<const BIASED: bool>(self, acc: __m512i, weights: __m512i, x: __m512i) -> __m512i {
         // SAFETY: `self` proves that the machine has the instructions.
         unsafe { _mm512_dpbusd_epi32(acc, x, weights) }
+    }
+
+    #[inline(always)]
+    unsafe fn entries<const N: usize>(
+        self,
+        table: &[u32; N],
+        low: *const u8,
+        high: *const u8,
+    ) -> __m512i {
+        // SAFETY: `self` proves the instructions, the caller the memory.
+        unsafe {
+            let all = _mm512_castsi128_si512(four_entries(table, low, high, 0));
+            let all = _mm512_inserti32x4::<1>(all, four_entries(table, low, high, 4));
+            let all = _mm512_inserti32x4::<2>(all, four_entries(table, low, high, 8));
+            _mm512_inserti32x4::<3>(all, four_entries(table, low, high, 12))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn eights<const N: usize>(
+        self,
+        book: &Codebook<N>,
+        low: *const u8,
+        high: __m512i,
+        signs: __m512i,
+    ) -> [__m512i; TILE] {
+        // SAFETY: `self` proves the instructions, the caller the memory.
+        unsafe {
+            if VBMI {
+                avx512_codebook::eights(self, book, self.load_i(low), high, signs)
+            } else {
+                codebook::eights(self, book, low, high, signs)
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn fours<const N: usize>(
+        self,
+        book: &Codebook<N>,
+        low: *const u8,
+        high: [__m512i; 2],
+        signs: __m512i,
+    ) -> [__m512i; TILE] {
+        // SAFETY: `self` proves the instructions, the caller the memory.
+        unsafe {
+            if VBMI {
+                let low = [self.load_i(low), self.load_i(low.add(VECTOR_BYTES))];
+                avx512_codebook::fours(self, book, low, high, signs)
+            } else {
+                codebook::fours(self, book, low, high, signs)
+            }
+        }
     }
 }

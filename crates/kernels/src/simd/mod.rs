@@ -13,6 +13,9 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_codebook;
+mod codebook;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 #[cfg(target_arch = "aarch64")]
@@ -34,7 +37,7 @@ macro_rules! array_of {
 }
 pub(crate) use array_of;
 
-use crate::format::TILE;
+use crate::format::{Codebook, TILE};
 
 /// Lanes of a vector, and rows of a weight panel.
 pub const LANES: usize = 16;
@@ -77,6 +80,8 @@ pub(crate) trait Simd: Copy {
     unsafe fn store_f16(self, to: *mut u16, v: Self::F);
     /// Sixteen bfloat16 numbers.
     unsafe fn load_bf16(self, from: *const u16) -> Self::F;
+    /// Sixteen numbers of E4M3, divided by 256; NaN counts as 480.
+    unsafe fn load_e4m3(self, from: *const u8) -> Self::F;
 
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
@@ -231,6 +236,58 @@ pub(crate) trait Simd: Copy {
     /// Adds to each lane both of its signed 16-bit numbers.
     fn add_pair_sums(self, _acc: Self::I, _pairs: Self::I) -> Self::I {
         unreachable!("this instruction set has products of four bytes")
+    }
+
+    /// Lane `r` becomes the entry with the index `low[4 * r] + 256 * high[4 * r]`; the high bytes
+    /// are not read if there are 256 entries. Larger indices wrap around.
+    ///
+    /// # Safety
+    /// `low` and `high` point to 61 bytes.
+    #[inline(always)]
+    unsafe fn entries<const N: usize>(
+        self,
+        table: &[u32; N],
+        low: *const u8,
+        high: *const u8,
+    ) -> Self::I {
+        // SAFETY: as the caller promises; the array is one vector.
+        unsafe {
+            let all = array_of!(LANES, 0, lane => codebook::entry(table, low, high, lane));
+            self.load_i(all.as_ptr().cast())
+        }
+    }
+    /// A tile's weights, of indices of eight columns. Byte `g` of a lane of `low` (in memory) and
+    /// `high` is an index, below `N`: its low byte, and the bits above. The sign of column
+    /// `4 * i + j` is bit `i / 2 + 4 * (i % 2)` of byte `j` of `signs`, so that one shift puts those
+    /// of a vector of weights in their places.
+    ///
+    /// # Safety
+    /// `low` points to a vector.
+    #[inline(always)]
+    unsafe fn eights<const N: usize>(
+        self,
+        book: &Codebook<N>,
+        low: *const u8,
+        high: Self::I,
+        signs: Self::I,
+    ) -> [Self::I; TILE] {
+        // SAFETY: as the caller promises.
+        unsafe { codebook::eights(self, book, low, high, signs) }
+    }
+    /// The same for indices of four columns: twice four in a lane.
+    ///
+    /// # Safety
+    /// `low` points to two vectors.
+    #[inline(always)]
+    unsafe fn fours<const N: usize>(
+        self,
+        book: &Codebook<N>,
+        low: *const u8,
+        high: [Self::I; 2],
+        signs: Self::I,
+    ) -> [Self::I; TILE] {
+        // SAFETY: as the caller promises.
+        unsafe { codebook::fours(self, book, low, high, signs) }
     }
 
     /// Prefetches the cache line at `from` into the first-level cache; any address is allowed.

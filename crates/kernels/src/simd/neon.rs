@@ -94,6 +94,20 @@ unsafe fn narrow_f16(v: float32x4_t) -> uint16x4_t {
     out
 }
 
+/// The bits of E4M3 as those of half precision, which has the same fields and one bit of exponent
+/// more.
+///
+/// # Safety
+/// The machine has NEON.
+#[inline(always)]
+unsafe fn e4m3_as_f16(wide: int16x8_t) -> uint16x8_t {
+    // SAFETY: the caller promises the instructions.
+    unsafe {
+        let bits = vreinterpretq_u16_s16(vshlq_n_s16::<7>(wide));
+        vandq_u16(bits, vdupq_n_u16(!0x4000))
+    }
+}
+
 /// Transposes a square of four: `v[i][quad]` of four vectors from `first`.
 ///
 /// # Safety
@@ -153,6 +167,17 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         };
         load_bf16(from: *const u16) -> F =
             quads!(i => vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from.add(4 * i)))));
+        load_e4m3(from: *const u8) -> F = {
+            let bytes = vld1q_s8(from.cast());
+            let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_s8(vget_high_s8(bytes)));
+            let (low, high) = (e4m3_as_f16(low), e4m3_as_f16(high));
+            [
+                widen_f16(vget_low_u16(low)),
+                widen_f16(vget_high_u16(low)),
+                widen_f16(vget_low_u16(high)),
+                widen_f16(vget_high_u16(high)),
+            ]
+        };
         load_i(from: *const u8) -> I =
             quads!(i => vreinterpretq_s32_u8(vld1q_u8(from.add(16 * i))));
         store_i(to: *mut u8, v: I) -> () = {

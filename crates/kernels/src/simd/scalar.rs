@@ -72,6 +72,13 @@ impl Simd for Scalar {
         // SAFETY: as the trait says.
         unsafe { read(from) }.map(|bits| bf16::from_bits(bits).to_f32())
     }
+    #[inline(never)]
+    unsafe fn load_e4m3(self, from: *const u8) -> F {
+        // SAFETY: as the trait says. The exponents of half precision are 8 more.
+        unsafe { read(from) }.map(|byte: u8| {
+            f16::from_bits(u16::from(byte & 0x80) << 8 | u16::from(byte & 0x7f) << 7).to_f32()
+        })
+    }
     #[inline(always)]
     fn add(self, a: F, b: F) -> F {
         zip(a, b, |a, b| a + b)

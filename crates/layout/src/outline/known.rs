@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use gguf::Directory;
 
-use crate::{Config, Error, names, unread};
+use crate::{Config, Error, factors, names, unread};
 
 /// An unused tensor would have changed the results: this version does not support such a file.
 /// Towers and MTP blocks are exceptions: the model runs without them.
@@ -25,7 +25,9 @@ pub(super) fn check_all_known(
         }
         None => names::APART.contains(&name) || unread::is_apart(name),
     };
-    match names().find(|name| !read.contains(name) && !may_be_left(name)) {
+    let is_read = |name: &str| read.contains(name);
+    let is_factor = |name: &str| factors::is_one(directory, name, is_read);
+    match names().find(|name| !is_read(name) && !may_be_left(name) && !is_factor(name)) {
         None => Ok(()),
         Some(name) => {
             let (name, arch) = (name.to_owned(), config.arch.name.to_owned());

@@ -25,7 +25,7 @@ pub(super) fn in_repository(dir: &Path, path: &Path) -> Option<(String, String)>
     let inside = path.strip_prefix(dir).unwrap_or(path);
     let parts: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into()).collect();
     match &parts[..] {
-        [owner, repo, inside @ ..] if !inside.is_empty() => {
+        [owner, repo, inside @ ..] if !inside.is_empty() || path.is_dir() => {
             Some((format!("{owner}/{}", repo.replace("%2F", "/")), inside.join("/")))
         }
         _ => None,

@@ -101,11 +101,11 @@ pub(crate) fn scan(own: &Path, places: &Places) -> Vec<Shelved> {
 /// A file as a model on a shelf, if it is a first part and all parts exist.
 fn shelved(path: PathBuf, name: String, shelf: &Shelf) -> Option<Shelved> {
     let mut bytes = 0;
-    for part in gguf::parts_of(&path) {
+    for part in checkpoint::paths(&path) {
         let metadata = std::fs::metadata(part).ok().filter(std::fs::Metadata::is_file)?;
         bytes += metadata.len();
     }
-    begins_as_gguf(&path).then(|| Shelved {
+    (path.is_dir() || begins_as_gguf(&path)).then(|| Shelved {
         name: crate::naming::clean(&name),
         path,
         bytes,
@@ -123,7 +123,16 @@ fn of_repository(path: PathBuf, repo: &str, inside: &str, shelf: &Shelf) -> Opti
 /// Appends each model's label to the name of its repository.
 fn label(mut found: Vec<Shelved>) -> Vec<Shelved> {
     let mut repos: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (at, model) in found.iter().enumerate().filter(|(_, model)| model.inside.is_some()) {
+    for (at, model) in found.iter_mut().enumerate() {
+        match model.inside.as_deref() {
+            None => continue,
+            // The repository itself.
+            Some("") => {
+                model.name = format!("{}:{}", model.name, checkpoint::LABEL);
+                continue;
+            }
+            Some(_) => {}
+        }
         repos.entry(model.name.clone()).or_default().push(at);
     }
     for (repo, all) in repos {
@@ -153,10 +162,18 @@ fn begins_as_gguf(path: &Path) -> bool {
     read.is_ok() && magic == *b"GGUF"
 }
 
-/// The `.gguf` files below a folder that are models or first parts, in order. Links are followed,
-/// each folder is visited once, and hidden and partial files are skipped.
+/// The `.gguf` files below a folder that are models or first parts, in order, and the folders in
+/// Hugging Face's form. Links are followed, each folder is visited once, and hidden and partial
+/// files are skipped.
 fn models_below(dir: &Path) -> Vec<PathBuf> {
-    files_below(dir, &is_model_name)
+    let is_wanted = |path: &Path, lower: &str| is_model_name(path, lower) || lower == "config.json";
+    let model = |path: PathBuf| match path.extension() {
+        Some(extension) if extension == "json" => {
+            path.parent().filter(|folder| checkpoint::is_folder(folder)).map(Path::to_path_buf)
+        }
+        _ => Some(path),
+    };
+    files_below(dir, &is_wanted).into_iter().filter_map(model).collect()
 }
 
 fn files_below(dir: &Path, is_wanted: &dyn Fn(&Path, &str) -> bool) -> Vec<PathBuf> {

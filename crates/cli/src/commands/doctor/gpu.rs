@@ -95,8 +95,9 @@ fn row(device: &Device) -> [String; 6] {
 /// Identifies the libraries of a device: name, version and hash.
 fn build(library: &Library, device: &ggml::Device) -> String {
     const SHOWN: usize = 12;
-    let files = [library.base().to_owned(), device.file().to_owned()];
-    let tree = store::Tree::of_files(&files, &|_| {});
+    let files = [library.base(), device.file()].map(gguf::on_disk);
+    let files: std::io::Result<Vec<_>> = files.into_iter().collect();
+    let tree = files.and_then(|files| store::Tree::of_files(files, &|_| {}));
     // They were opened already, so reading fails only with the disk.
     let hash = tree.map_or_else(|error| error.to_string(), |tree| tree.digest.to_string());
     let hash: String = hash.chars().take(SHOWN).collect();

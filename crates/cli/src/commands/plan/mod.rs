@@ -4,7 +4,7 @@
 mod cluster_file;
 mod scale;
 
-use gguf::{Directory, File, Source, read_header};
+use gguf::{Directory, Source, read_header};
 use layout::Outline;
 use placement::{Options, Plan, PlannedRank, Prediction};
 use protocol::Nodes;
@@ -48,10 +48,11 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
 
 /// The outline of a file, or of a shape and a type.
 fn outline(model: &str) -> Result<Outline, CliError> {
-    if std::path::Path::new(model).is_file() {
-        return match File::open(model) {
+    let path = std::path::Path::new(model);
+    if path.is_file() || checkpoint::is_folder(path) {
+        return match checkpoint::open(path) {
             // A header is enough.
-            Err(gguf::Error::NoWeights { .. }) => checked(&read_header(model.as_ref())?),
+            Err(gguf::Error::NoWeights { .. }) => checked(&read_header(path)?),
             opened => checked(opened?.directory()),
         };
     }
@@ -223,7 +224,7 @@ mod tests {
         })
         .unwrap();
         assert!(std::fs::metadata(&path).unwrap().len() < 200_000);
-        let error = File::open(&path).unwrap_err().to_string();
+        let error = gguf::File::open(&path).unwrap_err().to_string();
         assert!(error.contains("has no weights"), "{error}");
         let path = path.to_str().unwrap();
         let of = |model| rate("mac-studio-512.toml", model, 2, Strategy::Auto);

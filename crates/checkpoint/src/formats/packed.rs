@@ -1,0 +1,234 @@
+//! Weights of integers packed into 32-bit words, with a scale and perhaps a zero point for each
+//! group: compressed-tensors, GPTQ without reordered columns, and AWQ.
+
+use gguf::TensorType;
+
+use super::Parts;
+use super::affine::{AFFINE, affine};
+use crate::Error;
+use crate::config::Config;
+use crate::dtype::Dtype;
+use crate::recipe::{Map, Recipe, View};
+use crate::weight::Weight;
+
+impl Parts<'_, '_> {
+    /// `weight_packed` along rows, `weight_scale`, and `weight_zero_point` packed along columns.
+    pub(super) fn packed(&mut self) -> Result<Weight, Error> {
+        let (words, quants) = self.take(".weight_packed")?;
+        let (stored, scales) = self.take_f32(".weight_scale")?;
+        let ([rows, row], [scale_rows, groups]) = (&words.shape[..], &stored.shape[..]) else {
+            return Err(self.wrong(words, "a matrix".to_owned()));
+        };
+        let (rows, groups) = (*rows, *groups);
+        if rows != *scale_rows {
+            return Err(self.wrong(stored, format!("{rows} rows")));
+        }
+        let (bits, group) = self.packed_options()?;
+        let ty = self.affine(bits, group, 32 * row, groups)?;
+        if self.has(".weight_zero_point") {
+            let (_, zeros) = self.zeros(".weight_zero_point", bits, [rows, groups], true)?;
+            return self.with_zeros(ty, [rows, groups], (scales, zeros, quants));
+        }
+        let biases = Recipe::mapped(vec![(scales.clone(), 4)], 4, middle(bits));
+        self.with_biases(ty, [rows, groups], (scales, biases, quants))
+    }
+
+    /// `qweight`, `scales` and `qzeros` of GPTQ or AWQ.
+    pub(super) fn transposed(&mut self) -> Result<Weight, Error> {
+        let options = self.config.object("quantization_config");
+        match options.find_str(&["quant_method"])?.as_deref() {
+            Some("awq") => self.awq(&options),
+            _ => self.gptq(),
+        }
+    }
+
+    /// AWQ: all matrices are transposed, and packed along their rows in an order of their own.
+    fn awq(&mut self, options: &Config) -> Result<Weight, Error> {
+        let (bits, group) =
+            (options.u64(&["bits", "w_bit"])?, options.u64(&["group_size", "q_group_size"])?);
+        let version = options.find_str(&["version"])?.unwrap_or_else(|| "gemm".to_owned());
+        let (words, quants) = self.take(".qweight")?;
+        let (stored, scales) = self.take_f32(".scales")?;
+        let (packed_zeros, zeros) = self.take(".qzeros")?;
+        let ([columns, per_row], [groups, rows]) = (&words.shape[..], &stored.shape[..]) else {
+            return Err(self.wrong(words, "a matrix".to_owned()));
+        };
+        let (columns, groups, rows) = (*columns, *groups, *rows);
+        let is_whole = 8 * per_row == rows && packed_zeros.shape[..] == [groups, *per_row];
+        if !version.eq_ignore_ascii_case("gemm") || bits != 4 || !is_whole {
+            let wanted = "4 bits in AWQ's form for gemm, with scales and zeros for each group";
+            return Err(self.wrong(words, wanted.to_owned()));
+        }
+        let ty = self.affine(bits, group, columns * bits, groups)?;
+        let unpacked = |of| Recipe::mapped(vec![(of, 4)], 8, AWQ_NIBBLES);
+        let transposed = |of, unit, count| {
+            let (dims, strides) = (vec![rows, count], vec![1, rows]);
+            Recipe::view(View { of, unit, dims, strides, base: 0 })
+        };
+        let quants = transposed(unpacked(quants), 1, columns);
+        let quants = Recipe::mapped(vec![(quants, 2)], 1, PAIRS);
+        let zeros = transposed(unpacked(zeros), 1, groups);
+        let scales = transposed(scales, 4, groups);
+        self.with_zeros(ty, [rows, groups], (scales, zeros, quants))
+    }
+
+    /// GPTQ: `qweight` packed along the columns of its transpose, `scales`, `qzeros`.
+    fn gptq(&mut self) -> Result<Weight, Error> {
+        let options = self.config.object("quantization_config");
+        let method = options.find_str(&["quant_method"])?.unwrap_or_default();
+        let is_reordered = options.find_bool("desc_act")? == Some(true);
+        if method != "gptq" || is_reordered {
+            let how = if is_reordered { "with reordered columns (desc_act)" } else { &method };
+            let why =
+                format!("is quantised {how}, which is not read. Use a GGUF file of this model");
+            return Err(Error::tensor(&format!("{}.qweight", self.stem), why));
+        }
+        let bits = options.u64(&["bits"])?;
+        let (words, quants) = self.take(".qweight")?;
+        let (stored, scales) = self.take_f32(".scales")?;
+        let ([row, rows], [groups, _]) = (&words.shape[..], &stored.shape[..]) else {
+            return Err(self.wrong(words, "a matrix".to_owned()));
+        };
+        let (row, rows, groups) = (*row, *rows, *groups);
+        if stored.shape[..] != [groups, rows] || words.dtype != Dtype::I32 {
+            return Err(self.wrong(stored, format!("{rows} columns")));
+        }
+        let group = options.u64(&["group_size"])?;
+        let ty = self.affine(bits, group, 32 * row, groups)?;
+        let transposed = |of, dims: [u64; 2]| {
+            let (dims, strides) = (vec![dims[1], dims[0]], vec![1, dims[1]]);
+            Recipe::view(View { of, unit: 4, dims, strides, base: 0 })
+        };
+        let quants = transposed(quants, [row, rows]);
+        let scales = transposed(scales, [groups, rows]);
+        let is_v2 = options.find_str(&["checkpoint_format"])?.as_deref() == Some("gptq_v2");
+        let (_, zeros) = self.zeros(".qzeros", bits, [rows, groups], false)?;
+        let zeros = if is_v2 { zeros } else { Recipe::mapped(vec![(zeros, 1)], 1, NEXT) };
+        self.with_zeros(ty, [rows, groups], (scales, zeros, quants))
+    }
+
+    /// Bits and length of groups of compressed-tensors.
+    fn packed_options(&self) -> Result<(u64, u64), Error> {
+        let groups = self.config.object("quantization_config").object("config_groups");
+        let weights = groups.object("group_0").object("weights");
+        Ok((weights.u64(&["num_bits"])?, weights.u64(&["group_size"])?))
+    }
+
+    fn affine(
+        &self,
+        bits: u64,
+        group: u64,
+        row_bits: u64,
+        groups: u64,
+    ) -> Result<TensorType, Error> {
+        let ty = affine(bits, group).filter(|_| groups.checked_mul(group * bits) == Some(row_bits));
+        ty.filter(|_| matches!(bits, 4 | 8)).ok_or_else(|| {
+            let found = format!("{bits} bits in {groups} groups of {group}, {row_bits} bits a row");
+            let why = format!("has {found}; 4 or 8 bits in whole groups of 32, 64 or 128 are read");
+            Error::tensor(&self.name(), why)
+        })
+    }
+
+    /// Zero points, a byte each: `[rows, groups]`. They are packed along the rows of
+    /// `[rows, groups]`, or of its transpose along the columns.
+    fn zeros(
+        &mut self,
+        ending: &str,
+        bits: u64,
+        [rows, groups]: [u64; 2],
+        is_by_row: bool,
+    ) -> Result<(u64, Recipe), Error> {
+        let (stored, words) = self.take(ending)?;
+        let per = 32 / bits;
+        let wanted = match is_by_row {
+            true => [rows.div_ceil(per), groups],
+            false => [groups, rows.div_ceil(per)],
+        };
+        if stored.shape != wanted || stored.dtype != Dtype::I32 || !rows.is_multiple_of(per) {
+            return Err(self.wrong(stored, format!("{wanted:?} of I32")));
+        }
+        // Bytes of a word, unpacked: [words, per].
+        let map = if bits == 4 { NIBBLES } else { BYTES };
+        let unpacked = Recipe::mapped(vec![(words, 4)], per, map);
+        let (dims, strides) = match is_by_row {
+            true => (vec![rows / per, per, groups], vec![groups * per, 1, per]),
+            false => (vec![rows, groups], vec![1, rows]),
+        };
+        let view = View { of: unpacked, unit: 1, dims, strides, base: 0 };
+        Ok((per, Recipe::view(view)))
+    }
+
+    fn with_zeros(
+        &self,
+        ty: TensorType,
+        sizes: [u64; 2],
+        (scales, zeros, quants): (Recipe, Recipe, Recipe),
+    ) -> Result<Weight, Error> {
+        let biases =
+            Recipe::mapped(vec![(scales.clone(), 4), (zeros, 1)], 4, MINUS_SCALE_TIMES_ZERO);
+        self.with_biases(ty, sizes, (scales, biases, quants))
+    }
+
+    fn with_biases(
+        &self,
+        ty: TensorType,
+        [rows, groups]: [u64; 2],
+        (scales, biases, quants): (Recipe, Recipe, Recipe),
+    ) -> Result<Weight, Error> {
+        let block = ty.block_bytes() as u64;
+        let quants = (quants, block - 6);
+        let recipe = Recipe::mapped(vec![(scales, 4), (biases, 4), quants], block, AFFINE);
+        let shape = vec![rows, groups * ty.block_len() as u64];
+        Ok(Weight::quantised(self.name(), shape, ty, recipe))
+    }
+}
+
+const NIBBLES: Map = |parts, out| {
+    for (at, out) in out.iter_mut().enumerate() {
+        *out = parts[0][at / 2] >> (at % 2 * 4) & 15;
+    }
+};
+
+/// The numbers of AWQ's words, in their order.
+const AWQ_NIBBLES: Map = |parts, out| {
+    const PLACES: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+    for (out, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(parts[0].as_chunks::<4>().0) {
+        let word = u32::from_le_bytes(*word);
+        *out = PLACES.map(|place| (word >> (4 * place) & 15) as u8);
+    }
+};
+
+/// Two numbers to a byte, the first in the low bits.
+const PAIRS: Map = |parts, out| {
+    for (out, pair) in out.iter_mut().zip(parts[0].as_chunks::<2>().0) {
+        *out = pair[0] | pair[1] << 4;
+    }
+};
+
+const BYTES: Map = |parts, out| out.copy_from_slice(parts[0]);
+
+/// GPTQ's first form stores zero points less one.
+const NEXT: Map = |parts, out| {
+    out.iter_mut().zip(parts[0]).for_each(|(out, zero)| *out = zero.wrapping_add(1));
+};
+
+const MINUS_SCALE_TIMES_ZERO: Map = |parts, out| {
+    let scales = parts[0].as_chunks::<4>().0.iter();
+    for ((out, scale), zero) in out.as_chunks_mut::<4>().0.iter_mut().zip(scales).zip(parts[1]) {
+        *out = (-f32::from_le_bytes(*scale) * f32::from(*zero)).to_le_bytes();
+    }
+};
+
+/// The bias of quants whose zero point is the middle of their range.
+fn middle(bits: u64) -> Map {
+    match bits {
+        4 => |parts, out| times(parts[0], out, -8.0),
+        _ => |parts, out| times(parts[0], out, -128.0),
+    }
+}
+
+fn times(numbers: &[u8], out: &mut [u8], factor: f32) {
+    for (out, number) in out.as_chunks_mut::<4>().0.iter_mut().zip(numbers.as_chunks::<4>().0) {
+        *out = (f32::from_le_bytes(*number) * factor).to_le_bytes();
+    }
+}

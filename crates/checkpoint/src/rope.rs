@@ -1,0 +1,56 @@
+//! The rotation's parameters, under their names of all years.
+
+use crate::Error;
+use crate::config::Config;
+
+/// A model's rotation.
+#[derive(Debug)]
+pub(crate) struct Rope {
+    /// The parameters of layers with full attention.
+    pub full: Config,
+    /// `linear`, `yarn`, `llama3` and others.
+    pub kind: Option<String>,
+    pub base: Option<f64>,
+    /// The base of layers with a window, if it is told apart.
+    pub local_base: Option<f64>,
+    /// The rotated share of a head.
+    pub partial: Option<f64>,
+    pub original_context: Option<u64>,
+}
+
+impl Rope {
+    /// Reads `rope_parameters` of transformers 5, or `rope_scaling` and single keys of earlier
+    /// versions.
+    pub fn read(config: &Config) -> Result<Self, Error> {
+        let key = if config.get("rope_parameters").is_some() {
+            "rope_parameters"
+        } else {
+            "rope_scaling"
+        };
+        let all = config.object(key);
+        let by_layer = ["full_attention", "sliding_attention"].map(|kind| all.get(kind).is_some());
+        let is_by_layer = by_layer.contains(&true);
+        let full = if by_layer[0] { all.object("full_attention") } else { all.clone() };
+        let or = |found: Option<f64>, keys: &[&str]| match found {
+            None if !is_by_layer => config.find_f64(keys),
+            found => Ok(found),
+        };
+        Ok(Self {
+            kind: full.find_str(&["rope_type", "type"])?,
+            base: or(full.find_f64(&["rope_theta"])?, &["global_rope_theta", "rope_theta"])?,
+            local_base: or(
+                all.object("sliding_attention").find_f64(&["rope_theta"])?,
+                &["local_rope_theta", "swa_rope_theta", "rope_local_base_freq"],
+            )?,
+            partial: or(
+                full.find_f64(&["partial_rotary_factor"])?,
+                &["partial_rotary_factor", "rope_pct"],
+            )?,
+            original_context: match full.find_u64(&["original_max_position_embeddings"])? {
+                None => config.find_u64(&["original_max_position_embeddings"])?,
+                found => found,
+            },
+            full,
+        })
+    }
+}

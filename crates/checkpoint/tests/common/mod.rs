@@ -1,0 +1,101 @@
+//! Checkpoints that `fixtures/generate/checkpoints.py` describes.
+#![allow(dead_code)] // Each test uses a part of it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A tokenizer of no tokens.
+pub const TOKENIZER: &str = r#"{"added_tokens":[],"model":{"type":"BPE","vocab":{},"merges":[]},
+    "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false}}"#;
+
+/// A checkpoint, and the GGUF file that llama.cpp's converter made of it.
+#[derive(Deserialize)]
+pub struct Described {
+    pub config: Value,
+    /// The shapes of its tensors, all in bf16.
+    pub weights: BTreeMap<String, Vec<u64>>,
+    pub metadata: BTreeMap<String, Value>,
+    /// Type, dimensions and the beginning of the BLAKE3 hash of each tensor.
+    pub tensors: BTreeMap<String, (String, Vec<u64>, String)>,
+}
+
+pub fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/checkpoints")
+}
+
+pub fn described(name: &str) -> Described {
+    let text = fs::read(fixtures().join(format!("{name}.json"))).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// The numbers of a tensor: SplitMix64 seeded by the name's FNV-1a hash, as whole 64ths in bf16.
+pub fn numbers(name: &str, count: u64) -> Vec<u8> {
+    let fold = |seed: u64, byte: u8| (seed ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, fold);
+    let number = |at: u64| {
+        let mut x = seed.wrapping_add((at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^= x >> 31;
+        ((x >> 56) as f32 - 128.0) / 64.0
+    };
+    (0..count).flat_map(|at| ((number(at).to_bits() >> 16) as u16).to_le_bytes()).collect()
+}
+
+/// A safetensors file of tensors: name, type, shape, bytes.
+pub fn safetensors(tensors: &[Stored]) -> Vec<u8> {
+    let (mut header, mut end) = (serde_json::Map::new(), 0);
+    for (name, dtype, shape, bytes) in tensors {
+        let offsets = [end, end + bytes.len()];
+        end += bytes.len();
+        let entry = serde_json::json!({"dtype": dtype, "shape": shape, "data_offsets": offsets});
+        header.insert(name.clone(), entry);
+    }
+    let header = serde_json::to_vec(&header).unwrap();
+    let mut out = (header.len() as u64).to_le_bytes().to_vec();
+    out.extend(header);
+    tensors.iter().for_each(|tensor| out.extend(&tensor.3));
+    out
+}
+
+/// A tensor of a checkpoint: name, type, shape, bytes.
+pub type Stored = (String, &'static str, Vec<u64>, Vec<u8>);
+
+impl Described {
+    /// The tensors of the checkpoint.
+    pub fn tensors(&self) -> Vec<Stored> {
+        let tensor = |(name, shape): (&String, &Vec<u64>)| {
+            let bytes = numbers(name, shape.iter().product());
+            (name.clone(), "BF16", shape.clone(), bytes)
+        };
+        self.weights.iter().map(tensor).collect()
+    }
+
+    /// Writes the checkpoint into a folder, its tensors spread over `shards` files.
+    pub fn write(&self, folder: &Path, shards: usize) {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("config.json"), self.config.to_string()).unwrap();
+        fs::write(folder.join("tokenizer.json"), TOKENIZER).unwrap();
+        let tensors = self.tensors();
+        let mut map = serde_json::Map::new();
+        for (at, tensors) in tensors.chunks(tensors.len().div_ceil(shards)).enumerate() {
+            let name = format!("model-{:05}-of-{shards:05}.safetensors", at + 1);
+            fs::write(folder.join(&name), safetensors(tensors)).unwrap();
+            map.extend(tensors.iter().map(|it| (it.0.clone(), Value::from(name.clone()))));
+        }
+        let index = serde_json::json!({"weight_map": map});
+        fs::write(folder.join("model.safetensors.index.json"), index.to_string()).unwrap();
+    }
+
+    /// Writes the checkpoint as a folder without an index, to which files can be added.
+    pub fn write_unlisted(&self, folder: &Path) {
+        self.write(folder, 1);
+        fs::remove_file(folder.join("model.safetensors.index.json")).unwrap();
+        let weights = folder.join("model-00001-of-00001.safetensors");
+        fs::rename(weights, folder.join("weights.safetensors")).unwrap();
+    }
+}
