@@ -192,7 +192,7 @@ fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
     };
     let names = QUANTISED_MODELS.iter().copied().filter(|name| !refused(name));
     check_all(&names.collect::<Vec<_>>(), &[1], CacheType::Auto, &rounded());
-    // With its half-precision cache, ggml's own engine errs 1.27 times as much here as without.
+    // ggml's own engine errs 1.27 times as much as llama.cpp did for the fixture.
     let coarse = Limit::OfLlamaCpp(1.3);
     check_all(&["quant/llama-q256-today.IQ1_M"], &[1], CacheType::Auto, &coarse);
 }
