@@ -11,14 +11,14 @@ mod recurrent;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use gguf::{Directory, TensorInfo, TensorType};
+use gguf::{Directory, TensorInfo};
 use protocol::ExpertSplit;
 
 use self::known::{check_all_known, known};
 use crate::arch::NormKind;
 use crate::recurrence::LayerHalves;
 use crate::shard::{Cuts, Hidden, RecurrentCut};
-use crate::tensors::{Part, Tensor, check_types};
+use crate::tensors::{Part, Tensor, check_float, check_types};
 use crate::{Config, Error, MtpBlock, factors, names, unread};
 
 /// A runnable model, without its weights.
@@ -465,12 +465,4 @@ pub fn checked_vector<'a>(
     let tensor = checked(directory, name, [len, 1])?;
     check_float(tensor)?;
     Ok(tensor)
-}
-
-pub(crate) fn check_float(tensor: &TensorInfo) -> Result<(), Error> {
-    let TensorInfo { name, ty, .. } = tensor;
-    match ty {
-        TensorType::F32 => Ok(()),
-        _ => Err(Error::Unsupported { what: format!("tensor \"{name}\" of type {ty}") }),
-    }
 }

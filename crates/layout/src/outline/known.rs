@@ -25,9 +25,8 @@ pub(super) fn check_all_known(
         }
         None => names::APART.contains(&name) || unread::is_apart(name),
     };
-    let is_read = |name: &str| read.contains(name);
-    let is_factor = |name: &str| factors::is_one(directory, name, is_read);
-    match names().find(|name| !is_read(name) && !may_be_left(name) && !is_factor(name)) {
+    let is_factor = |name: &str| factors::is_one(directory, name, read);
+    match names().find(|name| !read.contains(name) && !may_be_left(name) && !is_factor(name)) {
         None => Ok(()),
         Some(name) => {
             let (name, arch) = (name.to_owned(), config.arch.name.to_owned());
