@@ -30,8 +30,8 @@ pub use kernels::{
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
 use operands::refused;
 pub use operands::{
-    AttentionShape, BackendError, Half, IndexKeys, KvShape, RecurrentInputs, RoutingVectors, Seen,
-    SegmentKey, SharedExpert, StateRoom,
+    AttentionShape, BackendError, Factors, Half, IndexKeys, KvShape, RecurrentInputs,
+    RoutingVectors, Seen, SegmentKey, SharedExpert, StateRoom,
 };
 pub use routing::{Gating, RoutingRule};
 use routing::{Route, Routes};
@@ -49,7 +49,7 @@ pub trait Backend {
     /// A weight matrix `[rows, cols]` in the device's own layout.
     type Matrix: Send;
     /// Matrices being loaded.
-    type Loader;
+    type Loader: Factors;
     /// A learned vector: a norm's gain, a bias.
     type Vector: Send;
     /// Activations `[rows, width]`, with their number of rows in use.
@@ -125,16 +125,6 @@ pub trait Backend {
     /// # Errors
     /// There are more rows than announced, or not whole ones.
     fn push_rows(&mut self, loader: &mut Self::Loader, bytes: &[u8]) -> Result<(), BackendError>;
-
-    /// Multiplies the weights of each matrix by its factor; `factors` has one for each.
-    ///
-    /// # Errors
-    /// The device or the type has none.
-    fn set_factors(
-        &mut self,
-        loader: &mut Self::Loader,
-        factors: &[f32],
-    ) -> Result<(), BackendError>;
 
     /// Ends them and returns the same number of matrices.
     ///

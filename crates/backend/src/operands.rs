@@ -21,6 +21,18 @@ pub enum BackendError {
     Device { what: String },
 }
 
+/// Matrices being loaded, which may have factors.
+pub trait Factors {
+    /// Multiplies the weights of each matrix by its own of `factors`.
+    ///
+    /// # Errors
+    /// The device or the type has none.
+    ///
+    /// # Panics
+    /// If there is not one for each matrix.
+    fn set_factors(&mut self, factors: &[f32]) -> Result<(), BackendError>;
+}
+
 /// The shape of one layer's key/value cache on this rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvShape {

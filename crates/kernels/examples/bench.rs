@@ -14,7 +14,7 @@ use kernels::{
 use std::hint::black_box;
 use std::time::Instant;
 
-const TYPES: [TensorType; 17] = [
+const TYPES: [TensorType; 24] = [
     TensorType::Q4_0,
     TensorType::Q8_0,
     TensorType::Q4_K,
@@ -30,6 +30,13 @@ const TYPES: [TensorType; 17] = [
     TensorType::IQ2_S,
     TensorType::IQ3_XXS,
     TensorType::IQ3_S,
+    TensorType::NVFP4,
+    TensorType::TQ1_0,
+    TensorType::TQ2_0,
+    TensorType::Q1_0,
+    TensorType::AFFINE4_64,
+    TensorType::AFFINE8_64,
+    TensorType::F8_E4M3_128,
     TensorType::F16,
     TensorType::BF16,
 ];
@@ -74,7 +81,8 @@ fn main() {
             stream(&pool, &format!("wide {ty}"), ty, &input(&pool, 1, 8192));
         }
         for rows in [1, 4] {
-            if ty.block_len() > 1 && wanted(&format!("int16 {ty} x {rows}")) {
+            let is_float = ty.block_len() == 1 || ty == TensorType::F8_E4M3_128;
+            if !is_float && wanted(&format!("int16 {ty} x {rows}")) {
                 stream(&pool, &format!("int16 {ty} x {rows}"), ty, &int16(&pool, rows, 2048));
             }
         }

@@ -1,7 +1,7 @@
 //! Selects the kernels' instruction set, once at program start.
 //!
-//! `SINEW_ISA=scalar|avx2|avx2-vnni|avx512|avx512-vbmi|neon|neon-dot|neon-i8mm` forces one, for tests and
-//! comparisons; all give the same bits (see [`crate::simd`]).
+//! `SINEW_ISA=scalar|avx2|avx2-vnni|avx512|avx512-vbmi|neon|neon-dot|neon-i8mm` forces one, for
+//! tests and comparisons; all give the same bits (see [`crate::simd`]).
 
 use crate::error::Error;
 use crate::simd::Simd;
@@ -100,8 +100,8 @@ impl Isa {
     }
 }
 
-/// The instruction set in use, as text: `avx512-vbmi`, `avx512`, `avx2-vnni`, `avx2`, `neon-i8mm`, `neon-dot`,
-/// `neon` or `scalar`.
+/// The instruction set in use, as text: `avx512-vbmi`, `avx512`, `avx2-vnni`, `avx2`, `neon-i8mm`,
+/// `neon-dot`, `neon` or `scalar`.
 pub fn isa() -> &'static str {
     Isa::chosen().name()
 }

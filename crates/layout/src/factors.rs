@@ -1,10 +1,12 @@
-//! The factors of matrices in NVFP4: a tensor `<matrix>.scale` of one f32, or of one for each of the
-//! matrices in a tensor of experts. They multiply all weights. The scale of a matrix's input,
+//! The factors of matrices in NVFP4: a tensor `<matrix>.scale` of one f32, or of one for each
+//! matrix in a tensor of experts. They multiply all weights. The scale of a matrix's input,
 //! `<matrix>.input_scale`, belongs to products in four bits, which Sinew does not have.
+
+use std::collections::HashSet;
 
 use gguf::{Directory, TensorInfo, TensorType};
 
-use crate::outline::check_float;
+use crate::tensors::check_float;
 use crate::{Error, Tensor, names};
 
 /// The experts' output matrices, whose factors are read with the weights of experts, as other
@@ -37,13 +39,13 @@ pub(crate) fn check<'a>(
 }
 
 /// Whether tensor `name` is of a matrix in NVFP4 among those `read`.
-pub(crate) fn is_one(directory: &Directory, name: &str, is_read: impl Fn(&str) -> bool) -> bool {
+pub(crate) fn is_one(directory: &Directory, name: &str, read: &HashSet<&str>) -> bool {
     let stem = name.strip_suffix(".scale").or_else(|| name.strip_suffix(".input_scale"));
     let matrix = stem.map(|stem| format!("{stem}.weight"));
     matrix.is_some_and(|matrix| {
         let found = directory.find_tensor(&matrix);
         // Embeddings are looked up, without a factor.
-        let is_product = matrix != names::EMBEDDING && is_read(&matrix);
+        let is_product = matrix != names::EMBEDDING && read.contains(matrix.as_str());
         is_product && found.is_some_and(|found| found.ty == TensorType::NVFP4)
     })
 }

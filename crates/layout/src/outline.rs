@@ -8,13 +8,13 @@ mod recurrent;
 
 use std::collections::HashSet;
 
-use gguf::{Directory, TensorInfo, TensorType};
+use gguf::{Directory, TensorInfo};
 use protocol::ExpertSplit;
 
 use crate::arch::NormKind;
 use crate::recurrence::LayerHalves;
 use crate::shard::{Cuts, Hidden, RecurrentCut};
-use crate::tensors::{Part, Tensor, check_types};
+use crate::tensors::{Part, Tensor, check_float, check_types};
 use crate::{Config, Error, factors, names, unread};
 
 /// A runnable model, without its weights.
@@ -224,9 +224,8 @@ fn check_all_known(
         }
         None => names::APART.contains(&name) || unread::is_apart(name),
     };
-    let is_read = |name: &str| read.contains(name);
-    let is_factor = |name: &str| factors::is_one(directory, name, is_read);
-    match names().find(|name| !is_read(name) && !may_be_left(name) && !is_factor(name)) {
+    let is_factor = |name: &str| factors::is_one(directory, name, read);
+    match names().find(|name| !read.contains(name) && !may_be_left(name) && !is_factor(name)) {
         None => Ok(()),
         Some(name) => {
             let (name, arch) = (name.to_owned(), config.arch.name.to_owned());
@@ -491,12 +490,4 @@ pub fn checked_vector<'a>(
     let tensor = checked(directory, name, [len, 1])?;
     check_float(tensor)?;
     Ok(tensor)
-}
-
-pub(crate) fn check_float(tensor: &TensorInfo) -> Result<(), Error> {
-    let TensorInfo { name, ty, .. } = tensor;
-    match ty {
-        TensorType::F32 => Ok(()),
-        _ => Err(Error::Unsupported { what: format!("tensor \"{name}\" of type {ty}") }),
-    }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use std::collections::HashSet;
 
-use gguf::{Directory, TensorType};
+use gguf::{Directory, TensorInfo, TensorType};
 
 use crate::{Device, Error, Shard, names};
 
@@ -82,7 +82,7 @@ pub const WEIGHT_TYPES: [TensorType; 47] = [
 /// Refuses types without multiplication kernels among the used tensors.
 pub(crate) fn check_types(directory: &Directory, read: &HashSet<&str>) -> Result<(), Error> {
     let is_read = |name: &str| read.contains(name) || names::APART.contains(&name);
-    let is_known = |tensor: &gguf::TensorInfo| {
+    let is_known = |tensor: &TensorInfo| {
         WEIGHT_TYPES.contains(&tensor.ty) || names::is_of_integers(&tensor.name)
     };
     let mut read = directory.tensors().iter().filter(|tensor| is_read(&tensor.name));
@@ -93,6 +93,15 @@ pub(crate) fn check_types(directory: &Directory, read: &HashSet<&str>) -> Result
             let known = of_files.map(TensorType::to_string).collect::<Vec<_>>().join(", ");
             Err(Error::WeightType { name: found.name.clone(), ty: found.ty, known })
         }
+    }
+}
+
+/// Refuses vectors of another type than f32.
+pub(crate) fn check_float(tensor: &TensorInfo) -> Result<(), Error> {
+    let TensorInfo { name, ty, .. } = tensor;
+    match ty {
+        TensorType::F32 => Ok(()),
+        _ => Err(Error::Unsupported { what: format!("tensor \"{name}\" of type {ty}") }),
     }
 }
 

@@ -5,7 +5,7 @@ mod chunks;
 
 use std::ops::Range;
 
-use backend::Backend;
+use backend::{Backend, Factors};
 use gguf::{Source, Strided, TensorInfo, TensorType};
 use layout::Slice;
 
@@ -52,7 +52,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         });
         read.map_err(|error| error.of_tensor(name))?;
         if let Some(factors) = self.factors(slice)? {
-            self.backend.set_factors(&mut loading, &factors).map_err(failed)?;
+            loading.set_factors(&factors).map_err(failed)?;
         }
         let matrices = self.backend.finish_matrices(loading).map_err(failed)?;
         let bytes = matrices.iter().map(|matrix| self.backend.matrix_bytes(matrix) as u64);

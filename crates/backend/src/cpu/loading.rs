@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gguf::TensorType;
 use kernels::{Matrix, Packer, Pool};
 
-use crate::BackendError;
+use crate::{BackendError, Factors};
 
 /// Equal matrices with consecutive rows.
 pub struct Loading {
@@ -59,13 +59,6 @@ impl Loading {
         Ok(())
     }
 
-    /// # Panics
-    /// If there is not one for each matrix.
-    pub(super) fn set_factors(&mut self, factors: &[f32]) {
-        assert_eq!(factors.len(), self.count, "each matrix has a factor");
-        self.factors = factors.to_vec();
-    }
-
     pub(super) fn finish(mut self) -> Result<Vec<Option<Arc<Matrix>>>, BackendError> {
         let mut matrices = match self.packers.len() {
             0 => return Ok((0..self.count).map(|_| None).collect()),
@@ -76,6 +69,14 @@ impl Loading {
             matrix.set_factor(factor)?;
         }
         Ok(matrices.into_iter().map(|matrix| Some(Arc::new(matrix))).collect())
+    }
+}
+
+impl Factors for Loading {
+    fn set_factors(&mut self, factors: &[f32]) -> Result<(), BackendError> {
+        assert_eq!(factors.len(), self.count, "each matrix has a factor");
+        self.factors = factors.to_vec();
+        Ok(())
     }
 }
 

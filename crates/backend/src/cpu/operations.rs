@@ -52,11 +52,6 @@ impl Backend for Cpu {
         loader.push(&self.pool, bytes)
     }
 
-    fn set_factors(&mut self, loader: &mut Loading, factors: &[f32]) -> Result<(), BackendError> {
-        loader.set_factors(factors);
-        Ok(())
-    }
-
     fn finish_matrices(
         &mut self,
         loader: Loading,

@@ -6,7 +6,7 @@ use ggml::{Array, Memory, Stream, Type};
 use gguf::TensorType;
 
 use super::ops::{Matrix, Ref};
-use crate::BackendError;
+use crate::{BackendError, Factors};
 
 /// Equal consecutive matrices.
 pub struct Loader {
@@ -40,6 +40,14 @@ pub(super) fn check(
     }
     let what = format!("weights of type {ty:?} in matrices of {rows} by {cols}");
     Err(BackendError::Unsupported { device: device.name().to_owned(), what })
+}
+
+impl Factors for Loader {
+    fn set_factors(&mut self, _: &[f32]) -> Result<(), BackendError> {
+        let what = "the factors of tensors in NVFP4 (their .scale): run the model on the CPU, or a \
+                    file in another type";
+        Err(BackendError::Unsupported { device: "ggml".to_owned(), what: what.to_owned() })
+    }
 }
 
 impl Loader {

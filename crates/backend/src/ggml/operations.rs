@@ -71,13 +71,6 @@ impl Backend for Ggml {
         loader.push(&self.stream, bytes)
     }
 
-    fn set_factors(&mut self, _: &mut Loader, _: &[f32]) -> Result<(), BackendError> {
-        let device = self.stream.device().name().to_owned();
-        let what = "the factors of tensors in NVFP4 (their .scale): run the model on the CPU, or a \
-                    file in another type";
-        Err(BackendError::Unsupported { device, what: what.to_owned() })
-    }
-
     fn finish_matrices(&mut self, loader: Loader) -> Result<Vec<Option<Matrix>>, BackendError> {
         loader.finish()
     }

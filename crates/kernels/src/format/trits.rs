@@ -47,7 +47,7 @@ fn column(vector: usize, byte: usize, n: usize) -> Option<usize> {
 
 /// Digit `n` of a byte: it holds a fraction in base three, rounded up.
 fn digit(byte: u8, n: usize) -> u16 {
-    u16::from(byte.wrapping_mul(3_u8.pow(n as u32))) * 3 >> 8
+    (u16::from(byte.wrapping_mul(3_u8.pow(n as u32))) * 3) >> 8
 }
 
 /// Trit `k` of one GGUF block, 0 to 2.

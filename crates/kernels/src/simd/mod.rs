@@ -258,8 +258,8 @@ pub(crate) trait Simd: Copy {
     }
     /// A tile's weights, of indices of eight columns. Byte `g` of a lane of `low` (in memory) and
     /// `high` is an index, below `N`: its low byte, and the bits above. The sign of column
-    /// `4 * i + j` is bit `i / 2 + 4 * (i % 2)` of byte `j` of `signs`, so that one shift puts those
-    /// of a vector of weights in their places.
+    /// `4 * i + j` is bit `i / 2 + 4 * (i % 2)` of byte `j` of `signs`, so that one shift puts
+    /// those of a vector of weights in their places.
     ///
     /// # Safety
     /// `low` points to a vector.

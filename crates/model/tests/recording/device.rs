@@ -52,14 +52,6 @@ impl Backend for Recording {
         self.cpu.push_rows(loader, bytes)
     }
 
-    fn set_factors(
-        &mut self,
-        loader: &mut Self::Loader,
-        factors: &[f32],
-    ) -> Result<(), BackendError> {
-        self.cpu.set_factors(loader, factors)
-    }
-
     fn finish_matrices(&mut self, loader: Self::Loader) -> Result<Vec<Matrix>, BackendError> {
         self.cpu.finish_matrices(loader)
     }

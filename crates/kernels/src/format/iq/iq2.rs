@@ -72,8 +72,8 @@ impl Quantised for Iq2Xxs {
     }
 }
 
-/// `d / 8 * (2 scale + 1) * w`: an index of 9 bits and seven signs are a word, and 16 columns have a
-/// scale of 4 bits. Packed signs have the indices' high bits in place of the eighth ones.
+/// `d / 8 * (2 scale + 1) * w`: an index of 9 bits and seven signs are a word, and 16 columns have
+/// a scale of 4 bits. Packed signs have the indices' high bits in place of the eighth ones.
 pub(crate) struct Iq2Xs;
 
 impl Quantised for Iq2Xs {
@@ -125,8 +125,8 @@ impl Quantised for Iq2Xs {
     }
 }
 
-/// `d / 8 * (2 scale + 1) * w`: indices of 10 bits, eight signs each, and 16 columns have a scale of
-/// 4 bits.
+/// `d / 8 * (2 scale + 1) * w`: indices of 10 bits, eight signs each, and 16 columns have a scale
+/// of 4 bits.
 pub(crate) struct Iq2S;
 
 impl Quantised for Iq2S {

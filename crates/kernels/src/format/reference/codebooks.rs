@@ -22,7 +22,7 @@ fn of_four(entry: u16, j: usize) -> usize {
 
 /// The eight signs for seven bits: an even number of them is negative.
 fn even(seven: u32) -> u32 {
-    seven & 127 | (seven & 127).count_ones() % 2 << 7
+    (seven & 127) | ((seven & 127).count_ones() % 2) << 7
 }
 
 fn sign(signs: u32, j: usize) -> f32 {

@@ -33,7 +33,7 @@ fn trit(b: &[u8], k: usize) -> i8 {
         _ => (b[48 + k % 4], (k - 240) / 4),
     };
     let fraction = byte.wrapping_mul(3_u8.pow(digit as u32));
-    (u16::from(fraction) * 3 >> 8) as i8 - 1
+    ((u16::from(fraction) * 3) >> 8) as i8 - 1
 }
 
 /// A number of E4M3 without infinities.
