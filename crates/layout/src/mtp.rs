@@ -2,8 +2,8 @@
 //!
 //! The block predicts the token after the next one, from the next token's embedding and the model's
 //! state before it: both are normalised, joined, and projected to the width of the residual stream.
-//! One layer like the model's own follows, then a norm and the output head. Files keep it behind the
-//! model's layers, as `blk.N.nextn.*` and `blk.N.*`.
+//! One layer like the model's own follows, then a norm and the output head. Files keep it behind
+//! the model's layers, as `blk.N.nextn.*` and `blk.N.*`.
 
 use gguf::{Directory, TensorInfo, Value};
 
