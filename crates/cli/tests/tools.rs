@@ -64,19 +64,22 @@ fn show_says_what_nothing_reads_and_why_a_file_is_not_run() {
         let text = stdout(&["show", model, "--data-dir", data, "--json"]);
         serde_json::from_str::<Value>(&text).unwrap()
     };
-    let shown = show(&fixture("models/qwen35-mtp.gguf"));
+    assert!(show(&fixture("models/qwen35-mtp.gguf"))["not_read"].is_null());
+    // The last letter of a name in the file becomes another one.
+    let show_with = |model: &str, name: &[u8], letter: u8| {
+        let mut file = std::fs::read(fixture(model)).unwrap();
+        let at = file.windows(name.len()).position(|part| part == name).unwrap();
+        file[at + name.len() - 1] = letter;
+        let path = dir.path().join("changed.gguf");
+        std::fs::write(&path, file).unwrap();
+        show(path.to_str().unwrap())
+    };
+    let shown = show_with("models/qwen35-mtp.gguf", b"nextn.eh_proj", b'k');
     assert!(shown["cannot_run"].is_null(), "{shown}");
     assert!(shown["not_read"].as_str().unwrap().contains("tensors of an MTP block"), "{shown}");
     assert!(show(&fixture("models/qwen3.gguf"))["not_read"].is_null());
 
-    let known = std::fs::read(fixture("models/qwen3.gguf")).unwrap();
-    let name = b"qwen3";
-    let at = known.windows(name.len()).position(|part| part == name).unwrap();
-    let mut unknown = known.clone();
-    unknown[at + name.len() - 1] = b'9';
-    let path = dir.path().join("unknown.gguf");
-    std::fs::write(&path, unknown).unwrap();
-    let shown = show(path.to_str().unwrap());
+    let shown = show_with("models/qwen3.gguf", b"qwen3", b'9');
     let why = shown["cannot_run"].as_str().unwrap();
     for part in
         ["\"qwen9\" do not run here", "nearest by name is \"qwen", "gpt-oss", "adding-a-model"]
