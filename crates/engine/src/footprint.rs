@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend::{Backend, Cpu, Ggml};
-use gguf::{File, Source};
+use gguf::{File, Source, TensorType};
 use layout::{Capacity, Device, Footprint, Gating, Holding, Layout, Outline};
 use protocol::{CacheType, Split, SplitOptions, StageSize};
 
@@ -69,8 +69,9 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
         let experts = outline.config.experts;
         let sparse_mixer = experts.is_some_and(|found| found.gating == Gating::SparseMixer);
         let indexer = outline.config.indexer.is_some();
+        let has_nvfp4 = source.directory().tensors().iter().any(|t| t.ty == TensorType::NVFP4);
         // ggml's devices refuse these.
-        if outline.config.recurrence.is_some() || sparse_mixer || indexer {
+        if outline.config.recurrence.is_some() || sparse_mixer || indexer || has_nvfp4 {
             continue;
         }
         for shares in [&[1][..], &[2, 1]] {

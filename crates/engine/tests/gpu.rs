@@ -187,11 +187,17 @@ fn experts_that_nearly_tie_are_chosen_as_by_the_reference() {
 
 #[test]
 fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
-    let refused = |name: &&str| {
-        ["qwen35", "deepseek4", "NVFP4-scale", "IQ1_M"].iter().any(|part| name.contains(part))
+    // A driver in software compiles the kernels of codebooks for half an hour.
+    let is_cpu = device::name() == "CPU";
+    let left_out = |name: &&str| {
+        let refused = ["qwen35", "deepseek4", "NVFP4-scale", "IQ1_M"];
+        refused.iter().any(|part| name.contains(part)) || !is_cpu && name.contains("256-today")
     };
-    let names = QUANTISED_MODELS.iter().copied().filter(|name| !refused(name));
+    let names = QUANTISED_MODELS.iter().copied().filter(|name| !left_out(name));
     check_all(&names.collect::<Vec<_>>(), &[1], CacheType::Auto, &rounded());
+    if !is_cpu {
+        return;
+    }
     // ggml's own engine errs 1.27 times as much as llama.cpp did for the fixture.
     let coarse = Limit::OfLlamaCpp(1.3);
     check_all(&["quant/llama-q256-today.IQ1_M"], &[1], CacheType::Auto, &coarse);
