@@ -18,8 +18,8 @@ impl Config {
     pub fn new(mut root: Map<String, Value>) -> Self {
         const TIED: &str = "tie_word_embeddings";
         if let Some(Value::Object(text)) = root.remove("text_config") {
-            let is_told = root.contains_key(TIED);
-            let counts = |key: &str, value: &Value| !(value.is_null() || is_told && key == TIED);
+            let is_given = root.contains_key(TIED);
+            let counts = |key: &str, value: &Value| !(value.is_null() || is_given && key == TIED);
             root.extend(text.into_iter().filter(|(key, value)| counts(key, value)));
         }
         Self { values: root, is_mlx: false }

@@ -138,7 +138,7 @@ impl Weights {
         shards.flat_map(|(shard, file)| file.tensors.iter().map(move |tensor| (shard, tensor)))
     }
 
-    /// Checks that names are unique, and that the index tells the truth.
+    /// Checks that names are unique, and that the index names the right file of each tensor.
     fn check(&self, index: Option<&Index>, paths: &[PathBuf]) -> Result<(), Error> {
         let mut shard_of = HashMap::new();
         for (shard, tensor) in self.tensors() {

@@ -211,9 +211,9 @@ fn stack(name: &str, mut all: Vec<(usize, Weight)>) -> Result<Weight, Error> {
 fn of_gguf(name: &str, weight: Weight) -> Result<Weight, Error> {
     let is_small = weight.shape.len() <= 1 || name.ends_with("_norm.weight");
     let is_odd = !name.ends_with(".weight");
-    let is_told = IN_F32.iter().any(|suffix| name.ends_with(suffix));
+    let is_listed = IN_F32.iter().any(|suffix| name.ends_with(suffix));
     let is_float = matches!(weight.ty, TensorType::F16 | TensorType::BF16);
-    match is_told || is_float && (is_small || is_odd) {
+    match is_listed || is_float && (is_small || is_odd) {
         true => weight.f32(),
         false => Ok(weight),
     }

@@ -11,7 +11,7 @@ pub(crate) struct Rope {
     /// `linear`, `yarn`, `llama3` and others.
     pub kind: Option<String>,
     pub base: Option<f64>,
-    /// The base of layers with a window, if it is told apart.
+    /// The base of layers with a window, if it differs.
     pub local_base: Option<f64>,
     /// The rotated share of a head.
     pub partial: Option<f64>,

@@ -98,6 +98,18 @@ pub(crate) struct DraftJob<'a> {
     pub count: usize,
 }
 
+impl DraftJob<'_> {
+    /// Draws the next guess as the model draws its tokens; none from logits that are not finite.
+    pub fn draw(&self, sampler: &mut Sampler, logits: &[f32], guesses: &mut Vec<Token>) {
+        let Self { request, text, .. } = self;
+        let answer = &text[request.prompt.len()..];
+        let position = text.len() + guesses.len();
+        let draw = Draw { request, answer, position, allowed: None };
+        let drawn = sampler.sample(Logits::All(logits), &draw).ok();
+        guesses.extend(drawn.map(|drawn| drawn.token));
+    }
+}
+
 impl<B: Backend> Draft<B> {
     /// Loads a draft for the model of `header` and `config`.
     ///
@@ -149,16 +161,8 @@ impl<B: Backend> Draft<B> {
         })
     }
 
-    pub fn weight_bytes(&self) -> u64 {
-        self.model.weight_bytes()
-    }
-
-    pub fn kv_bytes(&self) -> u64 {
-        self.model.kv_bytes()
-    }
-
-    pub fn buffer_bytes(&self) -> u64 {
-        self.model.buffer_bytes()
+    pub fn model(&self) -> &Model<B> {
+        &self.model
     }
 
     /// Speculates for up to [`DRAFTS_MAX`] sequences: `guesses` gets a list for each. For a
@@ -261,13 +265,7 @@ impl<B: Backend> Draft<B> {
         let logits = self.model.logits(backend)?;
         let drawn = drawing.iter().filter(|(_, draws)| *draws);
         for ((at, _), logits) in drawn.zip(logits.chunks_exact(vocab)) {
-            let DraftJob { request, text, .. } = jobs[*at];
-            let answer = &text[request.prompt.len()..];
-            let position = text.len() + guesses[*at].len();
-            let draw = Draw { request, answer, position, allowed: None };
-            // A draft with non-finite logits speculates nothing.
-            let drawn = self.sampler.sample(Logits::All(logits), &draw).ok();
-            guesses[*at].extend(drawn.map(|drawn| drawn.token));
+            jobs[*at].draw(&mut self.sampler, logits, &mut guesses[*at]);
         }
         Ok(())
     }

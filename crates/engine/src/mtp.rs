@@ -21,8 +21,8 @@ use protocol::{RequestId, Token};
 use crate::EngineError;
 use crate::comm::Alone;
 use crate::draft::DraftJob;
-use crate::logits::{Extent, Logits};
-use crate::sampler::{Draw, Sampler};
+use crate::logits::Extent;
+use crate::sampler::Sampler;
 use crate::step::Step;
 
 /// Rows of a sequence that wait for the block: more than one step gives. Older ones are dropped.
@@ -176,16 +176,8 @@ impl<B: Backend> Mtp<B> {
         }))
     }
 
-    pub fn weight_bytes(&self) -> u64 {
-        self.model.weight_bytes()
-    }
-
-    pub fn kv_bytes(&self) -> u64 {
-        self.model.kv_bytes()
-    }
-
-    pub fn buffer_bytes(&self) -> u64 {
-        self.model.buffer_bytes()
+    pub fn model(&self) -> &Model<B> {
+        &self.model
     }
 
     fn config(&self) -> &Config {
@@ -288,13 +280,7 @@ impl<B: Backend> Mtp<B> {
         let vocab = self.config().vocab;
         let logits = self.model.logits(backend)?;
         for (at, logits) in self.rows.drawing.iter().zip(logits.chunks_exact(vocab)) {
-            let DraftJob { request, text, .. } = jobs[*at];
-            let answer = &text[request.prompt.len()..];
-            let position = text.len() + guesses[*at].len();
-            let draw = Draw { request, answer, position, allowed: None };
-            // A block with non-finite logits speculates nothing.
-            let drawn = self.sampler.sample(Logits::All(logits), &draw).ok();
-            guesses[*at].extend(drawn.map(|drawn| drawn.token));
+            jobs[*at].draw(&mut self.sampler, logits, &mut guesses[*at]);
         }
         Ok(states)
     }

@@ -173,17 +173,21 @@ impl<B: Backend> Rank<B> {
         self.model.config()
     }
 
+    /// Its part of the model, and what speculates beside it.
+    fn models(&self) -> impl Iterator<Item = &Model<B>> {
+        std::iter::once(&self.model).chain(self.speculator.as_ref().map(Speculator::model))
+    }
+
     pub fn weight_bytes(&self) -> u64 {
-        self.model.weight_bytes() + self.speculator.as_ref().map_or(0, Speculator::weight_bytes)
+        self.models().map(Model::weight_bytes).sum()
     }
 
     pub fn kv_bytes(&self) -> u64 {
-        self.model.kv_bytes() + self.speculator.as_ref().map_or(0, Speculator::kv_bytes)
+        self.models().map(Model::kv_bytes).sum()
     }
 
     pub fn buffer_bytes(&self) -> u64 {
-        let more = self.speculator.as_ref().map_or(0, Speculator::buffer_bytes);
-        self.model.buffer_bytes() + more
+        self.models().map(Model::buffer_bytes).sum()
     }
 
     /// The cache type of keys and values, equal on all ranks.

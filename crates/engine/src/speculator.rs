@@ -6,6 +6,7 @@ use std::sync::Arc;
 use backend::Backend;
 use gguf::Source;
 use layout::Config;
+use model::Model;
 use protocol::{Speculation, Token};
 
 use crate::EngineError;
@@ -35,10 +36,14 @@ impl<B: Backend> Speculator<B> {
         }
         let context_tokens = split.context_tokens;
         let Some(path) = &options.draft else {
-            let mtp = match split.mtp {
-                true => Mtp::load(backend, source, context_tokens)?,
-                false => None,
-            };
+            if !split.mtp {
+                return Ok(None);
+            }
+            // The model runs without its block.
+            let mtp = Mtp::load(backend, source, context_tokens).unwrap_or_else(|error| {
+                notes.push(format!("its MTP block guesses no tokens: {error}"));
+                None
+            });
             return Ok(mtp.map(|mtp| Self::Mtp(Box::new(mtp))));
         };
         match checkpoint::open(path) {
@@ -58,25 +63,11 @@ impl<B: Backend> Speculator<B> {
         }
     }
 
-    pub fn weight_bytes(&self) -> u64 {
+    /// Its model, for the bytes that it takes.
+    pub fn model(&self) -> &Model<B> {
         match self {
-            Self::Draft(draft) => draft.weight_bytes(),
-            Self::Mtp(mtp) => mtp.weight_bytes(),
-        }
-    }
-
-    pub fn kv_bytes(&self) -> u64 {
-        match self {
-            Self::Draft(draft) => draft.kv_bytes(),
-            Self::Mtp(mtp) => mtp.kv_bytes(),
-        }
-    }
-
-    /// Bytes of the activations of a pass.
-    pub fn buffer_bytes(&self) -> u64 {
-        match self {
-            Self::Draft(draft) => draft.buffer_bytes(),
-            Self::Mtp(mtp) => mtp.buffer_bytes(),
+            Self::Draft(draft) => draft.model(),
+            Self::Mtp(mtp) => mtp.model(),
         }
     }
 

@@ -28,6 +28,6 @@ pub use file::File;
 pub use memory::Memory;
 pub use source::{ReadError, Source, Strided};
 pub use split::{part_name, parts_of};
-pub use tensor_type::{OWN_TYPES, TensorType};
+pub use tensor_type::{OWN_TYPES, TensorType, WEIGHT_TYPES};
 pub use value::{Array, Value, ValueType};
 pub use writer::Writer;

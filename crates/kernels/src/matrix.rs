@@ -454,14 +454,16 @@ impl<T: FloatFormat> Kernel for FloatRow<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::reference::{TYPES, dequantise, random_rows};
+    use gguf::WEIGHT_TYPES;
+
+    use crate::format::reference::{dequantise, random_rows};
     use fastrand::Rng;
 
     #[test]
     fn rows_are_dequantised_as_gguf_defines_them() {
         let mut rng = Rng::with_seed(1);
         let mut dequantizer = Dequantizer::default();
-        for ty in TYPES {
+        for ty in WEIGHT_TYPES {
             for rows in [1, 16, 21] {
                 let cols = 2 * ty.block_len();
                 let bytes = random_rows(ty, rows, cols, &mut rng);

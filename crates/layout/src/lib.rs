@@ -72,4 +72,4 @@ pub use shard::{
 };
 pub use streams::{Mixing, Streams};
 pub use temperature::Temperature;
-pub use tensors::{Slice, Slices, Tensor, WEIGHT_TYPES};
+pub use tensors::{Slice, Slices, Tensor};

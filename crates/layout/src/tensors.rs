@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use std::collections::HashSet;
 
-use gguf::{Directory, TensorInfo, TensorType};
+use gguf::{Directory, TensorInfo, TensorType, WEIGHT_TYPES};
 
 use crate::{Device, Error, Shard, names};
 
@@ -27,57 +27,6 @@ pub struct Tensor {
     /// Whether it is added or scales, instead of a matrix multiplication.
     pub is_vector: bool,
 }
-
-/// Weight types with multiplication kernels.
-pub const WEIGHT_TYPES: [TensorType; 47] = [
-    TensorType::F32,
-    TensorType::F16,
-    TensorType::BF16,
-    TensorType::Q8_0,
-    TensorType::Q4_0,
-    TensorType::Q4_1,
-    TensorType::Q5_0,
-    TensorType::Q5_1,
-    TensorType::IQ4_NL,
-    TensorType::MXFP4,
-    TensorType::Q2_K,
-    TensorType::Q3_K,
-    TensorType::Q4_K,
-    TensorType::Q5_K,
-    TensorType::Q6_K,
-    TensorType::IQ4_XS,
-    TensorType::IQ1_S,
-    TensorType::IQ1_M,
-    TensorType::IQ2_XXS,
-    TensorType::IQ2_XS,
-    TensorType::IQ2_S,
-    TensorType::IQ3_XXS,
-    TensorType::IQ3_S,
-    TensorType::NVFP4,
-    TensorType::Q1_0,
-    TensorType::Q2_0,
-    TensorType::TQ1_0,
-    TensorType::TQ2_0,
-    TensorType::F8_E4M3_128,
-    TensorType::AFFINE2_32,
-    TensorType::AFFINE2_64,
-    TensorType::AFFINE2_128,
-    TensorType::AFFINE3_32,
-    TensorType::AFFINE3_64,
-    TensorType::AFFINE3_128,
-    TensorType::AFFINE4_32,
-    TensorType::AFFINE4_64,
-    TensorType::AFFINE4_128,
-    TensorType::AFFINE5_32,
-    TensorType::AFFINE5_64,
-    TensorType::AFFINE5_128,
-    TensorType::AFFINE6_32,
-    TensorType::AFFINE6_64,
-    TensorType::AFFINE6_128,
-    TensorType::AFFINE8_32,
-    TensorType::AFFINE8_64,
-    TensorType::AFFINE8_128,
-];
 
 /// Refuses types without multiplication kernels among the used tensors.
 pub(crate) fn check_types(directory: &Directory, read: &HashSet<&str>) -> Result<(), Error> {

@@ -384,7 +384,7 @@ fn types_without_products_are_refused_by_the_header() {
     let mut cpu = backend::Cpu::new(1, &[]).unwrap();
     for ty in (0..64).filter_map(TensorType::from_u32) {
         let multiplies = cpu.start_matrices(ty, 1, 1, 256).is_ok();
-        assert_eq!(layout::WEIGHT_TYPES.contains(&ty), multiplies, "{ty}");
+        assert_eq!(gguf::WEIGHT_TYPES.contains(&ty), multiplies, "{ty}");
     }
     for name in ["token_embd.weight", "blk.1.ffn_down.weight"] {
         let memory = copy("llama3-tied", Some(&Lie::Type(name, TensorType::I16)));

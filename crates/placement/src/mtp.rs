@@ -1,12 +1,13 @@
 //! Room for a model's MTP block, which rank 0 has whole: it speculates next tokens.
 
-use layout::Outline;
+use layout::{Device, Outline};
 use protocol::Speculation;
 
 use crate::choice::gib;
 use crate::{Error, Node, Options, Plan};
 
-/// A plan with room for the block, if the same ranks suffice for it; else one without.
+/// A plan with room for the block, if rank 0 is a CPU and the same ranks suffice for it; else one
+/// without.
 pub(crate) fn plan(
     model: &Outline,
     nodes: &[Node],
@@ -16,7 +17,8 @@ pub(crate) fn plan(
     let mut without = plan(model, nodes, options)?;
     let asked = &options.spec.options;
     let is_wanted = asked.speculation == Speculation::Prompt && asked.draft.is_none();
-    let (Some(leader), true) = (nodes.first(), is_wanted) else { return Ok(without) };
+    let leader = nodes.first().filter(|leader| is_wanted && leader.device == Device::Cpu);
+    let Some(leader) = leader else { return Ok(without) };
     let footprint = model.mtp_footprint(without.split.context_tokens, leader.device);
     let Some(footprint) = footprint else { return Ok(without) };
     let mut room = nodes.to_vec();

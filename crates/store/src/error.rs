@@ -8,8 +8,11 @@ use crate::shelves::{Incomplete, Shelf};
 pub enum StoreError {
     #[error("cannot use {path}: {source}", path = .path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("{path} is {what}, not a model. Give the path of a .gguf file{holds}",
-        path = .path.display())]
+    #[error(
+        "{path} is {what}, not a model. Give the path of a folder with config.json and \
+         .safetensors files, or of a .gguf file{holds}",
+        path = .path.display()
+    )]
     NotAFile { path: PathBuf, what: &'static str, holds: String },
     #[error(
         "there is no model \"{name}\" on this machine: no file at that path, and the models here are: {known}. Fetch one by its name (sinew pull llama3.2), give the path of a .gguf file, or put one into {models}",

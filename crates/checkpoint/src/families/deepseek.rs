@@ -1,4 +1,5 @@
-//! DeepSeek V2 and V3 and their relatives, whose keys and values come from one compressed vector.
+//! Families with latent attention, such as DeepSeek V2 and V3: keys and values come from one
+//! compressed vector.
 
 use super::shared::{
     ATTENTION, DENSE, EXPERTS, FEED_FORWARD, FEED_FORWARD_NORM, SHARED_EXPERT, STACKED_EXPERTS,

@@ -111,17 +111,17 @@ fn full_heads(config: &Config) -> Result<(u64, Option<u64>), Error> {
     let full = config.layers_of("full_attention")?.unwrap_or_default();
     let first = full.iter().position(|is_full| *is_full).unwrap_or(0);
     let of_layer = config.object("per_layer_config").object(&first.to_string());
-    let told = |key: &str, own: &str| match config.find_u64(&[key])? {
+    let find = |key: &str, own: &str| match config.find_u64(&[key])? {
         None => of_layer.find_u64(&[own]),
-        told => Ok(told),
+        found => Ok(found),
     };
-    let dim = told("global_head_dim", "head_dim")?;
+    let dim = find("global_head_dim", "head_dim")?;
     let dim = dim.map_or_else(|| config.u64(&["head_dim"]), Ok)?;
     if dim > HEAD_DIM_MAX {
         let (key, found) = ("head_dim".to_owned(), dim.to_string());
         return Err(Error::Config { key, found, wanted: format!("at most {HEAD_DIM_MAX}") });
     }
-    Ok((dim, told("num_global_key_value_heads", "num_key_value_heads")?))
+    Ok((dim, find("num_global_key_value_heads", "num_key_value_heads")?))
 }
 
 fn keys_of_gemma4(config: &Config, header: &mut Header) -> Result<(), Error> {

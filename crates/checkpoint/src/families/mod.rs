@@ -60,8 +60,8 @@ pub(crate) type Pieces = Vec<(&'static str, Weight)>;
 /// Which of GGUF's tokenizers the vocabulary becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Words {
-    /// What `tokenizer.json` shows.
-    Told,
+    /// The one that `tokenizer.json` describes.
+    Described,
     /// Gemma 4's: merges over characters.
     Gemma4,
 }

@@ -92,7 +92,7 @@ pub(super) const DENSE: Family = Family {
     whole: &[WHOLE],
     keys: nothing,
     computed: none,
-    words: Words::Told,
+    words: Words::Described,
 };
 
 /// The same with experts.

@@ -89,7 +89,7 @@ impl Parts<'_, '_> {
     }
 }
 
-/// The type of groups of so many bits and numbers.
+/// The type of groups of `group` numbers of `bits` bits.
 pub(super) fn affine(bits: u64, group: u64) -> Option<TensorType> {
     let number =
         gguf::OWN_TYPES + u32::try_from(bits.checked_mul(1000)?.checked_add(group)?).ok()?;

@@ -74,7 +74,7 @@ pub(crate) fn weights(weights: &Weights, config: &Config) -> Result<Vec<Weight>,
     Ok(found)
 }
 
-/// Checks that weights quantised as a configuration tells can be read, as far as it tells.
+/// Refuses a configuration's kind of quantised weights if this version does not read it.
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     let all = config.object("quantization_config");
     let wanted =

@@ -101,8 +101,8 @@ impl Kind {
     fn of(stored: &Stored, words: Words) -> Self {
         match (words, stored.has_meta_spaces()) {
             (Words::Gemma4, _) => Self::MergedCharacters,
-            (Words::Told, true) => Self::Characters,
-            (Words::Told, false) => Self::Bytes,
+            (Words::Described, true) => Self::Characters,
+            (Words::Described, false) => Self::Bytes,
         }
     }
 }

@@ -31,9 +31,9 @@ impl Specials {
         pieces: &Pieces,
     ) -> Result<Self, Error> {
         let is_known = |id: &u64| *id < pieces.texts.len() as u64;
-        let told = |name: &str| text_of(own.get(&format!("{name}_token")));
+        let text = |name: &str| text_of(own.get(&format!("{name}_token")));
         let id = |name: &str| {
-            let by_text = told(name).and_then(|text| stored.id(text));
+            let by_text = text(name).and_then(|text| stored.id(text));
             let by_id = config.get(&format!("{name}_token_id")).and_then(first_id);
             by_text.or(by_id).filter(is_known)
         };

@@ -114,57 +114,6 @@ fn six_bit_pair(q: &[u8], j: usize) -> (f32, f32) {
     (f32::from(scale), f32::from(minimum))
 }
 
-/// Every type with kernels.
-pub(crate) const TYPES: [TensorType; 47] = [
-    TensorType::F32,
-    TensorType::F16,
-    TensorType::BF16,
-    TensorType::Q8_0,
-    TensorType::Q4_0,
-    TensorType::Q4_1,
-    TensorType::Q5_0,
-    TensorType::Q5_1,
-    TensorType::IQ4_NL,
-    TensorType::MXFP4,
-    TensorType::Q4_K,
-    TensorType::Q5_K,
-    TensorType::Q6_K,
-    TensorType::Q2_K,
-    TensorType::Q3_K,
-    TensorType::IQ4_XS,
-    TensorType::IQ1_S,
-    TensorType::IQ1_M,
-    TensorType::IQ2_XXS,
-    TensorType::IQ2_XS,
-    TensorType::IQ2_S,
-    TensorType::IQ3_XXS,
-    TensorType::IQ3_S,
-    TensorType::NVFP4,
-    TensorType::Q1_0,
-    TensorType::Q2_0,
-    TensorType::TQ1_0,
-    TensorType::TQ2_0,
-    TensorType::F8_E4M3_128,
-    TensorType::AFFINE2_32,
-    TensorType::AFFINE2_64,
-    TensorType::AFFINE2_128,
-    TensorType::AFFINE3_32,
-    TensorType::AFFINE3_64,
-    TensorType::AFFINE3_128,
-    TensorType::AFFINE4_32,
-    TensorType::AFFINE4_64,
-    TensorType::AFFINE4_128,
-    TensorType::AFFINE5_32,
-    TensorType::AFFINE5_64,
-    TensorType::AFFINE5_128,
-    TensorType::AFFINE6_32,
-    TensorType::AFFINE6_64,
-    TensorType::AFFINE6_128,
-    TensorType::AFFINE8_32,
-    TensorType::AFFINE8_64,
-    TensorType::AFFINE8_128,
-];
-
 /// Dequantises one row in the file's layout.
 pub(crate) fn dequantise(ty: TensorType, row: &[u8]) -> Vec<f32> {
     let blocks = row.chunks_exact(ty.block_bytes());

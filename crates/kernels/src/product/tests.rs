@@ -3,12 +3,12 @@
 
 use super::*;
 use crate::format::TILE_COLS;
-use crate::format::reference::{TYPES, break_block, dequantise, floats, random_rows};
+use crate::format::reference::{break_block, dequantise, floats, random_rows};
 use crate::input::Forms;
 use crate::matrix::Packer;
 use crate::tile::{Int16Tile, SkinnyTile};
 use fastrand::Rng;
-use gguf::TensorType;
+use gguf::{TensorType, WEIGHT_TYPES};
 use sumtree::{cover, program};
 
 /// A random matrix, packed in pieces of random size, and its rows dequantised by definition.
@@ -79,7 +79,7 @@ fn columns(ty: TensorType, rng: &mut Rng) -> usize {
 fn rows_come_back_as_gguf_defines_them() {
     let pool = Pool::new(2).unwrap();
     let mut rng = Rng::with_seed(1);
-    for ty in TYPES {
+    for ty in WEIGHT_TYPES {
         let (rows, cols) = (1 + rng.usize(..40), columns(ty, &mut rng));
         let (matrix, expected) = random_matrix(&pool, ty, rows, cols, &mut rng);
         assert_eq!(matrix.bytes(), ty.row_bytes(cols) * rows.next_multiple_of(16));
@@ -97,7 +97,7 @@ fn products_are_close_to_the_reference() {
     let pool = Pool::new(2).unwrap();
     for seed in 0..6 {
         let mut rng = Rng::with_seed(seed);
-        for ty in TYPES {
+        for ty in WEIGHT_TYPES {
             let (rows, cols) = (1 + rng.usize(..70), columns(ty, &mut rng));
             let (matrix, weights) = random_matrix(&pool, ty, rows, cols, &mut rng);
             let inputs = [1, 2, 12, 13, 140][rng.usize(..5)];
@@ -205,7 +205,7 @@ fn loaded(pool: &Pool, x: &[f32], rows: usize, int16: bool) -> Input {
 fn every_way_to_multiply_gives_the_same_bits() {
     let pools = [Pool::new(1).unwrap(), Pool::new(3).unwrap()];
     let mut rng = Rng::with_seed(7);
-    for ty in TYPES {
+    for ty in WEIGHT_TYPES {
         let (rows, cols) = (20 + rng.usize(..100), columns(ty, &mut rng));
         let (matrix, _) = random_matrix(&pools[1], ty, rows, cols, &mut rng);
         let (other, _) = random_matrix(&pools[1], ty, 17, cols, &mut rng);
@@ -251,7 +251,7 @@ fn what_is_not_finite_leaves_no_finite_product() {
     let pool = Pool::new(1).unwrap();
     let mut rng = Rng::with_seed(23);
     const BAD: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
-    for ty in TYPES {
+    for ty in WEIGHT_TYPES {
         let (rows, cols) = (17, 256);
         let bytes = random_rows(ty, rows, cols, &mut rng);
         let healthy = pack(&pool, ty, rows, cols, &bytes, &mut rng);
@@ -328,7 +328,7 @@ fn what_goes_past_the_caches_is_the_same() {
 fn every_split_gives_the_same_bits() {
     let pool = Pool::new(2).unwrap();
     let mut rng = Rng::with_seed(11);
-    for ty in TYPES {
+    for ty in WEIGHT_TYPES {
         let unit = ty.block_len().max(8);
         let units = 2 + rng.usize(..22);
         let leaves = sumtree::leaves(units, units.min(sumtree::LEAVES_MAX));

@@ -1,4 +1,5 @@
 mod choices;
+mod mtp;
 mod plans;
 mod properties;
 mod shared;

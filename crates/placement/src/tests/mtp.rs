@@ -1,0 +1,43 @@
+//! Room for a model's MTP block.
+
+use protocol::Speculation;
+
+use super::states::outline;
+use super::*;
+
+fn left_out(plan: &Plan) -> bool {
+    plan.why.iter().any(|why| why.contains("(MTP) is left out: n0 lacks"))
+}
+
+#[test]
+fn a_block_has_room_on_the_leader_or_is_left_out() {
+    let model = outline("qwen35-mtp");
+    let of = |memory: u64, spec: &InstanceSpec| plan(&model, &[node(0, memory, 27.0, 10.0)], spec);
+    let plenty = of(GIB, &spec()).unwrap();
+    assert!(plenty.split.mtp && !left_out(&plenty));
+    let block = model.mtp_footprint(plenty.split.context_tokens, Device::Cpu).unwrap();
+    let without = SplitOptions { speculation: Speculation::Off, ..SplitOptions::default() };
+    let alone = of(GIB, &split(without)).unwrap();
+    assert!(!alone.split.mtp && !left_out(&alone));
+    let more = plenty.ranks[0].memory_bytes - alone.ranks[0].memory_bytes;
+    assert_eq!(more, block.bytes());
+
+    // The least memory in which the model runs at all.
+    let (mut least, mut most) = (0, GIB);
+    while least + 1 < most {
+        let middle = (least + most) / 2;
+        *(if of(middle, &spec()).is_ok() { &mut most } else { &mut least }) = middle;
+    }
+    let short = of(most, &spec()).unwrap();
+    assert!(!short.split.mtp && left_out(&short), "{:?}", short.why);
+    assert!(of(most + block.bytes(), &spec()).unwrap().split.mtp);
+}
+
+#[test]
+fn other_devices_have_no_block() {
+    let mut gpu = node(0, GIB, 27.0, 10.0);
+    (gpu.device, gpu.class) = (Device::Ggml, "CUDA0".to_owned());
+    assert!(!plan(&outline("glm4moe-mtp"), &[gpu], &spec()).unwrap().split.mtp);
+    let cpu = node(0, GIB, 27.0, 10.0);
+    assert!(plan(&outline("glm4moe-mtp"), &[cpu], &spec()).unwrap().split.mtp);
+}
