@@ -137,16 +137,22 @@ impl Net {
     }
 
     /// Calls one node at all its addresses at once; the first answer with the right key wins. If
-    /// lists of members will follow, it also checks that full packets pass.
+    /// lists of members will follow, it also checks that full packets pass; if parts of models may
+    /// follow, only where no earlier call has checked it.
     pub(crate) async fn dial(
         self: &Arc<Self>,
         addresses: Vec<SocketAddr>,
         pin: Pin,
         purpose: Purpose,
     ) -> Result<Connection, DialError> {
-        let checks = matches!(purpose, Purpose::Control | Purpose::Join | Purpose::Fleet);
         let mut stream = self.secure_any(addresses, pin).await?;
-        if checks {
+        let ip = stream.get_ref().0.peer_addr()?.ip();
+        let is_due = match purpose {
+            Purpose::Control | Purpose::Join | Purpose::Fleet => true,
+            Purpose::Share | Purpose::Bulk { .. } => !self.segments.are_checked(ip),
+            Purpose::Pair | Purpose::Probe | Purpose::Leave => false,
+        };
+        if is_due {
             stream = self.checked(stream, pin).await?;
         }
         self.greet(stream, purpose, 0).await

@@ -2,8 +2,9 @@
 //! send, and a firewall drops the ICMP messages about it. TCP retransmits lost data in the same
 //! size, so a connection stands and carries nothing but short messages.
 //!
-//! A greeting of several full packets, answered in kind, precedes each measurement of a path. If
-//! only smaller segments pass, all connections to that address use these.
+//! A greeting of several full packets, answered in kind, precedes each measurement of a path, and
+//! the first connection to an address that will carry much. If only smaller segments pass, all
+//! connections to that address use these.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,13 +16,21 @@ use tokio::net::{TcpSocket, TcpStream};
 /// Capacity of the table of addresses.
 const REMEMBERED_MAX: usize = 4096;
 
-/// The largest segments that pass on the path to an address, if these are smaller than the
-/// system's.
+/// The largest segments that pass on the path to each address that was checked; `None` if the
+/// system's pass.
 #[derive(Default)]
-pub(crate) struct Segments(Mutex<HashMap<IpAddr, u16>>);
+pub(crate) struct Segments(Mutex<HashMap<IpAddr, Option<u16>>>);
 
 impl Segments {
     pub(crate) fn of(&self, address: IpAddr) -> Option<u16> {
+        self.checked(address).flatten()
+    }
+
+    pub(super) fn are_checked(&self, address: IpAddr) -> bool {
+        self.checked(address).is_some()
+    }
+
+    fn checked(&self, address: IpAddr) -> Option<Option<u16>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&address).copied()
     }
 
@@ -32,12 +41,8 @@ impl Segments {
 
     pub(super) fn set(&self, address: IpAddr, segment: Option<u16>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match segment {
-            Some(segment) if known.len() < REMEMBERED_MAX || known.contains_key(&address) => {
-                known.insert(address, segment);
-            }
-            Some(_) => {}
-            None => drop(known.remove(&address)),
+        if known.len() < REMEMBERED_MAX || known.contains_key(&address) {
+            known.insert(address, segment);
         }
     }
 }

@@ -76,8 +76,7 @@ impl Swarm {
     pub async fn learn(&self) -> io::Result<(Tree, Vec<u64>)> {
         let mut why = Vec::new();
         for at in self.order(0) {
-            let learned = timeout(SILENCE_MAX, self.learn_from(at)).await;
-            match learned.unwrap_or(Err(DialError::Timeout(SILENCE_MAX))) {
+            match self.learn_from(at).await {
                 Ok(learned) => return Ok(learned),
                 Err(error) => why.push(self.bar(at, &error)),
             }
@@ -90,8 +89,7 @@ impl Swarm {
         let (mut connection, lens) = self.dial(at).await?;
         let count = bytes.div_ceil(GROUP_BYTES);
         let mut hashes = vec![0; if count <= 1 { 0 } else { count as usize * 32 }];
-        frames::write(&mut connection.stream, &Ask::Tree).await?;
-        connection.stream.read_exact(&mut hashes).await?;
+        fill(&mut connection, &Ask::Tree, &mut hashes).await?;
         self.lock_idle().push((at, connection));
         let tree = Tree::from_bytes(digest, bytes, &hashes);
         let tree = tree.ok_or_else(|| io::Error::other("its hashes are not the model's"))?;
@@ -109,7 +107,8 @@ impl Swarm {
         let mut connection = self.net.dial(source.addresses.clone(), pin, Purpose::Share).await?;
         let ask = Ask::Open { digest: *digest, bytes: *bytes };
         frames::write(&mut connection.stream, &ask).await?;
-        let lens: Option<Vec<u64>> = frames::read(&mut connection.stream, LENS_BYTES_MAX).await?;
+        let answer = frames::read::<Option<Vec<u64>>>(&mut connection.stream, LENS_BYTES_MAX);
+        let lens = in_time(answer).await?;
         let lens = lens.filter(|lens| !lens.is_empty());
         let lens = lens.ok_or_else(|| io::Error::other("its file is gone, or was overwritten"))?;
         Ok((connection, lens))
@@ -122,8 +121,7 @@ impl Swarm {
     pub async fn group(&self, tree: &Tree, group: u64) -> io::Result<Vec<u8>> {
         let (mut why, mut is_damaged) = (Vec::new(), false);
         for at in self.order(group as usize) {
-            let asked = timeout(SILENCE_MAX, self.ask(tree, group, at)).await;
-            match asked.unwrap_or(Err(DialError::Timeout(SILENCE_MAX))) {
+            match self.ask(tree, group, at).await {
                 Ok(Some(bytes)) => return Ok(bytes),
                 Ok(None) => {
                     let name = &self.wanted.sources[at].name;
@@ -150,8 +148,7 @@ impl Swarm {
         };
         let (start, len) = tree.extent(group);
         let mut bytes = vec![0; len as usize];
-        frames::write(&mut connection.stream, &Ask::Bytes { start, len }).await?;
-        connection.stream.read_exact(&mut bytes).await?;
+        fill(&mut connection, &Ask::Bytes { start, len }, &mut bytes).await?;
         let is_right = tree.is_group(group, &bytes);
         if !is_right {
             // The source checks its own disk and trusts only that.
@@ -201,6 +198,23 @@ impl Swarm {
     fn lock_idle(&self) -> MutexGuard<'_, Vec<(usize, Connection)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Asks for bytes of a known length, and waits for them.
+async fn fill(connection: &mut Connection, ask: &Ask, bytes: &mut [u8]) -> Result<(), DialError> {
+    let exchange = async {
+        frames::write(&mut connection.stream, ask).await?;
+        connection.stream.read_exact(bytes).await?;
+        Ok::<(), DialError>(())
+    };
+    in_time(exchange).await
+}
+
+async fn in_time<T, E>(step: impl Future<Output = Result<T, E>>) -> Result<T, DialError>
+where
+    DialError: From<E>,
+{
+    Ok(timeout(SILENCE_MAX, step).await.map_err(|_| DialError::Timeout(SILENCE_MAX))??)
 }
 
 impl Groups for Swarm {
