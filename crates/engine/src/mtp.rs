@@ -25,7 +25,8 @@ use crate::logits::Extent;
 use crate::sampler::Sampler;
 use crate::step::Step;
 
-/// Rows of a sequence that wait for the block: more than one step gives. Older ones are dropped.
+/// Rows of a sequence that wait for the block, at most: more than one step gives. Older ones are
+/// dropped.
 const WAITING_MAX: usize = 32;
 
 pub(crate) struct Mtp<B: Backend> {
@@ -34,6 +35,8 @@ pub(crate) struct Mtp<B: Backend> {
     places: Vec<Place>,
     /// Counts uses of places.
     uses: u64,
+    /// Rows of each place that may wait: those of all places fit in a pass.
+    waiting_max: usize,
     sampler: Sampler,
     rows: Rows,
     input: Vec<f32>,
@@ -63,7 +66,7 @@ struct Rows {
     positions: Vec<u32>,
     tokens: Vec<Token>,
     embeddings: Vec<f32>,
-    /// `[rows, width]`.
+    /// `[rows, state_width]`.
     states: Vec<f32>,
     /// The jobs that get a token, and their last rows.
     drawing: Vec<usize>,
@@ -105,11 +108,11 @@ impl Place {
     }
 
     /// Keeps a state. Those of this position and later ones followed a wrong guess.
-    fn wait(&mut self, position: usize, state: &[f32]) {
+    fn wait(&mut self, position: usize, state: &[f32], waiting_max: usize) {
         while self.waiting.back().is_some_and(|last| last.position >= position) {
             self.waiting.pop_back();
         }
-        if self.waiting.len() == WAITING_MAX {
+        if self.waiting.len() == waiting_max {
             self.waiting.pop_front();
         }
         self.waiting.push_back(Waiting { position, state: state.to_vec() });
@@ -158,7 +161,7 @@ impl<B: Backend> Mtp<B> {
         context_tokens: usize,
     ) -> Result<Option<Self>, EngineError> {
         let Some(block) = layout::MtpBlock::read(file.directory())? else { return Ok(None) };
-        let capacity = Capacity::of_mtp(context_tokens);
+        let capacity = Capacity::of_mtp(&block.outline.config, context_tokens);
         let source = BlockSource { directory: block.directory.into(), file: file.clone() };
         let source: Arc<dyn Source> = Arc::new(source);
         let whole = Layout::new(&[1], &[], 1).map_err(layout::Error::from)?;
@@ -170,6 +173,7 @@ impl<B: Backend> Mtp<B> {
             model,
             places: (0..DRAFTS_MAX).map(|at| Place::new(at, pages)).collect(),
             uses: 0,
+            waiting_max: WAITING_MAX.min(capacity.rows_max(1) / DRAFTS_MAX),
             sampler: Sampler::default(),
             rows: Rows::default(),
             input: Vec::new(),
@@ -184,13 +188,18 @@ impl<B: Backend> Mtp<B> {
         self.model.config()
     }
 
-    /// Keeps the states of a finished step's outputs, `[outputs, width]` f32.
+    /// Elements of a state.
+    fn state_width(&self) -> usize {
+        self.config().stream_width()
+    }
+
+    /// Keeps the states of a finished step's outputs, `[outputs, state_width]` f32.
     pub fn note(&mut self, step: &Step, states: &[f32]) {
-        let rows = states.chunks_exact(self.config().width);
+        let rows = states.chunks_exact(self.state_width());
         for ((output, wanted), state) in step.outputs.iter().zip(step.wanted()).zip(rows) {
             if wanted != Extent::Hidden {
                 let at = self.place_of(output.request);
-                self.places[at].wait(output.position, state);
+                self.places[at].wait(output.position, state, self.waiting_max);
             }
         }
     }
@@ -232,7 +241,7 @@ impl<B: Backend> Mtp<B> {
             let states = self.forward(backend, jobs, guesses)?;
             let drawn = std::mem::take(&mut self.rows.drawing);
             self.rows.clear();
-            for (at, state) in drawn.into_iter().zip(states.chunks_exact(self.config().width)) {
+            for (at, state) in drawn.into_iter().zip(states.chunks_exact(self.state_width())) {
                 let (job, made) = (&jobs[at], guesses[at].len());
                 let Some(token) = guesses[at].last().filter(|_| made == round + 1) else {
                     continue;
@@ -268,7 +277,7 @@ impl<B: Backend> Mtp<B> {
     }
 
     /// Runs the prepared rows and draws a token for each job in them; returns the states after
-    /// these, `[jobs, width]` f32.
+    /// these, `[jobs, state_width]` f32.
     fn forward(
         &mut self,
         backend: &mut B,
@@ -276,7 +285,7 @@ impl<B: Backend> Mtp<B> {
         guesses: &mut [Vec<Token>],
     ) -> Result<Vec<f32>, EngineError> {
         self.pass(backend)?;
-        let states = self.model.hidden(backend)?.to_vec();
+        let states = self.model.state(backend)?.to_vec();
         let vocab = self.config().vocab;
         let logits = self.model.logits(backend)?;
         for (at, logits) in self.rows.drawing.iter().zip(logits.chunks_exact(vocab)) {
@@ -287,11 +296,12 @@ impl<B: Backend> Mtp<B> {
 
     /// Runs the prepared rows.
     fn pass(&mut self, backend: &mut B) -> Result<(), EngineError> {
-        let width = self.config().width;
+        let (width, state_width) = (self.config().width, self.state_width());
         let Rows { tokens, embeddings, states, .. } = &mut self.rows;
         self.embedding.look_up(backend, tokens, &[], embeddings)?;
         self.input.clear();
-        for (embedding, state) in embeddings.chunks_exact(width).zip(states.chunks_exact(width)) {
+        let states = states.chunks_exact(state_width);
+        for (embedding, state) in embeddings.chunks_exact(width).zip(states) {
             self.input.extend(embedding.iter().chain(state));
         }
         let Rows { segments, positions, outputs, output_segments: ends, .. } = &self.rows;
@@ -321,7 +331,13 @@ mod tests {
         let mut backend = Cpu::new(1, &[]).unwrap();
         let outline = Outline::read(file.directory()).unwrap();
         let whole = Layout::new(&[1], &[], outline.config.layers).unwrap();
-        let capacity = Capacity { sequences_max: 256, ..Capacity::of_mtp(512) };
+        let capacity = Capacity {
+            context_tokens: 512,
+            sequences_max: 512,
+            cache_tokens: 512,
+            cache_type: protocol::CacheType::Auto,
+            checkpoints: 0,
+        };
         let mut model =
             Model::load(&mut backend, file, &outline, &whole, 0, capacity, &mut |_| {}).unwrap();
         let mut input = Vec::new();
@@ -349,7 +365,7 @@ mod tests {
             outputs,
         };
         model.forward(&mut backend, &mut Alone, &batch, &input).unwrap();
-        let found = model.hidden(&mut backend).unwrap().to_vec();
+        let found = model.state(&mut backend).unwrap().to_vec();
         let vocab = model.config().vocab;
         let logits = model.logits(&mut backend).unwrap();
         let last = &logits[logits.len() - vocab..];
@@ -359,18 +375,27 @@ mod tests {
 
     #[test]
     fn a_block_gives_the_logits_of_its_reference() {
-        for name in ["qwen35-mtp", "glm4moe-mtp", "deepseek32-mtp"] {
+        for (name, by) in [
+            ("qwen35-mtp", "hf_draft"),
+            ("glm4moe-mtp", "hf_draft"),
+            ("deepseek32-mtp", "hf_draft"),
+            ("step35-mtp", "llama_cpp_f32_draft"),
+            ("mimo2-mtp", "llama_cpp_f32_draft"),
+            ("deepseek4-mtp", "llama_cpp_f32_draft"),
+        ] {
             let (file, reference) = open(name);
             for prompt in reference["prompts"].as_array().unwrap() {
-                let expected = prompt["hf_draft"]["logits"].as_array().unwrap();
+                let expected = prompt[by]["logits"].as_array().unwrap();
                 let ids = prompt["ids"].as_array().unwrap();
                 let mut text: Vec<Token> = ids.iter().map(|id| id.as_u64().unwrap() as _).collect();
                 let (states, next) = trunk(&file, &text);
                 text.push(next);
                 let mut backend = Cpu::new(1, &[]).unwrap();
                 let mut mtp = Mtp::load(&mut backend, &file, 512).unwrap().unwrap();
-                let width = mtp.config().width;
-                for (at, state) in states.chunks_exact(width).enumerate() {
+                // The last row sees no more of a single layer with a window.
+                let seen = mtp.config().window().unwrap_or(usize::MAX);
+                let rows = states.chunks_exact(mtp.state_width()).enumerate();
+                for (at, state) in rows.skip((text.len() - 1).saturating_sub(seen)) {
                     mtp.rows.push(text[at + 1], at + 1, state);
                 }
                 mtp.rows.end(0, &mtp.places[0].table.clone(), 0);

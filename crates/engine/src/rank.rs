@@ -216,7 +216,7 @@ impl<B: Backend> Rank<B> {
     pub(crate) fn note_states(&mut self, step: &Step) -> Result<(), EngineError> {
         let Self { speculator, model, backend, .. } = self;
         let Some(speculator) = speculator else { return Ok(()) };
-        Ok(speculator.note(step, || model.hidden(backend))?)
+        Ok(speculator.note(step, || model.state(backend))?)
     }
 
     /// Rank 0: [speculates](Speculator::guess).

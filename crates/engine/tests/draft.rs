@@ -109,7 +109,9 @@ fn a_draft_guesses_and_every_answer_stays_the_same() {
 /// The weights are random, so a block guesses wrong: what it leaves behind must not show.
 #[test]
 fn an_mtp_block_guesses_and_every_answer_stays_the_same() {
-    for name in ["qwen35-mtp", "glm4moe-mtp", "deepseek32-mtp"] {
+    for name in
+        ["qwen35-mtp", "glm4moe-mtp", "deepseek32-mtp", "step35-mtp", "mimo2-mtp", "deepseek4-mtp"]
+    {
         let (expected, _) = answers(&mut start(name, (&[1], &[]), Guesses::No).unwrap());
         for split in [(&[1][..], &[][..]), (&[2, 1], &[]), (&[1, 1], &[1, 1])] {
             let (found, counted) = answers(&mut start(name, split, Guesses::Mtp).unwrap());

@@ -200,10 +200,10 @@ impl Array {
         self.len == 0
     }
 
-    /// One entry, a number or a bool.
-    pub fn value(&self, at: usize) -> Option<Value> {
-        let bytes = self.bytes.chunks_exact(self.ty.fixed_bytes()?).nth(at)?;
-        Value::read(&mut Reader::new(bytes), self.ty).ok()
+    /// An array of one entry of this one, which has numbers or bools.
+    pub fn only(&self, at: usize) -> Option<Self> {
+        let bytes = self.bytes.chunks_exact(self.ty.fixed_bytes()?).nth(at)?.to_vec();
+        Some(Self { ty: self.ty, len: 1, bytes })
     }
 
     /// The common value of all entries, a number or a bool.

@@ -67,6 +67,9 @@ pub struct Arch {
     /// A dense block is beside a layer's experts, each with its own norms, and the router reads
     /// the residual stream with a norm of its own (Gemma 4).
     pub dense_beside_experts: bool,
+    /// An MTP block reads the model's residual streams, instead of the last norm's output (Step
+    /// 3.5, MiMo 2, DeepSeek V4).
+    pub mtp_reads_residual: bool,
 }
 
 const PRE_NORMS: Norms = Norms {
@@ -135,6 +138,7 @@ const LLAMA: Arch = Arch {
     banks: false,
     experts: ExpertKind::IfPresent(SOFTMAX),
     dense_beside_experts: false,
+    mtp_reads_residual: false,
 };
 
 const QWEN2: Arch = Arch {
@@ -256,6 +260,7 @@ const ARCHS: &[Arch] = &[
         local_rope: LocalRope::Base(10_000.0),
         half_rotated_without_window: true,
         experts: ExpertKind::Always(SIGMOID),
+        mtp_reads_residual: true,
         ..QWEN2
     },
     Arch {
@@ -263,6 +268,7 @@ const ARCHS: &[Arch] = &[
         windows: Windows::AllButEvery(4),
         local_rope: LocalRope::Base(10_000.0),
         experts: ExpertKind::Always(SIGMOID),
+        mtp_reads_residual: true,
         ..QWEN2
     },
     Arch {
@@ -298,6 +304,7 @@ const ARCHS: &[Arch] = &[
         indexer: Some(IndexerKind::Compressed),
         streams: Some(StreamKind::Matrix),
         experts: ExpertKind::Always(ExpertDefaults { gating: Gating::SqrtSoftplus, ..SOFTMAX }),
+        mtp_reads_residual: true,
         ..LLAMA
     },
     Arch {

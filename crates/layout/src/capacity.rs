@@ -1,5 +1,6 @@
 //! The capacity of an instance: the room for conversations.
 
+use crate::Config;
 use protocol::CacheType;
 
 /// Positions of one page of the cache of keys and values.
@@ -96,9 +97,11 @@ impl Capacity {
         }
     }
 
-    /// The capacity of an MTP block: it sees the last rows of an answer.
-    pub fn of_mtp(context_tokens: usize) -> Self {
-        let context_tokens = context_tokens.min(MTP_POSITIONS);
+    /// The capacity of an MTP block: it sees the last rows of an answer, and none beyond its window.
+    pub fn of_mtp(block: &Config, context_tokens: usize) -> Self {
+        // A page is the least, so layers with a window need no pages of their own.
+        let seen = block.window().map_or(MTP_POSITIONS, |window| window.max(PAGE_POSITIONS));
+        let context_tokens = context_tokens.min(seen).min(MTP_POSITIONS);
         Self {
             context_tokens,
             sequences_max: DRAFTS_MAX,

@@ -268,7 +268,12 @@ impl Config {
 
     /// Elements of all residual streams of a row.
     pub fn stream_width(&self) -> usize {
-        self.width * self.streams.map_or(1, |streams| streams.count)
+        self.width * self.stream_count()
+    }
+
+    /// The number of residual streams.
+    pub fn stream_count(&self) -> usize {
+        self.streams.map_or(1, |streams| streams.count)
     }
 
     /// Whether a layer from `layer` on chooses experts by the token's id.

@@ -9,7 +9,7 @@ use gguf::{Directory, TensorInfo, Value};
 
 use crate::config::LAYERS_MAX;
 use crate::metadata::Metadata;
-use crate::{Capacity, Device, Error, Footprint, Holding, Layout, Outline, arch, names};
+use crate::{Capacity, Config, Device, Error, Footprint, Holding, Layout, Outline, arch, names};
 
 /// The model's own tensors with another name in a block, which uses them unless it has its own.
 const SHARED: [(&str, &str); 3] = [
@@ -57,12 +57,13 @@ impl MtpBlock {
         let Some(directory) = header(file)? else { return Ok(None) };
         let outline = Outline::read_block(&directory)?;
         let config = &outline.config;
+        let is_compressed = config.compressed.as_ref().is_some_and(|c| c.blocks(0).is_some());
+        let keeps_streams = config.streams.is_none() || config.arch.mtp_reads_residual;
         let has_more = [
-            ("residual streams", config.streams.is_some() || config.banks.is_some()),
-            ("embeddings of its own", config.by_layer.is_some() || config.ngrams.is_some()),
+            ("residual streams", config.banks.is_some() || !keeps_streams),
+            ("further embeddings", config.by_layer.is_some() || config.ngrams.is_some()),
             ("a state", config.recurrence.is_some()),
-            ("a window", config.window().is_some()),
-            ("routing by token", config.needs_tokens(0)),
+            ("compressed keys", is_compressed),
         ];
         match has_more.iter().find(|(_, has)| *has) {
             Some((what, _)) => {
@@ -78,13 +79,13 @@ impl Outline {
     pub fn mtp_footprint(&self, context_tokens: usize, device: Device) -> Option<Footprint> {
         let block = self.mtp.as_deref()?;
         let whole = Layout::new(&[1], &[], 1).ok()?;
-        let capacity = Capacity::of_mtp(context_tokens);
+        let capacity = Capacity::of_mtp(&block.config, context_tokens);
         let held = Holding::new(block, &whole, 0).footprint(&capacity, device);
-        // The two inputs of a row: as they come, normalised, and joined.
-        let width = block.config.width;
-        let entry = [width, width, width, width, 2 * width];
-        let entry = entry.map(|width| device.rows_bytes(capacity.rows_max(1), width));
-        let entry: u64 = entry.iter().sum();
+        // The two inputs of a row in each stream: as they come, normalised, and joined.
+        let Config { width, .. } = block.config;
+        let rows = capacity.rows_max(1) * block.config.stream_count();
+        let entry = [width, width, width, width, 2 * width, width];
+        let entry: u64 = entry.iter().map(|width| device.rows_bytes(rows, *width)).sum();
         Some(Footprint { buffer_bytes: held.buffer_bytes + entry, ..held })
     }
 }
@@ -99,13 +100,13 @@ fn header(directory: &Directory) -> Result<Option<Directory>, Error> {
     let metadata = directory.metadata().filter_map(|(key, value)| {
         let name = key.split_once('.').map_or(key, |(_, name)| name);
         let value = match (name, value) {
-            ("nextn_predict_layers" | "leading_dense_block_count", _) => return None,
+            ("nextn_predict_layers" | "leading_dense_block_count" | "hash_layer_count", _) => {
+                return None;
+            }
             ("block_count" | "full_attention_interval", _) => Value::U32(1),
-            (_, Value::Array(array)) if array.len() == counts.all => match array.value(at)? {
-                // One value for all layers is a number.
-                Value::Bool(flag) => Value::U32(flag.into()),
-                value => value,
-            },
+            ("rope.dimension_sections", _) => value.clone(),
+            // A value for each layer.
+            (_, Value::Array(array)) if array.len() == counts.all => Value::Array(array.only(at)?),
             _ => value.clone(),
         };
         Some((key.to_owned(), value))

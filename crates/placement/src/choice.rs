@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cost::{Prediction, TokenTime};
+use crate::cost::{Guessed, Prediction, TokenTime};
 use crate::node::Node;
 use crate::search::Tried;
 use crate::trial::{Fit, Misfit};
@@ -152,6 +152,17 @@ pub(crate) fn words(prediction: &Prediction) -> String {
         secs(prediction.first_token_secs),
         parts(token),
     )
+}
+
+/// The speed with guesses in words for a user, if they pay.
+pub(crate) fn guessed_words(guessed: &Guessed) -> Option<String> {
+    let rate = rough(guessed.decode_tokens_per_sec);
+    let percent = guessed.acceptance * 100.0;
+    (guessed.depth > 0).then(|| {
+        format!(
+            "about {rate} tokens/s with the guesses of its MTP block, if {percent:.0} % are right"
+        )
+    })
 }
 
 fn parts(token: &TokenTime) -> String {

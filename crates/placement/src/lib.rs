@@ -32,7 +32,7 @@ mod work;
 pub use calibrate::Measured;
 pub use choice::Alternative;
 pub use classes::{ClassRates, Classes};
-pub use cost::{Load, Prediction, TokenTime};
+pub use cost::{Guessed, Load, Prediction, TokenTime};
 pub use error::Error;
 pub use node::{LinkSpeed, Node, Rates, Speed};
 pub use plan::{Options, Plan, PlannedRank, plan};

@@ -3,7 +3,7 @@
 use layout::{Device, Outline};
 use protocol::Speculation;
 
-use crate::choice::gib;
+use crate::choice::{gib, guessed_words};
 use crate::{Error, Node, Options, Plan};
 
 /// A plan with room for the block, if rank 0 is a CPU and the same ranks suffice for it; else one
@@ -15,6 +15,7 @@ pub(crate) fn plan(
     plan: impl Fn(&Outline, &[Node], &Options<'_>) -> Result<Plan, Error>,
 ) -> Result<Plan, Error> {
     let mut without = plan(model, nodes, options)?;
+    without.prediction.iter_mut().for_each(|prediction| prediction.guessed = None);
     let asked = &options.spec.options;
     let is_wanted = asked.speculation == Speculation::Prompt && asked.draft.is_none();
     let leader = nodes.first().filter(|leader| is_wanted && leader.device == Device::Cpu);
@@ -29,6 +30,8 @@ pub(crate) fn plan(
             first.footprint = first.footprint.plus(&footprint);
             first.memory_bytes = first.memory_bytes.saturating_add(footprint.bytes());
             with.split.mtp = true;
+            let guessed = with.prediction.and_then(|prediction| prediction.guessed);
+            with.why.extend(guessed.as_ref().and_then(guessed_words));
             Ok(with)
         }
         _ => {

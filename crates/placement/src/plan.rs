@@ -232,6 +232,10 @@ pub(crate) fn context_of<'a>(
             window: model.config.window().unwrap_or(0),
             wire_type: spec.options.wire_type,
             ring: options.ring,
+            block_bytes: model.mtp.as_ref().map(|block| {
+                let bytes = block.row_loads().map(|(_, bytes, _)| bytes);
+                bytes.sum()
+            }),
         },
         nodes,
         speeds: nodes.iter().map(speed).collect(),

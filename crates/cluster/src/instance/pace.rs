@@ -227,6 +227,7 @@ mod tests {
             load: Load { users: 1, prompt_tokens: 512, answer_tokens: 256 },
             total_tokens_per_sec: 100.0,
             token: TokenTime { read_secs: 0.009, message_secs: 0.001, ..TokenTime::default() },
+            guessed: None,
         }
     }
 

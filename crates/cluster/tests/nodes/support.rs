@@ -88,10 +88,11 @@ impl Home {
     pub async fn join(&self, other: &Node) {
         let invite = other.invite(MINUTE).await.unwrap();
         self.node.join(&invite.code).await.unwrap();
-        // A node that has joined can take work.
-        let status = other.status();
-        let joined = status.nodes.iter().find(|node| node.id == self.node.id()).unwrap();
-        assert_eq!((joined.state, joined.threads), (NodeState::Live, 1));
+        // A node that has joined can take work; the other end publishes it in the same turn.
+        let me = self.node.id();
+        let takes_work =
+            |node: &NodeStatus| node.id == me && (node.state, node.threads) == (NodeState::Live, 1);
+        until(other, "joining", |status| status.nodes.iter().any(takes_work)).await;
     }
 }
 

@@ -12,7 +12,9 @@ impl Layer<'_> {
         let (width, kind) = (config.width, config.heads_kind(self.layer));
         let Heads { queries, keys, k_dim, v_dim, .. } = *config.heads_of(self.layer);
         let sizes = [queries * k_dim, keys * k_dim, keys * v_dim];
-        let fused = config.arch.fused == Fused::All;
+        // MiMo 2 has fused ones in some layers.
+        let is_fused = self.has(&names::layer(self.layer, "attn_qkv"));
+        let fused = config.arch.fused == Fused::All || is_fused;
         // If all heads are normalised as one vector, half of the sum of squares would be on another
         // rank, so every rank has all queries and keys.
         let whole = config.arch.qk_norm == QkNorm::Whole;

@@ -191,7 +191,7 @@ impl<B: Backend> Model<B> {
     ///
     /// `input`: the result of [`Embedding::look_up`](crate::Embedding::look_up) for the batch's
     /// tokens, or the [output](Self::hand_on) of the previous stage, `[rows, input_width]` f32; for
-    /// an MTP block the embedding and the model's state before it, `[rows, 2 * width]` f32.
+    /// an MTP block the embedding and the model's [state](Self::state) before it.
     ///
     /// # Errors
     /// An error of `reduce` or of the device.
@@ -204,7 +204,7 @@ impl<B: Backend> Model<B> {
     ) -> Result<(), R::Error> {
         let rows = batch.positions.len();
         debug_assert!(rows <= self.rows_max);
-        self.take_input(backend, rows, input);
+        self.take_input(backend, rows, input)?;
         backend.set_positions(&self.rope, batch.positions);
         let (first, last_keeping) = (self.first_layer(), self.config.last_keeping());
         let some = batch.outputs.rows.len() < rows;
@@ -275,7 +275,15 @@ impl<B: Backend> Model<B> {
 
     /// Sets the residual stream and, in models that have them, the streams banked by earlier stages
     /// or the embeddings by layer.
-    fn take_input(&mut self, backend: &mut B, rows: usize, input: &[f32]) {
+    ///
+    /// # Errors
+    /// The device failed.
+    fn take_input(
+        &mut self,
+        backend: &mut B,
+        rows: usize,
+        input: &[f32],
+    ) -> Result<(), BackendError> {
         if let Some(entry) = &mut self.entry {
             return entry.enter(backend, rows, input, &mut self.scratch.x);
         }
@@ -293,16 +301,18 @@ impl<B: Backend> Model<B> {
         if let Some(room) = &mut s.banks {
             write(&mut s.x, width, 0..width);
             write(&mut room.banks, room.all, width..line);
-            return;
+            return Ok(());
         }
         let Some(by_layer) = &mut s.by_layer else {
-            return self.take_streams(backend, rows, input, first);
+            self.take_streams(backend, rows, input, first);
+            return Ok(());
         };
         let all = by_layer.all_width;
         write(&mut s.x, width, 0..width);
         // At first the residual stream is the embedding itself.
         write(&mut by_layer.shared, width, line - all - width..line - all);
         write(&mut by_layer.all, all, line - all..line);
+        Ok(())
     }
 
     /// Sets the residual streams, n-gram embeddings, and tokens if they choose experts.
@@ -411,6 +421,18 @@ impl<B: Backend> Model<B> {
         let s = &mut self.scratch;
         head.read(backend, self.config.width, s);
         backend.host(&mut s.normed)
+    }
+
+    /// What an MTP block reads of each output: the input of the logits, or in some models the
+    /// residual streams, `[outputs, stream_width]` f32.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn state(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
+        match self.config.arch.mtp_reads_residual {
+            true => self.residual(backend),
+            false => self.hidden(backend),
+        }
     }
 
     /// This rank's slice of the logits of the last stage's residual stream, if there are outputs:

@@ -41,3 +41,24 @@ fn other_devices_have_no_block() {
     let cpu = node(0, GIB, 27.0, 10.0);
     assert!(plan(&outline("glm4moe-mtp"), &[cpu], &spec()).unwrap().split.mtp);
 }
+
+#[test]
+fn guesses_gain_more_over_slow_links() {
+    let model = outline("qwen35-mtp");
+    let gain = |latency_us: f64| {
+        let two = split(SplitOptions { strategy: Strategy::Tensor, ..SplitOptions::default() });
+        let planned = plan(&model, &nodes(2, latency_us), &two).unwrap();
+        let prediction = planned.prediction.unwrap();
+        let guessed = prediction.guessed.unwrap();
+        let is_told = |why: &String| why.ends_with("of its MTP block, if 70 % are right");
+        assert!(planned.why.iter().any(is_told), "{:?}", planned.why);
+        assert!((1..=layout::GUESSES_MAX).contains(&guessed.depth));
+        guessed.decode_tokens_per_sec / prediction.decode_tokens_per_sec
+    };
+    // At this acceptance no number of guesses gives more than 1 / (1 - 0.7) tokens a step.
+    let (near, far) = (gain(5.0), gain(300.0));
+    assert!(1.0 < near && near < far && far < 1.0 / 0.3, "{near} and {far}");
+    let off = SplitOptions { speculation: Speculation::Off, ..SplitOptions::default() };
+    let off = plan(&model, &[node(0, GIB, 27.0, 10.0)], &split(off)).unwrap();
+    assert!(off.prediction.unwrap().guessed.is_none());
+}
