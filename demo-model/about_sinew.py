@@ -158,8 +158,8 @@ SINEW: list[Intent] = [
          "can I use an odd number of machines", "must the number be even",
          "does the number of machines matter", "can I use just one machine",
          "do I need two machines"],
-        ["A model can be split over any number of machines from 1 to 16: one, two, three, five or "
-         "seven are all fine."]),
+        ["Any number: one, two, three, five or seven are all fine. Up to 16 machines share every "
+         "layer of a model, and with more of them each group takes a run of layers."]),
     Intent(
         [f"{{do|must}} {{all|my|the}} {_MACHINES} {{have to be|need to be|be}} {{the same|equal|"
          f"identical|alike}}",
@@ -583,8 +583,8 @@ SINEW: list[Intent] = [
          "can [S] use {my|a} GPU", "GPU support", "is there GPU support", "does it support CUDA",
          "does it work on a Mac", "what hardware do I need",
          "what are the requirements", "what do I need to run [S]"],
-        ["You need no GPU: Sinew computes on the CPU, with code made for the CPU it finds. Its "
-         "README says whether it can use graphics cards."],
+        ["You need no GPU: Sinew computes on the CPU, with code made for the CPU it finds. It also "
+         "uses graphics cards, by libraries that you add: `sinew doctor gpu` says what it finds."],
         weight=2),
     Intent(
         ["does [S] work on {windows|linux|macOS|a raspberry pi|android|my phone|ubuntu}",

@@ -11,7 +11,7 @@ from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
 from gguf.quants import quantize
 from tokenizers import Tokenizer
 
-from model import Llama
+from model import Qwen
 from tokenizer import BOS, CHAT_TEMPLATE, END, SPECIALS
 
 _DESCRIPTION = ("A tiny language model, trained from nothing on generated text, that answers about "
@@ -25,23 +25,37 @@ _LAYER_NAMES = {
     "attention.k.weight": "attn_k.weight",
     "attention.v.weight": "attn_v.weight",
     "attention.output.weight": "attn_output.weight",
-    "ffn_norm.weight": "ffn_norm.weight",
+    "attention.q_norm.weight": "attn_q_norm.weight",
+    "attention.k_norm.weight": "attn_k_norm.weight",
+    "ffn_norm.weight": "post_attention_norm.weight",
     "ffn.gate.weight": "ffn_gate.weight",
     "ffn.up.weight": "ffn_up.weight",
     "ffn.down.weight": "ffn_down.weight",
 }
 
+# The same of the MTP block, besides its layer.
+_MTP_NAMES = {
+    "token_norm.weight": "enorm.weight",
+    "state_norm.weight": "hnorm.weight",
+    "entry.weight": "eh_proj.weight",
+    "norm.weight": "shared_head_norm.weight",
+}
 
-def gguf_name(name: str) -> str:
+
+def gguf_name(name: str, layers: int) -> str:
     if name == "embedding.weight":
         return "token_embd.weight"  # also the output head: without output.weight, engines tie it
     if name == "norm.weight":
         return "output_norm.weight"
+    if name.startswith("mtp.layer."):  # the block comes behind the layers
+        return f"blk.{layers}.{_LAYER_NAMES[name.removeprefix('mtp.layer.')]}"
+    if name.startswith("mtp."):
+        return f"blk.{layers}.nextn.{_MTP_NAMES[name.removeprefix('mtp.')]}"
     _, index, rest = name.split(".", 2)
     return f"blk.{index}.{_LAYER_NAMES[rest]}"
 
 
-def _write_metadata(writer: GGUFWriter, model: Llama) -> None:
+def _write_metadata(writer: GGUFWriter, model: Qwen) -> None:
     c = model.config
     writer.add_name("Sinew Demo")
     writer.add_description(_DESCRIPTION)
@@ -53,11 +67,23 @@ def _write_metadata(writer: GGUFWriter, model: Llama) -> None:
     writer.add_vocab_size(c.vocab)
     writer.add_context_length(c.context)
     writer.add_embedding_length(c.width)
-    writer.add_block_count(c.layers)
+    writer.add_block_count(c.layers + 1)
+    writer.add_nextn_predict_layers(1)
     writer.add_feed_forward_length(c.ffn)
     writer.add_head_count(c.heads)
     writer.add_head_count_kv(c.kv_heads)
+    writer.add_key_length(c.head_dim)
+    writer.add_value_length(c.head_dim)
     writer.add_rope_dimension_count(c.head_dim)
+    # Text has one position: all sections of a head rotate by it.
+    writer.add_rope_dimension_sections([c.head_dim // 2, 0, 0, 0])
+    # Every layer attends.  The sizes of layers with a state are required, and mean nothing here.
+    writer.add_uint32(f"{writer.arch}.full_attention_interval", 1)
+    writer.add_ssm_conv_kernel(4)
+    writer.add_ssm_state_size(c.head_dim)
+    writer.add_ssm_group_count(c.kv_heads)
+    writer.add_ssm_time_step_rank(c.heads)
+    writer.add_ssm_inner_size(c.width)
     writer.add_rope_freq_base(c.rope_base)
     writer.add_layer_norm_rms_eps(c.norm_eps)
 
@@ -80,19 +106,20 @@ def _write_tokenizer(writer: GGUFWriter, tokenizer: Tokenizer) -> None:
     writer.add_chat_template(CHAT_TEMPLATE)
 
 
-def export(model: Llama, tokenizer: Tokenizer, path: Path) -> None:
+def export(model: Qwen, tokenizer: Tokenizer, path: Path) -> None:
     """Replaces `path` in one step, so that a reader never sees half a file."""
     partial = path.with_suffix(".partial")
-    writer = GGUFWriter(partial, "llama")
+    writer = GGUFWriter(partial, "qwen35")
     _write_metadata(writer, model)
     _write_tokenizer(writer, tokenizer)
+    layers = model.config.layers
     for name, tensor in model.state_dict().items():
         values = tensor.detach().to(torch.float32).numpy().astype(np.float32)
         if values.ndim == 1:
-            writer.add_tensor(gguf_name(name), values)
+            writer.add_tensor(gguf_name(name, layers), values)
         else:
             q8 = quantize(values, GGMLQuantizationType.Q8_0)
-            writer.add_tensor(gguf_name(name), q8, raw_dtype=GGMLQuantizationType.Q8_0)
+            writer.add_tensor(gguf_name(name, layers), q8, raw_dtype=GGMLQuantizationType.Q8_0)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -13,16 +13,16 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from export_gguf import gguf_name
-from model import Config, Llama
+from model import Config, Qwen
 from tokenizer import SPECIALS
 
 
 def load_weights(path: Path) -> dict[str, torch.Tensor]:
-    """The state of a `Llama`, f32: what was Q8_0 keeps the error of that."""
+    """The state of a `Qwen`, f32: what was Q8_0 keeps the error of that."""
     tensors = {t.name: t for t in GGUFReader(path).tensors}
     state = {}
-    for name, like in Llama(Config()).state_dict().items():
-        tensor = tensors[gguf_name(name)]
+    for name, like in Qwen(Config()).state_dict().items():
+        tensor = tensors[gguf_name(name, Config().layers)]
         values = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
         state[name] = values.float().view(like.shape)
     return state

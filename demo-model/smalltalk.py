@@ -50,8 +50,8 @@ SMALLTALK: list[Intent] = [
             "how many layers do you have", "what architecture are you", "are you small",
             "how large is the model", "what is your architecture", "how many weights do you have",
             "why are you so small"],
-           ["I have about five million parameters in six layers, and my file is between five and "
-            "six megabytes. I am of the Llama kind, only much smaller."], weight=2),
+           ["I have about five million parameters in six layers, and one more million in a block that "
+            "guesses the next words. I am of the Qwen kind, only much smaller."], weight=2),
     Intent(["who {made|trained|created|built|wrote} you", "how were you {trained|made|built}",
             "what were you trained on", "what is your training data", "where do you come from",
             "what data do you know", "how did you learn", "where did you learn that",

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from export_gguf import export
 from generate import conversations
 from load_gguf import load_tokenizer_of, load_weights
-from model import Config, Llama
+from model import Config, Qwen
 from muon import Muon
 from tokenizer import encode_conversation, load_tokenizer, train_tokenizer
 
@@ -28,6 +28,7 @@ TRAIN_SEED, HELD_OUT_SEED = 1, 2
 HELD_OUT_CONVERSATIONS = 600
 TOKENIZER_CONVERSATIONS = 20_000
 PROMPT_WEIGHT = 0.1  # of the loss on what the user types: a little, so that its words get a meaning
+MTP_DEPTH, MTP_WEIGHT = 2, 0.5  # tokens that the block predicts, and their part of the loss
 SHORT_CONTEXT = 512  # for the first part of the steps, where attention then costs a quarter
 
 
@@ -57,25 +58,31 @@ def windows(ids: np.ndarray, weights: np.ndarray, context: int) -> tuple[torch.T
     return shape(ids.astype(np.int64), 0), shape(ids.astype(np.int64), 1), shape(weights, 1)
 
 
-def loss_of(model: Llama, inputs: torch.Tensor, targets: torch.Tensor,
-    weights: torch.Tensor) -> torch.Tensor:
+def loss_of(model: Qwen, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor,
+    depth: int = 0) -> list[torch.Tensor]:
+    """The losses of the next token, and of `depth` tokens after it by the MTP block."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        logits = model(inputs)
-    losses = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none")
-    return (losses * weights.flatten()).sum() / weights.sum()
+        states = model.states(inputs)
+        all_logits = [model.logits(states), *model.guesses(inputs, states, depth)]
+    losses = []
+    for skipped, logits in enumerate(all_logits):
+        due, weight = targets[:, skipped:].flatten(), weights[:, skipped:].flatten()
+        loss = F.cross_entropy(logits.float().flatten(0, 1), due, reduction="none")
+        losses.append((loss * weight).sum() / weight.sum())
+    return losses
 
 
 @torch.no_grad()
-def held_out_loss(model: Llama, data: tuple[torch.Tensor, ...]) -> float:
-    """Nats per token that the assistant writes."""
-    total = count = 0.0
+def held_out_loss(model: Qwen, data: tuple[torch.Tensor, ...]) -> list[float]:
+    """Nats per token that the assistant writes: the next one, and those of the MTP block."""
+    total, count = torch.zeros(1 + MTP_DEPTH), 0.0
     for start in range(0, len(data[0]), 4):
         inputs, targets, weights = (x[start:start + 4] for x in data)
         only_assistant = (weights == 1.0).float()
-        total += loss_of(model, inputs, targets,
-            only_assistant).item() * only_assistant.sum().item()
+        losses = loss_of(model, inputs, targets, only_assistant, MTP_DEPTH)
+        total += torch.stack(losses) * only_assistant.sum()
         count += only_assistant.sum().item()
-    return total / count
+    return (total / count).tolist()
 
 
 def schedule(step: int, steps: int, warm_up: int, decay_share: float) -> float:
@@ -109,12 +116,13 @@ def train(args: argparse.Namespace) -> None:
     assert len(inputs) >= needed, f"{len(inputs)} windows, {needed} needed"
     print(f"{needed * config.context / 1e6:.1f} M tokens to train on", flush=True)
 
-    model = Llama(config)
+    model = Qwen(config)
     if args.start:
         model.load_state_dict(load_weights(args.start) if from_gguf else torch.load(args.start))
     print(f"{model.parameter_count():,} parameters", flush=True)
     compiled = torch.compile(model) if args.compile else model
-    matrices = [p for p in model.layers.parameters() if p.ndim == 2]
+    blocks = [*model.layers.parameters(), *model.mtp.parameters()]
+    matrices = [p for p in blocks if p.ndim == 2]
     others = [model.embedding.weight, *(p for p in model.parameters() if p.ndim == 1)]
     optimisers = [Muon(matrices, lr=args.muon_lr, weight_decay=0.05),
                   torch.optim.AdamW(others, lr=args.adam_lr, betas=(0.9, 0.95), weight_decay=0.0)]
@@ -130,8 +138,8 @@ def train(args: argparse.Namespace) -> None:
         batch = (inputs[rows], targets[rows], weights[rows])
         if step < args.short_share * args.steps:
             batch = tuple(x.view(-1, SHORT_CONTEXT) for x in batch)
-        loss = loss_of(compiled, *batch)
-        loss.backward()
+        losses = loss_of(compiled, *batch, MTP_DEPTH)
+        (losses[0] + MTP_WEIGHT * sum(losses[1:])).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimiser in optimisers:
             optimiser.step()
@@ -139,15 +147,16 @@ def train(args: argparse.Namespace) -> None:
         seconds = time.monotonic() - began
         if step % 20 == 0:
             rate = (step + 1) * args.batch * config.context / seconds
-            print(f"step {step:5d}  loss {loss.item():.4f}  {rate:6.0f} tokens/s  {seconds:6.0f} s",
+            shown = " ".join(f"{loss.item():.4f}" for loss in losses)
+            print(f"step {step:5d}  loss {shown}  {rate:6.0f} tokens/s  {seconds:6.0f} s",
                 flush=True)
         last = step + 1 == stop
         if last or time.monotonic() - saved > args.save_every_s:
             saved = time.monotonic()
             torch.save(model.state_dict(), args.work / "model.pt")
             export(model, tokenizer, args.out)
-            print(f"step {step:5d}  held-out loss {held_out_loss(model, held_out):.4f}  exported",
-                flush=True)
+            shown = " ".join(f"{loss:.4f}" for loss in held_out_loss(model, held_out))
+            print(f"step {step:5d}  held-out loss {shown}  exported", flush=True)
 
 
 def main() -> None:

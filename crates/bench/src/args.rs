@@ -225,6 +225,27 @@ pub struct SplitsArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct GuessesArgs {
+    #[command(flatten)]
+    pub local: LocalArgs,
+    /// A model that answers questions: a .gguf file, or a folder of safetensors
+    #[arg(short, long)]
+    pub model: PathBuf,
+    /// A file with a question a line
+    #[arg(short, long, value_name = "FILE")]
+    pub questions: PathBuf,
+    /// Tokens of an answer, at most
+    #[arg(short = 'n', long, default_value_t = 128)]
+    pub n_gen: usize,
+    /// Rounds of all questions, after one answer that does not count
+    #[arg(short, long, default_value_t = 5)]
+    pub repetitions: usize,
+    /// How to print the results
+    #[arg(short, long, value_enum, default_value_t = Output::Md)]
+    pub output: Output,
+}
+
+#[derive(Debug, Args)]
 pub struct SynthArgs {
     /// The model that gives the shape, such as llama-3.2-1b or qwen3-moe
     #[arg(long)]

@@ -11,6 +11,7 @@ mod args;
 pub mod burn_in;
 pub mod device_speed;
 mod error;
+mod guesses;
 pub mod local;
 mod local_model;
 mod model;
@@ -24,10 +25,11 @@ mod statistics;
 mod synth;
 
 pub use args::{
-    BurnInArgs, LocalArgs, LocalModelArgs, ModelArgs, NetArgs, Output, QualityArgs, SplitsArgs,
-    SynthArgs,
+    BurnInArgs, GuessesArgs, LocalArgs, LocalModelArgs, ModelArgs, NetArgs, Output, QualityArgs,
+    SplitsArgs, SynthArgs,
 };
 pub use error::Error;
+pub use guesses::run as guesses;
 pub use hub::size;
 pub use model::run as model;
 pub use net::run as net;

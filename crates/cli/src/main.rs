@@ -128,6 +128,7 @@ fn execute(command: Command) -> Result<(), CliError> {
             Ok(bench::net(&args, |figures| say!("{figures}"))?)
         }
         Command::Bench(BenchCommand::Splits(args)) => said(bench::splits(&args, &TERMINAL)),
+        Command::Bench(BenchCommand::Guesses(args)) => said(bench::guesses(&args, &TERMINAL)),
         Command::Bench(BenchCommand::Device(args)) => bench_device::run(&args),
         Command::Bench(BenchCommand::Cluster(args)) => bench_cluster::run(&args),
         Command::Bench(BenchCommand::Serve(args)) => said(bench::serve(&args)),

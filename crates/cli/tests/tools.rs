@@ -128,6 +128,28 @@ fn bench_model_prints_a_row_for_each_test() {
 }
 
 #[test]
+fn bench_guesses_asks_questions_with_and_without_guesses() {
+    let dir = tempfile::tempdir().unwrap();
+    let questions = dir.path().join("questions.txt");
+    let model = format!("{}/../../demo-model/sinew-demo.gguf", env!("CARGO_MANIFEST_DIR"));
+    let path = questions.to_str().unwrap();
+    let args = ["bench", "guesses", "-m", &model, "-q", path, "-n", "24", "-r", "1"];
+    std::fs::write(&questions, "\n \n").unwrap();
+    assert!(refused(&args).contains("has no question"));
+    std::fs::write(&questions, "Who owns the blue boat?\n\nwhat is rdma\n").unwrap();
+    for nodes in ["1", "2"] {
+        let json = stdout(&[&args[..], &["--local-nodes", nodes, "-o", "json"]].concat());
+        let rows: Vec<Value> = serde_json::from_str(&json).unwrap();
+        let ways: Vec<&str> = rows.iter().map(|row| row["way"].as_str().unwrap()).collect();
+        assert_eq!(ways, ["none", "lookup", "lookup and MTP block"]);
+        assert_eq!((&rows[0]["tried"], &rows[0]["ratio"]), (&0.into(), &1.0.into()));
+        let count = |name: &str| rows[2][name].as_u64().unwrap();
+        // Its block knows what it says.
+        assert!(count("tried") > 5 && 2 * count("right") > count("tried"), "{json}");
+    }
+}
+
+#[test]
 fn bench_splits_predicts_each_split_by_what_its_nodes_do_alone_and_together() {
     let model = fixture("models/llama3-tied.gguf");
     let args = ["bench", "splits", "-m", &model, "-p", "8", "-n", "2", "-r", "1"];

@@ -278,8 +278,12 @@ impl<B: Backend + 'static> Local<B> {
         Ok(embeddings)
     }
 
-    /// Runs requests, with their indices as ids, and reports their events.
-    fn run(
+    /// Runs requests, with their indices as ids, and reports their events. The fed sequence is
+    /// dropped.
+    ///
+    /// # Errors
+    /// As [`Self::serve`].
+    pub fn run(
         &mut self,
         requests: Vec<GenerateRequest>,
         mut report: impl FnMut(WorkerEvent),

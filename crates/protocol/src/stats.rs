@@ -36,6 +36,19 @@ pub struct Guesses {
     pub right: u64,
 }
 
+impl EngineStats {
+    /// Counts a guess that was tried, `at` in its step.
+    pub fn note_guess(&mut self, at: usize, is_right: bool) {
+        self.guessed_tokens += 1;
+        if is_right {
+            self.guessed_right_tokens += 1;
+            let places = &mut self.guessed_right_at;
+            places.resize(places.len().max(at + 1), 0);
+            places[at] += 1;
+        }
+    }
+}
+
 impl Guesses {
     /// Those of two answers, or of two parts of one.
     pub fn plus(self, other: Self) -> Self {

@@ -15,6 +15,8 @@ pub enum BenchCommand {
     Net(bench::NetArgs),
     /// Ways to split a model, at several link latencies, beside what the cost model says
     Splits(bench::SplitsArgs),
+    /// What guessed tokens gain in answers to questions
+    Guesses(bench::GuessesArgs),
     /// A server under load, ours or any that speaks OpenAI's API, in the terms of vllm bench serve
     Serve(bench::ServeArgs),
     /// A device of ggml's: its memory, its arithmetic, and what a cut between ranks costs

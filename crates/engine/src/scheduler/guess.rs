@@ -8,11 +8,16 @@
 use layout::GUESSES_MAX;
 use protocol::Token;
 
+use super::costs::Price;
+
 /// The number of consecutive tokens that must have occurred before.
 const RUN: usize = 3;
 
 /// Weight of the newest outcome in the hit rate.
 const NEWEST: f32 = 1.0 / 8.0;
+
+/// Weight of an answer's hit rate in that of recent answers.
+const TAUGHT: f32 = 1.0 / 4.0;
 
 /// How fast a draft's hit rate fades with each token that it does not speculate.
 const FADING: f32 = 1.0 / 64.0;
@@ -28,7 +33,7 @@ pub(super) struct Guesser {
 }
 
 /// The fraction of right guesses.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct HitRate(f32);
 
 /// The tokens speculated by a draft model.
@@ -40,6 +45,23 @@ pub(super) struct Drafts {
     /// Whether the guesses in the step in flight come from the draft.
     pub are_tried: bool,
     pub rate: HitRate,
+    /// The number of tried ones.
+    tried: usize,
+}
+
+impl Drafts {
+    /// Records whether one was right.
+    pub fn note(&mut self, is_right: bool) {
+        self.rate.note(is_right);
+        self.tried += 1;
+    }
+
+    /// Moves the rate of recent answers towards this answer's, if it has tried some.
+    pub fn teach(&self, recent: &mut HitRate) {
+        if self.tried > 0 {
+            recent.0 += (self.rate.0 - recent.0) * TAUGHT;
+        }
+    }
 }
 
 impl Default for HitRate {
@@ -49,12 +71,16 @@ impl Default for HitRate {
 }
 
 impl HitRate {
-    /// The number of guesses that pay, if a row costs the fraction `row_cost` of a step's time and
-    /// `answers` answers get a token each.
-    pub fn worth(&self, row_cost: f64, answers: usize) -> usize {
-        let price = (row_cost * answers as f64) as f32;
-        let gains = std::iter::successors(Some(self.0), |gain| Some(gain * self.0));
-        gains.take(GUESSES_MAX).take_while(|gain| *gain > price).count()
+    /// The number of guesses with the most tokens for a step's time at this price.
+    pub fn worth(&self, price: Price) -> usize {
+        let rate = |guesses: usize| {
+            let tokens: f64 = (0..=guesses).map(|at| f64::from(self.0).powi(at as i32)).sum();
+            let any = if guesses > 0 { price.any } else { 0.0 };
+            tokens / (1.0 + any + price.each * guesses as f64)
+        };
+        let better = |a: &usize, b: &usize| rate(*a).total_cmp(&rate(*b));
+        // Of equals, the fewest.
+        (0..=GUESSES_MAX).rev().max_by(better).unwrap_or(0)
     }
 
     /// Records whether a guess was right.
@@ -159,15 +185,21 @@ mod tests {
 
     #[test]
     fn guesses_are_made_while_they_pay() {
+        let each = |each: f64| Price { any: 0.0, each };
         let mut rate = HitRate::default();
         (0..50).for_each(|_| rate.note(true));
-        assert_eq!(rate.worth(0.1, 1), GUESSES_MAX);
-        assert_eq!(rate.worth(0.2, 8), 0, "the others would wait longer than one gains");
+        assert_eq!(rate.worth(each(0.1)), GUESSES_MAX);
+        assert_eq!(rate.worth(each(1.6)), 0, "the others would wait longer than one gains");
+        let dear = Price { any: 6.5, each: 0.1 };
+        assert_eq!(rate.worth(dear), 0, "no number pays for the first one");
         (0..50).for_each(|_| rate.note(false));
-        assert_eq!(rate.worth(0.05, 1), 0);
+        assert_eq!(rate.worth(each(0.05)), 0);
         (0..50).for_each(|_| rate.forget(true));
-        assert!(rate.worth(0.05, 1) > 0, "it is tried again");
+        assert!(rate.worth(each(0.05)) > 0, "it is tried again");
         let sometimes = HitRate(0.6);
-        assert_eq!(sometimes.worth(0.2, 1), 3, "0.6, 0.36, 0.216, and 0.13 is too little");
+        // 1.6 / 1.2, 1.96 / 1.4, 2.18 / 1.6.
+        assert_eq!(sometimes.worth(each(0.2)), 2);
+        // 1.6 / 1.7, 1.96 / 1.9, 2.18 / 2.1, 2.31 / 2.3.
+        assert_eq!(sometimes.worth(Price { any: 0.5, each: 0.2 }), 3);
     }
 }

@@ -14,7 +14,9 @@
 //! A pure state machine: it knows no model and no links, and time is an argument.
 
 mod checkpoints;
+mod costs;
 mod guess;
+mod guessing;
 mod pace;
 mod pages;
 mod sequence;
@@ -34,8 +36,8 @@ use protocol::{
     RequestId, Speculation, Token, Turns,
 };
 
-use crate::draft::DraftJob;
 use crate::step::{Limits, Output, Step};
+use guess::HitRate;
 use pace::{Measured, Pace};
 use pages::Pages;
 use sequence::Sequence;
@@ -99,6 +101,8 @@ pub(crate) struct Scheduler {
     /// The running sequences in the order of their turns, and the rows of each.
     turn: Vec<((u64, u64), u64, RequestId)>,
     planned: Vec<(RequestId, usize)>,
+    /// The hit rate of drafts at the end of recent answers, with which new ones begin.
+    draft_rate: HitRate,
     /// The time that this rank has waited for each rank, in microseconds.
     waited_us: Vec<u64>,
     stats: EngineStats,
@@ -120,6 +124,7 @@ impl Scheduler {
             next_order: 0,
             turn: Vec::with_capacity(limits.slots),
             planned: Vec::with_capacity(limits.slots),
+            draft_rate: HitRate::default(),
             waited_us: Vec::new(),
             stats: EngineStats::default(),
             limits,
@@ -190,37 +195,6 @@ impl Scheduler {
         true
     }
 
-    /// Selects at most `most` answers for a draft model before the next step, and the number of
-    /// guesses for each: those without an earlier occurrence of their last tokens, while that pays.
-    pub fn want_drafts(&mut self, most: usize) {
-        let answers = self.running.len();
-        let may = self.speculation != Speculation::Off
-            && self.running.iter().all(|one| one.is_answering());
-        let price = self.pace.row_cost() + self.pace.draft_cost() / answers.clamp(1, most) as f64;
-        let mut left = if may { most } else { 0 };
-        for sequence in &mut self.running {
-            sequence.want_draft(price, answers, left);
-            left -= usize::from(sequence.drafts_wanted > 0);
-        }
-    }
-
-    /// The answers selected by [`Self::want_drafts`].
-    pub fn draft_jobs(&self) -> impl Iterator<Item = DraftJob<'_>> {
-        self.running.iter().filter_map(Sequence::draft_job)
-    }
-
-    /// Records the time of a draft model's `passes`.
-    pub fn drafted(&mut self, took: Duration, passes: usize) {
-        self.pace.learn_draft_cost(self.running.len(), took, passes);
-    }
-
-    /// Stores a draft model's guesses for an answer, for the next step.
-    pub fn offer(&mut self, id: RequestId, guesses: &[Token]) {
-        if let Some(at) = self.find(id) {
-            self.running[at].offer(guesses);
-        }
-    }
-
     /// Records the total time that this rank has waited for each rank.
     pub fn note_waits(&mut self, waits: impl Iterator<Item = (usize, Duration)>) {
         for (rank, waited) in waits {
@@ -249,12 +223,8 @@ impl Scheduler {
         let sequence = self.find_any(id).filter(|sequence| sequence.awaits(output))?;
         let at = sequence.guess_at;
         let (tried, right) = sequence.check_guess(output, token);
-        self.stats.guessed_tokens += u64::from(tried);
-        self.stats.guessed_right_tokens += u64::from(right);
-        if right {
-            let places = &mut self.stats.guessed_right_at;
-            places.resize(places.len().max(at + 1), 0);
-            places[at] += 1;
+        if tried {
+            self.stats.note_guess(at, right);
         }
         let sequence = self.find_any(id)?;
         if sequence.request.end_tokens.contains(&token) {
@@ -334,6 +304,7 @@ impl Scheduler {
             }
         };
         self.turns.leave(sequence.request.client);
+        sequence.drafts.teach(&mut self.draft_rate);
         Some(sequence.account(reason, now, &self.waited_us))
     }
 
@@ -367,6 +338,7 @@ impl Scheduler {
             if sequence.started.is_none() {
                 sequence.started = Some(now);
                 sequence.waited_before_us.clone_from(&self.waited_us);
+                sequence.drafts.rate = self.draft_rate;
                 self.stats.prefix_queried_tokens += sequence.request.prompt.len() as u64;
             }
             let at = self.running.partition_point(|one| one.order < sequence.order);
@@ -387,24 +359,6 @@ impl Scheduler {
         let is_on = self.speculation == Speculation::Prompt;
         if is_on && self.running.iter().all(|one| one.is_answering()) {
             self.plan_guesses();
-        }
-    }
-
-    /// Adds rows for speculated tokens to the planned answers, if that pays.
-    fn plan_guesses(&mut self) {
-        let answers = self.planned.len();
-        let mut room = self.limits.rows_max.min(self.limits.outputs_max).saturating_sub(answers);
-        let row_cost = self.pace.row_cost();
-        for at in 0..answers {
-            let (id, rows) = self.planned[at];
-            let Some(place) = self.find(id).filter(|_| rows == 1 && room > 0) else { continue };
-            let sequence = &mut self.running[place];
-            sequence.guess(row_cost, answers, room);
-            // Without free pages there are no guesses: no page is given up for them.
-            let rows = sequence.take_pages(1 + sequence.guesses.len(), &mut self.pages);
-            sequence.guesses.truncate(rows - 1);
-            room -= rows - 1;
-            self.planned[at].1 = rows;
         }
     }
 

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use super::costs::GuessCosts;
 use crate::step::StepNote;
 
 /// The target duration of a step with rows of prompts, relative to one without: somewhat below two,
@@ -33,9 +34,6 @@ const FASTER: f64 = 1.25;
 /// Steps are classified by their number of answers up to the next power of two.
 const SIZES: usize = usize::BITS as usize + 1;
 
-/// The initial cost of a row, and of a draft's token, as a fraction of a step.
-const ROW_COST_FIRST: f64 = 0.15;
-
 /// A finished step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
@@ -51,10 +49,7 @@ pub(super) struct Pace {
     /// Seconds of a step without rows of prompts, by the number of answers.
     alone: [Option<f64>; SIZES],
     rows: f64,
-    /// The additional time of a speculated row, as a fraction of a step without any.
-    row_cost: f64,
-    /// The time of a draft model's token, as a fraction of the same.
-    draft_cost: f64,
+    guess_costs: GuessCosts,
     /// Recent rows of prompts in a step, and their additional seconds.
     usual_rows: f64,
     usual_more: f64,
@@ -71,8 +66,7 @@ impl Pace {
             rows: ROWS_FIRST,
             usual_rows: 0.0,
             usual_more: 0.0,
-            row_cost: ROW_COST_FIRST,
-            draft_cost: ROW_COST_FIRST,
+            guess_costs: GuessCosts::default(),
             mixed: 0,
         }
     }
@@ -91,29 +85,17 @@ impl Pace {
         fewer.iter().rev().chain(more).copied().flatten().next()
     }
 
-    /// The additional time of a speculated row, as a fraction of the step without it.
-    pub fn row_cost(&self) -> f64 {
-        self.row_cost
-    }
-
-    /// The additional time of a draft model's token, as a fraction of the step without it.
-    pub fn draft_cost(&self) -> f64 {
-        self.draft_cost
+    /// What guesses cost beside `answers` answers; `None` if the next step should have none.
+    pub fn guess_costs(&self, answers: usize) -> Option<&GuessCosts> {
+        let is_due = self.alone(answers).is_none() || self.guess_costs.is_plain_due();
+        (!is_due).then_some(&self.guess_costs)
     }
 
     /// Learns from a draft model's `passes`, before a step with this number of answers.
     pub fn learn_draft_cost(&mut self, answers: usize, took: Duration, passes: usize) {
-        let Some(alone) = self.alone(answers).filter(|alone| *alone > 0.0 && passes > 0) else {
-            return;
-        };
-        let found = (took.as_secs_f64() / passes as f64 / alone).clamp(0.0, 1.0);
-        self.draft_cost += NEW * (found - self.draft_cost);
-    }
-
-    fn learn_row_cost(&mut self, answers: usize, guesses: usize, took: f64) {
-        let Some(alone) = self.alone(answers).filter(|alone| *alone > 0.0) else { return };
-        let found = ((took / alone - 1.0) / guesses as f64).clamp(0.0, 1.0);
-        self.row_cost += NEW * (found - self.row_cost);
+        if let Some(alone) = self.alone(answers).filter(|alone| *alone > 0.0 && passes > 0) {
+            self.guess_costs.learn_draft(took.as_secs_f64() / passes as f64 / alone);
+        }
     }
 
     /// Learns from a step.
@@ -127,12 +109,16 @@ impl Pace {
             return;
         }
         if guess_rows > 0 {
-            return self.learn_row_cost(answer_rows, guess_rows, took);
+            let alone = self.alone(answer_rows).filter(|alone| *alone > 0.0);
+            return alone
+                .into_iter()
+                .for_each(|alone| self.guess_costs.learn(guess_rows, took / alone - 1.0));
         }
         if prompt_rows == 0 {
             let alone = &mut self.alone[size(answer_rows)];
             *alone = Some(alone.map_or(took, |before| before + NEW * (took - before)));
             self.mixed = 0;
+            self.guess_costs.learn_plain();
             return;
         }
         self.mixed += 1;
@@ -176,12 +162,13 @@ mod tests {
     #[test]
     fn what_a_guess_costs_is_measured() {
         let mut pace = Pace::new(512, 1);
-        assert_eq!(pace.row_cost(), ROW_COST_FIRST);
-        for _ in 0..40 {
+        assert!(pace.guess_costs(1).is_none(), "a step without guesses comes first");
+        for _ in 0..100 {
             pace.learn(measured(1, 0, 0, took(0, 1.5)));
             pace.learn(measured(1, 0, 4, took(4, 1.5)));
         }
-        assert!((pace.row_cost() - 1.5 / 30.0).abs() < 1e-3, "{}", pace.row_cost());
+        let each = pace.guess_costs(1).unwrap().of_rows(1).each;
+        assert!((each - 1.5 / 30.0).abs() < 1e-3, "{each}");
         assert!((pace.alone(1).unwrap() - 0.03).abs() < 1e-6, "steps with guesses do not count");
     }
 

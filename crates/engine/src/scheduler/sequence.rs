@@ -3,6 +3,7 @@ use std::time::Instant;
 use layout::{GUESSES_MAX, PAGE_POSITIONS};
 use protocol::{FinishReason, GenerateRequest, Generation, Pooling, RequestId, Token};
 
+use super::costs::Price;
 use super::guess::{Drafts, Guesser};
 use super::pages::{Before, PageId, Pages};
 use super::state::State;
@@ -37,7 +38,7 @@ pub(super) struct Sequence {
     /// Guesses after the last token, in the step in flight or the one being planned.
     pub guesses: Vec<Token>,
     guesser: Guesser,
-    drafts: Drafts,
+    pub drafts: Drafts,
     /// The number of guesses wanted from a draft model before the next step.
     pub drafts_wanted: usize,
     /// Its compared guesses so far, and those of the step in flight.
@@ -254,9 +255,9 @@ impl Sequence {
     }
 
     /// Speculates its next tokens, as many as pay and at most `most`.
-    pub fn guess(&mut self, row_cost: f64, answers: usize, most: usize) {
+    pub fn guess(&mut self, price: Price, most: usize) {
         let most = most.min(self.guesses_room());
-        let count = self.guesser.rate.worth(row_cost, answers).min(most);
+        let count = self.guesser.rate.worth(price).min(most);
         self.guesses.clear();
         if count > 0 {
             self.guesser.guess(&self.tokens, count, &mut self.guesses);
@@ -273,14 +274,14 @@ impl Sequence {
         self.tokens_max.saturating_sub(self.tokens.len() + 1)
     }
 
-    /// Sets the number of guesses wanted from a draft model, if each costs the fraction `price` of
-    /// a step: none if its own text has a guess.
-    pub fn want_draft(&mut self, price: f64, answers: usize, left: usize) {
+    /// Sets the number of guesses wanted from a draft model at this price, with `left` answers
+    /// still to choose: none if its own text has a guess.
+    pub fn want_draft(&mut self, price: Price, left: usize) {
         let is_ready = left > 0 && self.is_answering() && !self.awaits_token;
-        let own = is_ready && self.guesser.rate.worth(price, answers) > 0;
+        let own = is_ready && self.guesser.rate.worth(price) > 0;
         self.drafts_wanted = match is_ready {
             true if own && self.guesser.first_guess(&self.tokens).is_some() => 0,
-            true => self.drafts.rate.worth(price, answers).min(self.guesses_room()),
+            true => self.drafts.rate.worth(price).min(self.guesses_room()),
             false => 0,
         };
         // The fading rate makes it try again from time to time, in case the guesses have improved.
@@ -316,7 +317,7 @@ impl Sequence {
         };
         let is_right = guess == token;
         match self.drafts.are_tried {
-            true => self.drafts.rate.note(is_right),
+            true => self.drafts.note(is_right),
             false => self.guesser.rate.note(is_right),
         }
         match is_right {
