@@ -10,6 +10,8 @@ pub(crate) struct Config {
     values: Map<String, Value>,
     /// Whether MLX has converted the checkpoint, with its own changes of some tensors.
     pub is_mlx: bool,
+    /// The blocks of multi-token prediction that are read from the checkpoint.
+    pub blocks: u64,
 }
 
 impl Config {
@@ -22,7 +24,7 @@ impl Config {
             let counts = |key: &str, value: &Value| !(value.is_null() || is_given && key == TIED);
             root.extend(text.into_iter().filter(|(key, value)| counts(key, value)));
         }
-        Self { values: root, is_mlx: false }
+        Self { values: root, is_mlx: false, blocks: 0 }
     }
 
     /// The value of a key; null counts as absent.
@@ -87,6 +89,17 @@ impl Config {
 
     pub fn u64(&self, keys: &[&str]) -> Result<u64, Error> {
         self.find_u64(keys)?.ok_or_else(|| self.lacks(keys[0]))
+    }
+
+    /// The model's layers, without blocks of multi-token prediction.
+    pub fn layers(&self) -> Result<u64, Error> {
+        match self.find_u64(&["num_hidden_layers", "n_layers"])? {
+            Some(layers) => Ok(layers),
+            None => match self.texts("layers_block_type")?.len() {
+                0 => Err(self.lacks("num_hidden_layers")),
+                layers => Ok(layers as u64),
+            },
+        }
     }
 
     /// A key's object as a configuration of its own; empty if it is absent.

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Described, Stored, described, fixtures, safetensors};
+use common::{Described, Stored, described, names, safetensors};
 use gguf::{Directory, File, Source, Strided, TensorInfo};
 use serde_json::Value;
 
@@ -64,14 +64,8 @@ fn differs(directory: &Directory, key: &str, wanted: &Value) -> Option<String> {
 #[test]
 fn folders_become_what_the_converter_makes_of_them() {
     let only = std::env::var("ONLY").unwrap_or_default();
-    let mut names: Vec<String> = std::fs::read_dir(fixtures())
-        .unwrap()
-        .filter_map(|entry| {
-            Some(entry.ok()?.file_name().to_str()?.strip_suffix(".json")?.to_owned())
-        })
-        .filter(|name| only.is_empty() || only.split(',').any(|it| it == name))
-        .collect();
-    names.sort();
+    let is_wanted = |name: &String| only.is_empty() || only.split(',').any(|it| it == name);
+    let names: Vec<String> = names().into_iter().filter(is_wanted).collect();
     assert!(!names.is_empty());
     let mut failed = Vec::new();
     for name in names {
@@ -86,6 +80,24 @@ fn folders_become_what_the_converter_makes_of_them() {
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// llama.cpp's converter leaves the blocks of DeepSeek V3 out. They are like those of V3.2, but for
+/// the indexer.
+#[test]
+fn a_block_of_deepseek_v3_becomes_what_one_of_v3_2_does() {
+    let (mut wanted, dir) = (described("deepseek32-mtp"), tempfile::tempdir().unwrap());
+    wanted.config["architectures"] = serde_json::json!(["DeepseekV3ForCausalLM"]);
+    wanted.weights.retain(|name, _| !name.contains("indexer"));
+    wanted.tensors.retain(|name, _| !name.contains("indexer"));
+    wanted.metadata.retain(|key, _| !key.contains("indexer") && key != "general.architecture");
+    let metadata = std::mem::take(&mut wanted.metadata).into_iter();
+    wanted.metadata =
+        metadata.map(|(key, value)| (key.replace("deepseek32.", "deepseek2."), value)).collect();
+    wanted.write(dir.path(), 1);
+    let file = checkpoint::open(dir.path()).unwrap();
+    assert_eq!(differences(&file, &wanted), [] as [String; 0]);
+    assert!(layout::Outline::read(file.directory()).unwrap().mtp.is_some());
 }
 
 /// A checkpoint as mlx-lm saves it: experts stacked, channels of convolutions last, whole gains.

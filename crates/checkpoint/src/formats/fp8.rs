@@ -1,7 +1,8 @@
 //! Weights in E4M3, eight bits, with a scale for each block of 128 rows and columns, for each row,
 //! or for all.
 //!
-//! Source: DeepSeek V3 (`weight_scale_inv`, a factor despite its name), compressed-tensors.
+//! Source: DeepSeek V3 (`weight_scale_inv`, a factor despite its name) and V4 (`scale`, a power of
+//! two), compressed-tensors.
 
 use gguf::TensorType;
 
@@ -16,8 +17,8 @@ const BLOCK: u64 = 128;
 impl Parts<'_, '_> {
     pub(super) fn fp8(&mut self) -> Result<Weight, Error> {
         let (bytes, quants) = self.take(".weight")?;
-        let ending =
-            if self.has(".weight_scale_inv") { ".weight_scale_inv" } else { ".weight_scale" };
+        let names = [".weight_scale_inv", ".scale", ".weight_scale"];
+        let ending = names.into_iter().find(|name| self.has(name)).unwrap_or(names[2]);
         let (stored, scales) = self.take_f32(ending)?;
         let [.., columns] = bytes.shape[..] else {
             return Err(self.wrong(bytes, "a matrix".to_owned()));

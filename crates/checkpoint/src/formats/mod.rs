@@ -115,6 +115,9 @@ impl<'w> Parts<'w, '_> {
             ".weight" if self.is(".weight", Dtype::U8) && self.has(".weight_scale") => {
                 self.fp4(".weight").map(Some)
             }
+            ".weight" if self.is(".weight", Dtype::I8) && self.has(".scale") => {
+                self.fp4(".weight").map(Some)
+            }
             ".weight_packed" if self.is(head, Dtype::U8) => self.fp4(head).map(Some),
             ".weight_packed" if self.is(head, Dtype::I32) => self.packed().map(Some),
             ".qweight" => self.transposed().map(Some),
