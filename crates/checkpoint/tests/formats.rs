@@ -76,6 +76,7 @@ fn number(ty: TensorType, b: &[u8], k: usize) -> f32 {
         TensorType::NVFP4 => {
             e2m1(b[4 + k / 16 * 8 + k % 8] >> (k % 16 / 8 * 4) & 15) * e4m3(b[k / 16])
         }
+        TensorType::BF16 => bf16::from_le_bytes([b[0], b[1]]).to_f32(),
         TensorType::F8_E4M3_128 => e4m3(b[4 + k]) * float(b, 0),
         _ => {
             let bits = (b.len() - 6) * 8 / ty.block_len();
@@ -172,6 +173,36 @@ fn fp8_with_scales_of_blocks_rows_and_all() {
     }
     let error = read(&[weight, (".weight_scale_inv", "F32", vec![3, 1], of(3))], &[]).unwrap_err();
     assert!(error.contains("weight_scale_inv\" is [3, 1]; a scale for each 128 rows"), "{error}");
+}
+
+#[test]
+fn fp8_with_powers_of_two_for_blocks_and_for_groups() {
+    let mut bytes = random(2, ROWS * COLUMNS);
+    // No NaN.
+    bytes.iter_mut().filter(|byte| **byte & 0x7f == 0x7f).for_each(|byte| *byte ^= 1);
+    let two = |exponent: u8| 2f32.powi(i32::from(exponent) - 127);
+    // DeepSeek V4's blocks.
+    let weight = (".weight", "F8_E4M3", vec![64, 128], bytes.clone());
+    let found = read(&[weight.clone(), (".scale", "F8_E8M0", vec![1, 1], vec![125])], &[]);
+    let number = |row: usize, column: usize| e4m3(bytes[row * COLUMNS + column]);
+    expect(found, TensorType::F8_E4M3_128, |row, column| number(row, column) * two(125));
+    // MXFP8, whose numbers bf16 holds.
+    let exponents: Vec<u8> = (0..ROWS * 4).map(|at| 100 + (at % 51) as u8).collect();
+    let mx =
+        |row: usize, column: usize| number(row, column) * two(exponents[row * 4 + column / 32]);
+    for (ending, dtype) in [(".weight_scale", "U8"), (".weight_scale_inv", "F8_E8M0")] {
+        let scales = (ending, dtype, vec![64, 4], exponents.clone());
+        expect(read(&[weight.clone(), scales], &[]), TensorType::BF16, mx);
+    }
+    let mlx = [
+        (".weight", "U32", vec![64, 32], bytes.clone()),
+        (".scales", "U8", vec![64, 4], exponents.clone()),
+    ];
+    let options = json!({"group_size": 32, "bits": 8, "mode": "mxfp8"});
+    expect(read(&mlx, &[("quantization", options)]), TensorType::BF16, mx);
+    let short = (".weight_scale", "U8", vec![64, 3], vec![120; 192]);
+    let error = read(&[weight, short], &[]).unwrap_err();
+    assert!(error.contains("an exponent for each 32 columns is needed"), "{error}");
 }
 
 #[test]

@@ -130,9 +130,12 @@ impl<'w> Parts<'w, '_> {
         self.stock.contains_key(format!("{}{ending}", self.stem).as_str())
     }
 
+    fn stored(&self, ending: &str) -> Option<&'w Stored> {
+        self.stock.get(format!("{}{ending}", self.stem).as_str()).map(|(_, stored)| *stored)
+    }
+
     fn is(&self, ending: &str, dtype: Dtype) -> bool {
-        let found = self.stock.get(format!("{}{ending}", self.stem).as_str());
-        found.is_some_and(|(_, stored)| stored.dtype == dtype)
+        self.stored(ending).is_some_and(|stored| stored.dtype == dtype)
     }
 
     /// A tensor of the weight, if it is there; it is then used.

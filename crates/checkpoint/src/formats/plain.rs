@@ -51,7 +51,7 @@ const E4M3: Map = |parts, out| {
 };
 
 /// A number of E4M3 without infinities.
-fn e4m3(byte: u8) -> f32 {
+pub(super) fn e4m3(byte: u8) -> f32 {
     let (exponent, fraction) = (u32::from(byte >> 3 & 15), f32::from(byte & 7));
     // The power of two of an exponent, as bits.
     let power = f32::from_bits((exponent.max(1) + 127 - 10) << 23);
