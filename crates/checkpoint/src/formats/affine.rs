@@ -62,7 +62,7 @@ impl Parts<'_, '_> {
     }
 
     /// Scales or biases, which must have at most 16 bits to be kept exactly.
-    fn halves(&mut self, ending: &str) -> Result<Recipe, Error> {
+    pub(super) fn halves(&mut self, ending: &str) -> Result<Recipe, Error> {
         let (stored, recipe) = self.take_f32(ending)?;
         match stored.dtype {
             Dtype::BF16 | Dtype::F16 => Ok(recipe),

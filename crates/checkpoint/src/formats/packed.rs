@@ -1,5 +1,5 @@
 //! Weights of integers packed into 32-bit words, with a scale and perhaps a zero point for each
-//! group: compressed-tensors, GPTQ without reordered columns, and AWQ.
+//! group: compressed-tensors, GPTQ with columns in order, and AWQ.
 
 use gguf::TensorType;
 
@@ -31,6 +31,29 @@ impl Parts<'_, '_> {
         }
         let biases = Recipe::mapped(vec![(scales.clone(), 4)], 4, middle(bits));
         self.with_biases(ty, [rows, groups], (scales, biases, quants))
+    }
+
+    /// `weight` of signed bytes, and `weight_scale` of each row or of groups in it.
+    pub(super) fn int8(&mut self) -> Result<Weight, Error> {
+        let (stored, _) = self.take(".weight_scale")?;
+        let scales = self.halves(".weight_scale")?;
+        let (bytes, quants) = self.take(".weight")?;
+        let ([rows, columns], [scale_rows, groups]) = (&bytes.shape[..], &stored.shape[..]) else {
+            return Err(self.wrong(bytes, "a matrix".to_owned()));
+        };
+        let (rows, columns, groups) = (*rows, *columns, *groups);
+        if rows != *scale_rows {
+            return Err(self.wrong(stored, format!("{rows} rows")));
+        }
+        let group = columns / groups;
+        let block = [128, 64, 32].into_iter().find(|block| group.is_multiple_of(*block));
+        let block = block.unwrap_or(group);
+        let blocks = groups * (group / block.max(1));
+        let ty = self.affine(8, block, 8 * columns, blocks)?;
+        let scales = repeated(scales, 4, rows * groups, group / block);
+        let biases = Recipe::mapped(vec![(scales.clone(), 4)], 4, middle(8));
+        let quants = Recipe::mapped(vec![(quants, 1)], 1, UNSIGNED);
+        self.with_biases(ty, [rows, blocks], (scales, biases, quants))
     }
 
     /// `qweight`, `scales` and `qzeros` of GPTQ or AWQ.
@@ -76,14 +99,10 @@ impl Parts<'_, '_> {
     fn gptq(&mut self) -> Result<Weight, Error> {
         let options = self.config.object("quantization_config");
         let method = options.find_str(&["quant_method"])?.unwrap_or_default();
-        let is_reordered = options.find_bool("desc_act")? == Some(true);
-        if method != "gptq" || is_reordered {
-            let how = if is_reordered { "with reordered columns (desc_act)" } else { &method };
-            let why =
-                format!("is quantised {how}, which is not read. Use a GGUF file of this model");
-            return Err(Error::tensor(&format!("{}.qweight", self.stem), why));
+        if method != "gptq" {
+            return Err(self.not_read(&method));
         }
-        let bits = options.u64(&["bits"])?;
+        let bits = options.u64(&["bits"])?.max(1);
         let (words, quants) = self.take(".qweight")?;
         let (stored, scales) = self.take_f32(".scales")?;
         let ([row, rows], [groups, _]) = (&words.shape[..], &stored.shape[..]) else {
@@ -93,8 +112,14 @@ impl Parts<'_, '_> {
         if stored.shape[..] != [groups, rows] || words.dtype != Dtype::I32 {
             return Err(self.wrong(stored, format!("{rows} columns")));
         }
-        let group = options.u64(&["group_size"])?;
-        let ty = self.affine(bits, group, 32 * row, groups)?;
+        let columns = 32 * row / bits;
+        let group = group_size(&options)?.unwrap_or(columns);
+        if options.find_bool("desc_act")? == Some(true) && !self.is_in_order(group, columns)? {
+            return Err(self.not_read("with reordered columns (desc_act)"));
+        }
+        let times = if group.is_multiple_of(BLOCK) { (group / BLOCK).max(1) } else { 1 };
+        let blocks = groups.saturating_mul(times);
+        let ty = self.affine(bits, group / times, 32 * row, blocks)?;
         let transposed = |of, dims: [u64; 2]| {
             let (dims, strides) = (vec![dims[1], dims[0]], vec![1, dims[1]]);
             Recipe::view(View { of, unit: 4, dims, strides, base: 0 })
@@ -104,7 +129,27 @@ impl Parts<'_, '_> {
         let is_v2 = options.find_str(&["checkpoint_format"])?.as_deref() == Some("gptq_v2");
         let (_, zeros) = self.zeros(".qzeros", bits, [rows, groups], false)?;
         let zeros = if is_v2 { zeros } else { Recipe::mapped(vec![(zeros, 1)], 1, NEXT) };
-        self.with_zeros(ty, [rows, groups], (scales, zeros, quants))
+        let scales = repeated(scales, 4, rows * groups, times);
+        let zeros = repeated(zeros, 1, rows * groups, times);
+        self.with_zeros(ty, [rows, blocks], (scales, zeros, quants))
+    }
+
+    fn not_read(&self, how: &str) -> Error {
+        let why = format!("is quantised {how}, which is not read. Use a GGUF file of this model");
+        Error::tensor(&format!("{}.qweight", self.stem), why)
+    }
+
+    /// Whether the groups of columns lie one after the other, as `g_idx` tells.
+    fn is_in_order(&mut self, group: u64, columns: u64) -> Result<bool, Error> {
+        let (stored, recipe) = self.take(".g_idx")?;
+        if stored.dtype != Dtype::I32 || stored.shape[..] != [columns] || group == 0 {
+            return Err(self.wrong(stored, format!("{columns} numbers of I32")));
+        }
+        let mut bytes = vec![0; recipe.len() as usize];
+        let read = recipe.read(self.weights, 0, &mut bytes);
+        read.map_err(|error| Error::tensor(&stored.name, format!("cannot be read: {error}")))?;
+        let found = bytes.as_chunks().0.iter().map(|it| i64::from(i32::from_le_bytes(*it)));
+        Ok(found.eq((0..columns).map(|column| (column / group) as i64)))
     }
 
     /// Bits and length of groups of compressed-tensors.
@@ -183,6 +228,30 @@ impl Parts<'_, '_> {
     }
 }
 
+/// `count` units, each `times` times.
+fn repeated(of: Recipe, unit: u64, count: u64, times: u64) -> Recipe {
+    Recipe::view(View { of, unit, dims: vec![count, times], strides: vec![1, 0], base: 0 })
+}
+
+/// The longest group of a block; longer ones are cut into several with the same scale.
+const BLOCK: u64 = 128;
+
+/// The length of GPTQ's groups; `None` for rows as one.
+fn group_size(options: &Config) -> Result<Option<u64>, Error> {
+    match options.get("group_size").and_then(serde_json::Value::as_i64) {
+        Some(-1) => Ok(None),
+        _ => options.u64(&["group_size"]).map(Some),
+    }
+}
+
+/// Whether GPTQ has put columns of one group apart, as far as the configuration tells. Groups that
+/// were fixed before, or whole rows, stay in order.
+pub(super) fn is_reordered(options: &Config) -> Result<bool, Error> {
+    let is_set = |key: &str| Ok::<_, Error>(options.find_bool(key)? == Some(true));
+    let has_groups = options.get("group_size").and_then(serde_json::Value::as_i64) != Some(-1);
+    Ok(is_set("desc_act")? && !is_set("static_groups")? && has_groups)
+}
+
 const NIBBLES: Map = |parts, out| {
     for (at, out) in out.iter_mut().enumerate() {
         *out = parts[0][at / 2] >> (at % 2 * 4) & 15;
@@ -203,6 +272,11 @@ const PAIRS: Map = |parts, out| {
     for (out, pair) in out.iter_mut().zip(parts[0].as_chunks::<2>().0) {
         *out = pair[0] | pair[1] << 4;
     }
+};
+
+/// Signed bytes, of which the lowest becomes 0.
+const UNSIGNED: Map = |parts, out| {
+    out.iter_mut().zip(parts[0]).for_each(|(out, byte)| *out = byte ^ 0x80);
 };
 
 const BYTES: Map = |parts, out| out.copy_from_slice(parts[0]);
