@@ -57,6 +57,12 @@ impl Weight {
         Self { name, shape, ty, recipe, factor: None }
     }
 
+    /// The number of its layer in the checkpoint, if it is in one.
+    pub fn layer(&self) -> Option<u64> {
+        let (_, inside) = self.name.split_once("layers.")?;
+        inside.split_once('.')?.0.parse().ok()
+    }
+
     /// Elements of a row.
     pub fn columns(&self) -> u64 {
         self.shape.last().copied().unwrap_or(1)

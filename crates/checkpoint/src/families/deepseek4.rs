@@ -1,7 +1,7 @@
 //! DeepSeek V4, with names of its own.
 
 use super::shared::DENSE;
-use super::{Family, Row, To::*};
+use super::{Family, Pieces, Row, To::*};
 use crate::Error;
 use crate::config::Config;
 use crate::header::Header;
@@ -35,7 +35,7 @@ const LAYER: &[Row] = &[
     ("hc_ffn_scale", Name("hc_ffn_scale.weight")),
     ("ffn_norm", Name("ffn_norm")),
     ("ffn.gate.weight", Name("ffn_gate_inp.weight")),
-    ("ffn.gate.bias", Name("exp_probs_b.bias")),
+    ("ffn.gate.bias", Cut(choice_bias)),
     ("ffn.gate.bias_vl", Name("exp_probs_b_vl.bias")),
     ("ffn.gate.tid2eid", Edited("ffn_gate_tid2eid.weight", narrowed)),
     ("ffn.experts.{}.w1", Name("ffn_gate_exps")),
@@ -64,6 +64,13 @@ pub(super) const FAMILIES: &[Family] = &[Family {
     in_f32: &[],
     ..DENSE
 }];
+
+/// The first layers choose experts by token, and have no use for a bias.
+fn choice_bias(config: &Config, weight: Weight) -> Result<Pieces, Error> {
+    let by_token = config.find_u64(&["num_hash_layers"])?.unwrap_or(0);
+    let has_use = weight.layer().is_none_or(|layer| layer >= by_token);
+    Ok(if has_use { vec![("exp_probs_b.bias", weight)] } else { Vec::new() })
+}
 
 fn narrowed(_: &Config, weight: Weight) -> Result<Weight, Error> {
     weight.narrowed()

@@ -234,9 +234,7 @@ fn decays_of_heads(config: &Config, weight: Weight) -> Result<Weight, Error> {
 /// Gates of attention and of states have one name.
 fn gate(config: &Config, weight: Weight) -> Result<Pieces, Error> {
     let attends = listed(config)?;
-    let inside = weight.name.split_once("layers.").and_then(|(_, rest)| rest.split_once('.'));
-    let layer: Option<usize> = inside.and_then(|(layer, _)| layer.parse().ok());
-    let attends = layer.and_then(|layer| attends.get(layer));
+    let attends = weight.layer().and_then(|layer| attends.get(layer as usize));
     let name = if attends == Some(&true) { "attn_gate.weight" } else { "ssm_g.weight" };
     Ok(vec![(name, weight)])
 }

@@ -111,10 +111,11 @@ fn all() -> impl Iterator<Item = &'static Family> {
 /// No row has one of its classes.
 pub(crate) fn find(config: &Config) -> Result<&'static Family, Error> {
     let classes = config.texts("architectures")?;
-    let is_one = |family: &&Family| classes.iter().any(|it| family.classes.contains(&it.as_str()));
-    for family in all().filter(is_one) {
-        if (family.when)(config)? {
-            return Ok(family);
+    for class in &classes {
+        for family in all().filter(|family| family.classes.contains(&class.as_str())) {
+            if (family.when)(config)? {
+                return Ok(family);
+            }
         }
     }
     let known: BTreeSet<&str> = all().flat_map(|family| family.classes).copied().collect();

@@ -37,7 +37,8 @@ impl Parts<'_, '_> {
     /// bytes, NVFP4 if in E4M3.
     pub(super) fn fp4(&mut self, head: &str) -> Result<Weight, Error> {
         let (packed, quants) = self.take(head)?;
-        let scale = if self.has(".scale") { ".scale" } else { ".weight_scale" };
+        let is_v4 = self.has(".scale") && !self.has(".weight_scale");
+        let scale = if is_v4 { ".scale" } else { ".weight_scale" };
         let (stored, scales) = self.take(scale)?;
         let (leading, bytes) = packed.shape.split_at(packed.shape.len().saturating_sub(1));
         let columns = 2 * bytes.first().copied().unwrap_or(0);

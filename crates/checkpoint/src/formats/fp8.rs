@@ -21,8 +21,8 @@ pub(super) const MXFP8_GROUP: u64 = 32;
 
 impl Parts<'_, '_> {
     pub(super) fn fp8(&mut self) -> Result<Weight, Error> {
-        let names = [".weight_scale_inv", ".scale", ".weight_scale"];
-        let ending = names.into_iter().find(|name| self.has(name)).unwrap_or(names[2]);
+        let names = [".weight_scale_inv", ".weight_scale", ".scale"];
+        let ending = names.into_iter().find(|name| self.has(name)).unwrap_or(names[1]);
         if [Dtype::U8, Dtype::F8_E8M0].iter().any(|dtype| self.is(ending, *dtype))
             && !self.has_blocks_of_128(ending)
         {
