@@ -33,6 +33,13 @@ fn int4_of_compressed_tensors_and_gptq() {
         let scale = scales[row * 4 + column / 32];
         scale * q(row, column) - 8.0 * scale
     });
+    // A scale for each row, whose length no configuration names.
+    let (of_rows, of_rows_bytes) = halves(30, ROWS, true);
+    let row = (".weight_scale", "BF16", vec![64, 1], of_rows_bytes);
+    let found = read(&[tensors[0].clone(), row], &config);
+    expect(found, TensorType::AFFINE4_128, |row, column| {
+        of_rows[row] * q(row, column) - 8.0 * of_rows[row]
+    });
     // Zero points, packed along the rows of each group: [8 words, 4 groups].
     let zeros = random(11, 8 * 4 * 4);
     tensors.push((".weight_zero_point", "I32", vec![8, 4], zeros.clone()));
@@ -84,7 +91,7 @@ fn int8_with_scales_of_rows_and_groups() {
         (".weight", "I8", vec![64, 128], bytes.clone()),
         (".weight_scale", "BF16", vec![64, 3], vec![0; 384]),
     ];
-    assert!(read(&odd, &[]).unwrap_err().contains("8 bits in 3 groups of"));
+    assert!(read(&odd, &[]).unwrap_err().contains("8 bits, and 3 groups in 128 columns"));
     let wide = [
         (".weight", "I8", vec![64, 128], bytes),
         (".weight_scale", "F32", vec![64, 1], vec![0; 256]),

@@ -1,5 +1,6 @@
 //! Weights in E4M3, eight bits, with a scale for each block of 128 rows and columns, for each row,
-//! or for all. MXFP8, with a power of two for 32 numbers, becomes bf16, which holds the same numbers.
+//! or for all. MXFP8, with a power of two for 32 numbers, becomes bf16, which holds the same
+//! numbers.
 //!
 //! Source: DeepSeek V3 (`weight_scale_inv`, a factor despite its name) and V4 (`scale`, a power of
 //! two), compressed-tensors.

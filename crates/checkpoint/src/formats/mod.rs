@@ -99,8 +99,8 @@ fn explained(name: &str, config: &Config, error: Error) -> Error {
             name,
             format!(
                 "belongs to weights quantised as {method}, in a form that is not read. These are: \
-                 FP8 with scales for blocks, rows or tensors, MXFP4, MXFP8, NVFP4, INT4 and INT8 of \
-                 compressed-tensors, GPTQ, AWQ, and MLX's of 2 to 8 bits"
+                 FP8 with scales for blocks, rows or tensors, MXFP4, MXFP8, NVFP4, INT4 and INT8 \
+                 of compressed-tensors, GPTQ, AWQ, and MLX's of 2 to 8 bits"
             ),
         ),
         _ => error,
