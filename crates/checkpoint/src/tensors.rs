@@ -1,6 +1,7 @@
 //! Which tensors of GGUF a checkpoint's weights become: names them, and joins those that are one.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use gguf::TensorType;
 
@@ -29,47 +30,36 @@ pub(crate) struct Collected {
     pub integers: Vec<(&'static str, Vec<i64>)>,
 }
 
-/// Tensors of one name, with their numbers, and what is made of them.
-type Parts = BTreeMap<String, (Join, Vec<(usize, Weight)>)>;
-
 impl Collected {
     pub fn of(family: &Family, config: &Config, weights: &Weights) -> Result<Self, Error> {
         let layers = config.layers()?;
         let is_tied = config.find_bool("tie_word_embeddings")? == Some(true);
-        let mut all = Self::default();
-        let (mut found, mut parts) = (BTreeMap::new(), Parts::new());
+        let is_read = |place: &Place| {
+            place.is_read(family, layers) && !(is_tied && place.name == "lm_head.weight")
+        };
+        let mut collection = Collection::default();
         for weight in formats::weights(weights, config)? {
-            let stored = weight.name.clone();
-            let Some(place) = Place::of(&stored, layers) else { continue };
-            if is_tied && place.name == "lm_head.weight" || !place.is_read(family, layers) {
-                continue;
-            }
-            all.count_block(&place, layers, &stored)?;
-            match place.named(family, config, weight)?.ok_or_else(|| unknown(&stored, family))? {
-                Named::Integers(key, weight) => {
-                    all.integers.push((key, integers(&weight, weights)?))
-                }
-                Named::Parts(name, join, weight) => {
-                    let number = place.number.unwrap_or(0);
-                    parts.entry(name).or_insert((join, Vec::new())).1.push((number, weight));
-                }
-                Named::Tensors(tensors) => {
-                    tensors.into_iter().try_for_each(|(name, one)| add(&mut found, name, one))?;
-                }
-            }
+            let Some(place) = Place::of(&weight.name, layers).filter(is_read) else { continue };
+            collection.count_block(&place, layers, &weight.name)?;
+            let unknown = unknown(&weight.name, family);
+            let named = place.named(family, config, weight)?.ok_or(unknown)?;
+            collection.take(named, place.number.unwrap_or(0), weights)?;
         }
-        for (name, (join, parts)) in parts {
-            let joined = joined(&name, join, parts)?;
-            add(&mut found, name, joined)?;
-        }
-        for (name, weight) in found {
-            all.tensors.extend(factor_of(&name, &weight));
-            let weight = of_gguf(&name, family, weight)?;
-            all.tensors.push((name, weight));
-        }
-        Ok(all)
+        collection.joined(family)
     }
+}
 
+/// What a checkpoint's weights become, before those that are one tensor are joined.
+#[derive(Default)]
+struct Collection {
+    found: BTreeMap<String, Weight>,
+    /// Parts of a tensor, with their numbers.
+    parts: BTreeMap<String, (Join, Vec<(usize, Weight)>)>,
+    blocks: u64,
+    integers: Vec<(&'static str, Vec<i64>)>,
+}
+
+impl Collection {
     fn count_block(&mut self, place: &Place, layers: u64, stored: &str) -> Result<(), Error> {
         let block = place.layer.and_then(|layer| layer.checked_sub(layers));
         let count = block.map_or(0, |block| block.saturating_add(1));
@@ -80,6 +70,49 @@ impl Collected {
         }
         self.blocks = self.blocks.max(count);
         Ok(())
+    }
+
+    fn take(&mut self, named: Named, number: usize, weights: &Weights) -> Result<(), Error> {
+        match named {
+            Named::Integers(key, weight) => {
+                self.integers.push((key, integers(&weight, weights)?));
+                Ok(())
+            }
+            Named::Parts(name, join, weight) => {
+                let parts = self.parts.entry(name).or_insert((join, Vec::new()));
+                parts.1.push((number, weight));
+                Ok(())
+            }
+            Named::Tensors(all) => all.into_iter().try_for_each(|(name, one)| self.add(name, one)),
+        }
+    }
+
+    fn add(&mut self, name: String, weight: Weight) -> Result<(), Error> {
+        match self.found.entry(name) {
+            Entry::Vacant(free) => {
+                free.insert(weight);
+                Ok(())
+            }
+            Entry::Occupied(other) => {
+                let (name, other) = (other.key(), &other.get().name);
+                let why = format!("becomes {name}, and so does \"{other}\"");
+                Err(Error::tensor(&weight.name, why))
+            }
+        }
+    }
+
+    fn joined(mut self, family: &Family) -> Result<Collected, Error> {
+        for (name, (join, parts)) in std::mem::take(&mut self.parts) {
+            let whole = joined(&name, join, parts)?;
+            self.add(name, whole)?;
+        }
+        let mut tensors = Tensors::new();
+        for (name, weight) in self.found {
+            tensors.extend(factor_of(&name, &weight));
+            let weight = of_gguf(&name, family, weight)?;
+            tensors.push((name, weight));
+        }
+        Ok(Collected { tensors, blocks: self.blocks, integers: self.integers })
     }
 }
 
@@ -110,19 +143,6 @@ fn unknown(name: &str, family: &Family) -> Error {
         family.classes[0]
     );
     Error::tensor(name, why)
-}
-
-fn add(found: &mut BTreeMap<String, Weight>, name: String, weight: Weight) -> Result<(), Error> {
-    match found.get(&name) {
-        Some(other) => {
-            let why = format!("becomes {name}, and so does \"{}\"", other.name);
-            Err(Error::tensor(&weight.name, why))
-        }
-        None => {
-            found.insert(name, weight);
-            Ok(())
-        }
-    }
 }
 
 /// One tensor of several.

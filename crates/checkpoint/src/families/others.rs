@@ -106,7 +106,7 @@ const OLMO2: Family = Family {
 };
 
 const LFM: Family = Family {
-    classes: &["Lfm2ForCausalLM"],
+    classes: &["Lfm2ForCausalLM", "LFM2ForCausalLM"],
     arch: "lfm2",
     layer: &[LFM2, ATTENTION],
     whole: &[LFM2_WHOLE, WHOLE],
@@ -165,7 +165,7 @@ pub(super) const FAMILIES: &[Family] = &[
         layer: &[ATTENTION, LATE_NORM, FEED_FORWARD],
         ..DENSE
     },
-    Family { classes: &["Ernie4_5ForCausalLM"], arch: "ernie4_5", ..DENSE },
+    Family { classes: &["Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"], arch: "ernie4_5", ..DENSE },
     Family {
         classes: &["Ernie4_5_MoeForCausalLM"],
         arch: "ernie4_5-moe",
