@@ -41,8 +41,9 @@ impl Collected {
         for weight in formats::weights(weights, config)? {
             let Some(place) = Place::of(&weight.name, layers).filter(is_read) else { continue };
             collection.count_block(&place, layers, &weight.name)?;
-            let unknown = unknown(&weight.name, family);
-            let named = place.named(family, config, weight)?.ok_or(unknown)?;
+            let stored = weight.name.clone();
+            let named = place.named(family, config, weight)?;
+            let named = named.ok_or_else(|| unknown(&stored, family))?;
             collection.take(named, place.number.unwrap_or(0), weights)?;
         }
         collection.joined(family)
