@@ -104,10 +104,12 @@ fn check_sizes(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether MLX has converted a checkpoint: its convolutions have their channels last.
+/// Whether MLX has converted a checkpoint: its convolutions have their channels last, and its
+/// experts are stacked under a name of their own.
 fn is_mlx(weights: &Weights) -> bool {
-    let is_its =
-        |name: &str, shape: &[u64]| name.contains("conv1d.weight") && shape.last() == Some(&1);
+    let is_its = |name: &str, shape: &[u64]| {
+        name.contains("conv1d.weight") && shape.last() == Some(&1) || name.contains(".switch_mlp.")
+    };
     weights.tensors().any(|(_, stored)| is_its(&stored.name, &stored.shape))
 }
 

@@ -24,6 +24,10 @@ const STATES: &[Row] = &[
     ("self_attn.b_proj", Name("ssm_beta")),
     ("self_attn.dt_bias", Name("ssm_dt.bias")),
     ("self_attn.o_norm", Name("ssm_norm")),
+    // MLX's files.
+    ("self_attn.q_conv.conv", Edited("ssm_conv1d_q", convolution)),
+    ("self_attn.k_conv.conv", Edited("ssm_conv1d_k", convolution)),
+    ("self_attn.v_conv.conv", Edited("ssm_conv1d_v", convolution)),
 ];
 
 const DECAY: &[Row] = &[("self_attn.A_log", Edited("ssm_a", decay))];
@@ -36,6 +40,8 @@ const KIMI_EXPERTS: &[Row] = &[
     ("block_sparse_moe.shared_experts.gate_proj", Name("ffn_gate_shexp")),
     ("block_sparse_moe.shared_experts.up_proj", Name("ffn_up_shexp")),
     ("block_sparse_moe.shared_experts.down_proj", Name("ffn_down_shexp")),
+    // MLX's files.
+    ("mlp.e_score_correction_bias", Name("exp_probs_b.bias")),
 ];
 
 /// Kimi K3: layers attend to banked residual streams, whose scores are a norm's gain times a
@@ -80,6 +86,8 @@ const LINEAR: Family = Family {
         FEED_FORWARD,
         KIMI_EXPERTS,
         NUMBERED_EXPERTS,
+        EXPERTS,
+        SHARED_EXPERT,
     ],
     keys: keys_of_linear,
     ..DENSE
@@ -221,8 +229,8 @@ fn keys_of_glm5(config: &Config, header: &mut Header) -> Result<(), Error> {
 
 /// `[1, channels, 1, taps]`.
 fn convolution(_: &Config, weight: Weight) -> Result<Weight, Error> {
-    let taps = weight.columns();
-    let channels = weight.rows();
+    let channels = weight.shape[0];
+    let taps = weight.shape[1..].iter().product();
     weight.reshaped(&[1, channels, 1, taps])
 }
 

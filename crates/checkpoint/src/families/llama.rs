@@ -23,6 +23,10 @@ pub(super) const GRANITE_EXPERTS: &[Row] = &[
     ("block_sparse_moe.output_linear", Name("ffn_down_exps")),
     ("shared_mlp.input_linear", Cut(shared_gate_and_up)),
     ("shared_mlp.output_linear", Cut(shared_down)),
+    // MLX's files.
+    ("block_sparse_moe.switch_mlp.gate_proj", Name("ffn_gate_exps")),
+    ("block_sparse_moe.switch_mlp.up_proj", Name("ffn_up_exps")),
+    ("block_sparse_moe.switch_mlp.down_proj", Name("ffn_down_exps")),
 ];
 
 /// Experts are `[experts, width, 2 * hidden]` here.

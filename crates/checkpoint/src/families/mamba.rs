@@ -1,7 +1,9 @@
 //! Models with layers of Mamba-2: Granite 4, Nemotron-H and Nemotron 3.
 
 use super::llama::{GRANITE_EXPERTS, ROTATED, keys, keys_of_granite, queries};
-use super::shared::{ATTENTION, DENSE, FEED_FORWARD_NORM, WHOLE, decay, experts, squeezed};
+use super::shared::{
+    ATTENTION, DENSE, FEED_FORWARD, FEED_FORWARD_NORM, WHOLE, decay, experts, squeezed,
+};
 use super::{Family, Row, To::*};
 use crate::Error;
 use crate::config::Config;
@@ -40,6 +42,9 @@ const NEMOTRON: &[Row] = &[
     ("mixer.gate.e_score_correction", Name("exp_probs_b")),
     ("mixer.experts.{}.up_proj", Name("ffn_up_exps")),
     ("mixer.experts.{}.down_proj", Name("ffn_down_exps")),
+    // MLX's files.
+    ("mixer.switch_mlp.fc1", Name("ffn_up_exps")),
+    ("mixer.switch_mlp.fc2", Name("ffn_down_exps")),
     ("mixer.fc1_latent_proj", Name("ffn_latent_down")),
     ("mixer.fc2_latent_proj", Name("ffn_latent_up")),
     ("mixer.shared_experts.up_proj", Name("ffn_up_shexp")),
@@ -53,7 +58,7 @@ const GRANITE: Family = Family {
     classes: &["GraniteMoeHybridForCausalLM"],
     when: has_states,
     arch: "granitehybrid",
-    layer: &[GRANITE_MIXER, ROTATED, ATTENTION, FEED_FORWARD_NORM, GRANITE_EXPERTS],
+    layer: &[GRANITE_MIXER, ROTATED, ATTENTION, FEED_FORWARD_NORM, FEED_FORWARD, GRANITE_EXPERTS],
     keys: keys_of_granite_hybrid,
     ..DENSE
 };

@@ -1,9 +1,8 @@
 //! Step 3.5 and MiMo V2: layers with a window have other heads than those without.
 
 use super::llama::stretched_pairs;
-use super::shared::{
-    ATTENTION, DENSE, EXPERTS, FEED_FORWARD, FEED_FORWARD_NORM, WHOLE, head_dim, plus_one,
-};
+use super::qwen::gain;
+use super::shared::{ATTENTION, DENSE, EXPERTS, FEED_FORWARD, FEED_FORWARD_NORM, WHOLE, head_dim};
 use super::{Family, Row, To::*};
 use crate::Error;
 use crate::config::Config;
@@ -11,12 +10,12 @@ use crate::header::Header;
 use crate::rope::Rope;
 use crate::weight::{Tensors, Weight};
 
-/// Step 3.5: gains are stored as their distance from 1.
+/// Step 3.5: gains are stored as their distance from 1, except in MLX's files.
 const STEP: &[Row] = &[
-    ("input_layernorm", Edited("attn_norm", plus_one)),
-    ("post_attention_layernorm", Edited("ffn_norm", plus_one)),
-    ("self_attn.q_norm", Edited("attn_q_norm", plus_one)),
-    ("self_attn.k_norm", Edited("attn_k_norm", plus_one)),
+    ("input_layernorm", Edited("attn_norm", gain)),
+    ("post_attention_layernorm", Edited("ffn_norm", gain)),
+    ("self_attn.q_norm", Edited("attn_q_norm", gain)),
+    ("self_attn.k_norm", Edited("attn_k_norm", gain)),
     ("self_attn.g_proj", Name("attn_gate")),
     ("moe.gate", Name("ffn_gate_inp")),
     ("moe.router_bias", Name("exp_probs_b.bias")),
@@ -26,9 +25,15 @@ const STEP: &[Row] = &[
     ("share_expert.gate_proj", Name("ffn_gate_shexp")),
     ("share_expert.up_proj", Name("ffn_up_shexp")),
     ("share_expert.down_proj", Name("ffn_down_shexp")),
+    // MLX's files.
+    ("mlp.gate.gate", Name("ffn_gate_inp")),
+    ("mlp.gate.router_bias", Name("exp_probs_b.bias")),
+    ("mlp.share_expert.gate_proj", Name("ffn_gate_shexp")),
+    ("mlp.share_expert.up_proj", Name("ffn_up_shexp")),
+    ("mlp.share_expert.down_proj", Name("ffn_down_shexp")),
 ];
 
-const STEP_WHOLE: &[Row] = &[("model.norm", Edited("output_norm", plus_one))];
+const STEP_WHOLE: &[Row] = &[("model.norm", Edited("output_norm", gain))];
 
 const MIMO: &[Row] = &[("self_attn.attention_sink_bias", Name("attn_sinks.weight"))];
 
@@ -36,7 +41,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Step3p5ForCausalLM", "Step3p7ForConditionalGeneration"],
         arch: "step35",
-        layer: &[STEP, ATTENTION, FEED_FORWARD],
+        layer: &[STEP, ATTENTION, FEED_FORWARD, EXPERTS],
         whole: &[STEP_WHOLE, WHOLE],
         keys: keys_of_step,
         computed: stretched_without_window,
