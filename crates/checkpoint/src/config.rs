@@ -10,19 +10,27 @@ pub(crate) struct Config {
     values: Map<String, Value>,
     /// Whether MLX has converted the checkpoint, with its own changes of some tensors.
     pub is_mlx: bool,
+    /// The blocks of multi-token prediction that are read from the checkpoint.
+    pub blocks: u64,
 }
 
 impl Config {
     /// Keys of `text_config`, in models that also see, replace those of the whole; but whether the
-    /// output matrix is the embedding's is the whole's.
+    /// output matrix is the embedding's is the whole's, and its class comes before the text's.
     pub fn new(mut root: Map<String, Value>) -> Self {
         const TIED: &str = "tie_word_embeddings";
-        if let Some(Value::Object(text)) = root.remove("text_config") {
+        const CLASSES: &str = "architectures";
+        if let Some(Value::Object(mut text)) = root.remove("text_config") {
+            if let (Some(Value::Array(all)), Some(Value::Array(of_text))) =
+                (root.get_mut(CLASSES), text.remove(CLASSES))
+            {
+                all.extend(of_text);
+            }
             let is_given = root.contains_key(TIED);
             let counts = |key: &str, value: &Value| !(value.is_null() || is_given && key == TIED);
             root.extend(text.into_iter().filter(|(key, value)| counts(key, value)));
         }
-        Self { values: root, is_mlx: false }
+        Self { values: root, is_mlx: false, blocks: 0 }
     }
 
     /// The value of a key; null counts as absent.
@@ -89,6 +97,17 @@ impl Config {
         self.find_u64(keys)?.ok_or_else(|| self.lacks(keys[0]))
     }
 
+    /// The model's layers, without blocks of multi-token prediction.
+    pub fn layers(&self) -> Result<u64, Error> {
+        match self.find_u64(&["num_hidden_layers", "n_layers"])? {
+            Some(layers) => Ok(layers),
+            None => match self.texts("layers_block_type")?.len() {
+                0 => Err(self.lacks("num_hidden_layers")),
+                layers => Ok(layers as u64),
+            },
+        }
+    }
+
     /// A key's object as a configuration of its own; empty if it is absent.
     pub fn object(&self, key: &str) -> Self {
         Self::new(self.get(key).and_then(Value::as_object).cloned().unwrap_or_default())
@@ -121,4 +140,23 @@ pub(crate) fn shown(value: &Value) -> String {
     let text = value.to_string();
     let cut: String = text.chars().take(CHARS_MAX).collect();
     if cut.len() < text.len() { format!("{cut}...") } else { cut }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_s_keys_count_but_its_class_comes_last() {
+        let new = |text: &str| Config::new(serde_json::from_str(text).unwrap());
+        let config =
+            new(r#"{"architectures": ["A"], "hidden_size": 1, "tie_word_embeddings": false,
+                "text_config": {"architectures": ["B"], "hidden_size": 2, "num_hidden_layers": null,
+                                "tie_word_embeddings": true}}"#);
+        assert_eq!(config.texts("architectures").unwrap(), ["A", "B"]);
+        assert_eq!(config.u64(&["hidden_size"]).unwrap(), 2);
+        assert_eq!(config.find_bool("tie_word_embeddings").unwrap(), Some(false));
+        assert!(config.layers().is_err());
+        assert_eq!(new(r#"{"layers_block_type": ["moe", "moe"]}"#).layers().unwrap(), 2);
+    }
 }

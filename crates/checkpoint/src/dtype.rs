@@ -62,6 +62,7 @@ impl Dtype {
             F16 => Some(TensorType::F16),
             BF16 => Some(TensorType::BF16),
             I32 => Some(TensorType::I32),
+            I64 => Some(TensorType::I64),
             _ => None,
         }
     }

@@ -12,6 +12,7 @@ pub(crate) fn to_f32(of: Recipe, dtype: Dtype) -> Option<Recipe> {
         Dtype::F32 => return Some(of),
         Dtype::F64 => |parts, out| each::<8>(parts, out, |it| f64::from_le_bytes(it) as f32),
         Dtype::F16 => |parts, out| each::<2>(parts, out, |it| f16::from_le_bytes(it).to_f32()),
+        Dtype::F8_E8M0 => |parts, out| each::<1>(parts, out, |[it]| power_of_two(it)),
         Dtype::BF16 => |parts, out| each::<2>(parts, out, |it| bf16::from_le_bytes(it).to_f32()),
         _ => return None,
     };
@@ -29,6 +30,11 @@ pub(crate) const PLUS_ONE: Map = |parts, out| each(parts, out, |it| f32::from_le
 /// `-exp(x)`: decays that are stored as logarithms.
 pub(crate) const MINUS_EXP: Map =
     |parts, out| each(parts, out, |it| -exp(f64::from(f32::from_le_bytes(it))) as f32);
+
+/// A number of E8M0: an exponent alone, of which the lowest gives a subnormal f32.
+pub(crate) fn power_of_two(exponent: u8) -> f32 {
+    f32::from_bits(if exponent == 0 { 1 << 22 } else { u32::from(exponent) << 23 })
+}
 
 /// Writes the f32 of each element of `N` bytes.
 fn each<const N: usize>(parts: &[&[u8]], out: &mut [u8], of: fn([u8; N]) -> f32) {

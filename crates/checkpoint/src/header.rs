@@ -17,10 +17,12 @@ pub(crate) struct Header {
 type Keys<'t> = &'t [(&'t [&'t str], &'t str)];
 
 const SIZES: Keys<'static> = &[
-    (&["num_hidden_layers", "n_layers"], "block_count"),
     (&["max_position_embeddings", "model_max_length"], "context_length"),
     (&["hidden_size"], "embedding_length"),
-    (&["prefix_dense_intermediate_size", "intermediate_size"], "feed_forward_length"),
+    (
+        &["prefix_dense_intermediate_size", "dense_intermediate_size", "intermediate_size"],
+        "feed_forward_length",
+    ),
     (&["num_attention_heads"], "attention.head_count"),
     (&["num_key_value_heads"], "attention.head_count_kv"),
     (&["num_local_experts", "num_experts", "n_routed_experts"], "expert_count"),
@@ -69,6 +71,10 @@ impl Header {
 
     /// Sets the keys that all families have.
     pub fn common(&mut self, config: &Config) -> Result<(), Error> {
+        self.size("block_count", config.layers()? + config.blocks);
+        if config.blocks > 0 {
+            self.size("nextn_predict_layers", config.blocks);
+        }
         self.sizes(config, SIZES)?;
         self.numbers(config, NUMBERS)?;
         self.gating(config)?;
@@ -149,6 +155,16 @@ impl Header {
         self.set(key, Value::Array(Array::from_i32s(&counts)));
     }
 
+    /// Sets a list of integers.
+    pub fn integers(&mut self, key: &str, numbers: &[i64]) {
+        self.set(key, Value::Array(Array::from_i64s(numbers)));
+    }
+
+    /// Sets a number for each layer.
+    pub fn numbers_of_layers(&mut self, key: &str, numbers: &[f32]) {
+        self.set(key, Value::Array(Array::from_f32s(numbers)));
+    }
+
     /// Sets a key that does not belong to the architecture.
     pub fn set_whole(&mut self, key: &str, value: Value) {
         match self.values.iter_mut().find(|(known, _)| known == key) {
@@ -158,7 +174,13 @@ impl Header {
     }
 
     fn gating(&mut self, config: &Config) -> Result<(), Error> {
-        let keys = ["score_function", "scoring_func", "score_func", "moe_router_activation_func"];
+        let keys = [
+            "score_function",
+            "scoring_func",
+            "score_func",
+            "moe_router_activation",
+            "moe_router_activation_func",
+        ];
         let Some(found) = config.find_str(&keys)? else { return Ok(()) };
         let kinds = [("softmax", 1), ("sigmoid", 2), ("sqrtsoftplus", 4)];
         let kind = kinds.iter().find(|(name, _)| *name == found).ok_or_else(|| Error::Config {

@@ -33,11 +33,61 @@ pub(crate) fn find(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     Ok(Some(bytes))
 }
 
+/// A configuration's value. Python writes numbers into it that JSON does not have, such as
+/// `Infinity`; they become null.
+pub(crate) fn find_config<T: DeserializeOwned>(
+    path: &Path,
+    limit: u64,
+) -> Result<Option<T>, Error> {
+    let Some(bytes) = find(path, limit)? else { return Ok(None) };
+    parsed(path, &without_python(&bytes))
+}
+
 /// A JSON file's value, or `None` if the file does not exist.
 pub(crate) fn find_json<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<Option<T>, Error> {
     let Some(bytes) = find(path, limit)? else { return Ok(None) };
-    let parsed = serde_json::from_slice(&bytes);
-    parsed
-        .map(Some)
-        .map_err(|error| Error::Json { path: path.to_path_buf(), why: error.to_string() })
+    parsed(path, &bytes)
+}
+
+fn parsed<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<Option<T>, Error> {
+    let why = |error: serde_json::Error| error.to_string();
+    let parsed = serde_json::from_slice(bytes).map(Some);
+    parsed.map_err(|error| Error::Json { path: path.to_path_buf(), why: why(error) })
+}
+
+/// A text of JSON with null in place of Python's numbers, outside of strings.
+fn without_python(text: &[u8]) -> Vec<u8> {
+    const NUMBERS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
+    let (mut out, mut at, mut in_string) = (Vec::with_capacity(text.len()), 0, false);
+    while at < text.len() {
+        let rest = &text[at..];
+        let number = NUMBERS.iter().find(|number| !in_string && rest.starts_with(number));
+        let (bytes, len) = match (number, rest[0]) {
+            (Some(number), _) => (b"null".as_slice(), number.len()),
+            (None, b'\\') => (&rest[..rest.len().min(2)], 2),
+            (None, byte) => {
+                in_string ^= byte == b'"';
+                (&rest[..1], 1)
+            }
+        };
+        out.extend(bytes);
+        at += len;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn python_s_numbers_become_null_outside_of_strings() {
+        let text = br#"{"a": [0.0, Infinity, -Infinity], "NaN \\\"Infinity": NaN, "b": "\\"}"#;
+        let wanted = br#"{"a": [0.0, null, null], "NaN \\\"Infinity": null, "b": "\\"}"#;
+        let found = without_python(text);
+        assert_eq!(std::str::from_utf8(&found), std::str::from_utf8(wanted));
+        assert!(serde_json::from_slice::<serde_json::Value>(&found).is_ok());
+        assert_eq!(without_python(b"{\""), b"{\"");
+        assert_eq!(without_python(b"\\"), b"\\");
+    }
 }

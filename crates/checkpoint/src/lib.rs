@@ -20,9 +20,11 @@ mod header;
 mod json;
 mod math;
 mod model;
+mod place;
 mod recipe;
 mod rope;
 mod shard;
+mod tensors;
 mod tokenizer;
 mod view;
 mod weight;
@@ -88,6 +90,11 @@ pub fn paths(path: &Path) -> Vec<PathBuf> {
     }
     let others = SMALL_FILES.iter().map(|name| path.join(name)).filter(|it| it.is_file());
     folder::shard_paths(path).unwrap_or_default().into_iter().chain(others).collect()
+}
+
+/// The architectures of GGUF, by `general.architecture`, that folders become.
+pub fn architectures() -> Vec<&'static str> {
+    families::architectures().into_iter().collect()
 }
 
 fn virtual_file(path: &Path) -> Result<Arc<dyn Bytes>, gguf::Error> {

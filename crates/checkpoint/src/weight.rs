@@ -41,7 +41,8 @@ impl Weight {
                 }
             },
         };
-        Ok(Self { name: name.clone(), shape: shape.clone(), ty, recipe, factor: None })
+        let shape = if shape.is_empty() { vec![1] } else { shape.clone() };
+        Ok(Self { name: name.clone(), shape, ty, recipe, factor: None })
     }
 
     /// f32 numbers that no file holds.
@@ -54,6 +55,12 @@ impl Weight {
     /// A weight of several stored tensors.
     pub fn quantised(name: String, shape: Vec<u64>, ty: TensorType, recipe: Recipe) -> Self {
         Self { name, shape, ty, recipe, factor: None }
+    }
+
+    /// The number of its layer in the checkpoint, if it is in one.
+    pub fn layer(&self) -> Option<u64> {
+        let (_, inside) = self.name.split_once("layers.")?;
+        inside.split_once('.')?.0.parse().ok()
     }
 
     /// Elements of a row.
@@ -107,6 +114,36 @@ impl Weight {
         let mut weight = self.f32()?;
         weight.recipe = of_f32(weight.recipe, map);
         Ok(weight)
+    }
+
+    /// Numbers multiplied with those of another, as one vector of f32.
+    pub fn times(self, other: Self) -> Result<Self, Error> {
+        const PRODUCT: Map = |parts, out| {
+            let numbers = parts[0].as_chunks::<4>().0.iter().zip(parts[1].as_chunks::<4>().0);
+            for (out, (a, b)) in out.as_chunks_mut::<4>().0.iter_mut().zip(numbers) {
+                *out = (f32::from_le_bytes(*a) * f32::from_le_bytes(*b)).to_le_bytes();
+            }
+        };
+        let shape = vec![self.shape.iter().product()];
+        let (one, other) = (self.f32()?.reshaped(&shape)?, other.f32()?.reshaped(&shape)?);
+        let recipe = Recipe::mapped(vec![(one.recipe, 4), (other.recipe, 4)], 4, PRODUCT);
+        Ok(Self { shape, recipe, ..one })
+    }
+
+    /// 64-bit integers as 32-bit ones; larger ones become the largest.
+    pub fn narrowed(self) -> Result<Self, Error> {
+        const NARROW: Map = |parts, out| {
+            let numbers = parts[0].as_chunks::<8>().0;
+            for (out, number) in out.as_chunks_mut::<4>().0.iter_mut().zip(numbers) {
+                let number = i64::from_le_bytes(*number);
+                *out = i32::try_from(number).unwrap_or(i32::MAX).to_le_bytes();
+            }
+        };
+        if self.ty != TensorType::I64 {
+            return Err(self.wrong_shape("I64"));
+        }
+        let recipe = Recipe::mapped(vec![(self.recipe, 8)], 4, NARROW);
+        Ok(Self { recipe, ty: TensorType::I32, ..self })
     }
 
     /// Its rows seen as an array of `dims`, with the axes in another `order`. The shape stays.

@@ -1,5 +1,8 @@
 //! A draft model, or the model's own MTP block, changes the time of an answer, never its tokens.
 
+#[path = "../../checkpoint/tests/common/mod.rs"]
+mod common;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +27,17 @@ enum Guesses<'a> {
 
 fn start(
     name: &str,
+    split: (&[u32], &[usize]),
+    guesses: Guesses<'_>,
+) -> Result<Local, engine::EngineError> {
+    start_file(File::open(path(name)).unwrap(), split, guesses)
+}
+
+fn start_file(
+    file: File,
     (shares, stages): (&[u32], &[usize]),
     guesses: Guesses<'_>,
 ) -> Result<Local, engine::EngineError> {
-    let file = File::open(path(name)).unwrap();
     let layers = layout::Outline::read(file.directory()).unwrap().config.layers;
     let border = |stage: usize| layers * stage / stages.len();
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
@@ -118,6 +128,23 @@ fn an_mtp_block_guesses_and_every_answer_stays_the_same() {
             assert_eq!(found, expected, "{name} over {split:?}");
             assert!(counted.guessed_tokens > 20, "{name} over {split:?}: {counted:?}");
         }
+    }
+}
+
+/// The blocks of folders, each with other numbers than those of the fixtures.
+#[test]
+fn the_block_of_a_folder_guesses_too() {
+    for name in common::names().into_iter().filter(|name| name.ends_with("-mtp")) {
+        let dir = tempfile::tempdir().unwrap();
+        common::described(&name).write(dir.path(), 1);
+        let start = |guesses| {
+            let file = checkpoint::open(dir.path()).unwrap();
+            start_file(file, (&[1, 1], &[]), guesses).unwrap()
+        };
+        let (expected, _) = answers(&mut start(Guesses::No));
+        let (found, counted) = answers(&mut start(Guesses::Mtp));
+        assert_eq!(found, expected, "{name}");
+        assert!(counted.guessed_tokens > 20, "{name}: {counted:?}");
     }
 }
 

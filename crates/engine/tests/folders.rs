@@ -1,9 +1,12 @@
 //! A folder in Hugging Face's form computes what the GGUF file of the same model computes, bit for
 //! bit, on one rank and split over several.
 
+#[path = "../../checkpoint/tests/common/mod.rs"]
+mod common;
 #[path = "../../checkpoint/tests/common/unmake.rs"]
 mod unmake;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +21,10 @@ use unmake::{Stored, fixture, unmake};
 const PROMPT: [u32; 9] = [5, 17, 300, 42, 7, 7, 120, 255, 3];
 
 fn logits(file: File, shares: &[u32]) -> Vec<u32> {
+    logits_of(file, shares, &PROMPT)
+}
+
+fn logits_of(file: File, shares: &[u32], prompt: &[u32]) -> Vec<u32> {
     let context_tokens = 64;
     let options = LocalOptions {
         options: SplitOptions::default(),
@@ -36,7 +43,7 @@ fn logits(file: File, shares: &[u32]) -> Vec<u32> {
     };
     let source: Arc<dyn Source> = Arc::new(file);
     let mut local = Local::start(source, &options).unwrap();
-    local.feed(&PROMPT).unwrap().iter().map(|logit| logit.to_bits()).collect()
+    local.feed(prompt).unwrap().iter().map(|logit| logit.to_bits()).collect()
 }
 
 fn numbers_of(logits: &[u32]) -> Vec<f32> {
@@ -144,5 +151,21 @@ fn a_folder_computes_what_its_gguf_file_computes() {
             let found = logits(folder(dir.path()), shares);
             assert!(found == wanted, "{name} over {shares:?}");
         }
+    }
+}
+
+/// Random checkpoints of all architectures, whose tensors are those that llama.cpp's converter
+/// makes: the engine takes each in the type and shape that it has there.
+#[test]
+fn folders_of_all_architectures_compute() {
+    let mut seen = BTreeSet::new();
+    for name in common::names() {
+        let (dir, model) = (tempfile::tempdir().unwrap(), common::described(&name));
+        if !seen.insert(model.metadata["general.architecture"].to_string()) {
+            continue;
+        }
+        model.write(dir.path(), 1);
+        let logits = |shares| logits_of(folder(dir.path()), shares, &[5, 17, 200, 42, 7, 7, 120]);
+        assert!(logits(&[1]) == logits(&[1, 1]), "{name}");
     }
 }

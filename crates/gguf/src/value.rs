@@ -179,6 +179,11 @@ impl Array {
         Self { ty: ValueType::I32, len: values.len(), bytes }
     }
 
+    pub fn from_i64s(values: &[i64]) -> Self {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Self { ty: ValueType::I64, len: values.len(), bytes }
+    }
+
     pub fn from_f32s(values: &[f32]) -> Self {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         Self { ty: ValueType::F32, len: values.len(), bytes }

@@ -9,7 +9,7 @@ mod families;
 mod find;
 mod switches;
 
-pub use find::find;
+pub use find::{find, names as architectures};
 pub use switches::*;
 
 /// The switches of one architecture.

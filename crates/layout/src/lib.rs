@@ -39,7 +39,7 @@ mod unread;
 
 pub use arch::{
     Activation, Arch, Gating, HeadOrder, IndexerKind, NormKind, QkNorm, RecurrenceKind, RopeStyle,
-    StreamKind, Values,
+    StreamKind, Values, architectures,
 };
 pub use attention::Heads;
 pub use banks::Banks;

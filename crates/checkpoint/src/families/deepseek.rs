@@ -1,9 +1,10 @@
 //! Families with latent attention, such as DeepSeek V2 and V3: keys and values come from one
 //! compressed vector.
 
+use super::llama::is_mistral4;
 use super::shared::{
-    ATTENTION, DENSE, EXPERTS, FEED_FORWARD, FEED_FORWARD_NORM, SHARED_EXPERT, STACKED_EXPERTS,
-    experts,
+    ATTENTION, BLOCK, DENSE, EXPERTS, FEED_FORWARD, FEED_FORWARD_NORM, SHARED_EXPERT,
+    STACKED_EXPERTS, experts,
 };
 use super::{Family, Pieces, Row, To::*};
 use crate::Error;
@@ -12,7 +13,7 @@ use crate::header::Header;
 use crate::rope::Rope;
 use crate::weight::Weight;
 
-const COMPRESSED: &[Row] = &[
+pub(super) const COMPRESSED: &[Row] = &[
     ("self_attn.q_a_proj", Name("attn_q_a")),
     ("self_attn.q_a_layernorm", Name("attn_q_a_norm")),
     ("self_attn.q_b_proj", Name("attn_q_b")),
@@ -24,11 +25,16 @@ const COMPRESSED: &[Row] = &[
     ("self_attn.unembed_out", Name("attn_v_b")),
 ];
 
-const INDEXER: &[Row] = &[
+pub(super) const INDEXER: &[Row] = &[
     ("self_attn.indexer.wq_b", Name("indexer.attn_q_b")),
     ("self_attn.indexer.wk", Name("indexer.attn_k")),
     ("self_attn.indexer.k_norm", Name("indexer.k_norm")),
     ("self_attn.indexer.weights_proj", Name("indexer.proj")),
+];
+
+const FUSED_EXPERTS: &[Row] = &[
+    ("mlp.experts.gate_up_proj", Name("ffn_gate_up_exps.weight")),
+    ("mlp.experts.down_proj", Name("ffn_down_exps.weight")),
 ];
 
 const DEEPSEEK2: Family = Family {
@@ -40,6 +46,7 @@ const DEEPSEEK2: Family = Family {
         "Glm4MoeLiteForCausalLM",
     ],
     arch: "deepseek2",
+    block: BLOCK,
     layer: &[
         COMPRESSED,
         ATTENTION,
@@ -56,6 +63,21 @@ const DEEPSEEK2: Family = Family {
 
 pub(super) const FAMILIES: &[Family] = &[
     DEEPSEEK2,
+    Family {
+        classes: &["Mistral3ForConditionalGeneration", "Ministral3ForCausalLM"],
+        when: is_mistral4,
+        arch: "mistral4",
+        layer: &[
+            FUSED_EXPERTS,
+            COMPRESSED,
+            ATTENTION,
+            FEED_FORWARD_NORM,
+            FEED_FORWARD,
+            EXPERTS,
+            SHARED_EXPERT,
+        ],
+        ..DEEPSEEK2
+    },
     Family {
         classes: &["DeepseekV32ForCausalLM"],
         arch: "deepseek32",
@@ -86,7 +108,7 @@ fn keys_of_deepseek(config: &Config, header: &mut Header) -> Result<(), Error> {
             (&["moe_intermediate_size", "intermediate_size"], "expert_feed_forward_length"),
         ],
     )?;
-    let layers = config.u64(&["num_hidden_layers"])?;
+    let layers = config.layers()?;
     let has_experts = config.find_u64(&["n_routed_experts"])?.is_some();
     let dense = config.find_u64(&["first_k_dense_replace"])?;
     let dense = dense.unwrap_or(if has_experts { 0 } else { layers });
@@ -108,6 +130,11 @@ fn keys_of_deepseek(config: &Config, header: &mut Header) -> Result<(), Error> {
 
 fn keys_of_indexer(config: &Config, header: &mut Header) -> Result<(), Error> {
     keys_of_deepseek(config, header)?;
+    keys_of_selection(config, header)
+}
+
+/// The indexer, and which layers choose for themselves.
+pub(super) fn keys_of_selection(config: &Config, header: &mut Header) -> Result<(), Error> {
     header.sizes(
         config,
         &[

@@ -72,6 +72,7 @@ pub(super) const FAMILIES: &[Family] = &[
         keys: keys_of_gemma4,
         computed: turns_of_gemma4,
         words: Words::Gemma4,
+        ..DENSE
     },
 ];
 

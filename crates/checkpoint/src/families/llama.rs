@@ -17,12 +17,16 @@ pub(super) const ROTATED: &[Row] = &[
     ("self_attn.k_proj", Edited("attn_k", keys)),
 ];
 
-const GRANITE_EXPERTS: &[Row] = &[
+pub(super) const GRANITE_EXPERTS: &[Row] = &[
     ("block_sparse_moe.router.layer", Name("ffn_gate_inp")),
     ("block_sparse_moe.input_linear", Cut(gates_and_ups)),
     ("block_sparse_moe.output_linear", Name("ffn_down_exps")),
     ("shared_mlp.input_linear", Cut(shared_gate_and_up)),
-    ("shared_mlp.output_linear", Name("ffn_down_shexp")),
+    ("shared_mlp.output_linear", Cut(shared_down)),
+    // MLX's files.
+    ("block_sparse_moe.switch_mlp.gate_proj", Name("ffn_gate_exps")),
+    ("block_sparse_moe.switch_mlp.up_proj", Name("ffn_up_exps")),
+    ("block_sparse_moe.switch_mlp.down_proj", Name("ffn_down_exps")),
 ];
 
 /// Experts are `[experts, width, 2 * hidden]` here.
@@ -54,6 +58,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { classes: &["ArceeForCausalLM"], arch: "arcee", ..LLAMA },
     Family {
         classes: &["Mistral3ForConditionalGeneration", "Ministral3ForCausalLM"],
+        when: |config| Ok(!is_mistral4(config)?),
         arch: "mistral3",
         keys: keys_of_mistral3,
         ..LLAMA
@@ -75,6 +80,11 @@ pub(super) const FAMILIES: &[Family] = &[
     },
 ];
 
+/// Mistral 4 has the class of models that see, as Mistral 3 has.
+pub(super) fn is_mistral4(config: &Config) -> Result<bool, Error> {
+    Ok(config.find_str(&["model_type"])?.as_deref() == Some("mistral4"))
+}
+
 fn keys_of_mistral3(config: &Config, header: &mut Header) -> Result<(), Error> {
     keys_of_llama(config, header)?;
     let rope = Rope::read(config)?.full;
@@ -87,7 +97,7 @@ fn keys_of_mistral3(config: &Config, header: &mut Header) -> Result<(), Error> {
     )
 }
 
-fn keys_of_granite(config: &Config, header: &mut Header) -> Result<(), Error> {
+pub(super) fn keys_of_granite(config: &Config, header: &mut Header) -> Result<(), Error> {
     keys_of_llama(config, header)?;
     header
         .sizes(config, &[(&["shared_intermediate_size"], "expert_shared_feed_forward_length")])?;
@@ -119,9 +129,22 @@ fn gates_and_ups(_: &Config, both: Weight) -> Result<Pieces, Error> {
     Ok(vec![("ffn_gate_exps.weight", gate), ("ffn_up_exps.weight", up)])
 }
 
-fn shared_gate_and_up(_: &Config, both: Weight) -> Result<Pieces, Error> {
+/// Without experts, what they share is a dense block.
+fn is_dense(config: &Config) -> Result<bool, Error> {
+    Ok(config.find_u64(&["num_local_experts"])?.unwrap_or(0) == 0)
+}
+
+fn shared_gate_and_up(config: &Config, both: Weight) -> Result<Pieces, Error> {
     let [gate, up] = halves(both)?;
-    Ok(vec![("ffn_gate_shexp.weight", gate), ("ffn_up_shexp.weight", up)])
+    Ok(match is_dense(config)? {
+        true => vec![("ffn_gate.weight", gate), ("ffn_up.weight", up)],
+        false => vec![("ffn_gate_shexp.weight", gate), ("ffn_up_shexp.weight", up)],
+    })
+}
+
+fn shared_down(config: &Config, weight: Weight) -> Result<Pieces, Error> {
+    let name = if is_dense(config)? { "ffn_down.weight" } else { "ffn_down_shexp.weight" };
+    Ok(vec![(name, weight)])
 }
 
 /// Gates left of ups, in each expert: `[experts, width, 2 * hidden]`.
@@ -133,11 +156,11 @@ pub(super) fn transposed(_: &Config, weight: Weight) -> Result<Weight, Error> {
     weight.transposed()
 }
 
-fn queries(config: &Config, weight: Weight) -> Result<Weight, Error> {
+pub(super) fn queries(config: &Config, weight: Weight) -> Result<Weight, Error> {
     interleaved(weight, config.u64(&["num_attention_heads"])?)
 }
 
-fn keys(config: &Config, weight: Weight) -> Result<Weight, Error> {
+pub(super) fn keys(config: &Config, weight: Weight) -> Result<Weight, Error> {
     let heads = config.find_u64(&["num_key_value_heads"])?;
     interleaved(weight, heads.map_or_else(|| config.u64(&["num_attention_heads"]), Ok)?)
 }
@@ -161,9 +184,16 @@ pub(super) fn keys_of_llama(config: &Config, header: &mut Header) -> Result<(), 
 
 /// Llama 3's stretched frequencies: a factor for each rotated pair.
 pub(super) fn stretched(config: &Config) -> Result<Tensors, Error> {
+    let Some(factors) = stretched_pairs(config, head_dim(config)?)? else { return Ok(Vec::new()) };
+    let name = "rope_freqs.weight";
+    Ok(vec![(name.to_owned(), Weight::computed(name, &factors))])
+}
+
+/// A factor for each pair of `dim` rotated elements, if they are stretched.
+pub(super) fn stretched_pairs(config: &Config, dim: u64) -> Result<Option<Vec<f32>>, Error> {
     let rope = Rope::read(config)?;
     if rope.kind.as_deref() != Some("llama3") {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let number = |key: &str, default: f64| {
         Ok::<_, Error>(rope.full.find_f64(&[key])?.unwrap_or(default) as f32)
@@ -171,7 +201,7 @@ pub(super) fn stretched(config: &Config) -> Result<Tensors, Error> {
     let factor = number("factor", 8.0)?;
     let (low, high) = (number("low_freq_factor", 1.0)?, number("high_freq_factor", 4.0)?);
     let context = number("original_max_position_embeddings", 8192.0)?;
-    let (base, dim) = (rope.base.unwrap_or(10_000.0), head_dim(config)?);
+    let base = rope.base.unwrap_or(10_000.0);
     // The steps of the models' own code, each rounded to f32.
     let factors = (0..dim / 2).map(|pair| {
         let power = (2 * pair) as f32 / dim as f32;
@@ -184,7 +214,5 @@ pub(super) fn stretched(config: &Config) -> Result<Tensors, Error> {
             _ => 1.0 / ((1.0 - smooth) / factor + smooth),
         }
     });
-    let factors: Vec<f32> = factors.collect();
-    let name = "rope_freqs.weight";
-    Ok(vec![(name.to_owned(), Weight::computed(name, &factors))])
+    Ok(Some(factors.collect()))
 }

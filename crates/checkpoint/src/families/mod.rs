@@ -8,11 +8,19 @@
 //! Source: the names that transformers writes, and llama.cpp's converter for what becomes of them.
 
 mod deepseek;
+mod deepseek4;
 mod gemma;
+mod kimi;
 mod llama;
+mod mamba;
+mod minimax;
 mod others;
 mod qwen;
+mod qwen4;
 mod shared;
+mod windows;
+
+use std::collections::BTreeSet;
 
 use crate::Error;
 use crate::config::Config;
@@ -24,16 +32,23 @@ use crate::weight::{Tensors, Weight};
 pub(crate) struct Family {
     /// Its names in `architectures` of config.json.
     pub classes: &'static [&'static str],
+    /// Which configurations of these classes it is for. Earlier rows win.
+    pub when: fn(&Config) -> Result<bool, Error>,
     /// `general.architecture`: a row of `layout::arch`.
     pub arch: &'static str,
     /// Rows for tensors of a layer, without `model.layers.N.` and `blk.N.`. Earlier tables win.
     pub layer: &'static [&'static [Row]],
+    /// Rows for tensors that only blocks of multi-token prediction have. Without any, such blocks
+    /// are left out.
+    pub block: &'static [Row],
     /// Rows for all other tensors.
     pub whole: &'static [&'static [Row]],
     /// Metadata beyond that of all families.
     pub keys: fn(&Config, &mut Header) -> Result<(), Error>,
     /// Tensors that no file has.
     pub computed: fn(&Config) -> Result<Tensors, Error>,
+    /// Parts of names of tensors that GGUF keeps in f32 whatever the checkpoint has.
+    pub in_f32: &'static [&'static str],
     pub words: Words,
 }
 
@@ -50,6 +65,12 @@ pub(crate) enum To {
     Edited(&'static str, Edit),
     /// Several tensors.
     Cut(Cut),
+    /// A factor of the tensor of this name: its numbers are those of two, multiplied.
+    Product(&'static str),
+    /// Rows of a table of the whole model, after those with lower numbers.
+    Rows(&'static str),
+    /// No tensor, but a list of integers in the metadata, under this key.
+    Integers(&'static str),
 }
 
 pub(crate) type Edit = fn(&Config, Weight) -> Result<Weight, Error>;
@@ -68,8 +89,19 @@ pub(crate) enum Words {
 
 /// The whole table.
 fn all() -> impl Iterator<Item = &'static Family> {
-    let tables =
-        [llama::FAMILIES, qwen::FAMILIES, gemma::FAMILIES, deepseek::FAMILIES, others::FAMILIES];
+    let tables = [
+        llama::FAMILIES,
+        qwen::FAMILIES,
+        qwen4::FAMILIES,
+        gemma::FAMILIES,
+        deepseek::FAMILIES,
+        deepseek4::FAMILIES,
+        kimi::FAMILIES,
+        mamba::FAMILIES,
+        minimax::FAMILIES,
+        windows::FAMILIES,
+        others::FAMILIES,
+    ];
     tables.into_iter().flatten()
 }
 
@@ -79,18 +111,32 @@ fn all() -> impl Iterator<Item = &'static Family> {
 /// No row has one of its classes.
 pub(crate) fn find(config: &Config) -> Result<&'static Family, Error> {
     let classes = config.texts("architectures")?;
-    let is_one = |family: &&Family| classes.iter().any(|it| family.classes.contains(&it.as_str()));
-    all().find(is_one).ok_or_else(|| Error::Class {
+    for class in &classes {
+        for family in all().filter(|family| family.classes.contains(&class.as_str())) {
+            if (family.when)(config)? {
+                return Ok(family);
+            }
+        }
+    }
+    let known: BTreeSet<&str> = all().flat_map(|family| family.classes).copied().collect();
+    Err(Error::Class {
         found: if classes.is_empty() { "(none is named)".to_owned() } else { classes.join(", ") },
-        known: all().flat_map(|family| family.classes).copied().collect::<Vec<_>>().join(", "),
+        known: known.into_iter().collect::<Vec<_>>().join(", "),
     })
+}
+
+/// The architectures of GGUF that folders become.
+pub(crate) fn architectures() -> BTreeSet<&'static str> {
+    all().map(|family| family.arch).collect()
 }
 
 impl Family {
     /// The row of a tensor of a layer, or of the whole model.
     pub fn row(&self, is_in_layer: bool, name: &str) -> Option<&'static To> {
-        let tables = if is_in_layer { self.layer } else { self.whole };
-        tables.iter().find_map(|table| table.iter().find(|row| row.0 == name)).map(|row| &row.1)
+        let (block, tables) =
+            if is_in_layer { (self.block, self.layer) } else { (&[][..], self.whole) };
+        let mut rows = block.iter().chain(tables.iter().copied().flatten());
+        rows.find(|row| row.0 == name).map(|row| &row.1)
     }
 }
 
@@ -99,11 +145,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_class_stands_once() {
-        let mut classes: Vec<&str> = all().flat_map(|family| family.classes).copied().collect();
-        let count = classes.len();
-        classes.sort_unstable();
-        classes.dedup();
-        assert_eq!(classes.len(), count);
+    fn every_class_stands_once_or_under_conditions() {
+        let always = super::shared::always as fn(&Config) -> Result<bool, Error>;
+        let is_always = |family: &Family| std::ptr::fn_addr_eq(family.when, always);
+        let mut ended = BTreeSet::new();
+        for family in all() {
+            for class in family.classes {
+                assert!(!ended.contains(class), "{class} stands after a row for all of it");
+                if is_always(family) {
+                    ended.insert(*class);
+                }
+            }
+        }
     }
 }

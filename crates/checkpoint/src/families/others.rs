@@ -2,7 +2,7 @@
 
 use super::llama::{ROTATED, stretched};
 use super::shared::{
-    ATTENTION, DENSE, EXPERTS, FEED_FORWARD, FEED_FORWARD_NORM, LATE_NORM, NUMBERED_EXPERTS,
+    ATTENTION, BLOCK, DENSE, EXPERTS, FEED_FORWARD, FEED_FORWARD_NORM, LATE_NORM, NUMBERED_EXPERTS,
     SHARED_EXPERT, SPARSE, WHOLE, experts, head_dim, plus_one, squeezed,
 };
 use super::{Family, Pieces, Row, To::*};
@@ -106,7 +106,7 @@ const OLMO2: Family = Family {
 };
 
 const LFM: Family = Family {
-    classes: &["Lfm2ForCausalLM"],
+    classes: &["Lfm2ForCausalLM", "LFM2ForCausalLM"],
     arch: "lfm2",
     layer: &[LFM2, ATTENTION],
     whole: &[LFM2_WHOLE, WHOLE],
@@ -122,17 +122,11 @@ pub(super) const FAMILIES: &[Family] = &[
         keys: keys_of_gpt_oss,
         ..DENSE
     },
-    Family {
-        classes: &["MiniMaxM2ForCausalLM"],
-        arch: "minimax-m2",
-        layer: &[ATTENTION, FEED_FORWARD_NORM, NUMBERED_EXPERTS],
-        keys: keys_of_minimax,
-        ..DENSE
-    },
     GLM,
     Family {
         classes: &["Glm4MoeForCausalLM"],
         arch: "glm4moe",
+        block: BLOCK,
         layer: &[ATTENTION, LATE_NORM, FEED_FORWARD, EXPERTS, SHARED_EXPERT],
         keys: keys_of_glm4moe,
         ..GLM
@@ -147,6 +141,15 @@ pub(super) const FAMILIES: &[Family] = &[
         computed: longrope,
         ..DENSE
     },
+    Family {
+        classes: &["PhiMoEForCausalLM", "PhimoeForCausalLM"],
+        arch: "phimoe",
+        layer: &[ATTENTION, FEED_FORWARD_NORM, NUMBERED_EXPERTS],
+        keys: keys_of_phi3,
+        computed: longrope,
+        ..DENSE
+    },
+    Family { classes: &["CohereForCausalLM"], arch: "command-r", keys: keys_of_cohere, ..DENSE },
     Family { classes: &["Cohere2ForCausalLM"], arch: "cohere2", keys: keys_of_cohere2, ..DENSE },
     Family {
         classes: &["Exaone4ForCausalLM"],
@@ -162,7 +165,7 @@ pub(super) const FAMILIES: &[Family] = &[
         layer: &[ATTENTION, LATE_NORM, FEED_FORWARD],
         ..DENSE
     },
-    Family { classes: &["Ernie4_5ForCausalLM"], arch: "ernie4_5", ..DENSE },
+    Family { classes: &["Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"], arch: "ernie4_5", ..DENSE },
     Family {
         classes: &["Ernie4_5_MoeForCausalLM"],
         arch: "ernie4_5-moe",
@@ -249,16 +252,6 @@ fn down(_: &Config, weight: Weight) -> Result<Weight, Error> {
     if is_wide { weight.transposed() } else { Ok(weight) }
 }
 
-fn keys_of_minimax(config: &Config, header: &mut Header) -> Result<(), Error> {
-    header.sizes(
-        config,
-        &[
-            (&["intermediate_size"], "expert_feed_forward_length"),
-            (&["rotary_dim"], "rope.dimension_count"),
-        ],
-    )
-}
-
 fn keys_of_glm(config: &Config, header: &mut Header) -> Result<(), Error> {
     let partial = Rope::read(config)?.partial.unwrap_or(0.5);
     header.size("rope.dimension_count", (head_dim(config)? as f64 * partial) as u64);
@@ -310,6 +303,13 @@ fn longrope(config: &Config) -> Result<Tensors, Error> {
         }
     }
     Ok(found)
+}
+
+fn keys_of_cohere(config: &Config, header: &mut Header) -> Result<(), Error> {
+    header.sizes(config, &[(&["model_max_length"], "context_length")])?;
+    header.numbers(config, &[(&["logit_scale"], "logit_scale")])?;
+    header.text("rope.scaling.type", "none");
+    Ok(())
 }
 
 fn keys_of_cohere2(config: &Config, header: &mut Header) -> Result<(), Error> {

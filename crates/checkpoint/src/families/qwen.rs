@@ -3,7 +3,7 @@
 use super::llama::{transposed, wide_gates_and_ups};
 use super::shared::{
     ATTENTION, DENSE, EXPERTS, FEED_FORWARD, FEED_FORWARD_NORM, SHARED_EXPERT, SPARSE,
-    STACKED_EXPERTS, WHOLE, experts, head_dim, squeezed,
+    STACKED_EXPERTS, WHOLE, decay, experts, head_dim, squeezed,
 };
 use super::{Family, Pieces, Row, To::*};
 use crate::Error;
@@ -23,6 +23,14 @@ const NORMS: &[Row] = &[
 
 const OUTPUT_NORM: &[Row] = &[("model.norm", Edited("output_norm", gain))];
 
+/// What the block of multi-token prediction has beside a layer.
+const BLOCK: &[Row] = &[
+    ("mtp.fc", Name("nextn.eh_proj")),
+    ("mtp.pre_fc_norm_embedding", Edited("nextn.enorm", gain)),
+    ("mtp.pre_fc_norm_hidden", Edited("nextn.hnorm", gain)),
+    ("mtp.norm", Edited("nextn.shared_head_norm", gain)),
+];
+
 /// A gated delta net; heads of values stand next to those of their key.
 const GROUPED_STATES: &[Row] = &[
     ("linear_attn.in_proj_qkvz", Cut(queries_to_gates)),
@@ -35,7 +43,7 @@ const GROUPED_STATES: &[Row] = &[
 ];
 
 /// The same; in GGUF the first heads of all keys come first, then the second ones.
-const TILED_STATES: &[Row] = &[
+pub(super) const TILED_STATES: &[Row] = &[
     ("linear_attn.in_proj_qkv", Edited("attn_qkv", tiled_after_keys)),
     ("linear_attn.in_proj_z", Edited("attn_gate", tiled)),
     ("linear_attn.in_proj_a", Edited("ssm_alpha", tiled)),
@@ -56,6 +64,7 @@ const WIDE_EXPERTS: &[Row] = &[
 const QWEN35: Family = Family {
     classes: &["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"],
     arch: "qwen35",
+    block: BLOCK,
     layer: &[NORMS, ATTENTION, FEED_FORWARD, TILED_STATES],
     whole: &[OUTPUT_NORM, WHOLE],
     keys: keys_of_qwen35,
@@ -130,7 +139,7 @@ fn sections(config: &Config, header: &mut Header) -> Result<(), Error> {
     Ok(())
 }
 
-fn keys_of_states(config: &Config, header: &mut Header) -> Result<(), Error> {
+pub(super) fn keys_of_states(config: &Config, header: &mut Header) -> Result<(), Error> {
     experts(config, header)?;
     header.sizes(
         config,
@@ -143,7 +152,8 @@ fn keys_of_states(config: &Config, header: &mut Header) -> Result<(), Error> {
     )?;
     let heads = Heads::read(config)?;
     header.size("ssm.inner_size", heads.value_dim * heads.values());
-    if let Some(layers) = config.layers_of("linear_attention")? {
+    if let Some(mut layers) = config.layers_of("linear_attention")? {
+        layers.resize(layers.len() + config.blocks as usize, false);
         header.flags("attention.recurrent_layers", &layers);
     }
     let interval = config.find_u64(&["full_attention_interval"])?;
@@ -153,19 +163,15 @@ fn keys_of_states(config: &Config, header: &mut Header) -> Result<(), Error> {
     Ok(())
 }
 
-fn keys_of_qwen35(config: &Config, header: &mut Header) -> Result<(), Error> {
+pub(super) fn keys_of_qwen35(config: &Config, header: &mut Header) -> Result<(), Error> {
     keys_of_states(config, header)?;
     header.sizes_of_layers("rope.dimension_sections", &[11, 11, 10, 0]);
     sections(config, header)
 }
 
 /// MLX's files have whole gains.
-fn gain(config: &Config, weight: Weight) -> Result<Weight, Error> {
+pub(super) fn gain(config: &Config, weight: Weight) -> Result<Weight, Error> {
     if config.is_mlx { weight.f32() } else { weight.mapped(PLUS_ONE) }
-}
-
-fn decay(_: &Config, weight: Weight) -> Result<Weight, Error> {
-    weight.mapped(MINUS_EXP)
 }
 
 /// The heads of a gated delta net.

@@ -3,7 +3,7 @@
 use super::{Cut, Family, Row, To::*, Words};
 use crate::Error;
 use crate::config::Config;
-use crate::element::PLUS_ONE;
+use crate::element::{MINUS_EXP, PLUS_ONE};
 use crate::header::Header;
 use crate::weight::{Tensors, Weight};
 
@@ -84,22 +84,48 @@ pub(super) const SHARED_EXPERT: &[Row] = &[
     ("mlp.shared_mlp.down_proj", Name("ffn_down_shexp")),
 ];
 
+/// What a block of multi-token prediction has beside a layer.
+pub(super) const BLOCK: &[Row] = &[
+    ("enorm", Name("nextn.enorm")),
+    ("hnorm", Name("nextn.hnorm")),
+    ("eh_proj", Name("nextn.eh_proj")),
+    ("embed_tokens", Name("nextn.embed_tokens")),
+    ("shared_head.norm", Name("nextn.shared_head_norm")),
+    ("shared_head.head", Name("nextn.shared_head_head")),
+];
+
 /// A dense decoder of Llama's shape; families differ from it.
 pub(super) const DENSE: Family = Family {
     classes: &[],
+    when: always,
     arch: "",
     layer: &[ATTENTION, FEED_FORWARD_NORM, FEED_FORWARD],
+    block: &[],
     whole: &[WHOLE],
     keys: nothing,
     computed: none,
+    in_f32: IN_F32,
     words: Words::Described,
 };
+
+/// Small matrices: routers, convolutions, and the weights of an indexer's heads.
+const IN_F32: &[&str] = &[
+    "ffn_gate_inp.weight",
+    "ffn_gate_inp_shexp.weight",
+    "ssm_conv1d",
+    "shortconv.conv.weight",
+    "indexer.proj.weight",
+];
 
 /// The same with experts.
 pub(super) const SPARSE: Family = Family {
     layer: &[ATTENTION, FEED_FORWARD_NORM, FEED_FORWARD, EXPERTS, STACKED_EXPERTS, SHARED_EXPERT],
     ..DENSE
 };
+
+pub(super) fn always(_: &Config) -> Result<bool, Error> {
+    Ok(true)
+}
 
 pub(super) fn nothing(_: &Config, _: &mut Header) -> Result<(), Error> {
     Ok(())
@@ -132,7 +158,7 @@ pub(super) fn plus_one(_: &Config, weight: Weight) -> Result<Weight, Error> {
 /// Without dimensions of 1.
 pub(super) fn squeezed(_: &Config, weight: Weight) -> Result<Weight, Error> {
     let shape: Vec<u64> = weight.shape.iter().copied().filter(|dim| *dim != 1).collect();
-    weight.reshaped(&shape)
+    weight.reshaped(if shape.is_empty() { &[1] } else { &shape })
 }
 
 /// The length of a head.
@@ -141,6 +167,11 @@ pub(super) fn head_dim(config: &Config) -> Result<u64, Error> {
         Some(dim) => Ok(dim),
         None => Ok(config.u64(&["hidden_size"])? / config.u64(&["num_attention_heads"])?.max(1)),
     }
+}
+
+/// A decay that is stored as its logarithm.
+pub(super) fn decay(_: &Config, weight: Weight) -> Result<Weight, Error> {
+    weight.mapped(MINUS_EXP)
 }
 
 /// Experts' sizes, as most families name them.

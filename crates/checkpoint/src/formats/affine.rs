@@ -1,4 +1,4 @@
-//! MLX's weights: groups of 2 to 8 bits with a scale and a bias each, or MXFP4.
+//! MLX's weights: groups of 2 to 8 bits with a scale and a bias each, MXFP4, MXFP8 or NVFP4.
 //!
 //! Source: the format of mlx (`mx.quantize`) and `quantization` in mlx-lm's config.json.
 
@@ -6,6 +6,7 @@ use gguf::TensorType;
 
 use super::Parts;
 use super::fp4::{MXFP4_FROM_PAIRS, MXFP4_GROUP, NVFP4_FROM_PAIRS, NVFP4_GROUP};
+use super::fp8::MXFP8_GROUP;
 use crate::Error;
 use crate::config::Config;
 use crate::dtype::Dtype;
@@ -43,10 +44,13 @@ impl Parts<'_, '_> {
             let recipe = Recipe::mapped(vec![(scales, 4), (quants, 32)], 36, NVFP4_FROM_PAIRS);
             return Ok(Weight::quantised(self.name(), shape, TensorType::NVFP4, recipe));
         }
+        if mode == "mxfp8" && group == MXFP8_GROUP && row_bits == 8 * columns {
+            return self.mxfp8(".weight", ".scales");
+        }
         let bits = row_bits / columns;
         let ty = affine(bits, group).filter(|_| mode == "affine" && bits * columns == row_bits);
         let ty = ty.ok_or_else(|| {
-            let wanted = "2 to 6 or 8 bits in groups of 32, 64 or 128, MXFP4 or NVFP4";
+            let wanted = "2 to 6 or 8 bits in groups of 32, 64 or 128, MXFP4, MXFP8 or NVFP4";
             let found =
                 format!("{row_bits} bits for {columns} columns in groups of {group}, {mode}");
             Error::tensor(&words.name, format!("has {found}; {wanted} can be read"))
@@ -58,7 +62,7 @@ impl Parts<'_, '_> {
     }
 
     /// Scales or biases, which must have at most 16 bits to be kept exactly.
-    fn halves(&mut self, ending: &str) -> Result<Recipe, Error> {
+    pub(super) fn halves(&mut self, ending: &str) -> Result<Recipe, Error> {
         let (stored, recipe) = self.take_f32(ending)?;
         match stored.dtype {
             Dtype::BF16 | Dtype::F16 => Ok(recipe),
@@ -82,6 +86,7 @@ impl Parts<'_, '_> {
         let mode = own_mode.or(mode).unwrap_or_else(|| "affine".to_owned());
         let usual = match mode.as_str() {
             "mxfp4" => MXFP4_GROUP,
+            "mxfp8" => MXFP8_GROUP,
             "nvfp4" => NVFP4_GROUP,
             _ => 64,
         };

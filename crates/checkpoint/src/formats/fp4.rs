@@ -33,10 +33,13 @@ impl Parts<'_, '_> {
         Ok(Weight::quantised(self.stem.to_owned(), shape, TensorType::MXFP4, recipe))
     }
 
-    /// Packed bytes with `weight_scale`: MXFP4 if that is in E8M0 or of bytes, NVFP4 if in E4M3.
+    /// Packed bytes with `weight_scale`, or DeepSeek V4's `scale`: MXFP4 if that is in E8M0 or of
+    /// bytes, NVFP4 if in E4M3.
     pub(super) fn fp4(&mut self, head: &str) -> Result<Weight, Error> {
         let (packed, quants) = self.take(head)?;
-        let (stored, scales) = self.take(".weight_scale")?;
+        let is_v4 = self.has(".scale") && !self.has(".weight_scale");
+        let scale = if is_v4 { ".scale" } else { ".weight_scale" };
+        let (stored, scales) = self.take(scale)?;
         let (leading, bytes) = packed.shape.split_at(packed.shape.len().saturating_sub(1));
         let columns = 2 * bytes.first().copied().unwrap_or(0);
         let is_nvfp4 = stored.dtype == Dtype::F8_E4M3;

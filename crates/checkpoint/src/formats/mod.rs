@@ -30,6 +30,7 @@ pub(super) struct Parts<'w, 's> {
     /// The weight's name, without `.weight`.
     stem: &'s str,
     stock: &'s Stock<'w>,
+    weights: &'w Weights,
     config: &'s Config,
     used: BTreeSet<String>,
 }
@@ -60,7 +61,7 @@ pub(crate) fn weights(weights: &Weights, config: &Config) -> Result<Vec<Weight>,
     for name in stock.keys() {
         let head = HEADS.iter().find_map(|head| Some((name.strip_suffix(head)?, *head)));
         let Some((stem, head)) = head else { continue };
-        let mut parts = Parts { stem, stock: &stock, config, used: BTreeSet::new() };
+        let mut parts = Parts { stem, stock: &stock, weights, config, used: BTreeSet::new() };
         if let Some(weight) = parts.read(head)? {
             found.push(weight);
             used.extend(parts.used);
@@ -77,13 +78,13 @@ pub(crate) fn weights(weights: &Weights, config: &Config) -> Result<Vec<Weight>,
 /// Refuses a configuration's kind of quantised weights if this version does not read it.
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     let all = config.object("quantization_config");
-    let wanted =
-        "fp8, mxfp4, compressed-tensors, modelopt, awq, or gptq without desc_act".to_owned();
+    let wanted = "fp8, mxfp4, compressed-tensors, modelopt, awq, or gptq without reordered columns"
+        .to_owned();
     match all.find_str(&["quant_method"])? {
         Some(found) if !METHODS.contains(&found.as_str()) => {
             Err(Error::Config { key: "quant_method".to_owned(), found, wanted })
         }
-        Some(found) if found == "gptq" && all.find_bool("desc_act")? == Some(true) => {
+        Some(found) if found == "gptq" && packed::is_reordered(&all)? => {
             Err(Error::Config { key: "desc_act".to_owned(), found: "true".to_owned(), wanted })
         }
         _ => Ok(()),
@@ -98,8 +99,8 @@ fn explained(name: &str, config: &Config, error: Error) -> Error {
             name,
             format!(
                 "belongs to weights quantised as {method}, in a form that is not read. These are: \
-                 FP8 with scales for blocks, rows or tensors, MXFP4, NVFP4, INT4 of \
-                 compressed-tensors, GPTQ, AWQ, and MLX's of 2 to 8 bits"
+                 FP8 with scales for blocks, rows or tensors, MXFP4, MXFP8, NVFP4, INT4 and INT8 \
+                 of compressed-tensors, GPTQ, AWQ, and MLX's of 2 to 8 bits"
             ),
         ),
         _ => error,
@@ -115,6 +116,12 @@ impl<'w> Parts<'w, '_> {
             ".weight" if self.is(".weight", Dtype::U8) && self.has(".weight_scale") => {
                 self.fp4(".weight").map(Some)
             }
+            ".weight" if self.is(".weight", Dtype::I8) && self.has(".scale") => {
+                self.fp4(".weight").map(Some)
+            }
+            ".weight" if self.is(".weight", Dtype::I8) && self.has(".weight_scale") => {
+                self.int8().map(Some)
+            }
             ".weight_packed" if self.is(head, Dtype::U8) => self.fp4(head).map(Some),
             ".weight_packed" if self.is(head, Dtype::I32) => self.packed().map(Some),
             ".qweight" => self.transposed().map(Some),
@@ -127,9 +134,12 @@ impl<'w> Parts<'w, '_> {
         self.stock.contains_key(format!("{}{ending}", self.stem).as_str())
     }
 
+    fn stored(&self, ending: &str) -> Option<&'w Stored> {
+        self.stock.get(format!("{}{ending}", self.stem).as_str()).map(|(_, stored)| *stored)
+    }
+
     fn is(&self, ending: &str, dtype: Dtype) -> bool {
-        let found = self.stock.get(format!("{}{ending}", self.stem).as_str());
-        found.is_some_and(|(_, stored)| stored.dtype == dtype)
+        self.stored(ending).is_some_and(|stored| stored.dtype == dtype)
     }
 
     /// A tensor of the weight, if it is there; it is then used.

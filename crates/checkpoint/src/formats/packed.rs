@@ -1,5 +1,5 @@
 //! Weights of integers packed into 32-bit words, with a scale and perhaps a zero point for each
-//! group: compressed-tensors, GPTQ without reordered columns, and AWQ.
+//! group: compressed-tensors, GPTQ with columns in order, and AWQ.
 
 use gguf::TensorType;
 
@@ -23,14 +23,32 @@ impl Parts<'_, '_> {
         if rows != *scale_rows {
             return Err(self.wrong(stored, format!("{rows} rows")));
         }
-        let (bits, group) = self.packed_options()?;
-        let ty = self.affine(bits, group, 32 * row, groups)?;
+        let bits = self.packed_bits()?;
+        let cut = self.cut(bits, [rows, 32 * row / bits.max(1)], groups)?;
         if self.has(".weight_zero_point") {
             let (_, zeros) = self.zeros(".weight_zero_point", bits, [rows, groups], true)?;
-            return self.with_zeros(ty, [rows, groups], (scales, zeros, quants));
+            return Ok(self.with_zeros(cut, (scales, zeros, quants)));
         }
         let biases = Recipe::mapped(vec![(scales.clone(), 4)], 4, middle(bits));
-        self.with_biases(ty, [rows, groups], (scales, biases, quants))
+        Ok(self.with_biases(cut, (scales, biases, quants)))
+    }
+
+    /// `weight` of signed bytes, and `weight_scale` of each row or of groups in it.
+    pub(super) fn int8(&mut self) -> Result<Weight, Error> {
+        let (stored, _) = self.take(".weight_scale")?;
+        let scales = self.halves(".weight_scale")?;
+        let (bytes, quants) = self.take(".weight")?;
+        let ([rows, columns], [scale_rows, groups]) = (&bytes.shape[..], &stored.shape[..]) else {
+            return Err(self.wrong(bytes, "a matrix".to_owned()));
+        };
+        let (rows, columns, groups) = (*rows, *columns, *groups);
+        if rows != *scale_rows {
+            return Err(self.wrong(stored, format!("{rows} rows")));
+        }
+        let cut = self.cut(8, [rows, columns], groups)?;
+        let biases = Recipe::mapped(vec![(scales.clone(), 4)], 4, middle(8));
+        let quants = Recipe::mapped(vec![(quants, 1)], 1, UNSIGNED);
+        Ok(self.with_biases(cut, (scales, biases, quants)))
     }
 
     /// `qweight`, `scales` and `qzeros` of GPTQ or AWQ.
@@ -44,8 +62,7 @@ impl Parts<'_, '_> {
 
     /// AWQ: all matrices are transposed, and packed along their rows in an order of their own.
     fn awq(&mut self, options: &Config) -> Result<Weight, Error> {
-        let (bits, group) =
-            (options.u64(&["bits", "w_bit"])?, options.u64(&["group_size", "q_group_size"])?);
+        let bits = options.u64(&["bits", "w_bit"])?;
         let version = options.find_str(&["version"])?.unwrap_or_else(|| "gemm".to_owned());
         let (words, quants) = self.take(".qweight")?;
         let (stored, scales) = self.take_f32(".scales")?;
@@ -59,7 +76,7 @@ impl Parts<'_, '_> {
             let wanted = "4 bits in AWQ's form for gemm, with scales and zeros for each group";
             return Err(self.wrong(words, wanted.to_owned()));
         }
-        let ty = self.affine(bits, group, columns * bits, groups)?;
+        let cut = self.cut(bits, [rows, columns], groups)?;
         let unpacked = |of| Recipe::mapped(vec![(of, 4)], 8, AWQ_NIBBLES);
         let transposed = |of, unit, count| {
             let (dims, strides) = (vec![rows, count], vec![1, rows]);
@@ -69,21 +86,17 @@ impl Parts<'_, '_> {
         let quants = Recipe::mapped(vec![(quants, 2)], 1, PAIRS);
         let zeros = transposed(unpacked(zeros), 1, groups);
         let scales = transposed(scales, 4, groups);
-        self.with_zeros(ty, [rows, groups], (scales, zeros, quants))
+        Ok(self.with_zeros(cut, (scales, zeros, quants)))
     }
 
     /// GPTQ: `qweight` packed along the columns of its transpose, `scales`, `qzeros`.
     fn gptq(&mut self) -> Result<Weight, Error> {
         let options = self.config.object("quantization_config");
         let method = options.find_str(&["quant_method"])?.unwrap_or_default();
-        let is_reordered = options.find_bool("desc_act")? == Some(true);
-        if method != "gptq" || is_reordered {
-            let how = if is_reordered { "with reordered columns (desc_act)" } else { &method };
-            let why =
-                format!("is quantised {how}, which is not read. Use a GGUF file of this model");
-            return Err(Error::tensor(&format!("{}.qweight", self.stem), why));
+        if method != "gptq" {
+            return Err(self.not_read(&method));
         }
-        let bits = options.u64(&["bits"])?;
+        let bits = options.u64(&["bits"])?.max(1);
         let (words, quants) = self.take(".qweight")?;
         let (stored, scales) = self.take_f32(".scales")?;
         let ([row, rows], [groups, _]) = (&words.shape[..], &stored.shape[..]) else {
@@ -93,8 +106,12 @@ impl Parts<'_, '_> {
         if stored.shape[..] != [groups, rows] || words.dtype != Dtype::I32 {
             return Err(self.wrong(stored, format!("{rows} columns")));
         }
-        let group = options.u64(&["group_size"])?;
-        let ty = self.affine(bits, group, 32 * row, groups)?;
+        let columns = 32 * row / bits;
+        let cut = self.cut(bits, [rows, columns], groups)?;
+        let may_differ = options.find_bool("desc_act")? == Some(true);
+        if may_differ && !self.is_in_order(columns / groups, columns)? {
+            return Err(self.not_read("with reordered columns (desc_act)"));
+        }
         let transposed = |of, dims: [u64; 2]| {
             let (dims, strides) = (vec![dims[1], dims[0]], vec![1, dims[1]]);
             Recipe::view(View { of, unit: 4, dims, strides, base: 0 })
@@ -104,29 +121,47 @@ impl Parts<'_, '_> {
         let is_v2 = options.find_str(&["checkpoint_format"])?.as_deref() == Some("gptq_v2");
         let (_, zeros) = self.zeros(".qzeros", bits, [rows, groups], false)?;
         let zeros = if is_v2 { zeros } else { Recipe::mapped(vec![(zeros, 1)], 1, NEXT) };
-        self.with_zeros(ty, [rows, groups], (scales, zeros, quants))
+        Ok(self.with_zeros(cut, (scales, zeros, quants)))
     }
 
-    /// Bits and length of groups of compressed-tensors.
-    fn packed_options(&self) -> Result<(u64, u64), Error> {
+    fn not_read(&self, how: &str) -> Error {
+        let why = format!("is quantised {how}, which is not read. Use a GGUF file of this model");
+        Error::tensor(&format!("{}.qweight", self.stem), why)
+    }
+
+    /// Whether the groups of columns lie one after the other, as `g_idx` tells.
+    fn is_in_order(&mut self, group: u64, columns: u64) -> Result<bool, Error> {
+        let (stored, recipe) = self.take(".g_idx")?;
+        if stored.dtype != Dtype::I32 || stored.shape[..] != [columns] {
+            return Err(self.wrong(stored, format!("{columns} numbers of I32")));
+        }
+        let mut bytes = vec![0; recipe.len() as usize];
+        let read = recipe.read(self.weights, 0, &mut bytes);
+        read.map_err(|error| Error::tensor(&stored.name, format!("cannot be read: {error}")))?;
+        let found = bytes.as_chunks().0.iter().map(|it| i64::from(i32::from_le_bytes(*it)));
+        Ok(found.eq((0..columns).map(|column| (column / group) as i64)))
+    }
+
+    /// Bits of compressed-tensors.
+    fn packed_bits(&self) -> Result<u64, Error> {
         let groups = self.config.object("quantization_config").object("config_groups");
-        let weights = groups.object("group_0").object("weights");
-        Ok((weights.u64(&["num_bits"])?, weights.u64(&["group_size"])?))
+        groups.object("group_0").object("weights").u64(&["num_bits"])
     }
 
-    fn affine(
-        &self,
-        bits: u64,
-        group: u64,
-        row_bits: u64,
-        groups: u64,
-    ) -> Result<TensorType, Error> {
-        let ty = affine(bits, group).filter(|_| groups.checked_mul(group * bits) == Some(row_bits));
-        ty.filter(|_| matches!(bits, 4 | 8)).ok_or_else(|| {
-            let found = format!("{bits} bits in {groups} groups of {group}, {row_bits} bits a row");
-            let why = format!("has {found}; 4 or 8 bits in whole groups of 32, 64 or 128 are read");
-            Error::tensor(&self.name(), why)
-        })
+    /// Rows with `groups` scales each as blocks.
+    fn cut(&self, bits: u64, [rows, columns]: [u64; 2], groups: u64) -> Result<Cut, Error> {
+        let group = columns / groups;
+        let block = [128, 64, 32].into_iter().find(|block| group.is_multiple_of(*block));
+        let ty = block.and_then(|block| affine(bits, block)).filter(|_| matches!(bits, 4 | 8));
+        match ty.filter(|_| group > 0 && group * groups == columns) {
+            Some(ty) => Ok(Cut { ty, rows, groups, times: group / ty.block_len() as u64 }),
+            None => {
+                let found = format!("{bits} bits, and {groups} groups in {columns} columns");
+                let why =
+                    format!("has {found}; 4 or 8 bits in groups of a multiple of 32 are read");
+                Err(Error::tensor(&self.name(), why))
+            }
+        }
     }
 
     /// Zero points, a byte each: `[rows, groups]`. They are packed along the rows of
@@ -158,29 +193,44 @@ impl Parts<'_, '_> {
         Ok((per, Recipe::view(view)))
     }
 
-    fn with_zeros(
-        &self,
-        ty: TensorType,
-        sizes: [u64; 2],
-        (scales, zeros, quants): (Recipe, Recipe, Recipe),
-    ) -> Result<Weight, Error> {
+    fn with_zeros(&self, cut: Cut, (scales, zeros, quants): (Recipe, Recipe, Recipe)) -> Weight {
         let biases =
             Recipe::mapped(vec![(scales.clone(), 4), (zeros, 1)], 4, MINUS_SCALE_TIMES_ZERO);
-        self.with_biases(ty, sizes, (scales, biases, quants))
+        self.with_biases(cut, (scales, biases, quants))
     }
 
-    fn with_biases(
-        &self,
-        ty: TensorType,
-        [rows, groups]: [u64; 2],
-        (scales, biases, quants): (Recipe, Recipe, Recipe),
-    ) -> Result<Weight, Error> {
+    fn with_biases(&self, cut: Cut, (scales, biases, quants): (Recipe, Recipe, Recipe)) -> Weight {
+        let Cut { ty, rows, groups, times } = cut;
+        let of_blocks = |of| (repeated(of, 4, rows * groups, times), 4);
         let block = ty.block_bytes() as u64;
-        let quants = (quants, block - 6);
-        let recipe = Recipe::mapped(vec![(scales, 4), (biases, 4), quants], block, AFFINE);
-        let shape = vec![rows, groups * ty.block_len() as u64];
-        Ok(Weight::quantised(self.name(), shape, ty, recipe))
+        let parts = vec![of_blocks(scales), of_blocks(biases), (quants, block - 6)];
+        let shape = vec![rows, groups * times * ty.block_len() as u64];
+        Weight::quantised(self.name(), shape, ty, Recipe::mapped(parts, block, AFFINE))
     }
+}
+
+/// Groups of a row as blocks: a group that is longer than a block becomes several with its scale.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    ty: TensorType,
+    rows: u64,
+    /// Of a row.
+    groups: u64,
+    /// Blocks of a group.
+    times: u64,
+}
+
+/// `count` units, each `times` times.
+fn repeated(of: Recipe, unit: u64, count: u64, times: u64) -> Recipe {
+    Recipe::view(View { of, unit, dims: vec![count, times], strides: vec![1, 0], base: 0 })
+}
+
+/// Whether GPTQ has put columns of one group apart, as far as the configuration tells. Groups that
+/// were fixed before, or whole rows, stay in order.
+pub(super) fn is_reordered(options: &Config) -> Result<bool, Error> {
+    let is_set = |key: &str| Ok::<_, Error>(options.find_bool(key)? == Some(true));
+    let has_groups = options.get("group_size").and_then(serde_json::Value::as_i64) != Some(-1);
+    Ok(is_set("desc_act")? && !is_set("static_groups")? && has_groups)
 }
 
 const NIBBLES: Map = |parts, out| {
@@ -203,6 +253,11 @@ const PAIRS: Map = |parts, out| {
     for (out, pair) in out.iter_mut().zip(parts[0].as_chunks::<2>().0) {
         *out = pair[0] | pair[1] << 4;
     }
+};
+
+/// Signed bytes, of which the lowest becomes 0.
+const UNSIGNED: Map = |parts, out| {
+    out.iter_mut().zip(parts[0]).for_each(|(out, byte)| *out = byte ^ 0x80);
 };
 
 const BYTES: Map = |parts, out| out.copy_from_slice(parts[0]);

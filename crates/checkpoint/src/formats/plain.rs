@@ -4,6 +4,7 @@
 use gguf::TensorType;
 use half::bf16;
 
+use crate::element::power_of_two;
 use crate::recipe::{Map, Recipe};
 
 /// Numbers of E2M1 without their sign.
@@ -50,7 +51,7 @@ const E4M3: Map = |parts, out| {
 };
 
 /// A number of E4M3 without infinities.
-fn e4m3(byte: u8) -> f32 {
+pub(super) fn e4m3(byte: u8) -> f32 {
     let (exponent, fraction) = (u32::from(byte >> 3 & 15), f32::from(byte & 7));
     // The power of two of an exponent, as bits.
     let power = f32::from_bits((exponent.max(1) + 127 - 10) << 23);
@@ -64,9 +65,7 @@ fn e4m3(byte: u8) -> f32 {
 
 const MXFP4: Map = |parts, out| {
     for (out, block) in out.chunks_exact_mut(4 * 32).zip(parts[0].chunks_exact(17)) {
-        let exponent = u32::from(block[0]);
-        // Exponent 0 stands for a subnormal power of two.
-        let scale = f32::from_bits(if exponent == 0 { 1 << 22 } else { exponent << 23 });
+        let scale = power_of_two(block[0]);
         for (at, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
             let code = block[1 + at % 16] >> (at / 16 * 4) & 15;
             let size = E2M1[usize::from(code & 7)] * scale;

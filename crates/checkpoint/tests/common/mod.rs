@@ -16,8 +16,11 @@ pub const TOKENIZER: &str = r#"{"added_tokens":[],"model":{"type":"BPE","vocab":
 #[derive(Deserialize)]
 pub struct Described {
     pub config: Value,
-    /// The shapes of its tensors, all in bf16.
+    /// The shapes of its tensors.
     pub weights: BTreeMap<String, Vec<u64>>,
+    /// The types of those that are not in bf16.
+    #[serde(default)]
+    pub types: BTreeMap<String, String>,
     pub metadata: BTreeMap<String, Value>,
     /// Type, dimensions and the beginning of the BLAKE3 hash of each tensor.
     pub tensors: BTreeMap<String, (String, Vec<u64>, String)>,
@@ -27,23 +30,56 @@ pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/checkpoints")
 }
 
+/// The names of all descriptions.
+pub fn names() -> Vec<String> {
+    let entries = fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = entries.filter_map(|name| Some(name.to_str()?.strip_suffix(".json")?.to_owned()));
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
 pub fn described(name: &str) -> Described {
     let text = fs::read(fixtures().join(format!("{name}.json"))).unwrap();
     serde_json::from_slice(&text).unwrap()
 }
 
-/// The numbers of a tensor: SplitMix64 seeded by the name's FNV-1a hash, as whole 64ths in bf16.
-pub fn numbers(name: &str, count: u64) -> Vec<u8> {
+/// The random numbers of a tensor: SplitMix64 seeded by the name's FNV-1a hash.
+fn random(name: &str, count: u64) -> impl Iterator<Item = u64> {
     let fold = |seed: u64, byte: u8| (seed ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, fold);
-    let number = |at: u64| {
+    (0..count).map(move |at| {
         let mut x = seed.wrapping_add((at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^= x >> 31;
-        ((x >> 56) as f32 - 128.0) / 64.0
-    };
-    (0..count).flat_map(|at| ((number(at).to_bits() >> 16) as u16).to_le_bytes()).collect()
+        x ^ (x >> 31)
+    })
+}
+
+/// Whole 64ths in bf16.
+pub fn numbers(name: &str, count: u64) -> Vec<u8> {
+    let number = |x: u64| ((x >> 56) as f32 - 128.0) / 64.0;
+    let bf16 = |x: u64| ((number(x).to_bits() >> 16) as u16).to_le_bytes();
+    random(name, count).flat_map(bf16).collect()
+}
+
+const TYPES: [&str; 4] = ["BF16", "I64", "I8", "F8_E8M0"];
+
+/// A tensor's bytes: integers, powers of two near 1, or whole 64ths.
+fn content(name: &str, count: u64, dtype: &str) -> Vec<u8> {
+    let all = random(name, count);
+    match dtype {
+        "I64" => all.flat_map(|x| (x >> (64 - bits_of(name))).to_le_bytes()).collect(),
+        "I8" => all.map(|x| (x >> 56) as u8).collect(),
+        "F8_E8M0" => all.map(|x| 120 + (x >> 56) as u8 % 16).collect(),
+        _ => numbers(name, count),
+    }
+}
+
+/// The bits of integers of a tensor.
+fn bits_of(name: &str) -> u32 {
+    let known = [("layer_multipliers", 44), ("tid2eid", 2)];
+    known.iter().find(|(end, _)| name.ends_with(end)).map_or(7, |(_, bits)| *bits)
 }
 
 /// A safetensors file of tensors: name, type, shape, bytes.
@@ -69,8 +105,10 @@ impl Described {
     /// The tensors of the checkpoint.
     pub fn tensors(&self) -> Vec<Stored> {
         let tensor = |(name, shape): (&String, &Vec<u64>)| {
-            let bytes = numbers(name, shape.iter().product());
-            (name.clone(), "BF16", shape.clone(), bytes)
+            let wanted = self.types.get(name).map_or("BF16", String::as_str);
+            let dtype = TYPES.into_iter().find(|dtype| *dtype == wanted).expect(wanted);
+            let bytes = content(name, shape.iter().product(), dtype);
+            (name.clone(), dtype, shape.clone(), bytes)
         };
         self.weights.iter().map(tensor).collect()
     }

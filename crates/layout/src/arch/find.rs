@@ -8,11 +8,16 @@ fn all() -> impl Iterator<Item = &'static Arch> {
     ARCHS.iter().chain(families::ARCHS)
 }
 
+/// The names of all supported architectures.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    all().map(|arch| arch.name)
+}
+
 /// # Errors
 /// The architecture is not in the table.
 pub fn find(name: &str) -> Result<&'static Arch, Error> {
     all().find(|arch| arch.name == name).ok_or_else(|| {
-        let known: Vec<&str> = all().map(|arch| arch.name).collect();
+        let known: Vec<&str> = names().collect();
         let near = nearest(name, &known);
         let near = near.map_or(String::new(), |near| format!("; nearest by name is \"{near}\""));
         Error::Arch { found: name.to_owned(), near, known: known.join(", ") }

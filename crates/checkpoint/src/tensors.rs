@@ -1,0 +1,185 @@
+//! Which tensors of GGUF a checkpoint's weights become: names them, and joins those that are one.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use gguf::TensorType;
+
+use crate::Error;
+use crate::config::Config;
+use crate::families::Family;
+use crate::folder::Weights;
+use crate::formats;
+use crate::place::{Join, Named, Place};
+use crate::weight::{Tensors, Weight};
+
+/// The most tensors that are joined; published models have up to 896 experts.
+const PARTS_MAX: usize = 1 << 14;
+/// The longest list of integers that becomes metadata. Published ones have some 20.
+const INTEGERS_MAX: u64 = 1 << 12;
+/// The most blocks of multi-token prediction. Published models have up to 3.
+const BLOCKS_MAX: u64 = 16;
+
+/// What a checkpoint's weights become.
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    pub tensors: Tensors,
+    /// The blocks of multi-token prediction behind the layers.
+    pub blocks: u64,
+    /// Metadata that a checkpoint keeps as tensors.
+    pub integers: Vec<(&'static str, Vec<i64>)>,
+}
+
+impl Collected {
+    pub fn of(family: &Family, config: &Config, weights: &Weights) -> Result<Self, Error> {
+        let layers = config.layers()?;
+        let is_tied = config.find_bool("tie_word_embeddings")? == Some(true);
+        let is_read = |place: &Place| {
+            place.is_read(family, layers) && !(is_tied && place.name == "lm_head.weight")
+        };
+        let mut collection = Collection::default();
+        for weight in formats::weights(weights, config)? {
+            let Some(place) = Place::of(&weight.name, layers).filter(is_read) else { continue };
+            collection.count_block(&place, layers, &weight.name)?;
+            let stored = weight.name.clone();
+            let named = place.named(family, config, weight)?;
+            let named = named.ok_or_else(|| unknown(&stored, family))?;
+            collection.take(named, place.number.unwrap_or(0), weights)?;
+        }
+        collection.joined(family)
+    }
+}
+
+/// What a checkpoint's weights become, before those that are one tensor are joined.
+#[derive(Default)]
+struct Collection {
+    found: BTreeMap<String, Weight>,
+    /// Parts of a tensor, with their numbers.
+    parts: BTreeMap<String, (Join, Vec<(usize, Weight)>)>,
+    blocks: u64,
+    integers: Vec<(&'static str, Vec<i64>)>,
+}
+
+impl Collection {
+    fn count_block(&mut self, place: &Place, layers: u64, stored: &str) -> Result<(), Error> {
+        let block = place.layer.and_then(|layer| layer.checked_sub(layers));
+        let count = block.map_or(0, |block| block.saturating_add(1));
+        if count > BLOCKS_MAX {
+            let why =
+                format!("belongs to block {count} behind {layers} layers; {BLOCKS_MAX} are read");
+            return Err(Error::tensor(stored, why));
+        }
+        self.blocks = self.blocks.max(count);
+        Ok(())
+    }
+
+    fn take(&mut self, named: Named, number: usize, weights: &Weights) -> Result<(), Error> {
+        match named {
+            Named::Integers(key, weight) => {
+                self.integers.push((key, integers(&weight, weights)?));
+                Ok(())
+            }
+            Named::Parts(name, join, weight) => {
+                let parts = self.parts.entry(name).or_insert((join, Vec::new()));
+                parts.1.push((number, weight));
+                Ok(())
+            }
+            Named::Tensors(all) => all.into_iter().try_for_each(|(name, one)| self.add(name, one)),
+        }
+    }
+
+    fn add(&mut self, name: String, weight: Weight) -> Result<(), Error> {
+        match self.found.entry(name) {
+            Entry::Vacant(free) => {
+                free.insert(weight);
+                Ok(())
+            }
+            Entry::Occupied(other) => {
+                let (name, other) = (other.key(), &other.get().name);
+                let why = format!("becomes {name}, and so does \"{other}\"");
+                Err(Error::tensor(&weight.name, why))
+            }
+        }
+    }
+
+    fn joined(mut self, family: &Family) -> Result<Collected, Error> {
+        for (name, (join, parts)) in std::mem::take(&mut self.parts) {
+            let whole = joined(&name, join, parts)?;
+            self.add(name, whole)?;
+        }
+        let mut tensors = Tensors::new();
+        for (name, weight) in self.found {
+            tensors.extend(factor_of(&name, &weight));
+            let weight = of_gguf(&name, family, weight)?;
+            tensors.push((name, weight));
+        }
+        Ok(Collected { tensors, blocks: self.blocks, integers: self.integers })
+    }
+}
+
+/// The integers of a small tensor.
+fn integers(weight: &Weight, weights: &Weights) -> Result<Vec<i64>, Error> {
+    let len = weight.recipe.len();
+    if weight.ty != TensorType::I64 || len > 8 * INTEGERS_MAX {
+        return Err(weight.wrong_shape(&format!("at most {INTEGERS_MAX} numbers of I64")));
+    }
+    let mut bytes = vec![0; len as usize];
+    let read = weight.recipe.read(weights, 0, &mut bytes);
+    read.map_err(|error| Error::tensor(&weight.name, format!("cannot be read: {error}")))?;
+    Ok(bytes.as_chunks().0.iter().map(|it| i64::from_le_bytes(*it)).collect())
+}
+
+/// A weight's factor as a tensor of its own.
+fn factor_of(name: &str, weight: &Weight) -> Option<(String, Weight)> {
+    let (recipe, stem) = (weight.factor.clone()?, name.strip_suffix(".weight")?);
+    let shape = vec![recipe.len() / 4];
+    let (ty, name) = (TensorType::F32, weight.name.clone());
+    Some((format!("{stem}.scale"), Weight { name, shape, ty, recipe, factor: None }))
+}
+
+fn unknown(name: &str, family: &Family) -> Error {
+    let why = format!(
+        "is not known of models of the class {}, and results would be wrong without it. Use a \
+         GGUF file of this model instead",
+        family.classes[0]
+    );
+    Error::tensor(name, why)
+}
+
+/// One tensor of several.
+fn joined(name: &str, join: Join, mut all: Vec<(usize, Weight)>) -> Result<Weight, Error> {
+    if let Join::Product = join {
+        return product(name, all.into_iter().map(|(_, weight)| weight).collect());
+    }
+    all.sort_by_key(|(number, _)| *number);
+    if !all.iter().map(|(number, _)| *number).eq(0..all.len()) || all.len() > PARTS_MAX {
+        let what = if join == Join::Stack { "experts" } else { "parts" };
+        let why = format!("has {} {what}, of which some are missing", all.len());
+        return Err(Error::tensor(name, why));
+    }
+    let all = all.into_iter().map(|(_, weight)| weight).collect();
+    if join == Join::Stack { Weight::stacked(all) } else { Weight::concatenated(all) }
+}
+
+/// Two tensors multiplied, as one vector.
+fn product(name: &str, all: Vec<Weight>) -> Result<Weight, Error> {
+    let [one, other] = <[Weight; 2]>::try_from(all).map_err(|all| {
+        Error::tensor(name, format!("is a product of two tensors, not {}", all.len()))
+    })?;
+    one.times(other)
+}
+
+/// A tensor in the type that GGUF has it in. GGUF holds vectors and norms in f32.
+fn of_gguf(name: &str, family: &Family, weight: Weight) -> Result<Weight, Error> {
+    let is_small = weight.shape.len() <= 1 || name.ends_with("_norm.weight");
+    let is_odd = !name.ends_with(".weight");
+    let is_listed = family.in_f32.iter().any(|part| name.contains(part));
+    let is_float = matches!(weight.ty, TensorType::F16 | TensorType::BF16);
+    if weight.ty == TensorType::I64 {
+        return Err(Error::tensor(&weight.name, "has the type I64, which is not a weight's"));
+    }
+    match is_listed || is_float && (is_small || is_odd) {
+        true => weight.f32(),
+        false => Ok(weight),
+    }
+}
