@@ -105,7 +105,8 @@ async function chatByKeyboard(page) {
   await page.keyboard.press("Enter");
   await isWhole(page);
   assert.match(await lastAnswer(page).locator(".body").textContent(), /Sinew/);
-  assert.match(await lastAnswer(page).locator(".about").textContent(), /\d+ tokens · .*tokens\/s/);
+  assert.match(await lastAnswer(page).locator(".about").textContent(),
+    /\d+ tokens · .*tokens\/s · \d+ of \d+ guesses right/);
 }
 
 async function editRetryAndKeep(page) {

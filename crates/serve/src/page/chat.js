@@ -226,6 +226,8 @@ function account(timings, usage, reason) {
   if (tokens !== undefined) parts.push(`${tokens} token${tokens === 1 ? "" : "s"}`);
   const perSecond = timings?.predicted_per_second;
   if (perSecond > 0) parts.push(`${rate(perSecond)} tokens/s`);
+  const { draft_n: tried, draft_n_accepted: right } = timings ?? {};
+  if (tried > 0) parts.push(`${right} of ${tried} guesses right`);
   if (timings) parts.push(`first after ${(timings.prompt_ms / 1000).toFixed(2)} s`);
   if (usage) parts.push(`${usage.prompt_tokens} tokens of prompt`);
   const cached = usage?.prompt_tokens_details?.cached_tokens;

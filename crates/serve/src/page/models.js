@@ -47,11 +47,13 @@ function update(card, model, tintOf) {
   showRanks(card, model, tintOf);
   const pages = model.stats?.pages;
   const cache = pages?.total > 0 ? `${rounded(percent(pages.used, pages.total))} %` : null;
+  const { guessed_tokens: tried, guessed_right_tokens: right } = model.stats ?? {};
   setFigures(card.querySelector(".figures"), [
     [model.requests_running, "running"],
     [model.requests_waiting > 0 ? model.requests_waiting : null, "waiting"],
     [model.context_tokens.toLocaleString("en"), "tokens of context"],
     [cache, "of the cache in use"],
+    [tried > 0 ? `${rounded(percent(right, tried))} %` : null, "of guessed tokens right"],
     [model.transport === "auto" ? null : model.transport, "links"],
     [`epoch ${model.epoch}`, ""],
   ]);
