@@ -137,8 +137,9 @@ fn mask(batch: &[Segment], range: AttentionRange, n_kv: usize) -> Vec<u8> {
     let mut lines = mask.chunks_exact_mut(hidden.len());
     for segment in batch {
         for (at, line) in (0..segment.rows).zip(&mut lines) {
-            let end = segment.first_pos + at + 1;
-            let mut seen = range.first_visible(end - 1);
+            let (pos, segment_end) = (segment.first_pos + at, segment.first_pos + segment.rows);
+            let end = range.end_visible(pos, segment_end);
+            let mut seen = range.first_visible(pos);
             while seen < end {
                 let next = ((seen / PAGE_POSITIONS + 1) * PAGE_POSITIONS).min(end);
                 let (first, count) = (place(segment, seen), next - seen);
