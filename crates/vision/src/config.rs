@@ -39,6 +39,8 @@ pub struct Config {
     /// Mean and deviation of each channel, of numbers from 0 to 1.
     pub mean: [f32; 3],
     pub deviation: [f32; 3],
+    /// Numbers of a row of the model, if the file names them.
+    pub projection: Option<usize>,
     /// The layers with features for the model's first layers, ascending (deepstack).
     pub deepstack: Vec<usize>,
     /// The most pixels of a picture, if the file names them.
@@ -75,6 +77,7 @@ impl Config {
             mean,
             deviation,
             deepstack: deepstack(directory, layers)?,
+            projection: find_size(directory, "projection_dim", FEED_FORWARD_MAX)?,
             pixels_max: find_size(directory, "image_max_pixels", SIDE_MAX * SIDE_MAX)?,
             tokens: None,
         };
@@ -118,6 +121,7 @@ impl Config {
             eps: 1e-6,
             mean: [0.5; 3],
             deviation: [0.5; 3],
+            projection: None,
             deepstack: Vec::new(),
             pixels_max: None,
             tokens: None,

@@ -115,6 +115,9 @@ impl Layer {
     /// Loads layer `at`.
     pub fn load(weights: &Weights<'_>, config: &Config, at: usize) -> Result<Self, TowerError> {
         let name = |part: &str| format!("v.blk.{at}.{part}");
+        for part in config.projector.layer_tensors() {
+            weights.source.directory().tensor(&name(&format!("{part}.weight")))?;
+        }
         let (width, eps, head_dim) = (config.width, config.eps, config.head_dim());
         let rms = config.projector.has_rms_norms();
         let norm = |part: &str| weights.norm(&name(part), width, rms, eps);

@@ -118,7 +118,7 @@ impl Projection {
                 (Merge::Join, None, steps)
             }
         };
-        Ok(Self { patch_norm, merge, patches, width, steps })
+        Self { patch_norm, merge, patches, width, steps }.checked()
     }
 
     /// The features that a layer gives to the model's own layers.
@@ -133,7 +133,26 @@ impl Projection {
         let norm = weights.norm(&name("norm"), joined, false, config.eps)?;
         let mut steps = vec![Step::Norm(norm)];
         steps.extend(mlp(weights, [&name("fc1"), &name("fc2")], joined)?);
-        Ok(Self { patch_norm: None, merge: Merge::Join, patches, width, steps })
+        Self { patch_norm: None, merge: Merge::Join, patches, width, steps }.checked()
+    }
+
+    /// Checks that each step takes what the one before it gives.
+    fn checked(self) -> Result<Self, TowerError> {
+        let mut width = self.token_width();
+        for step in &self.steps {
+            width = step.width_after(width).ok_or_else(|| {
+                TowerError::impossible(format!("a projection with {width} numbers a token"))
+            })?;
+        }
+        Ok(self)
+    }
+
+    /// Numbers of a token before the first step.
+    fn token_width(&self) -> usize {
+        match self.merge {
+            Merge::Join => self.width * self.patches,
+            Merge::Mean => self.width,
+        }
     }
 
     /// Numbers of a row of the model.
@@ -168,7 +187,7 @@ impl Projection {
                 Merge::Join => patches,
                 Merge::Mean => self.means(work, &patches),
             };
-            let mut width = token / if self.merge == Merge::Mean { self.patches } else { 1 };
+            let mut width = self.token_width();
             for step in &self.steps {
                 (rows, width) = step.run(work, rows, width);
             }
@@ -191,6 +210,18 @@ impl Projection {
 }
 
 impl Step {
+    /// The width of rows after it, if it takes rows of `width`.
+    fn width_after(&self, width: usize) -> Option<usize> {
+        let (takes, gives) = match self {
+            Self::Linear(linear) => (linear.matrix.cols(), linear.outputs()),
+            Self::Norm(norm) => (norm.gain.len(), width),
+            Self::Activate(_) => (width, width),
+            Self::Gated { gate, .. } => (gate.matrix.cols(), gate.outputs()),
+            Self::Standardise { bias, .. } => (bias.len(), width),
+        };
+        (takes == width).then_some(gives)
+    }
+
     /// The rows after it, and their width.
     fn run(&self, work: &mut Work<'_>, mut rows: Vec<f32>, width: usize) -> (Vec<f32>, usize) {
         match self {

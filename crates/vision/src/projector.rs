@@ -95,6 +95,36 @@ impl Projector {
         (self == Self::Pixtral).then_some("[IMG_BREAK]")
     }
 
+    /// Tensors beside the layers that other kinds lack, and this one must have.
+    pub(crate) fn tensors(self) -> &'static [&'static str] {
+        match self {
+            Self::Qwen3Vl => {
+                &["v.patch_embd.weight.1", "v.position_embd.weight", "v.post_ln.weight"]
+            }
+            Self::Gemma4 => &["v.position_embd.weight"],
+            Self::KimiK25 | Self::Gemma3 => &["v.position_embd.weight", "v.post_ln.weight"],
+            Self::Pixtral => &["v.pre_ln.weight"],
+            Self::Llama4 => &["v.position_embd.weight", "v.pre_ln.weight", "v.post_ln.weight"],
+            Self::Glm4v => &[
+                "v.patch_embd.weight.1",
+                "v.norm_embd.weight",
+                "v.position_embd.weight",
+                "v.post_ln.weight",
+            ],
+        }
+    }
+
+    /// The same for each layer, without `.weight`.
+    pub(crate) fn layer_tensors(self) -> &'static [&'static str] {
+        match self {
+            Self::Gemma4 => {
+                &["attn_q_norm", "attn_k_norm", "attn_post_norm", "ffn_gate", "ffn_post_norm"]
+            }
+            Self::Pixtral | Self::Glm4v => &["ffn_gate"],
+            _ => &[],
+        }
+    }
+
     /// The activation of the layers' feed-forward blocks. `gelu`: whether the file names GELU, of
     /// which it does not tell the two forms apart, and which Gemma 4's leave out.
     pub(crate) fn activation(self, gelu: bool) -> Activation {

@@ -75,6 +75,9 @@ impl Tower {
         let weights = Weights::new(pool, source);
         let (width, eps) = (config.width, config.eps);
         let rms = config.projector.has_rms_norms();
+        for name in config.projector.tensors() {
+            source.directory().tensor(name)?;
+        }
         let find_norm = |name: &str| weights.find_norm(name, width, rms, eps);
         let features = (0..config.layers).map(|layer| {
             let has = config.deepstack.contains(&layer);
@@ -96,15 +99,16 @@ impl Tower {
             config,
         };
         weights.check_all_read(tower.config.projector.name())?;
-        tower.check_features()?;
+        tower.check_outputs()?;
         Ok(tower)
     }
 
-    fn check_features(&self) -> Result<(), TowerError> {
+    fn check_outputs(&self) -> Result<(), TowerError> {
         let out = self.projection.outputs();
-        match self.features.iter().flatten().find(|one| one.outputs() != out) {
+        let features = self.features.iter().flatten().map(Projection::outputs);
+        match features.chain(self.config.projection).find(|other| *other != out) {
             Some(other) => {
-                let what = format!("features of {} for embeddings of {out}", other.outputs());
+                let what = format!("rows of {out} numbers where {other} are expected");
                 Err(TowerError::impossible(what))
             }
             None => Ok(()),

@@ -72,10 +72,11 @@ impl<'a> Weights<'a> {
         Ok(Linear { matrix, bias, clamp: None })
     }
 
-    /// A norm over `len` numbers: `name.weight`, and `name.bias` if there is one.
+    /// A norm over `len` numbers: `name.weight`, and `name.bias` if the mean is subtracted.
     pub fn norm(&self, name: &str, len: usize, rms: bool, eps: f32) -> Result<Norm, TowerError> {
         let gain = self.numbers(&format!("{name}.weight"), len)?;
-        let bias = self.find_vector(&format!("{name}.bias"), len)?;
+        let bias = format!("{name}.bias");
+        let bias = if rms { None } else { Some(self.numbers(&bias, len)?) };
         Ok(Norm { rms, gain, bias, eps })
     }
 

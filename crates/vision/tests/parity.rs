@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gguf::{File, Source};
 use serde::Deserialize;
-use vision::{Config, Detail, Picture, Pool, Projector, Seen, TOKENS_MAX, Tower};
+use vision::{Config, Detail, Picture, Plan, Pool, Projector, Seen, TOKENS_MAX, Tower};
 
 /// Each fixture, and the largest difference to transformers that is accepted.
 const MODELS: &[(&str, f32)] = &[
@@ -80,5 +80,66 @@ fn rows_are_those_of_transformers() {
         let largest = expected.iter().fold(0.0, |top: f32, x| top.max(x.abs()));
         println!("{name}: {error:.1e} of {largest:.2}, on {}", kernels::isa());
         assert!(error <= *limit, "{name}: {error} of {largest}");
+    }
+}
+
+/// The numbers of all fixtures as bits, added up in a way that depends on their order.
+fn fingerprint(pool: &Pool) -> u64 {
+    let rows = MODELS.iter().flat_map(|(name, _)| see(pool, name).0.rows);
+    rows.fold(0, |sum: u64, x| sum.wrapping_mul(1_000_003).wrapping_add(u64::from(x.to_bits())))
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let one = fingerprint(&Pool::new(1).unwrap());
+    for threads in [2, 3, 5] {
+        assert_eq!(fingerprint(&Pool::new(threads).unwrap()), one, "{threads} threads");
+    }
+}
+
+#[test]
+#[ignore = "a part of the next one"]
+fn one_instruction_set() {
+    kernels::check_isa().unwrap();
+    println!("fingerprint {}", fingerprint(&Pool::new(2).unwrap()));
+}
+
+/// Runs the test above on each instruction set that this machine has.
+#[test]
+fn every_instruction_set_gives_the_same_bits() {
+    let of = |isa: &str| {
+        let mut test = std::process::Command::new(std::env::current_exe().unwrap());
+        test.args(["--ignored", "--exact", "--nocapture", "one_instruction_set"]);
+        let output = test.env("SINEW_ISA", isa).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("fingerprint "));
+        line.map(str::to_owned).filter(|_| output.status.success())
+    };
+    let expected = of(kernels::isa()).expect("the set in use is there");
+    let sets = ["scalar", "avx2", "avx2-vnni", "avx512", "avx512-vbmi", "neon", "neon-dot"];
+    let found: Vec<_> = sets.iter().filter_map(|isa| Some((isa, of(isa)?))).collect();
+    assert!(found.len() > 1, "only {found:?} of {sets:?} run here");
+    for (isa, bits) in found {
+        assert_eq!(bits, expected, "{isa}");
+    }
+}
+
+/// A picture without pixels of its own size: its tokens are those that the tower gives.
+#[test]
+fn tokens_are_counted_without_pixels() {
+    let pool = Pool::new(2).unwrap();
+    for (name, _) in MODELS {
+        let file = file(name);
+        let tower = Tower::load(&pool, &file, Config::read(file.directory()).unwrap()).unwrap();
+        for (width, height) in [(200, 150), (61, 400)] {
+            let picture = Picture::new(width, height, vec![9; width * height * 3]);
+            for detail in [Detail::Low, Detail::Auto] {
+                let plan = Plan::new(tower.config(), width, height, detail).unwrap();
+                let seen = tower.see(&pool, &picture, detail).unwrap();
+                let numbers = plan.rows() * tower.width() * (1 + seen.deepstack);
+                assert_eq!((seen.rows.len(), &seen.plan), (numbers, &plan), "{name}");
+                assert!(seen.rows.iter().all(|x| x.is_finite()), "{name}");
+            }
+        }
     }
 }
