@@ -153,7 +153,7 @@ impl<'a> Weights<'a> {
         let input = (limit("input_min", low)?, limit("input_max", high)?);
         let output = (limit("output_min", low)?, limit("output_max", high)?);
         let all = [input, output];
-        if all.iter().any(|(low, high)| !(low <= high)) {
+        if all.iter().any(|(low, high)| low.is_nan() || high.is_nan() || low > high) {
             let what = format!("the limits of \"{name}\" are {all:?}");
             return Err(TowerError::impossible(what));
         }
