@@ -6,6 +6,7 @@
 //! As transformers and PIL do it: the orientation that a camera notes (EXIF) is applied, and
 //! transparency lies on white.
 
+use std::fmt;
 use std::io::Cursor;
 
 use image::codecs::{gif::GifDecoder, jpeg::JpegDecoder, png::PngDecoder, webp::WebPDecoder};
@@ -25,12 +26,18 @@ pub const PIXELS_MAX: u64 = 64 << 20;
 const DECODER_BYTES_MAX: u64 = PIXELS_MAX * 16;
 
 /// A picture.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Picture {
     width: usize,
     height: usize,
     /// `[height, width, 3]`: red, green, blue.
     pixels: Vec<u8>,
+}
+
+impl fmt::Debug for Picture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Picture of {} x {}", self.width, self.height)
+    }
 }
 
 impl Picture {
@@ -55,6 +62,10 @@ impl Picture {
         decoder.set_limits(limits()).map_err(damaged)?;
         let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
         let mut picture = DynamicImage::from_decoder(decoder).map_err(damaged)?;
+        if format == ImageFormat::Jpeg && !has_end(bytes) {
+            let reason = "its end is missing".to_owned();
+            return Err(PictureError::Damaged { format: "JPEG", reason });
+        }
         picture.apply_orientation(orientation);
         let (width, height) = (picture.width() as usize, picture.height() as usize);
         Ok(Self { width, height, pixels: on_white(picture) })
@@ -135,6 +146,14 @@ fn damaged(format: ImageFormat, error: ImageError) -> PictureError {
         _ => "GIF",
     };
     PictureError::Damaged { format, reason: error.to_string() }
+}
+
+/// Whether a JPEG file's last scan has an end. The decoder fills what is missing with grey.
+fn has_end(bytes: &[u8]) -> bool {
+    const SCAN: [u8; 2] = [0xff, 0xda];
+    const END: [u8; 2] = [0xff, 0xd9];
+    let scan = bytes.windows(2).rposition(|marker| marker == SCAN);
+    scan.is_some_and(|scan| bytes[scan..].windows(2).any(|marker| marker == END))
 }
 
 /// Whether width and height are exchanged.

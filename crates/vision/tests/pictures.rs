@@ -129,17 +129,14 @@ fn what_is_no_picture_is_refused_with_the_reason() {
 
 #[test]
 fn truncated_files_are_refused() {
-    for format in [ImageFormat::Png, ImageFormat::WebP, ImageFormat::Gif] {
-        let bytes = file(&corner(40, 30), format);
+    for format in FORMATS {
+        let bytes = file(&corner(200, 130), format);
         for part in [2, 3, 4] {
             let cut = &bytes[..bytes.len() * (part - 1) / part];
             let error = Picture::decode(cut).unwrap_err().to_string();
             assert!(error.contains("is damaged or incomplete"), "{format:?}: {error}");
         }
     }
-    let bytes = file(&corner(40, 30), ImageFormat::Jpeg);
-    let error = Picture::decode(&bytes[..100]).unwrap_err().to_string();
-    assert!(error.contains("the JPEG file is damaged or incomplete"), "{error}");
 }
 
 /// Bytes changed, removed and repeated: an error or a picture within the limits, never a panic, and
