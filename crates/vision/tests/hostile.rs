@@ -6,10 +6,11 @@ use std::sync::Arc;
 use gguf::{Array, Directory, File, ReadError, Source, Strided, TensorInfo, Value};
 use vision::{Config, Footprint, Pool, Tower};
 
-const MODELS: [&str; 9] = [
+const MODELS: [&str; 10] = [
     "qwen3vl-sees",
     "qwen35-sees",
     "gemma4-sees",
+    "gemma4-clipped-sees",
     "kimi-k25-sees",
     "gemma3-sees",
     "pixtral-sees",
@@ -57,11 +58,12 @@ fn load(
     Tower::load(&pool, &changed, config).map_err(|error| error.to_string())
 }
 
-/// Tensors that a tower may lack: biases of products, Pixtral's norm, standardisation.
+/// Tensors that a tower may lack: biases and limits of products, Pixtral's norm, standardisation.
 fn is_optional(name: &str) -> bool {
     let is_of_a_norm = ["norm", "ln1", "ln2", "_ln"].iter().any(|norm| name.contains(norm));
     let is_bias = name.ends_with(".bias") && !is_of_a_norm;
-    is_bias || name.starts_with("v.std") || name == "mm.input_norm.weight"
+    let is_limit = name.ends_with("_min") || name.ends_with("_max");
+    is_bias || is_limit || name.starts_with("v.std") || name == "mm.input_norm.weight"
 }
 
 #[test]

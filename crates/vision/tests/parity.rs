@@ -11,6 +11,7 @@ const MODELS: &[(&str, f32)] = &[
     ("qwen3vl-sees", 1e-5),
     ("qwen35-sees", 1e-5),
     ("gemma4-sees", 1e-5),
+    ("gemma4-clipped-sees", 1e-5),
     ("kimi-k25-sees", 1e-5),
     ("gemma3-sees", 1e-5),
     ("pixtral-sees", 1e-5),
@@ -142,4 +143,23 @@ fn tokens_are_counted_without_pixels() {
             }
         }
     }
+}
+
+/// Llama 4: each tile is seen as a picture of its own would be, then the whole picture.
+#[test]
+fn tiles_are_parts_of_the_picture() {
+    let pool = Pool::new(2).unwrap();
+    let tower = tower(&pool, "llama4-sees", 16);
+    let side = tower.config().image_size;
+    let pixel = |x: usize, y: usize| [(x * 3) as u8, (y * 5) as u8, (x * y) as u8];
+    let part = |first_x: usize, width: usize| {
+        let places = (0..side).flat_map(|y| (first_x..first_x + width).map(move |x| (x, y)));
+        Picture::new(width, side, places.flat_map(|(x, y)| pixel(x, y)).collect())
+    };
+    let see = |picture: &Picture| tower.see(&pool, picture, Detail::Auto).unwrap().rows;
+    let whole = see(&part(0, 2 * side));
+    let [left, right] = [0, side].map(|first_x| see(&part(first_x, side)));
+    assert_eq!(whole.len(), 3 * left.len());
+    assert_eq!(whole[..2 * left.len()], [&left[..], &right].concat());
+    assert!(left != right && whole[2 * left.len()..] != left);
 }
