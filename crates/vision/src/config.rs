@@ -4,6 +4,7 @@ use gguf::Directory;
 use kernels::Activation;
 
 use crate::TowerError;
+use crate::plan::tokens_max;
 use crate::projector::Projector;
 
 /// Limits on sizes; those of the largest known towers are below a quarter of them.
@@ -61,13 +62,14 @@ impl Config {
         }
         let projector = projector(directory)?;
         let layers = size(directory, "block_count", LAYERS_MAX)?;
+        let width = size(directory, "embedding_length", WIDTH_MAX)?;
         let (mean, deviation) = normalisation(directory, projector)?;
         let config = Self {
             projector,
             layers,
-            width: size(directory, "embedding_length", WIDTH_MAX)?,
+            width,
             heads: size(directory, "attention.head_count", HEADS_MAX)?,
-            feed_forward: feed_forward(directory)?,
+            feed_forward: feed_forward(directory, width)?,
             activation: projector
                 .activation(directory.find_bool("clip.use_gelu")?.unwrap_or(false)),
             patch: size(directory, "patch_size", PATCH_MAX)?,
@@ -135,8 +137,9 @@ impl Config {
             return Err(TowerError::impossible(what));
         }
         let side = self.token_side();
-        let is_cut = self.projector.has_fixed_size() && image_size % side != 0;
-        if is_cut || image_size < side {
+        let tokens = (image_size / side) * (image_size / side);
+        let is_cut = image_size % side != 0 || tokens > tokens_max(self.merge);
+        if image_size < side || self.projector.has_fixed_size() && is_cut {
             let what = format!("pictures of {image_size} pixels a side in tokens of {side}");
             return Err(TowerError::impossible(what));
         }
@@ -174,11 +177,17 @@ fn find_size(directory: &Directory, name: &str, most: u64) -> Result<Option<usiz
     Err(TowerError::impossible(what))
 }
 
-/// As the first layer's tensor has it: the key means another block's for GLM.
-fn feed_forward(directory: &Directory) -> Result<usize, TowerError> {
+/// As the first layer's tensor has it: the key means another block's for GLM. Files of early 2025
+/// have the names of `ffn_up` and `ffn_down` exchanged.
+fn feed_forward(directory: &Directory, width: usize) -> Result<usize, TowerError> {
     let tensor = directory.tensor("v.blk.0.ffn_up.weight")?;
-    match tensor.dims[..] {
-        [_, rows] if (1..=FEED_FORWARD_MAX).contains(&rows) => Ok(rows as usize),
+    let hidden = match tensor.dims[..] {
+        [cols, rows] if cols == width as u64 => rows,
+        [cols, _] => cols,
+        _ => 0,
+    };
+    match hidden {
+        1..=FEED_FORWARD_MAX => Ok(hidden as usize),
         _ => {
             let what = format!("\"{}\" is {:?}, and no matrix", tensor.name, tensor.dims);
             Err(TowerError::impossible(what))

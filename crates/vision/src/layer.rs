@@ -137,6 +137,8 @@ impl Layer {
             config.projector == Projector::Llama4 && !weights.has(&name("ln2.weight"));
         let is_gated = weights.has(&name("ffn_gate.weight"));
         let hidden = config.feed_forward;
+        let is_exchanged = weights.columns(&name("ffn_up.weight"))? != width;
+        let [up, down] = if is_exchanged { ["ffn_down", "ffn_up"] } else { ["ffn_up", "ffn_down"] };
         let gate = || linear("ffn_gate", hidden, width);
         Ok(Self {
             attention_norm: norm("ln1")?,
@@ -150,8 +152,8 @@ impl Layer {
             attention_after: if is_misnamed { None } else { find_norm("attn_post_norm", width)? },
             feed_forward_norm: norm(if is_misnamed { "attn_post_norm" } else { "ln2" })?,
             gate: if is_gated { Some(gate()?) } else { None },
-            up: linear("ffn_up", hidden, width)?,
-            down: linear("ffn_down", width, hidden)?,
+            up: linear(up, hidden, width)?,
+            down: linear(down, width, hidden)?,
             feed_forward_after: find_norm("ffn_post_norm", width)?,
             activation: config.activation,
         })

@@ -19,18 +19,28 @@ pub enum Detail {
     High,
 }
 
-/// The most tokens of a picture or a tile: attention over it costs the square of its patches.
+/// The most tokens of a picture or a tile.
 pub const TOKENS_MAX: usize = 4096;
+
+/// The most patches: attention costs their square. Tokens of 3 by 3 patches can be as many as
+/// [`TOKENS_MAX`].
+const PATCHES_MAX: usize = 9 * TOKENS_MAX;
 
 /// The most tokens of a picture with [`Detail::Low`].
 pub const LOW_TOKENS: usize = 256;
 
-/// The most tokens of a tile: a border of less than a token a side may come to [`TOKENS_MAX`].
-pub(crate) fn tokens_most_of(config: &Config) -> usize {
-    match config.projector {
-        Projector::KimiK25 => TOKENS_MAX + 2 * sizes::KIMI_SIDE_MAX,
-        _ => TOKENS_MAX,
-    }
+/// The most tokens of a tile, for tokens of `merge` by `merge` patches.
+pub(crate) fn tokens_max(merge: usize) -> usize {
+    TOKENS_MAX.min(PATCHES_MAX / (merge * merge))
+}
+
+/// The same with a border, which has less than a token a side.
+pub(crate) fn tokens_with_border(config: &Config) -> usize {
+    let border = match config.projector {
+        Projector::KimiK25 => 2 * sizes::KIMI_SIDE_MAX,
+        _ => 0,
+    };
+    tokens_max(config.merge) + border
 }
 
 /// The whole picture at one size.
@@ -61,9 +71,10 @@ impl Canvas {
 pub enum Piece {
     /// One token of the model's vocabulary, by its text.
     Token(&'static str),
-    /// Rows of the tower, in order: a grid of `columns` by `rows` tokens, row by row. M-RoPE gives
-    /// the token in column `x` of row `y` the time `t`, the height `t + y` and the width `t + x`,
-    /// where `t` is the first free position; the text after it goes on at `t + max(columns, rows)`.
+    /// Rows of the tower, in order: a grid of `columns` by `rows` tokens, row by row. In models with
+    /// M-RoPE (Qwen, GLM) the token in column `x` of row `y` has the time `t`, the height `t + y`
+    /// and the width `t + x`, where `t` is the first free position, and the text after it goes on
+    /// at `t + max(columns, rows)`. Others count on by one.
     Grid { columns: usize, rows: usize },
 }
 

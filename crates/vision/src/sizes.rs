@@ -3,7 +3,7 @@
 
 use crate::PictureError;
 use crate::config::Config;
-use crate::plan::{Canvas, Detail, LOW_TOKENS, TOKENS_MAX};
+use crate::plan::{Canvas, Detail, LOW_TOKENS, tokens_max};
 use crate::projector::Projector;
 
 /// The largest ratio of sides for Qwen and GLM.
@@ -35,7 +35,7 @@ pub(crate) fn canvases(
 
 /// The most tokens for `detail`, where the processor's own limit is `own`.
 fn tokens_most(config: &Config, detail: Detail, own: usize) -> usize {
-    let most = config.tokens.map_or(own, |tokens| tokens.1).clamp(1, TOKENS_MAX);
+    let most = config.tokens.map_or(own, |tokens| tokens.1).clamp(1, tokens_max(config.merge));
     if detail == Detail::Low { most.min(LOW_TOKENS) } else { most }
 }
 
@@ -47,7 +47,7 @@ fn smart(config: &Config, size: (usize, usize), detail: Detail) -> Result<Canvas
         Projector::Glm4v => (8, 7500),
         _ => (64, 16_384),
     };
-    let fewest = config.tokens.map_or(fewest, |tokens| tokens.0).min(TOKENS_MAX);
+    let fewest = config.tokens.map_or(fewest, |tokens| tokens.0).min(tokens_max(config.merge));
     let most = tokens_most(config, detail, own).max(fewest);
     let (mut width, mut height) = size;
     if config.projector == Projector::Glm4v && (width < factor || height < factor) {
@@ -84,7 +84,7 @@ fn budget(config: &Config, size: (usize, usize), detail: Detail) -> Result<Canva
         Detail::Auto => 1,
         Detail::High => 2,
     }];
-    let most = config.tokens.map_or(own, |tokens| tokens.1).clamp(1, TOKENS_MAX);
+    let most = config.tokens.map_or(own, |tokens| tokens.1).clamp(1, tokens_max(config.merge));
     let (width, height) = (size.0 as f64, size.1 as f64);
     let factor = ((most * side * side) as f64 / (width * height)).sqrt();
     let floor = |x: f64| (factor * x / side as f64).floor() as usize * side;
@@ -103,7 +103,7 @@ fn budget(config: &Config, size: (usize, usize), detail: Detail) -> Result<Canva
 fn bordered(config: &Config, (width, height): (usize, usize), detail: Detail) -> Canvas {
     let (patch, side) = (config.patch, config.token_side());
     let area = config.merge * config.merge;
-    let own = config.pixels_max.map_or(TOKENS_MAX, |pixels| pixels / (patch * patch) / area);
+    let own = config.pixels_max.map_or(usize::MAX, |pixels| pixels / (patch * patch) / area);
     let patches_most = tokens_most(config, detail, own) * area;
     let patches = (width / patch).max(1) * (height / patch).max(1);
     let longest = KIMI_SIDE_MAX * patch;

@@ -156,7 +156,7 @@ fn every_size_has_a_bounded_number_of_tokens() {
                 };
                 let what = format!("{projector:?} of {width} x {height}, seed {seed}");
                 let grids = plan.pieces.iter().map(Piece::tokens);
-                let most = crate::plan::tokens_most_of(&config(projector));
+                let most = crate::plan::tokens_with_border(&config(projector));
                 assert!(plan.rows() > 0 && grids.max().unwrap() <= most, "{what}: {plan:?}");
             }
         }

@@ -10,7 +10,7 @@ use crate::norm::Norm;
 use crate::patches::{Grid, Levels, Patches};
 use crate::picture::Picture;
 use crate::places::{Positions, Rotation};
-use crate::plan::{Canvas, Detail, Plan, tokens_most_of};
+use crate::plan::{Canvas, Detail, Plan, tokens_with_border};
 use crate::projection::Projection;
 use crate::projector::Projector;
 use crate::resize::{Kernel, resize};
@@ -243,7 +243,7 @@ impl Footprint {
     pub fn new(config: &Config, directory: &Directory) -> Self {
         let weights = directory.tensors().iter().map(tensor_bytes).sum();
         let merge = config.merge * config.merge;
-        let patches = tokens_most_of(config) * merge;
+        let patches = tokens_with_border(config) * merge;
         // A chunk's hidden rows, twice with a gate, each with its prepared input, and as much for
         // the joined patches of tokens.
         let widest = config.feed_forward.max(config.width * merge).max(config.patch_numbers());
@@ -307,19 +307,21 @@ fn positions(weights: &Weights<'_>, config: &Config) -> Result<Option<Positions>
     let table = weights.numbers(NAME, entries * width)?;
     let filter = config.projector.position_filter();
     let entries = entries - usize::from(config.projector == Projector::Llama4);
-    let (rows, columns) = match (config.projector, &dims[..]) {
-        (Projector::Gemma4, [_, places, 2]) => {
-            return Ok(Some(Positions::Axes { places: *places as usize, table }));
-        }
-        (Projector::KimiK25, [_, columns, rows]) => (*rows as usize, *columns as usize),
-        (_, [_, _]) => (entries.isqrt(), entries.isqrt()),
+    let (rows, columns) = match (config.projector, &dims[1..]) {
+        (Projector::Gemma4, [places, 2]) => (2, *places as usize),
+        (Projector::KimiK25, [columns, rows]) => (*rows as usize, *columns as usize),
+        (Projector::Gemma4 | Projector::KimiK25, _) => (0, 0),
+        (_, [_]) => (entries.isqrt(), entries.isqrt()),
         _ => (0, 0),
     };
-    if rows == 0 || rows * columns != entries {
+    if dims[0] != width as u64 || rows == 0 || rows * columns != entries {
         let what = format!("\"{NAME}\" is {dims:?}, and no table of places");
         return Err(TowerError::impossible(what));
     }
-    Ok(Some(Positions::Grid { rows, columns, filter, table }))
+    Ok(Some(match config.projector {
+        Projector::Gemma4 => Positions::Axes { places: columns, table },
+        _ => Positions::Grid { rows, columns, filter, table },
+    }))
 }
 
 /// The class row of Llama 4, its position included, which is the table's last.

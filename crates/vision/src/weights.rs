@@ -117,6 +117,11 @@ impl<'a> Weights<'a> {
         Ok(tensor)
     }
 
+    /// Numbers of a tensor's row.
+    pub fn columns(&self, name: &str) -> Result<usize, TowerError> {
+        Ok(self.source.directory().tensor(name)?.columns())
+    }
+
     /// The rows of a tensor if each has `cols` numbers.
     pub fn rows_of(&self, name: &str, cols: usize) -> Result<usize, TowerError> {
         let tensor = self.source.directory().tensor(name)?;
