@@ -173,6 +173,9 @@ mod tests {
         let chunk = mask(&batch, AttentionRange::Chunk(64), n_kv);
         assert_eq!(seen(&chunk, 0), seen(&all, 0), "position 63 ends its chunk");
         assert_eq!(seen(&chunk, 1), [PAGE_POSITIONS], "position 64 begins one");
+        let mutual = mask(&batch, AttentionRange::Mutual, n_kv);
+        assert_eq!(seen(&mutual, 0), seen(&mutual, 1), "rows of a segment see the same");
+        assert_eq!(seen(&mutual, 1), seen(&all, 1));
         let near = mask(&batch, AttentionRange::Window(2), n_kv);
         assert_eq!(seen(&near, 0), [254, 255]);
         assert_eq!(seen(&near, 1), [64, 255]);
