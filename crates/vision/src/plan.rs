@@ -71,10 +71,10 @@ impl Canvas {
 pub enum Piece {
     /// One token of the model's vocabulary, by its text.
     Token(&'static str),
-    /// Rows of the tower, in order: a grid of `columns` by `rows` tokens, row by row. In models with
-    /// M-RoPE (Qwen, GLM) the token in column `x` of row `y` has the time `t`, the height `t + y`
-    /// and the width `t + x`, where `t` is the first free position, and the text after it goes on
-    /// at `t + max(columns, rows)`. Others count on by one.
+    /// Rows of the tower, in order: a grid of `columns` by `rows` tokens, row by row. In models
+    /// with M-RoPE (Qwen, GLM) the token in column `x` of row `y` has the time `t`, the height
+    /// `t + y` and the width `t + x`, where `t` is the first free position, and the text after it
+    /// goes on at `t + max(columns, rows)`. Others count on by one.
     Grid { columns: usize, rows: usize },
 }
 
