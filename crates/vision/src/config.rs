@@ -8,7 +8,7 @@ use crate::plan::tokens_max;
 use crate::projector::Projector;
 
 /// Limits on sizes; those of the largest known towers are below a quarter of them.
-const WIDTH_MAX: u64 = 16_384;
+pub(crate) const WIDTH_MAX: u64 = 16_384;
 const FEED_FORWARD_MAX: u64 = 131_072;
 const LAYERS_MAX: u64 = 256;
 const HEADS_MAX: u64 = 256;

@@ -3,7 +3,7 @@
 use gguf::{Directory, Source, TensorInfo, TensorType};
 use kernels::{Matrix, Pool};
 
-use crate::config::Config;
+use crate::config::{Config, WIDTH_MAX};
 use crate::layer::{Layer, Rows};
 use crate::linear::{CHUNK, Linear, Work, for_all_rows};
 use crate::norm::Norm;
@@ -248,7 +248,10 @@ impl Footprint {
         // the joined patches of tokens.
         let widest = config.feed_forward.max(config.width * merge).max(config.patch_numbers());
         let chunk = CHUNK * 8 * (widest + 2 * config.width) * size_of::<f32>();
-        let picture = Rows::bytes(config, patches) + chunk;
+        // The rows of the model, and those of one tile beside them.
+        let outputs = config.projection.unwrap_or(WIDTH_MAX as usize);
+        let row = outputs * (1 + config.deepstack.len()) * size_of::<f32>();
+        let picture = Rows::bytes(config, patches) + chunk + 2 * row * tokens_with_border(config);
         Self { weights, picture: picture as u64 }
     }
 }
