@@ -72,6 +72,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["checkpoint", "gguf"]),
     ("text", &["gguf"]),
     ("model", &["backend", "gguf", "layout", "protocol"]),
+    ("vision", &["gguf", "kernels"]),
     ("backend", &["ggml", "gguf", "kernels", "sumtree"]),
     ("kernels", &["gguf", "sumtree"]),
     ("ggml", &[]),

@@ -1,7 +1,7 @@
 //! The gates of gated feed-forward layers: `out = f(gate) * up`, element by element.
 
 use crate::isa::{Isa, Kernel, run};
-use crate::math::{sigmoid, tainted, tanh};
+use crate::math::{normal_tail, sigmoid, tainted, tanh};
 use crate::norm::{load_padded, store_part};
 use crate::pool::Pool;
 use crate::rows::for_each_run;
@@ -19,6 +19,9 @@ pub enum Activation {
     /// `gelu(gate) * up`, with the tanh approximation of the Gaussian error unit (Hendrycks and
     /// Gimpel, 2016), as in Gemma.
     Gelu,
+    /// `gelu(gate) * up`, with the Gaussian error unit as it is defined: `x * (1 + erf(x / √2)) /
+    /// 2`, as in the projectors of Qwen 3 VL and Kimi K2.5.
+    ExactGelu,
     /// `g * sigmoid(alpha * g) * (u + 1)` with `g = min(gate, limit)` and `u = clamp(up, -limit,
     /// limit)`, as in gpt-oss (alpha 1.702, limit 7).
     ClampedSwiglu { alpha: f32, limit: f32 },
@@ -130,6 +133,7 @@ impl Activation {
         match self {
             Self::Silu => s.mul(s.mul(gate, sigmoid(s, gate)), up),
             Self::Gelu => s.mul(gelu(s, gate), up),
+            Self::ExactGelu => s.mul(exact_gelu(s, gate), up),
             Self::Sigmoid => s.mul(tainted(s, sigmoid(s, gate), gate), up),
             Self::SquaredRelu => {
                 let positive = tainted(s, s.max(gate, s.splat(0.0)), gate);
@@ -184,6 +188,13 @@ fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
     s.mul(s.mul(s.splat(0.5), x), s.add(s.splat(1.0), tanh(s, inner)))
 }
 
+/// x Φ(x), as max(x, 0) - |x| Φ(-|x|): small results keep their digits.
+#[inline(always)]
+fn exact_gelu<S: Simd>(s: S, x: S::F) -> S::F {
+    let tail = s.mul(s.abs(x), normal_tail(s, x));
+    s.sub(s.max(x, s.splat(0.0)), tail)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,6 +207,7 @@ mod tests {
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044715 * gate.powi(3));
                 0.5 * gate * (1.0 + inner.tanh()) * up
             }
+            Activation::ExactGelu => gate * crate::math::normal(gate) * up,
             Activation::Sigmoid => sigmoid(gate) * up,
             Activation::SquaredRelu => gate.max(0.0).powi(2) * up,
             Activation::LimitedSilu { limit } => {
@@ -228,7 +240,8 @@ mod tests {
         let limited = Activation::LimitedSilu { limit: 2.5 };
         let first = Activation::SiluOfLimited { limit: 2.5 };
         let situ = |linear_beta| Activation::Situ { beta: 1.5, linear_beta };
-        let others = [Activation::Sigmoid, Activation::SquaredRelu, limited, first];
+        let exact_gelu = Activation::ExactGelu;
+        let others = [Activation::Sigmoid, Activation::SquaredRelu, limited, first, exact_gelu];
         let others = others.into_iter().chain([situ(Some(2.0)), situ(None)]);
         for activation in [Activation::Silu, Activation::Gelu, clamped].into_iter().chain(others) {
             let of = |isa| {
@@ -272,6 +285,7 @@ mod tests {
         let activations = [
             Activation::Silu,
             Activation::Gelu,
+            Activation::ExactGelu,
             Activation::ClampedSwiglu { alpha, limit },
             Activation::Sigmoid,
             Activation::LimitedSilu { limit },

@@ -109,11 +109,16 @@ pub fn add_row(x: &mut [f32], y: &[f32]) {
 ///
 /// # Panics
 /// If `x` is not whole rows.
-pub fn add_bias(x: &mut [f32], bias: &[f32]) {
-    assert!(x.len().is_multiple_of(bias.len()), "rows must be {} long", bias.len());
-    for row in x.chunks_exact_mut(bias.len()) {
-        add_row(row, bias);
-    }
+pub fn add_bias(pool: &Pool, x: &mut [f32], bias: &[f32]) {
+    let dim = bias.len();
+    assert!(x.len().is_multiple_of(dim), "rows must be {dim} long");
+    let (rows, isa) = (x.len() / dim, Isa::chosen());
+    let target = SharedMut::new(x.as_mut_ptr());
+    for_each_run(pool, rows, dim, |row| {
+        // SAFETY: the row lies inside `x`, and belongs to this task only.
+        let x = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * dim), dim) };
+        run(isa, Add { x, y: bias });
+    });
 }
 
 /// `x += factor * y`, each rounded once: adds an expert's output to the others.
@@ -345,7 +350,7 @@ mod tests {
             assert_eq!(of(isa), of(Isa::Scalar), "{}", isa.name());
         }
         let mut rows = [1.0, 2.0, 3.0, 4.0];
-        add_bias(&mut rows, &[10.0, 20.0]);
+        add_bias(&Pool::new(2).unwrap(), &mut rows, &[10.0, 20.0]);
         scale(&mut rows, 2.0);
         assert_eq!(rows, [22.0, 44.0, 26.0, 48.0]);
     }

@@ -21,6 +21,8 @@ pub enum RopeStyle {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeTable {
     inverse_frequencies: Vec<f32>,
+    /// The axis of each pair, or none if all turn by the first.
+    axes: Vec<u8>,
     magnitude: f32,
 }
 
@@ -43,7 +45,19 @@ impl RopeTable {
 
     /// A table with the given inverse frequencies, one a pair (YaRN and other schedules).
     pub fn from_frequencies(inverse_frequencies: Vec<f32>, magnitude: f32) -> Self {
-        Self { inverse_frequencies, magnitude }
+        Self { inverse_frequencies, axes: Vec::new(), magnitude }
+    }
+
+    /// Pair `i` turns by coordinate `axes[i]` of a row's place ([`RopeAngles::load_places`]):
+    /// patches of a picture have a row and a column, and M-RoPE a time as well.
+    ///
+    /// # Panics
+    /// If there is not one axis for each pair, or one is not below 3.
+    pub fn with_axes(mut self, axes: Vec<u8>) -> Self {
+        assert_eq!(axes.len(), self.inverse_frequencies.len(), "one axis a pair");
+        assert!(axes.iter().all(|axis| *axis < 3), "a place has three coordinates");
+        self.axes = axes;
+        self
     }
 
     /// One a pair.
@@ -59,18 +73,20 @@ impl RopeTable {
     /// The table that reverses this one.
     pub fn inverse(&self) -> Self {
         let backwards = self.inverse_frequencies.iter().map(|frequency| -frequency);
-        Self { inverse_frequencies: backwards.collect(), magnitude: self.magnitude.recip() }
+        let (inverse_frequencies, axes) = (backwards.collect(), self.axes.clone());
+        Self { inverse_frequencies, axes, magnitude: self.magnitude.recip() }
     }
 
     /// Rotates the first elements of `head` for `position`.
     pub(crate) fn rotate(&self, head: &mut [f32], position: u32, style: RopeStyle) {
-        let turns: Vec<(f32, f32)> = self.turns(position).collect();
+        let turns: Vec<(f32, f32)> = self.turns([position; 3]).collect();
         rotate(&mut head[..2 * turns.len()], &turns, style);
     }
 
-    /// Cosine and sine of each pair at `position`.
-    fn turns(&self, position: u32) -> impl Iterator<Item = (f32, f32)> {
-        self.inverse_frequencies.iter().map(move |frequency| {
+    /// Cosine and sine of each pair at `place`.
+    fn turns(&self, place: [u32; 3]) -> impl Iterator<Item = (f32, f32)> {
+        self.inverse_frequencies.iter().enumerate().map(move |(pair, frequency)| {
+            let position = place[self.axes.get(pair).map_or(0, |axis| usize::from(*axis))];
             let (sin, cos) = sin_cos(f64::from(position) * f64::from(*frequency));
             (cos as f32 * self.magnitude, sin as f32 * self.magnitude)
         })
@@ -93,13 +109,28 @@ impl RopeAngles {
 
     /// Computes the angles of `positions`, one a row; reuses its memory between calls.
     pub fn load(&mut self, pool: &Pool, table: &RopeTable, positions: &[u32]) {
+        self.load_with(pool, table, positions.len(), |row| [positions[row]; 3]);
+    }
+
+    /// Like [`Self::load`], for places: each pair turns by the coordinate of its axis.
+    pub fn load_places(&mut self, pool: &Pool, table: &RopeTable, places: &[[u32; 3]]) {
+        self.load_with(pool, table, places.len(), |row| places[row]);
+    }
+
+    fn load_with(
+        &mut self,
+        pool: &Pool,
+        table: &RopeTable,
+        rows: usize,
+        place: impl Fn(usize) -> [u32; 3] + Sync,
+    ) {
         let pairs = table.inverse_frequencies.len();
         self.pairs = pairs;
-        self.turns.resize(positions.len() * pairs, (0.0, 0.0));
+        self.turns.resize(rows * pairs, (0.0, 0.0));
         let turns = SharedMut::new(self.turns.as_mut_ptr());
         // A sine costs as much as some tens of plain operations.
-        for_each_run(pool, positions.len(), 32 * pairs, |row| {
-            for (pair, turn) in table.turns(positions[row]).enumerate() {
+        for_each_run(pool, rows, 32 * pairs, |row| {
+            for (pair, turn) in table.turns(place(row)).enumerate() {
                 // SAFETY: inside `[rows, pairs]`; only this task has this row.
                 unsafe { *turns.ptr().add(row * pairs + pair) = turn };
             }
@@ -212,6 +243,24 @@ mod tests {
             let (sin, cos) = sin_cos(angle);
             let error = (sin - angle.sin()).abs().max((cos - angle.cos()).abs());
             assert!(error < 1e-12, "sin_cos({angle}) is off by {error}");
+        }
+    }
+
+    /// Pairs of a place's axes turn as those of a plain position with the same coordinate.
+    #[test]
+    fn pairs_turn_by_the_coordinate_of_their_axis() {
+        let pool = Pool::new(2).unwrap();
+        let plain = RopeTable::new(8, 10_000.0, None, 1.0);
+        let axes = vec![2, 0, 1, 0];
+        let places = [[3, 700, 51], [0, 9, 1]];
+        let mut angles = RopeAngles::new();
+        angles.load_places(&pool, &plain.clone().with_axes(axes.clone()), &places);
+        for (row, place) in places.iter().enumerate() {
+            for (pair, axis) in axes.iter().enumerate() {
+                let mut one = RopeAngles::new();
+                one.load(&pool, &plain, &[place[usize::from(*axis)]]);
+                assert_eq!(angles.turns[row * 4 + pair], one.turns[pair], "{place:?}, {pair}");
+            }
         }
     }
 

@@ -183,8 +183,8 @@ impl Buffers {
         let outs = split(&mut self.gate, lens()).zip(split(&mut self.up, lens()));
         for (group, (gate, up)) in wave.groups.iter().zip(outs) {
             if let Some(bias) = &expert(group).bias {
-                add_bias(gate, &bias.gate);
-                add_bias(up, &bias.up);
+                add_bias(pool, gate, &bias.gate);
+                add_bias(pool, up, &bias.up);
             }
         }
         gated(pool, first.activation, &mut self.gate, &self.up);
@@ -212,7 +212,7 @@ impl Buffers {
         multiply(pool, products);
         for (group, out) in wave.groups.iter().zip(split(&mut self.products, lens())) {
             if let Some(bias) = expert(group).bias.as_ref().and_then(|bias| bias.down.as_ref()) {
-                add_bias(&mut out[..group.routes.len() * width], bias);
+                add_bias(pool, &mut out[..group.routes.len() * width], bias);
             }
         }
     }

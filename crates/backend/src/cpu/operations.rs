@@ -224,7 +224,7 @@ impl Backend for Cpu {
 
     fn add_bias(&mut self, x: &mut Rows, bias: &Vec<f32>) {
         if !bias.is_empty() {
-            add_bias(x.values_mut(), bias);
+            add_bias(&self.pool, x.values_mut(), bias);
         }
     }
 

@@ -137,8 +137,9 @@ fn mask(batch: &[Segment], range: AttentionRange, n_kv: usize) -> Vec<u8> {
     let mut lines = mask.chunks_exact_mut(hidden.len());
     for segment in batch {
         for (at, line) in (0..segment.rows).zip(&mut lines) {
-            let end = segment.first_pos + at + 1;
-            let mut seen = range.first_visible(end - 1);
+            let (pos, segment_end) = (segment.first_pos + at, segment.first_pos + segment.rows);
+            let end = range.end_visible(pos, segment_end);
+            let mut seen = range.first_visible(pos);
             while seen < end {
                 let next = ((seen / PAGE_POSITIONS + 1) * PAGE_POSITIONS).min(end);
                 let (first, count) = (place(segment, seen), next - seen);
@@ -172,6 +173,9 @@ mod tests {
         let chunk = mask(&batch, AttentionRange::Chunk(64), n_kv);
         assert_eq!(seen(&chunk, 0), seen(&all, 0), "position 63 ends its chunk");
         assert_eq!(seen(&chunk, 1), [PAGE_POSITIONS], "position 64 begins one");
+        let mutual = mask(&batch, AttentionRange::Mutual, n_kv);
+        assert_eq!(seen(&mutual, 0), seen(&mutual, 1), "rows of a segment see the same");
+        assert_eq!(seen(&mutual, 1), seen(&all, 1));
         let near = mask(&batch, AttentionRange::Window(2), n_kv);
         assert_eq!(seen(&near, 0), [254, 255]);
         assert_eq!(seen(&near, 1), [64, 255]);

@@ -42,8 +42,9 @@ pub struct Segment {
     pub rows: usize,
 }
 
-/// Causal attention of a batch: each row attends to its own sequence up to its own position. Keys
-/// and values must already be in the cache.
+/// Attention of a batch: each row attends to its own sequence, up to its own position or, if the
+/// shape's range is [`AttentionRange::Mutual`], to the end of its segment. Keys and values must
+/// already be in the cache.
 ///
 /// `segments` follow one another in the batch; `chosen`: the visible positions of each row, if not
 /// all; `q`: `[rows, heads, k_dim]` f32; `out`: `[rows, heads, v_dim]` f32.
@@ -137,6 +138,10 @@ struct Batch<'a> {
 struct Tile<'a> {
     table: &'a [u32],
     first_pos: usize,
+    /// The end of the positions visible to any of its rows.
+    end_pos: usize,
+    /// The end of its segment's positions.
+    segment_end: usize,
     /// Rows of the batch.
     rows: Range<usize>,
     group: &'a Group,
@@ -167,16 +172,15 @@ impl Tile<'_> {
         self.rows.len() * self.group.heads.len()
     }
 
-    /// The page of its last row.
+    /// The page of the last visible position.
     fn last_page(&self) -> usize {
-        (self.first_pos + self.rows.len() - 1) / PAGE_POSITIONS
+        (self.end_pos - 1) / PAGE_POSITIONS
     }
 
     /// The spans visible from any of the tile's rows.
     fn spans(&self, range: AttentionRange) -> Range<usize> {
         let first = range.first_visible(self.first_pos);
-        let end = self.first_pos + self.rows.len();
-        first / SPAN_POSITIONS..end.div_ceil(SPAN_POSITIONS)
+        first / SPAN_POSITIONS..self.end_pos.div_ceil(SPAN_POSITIONS)
     }
 }
 
@@ -217,9 +221,13 @@ impl<'a> Batch<'a> {
             if run < runs {
                 let start = run * rows_a_tile;
                 let end = due.min(start + rows_a_tile);
+                let segment_end = segment.first_pos + segment.rows;
+                let last = segment.first_pos + end - 1;
                 return Tile {
                     table: &segment.table,
                     first_pos: segment.first_pos + start,
+                    end_pos: self.shape.range.end_visible(last, segment_end),
+                    segment_end,
                     rows: first_row + start..first_row + end,
                     group,
                 };
@@ -307,7 +315,7 @@ impl<'a> Batch<'a> {
         buffers.span.reset(queries.len(), v_stride);
         let first_seen = self.shape.range.first_visible(tile.first_pos);
         let start = first_seen.max(span * SPAN_POSITIONS) / PAGE_POSITIONS;
-        let end = (tile.first_pos + tile.rows.len()).min((span + 1) * SPAN_POSITIONS);
+        let end = tile.end_pos.min((span + 1) * SPAN_POSITIONS);
         let last = end.div_ceil(PAGE_POSITIONS) - 1;
         let (scale, soft_cap) = (self.shape.scale, self.shape.soft_cap);
         for page in (start..=last).filter(|page| !queries.iter().all(|query| query.skips(*page))) {
@@ -421,7 +429,7 @@ impl<'a> Batch<'a> {
             *query = Query {
                 q: &self.q[at..at + shape.k_dim],
                 first_pos: shape.range.first_visible(pos),
-                end_pos: pos + 1,
+                end_pos: shape.range.end_visible(pos, tile.segment_end),
                 seen: self.seen(tile.rows.start + row, tile.group),
             };
         }
