@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cluster::{
     ClusterStatus, GenerateEvent, GenerateRequest, GenerateStream, InstanceSpec, InstanceStatus,
-    Node, NodeConfig, NodeState, Rates, Speed, WorkerDevice,
+    Node, NodeConfig, NodeState, NodeStatus, Rates, Speed, WorkerDevice,
 };
 use gguf::{Source, Value, Writer};
 use tempfile::TempDir;
