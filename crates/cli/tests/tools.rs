@@ -64,7 +64,9 @@ fn show_says_what_nothing_reads_and_why_a_file_is_not_run() {
         let text = stdout(&["show", model, "--data-dir", data, "--json"]);
         serde_json::from_str::<Value>(&text).unwrap()
     };
-    assert!(show(&fixture("models/qwen35-mtp.gguf"))["not_read"].is_null());
+    let block = show(&fixture("models/qwen35-mtp.gguf"));
+    assert!(block["not_read"].is_null() && block["has_mtp_block"] == true, "{block}");
+    assert_eq!(block["layers"], 3, "without the block");
     // The last letter of a name in the file becomes another one.
     let show_with = |model: &str, name: &[u8], letter: u8| {
         let mut file = std::fs::read(fixture(model)).unwrap();

@@ -310,6 +310,7 @@ fn print_shown(shown: &ModelAbout) -> Result<(), CliError> {
         (false, _) => "several machines",
     };
     let template = if shown.template.is_empty() { "none" } else { "yes (--template prints it)" };
+    let mtp = if shown.has_mtp_block { ", and a block that guesses tokens (MTP)" } else { "" };
     let mut rows = vec![
         ("name", shown.name.clone()),
         ("title", shown.title.clone()),
@@ -319,7 +320,7 @@ fn print_shown(shown: &ModelAbout) -> Result<(), CliError> {
         ("architecture", shown.architecture.clone()),
         ("parameters", format!("{:.2}B", shown.parameters as f64 / 1e9)),
         ("quantisation", shown.quantisation.clone()),
-        ("layers", number(shown.layers)),
+        ("layers", format!("{}{mtp}", number(shown.layers))),
         ("width", number(shown.width)),
         ("heads", heads),
         ("context", format!("{} tokens", number(shown.context_tokens))),

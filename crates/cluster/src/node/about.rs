@@ -23,7 +23,11 @@ pub struct ModelAbout {
     pub title: String,
     pub parameters: u64,
     pub quantisation: String,
+    /// Without those of blocks that guess further tokens.
     pub layers: Option<u64>,
+    /// Whether it has a block of multi-token prediction that guesses tokens.
+    #[serde(default)]
+    pub has_mtp_block: bool,
     pub width: Option<u64>,
     pub heads: Option<u64>,
     pub kv_heads: Option<u64>,
@@ -79,7 +83,11 @@ impl ModelAbout {
             title: text("general.name"),
             parameters: header.tensors().iter().map(|tensor| parameters(&tensor.dims)).sum(),
             quantisation: store::quant_of(&stem).unwrap_or_else(|| main_type(header)),
-            layers: number("block_count"),
+            layers: match &outline {
+                Ok(outline) => Some(outline.config.layers as u64),
+                Err(_) => number("block_count"),
+            },
+            has_mtp_block: outline.as_ref().is_ok_and(|outline| outline.mtp.is_some()),
             width: number("embedding_length"),
             heads: number("attention.head_count"),
             kv_heads: number("attention.head_count_kv"),
