@@ -9,7 +9,7 @@ use gguf::{File, Source};
 use protocol::{
     GenerateRequest, Grammar, Sampling, Split, SplitOptions, StageSize, Token, Transport,
 };
-use text::{Special, Tokenizer};
+use text::{Special, Tokenizer, json_text, tight_schema};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo-model/sinew-demo.gguf");
 
@@ -54,12 +54,17 @@ fn text(tokenizer: &Tokenizer, answer: &[Token]) -> String {
 #[test]
 fn answers_are_held_to_their_grammars_beside_one_that_is_free() {
     let tokenizer = tokenizer();
-    let schema = r#"{"type":"object","properties":{"n":{"type":"integer","minimum":3,"maximum":7}},
-        "required":["n"],"additionalProperties":false}"#;
+    let schema = serde_json::json!({
+        "type": "object",
+        "properties": { "n": { "type": "integer", "minimum": 3, "maximum": 7 } },
+        "required": ["n"],
+        "additionalProperties": false,
+    });
     let requests = [
         Some(Grammar::Regex("(cat|dog), [0-9]{2}".into())),
         None,
-        Some(Grammar::JsonSchema(schema.into())),
+        // As requests have it: white space ends as well.
+        Some(Grammar::JsonSchema(json_text(&tight_schema(&schema)))),
     ];
     let requests: Vec<_> =
         requests.into_iter().map(|grammar| request(&tokenizer, "Once", grammar)).collect();
