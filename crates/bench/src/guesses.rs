@@ -40,7 +40,7 @@ struct Row {
     right: u64,
 }
 
-/// A way to guess, on ranks of its own. Rank 0 is a thread of its own, since a rank pins its thread.
+/// A way to guess, on ranks of its own. Rank 0 is a thread apart, since a rank pins its thread.
 struct Way {
     name: &'static str,
     ask: Sender<Vec<GenerateRequest>>,

@@ -97,7 +97,7 @@ impl Capacity {
         }
     }
 
-    /// The capacity of an MTP block: it sees the last rows of an answer, and none beyond its window.
+    /// The capacity of an MTP block: it sees the last rows of an answer, within its window.
     pub fn of_mtp(block: &Config, context_tokens: usize) -> Self {
         // A page is the least, so layers with a window need no pages of their own.
         let seen = block.window().map_or(MTP_POSITIONS, |window| window.max(PAGE_POSITIONS));

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cost::{Guessed, Prediction, TokenTime};
+use crate::cost::{Prediction, TokenTime};
+use crate::mtp::Guessed;
 use crate::node::Node;
 use crate::search::Tried;
 use crate::trial::{Fit, Misfit};

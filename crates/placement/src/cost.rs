@@ -7,10 +7,10 @@
 //! totals. The model ignores processor caches, and messages of different stages that compete for a
 //! link.
 
-use layout::GUESSES_MAX;
 use protocol::WireType;
 use serde::{Deserialize, Serialize};
 
+use crate::mtp::Guessed;
 use crate::node::{LinkSpeed, Node};
 use crate::work::Work;
 
@@ -39,16 +39,6 @@ pub struct Prediction {
     /// With the guesses of the model's own MTP block, if it has one with room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guessed: Option<Guessed>,
-}
-
-/// The predicted speed of one user's answer, if a part of the guessed tokens is right.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Guessed {
-    /// The assumed probability that a guess is right, if those before it are.
-    pub acceptance: f64,
-    /// The best number of guesses a step.
-    pub depth: usize,
-    pub decode_tokens_per_sec: f64,
 }
 
 /// The seconds of one token, by cause.
@@ -219,14 +209,10 @@ impl Rows {
     }
 
     /// A row of one answer, and those of `guesses` after it.
-    fn with_guesses(guesses: usize, load: Load) -> Self {
+    pub fn with_guesses(guesses: usize, load: Load) -> Self {
         Self { rows: (1 + guesses) as f64, ..Self::of_answers(1, load) }
     }
 }
-
-/// The assumed part of an MTP block's guesses that are right. The report on DeepSeek-V3 has 85 to 90
-/// % for the first one; later ones are worse.
-const ACCEPTANCE: f64 = 0.7;
 
 /// Smaller rings need every link.
 const RING_RANKS_MIN: usize = 4;
@@ -277,22 +263,8 @@ impl Model {
         }
     }
 
-    /// The speed with the number of guesses a step that is best at the assumed acceptance.
-    fn guessed(&self, stages: &[Stage<'_>], load: Load) -> Option<Guessed> {
-        let read = stages.first()?.ranks.first()?.speed.rates.read_bytes_per_sec;
-        let draft_secs = self.block_bytes? / read;
-        let of_depth = |depth: usize| {
-            let tokens: f64 = (0..=depth).map(|at| ACCEPTANCE.powi(at as i32)).sum();
-            let step = self.token(stages, Rows::with_guesses(depth, load)).secs();
-            let decode_tokens_per_sec = tokens / (step + depth as f64 * draft_secs);
-            Guessed { acceptance: ACCEPTANCE, depth, decode_tokens_per_sec }
-        };
-        let rate = |one: &Guessed| one.decode_tokens_per_sec;
-        (0..=GUESSES_MAX).map(of_depth).max_by(|a, b| rate(a).total_cmp(&rate(b)))
-    }
-
     /// The time of one step through all stages.
-    fn token(&self, stages: &[Stage<'_>], rows: Rows) -> TokenTime {
+    pub fn token(&self, stages: &[Stage<'_>], rows: Rows) -> TokenTime {
         let (passes, back_secs) = self.passes(stages, rows, 1.0);
         let all = passes.iter().map(Pass::time).fold(TokenTime::default(), TokenTime::plus);
         TokenTime { message_secs: all.message_secs + back_secs, ..all }

@@ -52,8 +52,8 @@ pub enum TowerError {
     )]
     Shape { name: String, found: String, wanted: String },
     #[error(
-        "tensor \"{name}\" has type {ty}, which is not supported for it. Convert the model with \
-         --outtype f16, bf16, f32 or q8_0"
+        "tensor \"{name}\" has type {ty}, which is not supported for it. Convert the model \
+         again, to F16, BF16, F32 or Q8_0"
     )]
     Type { name: String, ty: TensorType },
     #[error(
