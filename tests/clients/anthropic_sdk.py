@@ -4,7 +4,7 @@ from harness import ANSWER, MODEL, QUESTION, URL, WEATHER, fails, main
 
 client = anthropic.Anthropic(base_url=URL, api_key="any", max_retries=0)
 ASK = {
-    "model": MODEL, "max_tokens": 100, "temperature": 0,
+    "model": MODEL, "max_tokens": 100, "extra_body": {"temperature": 0},
     "messages": [{"role": "user", "content": QUESTION}],
 }
 TOOL = {"name": "weather", "description": "The weather at a place", "input_schema": WEATHER}

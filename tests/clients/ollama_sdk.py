@@ -68,8 +68,8 @@ def test_errors_are_plain_texts():
     options = {"num_ctx": 1 << 24}
     refused = [
         (404, MODEL, lambda: client.chat(model="none", messages=ASK["messages"])),
-        (400, "num_ctx", lambda: client.chat(**ASK, options=options)),
-        (400, "mirostat", lambda: client.chat(**ASK, options={"mirostat": 1})),
+        (400, "num_ctx", lambda: client.chat(**{**ASK, "options": options})),
+        (400, "mirostat", lambda: client.chat(**{**ASK, "options": {"mirostat": 1}})),
         (400, "think", lambda: client.chat(**ASK, think=True)),
         (400, "dimensions", lambda: client.embed(model=MODEL, input="x", dimensions=8)),
         (404, "there is no model", lambda: client.pull("no-such-model")),
