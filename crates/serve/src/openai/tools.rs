@@ -65,9 +65,18 @@ pub(super) fn checked(name: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiEr
         if tool_name(tool).is_none_or(str::is_empty) {
             return Err(wrong("must have a function with a name"));
         }
-        let parameters = tool.get("function").and_then(|function| function.get("parameters"));
-        if parameters.is_some_and(|schema| !schema.is_object() && !schema.is_null()) {
+        let is_odd = |field: &str, is_right: fn(&Value) -> bool| {
+            let value = tool.get("function").and_then(|function| function.get(field));
+            value.is_some_and(|value| !value.is_null() && !is_right(value))
+        };
+        if is_odd("parameters", Value::is_object) {
             return Err(wrong("must have a JSON schema as its parameters"));
+        }
+        if is_odd("description", Value::is_string) {
+            return Err(wrong("must have a text as its description"));
+        }
+        if is_odd("strict", Value::is_boolean) {
+            return Err(wrong("must have strict as true or false, or not at all"));
         }
     }
     if let Some((at, twin)) = other_of_one_name(&tools) {
@@ -230,7 +239,7 @@ mod tests {
     fn what_is_no_tool_is_named() {
         let one = json!([tool("a")]);
         let custom = json!({"type": "custom", "custom": {"name": "x"}});
-        let odd = json!({"type": "function", "function": {"name": "a", "parameters": 7}});
+        let odd = |field: &str| json!({"type": "function", "function": {"name": "a", field: 7}});
         let cases = [
             (json!({"tools": 7}), "tools"),
             (json!({"tools": [7]}), "tools[0]"),
@@ -239,7 +248,9 @@ mod tests {
             (json!({"tools": [tool("")]}), "tools[0]"),
             (json!({"tools": [custom]}), "tools[0].type"),
             (json!({"tools": vec![tool("a"); 513]}), "tools"),
-            (json!({"tools": [odd]}), "tools[0]"),
+            (json!({"tools": [odd("parameters")]}), "tools[0]"),
+            (json!({"tools": [odd("description")]}), "tools[0]"),
+            (json!({"tools": [odd("strict")]}), "tools[0]"),
             (json!({"tools": one, "tool_choice": "perhaps"}), "tool_choice"),
             (json!({"tools": one, "tool_choice": 7}), "tool_choice"),
             (
