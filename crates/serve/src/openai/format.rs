@@ -45,6 +45,9 @@ fn response_format(mut format: Map<String, Value>) -> Result<Format, ApiError> {
             let name = "response_format.json_schema";
             let schema = format.remove("json_schema").unwrap_or_default();
             let mut schema: Map<String, Value> = shaped(name, schema)?;
+            // Every schema is kept to; a wrong type is still a mistake.
+            let strict = schema.remove("strict").unwrap_or_default();
+            let _: Option<bool> = shaped("response_format.json_schema.strict", strict)?;
             json_schema("response_format.json_schema.schema", schema.remove("schema"))
         }
         // llama-server and others accept a JSON schema in this field.
@@ -208,6 +211,11 @@ mod tests {
             (json!({"response_format": {}}), "response_format.type"),
             (json!({"response_format": {"type": "xml"}}), "response_format.type"),
             (json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema"),
+            (
+                json!({"response_format": {"type": "json_schema",
+                    "json_schema": {"schema": object, "strict": {}}}}),
+                "response_format.json_schema.strict",
+            ),
             (
                 json!({"response_format": {"type": "json_schema", "json_schema": {"schema": 7}}}),
                 "response_format.json_schema.schema",
