@@ -46,8 +46,9 @@ fn response_format(mut format: Map<String, Value>) -> Result<Format, ApiError> {
             let schema = format.remove("json_schema").unwrap_or_default();
             let mut schema: Map<String, Value> = shaped(name, schema)?;
             // Every schema is kept to; a wrong type is still a mistake.
-            let strict = schema.remove("strict").unwrap_or_default();
-            let _: Option<bool> = shaped("response_format.json_schema.strict", strict)?;
+            let mut take = |field: &str| schema.remove(field).unwrap_or_default();
+            let _: Option<bool> = shaped("response_format.json_schema.strict", take("strict"))?;
+            let _: Option<String> = shaped("response_format.json_schema.name", take("name"))?;
             json_schema("response_format.json_schema.schema", schema.remove("schema"))
         }
         // llama-server and others accept a JSON schema in this field.
