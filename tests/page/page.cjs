@@ -253,7 +253,7 @@ async function aDownloadElsewhereIsSeen(page) {
   const pull = sinew("laptop", "pull", "org/Demo-GGUF");
   const row = page.locator("#downloads li", { hasText: "org/Demo-GGUF" });
   await row.getByText("to laptop").waitFor();
-  await row.getByText(/downloading, .* of [\d.]+ MiB, .*\/s/).waitFor();
+  await row.getByText(/downloading, .* of 6\.6 MiB, .*\/s/).waitFor();
   await page.screenshot({ path: join(env.SINEW_PICTURES, "download.png"), fullPage: true });
   assert.equal(await pull.ended, 0, pull.told);
   await page.locator("#downloads").waitFor({ state: "hidden" });

@@ -66,7 +66,9 @@ fn start_file(
 
 fn requests() -> Vec<GenerateRequest> {
     let request = |seed: usize| GenerateRequest {
-        prompt: (0..10 + 20 * seed).map(|at| ((at * 17 + seed * at * at) % 250) as Token).collect(),
+        prompt: (0..10 + 20 * (seed % 6))
+            .map(|at| ((at * 17 + seed * at * at) % 250) as Token)
+            .collect(),
         sampling: match seed % 2 {
             0 => Sampling::default(),
             _ => Sampling { temperature: 1.0, seed: seed as u64, ..Sampling::default() },
@@ -74,11 +76,9 @@ fn requests() -> Vec<GenerateRequest> {
         max_tokens: 50,
         ..GenerateRequest::default()
     };
-    (0..6).map(request).collect()
+    // Each tries a guess at least once, whatever guesses cost on this machine.
+    (0..24).map(request).collect()
 }
-
-/// Every answer tries a guess at least once, whatever it costs on this machine.
-const TRIED_MIN: u64 = 6;
 
 /// The answers one after the other, then together, and the counters.
 fn answers(local: &mut Local) -> (Vec<Vec<Token>>, EngineStats) {
@@ -112,7 +112,7 @@ fn a_draft_guesses_and_every_answer_stays_the_same() {
                 let EngineStats { guessed_tokens: tried, guessed_right_tokens: right, .. } =
                     counted;
                 let share = right as f32 / tried as f32;
-                assert!(tried >= TRIED_MIN, "{what}: {tried} guesses");
+                assert!(tried > 20, "{what}: {tried} guesses");
                 assert!((share > 0.9) == is_right, "{what}: {right} of {tried}");
             }
         }
@@ -129,7 +129,7 @@ fn an_mtp_block_guesses_and_every_answer_stays_the_same() {
         for split in [(&[1][..], &[][..]), (&[2, 1], &[]), (&[1, 1], &[1, 1])] {
             let (found, counted) = answers(&mut start(name, split, Guesses::Mtp).unwrap());
             assert_eq!(found, expected, "{name} over {split:?}");
-            assert!(counted.guessed_tokens >= TRIED_MIN, "{name} over {split:?}: {counted:?}");
+            assert!(counted.guessed_tokens > 20, "{name} over {split:?}: {counted:?}");
         }
     }
 }
@@ -147,7 +147,7 @@ fn the_block_of_a_folder_guesses_too() {
         let (expected, _) = answers(&mut start(Guesses::No));
         let (found, counted) = answers(&mut start(Guesses::Mtp));
         assert_eq!(found, expected, "{name}");
-        assert!(counted.guessed_tokens >= TRIED_MIN, "{name}: {counted:?}");
+        assert!(counted.guessed_tokens > 20, "{name}: {counted:?}");
     }
 }
 
