@@ -8,8 +8,9 @@ use std::io::{self, Read, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The largest frame: a prompt of a million tokens in decimal is about 8 MB.
-pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// The largest frame: a prompt of a million tokens in decimal is about 8 MB, and the pictures of a
+/// request up to [`PICTURE_BYTES_MAX`](crate::PICTURE_BYTES_MAX), in Base64.
+pub const FRAME_BYTES_MAX: usize = 48 << 20;
 
 /// Why a frame could not be read or written.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Guesses, KeepAlive};
+use crate::{Guesses, KeepAlive, PICTURES_MAX, Picture, is_of_picture};
 
 /// A token id of the model's vocabulary.
 pub type Token = u32;
@@ -76,8 +76,12 @@ pub enum Pooling {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GenerateRequest {
-    /// At least one token, and fewer than the context has.
+    /// At least one token, and fewer than the context has. Those that stand for rows of a picture
+    /// are no tokens of the vocabulary, see [`Picture::row_tokens`].
     pub prompt: Vec<Token>,
+    /// The pictures in the prompt, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pictures: Vec<Picture>,
     /// The part of the answer that the client already has, from an earlier run of the same request
     /// that was cut short. This run continues exactly where that one would have.
     pub answered: Vec<Token>,
@@ -164,6 +168,10 @@ pub enum InvalidRequest {
     TooManyBytes { bytes: usize, tokens_min: usize, context_tokens: usize },
     #[error("token {token} is not in the vocabulary of {vocab} tokens")]
     UnknownToken { token: Token, vocab: usize },
+    #[error("token {token} at {at} of the prompt stands for a picture, and none is there")]
+    NoPicture { token: Token, at: usize },
+    #[error("picture {number} is at {at} of a prompt of {prompt_tokens} tokens, and not there")]
+    PicturePlace { number: usize, at: usize, prompt_tokens: usize },
     #[error("max_tokens is 0; at least one token must be asked for")]
     NoTokens,
     #[error("all {max_tokens} tokens that are asked for are answered already")]
@@ -208,8 +216,10 @@ impl GenerateRequest {
         if prompt_tokens >= context_tokens {
             return Err(InvalidRequest::TooLong { prompt_tokens, context_tokens });
         }
+        self.check_pictures()?;
         let biased = self.sampling.logit_bias.iter().map(|(token, _)| token);
-        let known = self.prompt.iter().chain(&self.answered);
+        let prompt = self.prompt.iter().filter(|token| !is_of_picture(**token));
+        let known = prompt.chain(&self.answered);
         let mut tokens = known.chain(&self.end_tokens).chain(biased);
         if let Some(token) = tokens.find(|token| **token as usize >= vocab) {
             return Err(InvalidRequest::UnknownToken { token: *token, vocab });
@@ -231,8 +241,29 @@ impl GenerateRequest {
         is_full || (self.max_tokens > 0 && self.answered.len() >= self.max_tokens)
     }
 
+    /// Checks that pictures stand where they are said to, and picture tokens only behind one's
+    /// start. The engine compares each token with its picture.
+    fn check_pictures(&self) -> Result<(), InvalidRequest> {
+        let prompt_tokens = self.prompt.len();
+        let mut end = 0;
+        for (number, Picture { at, .. }) in self.pictures.iter().enumerate() {
+            let is_there = self.prompt.get(*at).is_some_and(|token| is_of_picture(*token));
+            if !is_there || *at < end {
+                return Err(InvalidRequest::PicturePlace { number, at: *at, prompt_tokens });
+            }
+            end = at + 1;
+        }
+        let first = self.pictures.first().map_or(prompt_tokens, |picture| picture.at);
+        let mut before = self.prompt[..first].iter().enumerate();
+        if let Some((at, token)) = before.find(|(_, token)| is_of_picture(**token)) {
+            return Err(InvalidRequest::NoPicture { token: *token, at });
+        }
+        Ok(())
+    }
+
     fn check_counts(&self) -> Result<(), InvalidRequest> {
         let counts = [
+            ("pictures", self.pictures.len(), PICTURES_MAX),
             ("log-probabilities", self.logprobs.unwrap_or(0), LOGPROBS_MAX),
             ("biased tokens", self.sampling.logit_bias.len(), BIASES_MAX),
             ("end tokens", self.end_tokens.len(), END_TOKENS_MAX),
@@ -355,6 +386,34 @@ mod tests {
         let unknown = InvalidRequest::UnknownToken { token: 100, vocab: 100 };
         assert_eq!(check(vec![1, 100], 1), Err(unknown));
         assert_eq!(check(vec![1], 0), Err(InvalidRequest::NoTokens));
+    }
+
+    #[test]
+    fn pictures_stand_where_they_are_said_to() {
+        let picture = |at| Picture { at, detail: Default::default(), file: b"any"[..].into() };
+        let rows = picture(0).row_tokens().take(3).collect::<Vec<_>>();
+        let check = |prompt: Vec<Token>, places: &[usize]| {
+            let pictures = places.iter().map(|at| picture(*at)).collect();
+            GenerateRequest { prompt, pictures, max_tokens: 1, ..Default::default() }.check(32, 100)
+        };
+        let prompt = [vec![1, 2], rows.clone(), vec![3]].concat();
+        assert_eq!(check(prompt.clone(), &[2]), Ok(()));
+        assert_eq!(check(prompt.clone(), &[2, 3]), Ok(()));
+        let none = InvalidRequest::NoPicture { token: rows[0], at: 2 };
+        assert_eq!(check(prompt.clone(), &[]), Err(none.clone()));
+        assert_eq!(check(prompt.clone(), &[3]), Err(none));
+        for (places, number) in [(&[1][..], 0), (&[2, 2], 1), (&[2, 6], 1)] {
+            let (at, prompt_tokens) = (places[number], 6);
+            let expected = InvalidRequest::PicturePlace { number, at, prompt_tokens };
+            assert_eq!(check(prompt.clone(), places), Err(expected));
+        }
+        let many = InvalidRequest::TooMany { what: "pictures", count: 65, most: 64 };
+        let rows = picture(0).row_tokens().take(65).collect::<Vec<_>>();
+        let places = (0..65).collect::<Vec<_>>();
+        let pictures = places.iter().map(|at| picture(*at)).collect();
+        let request =
+            GenerateRequest { prompt: rows, pictures, max_tokens: 1, ..Default::default() };
+        assert_eq!(request.check(100, 100), Err(many));
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod generate;
 mod keep_alive;
 mod nodes;
 pub mod parameters;
+mod picture;
 mod ring;
 mod secret;
 mod spec;
@@ -42,6 +43,9 @@ pub use generate::{
 };
 pub use keep_alive::{KeepAlive, seconds};
 pub use nodes::Nodes;
+pub use picture::{
+    Detail, PICTURE_BYTES_MAX, PICTURES_MAX, Picture, PictureFile, is_of_picture, row_tokens,
+};
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;
 pub use spec::{
@@ -51,7 +55,7 @@ pub use spec::{
 /// Counts changes after which the same model and input give other bits, or steps have another form.
 /// The ranks of an instance must agree on it, and so must their links. Nodes with different values
 /// still form one cluster.
-pub const NUMERICS: u32 = 4;
+pub const NUMERICS: u32 = 5;
 
 pub use split_mix::split_mix;
 pub use stats::{EngineStats, Guesses, LinkStats, PageStats, RankStats, StepStats};

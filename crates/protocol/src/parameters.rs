@@ -38,6 +38,7 @@ impl GenerateRequest {
             prompt: _,
             max_tokens: _,
             must_know: _,
+            pictures,
             answered,
             sampling,
             min_tokens,
@@ -51,6 +52,7 @@ impl GenerateRequest {
         } = self;
         let mut set = sampling.parameters();
         let fields = [
+            ("pictures", *pictures != default.pictures),
             ("answered", *answered != default.answered),
             ("min_tokens", *min_tokens != default.min_tokens),
             ("end_tokens", *end_tokens != default.end_tokens),
@@ -98,7 +100,7 @@ impl Sampling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Grammar, InvalidRequest, KeepAlive, Pooling};
+    use crate::{Detail, Grammar, InvalidRequest, KeepAlive, Picture, Pooling};
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Sent(#[serde(with = "super")] GenerateRequest);
@@ -115,8 +117,10 @@ mod tests {
             presence_penalty: 0.5,
             logit_bias: vec![(1, 1.0)],
         };
+        let picture = Picture { at: 1, detail: Detail::Low, file: b"picture"[..].into() };
         GenerateRequest {
-            prompt: vec![1, 2],
+            prompt: [1].into_iter().chain(picture.row_tokens().take(2)).collect(),
+            pictures: vec![picture],
             answered: vec![3],
             sampling,
             max_tokens: 9,

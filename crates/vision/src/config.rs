@@ -56,9 +56,21 @@ impl Config {
     /// # Errors
     /// It is none, its projector is unknown, or a number is missing or impossible.
     pub fn read(directory: &Directory) -> Result<Self, TowerError> {
-        let found = directory.str("general.architecture")?;
-        if found != "clip" {
-            return Err(TowerError::Architecture { found: found.to_owned() });
+        match (directory.str("general.architecture")?, Self::find(directory)?) {
+            ("clip", Some(config)) => Ok(config),
+            (found, _) => Err(TowerError::Architecture { found: found.to_owned() }),
+        }
+    }
+
+    /// The same of a model's header, which may have a tower's beside its own; `None` without one.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn find(directory: &Directory) -> Result<Option<Self>, TowerError> {
+        if directory.find_str("general.architecture")? != Some("clip")
+            && directory.find_u64("clip.vision.block_count")?.is_none()
+        {
+            return Ok(None);
         }
         let projector = projector(directory)?;
         let layers = size(directory, "block_count", LAYERS_MAX)?;
@@ -83,7 +95,7 @@ impl Config {
             pixels_max: find_size(directory, "image_max_pixels", SIDE_MAX * SIDE_MAX)?,
             tokens: None,
         };
-        config.check()
+        config.check().map(Some)
     }
 
     /// Sets the fewest and the most tokens of a picture, in place of the projector's own.

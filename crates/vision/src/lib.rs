@@ -34,6 +34,7 @@ pub use config::Config;
 pub use error::{PictureError, TowerError};
 pub use kernels::Pool;
 pub use picture::{FILE_BYTES_MAX, PIXELS_MAX, Picture, SIDE_MAX};
-pub use plan::{Detail, LOW_TOKENS, Piece, Plan, TOKENS_MAX};
+pub use plan::{LOW_TOKENS, Piece, Plan, TOKENS_MAX};
 pub use projector::Projector;
+pub use protocol::Detail;
 pub use tower::{Footprint, SeeError, Seen, Tower};

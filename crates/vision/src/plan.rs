@@ -3,21 +3,7 @@
 
 use crate::config::Config;
 use crate::projector::Projector;
-use crate::{PictureError, sizes};
-
-/// How closely a picture is looked at, as in OpenAI's API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Detail {
-    /// At most [`LOW_TOKENS`] tokens (Gemma 4: 70; Gemma 3 always has 256; Kimi K2.5's border comes
-    /// on top).
-    Low,
-    /// As many tokens as the model's own processor gives, up to [`TOKENS_MAX`].
-    #[default]
-    Auto,
-    /// As many as the model was trained for, up to [`TOKENS_MAX`]: more than [`Detail::Auto`] for
-    /// Gemma 4 alone.
-    High,
-}
+use crate::{Detail, PictureError, sizes};
 
 /// The most tokens of a picture or a tile.
 pub const TOKENS_MAX: usize = 4096;
@@ -69,7 +55,7 @@ impl Canvas {
 /// A part of a picture's place in the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece {
-    /// One token of the model's vocabulary, by its text.
+    /// A text of the model's vocabulary, mostly one token.
     Token(&'static str),
     /// Rows of the tower, in order: a grid of `columns` by `rows` tokens, row by row. In models
     /// with M-RoPE (Qwen, GLM) the token in column `x` of row `y` has the time `t`, the height
@@ -98,6 +84,11 @@ pub struct Plan {
 
 impl Plan {
     /// A plan for a picture of `width` by `height` pixels.
+    ///
+    /// With [`Detail::Low`] it has at most [`LOW_TOKENS`] tokens (Gemma 4: 70; Gemma 3 always has
+    /// 256; Kimi K2.5's border comes on top). With [`Detail::Auto`] it has as many as the model's own
+    /// processor gives, and with [`Detail::High`] as many as the model was trained for, which are
+    /// more for Gemma 4 alone; both up to [`TOKENS_MAX`].
     ///
     /// # Errors
     /// One side is much longer than the other, more than the model's processor accepts.

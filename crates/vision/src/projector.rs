@@ -64,12 +64,12 @@ impl Projector {
         ALL.map(|known| known.0).join(", ")
     }
 
-    /// What stands in front of a picture in a prompt: each entry is one token of the model.
+    /// What stands in front of a picture in a prompt, in texts of the model's tokens.
     pub fn begin(self) -> &'static [&'static str] {
         match self {
             Self::Qwen3Vl => &["<|vision_start|>"],
             Self::Gemma4 => &["<|image>"],
-            Self::KimiK25 => &["<|media_begin|>"],
+            Self::KimiK25 => &["<|media_begin|>", "image", "<|media_content|>"],
             Self::Gemma3 => &["\n\n", "<start_of_image>"],
             Self::Pixtral => &[],
             Self::Llama4 => &["<|image_start|>"],

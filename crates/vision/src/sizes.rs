@@ -1,9 +1,10 @@
 //! The sizes at which each model's processor looks at a picture. Source: the image processors of
 //! transformers 5.24, whose rounding is kept.
 
+use crate::Detail;
 use crate::PictureError;
 use crate::config::Config;
-use crate::plan::{Canvas, Detail, LOW_TOKENS, tokens_max};
+use crate::plan::{Canvas, LOW_TOKENS, tokens_max};
 use crate::projector::Projector;
 
 /// The largest ratio of sides for Qwen and GLM.

@@ -4,9 +4,10 @@ use serde::Deserialize;
 
 use kernels::Pool;
 
+use crate::Detail;
 use crate::config::Config;
 use crate::picture::Picture;
-use crate::plan::{Canvas, Detail, Piece, Plan};
+use crate::plan::{Canvas, Piece, Plan};
 use crate::projector::Projector;
 use crate::resize::{Kernel, resize};
 

@@ -10,12 +10,12 @@ use crate::norm::Norm;
 use crate::patches::{Grid, Levels, Patches};
 use crate::picture::Picture;
 use crate::places::{Positions, Rotation};
-use crate::plan::{Canvas, Detail, Plan, tokens_with_border};
+use crate::plan::{Canvas, Plan, tokens_with_border};
 use crate::projection::Projection;
 use crate::projector::Projector;
 use crate::resize::{Kernel, resize};
-use crate::weights::Weights;
-use crate::{PictureError, TowerError};
+use crate::weights::{Weights, of_tower};
+use crate::{Detail, PictureError, TowerError};
 
 /// A vision tower with its weights.
 pub struct Tower {
@@ -241,7 +241,7 @@ impl Tower {
 impl Footprint {
     /// Of a tower before it is loaded, from its header alone; an upper bound.
     pub fn new(config: &Config, directory: &Directory) -> Self {
-        let weights = directory.tensors().iter().map(tensor_bytes).sum();
+        let weights = of_tower(directory).map(tensor_bytes).sum();
         let merge = config.merge * config.merge;
         let patches = tokens_with_border(config) * merge;
         // A chunk's hidden rows, twice with a gate, each with its prepared input, and as much for

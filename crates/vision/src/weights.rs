@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use gguf::{Source, Strided, TensorInfo, TensorType};
+use gguf::{Directory, Source, Strided, TensorInfo, TensorType};
 use kernels::{Dequantizer, Matrix, Packer, Pool};
 
 use crate::TowerError;
@@ -14,6 +14,16 @@ use crate::norm::Norm;
 
 /// Bytes read and packed at a time.
 const CHUNK_BYTES: usize = 2 << 20;
+
+/// The tower's tensors of a file that may hold a model beside it, or what hears.
+pub(crate) fn of_tower(directory: &Directory) -> impl Iterator<Item = &TensorInfo> {
+    let is_alone = directory.find_str("general.architecture").ok().flatten() == Some("clip");
+    let of_ears = |name: &str| name.starts_with("a.") || name.starts_with("mm.a.");
+    directory.tensors().iter().filter(move |tensor| {
+        let is_named = tensor.name.starts_with("v.") || tensor.name.starts_with("mm.");
+        (is_alone || is_named) && !of_ears(&tensor.name)
+    })
+}
 
 /// The tensors of one file.
 pub(crate) struct Weights<'a> {
@@ -141,9 +151,8 @@ impl<'a> Weights<'a> {
     /// of it.
     pub fn check_all_read(&self, projector: &'static str) -> Result<(), TowerError> {
         let read = self.read.borrow();
-        let of_ears = |name: &str| name.starts_with("a.") || name.starts_with("mm.a.");
-        let names = self.source.directory().tensors().iter().map(|tensor| &tensor.name);
-        match names.filter(|name| !of_ears(name)).find(|name| !read.contains(*name)) {
+        let mut names = of_tower(self.source.directory()).map(|tensor| &tensor.name);
+        match names.find(|name| !read.contains(*name)) {
             Some(name) => Err(TowerError::Unread { name: name.clone(), projector }),
             None => Ok(()),
         }
