@@ -93,6 +93,14 @@ pub trait Backend {
         Ok(())
     }
 
+    /// Checks that the device supports places in pictures.
+    ///
+    /// # Errors
+    /// It does not.
+    fn check_places(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// Checks that the device can multiply with matrices of `rows` by `cols` elements stored as
     /// `ty`, if that is known before anything is loaded.
     ///
@@ -234,6 +242,13 @@ pub trait Backend {
     /// Prepares the rotations of a step's rows, one position a row, with each of `tables`, for all
     /// its layers.
     fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]);
+
+    /// Like [`Self::set_positions`], for places in pictures: each rotated pair turns by the
+    /// coordinate of its axis.
+    fn set_places(&mut self, tables: &[RopeTable], places: &[[u32; 3]]) {
+        let _ = (tables, places);
+        refused("check_places")
+    }
 
     /// Keeps only the rows `kept`, ascending.
     fn keep(&mut self, x: &mut Self::Rows, kept: &[usize]);

@@ -26,6 +26,7 @@ mod rope;
 mod shard;
 mod tensors;
 mod tokenizer;
+mod tower;
 mod view;
 mod weight;
 
@@ -38,8 +39,10 @@ use gguf::{Bytes, Directory, File, Source};
 pub use error::Error;
 pub use folder::{SMALL_FILES, weights_among};
 pub use model::check;
+pub use tower::is_tower;
 
 use file::VirtualFile;
+use tower::tower_of;
 
 /// The label of a folder among a repository's variants.
 pub const LABEL: &str = "safetensors";
@@ -54,9 +57,15 @@ pub fn is_folder(path: &Path) -> bool {
 /// # Errors
 /// Those of [`File::open`]; the folder cannot be read as a model.
 pub fn open(path: &Path) -> Result<File, gguf::Error> {
+    let tower = tower_of(path);
     match is_folder(path) {
-        true => File::over(path, &[virtual_file(path)?]),
-        false => File::open(path),
+        true => {
+            let tower = tower.map(|tower| gguf::on_disk(&tower)).transpose();
+            let tower = tower.map_err(|source| gguf::Error::Io { path: path.into(), source })?;
+            let parts: Vec<_> = [virtual_file(path)?].into_iter().chain(tower).collect();
+            File::over(path, &parts)
+        }
+        false => File::open_with(path, tower.as_deref()),
     }
 }
 
@@ -67,29 +76,46 @@ pub fn open(path: &Path) -> Result<File, gguf::Error> {
 pub fn read_header(path: &Path) -> Result<Directory, gguf::Error> {
     match is_folder(path) {
         true => Ok(open(path)?.directory().as_ref().clone()),
+        false if tower_of(path).is_some() => Ok(open(path)?.directory().as_ref().clone()),
         false => gguf::read_header(path),
     }
 }
 
-/// The bytes of a model's GGUF files, in order; a folder is one.
+/// The header of a folder as a GGUF file, without a tower.
+fn virtual_header(path: &Path) -> Option<Directory> {
+    let file = File::over(path, &[virtual_file(path).ok()?]).ok()?;
+    Some(file.directory().as_ref().clone())
+}
+
+/// The bytes of a model's GGUF files, in order; a folder is one. The last may be a vision tower's.
 ///
 /// # Errors
 /// They cannot be opened; the folder cannot be read as a model.
 pub fn files(path: &Path) -> io::Result<Vec<Arc<dyn Bytes>>> {
+    let tower = tower_of(path);
+    let tower = tower.iter().map(|tower| gguf::on_disk(tower));
     match is_folder(path) {
-        true => Ok(vec![virtual_file(path).map_err(io::Error::other)?]),
-        false => gguf::parts_of(path).iter().map(|part| gguf::on_disk(part)).collect(),
+        true => {
+            let model = virtual_file(path).map_err(io::Error::other)?;
+            std::iter::once(Ok(model as Arc<dyn Bytes>)).chain(tower).collect()
+        }
+        false => {
+            let parts = gguf::parts_of(path);
+            parts.iter().map(|part| gguf::on_disk(part)).chain(tower).collect()
+        }
     }
 }
 
-/// The paths whose content is the model: the files of weights first. Of a folder they are those
-/// that exist.
+/// The paths whose content is the model: the files of weights first, a vision tower's last. Of a
+/// folder they are those that exist.
 pub fn paths(path: &Path) -> Vec<PathBuf> {
+    let tower = tower_of(path);
     if !is_folder(path) {
-        return gguf::parts_of(path);
+        return gguf::parts_of(path).into_iter().chain(tower).collect();
     }
     let others = SMALL_FILES.iter().map(|name| path.join(name)).filter(|it| it.is_file());
-    folder::shard_paths(path).unwrap_or_default().into_iter().chain(others).collect()
+    let weights = folder::shard_paths(path).unwrap_or_default().into_iter();
+    weights.chain(others).chain(tower).collect()
 }
 
 /// The architectures of GGUF, by `general.architecture`, that folders become.

@@ -147,7 +147,7 @@ fn bench_guesses_asks_questions_with_and_without_guesses() {
         assert_eq!((&rows[0]["tried"], &rows[0]["ratio"]), (&0.into(), &1.0.into()));
         let count = |name: &str| rows[2][name].as_u64().unwrap();
         // Its block knows what it says.
-        assert!(count("tried") > 5 && 2 * count("right") > count("tried"), "{json}");
+        assert!(count("tried") > 0 && 2 * count("right") > count("tried"), "{json}");
     }
 }
 

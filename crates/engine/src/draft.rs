@@ -9,7 +9,7 @@ use std::sync::Arc;
 use backend::{Backend, Begin, Segment, StateSegment};
 use gguf::{Directory, Source};
 use layout::{Capacity, Config, DRAFTS_MAX, Layout, Outline, PAGE_POSITIONS};
-use model::{Batch, Embedding, Model, Outputs};
+use model::{Batch, BatchPictures, Embedding, Model, Outputs};
 use protocol::{GenerateRequest, RequestId, Token};
 
 use crate::EngineError;
@@ -192,7 +192,9 @@ impl<B: Backend> Draft<B> {
             for (at, (job, slot)) in jobs.iter().zip(&places).enumerate() {
                 let known = job.text.len() + guesses[at].len();
                 let place = &mut self.places[*slot];
-                let waits = guesses[at].len() < round || round >= job.count;
+                // The draft has no tower.
+                let is_text = job.request.pictures.is_empty();
+                let waits = guesses[at].len() < round || round >= job.count || !is_text;
                 if waits || known + 1 > context_tokens {
                     continue;
                 }
@@ -209,8 +211,18 @@ impl<B: Backend> Draft<B> {
                 let (count, text) = (self.embedding.before(), &place.text);
                 let before = |at| tokens_before(count, at, |at| text[at]);
                 self.before.extend((first_pos..first_pos + rows).flat_map(before));
-                self.segments.push(Segment { table: place.table.clone(), first_pos, rows });
-                self.windows.push(Segment { table: place.window.clone(), first_pos, rows });
+                self.segments.push(Segment {
+                    table: place.table.clone(),
+                    first_pos,
+                    rows,
+                    mutual: false,
+                });
+                self.windows.push(Segment {
+                    table: place.window.clone(),
+                    first_pos,
+                    rows,
+                    mutual: false,
+                });
                 if self.model.config().recurrence.is_some() {
                     self.states.push(place.state(*slot, first_pos, rows, job.text.len()));
                 }
@@ -244,7 +256,7 @@ impl<B: Backend> Draft<B> {
             let drawn = segments.iter().zip(drawing).filter(|(_, (_, draws))| *draws);
             let last = |(segment, _): (&Segment, _)| {
                 let first_pos = segment.first_pos + segment.rows - 1;
-                Segment { table: segment.table.clone(), first_pos, rows: 1 }
+                Segment { table: segment.table.clone(), first_pos, rows: 1, mutual: false }
             };
             drawn.map(last).collect()
         };
@@ -254,6 +266,7 @@ impl<B: Backend> Draft<B> {
             segments: &self.segments,
             windows: &self.windows,
             positions: &self.positions,
+            pictures: BatchPictures::default(),
             states: &self.states,
             outputs,
         };

@@ -26,6 +26,15 @@ pub enum EngineError {
     File(#[from] gguf::Error),
     #[error("the model cannot be read from the peer that has it: {0}")]
     Peer(std::io::Error),
+    #[error("the model's vision tower cannot be used: {0}")]
+    Vision(#[from] vision::TowerError),
+    #[error(
+        "the vision tower gives rows of {found} numbers, and the model takes {wanted}. It is \
+         another model's: take the mmproj file of this one"
+    )]
+    OtherTower { found: usize, wanted: usize },
+    #[error("the system refuses a thread: {0}")]
+    Thread(String),
     #[error("the draft model cannot be used: {0}")]
     Draft(String),
     #[error("{0}")]

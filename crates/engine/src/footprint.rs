@@ -61,6 +61,7 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
         sequences_max: 3,
         cache_tokens: 2000,
         cache_type: CacheType::Auto,
+        picture_rows: 0,
         checkpoints: 2,
     };
     for path in fixtures() {
@@ -132,6 +133,7 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                     sequences_max: 3,
                     cache_tokens: 2000,
                     cache_type,
+                    picture_rows: 0,
                     checkpoints: 2,
                 };
                 for rank in 0..shares.len() {

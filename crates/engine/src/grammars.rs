@@ -8,11 +8,13 @@ use constrain::{Compiler, ConstrainError, Constraint, Vocabulary};
 use gguf::Source;
 use protocol::{GenerateRequest, RequestId, Token};
 
+use crate::sight::Placed;
+
 /// A request that waits for its grammar.
 struct Compiling {
     id: RequestId,
-    request: GenerateRequest,
-    added: Instant,
+    added: Added,
+    at: Instant,
 }
 
 /// The grammars of one epoch's requests.
@@ -24,8 +26,11 @@ pub(crate) struct Grammars {
     constraints: HashMap<RequestId, Constraint>,
 }
 
+/// A request, and the pictures in its prompt.
+pub(crate) type Added = (GenerateRequest, Vec<Placed>);
+
 /// A request with a compiled grammar, and the time of its arrival; or why it cannot be constrained.
-pub(crate) type Ready = (GenerateRequest, Result<Instant, ConstrainError>);
+pub(crate) type Ready = (Added, Result<Instant, ConstrainError>);
 
 impl Grammars {
     /// `source`: the model's file, which contains the vocabulary.
@@ -46,12 +51,12 @@ impl Grammars {
     pub fn compile(
         &mut self,
         id: RequestId,
-        request: GenerateRequest,
-        added: Instant,
-    ) -> Result<Option<GenerateRequest>, ConstrainError> {
-        let Some(grammar) = request.grammar.clone() else { return Ok(Some(request)) };
+        added: Added,
+        at: Instant,
+    ) -> Result<Option<Added>, ConstrainError> {
+        let Some(grammar) = added.0.grammar.clone() else { return Ok(Some(added)) };
         self.compiler()?.submit(id, grammar)?;
-        self.compiling.push(Compiling { id, request, added });
+        self.compiling.push(Compiling { id, added, at });
         Ok(None)
     }
 
@@ -62,13 +67,13 @@ impl Grammars {
         }
         let (id, compiled) = self.compiler.as_ref()?.next(wait)?;
         // A request that was cancelled meanwhile is missing.
-        let Compiling { request, added, .. } = self.forget_compiling(id)?;
+        let Compiling { added, at, .. } = self.forget_compiling(id)?;
         let ready = compiled.and_then(|mut constraint| {
-            request.answered.iter().try_for_each(|token| constraint.take(*token))?;
+            added.0.answered.iter().try_for_each(|token| constraint.take(*token))?;
             self.constraints.insert(id, constraint);
-            Ok(added)
+            Ok(at)
         });
-        Some((id, (request, ready)))
+        Some((id, (added, ready)))
     }
 
     /// The allowed next tokens of an answer; `None` without a constraint.
@@ -102,7 +107,7 @@ impl Grammars {
     /// Drops a request and returns it if its grammar was still being compiled.
     pub fn forget(&mut self, id: RequestId) -> Option<GenerateRequest> {
         self.constraints.remove(&id);
-        self.forget_compiling(id).map(|compiling| compiling.request)
+        self.forget_compiling(id).map(|compiling| compiling.added.0)
     }
 
     fn forget_compiling(&mut self, id: RequestId) -> Option<Compiling> {

@@ -77,6 +77,8 @@ mod tests {
             window: None,
             has_states: false,
             checkpoints: 0,
+            picture_room: 0,
+            additions: 0,
         };
         let (mut tables, mut history) = (Tables::new(&limits), History::new(2, limits.pages));
         let mut found = |slot, first, pages: &[u32], tokens: Vec<Token>| -> Vec<Token> {

@@ -19,10 +19,12 @@ use crate::meter::{Meter, TELL_INTERVAL};
 use crate::pipeline::Pipeline;
 use crate::sampler::{Draw, NotFinite, Sampler, check_finite};
 use crate::scheduler::{Refused, Scheduler};
+use crate::sight::Sight;
 use crate::step::Output;
 use crate::{EngineError, Rank};
 
-/// How long an empty step waits for a grammar.
+/// How long an empty step waits for a picture, and for a grammar.
+const LOOK_WAIT: Duration = Duration::from_millis(5);
 const GRAMMAR_WAIT: Duration = Duration::from_millis(5);
 
 /// The requests of one epoch.
@@ -92,10 +94,11 @@ impl<'a, B: Backend> Leader<'a, B> {
     /// It is invalid, too many are waiting, or one with this id is running.
     pub fn add(&mut self, id: RequestId, request: GenerateRequest) -> Result<(), Refused> {
         request.check(self.rank.limits().context_tokens, self.rank.config().vocab)?;
+        let pictures = self.rank.place_pictures(&request)?;
         let Requests { scheduler, grammars, .. } = &mut self.requests;
         let now = Instant::now();
-        match grammars.compile(id, request, now)? {
-            Some(request) => scheduler.add(id, request, now),
+        match grammars.compile(id, (request, pictures), now)? {
+            Some(added) => scheduler.add(id, added, now),
             None => Ok(()),
         }
     }
@@ -152,6 +155,8 @@ impl<'a, B: Backend> Leader<'a, B> {
         if is_begun {
             pipeline.run(rank, comm)?;
         }
+        let is_busy = is_begun || !pipeline.is_empty();
+        requests.look(rank.sight(), if is_busy { Duration::ZERO } else { LOOK_WAIT }, &mut report);
         let mut wait = !is_begun;
         while pipeline.collect(rank, comm, wait)? {
             rank.note_states(pipeline.finished())?;
@@ -194,9 +199,9 @@ impl Requests {
     fn take_ready(&mut self, wait: Duration, report: &mut impl FnMut(WorkerEvent)) {
         let Self { scheduler, grammars, .. } = self;
         let mut wait = if scheduler.is_idle() { wait } else { Duration::ZERO };
-        while let Some((id, (request, ready))) = grammars.next_ready(wait) {
+        while let Some((id, (added, ready))) = grammars.next_ready(wait) {
             let ready = ready.map_err(Refused::from);
-            match ready.and_then(|added| scheduler.add(id, request, added)) {
+            match ready.and_then(|at| scheduler.add(id, added, at)) {
                 Ok(()) if grammars.is_done(id) => {
                     grammars.forget(id);
                     if let Some(done) = scheduler.stop(id, Instant::now()) {
@@ -211,6 +216,36 @@ impl Requests {
                 }
             }
             wait = Duration::ZERO;
+        }
+    }
+
+    /// Gives sequences the pictures that they wait for, once the tower has seen them; waits up to
+    /// `wait` for one.
+    fn look(
+        &mut self,
+        sight: Option<&mut Sight>,
+        wait: Duration,
+        report: &mut impl FnMut(WorkerEvent),
+    ) {
+        let Some(sight) = sight else { return };
+        sight.collect(Duration::ZERO);
+        let looks = self
+            .scheduler
+            .wanted_pictures()
+            .filter_map(|(id, placed)| Some((id, sight.look(placed)?)));
+        let looks: Vec<_> = looks.collect();
+        if looks.is_empty() {
+            return sight.collect(wait);
+        }
+        for (id, seen) in looks {
+            match seen {
+                Ok(seen) => self.scheduler.show(id, seen),
+                Err(reason) => {
+                    self.cancel(id);
+                    let kind = FailureKind::Invalid;
+                    report(WorkerEvent::Rejected { request: id, kind, reason });
+                }
+            }
         }
     }
 

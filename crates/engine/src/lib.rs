@@ -14,6 +14,7 @@ mod error;
 #[cfg(test)]
 mod footprint;
 mod grammars;
+mod grid;
 mod history;
 mod leader;
 mod loading;
@@ -30,7 +31,9 @@ mod ring;
 mod route;
 mod sampler;
 mod scheduler;
+mod sight;
 mod speculator;
+mod state_step;
 mod step;
 mod tables;
 pub mod worker;

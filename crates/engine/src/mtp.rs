@@ -15,7 +15,7 @@ use std::sync::Arc;
 use backend::{Backend, Segment};
 use gguf::{Directory, ReadError, Source, Strided};
 use layout::{Capacity, Config, DRAFTS_MAX, Layout, Outline};
-use model::{Batch, Embedding, Model, Outputs};
+use model::{Batch, BatchPictures, Embedding, Model, Outputs};
 use protocol::{RequestId, Token};
 
 use crate::EngineError;
@@ -142,7 +142,8 @@ impl Rows {
     fn end(&mut self, job: usize, table: &Arc<[u32]>, first: usize) {
         let before: usize = self.segments.iter().map(|segment| segment.rows).sum();
         let rows = self.tokens.len() - before;
-        let segment = |first_pos, rows| Segment { table: table.clone(), first_pos, rows };
+        let segment =
+            |first_pos, rows| Segment { table: table.clone(), first_pos, rows, mutual: false };
         self.segments.push(segment(first, rows));
         self.output_segments.push(segment(first + rows - 1, 1));
         self.outputs.push(self.tokens.len() - 1);
@@ -306,7 +307,9 @@ impl<B: Backend> Mtp<B> {
         }
         let Rows { segments, positions, outputs, output_segments: ends, .. } = &self.rows;
         let outputs = Outputs { rows: outputs, segments: ends, windows: ends };
-        let batch = Batch { segments, windows: segments, positions, states: &[], outputs };
+        let pictures = BatchPictures::default();
+        let batch =
+            Batch { segments, windows: segments, positions, pictures, states: &[], outputs };
         self.model.forward(backend, &mut Alone, &batch, &self.input)
     }
 }
@@ -336,6 +339,7 @@ mod tests {
             sequences_max: 512,
             cache_tokens: 512,
             cache_type: protocol::CacheType::Auto,
+            picture_rows: 0,
             checkpoints: 0,
         };
         let mut model =
@@ -344,7 +348,7 @@ mod tests {
         let mut embedding = Embedding::open(file.clone(), model.config()).unwrap();
         embedding.look_up(&mut backend, text, &[], &mut input).unwrap();
         let table: Arc<[u32]> = (0..8).collect();
-        let segments = [Segment { table, first_pos: 0, rows: text.len() }];
+        let segments = [Segment { table, first_pos: 0, rows: text.len(), mutual: false }];
         let rows: Vec<usize> = (0..text.len()).collect();
         let positions: Vec<u32> = (0..text.len() as u32).collect();
         let state = backend::StateSegment {
@@ -361,6 +365,7 @@ mod tests {
             segments: &segments,
             windows: &segments,
             positions: &positions,
+            pictures: BatchPictures::default(),
             states,
             outputs,
         };

@@ -65,7 +65,7 @@ impl Pipeline {
         rank: &mut Rank<B>,
         comm: &mut Comm,
     ) -> Result<(), EngineError> {
-        rank.run(comm, &self.steps[self.in_flight])?;
+        rank.run(comm, &mut self.steps[self.in_flight])?;
         self.in_flight += 1;
         Ok(())
     }

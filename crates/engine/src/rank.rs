@@ -1,5 +1,6 @@
 //! One rank of a model: loading its slice, and running steps on it.
 
+mod buffers;
 mod trial;
 
 use std::convert::Infallible;
@@ -7,23 +8,25 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use backend::{Backend, CacheKind, Segment, StateSegment};
+use backend::{Backend, CacheKind};
 use gguf::Source;
 use layout::{Capacity, Config, Layout, Leaves, Outline};
-use model::{Batch, Embedding, Model, Outputs, Product, Progress};
-use protocol::{RankStats, Speculation, Split, SplitOptions, Token};
+use model::{Embedding, Model, Product, Progress};
+use protocol::{GenerateRequest, RankStats, Speculation, Split, SplitOptions, Token};
 
 use crate::EngineError;
 use crate::comm::Comm;
 use crate::draft::DraftJob;
 use crate::history::History;
-use crate::logits::{Candidate, Extent, pick};
+use crate::logits::{Extent, pick};
 use crate::meter::{Meter, TELL_INTERVAL};
 use crate::results::OutputPart;
 use crate::route::Route;
+use crate::sight::{Placed, Sight, Unseen};
 use crate::speculator::Speculator;
-use crate::step::{Limits, Save, StateStep, Step, StepSegment};
+use crate::step::{Limits, Step};
 use crate::tables::Tables;
+use buffers::Buffers;
 
 /// One rank of a model: its slice of the weights, its cache and the buffers of a step.
 pub struct Rank<B: Backend> {
@@ -35,6 +38,10 @@ pub struct Rank<B: Backend> {
     embedding: Option<Embedding>,
     /// The earlier tokens that it needs besides a step's own.
     history: History,
+    /// The first layers after which something is added to rows of pictures.
+    deepstack: usize,
+    /// On rank 0 of a model that sees.
+    sight: Option<Sight>,
     speculator: Option<Speculator<B>>,
     notes: Vec<String>,
     limits: Limits,
@@ -43,31 +50,6 @@ pub struct Rank<B: Backend> {
     buffers: Buffers,
     /// Whether steps write noise to the cache and compute nothing.
     keeps_noise: bool,
-}
-
-/// Buffers reused by every step.
-#[derive(Default)]
-struct Buffers {
-    message: Vec<u8>,
-    /// Input of this rank's first layer, `[rows, width]`.
-    input: Vec<f32>,
-    segments: Vec<Segment>,
-    /// The same in layers with a window.
-    windows: Vec<Segment>,
-    positions: Vec<u32>,
-    states: Vec<StateSegment>,
-    /// The rows that need logits, also as segments.
-    outputs: Vec<usize>,
-    output_segments: Vec<Segment>,
-    output_windows: Vec<Segment>,
-    /// The values selected from this rank's logits, and scratch.
-    picked: Vec<f32>,
-    candidates: Vec<Candidate>,
-    hidden: Vec<f32>,
-    /// The number of values from each rank.
-    lens: Vec<usize>,
-    /// The rows from the last stage, for rank 0's part of the output head.
-    rows: Vec<f32>,
 }
 
 #[derive(Debug, Clone)]
@@ -111,6 +93,7 @@ impl<B: Backend> Rank<B> {
             sequences_max: options.split.sequences_max,
             cache_tokens: options.split.cache_tokens,
             cache_type: options.options.cache_type,
+            picture_rows: outline.config.picture_rows(),
             checkpoints: options.options.checkpoints(),
         };
         if capacity.pages() < capacity.pages_per_sequence() {
@@ -126,19 +109,33 @@ impl<B: Backend> Rank<B> {
             0 => Some(Embedding::open(source.clone(), config)?),
             _ => None,
         };
+        let sight = match options.rank {
+            0 => Sight::load(source.as_ref(), config, options.threads)?,
+            _ => None,
+        };
         let before = embedding.as_ref().map_or(0, Embedding::before);
         let mut notes = Vec::new();
         let speculator = Speculator::load(&mut backend, (&source, config), options, &mut notes)?;
+        let deepstack = match vision::Config::find(source.directory())? {
+            Some(tower) => tower.deepstack.len().min(config.layers),
+            None => 0,
+        };
+        let rows_max = capacity.rows_max(route.stages);
         let limits = Limits {
             slots: options.split.sequences_max,
             context_tokens: options.split.context_tokens,
             pages: capacity.pages(),
-            rows_max: capacity.rows_max(route.stages),
+            rows_max,
             outputs_max: capacity.outputs_max(),
             width: config.input_width(route.first_layer),
             window: capacity.window(config.window(), route.stages),
             has_states: config.recurrence.is_some(),
             checkpoints: if config.recurrence.is_some() { capacity.checkpoints } else { 0 },
+            picture_room: rows_max.saturating_sub(capacity.chunk_rows(route.stages)),
+            additions: match route.first_layer < deepstack {
+                true => deepstack * config.width,
+                false => 0,
+            },
         };
         let tables = Tables::new(&limits);
         let buffers = Buffers::default();
@@ -149,6 +146,8 @@ impl<B: Backend> Rank<B> {
             model,
             embedding,
             history: History::new(before, capacity.pages()),
+            deepstack,
+            sight,
             speculator,
             notes,
             limits,
@@ -179,7 +178,8 @@ impl<B: Backend> Rank<B> {
     }
 
     pub fn weight_bytes(&self) -> u64 {
-        self.models().map(Model::weight_bytes).sum()
+        let tower = self.sight.as_ref().map_or(0, Sight::weight_bytes);
+        self.models().map(Model::weight_bytes).sum::<u64>() + tower
     }
 
     pub fn kv_bytes(&self) -> u64 {
@@ -187,7 +187,25 @@ impl<B: Backend> Rank<B> {
     }
 
     pub fn buffer_bytes(&self) -> u64 {
-        self.models().map(Model::buffer_bytes).sum()
+        let tower = self.sight.as_ref().map_or(0, Sight::buffer_bytes);
+        self.models().map(Model::buffer_bytes).sum::<u64>() + tower
+    }
+
+    /// Rank 0: the vision tower.
+    pub(crate) fn sight(&mut self) -> Option<&mut Sight> {
+        self.sight.as_mut()
+    }
+
+    /// Rank 0: the pictures in a request's prompt.
+    ///
+    /// # Errors
+    /// One cannot be used, or there is no tower.
+    pub(crate) fn place_pictures(&self, request: &GenerateRequest) -> Result<Vec<Placed>, Unseen> {
+        match &self.sight {
+            Some(sight) => sight.place(request),
+            None if request.pictures.is_empty() => Ok(Vec::new()),
+            None => Err(Unseen::NoTower),
+        }
     }
 
     /// The cache type of keys and values, equal on all ranks.
@@ -273,16 +291,19 @@ impl<B: Backend> Rank<B> {
     ///
     /// # Errors
     /// Another rank is late or lost, or an embedding cannot be read.
-    pub(crate) fn run(&mut self, comm: &mut Comm, step: &Step) -> Result<(), EngineError> {
-        self.learn(step)?;
+    pub(crate) fn run(&mut self, comm: &mut Comm, step: &mut Step) -> Result<(), EngineError> {
+        self.buffers.release();
+        self.tables.update(step)?;
         let Some(embedding) = &mut self.embedding else {
             return Err(EngineError::Protocol("only rank 0 leads".to_owned()));
         };
         let Buffers { message, input, .. } = &mut self.buffers;
+        step.hide_pictures();
         let before = self.history.take_in(step, &self.tables);
         embedding.look_up(&mut self.backend, &step.tokens, before, input)?;
+        step.show_pictures(input, self.limits.width);
         if comm.group.ranks() > 1 {
-            step.encode(input, message);
+            step.encode(input, true, message);
             comm.group.broadcast(0, message)?;
         }
         self.forward(comm, step)
@@ -323,7 +344,8 @@ impl<B: Backend> Rank<B> {
     fn follow_step(&mut self, comm: &mut Comm, step: &mut Step) -> Result<(), EngineError> {
         let Buffers { message, input, .. } = &mut self.buffers;
         step.decode(message, &self.limits, input)?;
-        self.learn(step)?;
+        self.buffers.release();
+        self.tables.update(step)?;
         self.forward(comm, step)?;
         match self.route.stages {
             _ if !self.route.last_stage.contains(&self.route.rank) => Ok(()),
@@ -332,58 +354,20 @@ impl<B: Backend> Rank<B> {
         }
     }
 
-    /// Adds a step to the tables. The segments are cleared first, so no other owner holds the old
-    /// tables.
-    fn learn(&mut self, step: &Step) -> Result<(), EngineError> {
-        let b = &mut self.buffers;
-        for segments in
-            [&mut b.segments, &mut b.windows, &mut b.output_segments, &mut b.output_windows]
-        {
-            segments.clear();
-        }
-        Ok(self.tables.update(step)?)
-    }
-
     /// Runs a step from `buffers.input`, and sends the residual stream to the next stage. The
     /// tables must already include the step.
     fn forward(&mut self, comm: &mut Comm, step: &Step) -> Result<(), EngineError> {
         let b = &mut self.buffers;
-        b.positions.clear();
-        b.states.clear();
-        b.outputs.clear();
-        for segment in &step.segments {
-            let StepSegment { slot, first_position: first_pos, rows, outputs, .. } = *segment;
-            let (first_rotation, state) = (segment.first_rotation, segment.state);
-            let of = |table, first_pos, rows| Segment { table, first_pos, rows };
-            b.segments.push(of(self.tables.get(slot), first_pos, rows));
-            b.windows.push(of(self.tables.window(slot), first_pos, rows));
-            b.positions.extend(first_rotation as u32..(first_rotation + rows) as u32);
-            if self.limits.has_states {
-                b.states.push(state_segment(slot, rows, state));
-            }
-            if outputs > 0 {
-                let first_pos = first_pos + rows - outputs;
-                b.output_segments.push(of(self.tables.get(slot), first_pos, outputs));
-                b.output_windows.push(of(self.tables.window(slot), first_pos, outputs));
-                b.outputs.extend(b.positions.len() - outputs..b.positions.len());
-            }
-        }
-        let outputs =
-            Outputs { rows: &b.outputs, segments: &b.output_segments, windows: &b.output_windows };
-        let batch = Batch {
-            segments: &b.segments,
-            windows: &b.windows,
-            positions: &b.positions,
-            states: &b.states,
-            outputs,
-        };
+        b.fill(step, &self.tables, &self.limits, self.model.config());
+        let batch = b.batch(step, self.deepstack);
         if self.keeps_noise {
             self.model.keep_noise(&mut self.backend, &batch);
             return Ok(());
         }
         self.model.forward(&mut self.backend, comm, &batch, &b.input)?;
         if !self.route.downstream.is_empty() {
-            step.encode(self.model.hand_on(&mut self.backend)?, &mut b.message);
+            let adds = self.route.next_layer < self.deepstack;
+            step.encode(self.model.hand_on(&mut self.backend)?, adds, &mut b.message);
             for rank in &self.route.downstream {
                 comm.group.post(*rank, &b.message)?;
             }
@@ -467,12 +451,6 @@ impl<B: Backend> Rank<B> {
         }
         Ok(())
     }
-}
-
-fn state_segment(slot: usize, rows: usize, state: StateStep) -> StateSegment {
-    let StateStep { begin, guesses, save } = state;
-    let save = save.map(|Save { after, checkpoint }| (after, checkpoint));
-    StateSegment { slot, rows, begin, guesses, save }
 }
 
 /// Replaces the content of `message` by these numbers, little-endian.

@@ -19,8 +19,9 @@ pub(crate) struct Route {
     /// The ranks of the last stage; the first of them sends its layers' rows to rank 0.
     pub last_stage: Range<usize>,
     pub stages: usize,
-    /// The first layer of this rank's stage.
+    /// The first layer of this rank's stage, and that of the next one.
     pub first_layer: usize,
+    pub next_layer: usize,
 }
 
 impl Route {
@@ -45,6 +46,7 @@ impl Route {
             last_stage: layout.last().ranks.clone(),
             stages: stages.len(),
             first_layer: stages[own].layers.start,
+            next_layer: stages[own].layers.end,
         }
     }
 

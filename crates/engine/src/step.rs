@@ -1,25 +1,30 @@
 //! The next computation of all ranks, and the message with it from rank 0.
 //!
 //! ```text
-//! n_segments u32 | n_pages u32
+//! n_segments u32 | n_pages u32 | n_grids u32 | n_additions u32
 //! | { slot, first_position, rows, outputs, wanted, first_page, pages: u32,
 //!     first_rotation: u32, begin, begin_at, guesses, save_after, save_to: u32 } ...
-//! | page u32 ... | window_page u32 ... | token u32 ... | input f32 ...
+//! | { row, rows, first, columns, lines, time: u32 } ...
+//! | page u32 ... | window_page u32 ... | token u32 ... | input f32 ... | addition f32 ...
 //! ```
 //!
 //! Little-endian. A segment carries only the new pages of its sequence's table; the same number of
 //! window pages follows if layers with a window keep fewer. The input is that of the receiver's
 //! first layer, `[rows, width]`: in the first stage the embeddings of the segments' tokens, so that
-//! the other ranks need no embedding matrix; in later stages the residual stream.
+//! the other ranks need no embedding matrix; in later stages the residual stream. Additions are those
+//! to rows of pictures, see [`model::BatchPictures`].
 
 use std::time::Instant;
 
 use backend::Begin;
-use layout::{GUESSES_MAX, PAGE_POSITIONS, Window};
+use layout::{PAGE_POSITIONS, Window};
 use protocol::{RequestId, Token};
 
+use crate::grid::{self, SeenRows, StepGrid};
 use crate::logits::Extent;
 use crate::results::OutputPart;
+use crate::state_step::STATE_WORDS;
+pub use crate::state_step::{Save, StateStep};
 
 /// One run of consecutive positions of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,75 +64,8 @@ impl StepSegment {
     }
 }
 
-/// The state step of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StateStep {
-    pub begin: Begin,
-    /// The number of speculated last rows: kept, and applied by the next step that accepts them.
-    pub guesses: usize,
-    /// The checkpoint to save the state to, after this many applied rows (accepted ones first).
-    pub save: Option<Save>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Save {
-    pub after: usize,
-    pub checkpoint: usize,
-}
-
-impl Default for StateStep {
-    fn default() -> Self {
-        Self { begin: Begin::Zero, guesses: 0, save: None }
-    }
-}
-
-impl StateStep {
-    /// Accepted guesses of the step before, which are applied first.
-    pub fn accepted(&self) -> usize {
-        match self.begin {
-            Begin::GoOn { accepted } => accepted,
-            Begin::Zero | Begin::Restore { .. } => 0,
-        }
-    }
-
-    fn encode(&self) -> [usize; STATE_WORDS] {
-        let (begin, at) = match self.begin {
-            Begin::Zero => (0, 0),
-            Begin::Restore { checkpoint } => (1, checkpoint),
-            Begin::GoOn { accepted } => (2, accepted),
-        };
-        let save = self.save.unwrap_or(Save { after: 0, checkpoint: 0 });
-        [begin, at, self.guesses, save.after, save.checkpoint]
-    }
-
-    /// Decodes the state step of a segment with `rows` rows.
-    fn decode(
-        [begin, at, guesses, after, checkpoint]: [usize; STATE_WORDS],
-        rows: usize,
-        limits: &Limits,
-    ) -> Result<Self, BadStep> {
-        let bad = |what| Err(BadStep { what });
-        let begin = match begin {
-            0 => Begin::Zero,
-            1 if at < limits.checkpoints => Begin::Restore { checkpoint: at },
-            2 if at <= GUESSES_MAX => Begin::GoOn { accepted: at },
-            _ => return bad("a state begins nowhere"),
-        };
-        let save = (after > 0).then_some(Save { after, checkpoint });
-        let found = Self { begin, guesses, save };
-        if guesses > GUESSES_MAX.min(rows) {
-            return bad("more rows are guesses than there may be");
-        }
-        let applied = found.accepted() + rows - guesses;
-        if save.is_some_and(|save| save.after > applied || save.checkpoint >= limits.checkpoints) {
-            return bad("a state is saved after the segment, or nowhere");
-        }
-        Ok(found)
-    }
-}
-
 /// One step of the model: the next rows of some sequences.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Step {
     pub segments: Vec<StepSegment>,
     /// New pages in the sequences' tables, segment by segment.
@@ -137,6 +75,12 @@ pub struct Step {
     pub window_pages: Vec<u32>,
     /// The token of each row.
     pub tokens: Vec<Token>,
+    /// The rows of pictures among them.
+    pub grids: Vec<StepGrid>,
+    /// What is added to the residual stream of these rows, `[rows, additions]`.
+    pub additions: Vec<f32>,
+    /// What was seen of each grid's picture; only on rank 0.
+    pub seen: Vec<SeenRows>,
     /// The receiver of each result, one for each row with an output; only on rank 0.
     pub outputs: Vec<Output>,
     /// Rank 0's notes on the step.
@@ -178,6 +122,10 @@ pub struct Limits {
     /// Whether layers carry a state, and the number of its copies.
     pub has_states: bool,
     pub checkpoints: usize,
+    /// Rows of `rows_max` that are for pictures which must be whole.
+    pub picture_room: usize,
+    /// Numbers added to each row of a picture.
+    pub additions: usize,
 }
 
 /// Why a step message is refused.
@@ -187,9 +135,8 @@ pub struct BadStep {
     pub(crate) what: &'static str,
 }
 
-const HEADER_WORDS: usize = 2;
+const HEADER_WORDS: usize = 4;
 const SEGMENT_WORDS: usize = 8 + STATE_WORDS;
-const STATE_WORDS: usize = 5;
 
 impl Limits {
     /// Pages of one sequence's table.
@@ -206,7 +153,8 @@ impl Limits {
     pub fn message_bytes_max(&self) -> usize {
         let pages = self.new_pages_max() * (1 + usize::from(self.window.is_some()));
         let tables = self.slots * SEGMENT_WORDS + pages;
-        let words = HEADER_WORDS + tables + self.rows_max * (1 + self.width);
+        let row = 1 + self.width + self.additions + grid::WORDS;
+        let words = HEADER_WORDS + tables + self.rows_max * row;
         words * size_of::<u32>()
     }
 }
@@ -217,12 +165,36 @@ impl Step {
         self.pages.clear();
         self.window_pages.clear();
         self.tokens.clear();
+        self.grids.clear();
+        self.additions.clear();
+        self.seen.clear();
         self.outputs.clear();
         self.note = StepNote::default();
     }
 
     pub fn rows(&self) -> usize {
         self.segments.iter().map(|segment| segment.rows).sum()
+    }
+
+    /// Replaces the tokens of pictures by one of the vocabulary: padding, which is 0 in every
+    /// model that looks up more than the embedding.
+    pub fn hide_pictures(&mut self) {
+        for grid in &self.grids {
+            self.tokens[grid.row..grid.row + grid.rows].fill(0);
+        }
+    }
+
+    /// Writes what was seen of pictures over the embeddings in `input`, of `width` numbers a row.
+    pub fn show_pictures(&mut self, input: &mut [f32], width: usize) {
+        self.additions.clear();
+        for (grid, seen) in self.grids.iter().zip(&self.seen) {
+            let lines = input.chunks_exact_mut(width).skip(grid.row);
+            for (line, (embedding, additions)) in lines.zip(seen.iter()) {
+                line[..embedding.len()].copy_from_slice(embedding);
+                self.additions.extend_from_slice(additions);
+            }
+        }
+        self.seen.clear();
     }
 
     /// The wanted results, output by output.
@@ -235,12 +207,16 @@ impl Step {
         self.wanted().map(|wanted| wanted.numbers(part)).sum()
     }
 
-    /// Writes the message into `out`, replacing its content.
-    pub fn encode(&self, input: &[f32], out: &mut Vec<u8>) {
+    /// Writes the message into `out`, replacing its content. `adds`: whether the receiver has
+    /// layers after which something is added.
+    pub fn encode(&self, input: &[f32], adds: bool, out: &mut Vec<u8>) {
+        let additions = if adds { &self.additions[..] } else { &[] };
         out.clear();
         let mut put = |word: u32| out.extend(word.to_le_bytes());
         put(self.segments.len() as u32);
         put(self.pages.len() as u32);
+        put(self.grids.len() as u32);
+        put(additions.len() as u32);
         for segment in &self.segments {
             let StepSegment { slot, first_position, rows, outputs, wanted, first_page, .. } =
                 *segment;
@@ -249,9 +225,10 @@ impl Step {
             let rest = [first_page, segment.pages, segment.first_rotation];
             rest.iter().chain(&segment.state.encode()).for_each(|word| put(*word as u32));
         }
+        self.grids.iter().flat_map(StepGrid::encode).for_each(&mut put);
         let pages = self.pages.iter().chain(&self.window_pages);
         pages.chain(&self.tokens).for_each(|word| put(*word));
-        input.iter().for_each(|value| put(value.to_bits()));
+        input.iter().chain(additions).for_each(|value| put(value.to_bits()));
     }
 
     /// Decodes a message into this step and `input`, replacing their content.
@@ -269,21 +246,32 @@ impl Step {
             return bad("its length is not a multiple of 4");
         };
         let mut words = words.iter().map(|word| u32::from_le_bytes(*word));
-        let (Some(segments), Some(pages)) = (words.next(), words.next()) else {
+        let header: [_; HEADER_WORDS] = std::array::from_fn(|_| words.next());
+        let [Some(segments), Some(pages), Some(grids), Some(additions)] = header else {
             return bad("it has no header");
         };
-        let (segments, pages) = (segments as usize, pages as usize);
+        let [segments, pages, grids, additions] =
+            [segments, pages, grids, additions].map(|count| count as usize);
         if segments > limits.slots || pages > limits.new_pages_max() {
             return bad("it has more segments than slots, or more pages than tables");
         }
         let window_pages = if limits.window.is_some() { pages } else { 0 };
-        if words.len() < segments * SEGMENT_WORDS + pages + window_pages {
+        if grids > limits.rows_max || additions > limits.rows_max * limits.additions {
+            return bad("it has more rows of pictures than rows");
+        }
+        let counted = segments * SEGMENT_WORDS + grids * grid::WORDS + pages + window_pages;
+        if words.len() < counted + additions {
             return bad("it ends early");
         }
         self.segments.clear();
         for _ in 0..segments {
             let segment = self.segment(std::array::from_fn(|_| words.next()), limits)?;
             self.segments.push(segment);
+        }
+        self.grids.clear();
+        for _ in 0..grids {
+            let words = std::array::from_fn(|_| words.next().unwrap_or(0) as usize);
+            self.grids.push(StepGrid::decode(words));
         }
         self.pages.clear();
         self.pages.extend(words.by_ref().take(pages));
@@ -303,8 +291,16 @@ impl Step {
         }
         self.tokens.clear();
         self.tokens.extend(words.by_ref().take(self.rows()));
+        grid::check(&self.grids, &self.segments, limits)?;
+        let rows_of_pictures: usize = self.grids.iter().map(|grid| grid.rows).sum();
+        if additions != rows_of_pictures * limits.additions {
+            return bad("its additions do not match its rows of pictures");
+        }
         input.clear();
-        input.extend(words.map(f32::from_bits));
+        self.additions.clear();
+        let inputs = words.len() - additions;
+        input.extend(words.by_ref().take(inputs).map(f32::from_bits));
+        self.additions.extend(words.map(f32::from_bits));
         if input.len() != self.rows() * limits.width {
             return bad("its input does not match its rows");
         }
@@ -372,10 +368,12 @@ impl Step {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use layout::GUESSES_MAX;
+
     use super::*;
 
-    const LIMITS: Limits = Limits {
+    pub(crate) const LIMITS: Limits = Limits {
         slots: 3,
         context_tokens: 100,
         pages: 4,
@@ -385,6 +383,8 @@ mod tests {
         window: Some(Window { positions: 65, pages: 3 }),
         has_states: true,
         checkpoints: 2,
+        picture_room: 0,
+        additions: 0,
     };
 
     fn segment(slot: usize, first_position: usize, rows: usize) -> StepSegment {
@@ -403,7 +403,7 @@ mod tests {
         let mut step = Step { segments, pages, window_pages, ..Step::default() };
         step.tokens = (0..step.rows().min(100) as Token).map(|at| 7 + at).collect();
         let mut out = Vec::new();
-        step.encode(&vec![0.5; step.rows().min(100) * LIMITS.width], &mut out);
+        step.encode(&vec![0.5; step.rows().min(100) * LIMITS.width], true, &mut out);
         out
     }
 

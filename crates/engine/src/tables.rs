@@ -102,6 +102,8 @@ mod tests {
         window: None,
         has_states: false,
         checkpoints: 0,
+        picture_room: 0,
+        additions: 0,
     };
 
     /// Slot, first position, rows; index of the new pages, and the pages.

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk::Disk;
-use crate::split::{Split, is_split};
+use crate::split::{Split, is_split, parts_of};
 use crate::{Bytes, Directory, Error, ReadError, Source, Strided};
 
 /// Pieces at most this far apart are read together with the bytes between them: a disk and a page
@@ -68,16 +68,26 @@ impl File {
     /// # Errors
     /// It cannot be opened, or it or one of its other parts is not a complete GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_parts(path.as_ref().to_path_buf(), |_, path| Disk::open(path))
+        Self::open_with(path.as_ref(), None)
+    }
+
+    /// Like [`Self::open`], together with the vision tower in another file.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; the other file has no tower.
+    pub fn open_with(path: &Path, tower: Option<&Path>) -> Result<Self, Error> {
+        Self::open_parts(path, tower, |_, path| Disk::open(path))
     }
 
     /// Like [`Self::open`], for files with bytes from elsewhere. `path` is the name of the first;
-    /// it gives the names of the others and appears in errors.
+    /// it gives the names of the others and appears in errors. A file behind the last part is that
+    /// of a vision tower.
     ///
     /// # Errors
     /// As [`Self::open`]; a part is missing.
     pub fn over(path: &Path, parts: &[Arc<dyn Bytes>]) -> Result<Self, Error> {
-        Self::open_parts(path.to_path_buf(), |number, path| {
+        let tower = (parts.len() > parts_of(path).len()).then_some(path);
+        Self::open_parts(path, tower, |number, path| {
             let missing =
                 || Error::Io { path: path.into(), source: io::ErrorKind::NotFound.into() };
             Disk::over(parts.get(number).cloned().ok_or_else(missing)?, path)
@@ -85,18 +95,19 @@ impl File {
     }
 
     fn open_parts(
-        path: PathBuf,
+        path: &Path,
+        tower: Option<&Path>,
         open: impl Fn(usize, &Path) -> Result<(Disk, Directory), Error>,
     ) -> Result<Self, Error> {
-        let (disk, directory) = open(0, &path)?;
-        let (data, directory) = match is_split(&directory)? {
+        let (disk, directory) = open(0, path)?;
+        let (data, directory) = match is_split(&directory)? || tower.is_some() {
             true => {
-                let (split, directory) = Split::open(&path, (disk, directory), open)?;
+                let (split, directory) = Split::open(path, tower, (disk, directory), open)?;
                 (Data::Split(split), directory)
             }
             false => (Data::One(disk), directory),
         };
-        Ok(Self { path, data, directory: Arc::new(directory) })
+        Ok(Self { path: path.to_path_buf(), data, directory: Arc::new(directory) })
     }
 
     /// The bytes of the files themselves, as they are on disk.

@@ -1,7 +1,7 @@
 //! A model in several files, `NAME-00001-of-00003.gguf` and so on.
 //!
 //! The parts appear as the one file they were split from. Its header is written anew (the first
-//! part's metadata, every part's tensors), and each tensor's bytes appear at that header's offset,
+//! part's metadata, every part's tensors; of a vision tower's file also what describes it), and each tensor's bytes appear at that header's offset,
 //! though they lie in a part. So no other module and no peer needs to know of parts.
 //!
 //! Source: `gguf-split` of the llama.cpp project (keys `split.count`, `split.no`).
@@ -63,22 +63,30 @@ pub fn part_name(path: &Path) -> Option<(String, u64, u64)> {
     possible.then(|| (prefix.to_owned(), number, count))
 }
 
+/// Whether a key describes a tower beside a model.
+fn is_of_tower(key: &str) -> bool {
+    key.starts_with("clip.") || key.starts_with("vision.")
+}
+
 /// Whether a file's metadata marks it as one of several.
 pub(crate) fn is_split(directory: &Directory) -> Result<bool, Error> {
     Ok(directory.find_u64(COUNT)?.is_some_and(|count| count > 1))
 }
 
 impl Split {
-    /// Opens the parts of a split file. `path`, already open, is the first; `open` opens another by
-    /// its number from 0 and its path.
+    /// Opens the parts of a split file, or of a model with a tower. `path`, already open, is the first; `open` opens another by
+    /// its number from 0 and its path. `tower`: a file with a vision tower, opened as the part behind
+    /// the last.
     pub fn open(
         path: &Path,
+        tower: Option<&Path>,
         first: (Disk, Directory),
         open: impl Fn(usize, &Path) -> Result<(Disk, Directory), Error>,
     ) -> Result<(Self, Directory), Error> {
         let broken = |why: String| Error::Split { path: path.to_path_buf(), why };
-        let paths = parts_of(path);
-        let count = first.1.u64(COUNT)?;
+        let is_split = is_split(&first.1)?;
+        let paths = if is_split { parts_of(path) } else { vec![path.to_path_buf()] };
+        let count = if is_split { first.1.u64(COUNT)? } else { 1 };
         let number = first.1.find_u64(NUMBER)?.unwrap_or(0);
         if paths.len() as u64 != count {
             let wanted = format!("-00001-of-{count:05}.gguf");
@@ -99,6 +107,14 @@ impl Split {
             }
             parts.push((part, directory));
         }
+        if let Some(tower) = tower {
+            let (part, directory) = open(paths.len(), tower)?;
+            if directory.find_str("general.architecture")? != Some("clip") {
+                let why = format!("{} holds no vision tower", tower.display());
+                return Err(Error::Split { path: path.to_path_buf(), why });
+            }
+            parts.push((part, directory));
+        }
         Self::join(parts)
     }
 
@@ -113,6 +129,10 @@ impl Split {
             if !key.starts_with("split.") && key != "general.alignment" {
                 writer.set(key, value.clone());
             }
+        }
+        let metadata = parts[1..].iter().flat_map(|(_, directory)| directory.metadata());
+        for (key, value) in metadata.filter(|(key, _)| is_of_tower(key)) {
+            writer.set(key, value.clone());
         }
         let tensors: Vec<_> = parts
             .iter()

@@ -33,6 +33,8 @@ pub struct Arch {
     pub windows: Windows,
     pub local_rope: LocalRope,
     pub rotation: Rotation,
+    /// The sections of M-RoPE are runs of pairs (GLM), or else pairs take turns (Qwen).
+    pub sections_in_runs: bool,
     pub temperature: TemperatureRule,
     /// Layers with full attention rotate half as many elements as the others (Step 3.5).
     pub half_rotated_without_window: bool,
@@ -120,6 +122,7 @@ const LLAMA: Arch = Arch {
     local_rope: LocalRope::Same,
     rotation: Rotation::Always,
     temperature: TemperatureRule::FromFile,
+    sections_in_runs: false,
     half_rotated_without_window: false,
     attention_scale: AttentionScale::InverseRoot,
     values: Values::Plain,
@@ -248,6 +251,7 @@ const ARCHS: &[Arch] = &[
     },
     Arch {
         name: "glm4moe",
+        sections_in_runs: true,
         qk_norm: QkNorm::HeadsIfPresent,
         norms: PRE_NORMS_RENAMED,
         experts: ExpertKind::Always(SIGMOID),

@@ -17,6 +17,9 @@ const ROWS_MAX: usize = 512;
 /// a prompt should make many chunks.
 const STAGED_ROWS_MAX: usize = 64;
 
+/// Pictures that rank 0 keeps in memory as rows, those in work included.
+pub const PICTURES_KEPT: usize = 2;
+
 /// Rows of the largest step of a long prompt, for a model in `stages` stages.
 pub fn rows_max(stages: usize) -> usize {
     if stages > 1 { STAGED_ROWS_MAX } else { ROWS_MAX }
@@ -32,6 +35,8 @@ pub struct Capacity {
     /// Positions of all sequences together, rounded up to pages.
     pub cache_tokens: usize,
     pub cache_type: CacheType,
+    /// Rows of the largest picture that must be in one step; 0 if pictures can be cut.
+    pub picture_rows: usize,
     /// Saved ends of texts, beside those of running sequences, from which a sequence can continue.
     /// For models in which not all layers keep all positions: copies of states, or texts with their
     /// window.
@@ -92,6 +97,7 @@ impl Capacity {
             sequences_max: DRAFTS_MAX,
             cache_tokens: full_cache_tokens(context_tokens, DRAFTS_MAX),
             cache_type: CacheType::Auto,
+            picture_rows: 0,
             // For each sequence, the state after its last certain token.
             checkpoints: DRAFTS_MAX,
         }
@@ -107,6 +113,7 @@ impl Capacity {
             sequences_max: DRAFTS_MAX,
             cache_tokens: full_cache_tokens(context_tokens, DRAFTS_MAX),
             cache_type: CacheType::Auto,
+            picture_rows: 0,
             checkpoints: 0,
         }
     }
@@ -135,8 +142,16 @@ impl Capacity {
         self.sequences_max.max(OUTPUTS_MIN)
     }
 
-    /// Rows of the largest step of a model with `stages` stages.
-    pub fn rows_max(&self, stages: usize) -> usize {
+    /// Rows of the largest step of a long text.
+    pub fn chunk_rows(&self, stages: usize) -> usize {
         rows_max(stages).min(self.context_tokens).max(self.outputs_max())
+    }
+
+    /// Rows of the largest step of a model with `stages` stages: a picture that cannot be cut has
+    /// room beside every answer.
+    pub fn rows_max(&self, stages: usize) -> usize {
+        let picture =
+            if self.picture_rows > 0 { self.picture_rows + self.sequences_max } else { 0 };
+        self.chunk_rows(stages).max(picture.min(self.context_tokens))
     }
 }

@@ -10,7 +10,7 @@ use crate::metadata::{Metadata, in_range};
 use crate::mtp::BlockCounts;
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
 use crate::{
-    Banks, Compressed, Error, Experts, Indexer, Ngrams, Rope, Streams, Temperature, indexer,
+    Banks, Compressed, Error, Experts, Indexer, Ngrams, Rope, Sight, Streams, Temperature, indexer,
 };
 
 /// Far above any published model; a larger file is broken or hostile.
@@ -78,6 +78,8 @@ pub struct Config {
     pub logit_scale: f32,
     /// Logits become `cap * tanh(logit / cap)`, after their scale.
     pub logit_cap: Option<f32>,
+    /// How rows of a picture see each other, if they do.
+    pub sight: Option<Sight>,
 }
 
 /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): the cache holds one compressed
@@ -159,6 +161,7 @@ impl Config {
                 LogitScale::Multiplies => metadata.factor_or("logit_scale", 1.0)?,
             },
             logit_cap: cap("final_logit_softcapping")?,
+            sight: Sight::read(directory)?,
         };
         config.check()?;
         Ok(config)
@@ -235,6 +238,16 @@ impl Config {
     pub fn window(&self) -> Option<usize> {
         let reach = self.compressed.as_ref().and_then(Compressed::reach);
         self.windows.iter().flatten().copied().max().map(|most| most.max(reach.unwrap_or(0)))
+    }
+
+    /// See [`Capacity::picture_rows`](crate::Capacity::picture_rows).
+    pub fn picture_rows(&self) -> usize {
+        self.sight.map_or(0, |sight| sight.rows_max)
+    }
+
+    /// Whether the rows of a picture see each other in layers with a window, and in others.
+    pub fn sees_pictures_whole(&self, has_window: bool) -> bool {
+        self.sight.is_some_and(|sight| has_window || !sight.windows_only)
     }
 
     /// Whether layer `layer` attends over its own keys and values.

@@ -32,6 +32,7 @@ mod outline;
 mod recurrence;
 mod rope;
 mod shard;
+mod sight;
 mod streams;
 mod temperature;
 mod tensors;
@@ -48,7 +49,8 @@ pub use buffers::{
     LayerEmbeddingBuffers, NgramBuffers, StreamBuffers,
 };
 pub use capacity::{
-    Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, Window, full_cache_tokens, rows_max,
+    Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, PICTURES_KEPT, Window, full_cache_tokens,
+    rows_max,
 };
 pub use compressed::{Blocks, Compressed, EntryCache};
 pub use config::{Config, Latent};
@@ -70,6 +72,7 @@ pub use rope::{LocalRotation, Rope, Scaling};
 pub use shard::{
     HeadShard, RANKS_MAX, RecurrentCut, RecurrentHeads, STAGE_RANKS_MAX, Shard, Split, SplitError,
 };
+pub use sight::Sight;
 pub use streams::{Mixing, Streams};
 pub use temperature::Temperature;
 pub use tensors::{Slice, Slices, Tensor};

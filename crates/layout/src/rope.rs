@@ -26,6 +26,9 @@ pub struct Rope {
     pub local: Option<LocalRotation>,
     /// The context that the model was trained for before it was stretched.
     pub original_context: usize,
+    /// The coordinate by which each rotated pair turns, for places in pictures (M-RoPE): 0 is time,
+    /// 1 the row, 2 the column. Text turns all pairs alike.
+    pub axes: Option<Vec<u8>>,
     /// Longrope: the longest context for the file's short factors. Longer contexts use the long
     /// factors, for all positions.
     pub short_context: Option<usize>,
@@ -113,10 +116,10 @@ impl Rope {
             dims /= 2;
         }
         // Files with sections of the rotation, for images, have halves as pairs (GLM-4.1V).
-        let has_sections = metadata.get("rope.dimension_sections").is_some();
+        let axes = axes(metadata, dims / 2);
         let original_context = metadata.find_size(original, CONTEXT_MAX)?.unwrap_or(context);
         let has_long = metadata.directory.find_tensor(names::ROPE_FACTORS_LONG).is_some();
-        let style = if has_sections { RopeStyle::Neox } else { metadata.arch.rope_style };
+        let style = if axes.is_some() { RopeStyle::Neox } else { metadata.arch.rope_style };
         Ok(Self {
             style,
             dims,
@@ -126,6 +129,7 @@ impl Rope {
             score_scale,
             local,
             original_context,
+            axes,
             short_context: (has_long && original_context < context).then_some(original_context),
         })
     }
@@ -198,6 +202,32 @@ fn magnitudes(metadata: &Metadata<'_>, scaling: Scaling) -> Result<(f32, f32), E
     Ok((attention_factor * at_rotation, at_scores * at_scores))
 }
 
+/// The axis of each pair: runs of pairs (GLM), or one after the other while there are some of each
+/// (Qwen), as `rope.dimension_sections` counts them. Pairs beyond the sections turn by time.
+fn axes(metadata: &Metadata<'_>, pairs: usize) -> Option<Vec<u8>> {
+    const MOST: i64 = WIDTH_MAX as i64;
+    const KEY: &str = "rope.dimension_sections";
+    let Some(found) = metadata.get(KEY) else { return None };
+    let sections = found.as_array().and_then(|array| array.integers());
+    let sections: Vec<i64> = sections.map_or_else(Vec::new, |all| all.take(3).collect());
+    let section =
+        |axis: usize| sections.get(axis).map_or(0, |count| (*count).clamp(0, MOST) as usize);
+    let in_runs = |pair: usize| {
+        let mut end = 0;
+        let axis = (0..3).find(|axis| {
+            end += section(*axis);
+            pair < end
+        });
+        axis.unwrap_or(0)
+    };
+    let in_turn = |pair: usize| if pair < 3 * section(pair % 3) { pair % 3 } else { 0 };
+    let axis = |pair| match metadata.arch.sections_in_runs {
+        true => in_runs(pair) as u8,
+        false => in_turn(pair) as u8,
+    };
+    Some((0..pairs).map(axis).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,6 +240,7 @@ mod tests {
         magnitude: 1.0,
         score_scale: 1.0,
         local: None,
+        axes: None,
         original_context: 4096,
         short_context: None,
     };
@@ -229,5 +260,23 @@ mod tests {
         let rope = Rope { scaling, ..PLAIN };
         assert!((0..4).all(|pair| rope.stretch(pair).is_finite()));
         assert_eq!((rope.stretch(0), rope.stretch(3)), (1.0, 0.5));
+    }
+
+    #[test]
+    fn pairs_turn_by_their_sections() {
+        let axes = |arch: &str, sections: &[i32]| {
+            let mut directory = gguf::Writer::new();
+            let sections = gguf::Value::Array(gguf::Array::from_i32s(sections));
+            directory.set("general.architecture", gguf::Value::String(arch.to_owned()));
+            directory.set(&format!("{arch}.rope.dimension_sections"), sections);
+            let header = directory.padded_header();
+            let directory = gguf::Directory::parse(&header, header.len() as u64).unwrap();
+            let arch = crate::arch::find(arch).unwrap();
+            super::axes(&Metadata { directory: &directory, arch }, 8)
+        };
+        assert_eq!(axes("qwen3vl", &[3, 3, 2, 0]), Some(vec![0, 1, 2, 0, 1, 2, 0, 1]));
+        assert_eq!(axes("qwen3vl", &[6, 1, 1, 0]), Some(vec![0, 1, 2, 0, 0, 0, 0, 0]));
+        assert_eq!(axes("glm4moe", &[2, 3, 3, 0]), Some(vec![0, 0, 1, 1, 1, 2, 2, 2]));
+        assert_eq!(axes("glm4", &[1, 1]), Some(vec![0, 1, 0, 0, 0, 0, 0, 0]));
     }
 }

@@ -72,6 +72,7 @@ impl Header {
             sequences_max: 4,
             cache_tokens: POSITIONS as usize,
             cache_type: CacheType::Auto,
+            picture_rows: 0,
             checkpoints: 2,
         };
         let rank = |rank| Holding::new(&outline, &layout, rank).footprint(&capacity, Device::Cpu);

@@ -13,7 +13,11 @@ pub(crate) const PLAIN: [usize; 2] = [1, 3];
 /// `factors`: as in [`Rope::frequencies`].
 pub(crate) fn tables(rope: &Rope, factors: Option<&[f32]>) -> Vec<RopeTable> {
     let frequencies = rope.frequencies(factors);
-    let mut tables = vec![RopeTable::from_frequencies(frequencies, rope.magnitude)];
+    let table = RopeTable::from_frequencies(frequencies, rope.magnitude);
+    let mut tables = vec![match &rope.axes {
+        Some(axes) => table.with_axes(axes.clone()),
+        None => table,
+    }];
     if let Some(local) = rope.local {
         tables.push(RopeTable::new(local.dims, local.base, None, 1.0));
     }
@@ -36,6 +40,7 @@ mod tests {
             score_scale: 1.0,
             local: Some(LocalRotation { base: 100.0, dims: 8 }),
             original_context: 4096,
+            axes: None,
             short_context: None,
         };
         let tables = tables(&rope, None);

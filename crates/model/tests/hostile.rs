@@ -21,6 +21,7 @@ fn load(memory: Memory, ranks: usize) -> Result<(), ModelError> {
         sequences_max: 1,
         cache_tokens: 64,
         cache_type: CacheType::Auto,
+        picture_rows: 0,
         checkpoints: 2,
     };
     for rank in 0..ranks {

@@ -93,6 +93,7 @@ fn plan_alone(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<
         sequences_max,
         cache_tokens,
         cache_type: spec.options.cache_type,
+        picture_rows: model.config.picture_rows(),
         checkpoints: spec.options.checkpoints(),
     };
     let try_all = |cache_tokens| {

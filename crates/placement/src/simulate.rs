@@ -56,6 +56,7 @@ pub fn simulate(
         sequences_max: split.sequences_max,
         cache_tokens: split.cache_tokens,
         cache_type: options.spec.options.cache_type,
+        picture_rows: model.config.picture_rows(),
         checkpoints: options.spec.options.checkpoints(),
     };
     let whole_experts = split.whole_experts;

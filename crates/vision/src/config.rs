@@ -46,7 +46,8 @@ pub struct Config {
     pub deepstack: Vec<usize>,
     /// The most pixels of a picture, if the file names them.
     pub pixels_max: Option<usize>,
-    /// The fewest and the most tokens of a picture, if they are set and not the projector's own.
+    /// The fewest and the most tokens of a picture, if the file or a caller sets them: in place of
+    /// the projector's own.
     pub tokens: Option<(usize, usize)>,
 }
 
@@ -94,6 +95,12 @@ impl Config {
             projection: find_size(directory, "projection_dim", FEED_FORWARD_MAX)?,
             pixels_max: find_size(directory, "image_max_pixels", SIDE_MAX * SIDE_MAX)?,
             tokens: None,
+        };
+        let fewest = find_size(directory, "image_min_pixels", SIDE_MAX * SIDE_MAX)?;
+        let area = config.token_side() * config.token_side();
+        let config = match (fewest, config.pixels_max) {
+            (Some(fewest), Some(most)) => config.with_tokens(fewest / area, most / area),
+            _ => config,
         };
         config.check().map(Some)
     }

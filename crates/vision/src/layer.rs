@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use kernels::{
-    Activation, AttendShape, AttentionRange, CacheKind, KvCache, PAGE_POSITIONS, Pool, RopeAngles,
-    RopeStyle, Segment, activate, add, attend, gated, rope,
+    Activation, AttendShape, CacheKind, KvCache, PAGE_POSITIONS, Pool, RopeAngles, RopeStyle,
+    Segment, activate, add, attend, gated, rope,
 };
 
 use crate::TowerError;
@@ -67,8 +67,7 @@ impl Rows {
             Projector::Gemma4 => 1.0,
             _ => 1.0 / (head_dim as f32).sqrt(),
         };
-        let shape =
-            AttendShape::new(&heads, head_dim, head_dim, scale).with_range(AttentionRange::Mutual);
+        let shape = AttendShape::new(&heads, head_dim, head_dim, scale);
         let rotation = Rotation::new(config);
         let (tables, style) = rotation
             .map_or((Vec::new(), RopeStyle::Neox), |rotation| (rotation.tables, rotation.style));
@@ -86,7 +85,7 @@ impl Rows {
             q: vec![0.0; rows * width],
             attended: vec![0.0; rows * width],
             kv,
-            segment: Segment { table, first_pos: 0, rows },
+            segment: Segment { table, first_pos: 0, rows, mutual: true },
             shape,
             angles: angles.collect(),
             rotated_from: tables.iter().map(|(_, first)| *first).collect(),

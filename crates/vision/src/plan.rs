@@ -75,7 +75,7 @@ impl Piece {
 }
 
 /// What a picture becomes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     pub(crate) canvases: Vec<Canvas>,
     /// Its place in the prompt, from the first token to the last.

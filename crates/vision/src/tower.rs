@@ -8,7 +8,7 @@ use crate::layer::{Layer, Rows};
 use crate::linear::{CHUNK, Linear, Work, for_all_rows};
 use crate::norm::Norm;
 use crate::patches::{Grid, Levels, Patches};
-use crate::picture::Picture;
+use crate::picture::{PIXELS_MAX, Picture};
 use crate::places::{Positions, Rotation};
 use crate::plan::{Canvas, Plan, tokens_with_border};
 use crate::projection::Projection;
@@ -42,6 +42,8 @@ pub struct Footprint {
     pub weights: u64,
     /// Of the largest picture while it is looked at.
     pub picture: u64,
+    /// Of its rows, once it was seen.
+    pub rows: u64,
 }
 
 /// What the tower saw.
@@ -239,6 +241,11 @@ impl Tower {
 }
 
 impl Footprint {
+    /// Bytes in all, if the rows of the last `kept` pictures stay, those in work included.
+    pub fn bytes(&self, kept: usize) -> u64 {
+        self.weights + self.picture + kept.saturating_sub(1) as u64 * self.rows
+    }
+
     /// Of a tower before it is loaded, from its header alone; an upper bound.
     pub fn new(config: &Config, directory: &Directory) -> Self {
         let weights = of_tower(directory).map(tensor_bytes).sum();
@@ -251,8 +258,10 @@ impl Footprint {
         // The rows of the model, and those of one tile beside them.
         let outputs = config.projection.unwrap_or(WIDTH_MAX as usize);
         let row = outputs * (1 + config.deepstack.len()) * size_of::<f32>();
-        let picture = Rows::bytes(config, patches) + chunk + 2 * row * tokens_with_border(config);
-        Self { weights, picture: picture as u64 }
+        let rows = row * tokens_with_border(config);
+        let decoded = size_of::<u32>() * PIXELS_MAX as usize;
+        let picture = decoded.max(Rows::bytes(config, patches) + chunk) + 2 * rows;
+        Self { weights, picture: picture as u64, rows: rows as u64 }
     }
 }
 

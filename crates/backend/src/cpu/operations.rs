@@ -179,6 +179,15 @@ impl Backend for Cpu {
         self.positions.extend_from_slice(positions);
     }
 
+    fn set_places(&mut self, tables: &[RopeTable], places: &[[u32; 3]]) {
+        self.angles.resize_with(tables.len(), RopeAngles::new);
+        for (angles, table) in self.angles.iter_mut().zip(tables) {
+            angles.load_places(&self.pool, table, places);
+        }
+        self.positions.clear();
+        self.positions.extend(places.iter().map(|[time, ..]| time));
+    }
+
     fn keep(&mut self, x: &mut Rows, kept: &[usize]) {
         let width = x.width;
         keep_rows(x.values_mut(), width, kept);

@@ -137,11 +137,10 @@ fn mask(batch: &[Segment], range: AttentionRange, n_kv: usize) -> Vec<u8> {
     let mut lines = mask.chunks_exact_mut(hidden.len());
     for segment in batch {
         for (at, line) in (0..segment.rows).zip(&mut lines) {
-            let (pos, segment_end) = (segment.first_pos + at, segment.first_pos + segment.rows);
-            let end = range.end_visible(pos, segment_end);
-            let mut seen = range.first_visible(pos);
-            while seen < end {
-                let next = ((seen / PAGE_POSITIONS + 1) * PAGE_POSITIONS).min(end);
+            let visible = range.visible(segment, segment.first_pos + at);
+            let mut seen = visible.start;
+            while seen < visible.end {
+                let next = ((seen / PAGE_POSITIONS + 1) * PAGE_POSITIONS).min(visible.end);
                 let (first, count) = (place(segment, seen), next - seen);
                 line[size_of::<u16>() * first..][..size_of::<u16>() * count].fill(0);
                 seen = next;
@@ -157,8 +156,12 @@ mod tests {
 
     #[test]
     fn rows_see_their_own_sequence_up_to_themselves() {
-        let segment =
-            |pages: &[u32], first_pos, rows| Segment { table: pages.into(), first_pos, rows };
+        let segment = |pages: &[u32], first_pos, rows| Segment {
+            table: pages.into(),
+            first_pos,
+            rows,
+            mutual: false,
+        };
         let batch = [segment(&[3, 1], 63, 2), segment(&[0], 0, 1)];
         assert_eq!(reach(&batch), 4 * PAGE_POSITIONS);
         let n_kv = 256;
@@ -173,7 +176,8 @@ mod tests {
         let chunk = mask(&batch, AttentionRange::Chunk(64), n_kv);
         assert_eq!(seen(&chunk, 0), seen(&all, 0), "position 63 ends its chunk");
         assert_eq!(seen(&chunk, 1), [PAGE_POSITIONS], "position 64 begins one");
-        let mutual = mask(&batch, AttentionRange::Mutual, n_kv);
+        let whole = batch.clone().map(|segment| Segment { mutual: true, ..segment });
+        let mutual = mask(&whole, AttentionRange::Full, n_kv);
         assert_eq!(seen(&mutual, 0), seen(&mutual, 1), "rows of a segment see the same");
         assert_eq!(seen(&mutual, 1), seen(&all, 1));
         let near = mask(&batch, AttentionRange::Window(2), n_kv);

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use backend::{Backend, Begin, PAGE_POSITIONS, Segment, StateSegment};
-use model::{Batch, Outputs};
+use model::{Batch, BatchPictures, Outputs};
 
 use super::Rank;
 use crate::EngineError;
@@ -31,7 +31,7 @@ impl<B: Backend> Rank<B> {
         loop {
             let started = Instant::now();
             let table = (0..rows.div_ceil(PAGE_POSITIONS) as u32).collect();
-            let segment = Segment { table, first_pos: 0, rows };
+            let segment = Segment { table, first_pos: 0, rows, mutual: false };
             let last = Segment { first_pos: rows - 1, rows: 1, ..segment.clone() };
             let positions: Vec<u32> = (0..rows as u32).collect();
             let (segments, last) = (&[segment], &[last]);
@@ -39,7 +39,8 @@ impl<B: Backend> Rank<B> {
             let state = StateSegment { slot: 0, rows, begin: Begin::Zero, guesses: 0, save: None };
             let states = if self.limits.has_states { &[state][..] } else { &[] };
             let positions = &positions;
-            let batch = Batch { segments, windows: segments, positions, states, outputs };
+            let pictures = BatchPictures::default();
+            let batch = Batch { segments, windows: segments, positions, pictures, states, outputs };
             let input = vec![INPUT; rows * self.limits.width];
             self.model.forward(&mut self.backend, &mut Alone, &batch, &input)?;
             // A rank with a part of the head may not have the last layers.

@@ -1,6 +1,6 @@
 //! Changes to the logits before a token is drawn: bias, penalties, and forbidden tokens.
 
-use protocol::{GenerateRequest, Sampling, Token};
+use protocol::{GenerateRequest, Sampling, Token, is_of_picture};
 
 use super::Draw;
 
@@ -42,7 +42,8 @@ fn penalise(logits: &mut [f32], draw: &Draw<'_>, counts: &mut [u32]) {
         draw.request.sampling;
     let (prompt, answer) = (&draw.request.prompt, draw.answer);
     if repetition_penalty != 1.0 {
-        for &token in prompt.iter().chain(answer) {
+        let words = prompt.iter().filter(|token| !is_of_picture(**token));
+        for &token in words.clone().chain(answer) {
             let (count, logit) = (&mut counts[token as usize], &mut logits[token as usize]);
             if *count == 0 {
                 let factor =
@@ -51,7 +52,7 @@ fn penalise(logits: &mut [f32], draw: &Draw<'_>, counts: &mut [u32]) {
             }
             *count = 1;
         }
-        clear(counts, prompt);
+        words.for_each(|token| counts[*token as usize] = 0);
         clear(counts, answer);
     }
     if frequency_penalty != 0.0 || presence_penalty != 0.0 {
@@ -106,7 +107,8 @@ mod tests {
     }
 
     fn request(sampling: Sampling) -> GenerateRequest {
-        GenerateRequest { prompt: vec![0, 0, 1], sampling, ..GenerateRequest::default() }
+        // The second token stands for a picture.
+        GenerateRequest { prompt: vec![0, 1 << 24, 0, 1], sampling, ..GenerateRequest::default() }
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod guess;
 mod guessing;
 mod pace;
 mod pages;
+mod pictures;
 mod sequence;
 #[cfg(test)]
 mod simulation;
@@ -27,6 +28,7 @@ mod state;
 mod tests;
 mod windows;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use constrain::ConstrainError;
@@ -36,11 +38,13 @@ use protocol::{
     RequestId, Speculation, Token, Turns,
 };
 
+use crate::sight::{Placed, Unseen};
 use crate::step::{Limits, Output, Step};
 use guess::HitRate;
 use pace::{Measured, Pace};
 use pages::Pages;
 use sequence::Sequence;
+use vision::Seen;
 
 /// The most waiting requests; the daemon bounds its own queue lower.
 const WAITING_MAX: usize = 1024;
@@ -63,6 +67,8 @@ pub enum Refused {
     Invalid(#[from] InvalidRequest),
     #[error(transparent)]
     Grammar(#[from] ConstrainError),
+    #[error(transparent)]
+    Unseen(#[from] Unseen),
     #[error("{WAITING_MAX} requests are waiting already")]
     Full,
     #[error("request {request} is running already")]
@@ -74,7 +80,7 @@ impl Refused {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Grammar(ConstrainError::Busy) => FailureKind::Busy,
-            Self::Invalid(_) | Self::Grammar(_) => FailureKind::Invalid,
+            Self::Invalid(_) | Self::Grammar(_) | Self::Unseen(_) => FailureKind::Invalid,
             Self::Full => FailureKind::Busy,
             Self::Duplicate { .. } => FailureKind::Lost,
         }
@@ -142,7 +148,7 @@ impl Scheduler {
     pub fn add(
         &mut self,
         id: RequestId,
-        request: GenerateRequest,
+        (request, pictures): (GenerateRequest, Vec<Placed>),
         now: Instant,
     ) -> Result<(), Refused> {
         if self.waiting.len() >= WAITING_MAX {
@@ -154,7 +160,7 @@ impl Scheduler {
         let due = self.turns.arrive(request.client, request.prompt.len());
         let order = self.next_order;
         self.next_order += 1;
-        let mut new = Sequence::new(id, request, self.limits.context_tokens, now);
+        let mut new = Sequence::new(id, request, pictures, self.limits.context_tokens, now);
         (new.order, new.due) = (order, due);
         self.waiting.push(new);
         Ok(())
@@ -202,6 +208,20 @@ impl Scheduler {
                 self.waited_us.resize(rank + 1, 0);
             }
             self.waited_us[rank] = waited.as_micros() as u64;
+        }
+    }
+
+    /// The next picture of each running sequence that waits for its rows.
+    pub fn wanted_pictures(&self) -> impl Iterator<Item = (RequestId, &Placed)> {
+        let running = self.running.iter();
+        running.filter_map(|one| Some((one.id, one.pictures.wanted()?)))
+    }
+
+    /// Gives a sequence the rows of the picture that it waits for.
+    pub fn show(&mut self, id: RequestId, seen: Arc<Seen>) {
+        let mut running = self.running.iter_mut();
+        if let Some(sequence) = running.find(|sequence| sequence.id == id) {
+            sequence.pictures.show(seen);
         }
     }
 
@@ -369,7 +389,8 @@ impl Scheduler {
         if answers > 0 && self.prompt_rows_in_flight > 0 {
             return;
         }
-        let mut room = self.limits.rows_max - self.planned.len();
+        let mut most = self.limits.rows_max - self.planned.len();
+        let mut room = most.saturating_sub(self.limits.picture_room);
         // Without other work, prompts continue, even if answers wait for pages.
         if answers > 0 && (!self.planned.is_empty() || self.in_flight > 0) {
             room = room.min(self.pace.rows(answers.div_ceil(self.stages)));
@@ -390,9 +411,10 @@ impl Scheduler {
             let Some(place) = self.find(id) else { continue };
             let sequence = &mut self.running[place];
             self.stats.prefix_hit_tokens += sequence.share(&mut self.pages) as u64;
-            let rows = self.running[place].chunk(room, 1 + outputs_room);
-            let rows = self.provide(id, rows);
-            room -= rows;
+            let rows = self.running[place].chunk(room, 1 + outputs_room, most);
+            let rows = if rows > 0 { self.provide(id, rows) } else { 0 };
+            room = room.saturating_sub(rows);
+            most -= rows;
             outputs_room = outputs_room.saturating_sub(rows.saturating_sub(1));
         }
     }

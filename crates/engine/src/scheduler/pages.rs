@@ -324,6 +324,8 @@ mod tests {
             window: None,
             has_states: false,
             checkpoints: 0,
+            picture_room: 0,
+            additions: 0,
         })
     }
 

@@ -1,14 +1,18 @@
 use std::time::Instant;
 
 use layout::{GUESSES_MAX, PAGE_POSITIONS};
-use protocol::{FinishReason, GenerateRequest, Generation, Pooling, RequestId, Token};
+use protocol::{
+    FinishReason, GenerateRequest, Generation, Pooling, RequestId, Token, is_of_picture,
+};
 
 use super::costs::Price;
 use super::guess::{Drafts, Guesser};
 use super::pages::{Before, PageId, Pages};
+use super::pictures::Pictures;
 use super::state::State;
 use crate::draft::DraftJob;
 use crate::logits::Extent;
+use crate::sight::Placed;
 use crate::step::{Output, Save, Step, StepSegment};
 
 /// A request, waiting or running.
@@ -18,6 +22,8 @@ pub(super) struct Sequence {
     pub request: GenerateRequest,
     /// The prompt, and the known part of the answer.
     pub tokens: Vec<Token>,
+    /// The pictures of its prompt, in order.
+    pub pictures: Pictures,
     /// The number of requests before it.
     pub order: u64,
     /// See [`protocol::Turns`].
@@ -62,6 +68,7 @@ impl Sequence {
     pub fn new(
         id: RequestId,
         request: GenerateRequest,
+        pictures: Vec<Placed>,
         context_tokens: usize,
         added: Instant,
     ) -> Self {
@@ -75,6 +82,7 @@ impl Sequence {
             id,
             request,
             tokens,
+            pictures: Pictures::new(pictures),
             order: 0,
             due: 0,
             slot: 0,
@@ -140,7 +148,15 @@ impl Sequence {
 
     /// The number of its [known pages](Self::known_pages) that it can skip.
     pub fn skippable(&self, pages: &Pages) -> usize {
-        pages.skippable(self.pages.len(), self.known_pages(pages))
+        let mut known = usize::MAX;
+        loop {
+            let found = pages.skippable(self.pages.len(), self.known_pages(pages).take(known));
+            let end = (self.pages.len() + found) * PAGE_POSITIONS;
+            if found == 0 || !self.pictures.is_cut(end) {
+                return found;
+            }
+            known = found - 1;
+        }
     }
 
     /// The predecessor of its page at `at`.
@@ -188,11 +204,13 @@ impl Sequence {
         self.request.embedding == Some(Pooling::Mean)
     }
 
-    /// The rows of its next chunk, within these limits of rows and outputs.
-    pub fn chunk(&self, room: usize, outputs_room: usize) -> usize {
+    /// The rows of its next chunk, within these limits of rows and outputs. `most`: the limit for a
+    /// picture that must be whole.
+    pub fn chunk(&mut self, room: usize, outputs_room: usize, most: usize) -> usize {
         let rows = self.left().min(room);
         let rows = rows.min(self.state.chunk_max(self.cached, self.prompt_border()));
-        if self.wants_all_rows() { rows.min(outputs_room) } else { rows }
+        let rows = if self.wants_all_rows() { rows.min(outputs_room) } else { rows };
+        self.pictures.chunk(self.cached, rows, most)
     }
 
     /// The last page end in its prompt after which another sequence with this prompt could
@@ -251,7 +269,8 @@ impl Sequence {
             let Some(page) = pages.take() else { break };
             self.pages.push(page);
         }
-        rows.min(self.pages.len() * PAGE_POSITIONS - self.cached)
+        let rows = rows.min(self.pages.len() * PAGE_POSITIONS - self.cached);
+        self.pictures.uncut(self.cached, rows)
     }
 
     /// Speculates its next tokens, as many as pay and at most `most`.
@@ -261,6 +280,8 @@ impl Sequence {
         self.guesses.clear();
         if count > 0 {
             self.guesser.guess(&self.tokens, count, &mut self.guesses);
+            let text = self.guesses.iter().position(|token| is_of_picture(*token));
+            text.into_iter().for_each(|end| self.guesses.truncate(end));
         }
         self.drafts.are_tried = self.guesses.is_empty();
         if self.guesses.is_empty() && self.drafts.after == self.tokens.len() {
@@ -339,6 +360,7 @@ impl Sequence {
     /// Returns the number of the prompt's rows that are new to it.
     pub fn plan(&mut self, rows: usize, step: &mut Step, pages: &Pages) -> usize {
         let (first_position, end) = (self.cached, self.cached + rows - self.guesses.len());
+        self.pictures.plan(first_position..end, step);
         step.tokens.extend(&self.tokens[first_position..end]);
         step.tokens.extend(&self.guesses);
         self.awaits_token = end == self.tokens.len();
@@ -358,11 +380,13 @@ impl Sequence {
             let in_window = |page: &PageId| pages.window_page(*page).unwrap_or(0);
             step.window_pages.extend(untold.iter().map(in_window));
         }
-        let new = StepSegment::new(slot, first_position, rows);
+        let first_rotation = self.pictures.rotation(first_position);
+        let new = StepSegment { first_rotation, ..StepSegment::new(slot, first_position, rows) };
         let pages = untold.len();
         step.segments.push(StepSegment { outputs, wanted, first_page, pages, ..new });
         self.told = self.pages.len();
         self.cached = end;
+        self.pictures.forget(end);
         self.reach()
     }
 
@@ -386,6 +410,7 @@ impl Sequence {
         self.pages.iter().skip(self.first_seen).for_each(|page| pages.leave(*page, true));
         pages.release_all(&mut self.pages);
         (self.told, self.first_seen, self.cached) = (0, 0, 0);
+        self.pictures.forget(usize::MAX);
         self.state = State::default();
     }
 

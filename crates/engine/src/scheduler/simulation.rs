@@ -182,6 +182,8 @@ impl World {
             window: rng.bool().then_some(window),
             has_states: rng.bool(),
             checkpoints: rng.usize(..9),
+            picture_room: 0,
+            additions: 0,
         };
         let states = limits.has_states.then(|| States {
             slots: vec![0; slots],
@@ -217,7 +219,7 @@ impl World {
             client: rng.u64(..3),
             ..GenerateRequest::default()
         };
-        self.scheduler.add(id, request.clone(), self.now).unwrap();
+        self.scheduler.add(id, (request.clone(), Vec::new()), self.now).unwrap();
         let (answer, expected) = (Vec::new(), expected(&request));
         self.requests.insert(id, Asked { request, answer, expected });
     }

@@ -14,6 +14,8 @@ const LIMITS: Limits = Limits {
     window: None,
     has_states: false,
     checkpoints: 0,
+    picture_room: 0,
+    additions: 0,
 };
 /// Room for longer texts.
 const LONG: Limits = Limits { context_tokens: 640, pages: 20, rows_max: 64, ..LIMITS };
@@ -57,7 +59,7 @@ impl Harness {
     }
 
     fn add(&mut self, id: RequestId, request: GenerateRequest) {
-        self.scheduler.add(id, request, self.now).unwrap();
+        self.scheduler.add(id, (request, Vec::new()), self.now).unwrap();
     }
 
     fn commit(&mut self, output: Output, token: Token) -> Outcome {
@@ -258,7 +260,7 @@ fn an_account_has_the_times_of_waiting_of_the_prompt_and_of_the_answer() {
 #[test]
 fn an_id_that_is_taken_and_a_full_queue_are_refused() {
     let mut h = Harness::new(LIMITS);
-    let mut add = |id| h.scheduler.add(id, request(2, 1), h.now);
+    let mut add = |id| h.scheduler.add(id, (request(2, 1), Vec::new()), h.now);
     for id in 0..WAITING_MAX as RequestId {
         assert_eq!(add(id), Ok(()));
         assert!(id != 1 || add(1) == Err(Refused::Duplicate { request: 1 }));

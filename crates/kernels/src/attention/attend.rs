@@ -8,7 +8,6 @@ use super::ints::{Limits, Places, Round, pairs};
 use super::page::{Fetch, Page, Query, States};
 use super::positions::{ChosenPositions, Positions};
 use super::quants::Quants;
-use super::range::AttentionRange;
 use super::rotation::Rotate;
 use super::shape::{AttendShape, Group};
 use super::softmax::{Finish, Merge};
@@ -40,11 +39,12 @@ pub struct Segment {
     pub first_pos: usize,
     /// Rows of the batch in this run.
     pub rows: usize,
+    /// Whether its rows see each other, also later ones: the patches or tokens of a picture.
+    pub mutual: bool,
 }
 
-/// Attention of a batch: each row attends to its own sequence, up to its own position or, if the
-/// shape's range is [`AttentionRange::Mutual`], to the end of its segment. Keys and values must
-/// already be in the cache.
+/// Attention of a batch: each row attends to its own sequence, up to its own position or, if its
+/// segment is mutual, to the segment's end. Keys and values must already be in the cache.
 ///
 /// `segments` follow one another in the batch; `chosen`: the visible positions of each row, if not
 /// all; `q`: `[rows, heads, k_dim]` f32; `out`: `[rows, heads, v_dim]` f32.
@@ -136,12 +136,10 @@ struct Batch<'a> {
 
 /// Some rows of one segment, for one group of heads.
 struct Tile<'a> {
-    table: &'a [u32],
+    segment: &'a Segment,
     first_pos: usize,
-    /// The end of the positions visible to any of its rows.
-    end_pos: usize,
-    /// The end of its segment's positions.
-    segment_end: usize,
+    /// The positions visible to any of its rows.
+    visible: Range<usize>,
     /// Rows of the batch.
     rows: Range<usize>,
     group: &'a Group,
@@ -174,13 +172,12 @@ impl Tile<'_> {
 
     /// The page of the last visible position.
     fn last_page(&self) -> usize {
-        (self.end_pos - 1) / PAGE_POSITIONS
+        (self.visible.end - 1) / PAGE_POSITIONS
     }
 
     /// The spans visible from any of the tile's rows.
-    fn spans(&self, range: AttentionRange) -> Range<usize> {
-        let first = range.first_visible(self.first_pos);
-        first / SPAN_POSITIONS..self.end_pos.div_ceil(SPAN_POSITIONS)
+    fn spans(&self) -> Range<usize> {
+        self.visible.start / SPAN_POSITIONS..self.visible.end.div_ceil(SPAN_POSITIONS)
     }
 }
 
@@ -221,13 +218,11 @@ impl<'a> Batch<'a> {
             if run < runs {
                 let start = run * rows_a_tile;
                 let end = due.min(start + rows_a_tile);
-                let segment_end = segment.first_pos + segment.rows;
-                let last = segment.first_pos + end - 1;
+                let visible = |row| self.shape.range.visible(segment, segment.first_pos + row);
                 return Tile {
-                    table: &segment.table,
+                    segment,
                     first_pos: segment.first_pos + start,
-                    end_pos: self.shape.range.end_visible(last, segment_end),
-                    segment_end,
+                    visible: visible(start).start..visible(end - 1).end,
                     rows: first_row + start..first_row + end,
                     group,
                 };
@@ -245,7 +240,7 @@ impl<'a> Batch<'a> {
             let mut total = std::mem::take(&mut buffers.total);
             total.reset(tile.queries(), v_stride);
             self.round_queries(tile, buffers);
-            for span in tile.spans(self.shape.range) {
+            for span in tile.spans() {
                 self.add_span(tile, span, buffers);
                 let States { max, sum, acc } = &buffers.span;
                 run(self.isa, Merge { total: &mut total, max, sum, acc, v_stride });
@@ -257,9 +252,8 @@ impl<'a> Batch<'a> {
 
     /// For few tiles: every span is a task, and a second job merges them.
     fn by_spans(&self, pool: &Pool, tiles: usize) {
-        let range = self.shape.range;
         let v_stride = self.cache.v_stride();
-        let spans = |tile: usize| self.tile(tile).spans(range);
+        let spans = |tile: usize| self.tile(tile).spans();
         let spans_max = (0..tiles).map(|tile| spans(tile).len()).max().unwrap_or(0);
         let queries_max = (0..tiles).map(|tile| self.tile(tile).queries()).max().unwrap_or(0);
         let partial_len = queries_max * (2 + v_stride);
@@ -268,7 +262,7 @@ impl<'a> Batch<'a> {
             let shared = SharedMut::new(partials.as_mut_ptr());
             pool.run(tiles * spans_max, |task| {
                 let (tile, span) = (self.tile(task / spans_max), task % spans_max);
-                let spans = tile.spans(range);
+                let spans = tile.spans();
                 if span >= spans.len() {
                     return;
                 }
@@ -292,7 +286,7 @@ impl<'a> Batch<'a> {
                 let queries = tile.queries();
                 BUFFERS.with_borrow_mut(|buffers| {
                     buffers.total.reset(queries, v_stride);
-                    for span in 0..tile.spans(range).len() {
+                    for span in 0..tile.spans().len() {
                         let partial = &partials[(index * spans_max + span) * partial_len..];
                         let (max, rest) = partial.split_at(queries);
                         let (sum, rest) = rest.split_at(queries);
@@ -313,14 +307,13 @@ impl<'a> Batch<'a> {
             (std::mem::take(&mut buffers.rotated), [Query::NONE; QUERIES_A_TASK]);
         let queries = self.rotated_queries(tile, &mut queries, &mut rotated);
         buffers.span.reset(queries.len(), v_stride);
-        let first_seen = self.shape.range.first_visible(tile.first_pos);
-        let start = first_seen.max(span * SPAN_POSITIONS) / PAGE_POSITIONS;
-        let end = tile.end_pos.min((span + 1) * SPAN_POSITIONS);
+        let start = tile.visible.start.max(span * SPAN_POSITIONS) / PAGE_POSITIONS;
+        let end = tile.visible.end.min((span + 1) * SPAN_POSITIONS);
         let last = end.div_ceil(PAGE_POSITIONS) - 1;
         let (scale, soft_cap) = (self.shape.scale, self.shape.soft_cap);
         for page in (start..=last).filter(|page| !queries.iter().all(|query| query.skips(*page))) {
-            let head = self.cache.head(tile.table[page], tile.group.kv_head);
-            let next = tile.table[(page + 1).min(tile.last_page())];
+            let head = self.cache.head(tile.segment.table[page], tile.group.kv_head);
+            let next = tile.segment.table[(page + 1).min(tile.last_page())];
             let next = self.cache.bytes(next, tile.group.kv_head);
             let start = page * PAGE_POSITIONS;
             self.add_page(&Page { start, queries, v_stride, scale, soft_cap }, head, next, buffers);
@@ -426,10 +419,11 @@ impl<'a> Batch<'a> {
             let (row, head) = (index / heads.len(), heads.start + index % heads.len());
             let pos = tile.first_pos + row;
             let at = ((tile.rows.start + row) * shape.heads + head) * shape.k_dim;
+            let visible = shape.range.visible(tile.segment, pos);
             *query = Query {
                 q: &self.q[at..at + shape.k_dim],
-                first_pos: shape.range.first_visible(pos),
-                end_pos: shape.range.end_visible(pos, tile.segment_end),
+                first_pos: visible.start,
+                end_pos: visible.end,
                 seen: self.seen(tile.rows.start + row, tile.group),
             };
         }

@@ -237,7 +237,7 @@ impl EntryCache {
     fn keep(&mut self, [keys, weights]: [&[f32]; 2], windows: &[Segment]) {
         let (width, slots) = (self.shape.width(), self.shape.row_slots);
         let mut row = 0;
-        for Segment { table, first_pos, rows } in windows {
+        for Segment { table, first_pos, rows, .. } in windows {
             let end = first_pos + rows;
             for position in *first_pos..end {
                 let page_end = (position / PAGE_POSITIONS + 1) * PAGE_POSITIONS;

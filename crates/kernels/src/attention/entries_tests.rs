@@ -20,7 +20,7 @@ fn table() -> Arc<[u32]> {
 }
 
 fn segment(first_pos: usize, rows: usize) -> Segment {
-    Segment { table: table(), first_pos, rows }
+    Segment { table: table(), first_pos, rows, mutual: false }
 }
 
 fn shape(positions: usize, overlap: bool, kind: CacheKind) -> EntryShape {

@@ -1,5 +1,9 @@
 //! The positions that a query attends to.
 
+use std::ops::Range;
+
+use super::attend::Segment;
+
 /// The positions that a query attends to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AttentionRange {
@@ -9,26 +13,24 @@ pub enum AttentionRange {
     Window(usize),
     /// All since the last multiple of `n`: its own chunk (Llama 4).
     Chunk(usize),
-    /// All earlier positions, and all of its own segment, also those after it: the patches of a
-    /// picture.
-    Mutual,
 }
 
 impl AttentionRange {
-    /// The first position that a query at `position` attends to.
+    /// The first position that a query of plain text at `position` attends to.
     pub fn first_visible(self, position: usize) -> usize {
         match self {
-            Self::Full | Self::Mutual => 0,
+            Self::Full => 0,
             Self::Window(window) => (position + 1).saturating_sub(window),
             Self::Chunk(chunk) => position - position % chunk,
         }
     }
 
-    /// The end of the positions that it attends to, in a segment that ends before `segment_end`.
-    pub fn end_visible(self, position: usize, segment_end: usize) -> usize {
-        match self {
-            Self::Mutual => segment_end,
-            _ => position + 1,
+    /// The positions that a query at `position` of `segment` attends to.
+    pub fn visible(self, segment: &Segment, position: usize) -> Range<usize> {
+        let first = self.first_visible(position);
+        match segment.mutual {
+            true => first.min(segment.first_pos)..segment.first_pos + segment.rows,
+            false => first..position + 1,
         }
     }
 }

@@ -23,6 +23,7 @@ struct Case {
     k_dim: usize,
     v_dim: usize,
     range: AttentionRange,
+    mutual: bool,
     soft_cap: Option<f32>,
     sinks: bool,
     lengths: Vec<usize>,
@@ -35,6 +36,7 @@ fn cases() -> Vec<Case> {
         k_dim,
         v_dim,
         range: AttentionRange::Full,
+        mutual: false,
         soft_cap: None,
         sinks: false,
         lengths: lengths.to_vec(),
@@ -56,7 +58,12 @@ fn cases() -> Vec<Case> {
         Case { range: AttentionRange::Chunk(100), ..case(&[0, 0, 1], 64, 64, &[350, 100, 101]) },
         Case { range: AttentionRange::Chunk(512), ..case(&[0], 16, 16, &[1100, 512]) },
         Case { range: AttentionRange::Chunk(1500), ..case(&[0], 16, 16, &[1600]) },
-        Case { range: AttentionRange::Mutual, ..case(&[0, 1, 2], 72, 72, &[1, 65, 700]) },
+        Case { mutual: true, ..case(&[0, 1, 2], 72, 72, &[1, 65, 700]) },
+        Case {
+            mutual: true,
+            range: AttentionRange::Window(100),
+            ..case(&[0, 0], 16, 16, &[300, 64])
+        },
     ]
 }
 
@@ -151,14 +158,12 @@ impl Case {
     ) -> Vec<f64> {
         let kv_head = self.kv_of_head[head] as usize;
         let first = match self.range {
-            AttentionRange::Full | AttentionRange::Mutual => 0,
+            AttentionRange::Full => 0,
             AttentionRange::Window(window) => (pos + 1).saturating_sub(window),
             AttentionRange::Chunk(chunk) => pos / chunk * chunk,
         };
-        let last = match self.range {
-            AttentionRange::Mutual => seq.k.len() / self.kv_heads / self.k_dim - 1,
-            _ => pos,
-        };
+        let all = 0..seq.k.len() / self.kv_heads / self.k_dim;
+        let (first, last) = if self.mutual { (all.start, all.end - 1) } else { (first, pos) };
         let scores: Vec<f64> = (first..=last)
             .map(|pos| {
                 let k = &seq.k[(pos * self.kv_heads + kv_head) * self.k_dim..][..self.k_dim];
@@ -198,7 +203,12 @@ fn attention_is_close_to_its_definition() {
         let segments: Vec<Segment> = sequences
             .iter()
             .zip(&case.lengths)
-            .map(|(seq, &rows)| Segment { table: seq.table.as_slice().into(), first_pos: 0, rows })
+            .map(|(seq, &rows)| Segment {
+                table: seq.table.as_slice().into(),
+                first_pos: 0,
+                rows,
+                mutual: case.mutual,
+            })
             .collect();
         let mut out = vec![f32::NAN; rows * heads * case.v_dim];
         attend(&pool, &cache, &shape, &segments, None, &q, &mut out);
@@ -235,20 +245,29 @@ fn every_way_to_attend_gives_the_same_bits() {
         for (seq, &len) in sequences.iter().zip(&case.lengths) {
             let q = floats(&mut rng, len * q_width);
             let mut all = vec![f32::NAN; len * out_width];
-            let whole = [Segment { table: seq.table.as_slice().into(), first_pos: 0, rows: len }];
+            let whole = [Segment {
+                table: seq.table.as_slice().into(),
+                first_pos: 0,
+                rows: len,
+                mutual: case.mutual,
+            }];
             attend(&pools[1], &cache, &shape, &whole, None, &q, &mut all);
             for isa in Isa::available() {
                 let pool = &pools[rng.usize(..2)];
                 let start = rng.usize(..len);
                 let rows = 1 + [0, 1, 30][rng.usize(..3)].min(len - start - 1);
                 // A row of a picture sees the rest of its segment, so that is not cut.
-                let is_cut = case.range != AttentionRange::Mutual;
+                let is_cut = !case.mutual;
                 let (start, rows) = if is_cut { (start, rows) } else { (0, len) };
                 let q = &q[start * q_width..(start + rows) * q_width];
                 let expected = &all[start * out_width..(start + rows) * out_width];
                 // The same segment twice, as for two sequences.
-                let segment =
-                    Segment { table: seq.table.as_slice().into(), first_pos: start, rows };
+                let segment = Segment {
+                    table: seq.table.as_slice().into(),
+                    first_pos: start,
+                    rows,
+                    mutual: case.mutual,
+                };
                 let mut got = vec![f32::NAN; 2 * rows * out_width];
                 let twice = [q, q].concat();
                 attend_on(
@@ -301,7 +320,8 @@ fn what_is_not_finite_is_seen_by_those_who_see_it_alone() {
     });
     let new = |kind| KvCache::new(1, DIM, DIM, 2, kind).unwrap();
     let attend = |isa, cache: &KvCache, shape, first_pos, q: &[f32]| {
-        let segment = Segment { table: [0, 1].into(), first_pos, rows: q.len() / DIM };
+        let segment =
+            Segment { table: [0, 1].into(), first_pos, rows: q.len() / DIM, mutual: false };
         let mut out = vec![0.0; q.len()];
         attend_on(isa, &pool, cache, shape, (&[segment], None), q, &mut out);
         out
@@ -351,7 +371,7 @@ fn a_query_of_zeros_sees_all_positions_alike() {
         let v = [[1.0; 16], [3.0; 16], [9.0; 16]].concat();
         cache.store(&pool, &[0], 0, &[0.5; 48], &v);
         let shape = AttendShape::new(&[0], 16, 16, 0.25);
-        let segment = Segment { table: [0].into(), first_pos: 1, rows: 1 };
+        let segment = Segment { table: [0].into(), first_pos: 1, rows: 1, mutual: false };
         let mut out = [0.0; 16];
         attend_on(isa, &pool, &cache, &shape, (&[segment], None), &[0.0; 16], &mut out);
         assert!(out.iter().all(|out| (out - 2.0).abs() < 0.05), "{kind}, {}: {out:?}", isa.name());
@@ -365,7 +385,7 @@ fn what_does_not_fit_becomes_the_largest_that_does() {
     cache.store(&pool, &[0], 0, &[1e-3; 32], &[1e30; 32]);
     let shape = AttendShape::new(&[0], 16, 16, 0.25);
     let mut out = [0.0; 32];
-    let segments = [Segment { table: [0].into(), first_pos: 0, rows: 2 }];
+    let segments = [Segment { table: [0].into(), first_pos: 0, rows: 2, mutual: false }];
     attend(&pool, &cache, &shape, &segments, None, &[1.0; 32], &mut out);
     assert_eq!(out, [65504.0; 32]);
     let mut cache = KvCache::new(1, 16, 16, 1, CacheKind::I16).unwrap();

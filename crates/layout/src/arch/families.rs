@@ -44,7 +44,13 @@ pub(super) const ARCHS: &[Arch] = &[
     Arch { name: "hy_v3", experts: ExpertKind::Always(SIGMOID), ..QWEN3 },
     HUNYUAN_DENSE,
     Arch { name: "hunyuan-moe", experts: ExpertKind::Always(SOFTMAX), ..HUNYUAN_DENSE },
-    Arch { name: "glm4", norms: BOTH_NORMS, fused: Fused::FeedForward, ..DENSE_LLAMA },
+    Arch {
+        name: "glm4",
+        norms: BOTH_NORMS,
+        fused: Fused::FeedForward,
+        sections_in_runs: true,
+        ..DENSE_LLAMA
+    },
     Arch {
         name: "exaone4",
         qk_norm: QkNorm::Heads,

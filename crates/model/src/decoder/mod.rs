@@ -6,6 +6,7 @@
 
 mod attention;
 mod banks;
+mod batch;
 mod beside;
 mod by_layer;
 mod compressed;
@@ -28,9 +29,10 @@ mod streams;
 use std::convert::Infallible;
 use std::ops::Range;
 
-use backend::{Backend, BackendError, CacheKind, RopeTable, Segment, StateSegment};
+use backend::{Backend, BackendError, CacheKind, RopeTable};
 use layout::{Config, Leaves, Ngrams, Shard};
 
+pub use batch::{Batch, BatchPictures, Outputs};
 use context::{Context, Kept};
 use entry::Entry;
 use layer::Layer;
@@ -79,31 +81,6 @@ pub trait Reduce {
         sums: [&[f32]; 2],
         totals: &mut [f32],
     ) -> Result<(), Self::Error>;
-}
-
-/// The input of one step.
-#[derive(Debug)]
-pub struct Batch<'a> {
-    /// Runs of consecutive positions, each of one sequence.
-    pub segments: &'a [Segment],
-    /// The same with the tables of layers with a window, which may keep fewer pages.
-    pub windows: &'a [Segment],
-    /// The position of every row.
-    pub positions: &'a [u32],
-    /// The state step of each segment, in models with states.
-    pub states: &'a [StateSegment],
-    pub outputs: Outputs<'a>,
-}
-
-/// The rows of a step that need logits, the last ones of some sequences. Only they go on after the
-/// last layer's keys and values.
-#[derive(Debug, Clone, Copy)]
-pub struct Outputs<'a> {
-    /// Their indices in the step, ascending.
-    pub rows: &'a [usize],
-    /// The same rows as runs of consecutive positions.
-    pub segments: &'a [Segment],
-    pub windows: &'a [Segment],
 }
 
 /// One rank of a model.
@@ -205,7 +182,10 @@ impl<B: Backend> Model<B> {
         let rows = batch.positions.len();
         debug_assert!(rows <= self.rows_max);
         self.take_input(backend, rows, input)?;
-        backend.set_positions(&self.rope, batch.positions);
+        match batch.pictures.places {
+            Some(places) => backend.set_places(&self.rope, places),
+            None => backend.set_positions(&self.rope, batch.positions),
+        }
         let (first, last_keeping) = (self.first_layer(), self.config.last_keeping());
         let some = batch.outputs.rows.len() < rows;
         for layer in &self.layers {
@@ -232,6 +212,10 @@ impl<B: Backend> Model<B> {
                 outputs: (layer.index == last_keeping && some).then_some(batch.outputs),
             };
             layer.forward(&mut context, reduce)?;
+            // In the last layer that keeps positions only outputs are left, which are text.
+            if !(layer.index >= last_keeping && some) {
+                batch.pictures.add(backend, layer.index, &mut self.scratch.x)?;
+            }
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use backend::{Backend, BackendError, Begin, Cpu, PAGE_POSITIONS, Segment, StateS
 use device::Recording;
 use gguf::{File, Source};
 use layout::{Capacity, Layout, Ngrams, Outline};
-use model::{Batch, Embedding, Model, ModelError, Outputs, Product, Reduce};
+use model::{Batch, BatchPictures, Embedding, Model, ModelError, Outputs, Product, Reduce};
 use protocol::CacheType;
 
 const SEQUENCES: usize = 2;
@@ -19,6 +19,7 @@ const CAPACITY: Capacity = Capacity {
     sequences_max: SEQUENCES,
     cache_tokens: SEQUENCES * PAGE_POSITIONS,
     cache_type: CacheType::Auto,
+    picture_rows: 0,
     checkpoints: 2,
 };
 
@@ -80,7 +81,7 @@ fn run<B: Backend>(mut backend: B, path: &Path, crosses: bool) -> Result<Vec<u32
     for (runs, wanted) in STEPS {
         let segment = |(slot, &(first_pos, rows)): (usize, &(usize, usize))| {
             let table: Arc<[u32]> = [slot as u32].into();
-            Segment { table, first_pos, rows }
+            Segment { table, first_pos, rows, mutual: false }
         };
         let segments: Vec<_> = runs.iter().enumerate().map(segment).collect();
         let positions = segments.iter().flat_map(|s| s.first_pos..s.first_pos + s.rows);
@@ -103,7 +104,8 @@ fn run<B: Backend>(mut backend: B, path: &Path, crosses: bool) -> Result<Vec<u32
         let outputs = Outputs { rows: &rows, segments: &outputs, windows: &outputs };
         let states = states(config.recurrence.is_some(), &segments);
         let (segments, positions, states) = (&segments, &positions, &states);
-        let batch = Batch { segments, windows: segments, positions, states, outputs };
+        let pictures = BatchPictures::default();
+        let batch = Batch { segments, windows: segments, positions, pictures, states, outputs };
         let failed = |source| ModelError::Backend { name: "step".into(), source };
         model.forward(&mut backend, &mut OneRank { crosses }, &batch, &input).map_err(failed)?;
         if *wanted {

@@ -166,6 +166,7 @@ fn everything(model: &Outline, nodes: &[Node]) -> Option<Fit> {
         sequences_max: 16,
         cache_tokens: 8192,
         cache_type: protocol::CacheType::Auto,
+        picture_rows: 0,
         checkpoints: 2,
     };
     let spec = spec();

@@ -1,0 +1,140 @@
+//! Finds the file of a model's vision tower: an mmproj file in the same folder.
+//!
+//! Publishers name it after the model (`mmproj-Qwen3-VL-8B-Instruct-F16.gguf`), or after nothing
+//! (`mmproj-F16.gguf`) where the folder is one model's. A folder of one's own may hold many models.
+//! So its name, its kind and its sizes must all suit the model.
+
+use std::path::{Path, PathBuf};
+
+use gguf::Directory;
+
+/// The most mmproj files of a folder that are looked at.
+const CANDIDATES_MAX: usize = 64;
+
+/// Projectors, and the architectures that take their rows.
+const KINDS: &[(&str, &[&str])] = &[
+    ("qwen3vl_merger", &["qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe", "qwen4exp"]),
+    ("gemma3", &["gemma3"]),
+    ("gemma4v", &["gemma4"]),
+    ("kimik25", &["deepseek2", "kimi-linear", "kimi-k3"]),
+    ("pixtral", &["llama", "mistral3", "mistral4"]),
+    ("llama4", &["llama4"]),
+    ("glm4v", &["glm4", "glm4moe"]),
+];
+
+/// Words of such names that do not tell a model, and formats, the preferred ones first.
+const FILLERS: &[&str] = &["mmproj", "model", "gguf"];
+const FORMATS: &[&str] = &["f16", "bf16", "f32", "q8_0", "q8", "fp16", "fp32"];
+
+/// Whether a file is that of a tower, by its name.
+pub fn is_tower(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.contains("mmproj") && name.ends_with(".gguf")
+}
+
+/// The file of the tower that belongs to the model at `path`, if there is one beside it.
+pub(crate) fn tower_of(path: &Path) -> Option<PathBuf> {
+    let folder = if path.is_dir() { path } else { path.parent()? };
+    let stem = path.file_stem()?.to_str()?;
+    let entries =
+        std::fs::read_dir(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    let named =
+        entries.ok()?.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_tower));
+    let mut candidates: Vec<PathBuf> =
+        named.map(|entry| folder.join(entry.file_name())).take(CANDIDATES_MAX).collect();
+    if candidates.is_empty() {
+        return None;
+    }
+    let model = match path.is_dir() {
+        true => crate::virtual_header(path)?,
+        false => gguf::read_header(path).ok()?,
+    };
+    candidates.sort_by_key(|candidate| (preference(candidate), candidate.clone()));
+    candidates.into_iter().find(|candidate| {
+        let is_named = path.is_dir() || suits_name(candidate, stem);
+        is_named && gguf::read_header(candidate).is_ok_and(|tower| suits(&model, &tower))
+    })
+}
+
+/// Names with a model first, then formats in their order.
+fn preference(candidate: &Path) -> (bool, usize) {
+    let name = stem_of(candidate).to_ascii_lowercase();
+    let format = FORMATS.iter().position(|format| words(&name).any(|word| word == *format));
+    (own_words(&name).next().is_none(), format.unwrap_or(FORMATS.len()))
+}
+
+fn stem_of(path: &Path) -> &str {
+    path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("")
+}
+
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    name.split(['-', '.', ' ']).filter(|word| !word.is_empty())
+}
+
+fn own_words(name: &str) -> impl Iterator<Item = &str> {
+    words(name).filter(|word| !FILLERS.contains(word) && !FORMATS.contains(word))
+}
+
+/// Whether a tower's name is the beginning of the model's, or tells no model.
+fn suits_name(candidate: &Path, model: &str) -> bool {
+    let (tower, model) = (stem_of(candidate).to_ascii_lowercase(), model.to_ascii_lowercase());
+    let mut of_model = words(&model);
+    own_words(&tower).all(|word| of_model.next() == Some(word))
+}
+
+/// Whether a tower's rows suit the model, by their headers.
+fn suits(model: &Directory, tower: &Directory) -> bool {
+    let text = |directory: &Directory, key: &str| {
+        directory.find_str(key).ok().flatten().unwrap_or("").to_owned()
+    };
+    let number = |directory: &Directory, key: &str| directory.find_u64(key).ok().flatten();
+    let arch = text(model, "general.architecture");
+    let of_vision = text(tower, "clip.vision.projector_type");
+    let any = text(tower, "clip.projector_type");
+    let projector = if of_vision.is_empty() { any } else { of_vision };
+    let is_kind = match KINDS.iter().find(|(kind, _)| *kind == projector) {
+        Some((_, architectures)) => architectures.contains(&&*arch),
+        None => false,
+    };
+    let width = number(model, &format!("{arch}.embedding_length"));
+    let rows = number(tower, "clip.vision.projection_dim");
+    text(tower, "general.architecture") == "clip" && is_kind && (rows.is_none() || rows == width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_their_model_or_none() {
+        let suits = |tower: &str, model: &str| suits_name(Path::new(tower), model);
+        for (tower, model) in [
+            ("mmproj-F16.gguf", "Qwen3-VL-8B-Instruct-Q4_K_M"),
+            ("mmproj-model-f16.gguf", "gemma-3-4b-it-Q4_0"),
+            ("mmproj-Qwen3-VL-8B-Instruct-F16.gguf", "Qwen3-VL-8B-Instruct-Q4_K_M"),
+            ("mmproj-Qwen3-VL-8B-Instruct-F16.gguf", "Qwen3-VL-8B-Instruct-Q8_0-00001-of-00002"),
+            ("Qwen3-VL-8B-Instruct.mmproj-q8_0.gguf", "qwen3-vl-8b-instruct.Q4_K_M"),
+            ("qwen35-sees.mmproj.gguf", "qwen35-sees"),
+        ] {
+            assert!(suits(tower, model), "{tower} beside {model}");
+        }
+        for (tower, model) in [
+            ("mmproj-Qwen3-VL-8B-Instruct-F16.gguf", "Qwen3-8B-Q4_K_M"),
+            ("mmproj-Qwen3-VL-8B-Thinking-F16.gguf", "Qwen3-VL-8B-Instruct-Q4_K_M"),
+        ] {
+            assert!(!suits(tower, model), "{tower} beside {model}");
+        }
+    }
+
+    #[test]
+    fn a_name_and_a_good_format_come_first() {
+        let names =
+            ["mmproj-BF16.gguf", "mmproj-a-f32.gguf", "mmproj-F16.gguf", "mmproj-a-f16.gguf"];
+        let mut sorted = names;
+        sorted.sort_by_key(|name| preference(Path::new(name)));
+        assert_eq!(sorted, [names[3], names[1], names[2], names[0]]);
+        assert!(
+            is_tower("Model.MMPROJ-f16.gguf") && !is_tower("mmproj.bin") && !is_tower("m.gguf")
+        );
+    }
+}
