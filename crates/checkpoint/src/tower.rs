@@ -56,6 +56,16 @@ pub(crate) fn tower_of(path: &Path) -> Option<PathBuf> {
     })
 }
 
+/// Of a repository's files, by their paths, the one with the tower of the model at `model`: in the
+/// same folder.
+pub fn choose_tower<'a>(files: impl Iterator<Item = &'a str>, model: &str) -> Option<&'a str> {
+    let model = Path::new(model);
+    let stem = stem_of(model);
+    let beside = files.map(Path::new).filter(|file| file.parent() == model.parent());
+    let towers = beside.filter(|file| is_tower(&file.to_string_lossy()) && suits_name(file, stem));
+    towers.min_by_key(|file| (preference(file), file.to_path_buf())).and_then(Path::to_str)
+}
+
 /// Names with a model first, then formats in their order.
 fn preference(candidate: &Path) -> (bool, usize) {
     let name = stem_of(candidate).to_ascii_lowercase();

@@ -109,12 +109,12 @@ impl<B: Backend> Rank<B> {
             0 => Some(Embedding::open(source.clone(), config)?),
             _ => None,
         };
+        let mut notes = Vec::new();
         let sight = match options.rank {
-            0 => Sight::load(source.as_ref(), config, options.threads)?,
+            0 => Sight::load(&backend, source.as_ref(), config, options.threads, &mut notes)?,
             _ => None,
         };
         let before = embedding.as_ref().map_or(0, Embedding::before);
-        let mut notes = Vec::new();
         let speculator = Speculator::load(&mut backend, (&source, config), options, &mut notes)?;
         let deepstack = match vision::Config::find(source.directory())? {
             Some(tower) => tower.deepstack.len().min(config.layers),

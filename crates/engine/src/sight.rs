@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
+use backend::Backend;
 use gguf::Source;
 use layout::Config;
 use protocol::{Detail, GenerateRequest, PictureFile, Token};
@@ -68,7 +69,7 @@ impl Placed {
 pub enum Unseen {
     #[error(
         "the model reads text only, as it was loaded without a vision tower. Serve it with its \
-         mmproj file, or ask without pictures"
+         mmproj file on a node without --device, or ask without pictures"
     )]
     NoTower,
     #[error("picture {number} cannot be used: {reason}")]
@@ -118,16 +119,24 @@ impl Look {
 }
 
 impl Sight {
-    /// Loads the tower beside a model's weights; `None` if the file has none.
+    /// Loads the tower beside a model's weights; `None` if the file has none, or the device cannot
+    /// take its rows, which `notes` then say.
     ///
     /// # Errors
     /// The tower cannot be used, or is another model's; memory or threads are short.
-    pub fn load(
+    pub fn load<B: Backend>(
+        backend: &B,
         source: &dyn Source,
         config: &Config,
         threads: usize,
+        notes: &mut Vec<String>,
     ) -> Result<Option<Self>, EngineError> {
         let Some(of_tower) = vision::Config::find(source.directory())? else { return Ok(None) };
+        let has_axes = config.rope.axes.is_some();
+        if let (true, Err(error)) = (has_axes, backend.check_places()) {
+            notes.push(format!("no picture can be seen: {error}"));
+            return Ok(None);
+        }
         let pool = Pool::new(threads).map_err(backend::BackendError::from)?;
         let tower = Tower::load(&pool, source, of_tower.clone())?;
         if tower.width() != config.width {
@@ -151,7 +160,7 @@ impl Sight {
         let thread = std::thread::Builder::new().name("tower".into());
         thread.spawn(look).map_err(|error| EngineError::Thread(error.to_string()))?;
         Ok(Some(Self {
-            has_axes: config.rope.axes.is_some(),
+            has_axes,
             is_whole: config.sight.is_some(),
             config: of_tower,
             weight_bytes,

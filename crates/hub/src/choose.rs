@@ -98,7 +98,15 @@ pub fn variants(repo: &str, files: &[RemoteFile]) -> Vec<Variant> {
         is_beside: is_marked(files) && !all_marked,
     };
     let labels = store::repository::labels(&whole.iter().map(of).collect::<Vec<_>>());
-    let of_gguf = labels.into_iter().zip(whole).map(|(label, files)| Variant { label, files });
+    // A model comes with its vision tower.
+    let names = || files.iter().map(|file| file.path.as_str());
+    let with_tower = |mut model: Vec<RemoteFile>| {
+        let tower = checkpoint::choose_tower(names(), &model[0].path);
+        model.extend(files.iter().filter(|file| Some(&*file.path) == tower).cloned());
+        model
+    };
+    let of_gguf = labels.into_iter().zip(whole);
+    let of_gguf = of_gguf.map(|(label, files)| Variant { label, files: with_tower(files) });
     of_gguf.chain(folder(files)).collect()
 }
 

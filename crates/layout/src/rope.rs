@@ -207,7 +207,7 @@ fn magnitudes(metadata: &Metadata<'_>, scaling: Scaling) -> Result<(f32, f32), E
 fn axes(metadata: &Metadata<'_>, pairs: usize) -> Option<Vec<u8>> {
     const MOST: i64 = WIDTH_MAX as i64;
     const KEY: &str = "rope.dimension_sections";
-    let Some(found) = metadata.get(KEY) else { return None };
+    let found = metadata.get(KEY)?;
     let sections = found.as_array().and_then(|array| array.integers());
     let sections: Vec<i64> = sections.map_or_else(Vec::new, |all| all.take(3).collect());
     let section =

@@ -21,6 +21,10 @@ pub struct InstanceSpec {
     /// store.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub model: String,
+    /// The model's vision tower, an mmproj file on this node [default: the one beside the model]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
+    pub mmproj: Option<PathBuf>,
     /// The model name in clients' requests; the file's name if absent.
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(skip))]

@@ -29,6 +29,11 @@ pub enum StoreError {
         path = .path.display()
     )]
     NotOurs { name: String, shelf: Shelf, path: PathBuf },
+    #[error(
+        "{tower} cannot be the vision tower of {model}: {why}",
+        tower = .tower.display(), model = .model.display()
+    )]
+    Tower { tower: PathBuf, model: PathBuf, why: String },
 }
 
 impl StoreError {

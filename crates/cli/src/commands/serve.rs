@@ -45,8 +45,10 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
 pub fn request(model: &str, spec: &InstanceSpec, parallel: Option<usize>) -> InstanceSpec {
     let model = models::for_node(model);
     let mut options = spec.options.clone();
-    options.draft = options.draft.map(|path| std::fs::canonicalize(&path).unwrap_or(path));
-    InstanceSpec { model, sequences_max: parallel, options, ..spec.clone() }
+    let whole = |path: std::path::PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
+    options.draft = options.draft.map(whole);
+    let mmproj = spec.mmproj.clone().map(whole);
+    InstanceSpec { model, mmproj, sequences_max: parallel, options, ..spec.clone() }
 }
 
 /// Places a model and shows the progress of loading and the reasons for its split; returns the name

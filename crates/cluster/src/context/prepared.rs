@@ -14,8 +14,9 @@ pub(crate) struct Prepared {
     pub found: ModelFile,
     pub file: Arc<ServedFile>,
     pub model: layout::Outline,
-    /// The draft model's memory on the first node.
-    pub draft_bytes: u64,
+    /// Memory on the first node for what runs beside the model: its vision tower, and its draft
+    /// model.
+    pub beside_bytes: u64,
     /// Time of the request, in seconds since 1970.
     pub created_unix_s: u64,
     /// Oddities of its tokenizer and chat template, a sentence each.
@@ -35,9 +36,21 @@ impl Prepared {
         let file = ServedFile::open(&found.path).map_err(|error| error.to_string())?;
         let model = layout::Outline::read(file.directory()).map_err(|error| error.to_string())?;
         let remarks = check_text(file.directory())?;
+        let beside_bytes = draft_bytes + tower_bytes(file.directory())?;
         let file = Arc::new(file);
-        Ok(Self { spec, found, file, model, draft_bytes, created_unix_s, remarks })
+        Ok(Self { spec, found, file, model, beside_bytes, created_unix_s, remarks })
     }
+}
+
+/// Memory of a model's vision tower on the leading node; 0 without one.
+///
+/// # Errors
+/// The tower is of no known kind.
+fn tower_bytes(header: &gguf::Directory) -> std::result::Result<u64, String> {
+    let config = vision::Config::find(header);
+    let config = config.map_err(|error| format!("its vision tower cannot be used: {error}"))?;
+    let footprint = config.map(|config| vision::Footprint::new(&config, header));
+    Ok(footprint.map_or(0, |footprint| footprint.bytes(layout::PICTURES_KEPT)))
 }
 
 /// Memory of an instance's draft model on the leading node; 0 without a draft.

@@ -164,7 +164,17 @@ impl Desk {
     }
 }
 
-fn prepare(store: &Store, spec: InstanceSpec, asked: Asked, check: CheckText) -> Result<Prepared> {
+fn prepare(
+    store: &Store,
+    mut spec: InstanceSpec,
+    asked: Asked,
+    check: CheckText,
+) -> Result<Prepared> {
+    if let Some(tower) = spec.mmproj.take() {
+        let (name, path) = store.with_tower(&spec.model, &tower).map_err(lookup::refuse)?;
+        spec.name.get_or_insert(name);
+        spec.model = path.to_string_lossy().into_owned();
+    }
     let found = lookup::find(store, &spec.model, asked, &|_| {}).map_err(lookup::refuse)?;
     let draft_bytes = draft_bytes(&spec).map_err(Error::Unusable)?;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -58,7 +58,7 @@ pub(super) fn model() -> Prepared {
         found,
         file: Arc::new(file),
         model,
-        draft_bytes: 0,
+        beside_bytes: 0,
         created_unix_s: 0,
         remarks: Vec::new(),
     }
