@@ -49,7 +49,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "text",
         ],
     ),
-    ("serve", &["cluster", "gguf", "protocol", "text"]),
+    ("serve", &["cluster", "gguf", "protocol", "text", "vision"]),
     ("cluster", &["checkpoint", "gguf", "hub", "layout", "placement", "protocol", "store"]),
     (
         "engine",

@@ -15,6 +15,7 @@
 //! metrics     /metrics
 //! openapi     /openapi.json: a machine-readable description of the dialects
 //! page        /: the page, and a plain line for clients that only probe
+//! pictures    data addresses and Base64 -> bytes
 //! completion  messages -> template -> tokens -> node -> thoughts, text and calls
 //! node        the trait that this crate requires of a node
 //! ```
@@ -41,6 +42,7 @@ mod ollama;
 mod openai;
 mod openapi;
 mod page;
+mod pictures;
 mod server;
 
 pub use clock::rfc3339;

@@ -313,7 +313,7 @@ fn what_cannot_be_is_refused_by_name_in_anthropics_form() {
         (json!({"top_p": 1.5}), "top_p"),
         (json!({"top_k": -1}), "top_k"),
         (json!({"stop_sequences": [""]}), "stop string"),
-        (json!({"messages": image}), "messages[0].content[0] is of type image"),
+        (json!({"messages": image}), "reads text only"),
         (json!({"messages": []}), "messages"),
         (json!({"messages": [{"role": "robot", "content": "x"}]}), "robot"),
         (json!({"messages": [{"role": "user", "content": 7}]}), "content must be a string"),

@@ -263,7 +263,7 @@ fn what_cannot_be_is_refused_by_name_with_a_plain_text() {
         }
     }
     for (extra, named) in [
-        (json!({"messages": image}), "messages[0].images"),
+        (json!({"messages": image}), "reads text only"),
         (json!({"messages": [{"role": "robot", "content": "x"}]}), "robot"),
         (json!({"tools": [{"name": "f"}]}), "tools[0]"),
         (
@@ -279,7 +279,8 @@ fn what_cannot_be_is_refused_by_name_with_a_plain_text() {
         (json!({"suffix": "end"}), "suffix"),
         (json!({"template": "{{ .Prompt }}"}), "template"),
         (json!({"context": [1]}), "context"),
-        (json!({"images": ["aGk="]}), "images"),
+        (json!({"images": ["aGk="]}), "reads text only"),
+        (json!({"images": ["?"]}), "images[0]"),
         (json!({"raw": true, "system": "x"}), "system"),
     ] {
         let reply = generate(server.addr, extra.clone());

@@ -50,6 +50,11 @@ pub enum TextError {
     TemplateThread { source: std::io::Error },
     #[error("{what}: {found}; the most that is accepted is {limit}. Send less")]
     RequestTooLarge { what: &'static str, found: usize, limit: usize },
+    #[error(
+        "the chat template puts picture {} of the request into the prompt {times} times, where it \
+         has to stand once. Send the picture in the last user message", .number + 1
+    )]
+    Placeholder { number: usize, times: usize },
 
     #[error("{found} stop strings; the most that is accepted is {limit}")]
     StopStrings { found: usize, limit: usize },

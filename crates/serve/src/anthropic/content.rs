@@ -1,11 +1,15 @@
-//! Message contents: a string, or blocks of text, tools and documents.
+//! Message contents: a string, or blocks of text, pictures, tools and documents.
 
+use protocol::Detail;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::http::error::ApiError;
+use crate::pictures::{Pictures, join, misplaced};
 
 const BLOCKS_MAX: usize = 4096;
+/// The part of an unknown type that a message shows.
+const KIND_SHOWN: usize = 32;
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "content must be a string or a list of content blocks")]
@@ -58,34 +62,46 @@ impl Content {
         Ok(blocks.into_iter().enumerate().map(place).collect())
     }
 
-    /// The text of blocks that may contain only text: a system prompt or a tool result.
+    /// The text of blocks without tools: a system prompt or a tool result. Without `pictures` there
+    /// may be none.
     ///
     /// # Errors
-    /// 400 naming the first block that is not text.
-    pub fn into_text(self, at: &str) -> Result<String, ApiError> {
-        let blocks = self.into_blocks(at)?.into_iter();
-        let texts: Vec<String> =
-            blocks.map(|(at, block)| block.into_text(&at)).collect::<Result<_, _>>()?;
-        Ok(texts.join("\n"))
+    /// 400 naming the first block that cannot be read.
+    pub fn into_text(
+        self,
+        at: &str,
+        mut pictures: Option<&mut Pictures>,
+    ) -> Result<String, ApiError> {
+        let mut content: Option<String> = None;
+        for (at, block) in self.into_blocks(at)? {
+            let text = block.into_text(&at, pictures.as_deref_mut())?;
+            match &mut content {
+                Some(content) => join(content, &text),
+                None => content = Some(text),
+            }
+        }
+        Ok(content.unwrap_or_default())
     }
 }
 
 impl Block {
-    /// The text of a block.
+    /// The text of a block, or a picture's place in the text.
     ///
     /// # Errors
     /// 400 naming the block and why it cannot be read.
-    pub fn into_text(self, at: &str) -> Result<String, ApiError> {
+    pub fn into_text(self, at: &str, pictures: Option<&mut Pictures>) -> Result<String, ApiError> {
         match self.kind.as_str() {
             "text" => {
                 let missing = || ApiError::invalid_value(at, format!("{at} has no text"));
                 self.text.ok_or_else(missing)
             }
-            "document" => self.into_document(at),
+            "image" => self.into_picture(at, pictures.ok_or_else(|| misplaced(at))?),
+            "document" => self.into_document(at, pictures),
             "search_result" => {
                 let source = self.source.as_ref().and_then(Value::as_str).unwrap_or_default();
                 let title = self.title.unwrap_or_default();
-                let text = self.content.map_or(Ok(String::new()), |text| text.into_text(at))?;
+                let text =
+                    self.content.map_or(Ok(String::new()), |text| text.into_text(at, None))?;
                 Ok(format!(
                     "<search_result source=\"{source}\" title=\"{title}\">\n{text}\n</search_result>"
                 ))
@@ -94,15 +110,32 @@ impl Block {
             "tool_reference" => Ok(format!("Tool: {}", self.name.unwrap_or_default())),
             kind => {
                 let message = format!(
-                    "{at} is of type {kind}; only text can be read. Send text, or a document whose \
-                     source is text"
+                    "{at} is of type {kind}; only text and pictures can be read. Send text, an \
+                     image, or a document whose source is text"
                 );
                 Err(ApiError::unsupported(at, message))
             }
         }
     }
 
-    fn into_document(self, at: &str) -> Result<String, ApiError> {
+    fn into_picture(self, at: &str, pictures: &mut Pictures) -> Result<String, ApiError> {
+        let source = self.source.unwrap_or_default();
+        let text = |key| source.get(key).and_then(Value::as_str);
+        match (text("type"), text("data"), text("url")) {
+            (Some("base64"), Some(data), _) => pictures.base64(at, data, Detail::Auto),
+            (Some("url"), _, Some(address)) => pictures.address(at, address, Detail::Auto),
+            (kind, ..) => {
+                let kind: String = kind.unwrap_or("none").chars().take(KIND_SHOWN).collect();
+                let message = format!(
+                    "{at}.source is of type {kind:?} or incomplete. Send a source of type base64 \
+                     with the bytes of the picture's file as data"
+                );
+                Err(ApiError::unsupported(at, message))
+            }
+        }
+    }
+
+    fn into_document(self, at: &str, pictures: Option<&mut Pictures>) -> Result<String, ApiError> {
         let source = self.source.unwrap_or_default();
         let text = match source.get("type").and_then(Value::as_str) {
             Some("text") => source.get("data").and_then(Value::as_str).map(str::to_owned),
@@ -111,7 +144,7 @@ impl Block {
                 let content = Content::deserialize(content).map_err(|error| {
                     ApiError::invalid_value(at, format!("{at}.source.content: {error}"))
                 })?;
-                Some(content.into_text(&format!("{at}.source.content"))?)
+                Some(content.into_text(&format!("{at}.source.content"), pictures)?)
             }
             kind => {
                 let kind = kind.unwrap_or("none");

@@ -1,6 +1,6 @@
 //! Converts Anthropic's messages to those that chat templates expect.
 //!
-//! - The text blocks of a message are joined by line breaks. Tool results become separate messages,
+//! - The text blocks of a message are joined by line breaks, and stand beside pictures. Tool results become separate messages,
 //!   as do the assistant's calls and thoughts.
 //! - Consecutive turns of the same role are merged, as in Anthropic's API: many templates reject
 //!   them.
@@ -16,6 +16,7 @@ use text::{Message, ToolCall};
 
 use super::content::{Block, Content};
 use crate::http::error::ApiError;
+use crate::pictures::{Picture, Pictures, join};
 
 /// More messages than fit any context.
 const MESSAGES_MAX: usize = 16_384;
@@ -39,6 +40,7 @@ enum Role {
 pub(super) struct Conversation {
     pub messages: Vec<Message>,
     pub continue_last: bool,
+    pub pictures: Vec<Picture>,
     /// Names of the called tools, by call id.
     called: HashMap<String, String>,
 }
@@ -53,53 +55,72 @@ impl Conversation {
             return Err(ApiError::invalid_value("messages", message));
         }
         let mut conversation = Self::default();
+        let mut pictures = Pictures::new();
         if let Some(system) = system {
-            let text = system.into_text("system")?;
+            let text = system.into_text("system", None)?;
             if !text.is_empty() {
                 conversation.say("system", text);
             }
         }
         for (index, message) in input.into_iter().enumerate() {
-            conversation.add(message, &format!("messages[{index}].content"))?;
+            let at = format!("messages[{index}].content");
+            conversation.add(message, &at, &mut pictures)?;
         }
+        conversation.pictures = pictures.into_read();
         conversation.end()?;
         Ok(conversation)
     }
 
-    fn add(&mut self, message: InputMessage, at: &str) -> Result<(), ApiError> {
+    fn add(
+        &mut self,
+        message: InputMessage,
+        at: &str,
+        pictures: &mut Pictures,
+    ) -> Result<(), ApiError> {
         match message.role {
             Role::System if self.messages.iter().all(|message| message.role == "system") => {
-                let text = message.content.into_text(at)?;
+                let text = message.content.into_text(at, None)?;
                 self.say("system", text);
             }
             Role::System => {
-                let text = message.content.into_text(at)?;
+                let text = message.content.into_text(at, None)?;
                 self.say("user", format!("<system>\n{text}\n</system>"));
             }
-            Role::User => self.add_user(message.content, at)?,
+            Role::User => self.add_user(message.content, at, pictures)?,
             Role::Assistant => self.add_assistant(message.content, at)?,
         }
         Ok(())
     }
 
-    fn add_user(&mut self, content: Content, at: &str) -> Result<(), ApiError> {
+    fn add_user(
+        &mut self,
+        content: Content,
+        at: &str,
+        pictures: &mut Pictures,
+    ) -> Result<(), ApiError> {
         for (at, block) in content.into_blocks(at)? {
             if block.kind == "tool_result" {
-                let result = self.tool_result(block, &at)?;
+                let result = self.tool_result(block, &at, pictures)?;
                 self.messages.push(result);
             } else {
-                let text = block.into_text(&at)?;
+                let text = block.into_text(&at, Some(pictures))?;
                 self.say("user", text);
             }
         }
         Ok(())
     }
 
-    fn tool_result(&mut self, block: Block, at: &str) -> Result<Message, ApiError> {
+    fn tool_result(
+        &mut self,
+        block: Block,
+        at: &str,
+        pictures: &mut Pictures,
+    ) -> Result<Message, ApiError> {
         let Some(id) = block.tool_use_id else {
             return Err(ApiError::invalid_value(at, format!("{at} has no tool_use_id")));
         };
-        let text = block.content.map_or(Ok(String::new()), |content| content.into_text(at))?;
+        let text = |content: Content| content.into_text(at, Some(pictures));
+        let text = block.content.map_or(Ok(String::new()), text)?;
         let failed = block.is_error == Some(true);
         let content = if failed { format!("Error: {text}") } else { text };
         let name = self.called.get(&id).cloned();
@@ -119,7 +140,7 @@ impl Conversation {
                 "redacted_thinking" => {}
                 "tool_use" => self.tool_use(block, &at)?,
                 _ => {
-                    let text = block.into_text(&at)?;
+                    let text = block.into_text(&at, None)?;
                     self.say("assistant", text);
                 }
             }
@@ -166,12 +187,13 @@ impl Conversation {
     }
 }
 
-fn joined(before: String, text: String) -> String {
+fn joined(mut before: String, text: String) -> String {
     match (before.is_empty(), text.is_empty()) {
-        (true, _) => text,
-        (_, true) => before,
-        _ => before + "\n" + &text,
+        (true, _) => return text,
+        (_, true) => {}
+        _ => join(&mut before, &text),
     }
+    before
 }
 
 #[cfg(test)]
@@ -295,14 +317,14 @@ mod tests {
         assert_eq!(turns(document)[1].1, "Notes\nold\nLine.\nMore.");
         let base64 = json!({"type": "base64", "data": "x"});
         let cases = [
-            (json!({"type": "image", "source": base64}), "messages[0].content[0]", "type image"),
+            (json!({"type": "image", "source": base64}), "messages[0].content[0]", "no Base64"),
             (json!({"type": "document", "source": base64}), "messages[0].content[0]", "PDF"),
             (json!({"type": "text"}), "messages[0].content[0]", "no text"),
             (json!({"type": "tool_result"}), "messages[0].content[0]", "no tool_use_id"),
             (
                 json!({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image"}]}),
                 "messages[0].content[0][0]",
-                "type image",
+                "type \"none\"",
             ),
         ];
         for (block, param, message) in cases {

@@ -124,6 +124,7 @@ impl MessagesRequest {
             self.tool_choice.map_or(Ok(Default::default()), Choice::read)?;
         let chat = Chat {
             messages: conversation.messages,
+            pictures: conversation.pictures,
             tools: tools::offered(self.tools.unwrap_or_default())?,
             tool_choice,
             single_call,

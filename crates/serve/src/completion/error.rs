@@ -27,6 +27,15 @@ pub(crate) enum CompletionError {
     /// A field that this model does not support.
     #[error("{message}")]
     Unusable { field: &'static str, message: String },
+    /// The model reads text only.
+    #[error(
+        "{model} reads text only, and the request has a picture. {}",
+        seeing_hint(.seeing)
+    )]
+    Blind { model: String, seeing: Vec<String> },
+    /// A picture that the model cannot see; `at` is its path in the request.
+    #[error("{message}")]
+    Picture { at: String, message: String },
     /// The model's file has no usable vocabulary or template.
     #[error("the model's vocabulary or chat template cannot be used: {0}")]
     Unreadable(text::TextError),
@@ -41,8 +50,27 @@ pub(crate) enum CompletionError {
     Lost { reason: String },
 }
 
+impl CompletionError {
+    /// [`Self::Blind`], without names yet.
+    pub(super) fn blind() -> Self {
+        Self::Blind { model: "the model".to_owned(), seeing: Vec::new() }
+    }
+}
+
 /// Most names that a message lists; the model list has the rest.
 const LISTED_MAX: usize = 20;
+
+fn seeing_hint(seeing: &[String]) -> String {
+    let serve = "serve the model with its mmproj file";
+    match seeing {
+        [] => format!("Leave pictures out, or {serve}"),
+        [one] => format!("Ask {one}, which sees pictures, or {serve}"),
+        more => {
+            let named = more.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>();
+            format!("Ask one that sees pictures, or {serve}. These see: {}", named.join(", "))
+        }
+    }
+}
 
 fn served_hint(asked: &str, served: &[String]) -> String {
     if served.is_empty() {

@@ -14,6 +14,7 @@ mod meter;
 mod model;
 mod models;
 mod near;
+mod pictures;
 mod request;
 mod sampling;
 mod words;
@@ -114,7 +115,8 @@ impl Completer {
         let context_tokens = instance.context_tokens;
         let model = self.models.get(&instance).await.map_err(gone)?;
         let prepare = move || model.prepare(&request, context_tokens);
-        let prepared = self.on_thread(prepare).await??;
+        let prepared = self.on_thread(prepare).await?;
+        let prepared = prepared.map_err(|error| self.blind(error, &instance.model))?;
         let mut answers = Vec::with_capacity(count);
         for (index, permit) in permits.into_iter().enumerate() {
             let mut request = prepared.request.clone();
@@ -152,9 +154,12 @@ impl Completer {
         prompt: Prompt,
     ) -> Result<usize, CompletionError> {
         let count = async {
-            let context_tokens = self.served(model).await?.context_tokens;
+            let instance = self.served(model).await?;
+            let context_tokens = instance.context_tokens;
             let model = self.text_model(model).await?;
-            self.on_thread(move || model.prompt_tokens(&prompt, context_tokens)).await?
+            let count = move || model.prompt_tokens(&prompt, context_tokens);
+            let counted = self.on_thread(count).await?;
+            counted.map_err(|error| self.blind(error, &instance.model))
         };
         count.await.inspect_err(|error| self.metrics.refused(error))
     }
@@ -226,6 +231,16 @@ impl Completer {
             }
         }
         Err(CompletionError::Crashed)
+    }
+
+    /// Adds the model's name, and the names of models that see, to the error of one that does not.
+    fn blind(&self, error: CompletionError, model: &str) -> CompletionError {
+        match error {
+            CompletionError::Blind { .. } => {
+                CompletionError::Blind { model: model.to_owned(), seeing: self.models.seeing() }
+            }
+            error => error,
+        }
     }
 
     /// Maps the error of an instance that was stopped after the lookup to an unknown model: the

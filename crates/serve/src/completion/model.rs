@@ -2,12 +2,13 @@ use std::sync::Arc;
 
 use protocol::{GenerateRequest, InvalidRequest, Pooling, Sampling};
 use serde_json::json;
-use text::{ReplyParser, Special, TextStream};
+use text::{Placeholder, ReplyParser, Special, TextStream};
 
 use super::constraint::{Target, grammar, held};
 use super::words::{CallRules, Words};
-use super::{Chat, CompletionError, CompletionRequest, Prompt, sampling};
+use super::{Chat, CompletionError, CompletionRequest, Prompt, pictures, sampling};
 use crate::clock::unix_secs;
+use crate::pictures::Picture;
 
 /// A prompt that is too long is counted up to this multiple of the context, because clients shorten
 /// it by the reported count. Counting further is not worth the memory.
@@ -22,6 +23,8 @@ pub(crate) struct TextModel {
     sampling: Sampling,
     /// The pooling type in the file's numbering, if the file has one.
     pooling: Option<u64>,
+    /// The vision tower, if there is one; or why it cannot be used.
+    vision: Result<Option<vision::Config>, String>,
 }
 
 /// A request ready to send, and the parser of its answer.
@@ -45,7 +48,13 @@ impl TextModel {
         let pooling = architecture.and_then(|architecture| {
             header.find_u64(&format!("{architecture}.pooling_type")).ok().flatten()
         });
-        Ok(Self { tokenizer: Arc::new(tokenizer), template, sampling, pooling })
+        let vision = vision::Config::find(header).map_err(|error| error.to_string());
+        Ok(Self { tokenizer: Arc::new(tokenizer), template, sampling, pooling, vision })
+    }
+
+    /// Whether the model sees pictures.
+    pub fn sees(&self) -> bool {
+        matches!(self.vision, Ok(Some(_)))
     }
 
     /// How texts are pooled into embeddings: as the file specifies, otherwise by their last token.
@@ -91,7 +100,8 @@ impl TextModel {
         let context_tokens =
             request.context_max.map_or(context_tokens, |max| max.min(context_tokens));
         let limits = [context_tokens, context_tokens.saturating_mul(COUNTED_CONTEXTS)];
-        let prompt = self.read_prompt(&request.prompt, context_tokens, limits)?;
+        let mut prompt = self.read_prompt(&request.prompt, context_tokens, limits)?;
+        let pictures = placed(&request.prompt, std::mem::take(&mut prompt.placed));
         let words = |parser, calls| self.words(request, parser, calls);
         let reply = self.template.reply_format();
         let words = match &request.prompt {
@@ -115,6 +125,7 @@ impl TextModel {
             if request.ignore_eos { Vec::new() } else { reply.end_ids(&self.tokenizer) };
         let generate = GenerateRequest {
             prompt: prompt.tokens,
+            pictures,
             answered: Vec::new(),
             sampling: request.sampling.over(&self.sampling),
             max_tokens: request.max_tokens.map_or(room, |max| max.min(room)),
@@ -155,21 +166,22 @@ impl TextModel {
         context_tokens: usize,
         [tokens_max, counted]: [usize; 2],
     ) -> Result<text::Prompt, CompletionError> {
+        let placeholders = self.placeholders(prompt)?;
         let too_many = |bytes, tokens_min| {
             Err(InvalidRequest::TooManyBytes { bytes, tokens_min, context_tokens }.into())
         };
-        let (bytes, tokens_min) = self.least(prompt);
+        let (bytes, tokens_min) = self.least(prompt, &placeholders);
         if tokens_min > tokens_max {
             return too_many(bytes, tokens_min);
         }
         let read = match prompt {
-            Prompt::Chat(chat) => self.render(chat, counted)?,
+            Prompt::Chat(chat) => self.render(chat, &placeholders, counted)?,
             Prompt::Text(text) => {
                 let tokens = self.tokenizer.encode_prompt_some(text, counted);
-                text::Prompt { text: String::new(), tokens }
+                text::Prompt { tokens, ..text::Prompt::default() }
             }
             Prompt::Tokens(tokens) => {
-                return Ok(text::Prompt { text: String::new(), tokens: tokens.clone() });
+                return Ok(text::Prompt { tokens: tokens.clone(), ..text::Prompt::default() });
             }
         };
         match read.tokens.len() {
@@ -178,22 +190,48 @@ impl TextModel {
         }
     }
 
-    /// The prompt's bytes of text, and the fewest tokens that they can be. For a chat, assistant
-    /// messages do not count: a template may drop old thoughts.
-    fn least(&self, prompt: &Prompt) -> (usize, usize) {
+    /// What stands in a prompt for its pictures.
+    ///
+    /// # Errors
+    /// The model's tower cannot be used, or a picture cannot.
+    fn placeholders(&self, prompt: &Prompt) -> Result<Vec<Placeholder>, CompletionError> {
+        let pictures = prompt.pictures();
+        match &self.vision {
+            _ if pictures.is_empty() => Ok(Vec::new()),
+            Ok(Some(config)) => pictures::placeholders(config, &self.tokenizer, pictures),
+            Ok(None) => Err(CompletionError::blind()),
+            Err(why) => {
+                let message = format!("the model cannot see, for {why}");
+                Err(CompletionError::Unusable { field: "messages", message })
+            }
+        }
+    }
+
+    /// The prompt's bytes of text, and the fewest tokens that they and its pictures can be. For a
+    /// chat, assistant messages do not count: a template may drop old thoughts.
+    fn least(&self, prompt: &Prompt, placeholders: &[Placeholder]) -> (usize, usize) {
         let least = |text: &str| (text.len(), self.tokenizer.tokens_min(text));
         match prompt {
             Prompt::Text(text) => least(text),
             Prompt::Tokens(_) => (0, 0),
             Prompt::Chat(chat) => {
                 let said = chat.messages.iter().filter(|message| message.role != "assistant");
-                let each = said.map(|message| least(message.content.trim()));
-                each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+                let each = said.map(|message| {
+                    let text = Placeholder::without(&message.content, placeholders);
+                    least(text.trim())
+                });
+                let rows = placeholders.iter().map(|one| (0, one.tokens.len()));
+                each.chain(rows).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
             }
         }
     }
 
-    fn render(&self, chat: &Chat, tokens_max: usize) -> Result<text::Prompt, CompletionError> {
+    fn render(
+        &self,
+        chat: &Chat,
+        placeholders: &[Placeholder],
+        tokens_max: usize,
+    ) -> Result<text::Prompt, CompletionError> {
         let reply = self.template.reply_format();
         let thinking = thinking(chat);
         let mut variables = chat.variables.clone();
@@ -216,6 +254,7 @@ impl TextModel {
             enable_thinking: thinking,
             extra: Some(&variables),
             continue_last: chat.continue_last,
+            placeholders,
             now_unix_s: unix_secs() as i64,
         };
         let prompt =
@@ -250,6 +289,16 @@ impl TextModel {
             state: Default::default(),
         })
     }
+}
+
+/// The pictures of a prompt in its order, with the places of their rows.
+fn placed(prompt: &Prompt, places: Vec<(usize, usize)>) -> Vec<protocol::Picture> {
+    let pictures = prompt.pictures();
+    let placed = places.into_iter().map(|(number, at)| {
+        let Picture { detail, file, .. } = &pictures[number];
+        protocol::Picture { at, detail: *detail, file: file.clone() }
+    });
+    placed.collect()
 }
 
 /// Whether the model should think, if the client set any of the fields for it.

@@ -45,6 +45,19 @@ impl Models {
         read.map_err(|_| CompletionError::HeaderTimeout { model: instance.model.clone() })?.cloned()
     }
 
+    /// The names of the models that see, of those that were read.
+    pub fn seeing(&self) -> Vec<String> {
+        let instances = self.cluster.status().instances.into_iter();
+        let by_instance = self.by_instance.lock().unwrap_or_else(PoisonError::into_inner);
+        let sees = |one: &InstanceStatus| {
+            by_instance.get(&one.id).and_then(|cell| cell.get()).is_some_and(|model| model.sees())
+        };
+        let mut names: Vec<String> = instances.filter(sees).map(|one| one.model).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
     /// The cell of an instance's model. Drops the cells of instances that are gone.
     fn cell(&self, instance: &str) -> Arc<OnceCell<Arc<TextModel>>> {
         let mut by_instance = self.by_instance.lock().unwrap_or_else(PoisonError::into_inner);

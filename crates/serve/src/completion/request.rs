@@ -2,6 +2,7 @@ use protocol::{KeepAlive, Token};
 use serde_json::{Map, Value};
 
 use super::sampling::SamplingChoice;
+use crate::pictures::Picture;
 
 /// A request to a model, independent of the dialect.
 #[derive(Debug, Clone, Default)]
@@ -48,10 +49,22 @@ impl Default for Prompt {
     }
 }
 
+impl Prompt {
+    /// The pictures whose places are in it.
+    pub fn pictures(&self) -> &[Picture] {
+        match self {
+            Self::Chat(chat) => &chat.pictures,
+            Self::Text(_) | Self::Tokens(_) => &[],
+        }
+    }
+}
+
 /// A conversation to continue.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Chat {
     pub messages: Vec<text::Message>,
+    /// The pictures whose places are in the messages.
+    pub pictures: Vec<Picture>,
     /// Tools that the model may call, each in the form of OpenAI's `tools`.
     pub tools: Vec<Value>,
     pub tool_choice: ToolChoice,

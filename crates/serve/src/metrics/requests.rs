@@ -179,6 +179,8 @@ fn failure(error: &CompletionError) -> &'static str {
         CompletionError::Invalid(_)
         | CompletionError::Unrenderable(_)
         | CompletionError::Stops(_)
+        | CompletionError::Blind { .. }
+        | CompletionError::Picture { .. }
         | CompletionError::Unusable { .. } => "invalid",
         CompletionError::Unreadable(_) => "model_failed",
         CompletionError::Unsettled { .. } | CompletionError::HeaderTimeout { .. } => "unavailable",

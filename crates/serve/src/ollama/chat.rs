@@ -14,6 +14,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::{Chat, Prompt, other_of_one_name};
 use crate::http::error::ApiError;
+use crate::pictures::Pictures;
 
 const TOOLS_MAX: usize = 512;
 
@@ -30,12 +31,16 @@ pub(super) async fn chat(
     request: Request,
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
-    let request: ChatRequest = app.intake.read_json(request).await?;
-    let messages = messages(request.messages.unwrap_or_default())?;
+    let read = app.intake.read_as(request, |mut request: ChatRequest| {
+        let mut pictures = Pictures::new();
+        let messages = messages(request.messages.take().unwrap_or_default(), &mut pictures)?;
+        Ok((request, messages, pictures.into_read()))
+    });
+    let (request, messages, pictures) = read.await?;
     let wants_stream = request.common.stream != Some(false);
     let is_load = messages.is_empty();
     let tools = tools(request.tools.unwrap_or_default())?;
-    let chat = Chat { messages, tools, ..Chat::default() };
+    let chat = Chat { messages, pictures, tools, ..Chat::default() };
     let (request, asked) = request.common.into_request(&app, Prompt::Chat(chat), caller).await?;
     if is_load {
         return load(&app, &request, asked, Shape::Chat).await;

@@ -8,12 +8,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::answer::{Shape, load, respond};
-use super::message::no_images;
+use super::message::images;
 use super::request::Common;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::{Chat, Prompt};
 use crate::http::error::ApiError;
+use crate::pictures::Pictures;
 
 #[derive(Debug, Deserialize)]
 struct GenerateRequest {
@@ -25,7 +26,7 @@ struct GenerateRequest {
     suffix: Option<String>,
     template: Option<String>,
     context: Option<Vec<Value>>,
-    images: Option<Vec<Value>>,
+    images: Option<Vec<String>>,
 }
 
 pub(super) async fn generate(
@@ -33,18 +34,24 @@ pub(super) async fn generate(
     request: Request,
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
-    let request: GenerateRequest = app.intake.read_json(request).await?;
-    request.check_unsupported()?;
+    let read = app.intake.read_as(request, |mut request: GenerateRequest| {
+        request.check_unsupported()?;
+        let mut pictures = Pictures::new();
+        let places = images("images", request.images.take(), &mut pictures)?;
+        Ok((request, places, pictures.into_read()))
+    });
+    let (request, places, pictures) = read.await?;
     let wants_stream = request.common.stream != Some(false);
     let text = request.prompt.unwrap_or_default();
-    let is_load = text.is_empty();
+    let is_load = text.is_empty() && pictures.is_empty();
     let prompt = if request.raw == Some(true) {
         Prompt::Text(text)
     } else {
         let system = request.system.filter(|system| !system.is_empty());
         let system = system.map(|system| text::Message::new("system", system));
-        let messages = system.into_iter().chain([text::Message::new("user", text)]).collect();
-        Prompt::Chat(Chat { messages, ..Chat::default() })
+        let messages =
+            system.into_iter().chain([text::Message::new("user", places + &text)]).collect();
+        Prompt::Chat(Chat { messages, pictures, ..Chat::default() })
     };
     let (request, asked) = request.common.into_request(&app, prompt, caller).await?;
     if is_load {
@@ -55,7 +62,7 @@ pub(super) async fn generate(
 
 impl GenerateRequest {
     fn check_unsupported(&self) -> Result<(), ApiError> {
-        no_images("images", self.images.as_deref())?;
+        let has_images = self.images.as_ref().is_some_and(|images| !images.is_empty());
         let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let refused = if is_given(&self.suffix) {
             ("suffix", "suffix: text cannot be put in between yet. Leave it out")
@@ -67,6 +74,8 @@ impl GenerateRequest {
             )
         } else if self.context.as_ref().is_some_and(|context| !context.is_empty()) {
             ("context", "context: send the conversation to /api/chat instead")
+        } else if self.raw == Some(true) && has_images {
+            ("images", "images: a raw prompt has no place for them. Leave raw out")
         } else if self.raw == Some(true) && is_given(&self.system) {
             ("system", "system: a raw prompt is used as it stands. Write it into the prompt")
         } else {

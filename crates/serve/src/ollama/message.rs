@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::http::error::ApiError;
+use crate::pictures::{Pictures, misplaced};
 
 /// More messages than fit any context.
 const MESSAGES_MAX: usize = 16_384;
@@ -13,7 +14,8 @@ pub(super) struct Message {
     role: String,
     content: Option<String>,
     thinking: Option<String>,
-    images: Option<Vec<Value>>,
+    /// In Base64.
+    images: Option<Vec<String>>,
     tool_calls: Option<Vec<Call>>,
     /// The tool that produced this result, under its newer and its older field name.
     tool_name: Option<String>,
@@ -35,30 +37,39 @@ struct Function {
 
 /// # Errors
 /// 400 naming the first message that cannot be read, or if there are too many.
-pub(super) fn messages(input: Vec<Message>) -> Result<Vec<text::Message>, ApiError> {
+pub(super) fn messages(
+    input: Vec<Message>,
+    pictures: &mut Pictures,
+) -> Result<Vec<text::Message>, ApiError> {
     if input.len() > MESSAGES_MAX {
         let found = input.len();
         let message = format!("messages has {found} entries; {MESSAGES_MAX} are the most");
         return Err(ApiError::invalid_value("messages", message));
     }
-    input.into_iter().enumerate().map(|(at, message)| message.into_message(at)).collect()
+    let read = |(at, message): (usize, Message)| message.into_message(at, pictures);
+    input.into_iter().enumerate().map(read).collect()
 }
 
+/// The places of images in a text, which come before it.
+///
 /// # Errors
-/// 400 if there is an image.
-pub(super) fn no_images(field: &str, images: Option<&[Value]>) -> Result<(), ApiError> {
-    match images {
-        None | Some([]) => Ok(()),
-        Some(_) => {
-            let message = format!("{field}: only text can be read. Leave the images out");
-            Err(ApiError::unsupported(field, message))
-        }
-    }
+/// 400 naming the first image that cannot be read.
+pub(super) fn images(
+    at: &str,
+    images: Option<Vec<String>>,
+    pictures: &mut Pictures,
+) -> Result<String, ApiError> {
+    let images = images.unwrap_or_default().into_iter().enumerate();
+    images.map(|(index, image)| pictures.either(&format!("{at}[{index}]"), &image)).collect()
 }
 
 impl Message {
-    fn into_message(self, at: usize) -> Result<text::Message, ApiError> {
-        no_images(&format!("messages[{at}].images"), self.images.as_deref())?;
+    fn into_message(self, at: usize, pictures: &mut Pictures) -> Result<text::Message, ApiError> {
+        let images_at = format!("messages[{at}].images");
+        if self.role == "assistant" && self.images.as_ref().is_some_and(|all| !all.is_empty()) {
+            return Err(misplaced(&images_at));
+        }
+        let images = images(&images_at, self.images, pictures)?;
         let role = match self.role.as_str() {
             "system" | "user" | "assistant" | "tool" => self.role,
             role => {
@@ -70,7 +81,7 @@ impl Message {
         };
         Ok(text::Message {
             role,
-            content: self.content.unwrap_or_default(),
+            content: images + self.content.as_deref().unwrap_or_default(),
             name: self.tool_name.or(self.name),
             tool_calls: self
                 .tool_calls

@@ -78,6 +78,9 @@ pub(super) async fn show(
     if template.contains("tools") {
         capabilities.push("tools");
     }
+    if text.sees() {
+        capabilities.push("vision");
+    }
     if text.template.reply_format().thinks() {
         capabilities.push("thinking");
     }

@@ -50,11 +50,16 @@ impl ApiError {
                 Self::invalid_value(field, message)
             }
             CompletionError::Invalid(
-                InvalidRequest::TooMany { .. } | InvalidRequest::UnknownParameters { .. },
+                InvalidRequest::TooMany { .. }
+                | InvalidRequest::UnknownParameters { .. }
+                | InvalidRequest::PicturePlace { .. }
+                | InvalidRequest::NoPicture { .. },
             ) => Self::invalid("invalid_request", message),
             CompletionError::TooMany { .. } => Self::busy(message),
             CompletionError::Stops(_) => Self::invalid_value("stop", message),
             CompletionError::Unusable { field, .. } => Self::invalid_value(field, message),
+            CompletionError::Blind { .. } => Self::unsupported("messages", message),
+            CompletionError::Picture { at, .. } => Self::invalid_value(&at, message),
             CompletionError::Unrenderable(_) => Self::invalid_value("messages", message),
             // The model does not recover by itself: a person must decide whether to retry.
             CompletionError::ModelFailed { .. } | CompletionError::Unreadable(_) => {

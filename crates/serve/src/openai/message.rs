@@ -3,10 +3,15 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use protocol::Detail;
+
 use crate::http::error::ApiError;
+use crate::pictures::{Pictures, join, misplaced};
 
 const PARTS_MAX: usize = 4096;
 const CALLS_MAX: usize = 512;
+/// The part of an unknown detail that a message shows.
+const DETAIL_SHOWN: usize = 16;
 
 /// A message; its role determines the required fields.
 #[derive(Debug, Deserialize)]
@@ -49,6 +54,10 @@ pub(super) struct Part {
     kind: String,
     text: Option<String>,
     refusal: Option<String>,
+    /// An address, or an object with it and its detail.
+    image_url: Option<Value>,
+    /// Beside an address.
+    detail: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,8 +77,12 @@ impl ChatMessage {
     /// The message in the form that templates expect; `at` is its path in the request.
     ///
     /// # Errors
-    /// 400 naming the field: missing text, or parts that are not text.
-    pub fn into_message(self, at: &str) -> Result<text::Message, ApiError> {
+    /// 400 naming the field: missing text, or parts that cannot be read.
+    pub fn into_message(
+        self,
+        at: &str,
+        pictures: &mut Pictures,
+    ) -> Result<text::Message, ApiError> {
         let mut calls = self.tool_calls.unwrap_or_default();
         // The older format has no ids, so the name is the id.
         calls.extend(self.function_call.map(|function| {
@@ -81,7 +94,10 @@ impl ChatMessage {
             return Err(ApiError::invalid_value(&format!("{at}.tool_calls"), message));
         }
         let content = match self.content {
-            Some(content) => content.into_text(&format!("{at}.content"))?,
+            Some(content) => {
+                let pictures = (self.role != Role::Assistant).then_some(pictures);
+                content.into_text(&format!("{at}.content"), pictures)?
+            }
             // An assistant that only calls tools has no text, and neither has a tool without a
             // result.
             None if matches!(self.role, Role::Assistant | Role::Tool | Role::Function) => {
@@ -116,12 +132,17 @@ impl Role {
 }
 
 impl Content {
-    /// Text parts become lines of one text, as in llama-server and vLLM; `at` is the content's path
-    /// in the request.
+    /// Text parts become lines of one text, as in llama-server and vLLM, with the places of pictures
+    /// between them; `at` is the content's path in the request. Without `pictures` there may be
+    /// none.
     ///
     /// # Errors
-    /// 400 naming the part that is not text.
-    pub fn into_text(self, at: &str) -> Result<String, ApiError> {
+    /// 400 naming the part that cannot be read.
+    pub fn into_text(
+        self,
+        at: &str,
+        mut pictures: Option<&mut Pictures>,
+    ) -> Result<String, ApiError> {
         let parts = match self {
             Self::Text(text) => return Ok(text),
             Self::Parts(parts) => parts,
@@ -130,23 +151,65 @@ impl Content {
             let message = format!("{} content parts; {PARTS_MAX} are the most", parts.len());
             return Err(ApiError::invalid_value(at, message));
         }
-        let mut texts = Vec::with_capacity(parts.len());
+        let mut content: Option<String> = None;
         for (part_at, part) in parts.into_iter().enumerate() {
             let param = format!("{at}[{part_at}]");
             let text = match part.kind.as_str() {
                 "text" | "input_text" | "output_text" => part.text,
                 "refusal" => part.refusal,
+                "image_url" | "input_image" => {
+                    let pictures = pictures.as_deref_mut().ok_or_else(|| misplaced(&param))?;
+                    Some(part.into_picture(&param, pictures)?)
+                }
                 kind => {
                     let message = format!(
-                        "{param} is of type {kind}; only text can be read. Send text parts"
+                        "{param} is of type {kind}; only text and pictures can be read. Send parts \
+                         of type text or image_url"
                     );
                     return Err(ApiError::unsupported(&param, message));
                 }
             };
             let missing = || ApiError::invalid_value(&param, format!("{param} has no text"));
-            texts.push(text.ok_or_else(missing)?);
+            let text = text.ok_or_else(missing)?;
+            match &mut content {
+                Some(content) => join(content, &text),
+                None => content = Some(text),
+            }
         }
-        Ok(texts.join("\n"))
+        Ok(content.unwrap_or_default())
+    }
+}
+
+impl Part {
+    fn into_picture(self, at: &str, pictures: &mut Pictures) -> Result<String, ApiError> {
+        let (address, detail) = match self.image_url {
+            Some(Value::String(address)) => (address, self.detail),
+            Some(Value::Object(mut object)) => {
+                let mut text = |key| match object.remove(key) {
+                    Some(Value::String(text)) => Some(text),
+                    _ => None,
+                };
+                (text("url").unwrap_or_default(), text("detail"))
+            }
+            _ => {
+                let message = format!(
+                    "{at} has no image_url. Send the picture itself, as data:image/png;base64,..."
+                );
+                return Err(ApiError::invalid_value(at, message));
+            }
+        };
+        let detail = match detail.as_deref() {
+            None | Some("auto") => Detail::Auto,
+            Some("low") => Detail::Low,
+            Some("high" | "original") => Detail::High,
+            Some(other) => {
+                let other: String = other.chars().take(DETAIL_SHOWN).collect();
+                let message =
+                    format!("{at} has the detail {other:?}; it may be low, high, auto or original");
+                return Err(ApiError::invalid_value(at, message));
+            }
+        };
+        pictures.address(at, &address, detail)
     }
 }
 
@@ -164,7 +227,8 @@ mod tests {
     use super::*;
 
     fn message(value: Value) -> Result<text::Message, ApiError> {
-        serde_json::from_value::<ChatMessage>(value).unwrap().into_message("messages[3]")
+        let message = serde_json::from_value::<ChatMessage>(value).unwrap();
+        message.into_message("messages[3]", &mut Pictures::new())
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::{format, tools};
 use crate::completion::{Chat, CompletionRequest, Prompt};
 use crate::http::error::ApiError;
 use crate::http::fields::EFFORTS;
+use crate::pictures::Pictures;
 
 /// More messages than fit any context.
 const MESSAGES_MAX: usize = 16_384;
@@ -60,10 +61,12 @@ impl ChatRequest {
         let reasoning_effort = fields.word("reasoning_effort", EFFORTS)?;
         let thinking = thinking(fields)?;
         let continue_last = continue_last(fields)?;
-        let messages = messages(fields.read("messages")?.unwrap_or_default())?;
+        let mut pictures = Pictures::new();
+        let messages = messages(fields.read("messages")?.unwrap_or_default(), &mut pictures)?;
         std::mem::take(fields).finish();
         let chat = Chat {
             messages,
+            pictures: pictures.into_read(),
             tools: tools.tools,
             tool_choice: tools.choice,
             single_call: tools.single,
@@ -169,7 +172,10 @@ fn continue_last(fields: &mut Fields) -> Result<bool, ApiError> {
     }
 }
 
-fn messages(messages: Vec<Map<String, Value>>) -> Result<Vec<text::Message>, ApiError> {
+fn messages(
+    messages: Vec<Map<String, Value>>,
+    pictures: &mut Pictures,
+) -> Result<Vec<text::Message>, ApiError> {
     let found = messages.len();
     if found == 0 || found > MESSAGES_MAX {
         let message = format!("messages has {found} entries; 1 to {MESSAGES_MAX} are accepted");
@@ -177,7 +183,7 @@ fn messages(messages: Vec<Map<String, Value>>) -> Result<Vec<text::Message>, Api
     }
     let read = |(at, message)| {
         let at = format!("messages[{at}]");
-        shaped::<ChatMessage>(&at, Value::Object(message))?.into_message(&at)
+        shaped::<ChatMessage>(&at, Value::Object(message))?.into_message(&at, pictures)
     };
     messages.into_iter().enumerate().map(read).collect()
 }

@@ -12,6 +12,7 @@ mod fit;
 mod jinja;
 mod message;
 mod pair;
+mod placeholder;
 mod shows;
 mod source;
 mod variant;
@@ -25,6 +26,7 @@ use serde_json::{Map, Value, json};
 use crate::tokenizer::GUARD;
 use crate::{ReplyFormat, TextError, Tokenizer, with_digits};
 pub use message::{Message, ToolCall};
+pub use placeholder::Placeholder;
 use shows::Shows;
 use variant::Variant;
 
@@ -71,16 +73,21 @@ pub struct Render<'a> {
     /// Leaves the last message open, so that the model continues it. Instead of
     /// `add_generation_prompt`.
     pub continue_last: bool,
+    /// Those whose names the messages hold.
+    pub placeholders: &'a [Placeholder],
     /// The present time for templates, in seconds since 1970 (UTC).
     pub now_unix_s: i64,
 }
 
 /// A rendered chat.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prompt {
-    /// The template's output.
+    /// The template's output, without placeholders.
     pub text: String,
     pub tokens: Vec<u32>,
+    /// The placeholders in the order of the prompt: the index of each in [`Render::placeholders`],
+    /// and that of its first token in `tokens`.
+    pub placed: Vec<(usize, usize)>,
 }
 
 impl ChatTemplate {
@@ -171,7 +178,7 @@ impl ChatTemplate {
     /// text in messages, tools and variables stays text.
     ///
     /// # Errors
-    /// As for [`Self::render`].
+    /// As for [`Self::render`]; the template leaves out or repeats a placeholder.
     pub fn prompt(
         &self,
         tokenizer: &Tokenizer,
@@ -184,7 +191,7 @@ impl ChatTemplate {
     /// Like [`Self::prompt`], but stops encoding after more than `tokens_max` tokens.
     ///
     /// # Errors
-    /// As for [`Self::render`].
+    /// As for [`Self::prompt`].
     pub fn prompt_some(
         &self,
         tokenizer: &Tokenizer,
@@ -193,9 +200,11 @@ impl ChatTemplate {
         tokens_max: usize,
     ) -> Result<Prompt, TextError> {
         let rendered = self.render_guarded(Some(tokenizer), messages, render)?;
-        let tokens = tokenizer.encode_prompt_some(&rendered, tokens_max);
+        let placeholders = render.placeholders;
+        let (tokens, placed) = placeholder::encode(tokenizer, &rendered, placeholders, tokens_max)?;
         let text = if rendered.contains(GUARD) { rendered.replace(GUARD, "") } else { rendered };
-        Ok(Prompt { text, tokens })
+        let text = Placeholder::without(&text, placeholders).into_owned();
+        Ok(Prompt { text, tokens, placed })
     }
 
     /// The prompt for `messages` as text, which does not distinguish the template's control tokens

@@ -8,6 +8,7 @@ use super::output::thoughts_in;
 use crate::http::error::ApiError;
 use crate::openai::fields::{shaped, shown};
 use crate::openai::message::{ChatMessage, Content};
+use crate::pictures::Pictures;
 
 /// More items than fit any context.
 const ITEMS_MAX: usize = 16_384;
@@ -51,6 +52,7 @@ struct Thought {
 pub(super) fn messages(
     instructions: Option<String>,
     input: Option<Value>,
+    pictures: &mut Pictures,
 ) -> Result<Vec<text::Message>, ApiError> {
     let mut turns = Turns::default();
     turns.0.extend(instructions.map(|text| text::Message::new("system", text)));
@@ -58,7 +60,7 @@ pub(super) fn messages(
         Some(Value::String(text)) => turns.0.push(text::Message::new("user", text)),
         Some(Value::Array(items)) if (1..=ITEMS_MAX).contains(&items.len()) => {
             for (at, item) in items.into_iter().enumerate() {
-                turns.item(&format!("input[{at}]"), item)?;
+                turns.item(&format!("input[{at}]"), item, pictures)?;
             }
         }
         _ => {
@@ -74,7 +76,7 @@ pub(super) fn messages(
 struct Turns(Vec<text::Message>);
 
 impl Turns {
-    fn item(&mut self, at: &str, mut item: Value) -> Result<(), ApiError> {
+    fn item(&mut self, at: &str, mut item: Value, pictures: &mut Pictures) -> Result<(), ApiError> {
         let fields: &Map<String, Value> = match &mut item {
             Value::Object(fields) => {
                 // Clients send null for absent fields.
@@ -84,7 +86,9 @@ impl Turns {
             _ => return Err(ApiError::invalid_value(at, format!("{at} must be an object"))),
         };
         match fields.get("type").and_then(Value::as_str).unwrap_or("message") {
-            "message" => self.message(shaped::<ChatMessage>(at, item)?.into_message(at)?),
+            "message" => {
+                self.message(shaped::<ChatMessage>(at, item)?.into_message(at, pictures)?);
+            }
             "reasoning" => self.reasoning(shaped(at, item)?),
             "function_call" => {
                 let FunctionCall { call_id, name, namespace, arguments } = shaped(at, item)?;
@@ -93,7 +97,8 @@ impl Turns {
             }
             "function_call_output" => {
                 let found: FunctionCallOutput = shaped(at, item)?;
-                let text = |output: Content| output.into_text(&format!("{at}.output"));
+                let at = format!("{at}.output");
+                let text = |output: Content| output.into_text(&at, Some(pictures));
                 let content = found.output.map(text).transpose()?.unwrap_or_default();
                 let tool_call_id = Some(found.call_id);
                 self.0.push(text::Message { tool_call_id, ..text::Message::new("tool", content) });
@@ -176,7 +181,7 @@ mod tests {
     use super::*;
 
     fn read(input: Value) -> Result<Vec<text::Message>, ApiError> {
-        messages(Some("Be brief.".to_owned()), Some(input))
+        messages(Some("Be brief.".to_owned()), Some(input), &mut Pictures::new())
     }
 
     #[test]

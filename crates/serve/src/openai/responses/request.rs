@@ -14,6 +14,7 @@ use crate::openai::sampling::{
     Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, refuse_unsupported, sampling, streaming,
 };
 use crate::openai::tools::{checked, no_function, tool_choice};
+use crate::pictures::Pictures;
 
 /// Fields that refer to stored objects or to work on a server.
 const REFUSED: &[Refused] = &[
@@ -85,7 +86,8 @@ impl ResponseRequest {
         let model = model(fields)?;
         let variables = template_variables(fields)?;
         let instructions: Option<String> = fields.read("instructions")?;
-        let messages = messages(instructions.clone(), fields.take("input"))?;
+        let mut pictures = Pictures::new();
+        let messages = messages(instructions.clone(), fields.take("input"), &mut pictures)?;
         let told = json!({
             "model": model,
             "instructions": instructions,
@@ -103,6 +105,7 @@ impl ResponseRequest {
         std::mem::take(fields).finish();
         let chat = Chat {
             messages,
+            pictures: pictures.into_read(),
             tools,
             tool_choice: choice,
             single_call,
