@@ -256,7 +256,8 @@ impl Store {
         if checkpoint::is_folder(&located.path) {
             return refuse("put it into the model's folder".to_owned());
         }
-        let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem =
+            |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let folder = self.models.join(format!("{} with {}", stem(&located.path), stem(tower)));
         let parts = gguf::parts_of(&located.path);
         let named = |part: &PathBuf| folder.join(part.file_name().unwrap_or_default());
@@ -266,14 +267,17 @@ impl Store {
             let _ = fs::remove_file(&to);
             link(&from, &to)
         };
-        let linked = fs::create_dir_all(&folder).and_then(|()| links.into_iter().try_for_each(link));
+        let linked =
+            fs::create_dir_all(&folder).and_then(|()| links.into_iter().try_for_each(link));
         if let Err(error) = linked {
             return refuse(format!("{} cannot be written: {error}", folder.display()));
         }
         let path = named(&located.path);
         if checkpoint::paths(&path).len() == parts.len() {
             let _ = fs::remove_dir_all(&folder);
-            return refuse("it is another model's, or no mmproj file of a kind that runs".to_owned());
+            return refuse(
+                "it is another model's, or no mmproj file of a kind that runs".to_owned(),
+            );
         }
         self.refresh();
         Ok((located.name, path))
