@@ -1,7 +1,7 @@
 //! Finds the file of a model's vision tower: an mmproj file in the same folder.
 //!
 //! Publishers name it after the model (`mmproj-Qwen3-VL-8B-Instruct-F16.gguf`), or after nothing
-//! (`mmproj-F16.gguf`) where the folder is one model's. A folder of one's own may hold many models.
+//! (`mmproj-F16.gguf`) where the folder, or the one above it, is one model's. A folder of one's own may hold many models.
 //! So its name, its kind and its sizes must all suit the model.
 
 use std::path::{Path, PathBuf};
@@ -36,12 +36,10 @@ pub fn is_tower(name: &str) -> bool {
 pub(crate) fn tower_of(path: &Path) -> Option<PathBuf> {
     let folder = if path.is_dir() { path } else { path.parent()? };
     let stem = path.file_stem()?.to_str()?;
-    let entries =
-        std::fs::read_dir(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-    let named =
-        entries.ok()?.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_tower));
-    let mut candidates: Vec<PathBuf> =
-        named.map(|entry| folder.join(entry.file_name())).take(CANDIDATES_MAX).collect();
+    let mut candidates = towers_in(folder);
+    // Large models have a folder for each format.
+    let above = folder.parent().filter(|_| candidates.is_empty() && !path.is_dir());
+    candidates.extend(above.into_iter().flat_map(towers_in));
     if candidates.is_empty() {
         return None;
     }
@@ -56,14 +54,30 @@ pub(crate) fn tower_of(path: &Path) -> Option<PathBuf> {
     })
 }
 
+fn towers_in(folder: &Path) -> Vec<PathBuf> {
+    let here = Path::new(".");
+    let entries = std::fs::read_dir(if folder.as_os_str().is_empty() { here } else { folder });
+    let entries = entries.into_iter().flatten().flatten();
+    let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_tower));
+    named.map(|entry| folder.join(entry.file_name())).take(CANDIDATES_MAX).collect()
+}
+
 /// Of a repository's files, by their paths, the one with the tower of the model at `model`: in the
-/// same folder.
+/// same folder, or in the one above, where large models have a folder for each format.
 pub fn choose_tower<'a>(files: impl Iterator<Item = &'a str>, model: &str) -> Option<&'a str> {
     let model = Path::new(model);
     let stem = stem_of(model);
-    let beside = files.map(Path::new).filter(|file| file.parent() == model.parent());
-    let towers = beside.filter(|file| is_tower(&file.to_string_lossy()) && suits_name(file, stem));
-    towers.min_by_key(|file| (preference(file), file.to_path_buf())).and_then(Path::to_str)
+    let folder = model.parent();
+    let above = folder.and_then(Path::parent);
+    let distance = |file: &Path| match file.parent() {
+        of_file if of_file == folder => Some(0),
+        of_file if of_file == above => Some(1),
+        _ => None,
+    };
+    let towers = files.map(Path::new).filter(|file| is_tower(&file.to_string_lossy()));
+    let towers = towers.filter(|file| suits_name(file, stem));
+    let near = towers.filter_map(|file| Some((distance(file)?, preference(file), file)));
+    near.min().and_then(|(_, _, file)| file.to_str())
 }
 
 /// Names with a model first, then formats in their order.
@@ -146,5 +160,15 @@ mod tests {
         assert!(
             is_tower("Model.MMPROJ-f16.gguf") && !is_tower("mmproj.bin") && !is_tower("m.gguf")
         );
+    }
+
+    #[test]
+    fn a_repositorys_tower_is_beside_the_model_or_above_it() {
+        let files = ["a-Q4_K_M.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "x/mmproj-a-F16.gguf"];
+        let chosen = |model: &str| choose_tower(files.into_iter(), model);
+        assert_eq!(chosen("a-Q4_K_M.gguf"), Some("mmproj-F16.gguf"));
+        assert_eq!(chosen("x/a-Q4_K_M.gguf"), Some("x/mmproj-a-F16.gguf"));
+        assert_eq!(chosen("y/a.gguf"), Some("mmproj-F16.gguf"), "in the folder above");
+        assert_eq!((chosen("y/z/a.gguf"), chosen("x/b.gguf")), (None, Some("mmproj-F16.gguf")));
     }
 }

@@ -199,7 +199,9 @@ impl Sight {
             };
             let (width, height) = Picture::size(picture.file.bytes()).map_err(unseen)?;
             let plan = Plan::new(&self.config, width, height, picture.detail).map_err(unseen)?;
-            self.check_before(number, &request.prompt[end..picture.at], end)?;
+            // A picture that begins inside of the one before.
+            let inside = Unseen::Tokens { number, at: picture.at, found: "a row".to_owned() };
+            check_text(number, request.prompt.get(end..picture.at).ok_or(inside)?, end)?;
             let mut tokens = picture.row_tokens();
             let (mut at, mut first, mut grids) = (picture.at, 0, Vec::new());
             for piece in inner(&plan.pieces) {
@@ -223,17 +225,8 @@ impl Sight {
             let (file, detail) = (picture.file.clone(), picture.detail);
             all.push(Placed { file, detail, grids, seen: None });
         }
-        self.check_before(all.len(), &request.prompt[end..], end)?;
+        check_text(all.len(), &request.prompt[end..], end)?;
         Ok(all)
-    }
-
-    /// Checks that text has no rows of pictures.
-    fn check_before(&self, number: usize, text: &[Token], first: usize) -> Result<(), Unseen> {
-        let mut tokens = (first..).zip(text);
-        match tokens.find(|(_, token)| protocol::is_of_picture(**token)) {
-            Some((at, _)) => Err(Unseen::Tokens { number, at, found: "a row of it".to_owned() }),
-            None => Ok(()),
-        }
     }
 
     /// What was seen of a picture; if it is new, the tower begins to look at it as soon as it can.
@@ -316,5 +309,14 @@ fn check_token(
             let found = found.map_or("missing".to_owned(), Token::to_string);
             Err(Unseen::Tokens { number, at, found })
         }
+    }
+}
+
+/// Checks that text has no rows of pictures.
+fn check_text(number: usize, text: &[Token], first: usize) -> Result<(), Unseen> {
+    let mut tokens = (first..).zip(text);
+    match tokens.find(|(_, token)| protocol::is_of_picture(**token)) {
+        Some((at, _)) => Err(Unseen::Tokens { number, at, found: "a row of it".to_owned() }),
+        None => Ok(()),
     }
 }

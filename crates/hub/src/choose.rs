@@ -289,7 +289,8 @@ mod tests {
     fn repo() -> Vec<RemoteFile> {
         vec![
             file("README.md", 0),
-            file("mmproj-model-f16.gguf", 8),
+            file("mmproj-model-f16.gguf", 0),
+            file("mmproj-model-bf16.gguf", 0),
             file("model-Q2_K.gguf", 32),
             file("model-Q4_K_M.gguf", 49),
             file("model-Q8_0.gguf", 85),
@@ -311,7 +312,13 @@ mod tests {
             variants("o/r", &repo()).into_iter().map(|one| one.label).collect();
         assert_eq!(labels, ["F16", "IQ2_M", "Q2_K", "Q4_K_M", "Q8_0"]);
         let (halves, _) = choose("o/r", &repo(), &Want::Quant("F16".to_owned()), None).unwrap();
-        assert_eq!((halves.files.len(), halves.bytes()), (2, 16 << 30));
+        assert_eq!((halves.files.len(), halves.bytes()), (3, 16 << 30));
+        // Each comes with its vision tower, in the best format.
+        let towers: Vec<String> = variants("o/r", &repo())
+            .into_iter()
+            .map(|one| one.files.last().unwrap().path.clone())
+            .collect();
+        assert_eq!(towers, ["mmproj-model-f16.gguf"; 5]);
     }
 
     #[test]

@@ -19,8 +19,8 @@ const KINDS: &[(&str, Belongs)] = &[
 
 /// Prefixes of tensor names, and the purpose of such tensors.
 const PREFIXES: &[(&str, Belongs)] = &[
-    ("v.", Belongs("a vision tower, which reads images")),
-    ("mm.", Belongs("a vision tower, which reads images")),
+    ("v.", Belongs::TOWER),
+    ("mm.", Belongs::TOWER),
     ("a.", Belongs("an audio tower, which reads sound")),
 ];
 
@@ -30,6 +30,7 @@ struct Belongs(&'static str);
 
 impl Belongs {
     const ADAPTER: Self = Self("an adapter (LoRA), which has to be merged into its model first");
+    const TOWER: Self = Self("a vision tower, which reads images");
     const MTP: Self = Self("an MTP block, which predicts further tokens");
 }
 
@@ -54,11 +55,15 @@ pub(crate) fn summary(
     layers: usize,
     read: &HashSet<&str>,
 ) -> Option<String> {
+    // The `vision` crate reads a tower that the header describes.
+    let sees = directory.get("clip.vision.block_count").is_some();
     let mut counts: Vec<(Belongs, usize)> = Vec::new();
     for tensor in directory.tensors().iter().filter(|tensor| !read.contains(tensor.name.as_str())) {
         let of_later_layer = names::layer_of(&tensor.name).is_some_and(|at| at >= layers);
         let found = if of_later_layer { Some(Belongs::MTP) } else { belongs(&tensor.name) };
-        let Some(found) = found else { continue };
+        let Some(found) = found.filter(|found| !(sees && *found == Belongs::TOWER)) else {
+            continue;
+        };
         match counts.iter_mut().find(|(known, _)| *known == found) {
             Some((_, count)) => *count += 1,
             None => counts.push((found, 1)),

@@ -325,6 +325,7 @@ fn print_shown(shown: &ModelAbout) -> Result<(), CliError> {
         ("heads", heads),
         ("context", format!("{} tokens", number(shown.context_tokens))),
         ("vocabulary", number(shown.vocabulary.map(|count| count as u64))),
+        ("pictures", shown.sees_by.clone().unwrap_or_else(|| "no".to_owned())),
         ("chat template", template.to_owned()),
         ("licence", shown.licence.clone()),
         ("fits", format!("{fits}, with about {}", table::bytes(shown.needs_about_bytes))),
