@@ -8,7 +8,7 @@ use crate::args::RunArgs;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::interrupt::Interrupt;
-use crate::pictures::{Part, Picture};
+use crate::pictures::{self, Part};
 use crate::stream::{Answer, read_answer};
 use crate::wrap::Wrap;
 use crate::{output, width};
@@ -20,7 +20,7 @@ pub struct Conversation {
     options: Value,
     messages: Vec<Value>,
     /// Stand in front of the next prompt.
-    pictures: Vec<Picture>,
+    pictures: Vec<Part>,
     interrupt: Interrupt,
 }
 
@@ -48,8 +48,13 @@ impl Conversation {
     }
 
     /// Puts pictures in front of the next prompt.
-    pub fn show(&mut self, pictures: Vec<Picture>) {
+    pub fn show(&mut self, pictures: Vec<Part>) {
         self.pictures = pictures;
+    }
+
+    /// Those pictures, for people.
+    pub fn shown(&self) -> Option<String> {
+        pictures::summary(&self.pictures)
     }
 
     /// Always takes the likeliest token.
@@ -68,8 +73,7 @@ impl Conversation {
     /// The request was refused, or its answer was cut short; the prompt is dropped then.
     pub fn ask(&mut self, prompt: Vec<Part>) -> Result<Answer, CliError> {
         let before = self.messages.len();
-        let pictures = std::mem::take(&mut self.pictures).into_iter().map(Part::Picture);
-        let parts: Vec<Part> = pictures.chain(prompt).collect();
+        let parts: Vec<Part> = self.pictures.drain(..).chain(prompt).collect();
         let content = match parts.as_slice() {
             [Part::Text(text)] => json!(text),
             parts => parts.iter().map(Part::content).collect(),

@@ -19,6 +19,7 @@ pub fn chat(conversation: &mut Conversation) -> Result<(), CliError> {
     let failed = |error: ReadlineError| CliError::Usage(format!("cannot read input: {error}"));
     let mut editor = DefaultEditor::new().map_err(failed)?;
     say!("{}: ask something, or /help", conversation.model());
+    conversation.shown().iter().for_each(|shown| say!("({shown})"));
     loop {
         let line = match editor.readline("> ") {
             Ok(line) => line,
