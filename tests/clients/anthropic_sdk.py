@@ -1,6 +1,8 @@
+import base64
+
 import anthropic
 
-from harness import ANSWER, MODEL, QUESTION, URL, WEATHER, fails, main
+from harness import ANSWER, BLIND, MODEL, PICTURE, QUESTION, SEES, URL, WEATHER, fails, main
 
 client = anthropic.Anthropic(base_url=URL, api_key="any", max_retries=0)
 ASK = {
@@ -69,13 +71,29 @@ def test_an_answer_of_a_schema():
     assert json.loads(message.content[0].text)["n"] in (1, 2), message
 
 
+def test_pictures():
+    with open(PICTURE, "rb") as file:
+        data = base64.b64encode(file.read()).decode()
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+    shown = [{"role": "user", "content": [image, {"type": "text", "text": QUESTION}]}]
+    ask = {**ASK, "messages": shown, "max_tokens": 4}
+    error = fails(anthropic.BadRequestError, lambda: client.messages.create(**ask))
+    assert BLIND in error.message, error
+    if not SEES:
+        return print("    no model that sees: pictures were only refused")
+    message = client.messages.create(**{**ask, "model": SEES})
+    count = client.messages.count_tokens(model=SEES, messages=shown)
+    without = client.messages.count_tokens(model=SEES, messages=ASK["messages"])
+    assert message.usage.input_tokens == count.input_tokens > without.input_tokens, message
+
+
 def test_errors_are_typed():
     unknown = fails(anthropic.NotFoundError, lambda: client.messages.create(**{**ASK, "model": "none"}))
     assert MODEL in unknown.message and unknown.request_id.startswith("req_"), unknown
     long = [{"role": "user", "content": "word " * 5000}]
     error = fails(anthropic.BadRequestError, lambda: client.messages.create(**{**ASK, "messages": long}))
     assert "prompt is too long" in error.message, error
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "?"}}
     shown = [{"role": "user", "content": [image]}]
     error = fails(anthropic.BadRequestError, lambda: client.messages.create(**{**ASK, "messages": shown}))
     assert "messages[0].content[0]" in error.message, error

@@ -6,6 +6,10 @@ import traceback
 
 URL = os.environ["SINEW_URL"]
 MODEL = os.environ["SINEW_MODEL"]
+# A model that sees pictures, if there is one.
+SEES = os.environ.get("SINEW_SEES")
+PICTURE = os.path.join(os.path.dirname(__file__), "../../fixtures/vision/image-64x48.png")
+BLIND = "reads text only"
 QUESTION = "What is Sinew?"
 ANSWER = "one AI computer"
 # One choice for each value: a model that has never seen a tool can fill this in.

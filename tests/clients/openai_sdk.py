@@ -1,12 +1,13 @@
 """What OpenAI's own Python client gets from a node with the demo model."""
 
+import base64
 import json
 from typing import Literal
 
 import openai
 from pydantic import BaseModel
 
-from harness import ANSWER, MODEL, QUESTION, URL, WEATHER, fails, main
+from harness import ANSWER, BLIND, MODEL, PICTURE, QUESTION, SEES, URL, WEATHER, fails, main
 
 client = openai.OpenAI(base_url=f"{URL}/v1", api_key="any", max_retries=0)
 ASK = [{"role": "user", "content": QUESTION}]
@@ -183,6 +184,24 @@ def respond(**extra):
     return client.responses.create(
         **{"model": MODEL, "input": QUESTION, "temperature": 0, "max_output_tokens": 24, **extra}
     )
+
+
+def test_pictures():
+    with open(PICTURE, "rb") as file:
+        url = "data:image/png;base64," + base64.b64encode(file.read()).decode()
+    image = {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
+    shown = [{"role": "user", "content": [{"type": "text", "text": QUESTION}, image]}]
+    error = fails(openai.BadRequestError, lambda: chat(messages=shown))
+    assert BLIND in error.message, error
+    if not SEES:
+        return print("    no model that sees: pictures were only refused")
+    answer, without = (chat(model=SEES, max_tokens=4, messages=one) for one in (shown, ASK))
+    assert answer.usage.prompt_tokens > without.usage.prompt_tokens, answer
+    part = {"type": "input_image", "image_url": url, "detail": "auto"}
+    response = client.responses.create(
+        model=SEES, input=[{"role": "user", "content": [part]}], max_output_tokens=4, store=False
+    )
+    assert response.usage.output_tokens > 0, response
 
 
 def test_responses_have_text_and_usage():

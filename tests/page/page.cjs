@@ -13,6 +13,9 @@ const WIDTHS = { phone: [390, 844], tablet: [820, 1180], desk: [1440, 900] };
 /** Long enough for a machine that is busy with other things. */
 const PATIENCE = { timeout: 60_000 };
 
+/** A picture of 64 x 48, in Base64. */
+const PICTURE = readFileSync(join(__dirname, "../../fixtures/vision/image-64x48.png")).toString("base64");
+
 let failed = 0;
 
 async function check(name, act) {
@@ -312,6 +315,82 @@ async function hostile(browser) {
   await context.close();
 }
 
+/** Files in a transfer, as a drop or a paste has them: `{ name, base64, type }`. */
+const transfer = (page, files) => page.evaluateHandle((all) => {
+  const made = new DataTransfer();
+  for (const { name, base64, type } of all) {
+    const bytes = Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
+    made.items.add(new File([bytes], name, { type }));
+  }
+  return made;
+}, files);
+
+async function picturesAreDroppedPastedAndKept(browser) {
+  const { page, context, complaints } = await open(browser, `${env.SINEW_DOUBLE}/#chat`, { viewport: { width: 360, height: 740 } });
+  await page.waitForFunction(() => !document.getElementById("send").disabled);
+  const waiting = page.locator("#pictures li");
+  const count = (number) => page.waitForFunction((wanted) => document.querySelectorAll("#pictures li").length === wanted, number);
+  const png = (name) => ({ name, base64: PICTURE, type: "image/png" });
+  await page.locator(".chat.card").dispatchEvent("drop", { dataTransfer: await transfer(page, [png("a.png"), png("b.png")]) });
+  await count(2);
+  const pasted = await transfer(page, [png("c.png")]);
+  await page.evaluate((clipboardData) => {
+    document.getElementById("prompt").dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+  }, pasted);
+  await count(3);
+  assert.deepEqual(await waiting.locator("img").evaluateAll((all) => all.map((one) => one.alt)), ["a.png", "b.png", "c.png"]);
+  await fits(page);
+  await axe(page);
+  await page.screenshot({ path: join(env.SINEW_PICTURES, "previews.png") });
+  await page.getByRole("button", { name: "Remove b.png" }).focus();
+  await page.keyboard.press("Enter");
+  await count(2);
+  const chooser = page.waitForEvent("filechooser");
+  await page.getByRole("button", { name: "Add a picture" }).focus();
+  await page.keyboard.press("Enter");
+  await (await chooser).setFiles({ name: "no.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
+  await page.locator("#toast", { hasText: "no.png is no picture" }).waitFor();
+  await count(2);
+
+  const large = await page.evaluate(() => {
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [4096, 1024];
+    return canvas.toDataURL("image/png").split(",")[1];
+  });
+  await page.locator(".chat.card").dispatchEvent("drop", {
+    dataTransfer: await transfer(page, [{ name: "large.png", base64: large, type: "image/png" }]),
+  });
+  await count(3);
+  assert.deepEqual(await waiting.last().locator("img").evaluate((one) => [one.naturalWidth, one.naturalHeight]), [2048, 512]);
+  await page.getByRole("button", { name: "Remove large.png" }).click();
+
+  const request = page.waitForRequest("**/v1/chat/completions");
+  await page.locator("#prompt").fill("What is this?");
+  await page.keyboard.press("Enter");
+  const { messages } = (await request).postDataJSON();
+  const address = `data:image/png;base64,${PICTURE}`;
+  assert.deepEqual(messages.at(-1).content, [
+    { type: "image_url", image_url: { url: address } },
+    { type: "image_url", image_url: { url: address } },
+    { type: "text", text: "What is this?" },
+  ]);
+  assert.ok(await page.locator("#pictures").isHidden());
+  await isWhole(page);
+  assert.equal(await page.locator(".said.failed").count(), 0, await lastAnswer(page).locator(".about").textContent());
+  await fits(page);
+  await page.screenshot({ path: join(env.SINEW_PICTURES, "pictures.png") });
+  await page.reload();
+  await page.locator(".said.user .pictures img").last().waitFor();
+  assert.equal(await page.locator(".said.user .pictures img").count(), 2);
+  await page.getByRole("button", { name: "Edit" }).click();
+  await page.locator(".said.user textarea").fill("And this?");
+  const again = page.waitForRequest("**/v1/chat/completions");
+  await page.keyboard.press("Enter");
+  assert.equal((await again).postDataJSON().messages.at(-1).content.length, 3);
+  assert.deepEqual(complaints, []);
+  await context.close();
+}
+
 /** What a parser must bear: long, deep and unclosed marks, in a blink. */
 async function markdownIsQuick(browser) {
   const { page, context } = await open(browser, env.SINEW_DOUBLE);
@@ -339,6 +418,7 @@ async function main() {
   try {
     console.log("page:");
     await check("hostile output stays text", () => hostile(browser));
+    await check("pictures are dropped, pasted and kept", () => picturesAreDroppedPastedAndKept(browser));
     await check("no text makes the page slow", () => markdownIsQuick(browser));
     await pictures(browser, env.SINEW_DOUBLE, "many");
     const { page, context, complaints } = await open(browser, env.SINEW_URL);

@@ -386,6 +386,9 @@ pub struct RunArgs {
     /// What the model is told before the conversation
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
+    /// A picture for the first question: a PNG, JPEG, WebP or GIF file; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub image: Vec<PathBuf>,
     /// A name, as for `sinew pull` or from `sinew ps`, or a .gguf file; downloaded if missing
     pub model: String,
     /// The question; without one, a chat begins

@@ -8,6 +8,7 @@ use crate::args::RunArgs;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::interrupt::Interrupt;
+use crate::pictures::{self, Part};
 use crate::stream::{Answer, read_answer};
 use crate::wrap::Wrap;
 use crate::{output, width};
@@ -18,12 +19,15 @@ pub struct Conversation {
     model: String,
     options: Value,
     messages: Vec<Value>,
+    /// Stand in front of the next prompt.
+    pictures: Vec<Part>,
     interrupt: Interrupt,
 }
 
 impl Conversation {
     pub fn new(client: Client, model: String, interrupt: Interrupt) -> Self {
-        Self { client, model, options: json!({}), messages: Vec::new(), interrupt }
+        let (options, messages, pictures) = (json!({}), Vec::new(), Vec::new());
+        Self { client, model, options, messages, pictures, interrupt }
     }
 
     pub fn model(&self) -> &str {
@@ -43,6 +47,16 @@ impl Conversation {
         }
     }
 
+    /// Puts pictures in front of the next prompt.
+    pub fn show(&mut self, pictures: Vec<Part>) {
+        self.pictures = pictures;
+    }
+
+    /// Those pictures, for people.
+    pub fn shown(&self) -> Option<String> {
+        pictures::summary(&self.pictures)
+    }
+
     /// Always takes the likeliest token.
     pub fn greedy(&mut self) {
         self.options["temperature"] = json!(0);
@@ -57,9 +71,14 @@ impl Conversation {
     ///
     /// # Errors
     /// The request was refused, or its answer was cut short; the prompt is dropped then.
-    pub fn ask(&mut self, prompt: &str) -> Result<Answer, CliError> {
+    pub fn ask(&mut self, prompt: Vec<Part>) -> Result<Answer, CliError> {
         let before = self.messages.len();
-        self.messages.push(json!({ "role": "user", "content": prompt }));
+        let parts: Vec<Part> = self.pictures.drain(..).chain(prompt).collect();
+        let content = match parts.as_slice() {
+            [Part::Text(text)] => json!(text),
+            parts => parts.iter().map(Part::content).collect(),
+        };
+        self.messages.push(json!({ "role": "user", "content": content }));
         let answer = self.stream_answer();
         match &answer {
             Ok(answer) => {
@@ -93,7 +112,7 @@ impl Conversation {
     /// # Errors
     /// Those of [`Self::ask`], or Ctrl-C cut the answer short.
     pub fn answer_once(&mut self, prompt: &str) -> Result<(), CliError> {
-        let answer = self.ask(prompt)?;
+        let answer = self.ask(vec![Part::Text(prompt.to_owned())])?;
         if answer.interrupted {
             return Err(CliError::Cut("Ctrl-C".to_owned()));
         }

@@ -41,6 +41,7 @@ mod models;
 mod output;
 mod own_process;
 mod patient;
+mod pictures;
 mod progress;
 mod settings;
 mod signals;

@@ -29,6 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "serve",
             "store",
             "text",
+            "vision",
         ],
     ),
     (

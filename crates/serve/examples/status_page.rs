@@ -16,6 +16,7 @@ use protocol::{EngineStats, FinishReason, LinkStats, PageStats, RankStats, Trans
 use serve::{ServeConfig, start};
 use support::double::{Act, Double, fixture_with_template};
 use support::server::ADMIN;
+use support::sight::{header, with_tower};
 
 const GIB: u64 = 1 << 30;
 
@@ -50,8 +51,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fails = std::env::args().nth(2).is_some_and(|word| word == "fail");
     let lost = Act::Failed("node mac-mini was lost and nothing can take its place");
     script.push(if fails { lost } else { Act::Done(FinishReason::Stop) });
-    let template = fixture_with_template(TEMPLATE);
-    let double = Arc::new(Double::with_header(template, &script));
+    let mmproj = header("qwen3vl-sees.mmproj.gguf");
+    let seeing = with_tower(&fixture_with_template(TEMPLATE), &mmproj);
+    let double = Arc::new(Double::with_header(seeing, &script));
     fill(&double);
     double.events.send_replace(Arc::new(happened().into()));
     tokio::spawn(work(Arc::clone(&double)));

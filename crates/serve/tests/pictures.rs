@@ -2,44 +2,28 @@
 
 mod support;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use data_encoding::BASE64;
-use gguf::{Directory, Value as Entry};
+use gguf::Value as Entry;
 use protocol::{Detail, FinishReason, GenerateRequest, is_of_picture};
 use serde_json::{Value, json};
 use support::client::{CHAT, MESSAGES, Reply, get, post};
 use support::double::{Act, Double};
 use support::server::Server;
+use support::sight::{file, header, with_tower};
 
 const FINE: [Act; 2] = [Act::Say("A river."), Act::Done(FinishReason::Stop)];
 const TEMPLATE: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}\n{% endfor %}";
 const RESPONSES: &str = "/v1/responses";
 
-fn fixture(name: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/vision").join(name);
-    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-fn header(name: &str) -> Directory {
-    let bytes = fixture(name);
-    Directory::parse(&bytes, bytes.len() as u64).unwrap()
-}
-
-/// A model with the header of its mmproj file beside its own, as a node gives it.
+/// A model that sees.
 fn seeing(name: &str) -> Arc<Double> {
-    let (model, tower) =
-        (header(&format!("{name}-sees.gguf")), header(&format!("{name}-sees.mmproj.gguf")));
-    let of_tower = tower.metadata().filter(|(key, _)| !key.starts_with("general."));
-    let mut entries: Vec<(String, Entry)> = model
-        .metadata()
-        .chain(of_tower)
-        .map(|(key, value)| (key.to_owned(), value.clone()))
-        .collect();
-    entries.push(("tokenizer.chat_template".to_owned(), Entry::String(TEMPLATE.to_owned())));
-    let tensors = [model.tensors(), tower.tensors()].concat();
-    Arc::new(Double::with_header(model.with(entries, tensors), &FINE))
+    let [model, mmproj] = ["gguf", "mmproj.gguf"].map(|end| header(&format!("{name}-sees.{end}")));
+    let template = ("tokenizer.chat_template".to_owned(), Entry::String(TEMPLATE.to_owned()));
+    let entries = model.metadata().map(|(key, value)| (key.to_owned(), value.clone()));
+    let model = model.with(entries.chain([template]).collect(), model.tensors().to_vec());
+    Arc::new(Double::with_header(with_tower(&model, &mmproj), &FINE))
 }
 
 fn blind() -> Arc<Double> {
@@ -51,7 +35,7 @@ const ROWS: usize = 70;
 
 /// Base64 of a picture of 64 x 48.
 fn river() -> String {
-    BASE64.encode(&fixture("image-64x48.png"))
+    BASE64.encode(&file("image-64x48.png"))
 }
 
 fn data(base64: &str) -> String {
@@ -145,7 +129,7 @@ fn every_dialect_asks_the_same() {
         assert_eq!(reply.status, 200, "{path}: {reply:?}");
         let asked = last(&double);
         let picture = &asked.pictures[0];
-        assert_eq!(picture.file.bytes(), fixture("image-64x48.png"), "{path}");
+        assert_eq!(picture.file.bytes(), file("image-64x48.png"), "{path}");
         let rows: Vec<u32> = picture.row_tokens().take(ROWS).collect();
         assert_eq!(asked.prompt[picture.at..picture.at + ROWS], rows, "{path}");
         assert!(!is_of_picture(asked.prompt[picture.at + ROWS]), "{path}");
@@ -160,7 +144,7 @@ fn every_dialect_asks_the_same() {
 fn pictures_stand_where_the_conversation_has_them() {
     let double = seeing("qwen35");
     let server = Server::start(&double);
-    let (river, other) = (river(), BASE64.encode(&fixture("waves-64x64.png")));
+    let (river, other) = (river(), BASE64.encode(&file("waves-64x64.png")));
     let call =
         json!({"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}});
     let reply = post(
@@ -182,8 +166,8 @@ fn pictures_stand_where_the_conversation_has_them() {
     let asked = last(&double);
     let details: Vec<Detail> = asked.pictures.iter().map(|one| one.detail).collect();
     assert_eq!(details, [Detail::Auto, Detail::Auto, Detail::Low, Detail::High]);
-    for (number, file) in [(0, &river), (1, &other), (2, &river), (3, &other)] {
-        assert_eq!(BASE64.encode(asked.pictures[number].file.bytes()), **file, "{number}");
+    for (number, sent) in [(0, &river), (1, &other), (2, &river), (3, &other)] {
+        assert_eq!(BASE64.encode(asked.pictures[number].file.bytes()), **sent, "{number}");
     }
     let picture = "<|vision_start|><|vision_end|>";
     let written = double.last_prompt();
@@ -285,7 +269,7 @@ fn hostile_pictures_are_refused_with_numbers_and_nothing_else_is_disturbed() {
     let double = seeing("qwen3vl");
     let server = Server::start(&double);
     let content = |file: &[u8]| json!([image_url(&data(&BASE64.encode(file)), "auto")]);
-    let whole = fixture("image-64x48.png");
+    let whole = file("image-64x48.png");
     let many = vec![image_url(&data(&river()), "auto"); 100];
     let cases = [
         (content(&png(60_000, 60_000)), "messages[0].content[0]", "60000 x 60000"),

@@ -25,5 +25,5 @@ pub use reply::{
 };
 pub use stop::{StopMatcher, StopStep};
 pub use stream::TextStream;
-pub use template::{ChatTemplate, Message, Placeholder, Prompt, Render, ToolCall};
+pub use template::{ChatTemplate, Message, Placed, Placeholder, Prompt, Render, ToolCall};
 pub use tokenizer::{Special, Tokenizer};

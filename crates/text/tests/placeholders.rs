@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gguf::Directory;
-use text::{ChatTemplate, Message, Placeholder, Prompt, Render, TextError, Tokenizer};
+use text::{ChatTemplate, Message, Placed, Placeholder, Prompt, Render, TextError, Tokenizer};
 
 const SECRET: u64 = 0x1234_5678_9abc_def0;
 
@@ -64,7 +64,7 @@ fn tokens_are_those_of_transformers() {
         let text = format!("the river {} bends twice", placeholders[0].name);
         let found = prompt(&tokenizer, &text, &placeholders).unwrap();
         assert_eq!(found.tokens, [before, &rows, after].concat(), "{name}");
-        assert_eq!(found.placed, [(0, before.len())], "{name}");
+        assert_eq!(found.placed, [Placed { number: 0, at: before.len() }], "{name}");
         assert_eq!(found.text, "the river  bends twice", "{name}");
     }
 }
@@ -79,9 +79,8 @@ fn several_stand_where_the_messages_have_them() {
         Message::new("assistant", "<|vision_start|>"),
     ];
     let found = rendered(template, &tokenizer, &messages, &[a.clone(), b.clone()]).unwrap();
-    let places: Vec<usize> = found.placed.iter().map(|(_, at)| *at).collect();
-    assert_eq!(found.placed.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 0]);
-    assert!(places.iter().all(|at| found.tokens[*at] == 7_000_000), "{found:?}");
+    assert_eq!(found.placed.iter().map(|one| one.number).collect::<Vec<_>>(), [1, 0]);
+    assert!(found.placed.iter().all(|one| found.tokens[one.at] == 7_000_000), "{found:?}");
     assert_eq!(found.tokens.iter().filter(|token| **token == 393).count(), 2);
     assert_eq!(found.text, "user: b\nassistant: <|vision_start|>\n");
     // A client's text that looks like a name, and is of another request.

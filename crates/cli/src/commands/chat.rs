@@ -5,11 +5,13 @@ use rustyline::error::ReadlineError;
 
 use crate::conversation::Conversation;
 use crate::error::CliError;
+use crate::pictures;
 
 const HELP: &str = concat!(
     "  /clear   forget the conversation\n",
     "  /bye     leave (or Ctrl-D)\n",
-    "  Ctrl-C   stop the answer",
+    "  Ctrl-C   stop the answer\n",
+    "  a path of a PNG, JPEG, WebP or GIF file, typed or dropped, becomes a picture",
 );
 
 /// Reads questions and streams answers until the user leaves.
@@ -17,6 +19,7 @@ pub fn chat(conversation: &mut Conversation) -> Result<(), CliError> {
     let failed = |error: ReadlineError| CliError::Usage(format!("cannot read input: {error}"));
     let mut editor = DefaultEditor::new().map_err(failed)?;
     say!("{}: ask something, or /help", conversation.model());
+    conversation.shown().iter().for_each(|shown| say!("({shown})"));
     loop {
         let line = match editor.readline("> ") {
             Ok(line) => line,
@@ -32,11 +35,17 @@ pub fn chat(conversation: &mut Conversation) -> Result<(), CliError> {
             "/bye" | "/exit" | "/quit" => return Ok(()),
             "/clear" => conversation.clear(),
             "/help" | "/?" => say!("{HELP}"),
-            command if command.starts_with('/') => say!("no such command; there are:\n{HELP}"),
+            command if command.starts_with('/') && !pictures::begins(command) => {
+                say!("no such command; there are:\n{HELP}")
+            }
             prompt => {
                 // The history only serves the arrow keys; a rejected line is no loss.
                 let _ = editor.add_history_entry(prompt);
-                match conversation.ask(prompt) {
+                let asked = pictures::parts(prompt).and_then(|parts| {
+                    pictures::summary(&parts).iter().for_each(|summary| say!("({summary})"));
+                    conversation.ask(parts)
+                });
+                match asked {
                     Ok(answer) if answer.interrupted => say!("(stopped)"),
                     Ok(answer) => {
                         say!("({})", answer.summary());

@@ -10,6 +10,7 @@ use crate::conversation::Conversation;
 use crate::error::{CliError, Doing};
 use crate::interrupt::Interrupt;
 use crate::local_cluster::{LocalCluster, usual_api_address};
+use crate::pictures::Part;
 
 /// The demo model, which `demo-model/train.py` trains on text of `demo-model/generate.py`.
 const MODEL: &[u8] = include_bytes!("../../../../demo-model/sinew-demo.gguf");
@@ -40,7 +41,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
     say!("\n> {QUESTION}\n");
     let mut conversation = Conversation::new(client.clone(), model, interrupt);
     conversation.greedy();
-    let answer = conversation.ask(QUESTION)?;
+    let answer = conversation.ask(vec![Part::Text(QUESTION.to_owned())])?;
     say!("\n{} on {count} {}", answer.summary(), if count == 1 { "node" } else { "nodes" });
     say!("\nAPI           {}/v1   (OpenAI's; no key needed on this machine)", client.api);
     say!("status page   {}/", client.api);

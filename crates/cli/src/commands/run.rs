@@ -15,9 +15,12 @@ use crate::error::{CliError, Doing};
 use crate::interrupt::Interrupt;
 use crate::local_cluster::{LocalCluster, any_api_address};
 use crate::models;
+use crate::pictures::{Part, Picture};
 
 pub fn run(args: &RunArgs) -> Result<(), CliError> {
     let prompt = prompt(args)?;
+    let pictures = args.image.iter().map(|path| Picture::read(path).map(Part::Picture));
+    let pictures: Vec<Part> = pictures.collect::<Result<_, _>>()?;
     let interrupt = Interrupt::install()?;
     let mut request = serve::request(&args.model, &args.spec, None);
     // The nodes that were started for this run end with it.
@@ -37,6 +40,7 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
     };
     let mut conversation = Conversation::new(client, model, interrupt);
     conversation.set_options(args);
+    conversation.show(pictures);
     match prompt {
         Some(prompt) => conversation.answer_once(&prompt),
         None => chat::chat(&mut conversation),

@@ -1,7 +1,7 @@
 //! Converts Anthropic's messages to those that chat templates expect.
 //!
-//! - The text blocks of a message are joined by line breaks, and stand beside pictures. Tool results become separate messages,
-//!   as do the assistant's calls and thoughts.
+//! - The text blocks of a message are joined by line breaks, but for pictures between them. Tool
+//!   results become separate messages, as do the assistant's calls and thoughts.
 //! - Consecutive turns of the same role are merged, as in Anthropic's API: many templates reject
 //!   them.
 //! - A system message in the middle of a conversation becomes part of a user turn, between

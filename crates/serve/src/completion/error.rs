@@ -87,3 +87,22 @@ fn served_hint(asked: &str, served: &[String]) -> String {
     };
     format!("{near}Served are: {listed}{more}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_see_names_who_does() {
+        let cases: [(&[&str], &str); 3] = [
+            (&[], "a reads text only, and the request has a picture. Leave pictures out, or serve"),
+            (&["b"], "Ask b, which sees pictures, or serve the model with its mmproj file"),
+            (&["b", "c"], "These see: b, c"),
+        ];
+        for (seeing, wanted) in cases {
+            let seeing = seeing.iter().map(|name| (*name).to_owned()).collect();
+            let error = CompletionError::Blind { model: "a".to_owned(), seeing }.to_string();
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+}

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use protocol::{GenerateRequest, InvalidRequest, Pooling, Sampling};
 use serde_json::json;
-use text::{Placeholder, ReplyParser, Special, TextStream};
+use text::{Placed, Placeholder, ReplyParser, Special, TextStream};
 
 use super::constraint::{Target, grammar, held};
 use super::words::{CallRules, Words};
@@ -292,9 +292,9 @@ impl TextModel {
 }
 
 /// The pictures of a prompt in its order, with the places of their rows.
-fn placed(prompt: &Prompt, places: Vec<(usize, usize)>) -> Vec<protocol::Picture> {
+fn placed(prompt: &Prompt, places: Vec<Placed>) -> Vec<protocol::Picture> {
     let pictures = prompt.pictures();
-    let placed = places.into_iter().map(|(number, at)| {
+    let placed = places.into_iter().map(|Placed { number, at }| {
         let Picture { detail, file, .. } = &pictures[number];
         protocol::Picture { at, detail: *detail, file: file.clone() }
     });

@@ -132,7 +132,7 @@ impl Role {
 }
 
 impl Content {
-    /// Text parts become lines of one text, as in llama-server and vLLM, with the places of pictures
+    /// Text parts become lines of one text, as in llama-server and vLLM, with pictures' places
     /// between them; `at` is the content's path in the request. Without `pictures` there may be
     /// none.
     ///

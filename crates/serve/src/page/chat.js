@@ -3,6 +3,7 @@
 import { byId, element, keyed, setText, toast } from "./dom.js";
 import { rate } from "./format.js";
 import { events, headers, refusal } from "./net.js";
+import * as pictures from "./pictures.js";
 import { say } from "./said.js";
 import * as store from "./store.js";
 
@@ -109,18 +110,26 @@ function show(message) {
 
 // Sending a message.
 
-/** Drops the messages from `at` on and sends `text` in their place. */
+/** Drops the messages from `at` on and sends `text` in their place, with the first one's pictures.
+ */
 function askFrom(here, at, text) {
   if (running || at < 0 || here !== talk) return;
-  here.messages.length = at;
+  const [first] = here.messages.splice(at);
   showLog();
-  ask(text);
+  ask(text, first?.pictures);
+}
+
+/** A message's content for the node. */
+function content({ content: text, pictures: shown }) {
+  if (!shown) return text;
+  const parts = shown.map((url) => ({ type: "image_url", image_url: { url } }));
+  return text ? [...parts, { type: "text", text }] : parts;
 }
 
 function request(messages) {
   const system = byId("chat-system").value.trim();
-  const said = messages.filter((one) => one.content)
-    .map(({ role, content }) => ({ role, content }));
+  const said = messages.filter((one) => one.content || one.pictures)
+    .map((one) => ({ role: one.role, content: content(one) }));
   const body = {
     model: select.value,
     messages: system ? [{ role: "system", content: system }, ...said] : said,
@@ -133,11 +142,11 @@ function request(messages) {
   return body;
 }
 
-async function ask(text) {
+async function ask(text, sent) {
   // The user may open another conversation meanwhile; this answer still belongs to this one.
   const here = talk;
   here.model = select.value;
-  const question = { role: "user", content: text };
+  const question = { role: "user", content: text, ...(sent ? { pictures: sent } : {}) };
   const answer = { role: "assistant", content: "", writing: true };
   here.messages.push(question);
   show(question);
@@ -248,11 +257,11 @@ function ended(usage) {
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   const text = prompt.value.trim();
-  if (!text || running) return;
+  if (running || !(text || pictures.any())) return;
   if (select.disabled) return void toast("No model is served that could answer.");
   prompt.value = "";
   prompt.focus();
-  ask(text);
+  ask(text, pictures.take());
 });
 
 prompt.addEventListener("keydown", (event) => {

@@ -30,14 +30,15 @@ macro_rules! assets {
 const ASSETS: &[(&str, &str, &str)] = assets! {
     CSS_TYPE => "base.css", "cluster.css", "chat.css";
     JS_TYPE => "app.js", "admin.js", "chat.js", "connect.js", "dom.js", "downloads.js", "events.js",
-        "format.js", "joining.js", "machines.js", "map.js", "markdown.js", "models.js", "net.js", "rates.js", "said.js",
-        "store.js", "totals.js";
+        "format.js", "joining.js", "machines.js", "map.js", "markdown.js", "models.js", "net.js",
+        "pictures.js", "rates.js", "said.js", "store.js", "totals.js";
     "image/svg+xml" => "icon.svg";
 };
 
-/// Nothing from other origins, nothing inline, and no embedding in frames.
-const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; \
-                      frame-ancestors 'none'";
+/// Nothing from other origins, nothing inline but the user's own pictures, and no embedding in
+/// frames.
+const POLICY: &str = "default-src 'self'; img-src 'self' data:; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
 
 pub(crate) fn routes() -> Router<Arc<App>> {
     ASSETS.iter().fold(Router::new().route("/", get(index)), |router, (name, kind, content)| {

@@ -11,7 +11,10 @@ export function say(message, acts) {
   const body = element("div", "body");
   const about = element("p", "about");
   const tools = element("div", "tools");
-  const bubble = element("article", `said ${message.role}`, who, thoughts, body, about, tools);
+  const pictures = element("ul", "pictures", ...(message.pictures ?? []).map(picture));
+  pictures.hidden = !pictures.firstChild;
+  const bubble = element("article", `said ${message.role}`, who, thoughts, pictures, body, about,
+    tools);
   tools.append(copyButton(() => message.content, "Copy this message"));
   tools.lastChild.className = "quiet small";
   if (message.role === "user") {
@@ -24,8 +27,15 @@ export function say(message, acts) {
   return shown;
 }
 
+function picture(address, at) {
+  const image = element("img");
+  image.src = address;
+  image.alt = `Picture ${at + 1}`;
+  return element("li", "", image);
+}
+
 function show(bubble, message) {
-  const [, thoughts, body, about] = bubble.children;
+  const [, thoughts, , body, about] = bubble.children;
   thoughts.hidden = !message.thoughts;
   setText(thoughts.lastChild, message.thoughts ?? "");
   const isThinking = Boolean(message.thoughts) && !message.content;
@@ -41,7 +51,7 @@ function show(bubble, message) {
 
 /** Opens the message in a text field; sending it replaces the messages after it. */
 function edit(bubble, message, acts) {
-  const [, , body, , tools] = bubble.children;
+  const [, , , body, , tools] = bubble.children;
   const field = element("textarea");
   field.value = message.content;
   field.setAttribute("aria-label", "Your message");
@@ -56,7 +66,7 @@ function edit(bubble, message, acts) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const text = field.value.trim();
-    if (text) acts.edit(text);
+    if (text || message.pictures) acts.edit(text);
   });
   field.addEventListener("keydown", (event) => {
     if (event.key === "Escape") close();

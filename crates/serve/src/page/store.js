@@ -5,8 +5,8 @@ const PLACE = "sinew-talks";
 const BYTES_MAX = 2_000_000;
 const TALKS_MAX = 100;
 
-/** `{ id, title, at, model, system, messages: [{ role, content, thoughts?, about?, failed? }] }`,
- * newest first. */
+/** `{ id, title, at, model, system, messages: [{ role, content, pictures?, thoughts?, about?,
+ * failed? }] }`, newest first. Pictures are data addresses. */
 let talks = read();
 
 function read() {
@@ -41,15 +41,24 @@ export function forget(id) {
 }
 
 function title({ messages }) {
-  const first = messages.find((message) => message.role === "user")?.content ?? "";
-  const line = first.trim().split("\n")[0];
+  const first = messages.find((message) => message.role === "user");
+  const line = first?.content.trim().split("\n")[0] || (first?.pictures ? "Picture" : "");
   return line.length > 60 ? `${line.slice(0, 59)}…` : line;
+}
+
+/** Drops the pictures of the oldest conversation that has any, or else the oldest conversation;
+ * never of the newest. */
+function dropSome() {
+  const has = (talk) => talk.messages.some((message) => message.pictures);
+  const oldest = talks.slice(1).findLast(has);
+  if (!oldest) return void talks.pop();
+  for (const message of oldest.messages) delete message.pictures;
 }
 
 function write() {
   let text = JSON.stringify(talks);
   while (text.length > BYTES_MAX && talks.length > 1) {
-    talks.pop();
+    dropSome();
     text = JSON.stringify(talks);
   }
   try {

@@ -4,3 +4,4 @@
 pub mod client;
 pub mod double;
 pub mod server;
+pub mod sight;

@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 use crate::tokenizer::GUARD;
 use crate::{ReplyFormat, TextError, Tokenizer, with_digits};
 pub use message::{Message, ToolCall};
-pub use placeholder::Placeholder;
+pub use placeholder::{Placed, Placeholder};
 use shows::Shows;
 use variant::Variant;
 
@@ -85,9 +85,8 @@ pub struct Prompt {
     /// The template's output, without placeholders.
     pub text: String,
     pub tokens: Vec<u32>,
-    /// The placeholders in the order of the prompt: the index of each in [`Render::placeholders`],
-    /// and that of its first token in `tokens`.
-    pub placed: Vec<(usize, usize)>,
+    /// In the order of the prompt.
+    pub placed: Vec<Placed>,
 }
 
 impl ChatTemplate {

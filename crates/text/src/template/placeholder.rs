@@ -44,7 +44,16 @@ impl Placeholder {
     }
 }
 
-/// The place of a placeholder in a rendered prompt.
+/// Where a placeholder's tokens stand in a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Its index in [`Render::placeholders`](super::Render::placeholders).
+    pub number: usize,
+    /// The index of its first token in the prompt.
+    pub at: usize,
+}
+
+/// The place of a placeholder's name in a rendered prompt.
 struct Place {
     number: usize,
     start: usize,
@@ -74,14 +83,17 @@ fn places(rendered: &str, placeholders: &[Placeholder]) -> Result<Vec<Place>, Te
     Ok(places)
 }
 
-/// The tokens of a rendered prompt, up to slightly more than `tokens_max`, and for each placeholder
-/// in it its index and where its tokens start, in order.
+/// The tokens of a rendered prompt, with those of the placeholders in it, until there are more than
+/// `tokens_max`.
+///
+/// # Errors
+/// A placeholder is not there exactly once.
 pub(super) fn encode(
     tokenizer: &Tokenizer,
     rendered: &str,
     placeholders: &[Placeholder],
     tokens_max: usize,
-) -> Result<(Vec<u32>, Vec<(usize, usize)>), TextError> {
+) -> Result<(Vec<u32>, Vec<Placed>), TextError> {
     let places = places(rendered, placeholders)?;
     let mut tokens = Vec::new();
     let mut placed = Vec::with_capacity(places.len());
@@ -93,7 +105,7 @@ pub(super) fn encode(
         if tokens.len() > tokens_max {
             return Ok((tokens, placed));
         }
-        placed.push((place.number, tokens.len()));
+        placed.push(Placed { number: place.number, at: tokens.len() });
         tokens.extend_from_slice(own);
         (after, end) = (next, place.end);
     }
