@@ -93,14 +93,6 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Checks that the device supports places in pictures.
-    ///
-    /// # Errors
-    /// It does not.
-    fn check_places(&self) -> Result<(), BackendError> {
-        Ok(())
-    }
-
     /// Checks that the device can multiply with matrices of `rows` by `cols` elements stored as
     /// `ty`, if that is known before anything is loaded.
     ///
@@ -239,15 +231,12 @@ pub trait Backend {
     /// same operations on the same operands, and only positions and pages differ.
     fn end_segment(&mut self, segment: SegmentKey);
 
-    /// Prepares the rotations of a step's rows, one position a row, with each of `tables`, for all
-    /// its layers.
+    /// Prepares a step's rotations with each of `tables`, one position a row, for all layers.
     fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]);
 
-    /// Like [`Self::set_positions`], for places in pictures: each rotated pair turns by the
-    /// coordinate of its axis.
-    fn set_places(&mut self, tables: &[RopeTable], places: &[[u32; 3]]) {
-        let _ = (tables, places);
-        refused("check_places")
+    /// [`Self::set_positions`] for places in pictures, on the CPU alone.
+    fn set_places(&mut self, _: &[RopeTable], _: &[[u32; 3]]) {
+        refused("COMPILES")
     }
 
     /// Keeps only the rows `kept`, ascending.
@@ -262,8 +251,7 @@ pub trait Backend {
     /// Subtracts each row's mean, then acts like [`Backend::rms_norm`].
     fn layer_norm(&mut self, x: &Self::Rows, gain: &Self::Vector, eps: f32, out: &mut Self::Rows);
 
-    /// Like [`Backend::rms_norm`], in place, over each run of the length of `gain`: heads or whole
-    /// rows.
+    /// [`Backend::rms_norm`] in place, over each run of the length of `gain`: heads or whole rows.
     fn rms_norm_in_place(&mut self, x: &mut Self::Rows, gain: &Self::Vector, eps: f32);
 
     /// Copies the columns `cols` of every row.

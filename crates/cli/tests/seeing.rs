@@ -76,14 +76,14 @@ fn pictures_are_seen_over_nodes_and_answers_go_on_over_losses() {
     a.run(&["stop", MODEL]);
 
     a.run(&["serve", MODEL, "--nodes", "2", "--copies", "2"]);
-    wait_for("a second copy, the tower included", || {
-        let dir = b.dir.path().join("models");
-        let found = std::fs::read_dir(dir).ok()?.flatten();
-        let names: Vec<String> =
-            found.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        (names.iter().any(|name| name.ends_with("sees.gguf"))
-            && names.iter().any(|name| name.ends_with("mmproj.gguf")))
-        .then_some(())
+    wait_for("a second copy", || {
+        let models = b.json(&["list"]);
+        let of_node = |model: &Value| model["node"].is_null() || model["node"] == "b";
+        models
+            .as_array()?
+            .iter()
+            .any(|model| model["name"] == MODEL && of_node(model))
+            .then_some(())
     });
     assert_eq!(text_of(&ask(&b, "/v1/chat/completions", &about(&other, 300)).1), else_);
     let workers = a.worker_pids(MODEL);
@@ -129,16 +129,15 @@ fn every_dialect_sees_and_what_is_hostile_is_refused() {
     assert!(status == 200 && said["prompt_eval_count"].as_u64() > Some(12), "{said}");
 
     let file = BASE64.decode(data.as_bytes()).unwrap();
-    // The header of a picture of 60,000 by 60,000 pixels.
-    let mut huge = file.clone();
-    huge[16..24].copy_from_slice(&[0, 0, 0xea, 0x60, 0, 0, 0xea, 0x60]);
+    // A GIF that claims 60,000 by 60,000 pixels.
+    let huge = b"GIF89a\x60\xea\x60\xea\x00\x00\x00\x2c\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0\x3b";
     let many = json!([{ "role": "user", "content": vec![
         json!({ "type": "image_url", "image_url": { "url": format!("data:image/png;base64,{data}") } });
         100
     ]}]);
     let cases = [
         (about(&BASE64.encode(&file[..file.len() / 2]), 8), "damaged"),
-        (about(&BASE64.encode(&huge), 8), "60000 x 60000"),
+        (about(&BASE64.encode(huge), 8), "60000 x 60000"),
         (about("AAAA", 8), "no PNG, JPEG"),
         (json!({ "model": MODEL, "messages": many }), "64"),
     ];

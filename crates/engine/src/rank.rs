@@ -111,7 +111,7 @@ impl<B: Backend> Rank<B> {
         };
         let mut notes = Vec::new();
         let sight = match options.rank {
-            0 => Sight::load(&backend, source.as_ref(), config, options.threads, &mut notes)?,
+            0 => Sight::load::<B>(source.as_ref(), config, options.threads, &mut notes)?,
             _ => None,
         };
         let before = embedding.as_ref().map_or(0, Embedding::before);

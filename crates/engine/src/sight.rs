@@ -125,7 +125,6 @@ impl Sight {
     /// # Errors
     /// The tower cannot be used, or is another model's; memory or threads are short.
     pub fn load<B: Backend>(
-        backend: &B,
         source: &dyn Source,
         config: &Config,
         threads: usize,
@@ -133,8 +132,9 @@ impl Sight {
     ) -> Result<Option<Self>, EngineError> {
         let Some(of_tower) = vision::Config::find(source.directory())? else { return Ok(None) };
         let has_axes = config.rope.axes.is_some();
-        if let (true, Err(error)) = (has_axes, backend.check_places()) {
-            notes.push(format!("no picture can be seen: {error}"));
+        if has_axes && B::COMPILES {
+            const WHY: &str = "this device does not rotate by lines and columns (M-RoPE)";
+            notes.push(format!("no picture can be seen: {WHY}"));
             return Ok(None);
         }
         let pool = Pool::new(threads).map_err(backend::BackendError::from)?;

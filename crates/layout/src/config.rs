@@ -240,16 +240,6 @@ impl Config {
         self.windows.iter().flatten().copied().max().map(|most| most.max(reach.unwrap_or(0)))
     }
 
-    /// See [`Capacity::picture_rows`](crate::Capacity::picture_rows).
-    pub fn picture_rows(&self) -> usize {
-        self.sight.map_or(0, |sight| sight.rows_max)
-    }
-
-    /// Whether the rows of a picture see each other in layers with a window, and in others.
-    pub fn sees_pictures_whole(&self, has_window: bool) -> bool {
-        self.sight.is_some_and(|sight| has_window || !sight.windows_only)
-    }
-
     /// Whether layer `layer` attends over its own keys and values.
     pub fn attends(&self, layer: usize) -> bool {
         self.halves[layer].mixer == Some(Mixer::Attention)

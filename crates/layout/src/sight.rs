@@ -2,7 +2,7 @@
 
 use gguf::Directory;
 
-use crate::Error;
+use crate::{Config, Error};
 
 /// The rows of a picture see each other, also later ones (Gemma). So all are in one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,5 +40,17 @@ impl Sight {
             Some("gemma4v") => Some(Self { rows_max: GEMMA4_ROWS_MAX, windows_only: true }),
             _ => None,
         })
+    }
+}
+
+impl Config {
+    /// See [`Capacity::picture_rows`](crate::Capacity::picture_rows).
+    pub fn picture_rows(&self) -> usize {
+        self.sight.map_or(0, |sight| sight.rows_max)
+    }
+
+    /// Whether the rows of a picture see each other in layers with a window, and in others.
+    pub fn sees_pictures_whole(&self, has_window: bool) -> bool {
+        self.sight.is_some_and(|sight| has_window || !sight.windows_only)
     }
 }

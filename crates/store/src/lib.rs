@@ -20,6 +20,7 @@ pub mod repository;
 pub mod shelves;
 pub mod slices;
 mod store;
+mod towers;
 mod tree;
 
 pub use checked::{Checked, CheckedFile, Groups};

@@ -23,7 +23,7 @@ const KNOWN_MAX: usize = 12;
 /// path.
 #[derive(Debug)]
 pub struct Store {
-    models: PathBuf,
+    pub(crate) models: PathBuf,
     trees: PathBuf,
     places: Places,
     index: Mutex<Index>,
@@ -242,47 +242,6 @@ impl Store {
         self.look_now().iter().map(listed).collect()
     }
 
-    /// A model with a vision tower that is not beside it: a folder of the node's own, with links to
-    /// the files of both. Returns the model's name, and its path there.
-    ///
-    /// # Errors
-    /// There is no such model, the tower does not suit it, or the folder cannot be written.
-    pub fn with_tower(&self, model: &str, tower: &Path) -> Result<(String, PathBuf), StoreError> {
-        let located = self.locate(model)?;
-        let refuse = |why: String| {
-            let (tower, model) = (tower.to_path_buf(), located.path.clone());
-            Err(StoreError::Tower { tower, model, why })
-        };
-        if checkpoint::is_folder(&located.path) {
-            return refuse("put it into the model's folder".to_owned());
-        }
-        let stem =
-            |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let folder = self.models.join(format!("{} with {}", stem(&located.path), stem(tower)));
-        let parts = gguf::parts_of(&located.path);
-        let named = |part: &PathBuf| folder.join(part.file_name().unwrap_or_default());
-        let links = parts.iter().map(|part| (part.clone(), named(part)));
-        let links = links.chain([(tower.to_path_buf(), folder.join("mmproj.gguf"))]);
-        let link = |(from, to): (PathBuf, PathBuf)| {
-            let _ = fs::remove_file(&to);
-            link(&from, &to)
-        };
-        let linked =
-            fs::create_dir_all(&folder).and_then(|()| links.into_iter().try_for_each(link));
-        if let Err(error) = linked {
-            return refuse(format!("{} cannot be written: {error}", folder.display()));
-        }
-        let path = named(&located.path);
-        if checkpoint::paths(&path).len() == parts.len() {
-            let _ = fs::remove_dir_all(&folder);
-            return refuse(
-                "it is another model's, or no mmproj file of a kind that runs".to_owned(),
-            );
-        }
-        self.refresh();
-        Ok((located.name, path))
-    }
-
     /// Deletes a model of this node's own folder, with all its parts, and returns the freed bytes.
     ///
     /// # Errors
@@ -299,13 +258,10 @@ impl Store {
         }
         let mut freed = 0;
         let is_folder = checkpoint::is_folder(&path);
-        // A vision tower may be that of several models.
-        let of_another = |part: &PathBuf| {
-            let others = shelved.iter().filter(|other| real(&other.path) != real(&path));
-            checkpoint::is_tower(&part.to_string_lossy())
-                && others.map(|other| checkpoint::paths(&other.path)).any(|all| all.contains(part))
-        };
-        for part in checkpoint::paths(&path).into_iter().filter(|part| !of_another(part)) {
+        for part in checkpoint::paths(&path)
+            .into_iter()
+            .filter(|part| !crate::towers::is_of_another(part, &path, &shelved))
+        {
             let io = |source| StoreError::Io { path: part.clone(), source };
             freed += fs::metadata(&part).map_err(io)?.len();
             fs::remove_file(&part).map_err(io)?;
@@ -346,7 +302,7 @@ impl Store {
         found
     }
 
-    fn locate(&self, name_or_path: &str) -> Result<Located, StoreError> {
+    pub(crate) fn locate(&self, name_or_path: &str) -> Result<Located, StoreError> {
         let path = Path::new(name_or_path);
         // A relative path would depend on the working directory, so a name never becomes one.
         let metadata = path.is_absolute().then(|| fs::metadata(path).ok()).flatten();
@@ -456,15 +412,6 @@ impl Store {
         // The index is consistent after every statement, so a panic elsewhere does not corrupt it.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A link to a file, or where links need a privilege, a second name of it.
-fn link(from: &Path, to: &Path) -> io::Result<()> {
-    let from = fs::canonicalize(from)?;
-    #[cfg(unix)]
-    return std::os::unix::fs::symlink(from, to);
-    #[cfg(not(unix))]
-    return fs::hard_link(from, to);
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod rows;
 
 use std::sync::Arc;
 
-use kernels::{Dequantizer, Matrix, Pool, RecurrentScratch, RopeAngles};
+use kernels::{Dequantizer, Matrix, Pool, RecurrentScratch, RopeAngles, RopeTable};
 
 use crate::BackendError;
 use inputs::Inputs;
@@ -57,4 +57,22 @@ impl Cpu {
 /// A matrix that this rank has, because it has its input.
 fn held(matrix: &Option<Arc<Matrix>>) -> &Matrix {
     matrix.as_ref().expect("a rank with part of a layer holds its matrices")
+
+    fn load_positions(&mut self, tables: &[RopeTable], positions: &[u32]) {
+        self.angles.resize_with(tables.len(), RopeAngles::new);
+        for (angles, table) in self.angles.iter_mut().zip(tables) {
+            angles.load(&self.pool, table, positions);
+        }
+        self.positions.clear();
+        self.positions.extend_from_slice(positions);
+    }
+
+    fn load_places(&mut self, tables: &[RopeTable], places: &[[u32; 3]]) {
+        self.angles.resize_with(tables.len(), RopeAngles::new);
+        for (angles, table) in self.angles.iter_mut().zip(tables) {
+            angles.load_places(&self.pool, table, places);
+        }
+        self.positions.clear();
+        self.positions.extend(places.iter().map(|[time, ..]| time));
+    }
 }

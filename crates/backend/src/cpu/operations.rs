@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gguf::TensorType;
 use kernels::{
     AttendShape, Chosen, EntryCache, Forms, Keys, KvCache, Matrix, Product, RecurrentLayer,
-    RecurrentRows, RopeAngles, States, activate, add, add_bias, attend, attend_compressed, bank,
+    RecurrentRows, States, activate, add, add_bias, attend, attend_compressed, bank,
     choose, gate_ngrams, gated, keep_rows, layer_norm, matmul_parts, multiply, read_banks, recur,
     rms_norm, rms_norm_in_place, rope, scale, scale_by_temperature, sigmoid_in_place, soft_cap,
 };
@@ -171,21 +171,11 @@ impl Backend for Cpu {
     fn end_segment(&mut self, _segment: SegmentKey) {}
 
     fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]) {
-        self.angles.resize_with(tables.len(), RopeAngles::new);
-        for (angles, table) in self.angles.iter_mut().zip(tables) {
-            angles.load(&self.pool, table, positions);
-        }
-        self.positions.clear();
-        self.positions.extend_from_slice(positions);
+        self.load_positions(tables, positions);
     }
 
     fn set_places(&mut self, tables: &[RopeTable], places: &[[u32; 3]]) {
-        self.angles.resize_with(tables.len(), RopeAngles::new);
-        for (angles, table) in self.angles.iter_mut().zip(tables) {
-            angles.load_places(&self.pool, table, places);
-        }
-        self.positions.clear();
-        self.positions.extend(places.iter().map(|[time, ..]| time));
+        self.load_places(tables, places);
     }
 
     fn keep(&mut self, x: &mut Rows, kept: &[usize]) {

@@ -22,8 +22,6 @@ use crate::{
 
 const CHOICES: &str = "layers that choose the positions they see";
 
-/// Rotations by a picture's lines and columns.
-const PLACES: &str = "places in pictures (M-RoPE)";
 const RECURRENCE: &str = "layers that carry a state";
 
 fn glu_key(activation: Activation) -> Option<GluKey> {
@@ -144,10 +142,6 @@ impl Backend for Ggml {
 
     fn check_indexer(&self) -> Result<(), BackendError> {
         Err(self.unsupported(CHOICES.to_owned()))
-    }
-
-    fn check_places(&self) -> Result<(), BackendError> {
-        Err(self.unsupported(PLACES.to_owned()))
     }
 
     fn check_recurrence(&self) -> Result<(), BackendError> {
