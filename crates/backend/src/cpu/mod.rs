@@ -52,11 +52,6 @@ impl Cpu {
             recurrent: RecurrentScratch::default(),
         })
     }
-}
-
-/// A matrix that this rank has, because it has its input.
-fn held(matrix: &Option<Arc<Matrix>>) -> &Matrix {
-    matrix.as_ref().expect("a rank with part of a layer holds its matrices")
 
     fn load_positions(&mut self, tables: &[RopeTable], positions: &[u32]) {
         self.angles.resize_with(tables.len(), RopeAngles::new);
@@ -75,4 +70,9 @@ fn held(matrix: &Option<Arc<Matrix>>) -> &Matrix {
         self.positions.clear();
         self.positions.extend(places.iter().map(|[time, ..]| time));
     }
+}
+
+/// A matrix that this rank has, because it has its input.
+fn held(matrix: &Option<Arc<Matrix>>) -> &Matrix {
+    matrix.as_ref().expect("a rank with part of a layer holds its matrices")
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use gguf::TensorType;
 use kernels::{
     AttendShape, Chosen, EntryCache, Forms, Keys, KvCache, Matrix, Product, RecurrentLayer,
-    RecurrentRows, States, activate, add, add_bias, attend, attend_compressed, bank,
-    choose, gate_ngrams, gated, keep_rows, layer_norm, matmul_parts, multiply, read_banks, recur,
-    rms_norm, rms_norm_in_place, rope, scale, scale_by_temperature, sigmoid_in_place, soft_cap,
+    RecurrentRows, States, activate, add, add_bias, attend, attend_compressed, bank, choose,
+    gate_ngrams, gated, keep_rows, layer_norm, matmul_parts, multiply, read_banks, recur, rms_norm,
+    rms_norm_in_place, rope, scale, scale_by_temperature, sigmoid_in_place, soft_cap,
 };
 
 use super::loading::Loading;
