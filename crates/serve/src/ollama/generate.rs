@@ -1,4 +1,4 @@
-//! `POST /api/generate`: one prompt, in the model's template or raw.
+//! `POST /api/generate`: one prompt, in the model's template, raw, or before a suffix.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::message::no_images;
 use super::request::Common;
 use crate::app::App;
 use crate::caller::Caller;
-use crate::completion::{Chat, Prompt};
+use crate::completion::{Chat, Fill, Prompt};
 use crate::http::error::ApiError;
 
 #[derive(Debug, Deserialize)]
@@ -37,8 +37,12 @@ pub(super) async fn generate(
     request.check_unsupported()?;
     let wants_stream = request.common.stream != Some(false);
     let text = request.prompt.unwrap_or_default();
-    let is_load = text.is_empty();
-    let prompt = if request.raw == Some(true) {
+    let suffix = request.suffix.filter(|suffix| !suffix.is_empty());
+    let is_load = text.is_empty() && suffix.is_none();
+    let prompt = if let Some(suffix) = suffix {
+        let fill = Fill { prefix: text, suffix, field: "suffix", ..Fill::default() };
+        Prompt::Fill(fill)
+    } else if request.raw == Some(true) {
         Prompt::Text(text)
     } else {
         let system = request.system.filter(|system| !system.is_empty());
@@ -57,9 +61,7 @@ impl GenerateRequest {
     fn check_unsupported(&self) -> Result<(), ApiError> {
         no_images("images", self.images.as_deref())?;
         let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        let refused = if is_given(&self.suffix) {
-            ("suffix", "suffix: text cannot be put in between yet. Leave it out")
-        } else if is_given(&self.template) {
+        let refused = if is_given(&self.template) {
             (
                 "template",
                 "template: the model's own template is the one that is used. Leave it out, or send \
@@ -69,6 +71,8 @@ impl GenerateRequest {
             ("context", "context: send the conversation to /api/chat instead")
         } else if self.raw == Some(true) && is_given(&self.system) {
             ("system", "system: a raw prompt is used as it stands. Write it into the prompt")
+        } else if is_given(&self.suffix) && is_given(&self.system) {
+            ("system", "system: with a suffix, the model sees only the text around the gap")
         } else {
             return Ok(());
         };
