@@ -183,6 +183,10 @@ pub struct UpArgs {
     /// whether another one's prompt began like its own
     #[arg(long, requires = "lan")]
     pub cache_per_key: bool,
+    /// While one model is served, let programs on this machine call it by any name, as servers of
+    /// a single model do: no model is loaded or downloaded by its name then
+    #[arg(long)]
+    pub any_name: bool,
     /// Name by which clients may reach the API besides localhost and this machine's addresses
     #[arg(long, value_name = "NAME", value_parser = values::host_name)]
     pub host_name: Vec<String>,

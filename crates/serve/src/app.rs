@@ -20,6 +20,15 @@ pub(crate) struct App {
 }
 
 impl App {
+    /// The names of all models that are served, each once.
+    pub fn served(&self) -> Vec<String> {
+        let instances = self.cluster.status().instances;
+        let mut names: Vec<String> = instances.into_iter().map(|one| one.model).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
     /// Whether an instance has this name or id.
     pub fn is_served(&self, name: &str) -> bool {
         let instances = self.cluster.status().instances;

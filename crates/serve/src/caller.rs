@@ -1,6 +1,6 @@
 //! The sender of a request, and how it may use model names, in every dialect. A program on this
 //! machine may also name a model that is not served but lies on a node's disk. The owner may also
-//! name a model on the hub.
+//! name a model on the hub. A node may let programs on its machine use any name for its only model.
 
 use std::path::Path;
 
@@ -78,9 +78,32 @@ impl Caller {
         Ok(CompletionRequest { model, client: self.number, ..request })
     }
 
-    /// The name under which a model is served. For a request from this machine, a model that is not
-    /// served is looked up on the nodes' disks. For the owner, it is then fetched if the catalogue
-    /// or the hub has it. The model found is placed, and this request loads it.
+    /// Like [`Self::serve_if_found`]. A request without a name means the only model that is served.
+    ///
+    /// # Errors
+    /// As there; there is no name, and not exactly one model is served.
+    pub async fn serve_or_only(self, app: &App, name: Option<String>) -> Result<String, ApiError> {
+        match name.filter(|name| !name.is_empty()) {
+            Some(name) => self.serve_if_found(app, name, None).await,
+            None => match app.served().as_slice() {
+                [only] => Ok(only.clone()),
+                [] => Err(CompletionError::NothingServed.into()),
+                served => {
+                    let message = format!(
+                        "{} models are served here, and the request names none. Send model",
+                        served.len()
+                    );
+                    Err(ApiError::invalid_value("model", message))
+                }
+            },
+        }
+    }
+
+    /// The name under which a model is served. If programs on this machine may use any name, the
+    /// only model that is served answers under each that none has. Otherwise, for a request from
+    /// this machine, a model that is not served is looked up on the nodes' disks. For the owner, it
+    /// is then fetched if the catalogue or the hub has it. The model found is placed, and this
+    /// request loads it.
     ///
     /// # Errors
     /// The model could not be fetched, or fits on no set of nodes.
@@ -90,6 +113,16 @@ impl Caller {
         name: String,
         keep_alive: Option<KeepAlive>,
     ) -> Result<String, ApiError> {
+        if app.config.any_name
+            && self.is_local
+            && !app.is_served(&name)
+            && let [only] = app.served().as_slice()
+        {
+            return Ok(only.clone());
+        }
+        if name.is_empty() {
+            return Err(ApiError::invalid_value("model", "model must name a served model"));
+        }
         // Names only: a path would reveal what else lies on this disk, and an address could reach
         // any host.
         let is_name = !Path::new(&name).has_root() && !name.contains("://");

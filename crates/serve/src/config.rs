@@ -23,6 +23,9 @@ pub struct ServeConfig {
     /// Whether clients with different keys use separate prompt caches, so that response times
     /// reveal nothing about another client's prompts.
     pub cache_per_key: bool,
+    /// Whether a program on this machine may name any model: as long as one is served, it answers
+    /// under every name.
+    pub any_name: bool,
     /// Host names by which browsers may reach this node, besides `localhost` and its addresses.
     pub host_names: Vec<String>,
     /// Origins (`https://chat.example`) whose pages may call `/v1/...` from a browser.
@@ -51,6 +54,7 @@ impl ServeConfig {
             api_keys: None,
             own_process: None,
             cache_per_key: false,
+            any_name: false,
             host_names: Vec::new(),
             allowed_origins: Vec::new(),
             on_shutdown: None,

@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde_json::Value;
 
 use crate::http::error::ApiError;
-use crate::{anthropic, ollama};
+use crate::{anthropic, llama, ollama};
 
 /// The dialect of a client's errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,7 @@ enum Dialect {
     OpenAi,
     Anthropic,
     Ollama,
+    Llama,
 }
 
 /// Rewrites errors from OpenAI's format to the requested dialect's. This is the outermost layer.
@@ -26,6 +27,10 @@ pub(crate) async fn speak(mut request: Request, next: Next) -> Response {
         Dialect::Ollama => {
             let response = next.run(request).await;
             rewrite(response, ollama::error_body)
+        }
+        Dialect::Llama => {
+            let response = next.run(request).await;
+            rewrite(response, llama::error_body)
         }
         Dialect::Anthropic => {
             let id = anthropic::RequestId::new();
@@ -47,6 +52,8 @@ impl Dialect {
             Self::Ollama
         } else if is_below("/v1/messages") || headers.contains_key("anthropic-version") {
             Self::Anthropic
+        } else if llama::PATHS.contains(&path) {
+            Self::Llama
         } else {
             Self::OpenAi
         }
@@ -81,6 +88,8 @@ mod tests {
             ("/api/chat", &plain, Dialect::Ollama),
             ("/api", &plain, Dialect::Ollama),
             ("/apis", &plain, Dialect::OpenAi),
+            ("/completion", &plain, Dialect::Llama),
+            ("/completions", &plain, Dialect::OpenAi),
             ("/", &plain, Dialect::OpenAi),
         ];
         for (path, headers, want) in cases {

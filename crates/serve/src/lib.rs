@@ -9,6 +9,7 @@
 //! openai      /v1/...: the API of OpenAI's clients
 //! anthropic   /v1/messages: the API of Anthropic's clients
 //! ollama      /api/...: the API of Ollama's clients
+//! llama       /completion, /infill...: the API of llama-server's clients
 //! admin       /sinew/v1/...: status, events, plan, invite, join, serve, stop, shutdown
 //! clients     settings with which other programs use this cluster
 //! health      /health, /ready
@@ -36,6 +37,7 @@ mod config;
 mod dialect;
 mod health;
 mod http;
+mod llama;
 mod metrics;
 mod node;
 mod ollama;

@@ -20,7 +20,7 @@ use crate::http::listener::{self, Door};
 use crate::http::tls;
 use crate::metrics::Metrics;
 use crate::node::Cluster;
-use crate::{admin, anthropic, dialect, health, metrics, ollama, openai, openapi, page};
+use crate::{admin, anthropic, dialect, health, llama, metrics, ollama, openai, openapi, page};
 
 /// A running server. Dropping it stops it at once; [`Running::stop`] lets running requests finish.
 #[derive(Debug)]
@@ -88,6 +88,7 @@ fn router(app: Arc<App>) -> Router {
     let keyed = openai::routes()
         .merge(anthropic::routes())
         .merge(ollama::routes())
+        .merge(llama::routes())
         .merge(admin::status_routes())
         .merge(metrics::routes());
     let keyed = keyed.route_layer(from_fn_with_state(Arc::clone(&config), require_api_key));

@@ -119,7 +119,9 @@ fn what_is_not_honoured_is_refused_by_name() {
     let double = Double::new(&[DONE]);
     let server = Server::start(&double);
     let cases = [
-        (json!({"suffix": "end"}), "suffix", "unsupported"),
+        (json!({"suffix": "end"}), "suffix", "invalid_value"),
+        (json!({"suffix": "end", "prompt": [5]}), "suffix", "invalid_value"),
+        (json!({"model": null}), "model", "invalid_value"),
         (json!({"best_of": 3}), "best_of", "unsupported"),
         (json!({"echo": true, "logprobs": 1}), "echo", "unsupported"),
         (json!({"prompt": null}), "prompt", "invalid_value"),
@@ -139,7 +141,7 @@ fn what_is_not_honoured_is_refused_by_name() {
         assert_eq!((reply.status, &error["param"]), (400, &json!(param)), "{body}");
         assert_eq!(error["code"], code, "{body}");
     }
-    let fine = json!({"suffix": null, "best_of": 1, "echo": false, "user": "me", "n": null});
+    let fine = json!({"suffix": "", "best_of": 1, "echo": false, "user": "me", "n": null});
     assert_eq!(complete(&server, fine).status, 200);
 }
 

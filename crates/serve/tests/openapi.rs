@@ -200,6 +200,10 @@ fn every_field_of_the_other_dialects_requests_is_known() {
         ("/api/generate", "OllamaGenerateRequest"),
         ("/api/embed", "OllamaEmbedRequest"),
         ("/api/embeddings", "OllamaOldEmbedRequest"),
+        ("/completion", "LlamaCompletionRequest"),
+        ("/tokenize", "LlamaTokenizeRequest"),
+        ("/detokenize", "LlamaDetokenizeRequest"),
+        ("/apply-template", "LlamaTemplateRequest"),
     ] {
         let asked = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"];
         assert_eq!(asked["schema"]["$ref"], format!("#/components/schemas/{schema}"));

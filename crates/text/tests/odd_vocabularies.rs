@@ -1,7 +1,7 @@
 //! Odd vocabularies: unknown tokenizers, and tokens that no text produces.
 
 use gguf::{Directory, Value, Writer};
-use text::{Special, TextError, Tokenizer};
+use text::{FillTokens, Special, TextError, Tokenizer};
 
 fn parse(writer: &Writer) -> Result<Tokenizer, TextError> {
     let mut bytes = Vec::new();
@@ -93,4 +93,37 @@ fn tokens_to_fill_in_the_middle_are_not_what_a_user_writes() {
     assert_eq!(tokenizer.encode("x<mine>", Special::Plain, false), [3, 2]);
     assert_eq!(tokenizer.encode("x<fim_prefix>", Special::Parse, false), [3, 1]);
     assert!(!tokenizer.encode("x<fim_prefix>", Special::Plain, false).contains(&1));
+}
+
+/// A vocabulary of these tokens, all user-defined, and further keys.
+fn code_model(tokens: &[&str], keys: &[(&str, u32)]) -> Tokenizer {
+    let mut writer = Writer::new();
+    writer
+        .set("tokenizer.ggml.model", Value::String("gpt2".into()))
+        .set("tokenizer.ggml.pre", Value::String("gpt-2".into()))
+        .set_strings("tokenizer.ggml.tokens", tokens)
+        .set_i32s("tokenizer.ggml.token_type", &vec![4; tokens.len()])
+        .set_strings("tokenizer.ggml.merges", &[] as &[&str]);
+    for (key, id) in keys {
+        writer.set(&format!("tokenizer.ggml.{key}_token_id"), Value::U32(*id));
+    }
+    load(&writer)
+}
+
+#[test]
+fn tokens_to_fill_in_are_found_by_key_or_by_name() {
+    let names = ["x", "<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<|file_sep|>"];
+    let fill = |prefix, suffix, middle, repo, file| {
+        Some(FillTokens { prefix, suffix, middle, repo, file })
+    };
+    let by_name = code_model(&names, &[]);
+    assert_eq!(by_name.fill_tokens(), fill(1, 2, 3, None, Some(4)));
+    assert!(by_name.is_special(1), "a client's text does not mean it");
+    let by_key = code_model(&names, &[("fim_pre", 0), ("suffix", 4), ("fim_rep", 3)]);
+    assert_eq!(by_key.fill_tokens(), fill(0, 4, 3, Some(3), Some(4)));
+    assert!(by_key.is_special(0));
+    let both = ["<PRE>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
+    assert_eq!(code_model(&both, &[]).fill_tokens().unwrap().prefix, 1, "the best-known name");
+    assert_eq!(code_model(&names[..3], &[]).fill_tokens(), None);
+    assert_eq!(code_model(&names, &[("fim_pre", 99)]).fill_tokens().unwrap().prefix, 1);
 }

@@ -101,6 +101,7 @@ fn serve_config(
         config.tls = Some(Tls { cert_pem: read(cert)?, key_pem: read(key)? });
     }
     config.cache_per_key = args.cache_per_key;
+    config.any_name = args.any_name;
     config.host_names = settings::host_names(args);
     config.allowed_origins.clone_from(&args.allow_origin);
     let stop = stop.clone();

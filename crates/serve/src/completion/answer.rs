@@ -1,9 +1,10 @@
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{GenerateDone, GenerateEvent};
 use futures_util::{StreamExt, stream};
-use protocol::{AnswerToken, FailureKind, FinishReason};
+use protocol::{AnswerToken, FailureKind, FinishReason, Token};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::CompletionError;
@@ -25,6 +26,8 @@ pub(crate) struct Answer {
     /// The outcome to return after all parts.
     outcome: Option<Outcome>,
     meter: Meter,
+    /// The prompt's tokens.
+    prompt: Arc<[Token]>,
     watch: RequestWatch,
     _permit: OwnedSemaphorePermit,
 }
@@ -44,12 +47,13 @@ impl Answer {
         events: EventStream,
         words: Words,
         grammar_field: Option<&'static str>,
-        meter: Meter,
+        prompt: Arc<[Token]>,
         watch: RequestWatch,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let (ready, outcome) = Default::default();
-        Self { events, words, grammar_field, ready, outcome, meter, watch, _permit: permit }
+        let meter = Meter::start(prompt.len());
+        Self { events, words, grammar_field, ready, outcome, meter, prompt, watch, _permit: permit }
     }
 
     /// The first event if it arrives within [`FIRST_EVENT_WAIT`]. Streaming handlers hold the
@@ -63,6 +67,16 @@ impl Answer {
 
     pub fn prompt_tokens(&self) -> usize {
         self.meter.prompt_tokens()
+    }
+
+    /// The prompt's tokens.
+    pub fn prompt(&self) -> Arc<[Token]> {
+        Arc::clone(&self.prompt)
+    }
+
+    /// The figures so far, as if the answer ended here.
+    pub fn so_far(&self) -> Outcome {
+        self.meter.outcome(Finish::Length, self.words.reasoning_tokens())
     }
 
     /// The next event. Cancel safe: the next call continues from there.
@@ -113,6 +127,7 @@ impl Answer {
         for token in tokens {
             self.meter.count(1);
             self.ready.extend(self.words.push(token));
+            self.words.check_time(self.meter.since_first());
             if let Some(finish) = self.words.ended() {
                 let outcome = self.meter.outcome(finish.clone(), self.words.reasoning_tokens());
                 self.watch.finished(&outcome);

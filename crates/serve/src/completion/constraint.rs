@@ -1,11 +1,13 @@
 //! Converts the requested format of an answer to the grammar that constrains the sampler.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use protocol::Grammar;
 use serde_json::{Value, json};
 use text::{
-    Held, ReplyFormat, Tokenizer, json_text, lark_json, lark_regex, schema_fault, tight_schema,
+    Gbnf, Held, ReplyFormat, Tokenizer, json_text, lark_json, lark_regex, schema_fault,
+    tight_schema,
 };
 
 use super::{Chat, CompletionError, CompletionRequest, Format, Prompt, ToolChoice};
@@ -20,6 +22,27 @@ pub(super) struct Target<'a> {
 
 /// A grammar and the request field that sets it.
 pub(super) type Demand = (Grammar, &'static str);
+
+/// The request with a grammar in GBNF converted to one of the other formats.
+///
+/// # Errors
+/// The grammar cannot be used.
+pub(super) fn converted<'r>(
+    request: &'r CompletionRequest,
+    tokenizer: &Tokenizer,
+) -> Result<Cow<'r, CompletionRequest>, CompletionError> {
+    let Format::Gbnf(source) = &request.format else { return Ok(Cow::Borrowed(request)) };
+    let format = match Gbnf::convert(source, tokenizer) {
+        Ok(Gbnf::Regex(regex)) => Format::Regex(regex),
+        Ok(Gbnf::Lark(lark)) => Format::Lark(lark),
+        Err(error) => {
+            let field = request.format_field;
+            let message = format!("{field}, {error}");
+            return Err(CompletionError::Unusable { field, message });
+        }
+    };
+    Ok(Cow::Owned(CompletionRequest { format, ..request.clone() }))
+}
 
 /// The grammar of an answer, if it has one.
 ///
@@ -83,7 +106,7 @@ fn text(chat: &Chat, format: &Format, target: &Target) -> Option<Grammar> {
         return plain(format);
     }
     let body = match format {
-        Format::Text => return None,
+        Format::Text | Format::Gbnf(_) => return None,
         // The client's own grammar covers the whole answer.
         Format::Lark(lark) => return Some(Grammar::Lark(lark.clone())),
         Format::JsonObject => lark_json(&any_object()),
@@ -107,6 +130,8 @@ fn plain(format: &Format) -> Option<Grammar> {
         Format::JsonSchema(schema) => Grammar::JsonSchema(json_text(&tight_schema(schema))),
         Format::Regex(regex) => Grammar::Regex(regex.clone()),
         Format::Lark(lark) => Grammar::Lark(lark.clone()),
+        // It was converted before.
+        Format::Gbnf(_) => return None,
     })
 }
 

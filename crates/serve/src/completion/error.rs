@@ -7,6 +7,8 @@ use crate::node::Refusal;
 pub(crate) enum CompletionError {
     #[error("the model \"{asked}\" is not served here. {}", served_hint(.asked, .served))]
     UnknownModel { asked: String, served: Vec<String> },
+    #[error("no model is served here. Start one with \"sinew serve MODEL\"")]
+    NothingServed,
     #[error("the model \"{asked}\" is not served here, and could not be fetched: {reason}")]
     Unfetched { asked: String, reason: String },
     /// The model may exist: this node does not yet know all served models.

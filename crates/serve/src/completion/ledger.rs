@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use protocol::{AnswerToken, Token};
+use protocol::{AnswerToken, Logprobs, Token};
 
 /// A token of the answer with its log-probability, and the likeliest tokens at its position.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,9 +34,11 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Records a token; a no-op without log-probabilities.
-    pub fn note(&mut self, answer: &AnswerToken, tokenizer: &text::Tokenizer) {
-        let Some(logprobs) = &answer.logprobs else { return };
+    /// Records a token; without log-probabilities only if `always`, with a probability of one.
+    pub fn note(&mut self, answer: &AnswerToken, tokenizer: &text::Tokenizer, always: bool) {
+        let certain = Logprobs { drawn: 0.0, top: Vec::new() };
+        let certain = always.then_some(&certain);
+        let Some(logprobs) = answer.logprobs.as_ref().or(certain) else { return };
         let entry = |token, logprob| {
             let bytes = tokenizer.token_bytes(token).to_vec();
             Logprob { token, bytes, logprob }

@@ -78,6 +78,11 @@ impl Meter {
         self.generated_tokens += tokens;
     }
 
+    /// The time since the first token.
+    pub fn since_first(&self) -> Duration {
+        self.first.map_or(Duration::ZERO, |first| self.last - first)
+    }
+
     /// Splits the waits of the whole answer into those of prefill and decode. If `whole` is empty,
     /// only the prefill waits are returned, if the node has reported them.
     pub fn waits(&self, whole: &[Duration]) -> (Vec<Duration>, Vec<Duration>) {

@@ -9,8 +9,11 @@ mod answer;
 mod constraint;
 mod embedding;
 mod error;
+mod fill;
 mod ledger;
+mod lines;
 mod meter;
+mod mixed;
 mod model;
 mod models;
 mod near;
@@ -24,7 +27,8 @@ use std::time::{Duration, Instant};
 
 use cluster::{ClusterStatus, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus};
 use futures_util::StreamExt;
-use protocol::KeepAlive;
+use protocol::{KeepAlive, Token};
+use text::Special;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics::{RequestMetrics, RequestWatch};
@@ -34,14 +38,16 @@ pub(crate) use answer::{Answer, AnswerEvent, FIRST_EVENT_WAIT};
 pub(crate) use constraint::{other_of_one_name, tool_name};
 pub(crate) use embedding::{Embedding, EmbeddingRequest};
 pub(crate) use error::CompletionError;
+pub(crate) use fill::{Fill, FillFile};
 pub(crate) use ledger::{Logprob, TokenLogprobs};
+pub(crate) use lines::LineBounds;
 pub(crate) use meter::{Finish, Outcome};
+pub(crate) use mixed::PromptPiece;
 pub(crate) use model::TextModel;
 pub(crate) use request::{Chat, CompletionRequest, Format, Prompt, ToolChoice};
 pub(crate) use sampling::{SamplingChoice, random_seed};
 pub(crate) use words::{Part, Piece};
 
-use meter::Meter;
 use models::Models;
 
 /// Prompts rendered concurrently: a template is limited to 256 MiB, so 512 MiB in all.
@@ -122,13 +128,12 @@ impl Completer {
             let mut request = prepared.request.clone();
             request.sampling.seed = sampling::derived_seed(request.sampling.seed, index);
             request.cache_salt = self.cache_salt(request.client);
-            let prompt_tokens = request.prompt.len();
-            let meter = Meter::start(prompt_tokens);
+            let prompt: Arc<[Token]> = request.prompt.as_slice().into();
             let events = self.cluster.generate(&instance.id, request).await;
             let events = events.map_err(|refusal| gone(refusal.into()))?;
-            let watch = RequestWatch::new(&self.metrics, &instance.model, arrived, prompt_tokens);
+            let watch = RequestWatch::new(&self.metrics, &instance.model, arrived, prompt.len());
             let (words, field) = (prepared.words.clone(), prepared.grammar_field);
-            answers.push(Answer::new(events, words, field, meter, watch, permit));
+            answers.push(Answer::new(events, words, field, prompt, watch, permit));
         }
         Ok(answers)
     }
@@ -162,6 +167,34 @@ impl Completer {
             counted.map_err(|error| self.blind(error, &instance.model))
         };
         count.await.inspect_err(|error| self.metrics.refused(error))
+    }
+
+    /// The tokens of a text or a mixed prompt.
+    ///
+    /// # Errors
+    /// The node stopped.
+    pub async fn tokenize(
+        &self,
+        model: &Arc<TextModel>,
+        prompt: Prompt,
+        special: Special,
+        add_bos: bool,
+    ) -> Result<Vec<Token>, CompletionError> {
+        let model = Arc::clone(model);
+        self.on_thread(move || model.tokens(prompt, special, add_bos)).await
+    }
+
+    /// The text of a prompt as a model's template renders it.
+    ///
+    /// # Errors
+    /// The model is not served or has failed; its template rejects the messages.
+    pub async fn rendered(&self, model: &str, prompt: Prompt) -> Result<String, CompletionError> {
+        let render = async {
+            let context_tokens = self.served(model).await?.context_tokens;
+            let model = self.text_model(model).await?;
+            self.on_thread(move || model.prompt_text(&prompt, context_tokens)).await?
+        };
+        render.await.inspect_err(|error| self.metrics.refused(error))
     }
 
     /// The text side of a served model.

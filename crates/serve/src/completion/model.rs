@@ -4,9 +4,12 @@ use protocol::{GenerateRequest, InvalidRequest, Pooling, Sampling};
 use serde_json::json;
 use text::{Placed, Placeholder, ReplyParser, Special, TextStream};
 
-use super::constraint::{Target, grammar, held};
+use super::constraint::{Target, converted, grammar, held};
+use super::lines::Lines;
 use super::words::{CallRules, Words};
-use super::{Chat, CompletionError, CompletionRequest, Prompt, pictures, sampling};
+use super::{
+    Chat, CompletionError, CompletionRequest, Prompt, PromptPiece, SamplingChoice, pictures, sampling,
+};
 use crate::clock::unix_secs;
 use crate::pictures::Picture;
 
@@ -83,7 +86,8 @@ impl TextModel {
                 self.tokenizer.encode_some(&text, Special::Plain, true, tokens_max)
             }
             Prompt::Tokens(tokens) => tokens,
-            Prompt::Chat(_) => Vec::new(),
+            Prompt::Mixed(pieces) => self.mixed_tokens(&pieces, Special::Plain, tokens_max),
+            Prompt::Chat(_) | Prompt::Fill(_) => Vec::new(),
         }
     }
 
@@ -99,6 +103,7 @@ impl TextModel {
     ) -> Result<Prepared, CompletionError> {
         let context_tokens =
             request.context_max.map_or(context_tokens, |max| max.min(context_tokens));
+        let request = &converted(request, &self.tokenizer)?;
         let limits = [context_tokens, context_tokens.saturating_mul(COUNTED_CONTEXTS)];
         let mut prompt = self.read_prompt(&request.prompt, context_tokens, limits)?;
         let pictures = placed(&request.prompt, std::mem::take(&mut prompt.placed));
@@ -116,18 +121,23 @@ impl TextModel {
                 };
                 words(Some(parser), calls)?
             }
-            Prompt::Text(_) | Prompt::Tokens(_) => words(None, CallRules::default())?,
+            _ => words(None, CallRules::default())?,
         };
         let target = Target { tokenizer: &self.tokenizer, reply, prompt: &prompt.text };
         let (grammar, grammar_field) = grammar(request, &target)?.unzip();
         let room = context_tokens.saturating_sub(prompt.tokens.len());
-        let end_tokens =
-            if request.ignore_eos { Vec::new() } else { reply.end_ids(&self.tokenizer) };
+        let mut end_tokens = reply.end_ids(&self.tokenizer);
+        if let Prompt::Fill(_) = &request.prompt {
+            end_tokens.extend(self.fill_ends());
+        }
+        if request.ignore_eos {
+            end_tokens.clear();
+        }
         let generate = GenerateRequest {
             prompt: prompt.tokens,
             pictures,
             answered: Vec::new(),
-            sampling: request.sampling.over(&self.sampling),
+            sampling: self.sampling(&request.sampling),
             max_tokens: request.max_tokens.map_or(room, |max| max.min(room)),
             min_tokens: request.min_tokens,
             end_tokens,
@@ -157,6 +167,24 @@ impl TextModel {
         Ok(self.read_prompt(prompt, context_tokens, [counted; 2])?.tokens.len())
     }
 
+    /// Like [`Self::prompt_tokens`], but returns the rendered text of a chat.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn prompt_text(
+        &self,
+        prompt: &Prompt,
+        context_tokens: usize,
+    ) -> Result<String, CompletionError> {
+        let counted = context_tokens.saturating_mul(COUNTED_ALONE);
+        Ok(self.read_prompt(prompt, context_tokens, [counted; 2])?.text)
+    }
+
+    /// The sampling settings of a request with this choice.
+    pub(crate) fn sampling(&self, choice: &SamplingChoice) -> Sampling {
+        choice.over(&self.sampling)
+    }
+
     /// A prompt in tokens, and for a chat its text. A text that exceeds `tokens_max` by its length
     /// alone is refused before it is tokenised. Any other text is encoded until it exceeds
     /// `counted` tokens.
@@ -182,6 +210,14 @@ impl TextModel {
             }
             Prompt::Tokens(tokens) => {
                 return Ok(text::Prompt { tokens: tokens.clone(), ..text::Prompt::default() });
+            }
+            Prompt::Mixed(pieces) => {
+                let tokens = self.mixed_tokens(pieces, Special::Parse, counted);
+                text::Prompt { tokens, ..text::Prompt::default() }
+            }
+            Prompt::Fill(fill) => {
+                let tokens = self.fill_tokens(fill, context_tokens)?;
+                text::Prompt { tokens, ..text::Prompt::default() }
             }
         };
         match read.tokens.len() {
@@ -213,7 +249,15 @@ impl TextModel {
         let least = |text: &str| (text.len(), self.tokenizer.tokens_min(text));
         match prompt {
             Prompt::Text(text) => least(text),
-            Prompt::Tokens(_) => (0, 0),
+            // Texts to fill in are cut.
+            Prompt::Tokens(_) | Prompt::Fill(_) => (0, 0),
+            Prompt::Mixed(pieces) => {
+                let each = pieces.iter().map(|piece| match piece {
+                    PromptPiece::Text(text) => least(text),
+                    PromptPiece::Tokens(tokens) => (0, tokens.len()),
+                });
+                each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+            }
             Prompt::Chat(chat) => {
                 let said = chat.messages.iter().filter(|message| message.role != "assistant");
                 let each = said.map(|message| {
@@ -285,6 +329,8 @@ impl TextModel {
             parser,
             stops,
             stop_strings,
+            lines: Lines::new(request.lines),
+            tokens: request.tokens,
             calls,
             state: Default::default(),
         })

@@ -1,6 +1,9 @@
 use protocol::{KeepAlive, Token};
 use serde_json::{Map, Value};
 
+use super::fill::Fill;
+use super::lines::LineBounds;
+use super::mixed::PromptPiece;
 use super::sampling::SamplingChoice;
 use crate::pictures::Picture;
 
@@ -24,6 +27,9 @@ pub(crate) struct CompletionRequest {
     /// Whether to return log-probabilities: of each token of the text, and of this many of the
     /// likeliest.
     pub logprobs: Option<usize>,
+    /// Whether to return the tokens of each piece of text, without log-probabilities.
+    pub tokens: bool,
+    pub lines: LineBounds,
     pub format: Format,
     /// The request field that sets the format, as named by the client's dialect.
     pub format_field: &'static str,
@@ -41,6 +47,10 @@ pub(crate) enum Prompt {
     /// beginning-of-sequence token is prepended if the model expects one.
     Text(String),
     Tokens(Vec<Token>),
+    /// Texts, used like [`Prompt::Text`], and tokens.
+    Mixed(Vec<PromptPiece>),
+    /// The answer is the text in the gap.
+    Fill(Fill),
 }
 
 impl Default for Prompt {
@@ -100,6 +110,8 @@ pub(crate) enum Format {
     JsonSchema(Value),
     Regex(String),
     Lark(String),
+    /// In llama.cpp's notation.
+    Gbnf(String),
 }
 
 impl Chat {

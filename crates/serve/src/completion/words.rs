@@ -1,11 +1,13 @@
 //! Converts tokens to thoughts, text and calls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use protocol::AnswerToken;
 use text::{ReplyParser, ReplyPart, StopMatcher, TextStream, ToolCall};
 
 use super::ledger::{Ledger, TokenLogprobs};
+use super::lines::Lines;
 use super::meter::Finish;
 use super::random_seed;
 
@@ -36,6 +38,9 @@ pub(super) struct Words {
     pub parser: Option<ReplyParser>,
     pub stops: StopMatcher,
     pub stop_strings: Vec<String>,
+    pub lines: Lines,
+    /// Whether to map pieces of text to their tokens, also without log-probabilities.
+    pub tokens: bool,
     pub calls: CallRules,
     pub state: State,
 }
@@ -63,7 +68,7 @@ pub(super) struct State {
 impl Words {
     /// The parts that the next token completes.
     pub fn push(&mut self, answer: &AnswerToken) -> Vec<Part> {
-        self.state.ledger.note(answer, &self.tokenizer);
+        self.state.ledger.note(answer, &self.tokenizer, self.tokens);
         let piece = self.stream.push(answer.token);
         let Some(parser) = &mut self.parser else { return self.show(vec![ReplyPart::Text(piece)]) };
         self.state.reasoning_tokens += usize::from(parser.is_reasoning());
@@ -85,6 +90,13 @@ impl Words {
         let mut shown = self.show(parts);
         self.flush(&mut shown);
         shown
+    }
+
+    /// Ends the answer if it has a whole line and takes longer than the request allows.
+    pub fn check_time(&mut self, since_first: Duration) {
+        if self.state.ended.is_none() && self.lines.is_late(since_first) {
+            self.state.ended = Some(Finish::Length);
+        }
     }
 
     /// Why the answer ended, if it ended before its tokens did.
@@ -124,6 +136,10 @@ impl Words {
     }
 
     fn text(&mut self, text: &str, shown: &mut Vec<Part>) {
+        // The tokens of an incomplete character wait for its rest.
+        if text.is_empty() {
+            return;
+        }
         self.state.ledger.wait(text.len());
         let step = self.stops.push(text);
         self.emit(step.text, shown);
@@ -136,9 +152,19 @@ impl Words {
     fn flush(&mut self, shown: &mut Vec<Part>) {
         let text = self.stops.finish();
         self.emit(text, shown);
+        let rest = self.lines.finish();
+        self.push_text(rest, shown);
     }
 
     fn emit(&mut self, text: String, shown: &mut Vec<Part>) {
+        let (text, is_over) = self.lines.push(text);
+        self.push_text(text, shown);
+        if is_over {
+            self.state.ended = Some(Finish::Length);
+        }
+    }
+
+    fn push_text(&mut self, text: String, shown: &mut Vec<Part>) {
         if !text.is_empty() {
             let logprobs = self.state.ledger.shown(text.len());
             shown.push(Part::Text(Piece { text, logprobs }));

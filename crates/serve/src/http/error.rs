@@ -20,6 +20,8 @@ pub(crate) struct ApiError {
     /// The invalid field of the request.
     pub param: Option<String>,
     pub retry: Retry,
+    /// Tokens of a prompt that does not fit, and of the context.
+    pub size: Option<(usize, usize)>,
     /// Whether the error is already counted in the metrics; others are counted on the way to the
     /// client.
     pub is_counted: bool,
@@ -59,7 +61,16 @@ impl ApiError {
         message: impl Into<String>,
     ) -> Self {
         let message = message.into();
-        Self { status, kind, code, message, param: None, retry: Retry::Default, is_counted: false }
+        Self {
+            status,
+            kind,
+            code,
+            message,
+            param: None,
+            retry: Retry::Default,
+            size: None,
+            is_counted: false,
+        }
     }
 
     /// 400: the request is invalid.
@@ -125,6 +136,11 @@ impl ApiError {
         self
     }
 
+    pub fn with_size(mut self, size: Option<(usize, usize)>) -> Self {
+        self.size = size;
+        self
+    }
+
     pub fn with_retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
@@ -138,12 +154,22 @@ impl ApiError {
 
     /// The error as JSON, for a body or for an event in a stream.
     pub fn body(&self) -> serde_json::Value {
-        serde_json::json!({ "error": {
+        let mut body = serde_json::json!({
             "message": self.message,
             "type": self.kind,
             "code": self.code,
             "param": self.param,
-        }})
+        });
+        self.write_size(&mut body);
+        serde_json::json!({ "error": body })
+    }
+
+    /// Adds the sizes of a prompt that does not fit and of the context, as in llama-server.
+    pub fn write_size(&self, body: &mut serde_json::Value) {
+        if let Some((prompt_tokens, context_tokens)) = self.size {
+            body["n_prompt_tokens"] = prompt_tokens.into();
+            body["n_ctx"] = context_tokens.into();
+        }
     }
 }
 

@@ -173,7 +173,9 @@ impl RequestMetrics {
 /// The label of an error.
 fn failure(error: &CompletionError) -> &'static str {
     match error {
-        CompletionError::UnknownModel { .. } | CompletionError::Unfetched { .. } => "unknown_model",
+        CompletionError::UnknownModel { .. }
+        | CompletionError::NothingServed
+        | CompletionError::Unfetched { .. } => "unknown_model",
         CompletionError::ModelFailed { .. } => "model_failed",
         CompletionError::TooMany { .. } => "busy",
         CompletionError::Invalid(_)

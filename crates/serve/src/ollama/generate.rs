@@ -1,4 +1,4 @@
-//! `POST /api/generate`: one prompt, in the model's template or raw.
+//! `POST /api/generate`: one prompt, in the model's template, raw, or before a suffix.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::message::images;
 use super::request::Common;
 use crate::app::App;
 use crate::caller::Caller;
-use crate::completion::{Chat, Prompt};
+use crate::completion::{Chat, Fill, Prompt};
 use crate::http::error::ApiError;
 use crate::pictures::Pictures;
 
@@ -43,8 +43,12 @@ pub(super) async fn generate(
     let (request, places, pictures) = read.await?;
     let wants_stream = request.common.stream != Some(false);
     let text = request.prompt.unwrap_or_default();
-    let is_load = text.is_empty() && pictures.is_empty();
-    let prompt = if request.raw == Some(true) {
+    let suffix = request.suffix.filter(|suffix| !suffix.is_empty());
+    let is_load = text.is_empty() && suffix.is_none() && pictures.is_empty();
+    let prompt = if let Some(suffix) = suffix {
+        let fill = Fill { prefix: text, suffix, field: "suffix", ..Fill::default() };
+        Prompt::Fill(fill)
+    } else if request.raw == Some(true) {
         Prompt::Text(text)
     } else {
         let system = request.system.filter(|system| !system.is_empty());
@@ -64,9 +68,7 @@ impl GenerateRequest {
     fn check_unsupported(&self) -> Result<(), ApiError> {
         let has_images = self.images.as_ref().is_some_and(|images| !images.is_empty());
         let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        let refused = if is_given(&self.suffix) {
-            ("suffix", "suffix: text cannot be put in between yet. Leave it out")
-        } else if is_given(&self.template) {
+        let refused = if is_given(&self.template) {
             (
                 "template",
                 "template: the model's own template is the one that is used. Leave it out, or send \
@@ -78,6 +80,10 @@ impl GenerateRequest {
             ("images", "images: a raw prompt has no place for them. Leave raw out")
         } else if self.raw == Some(true) && is_given(&self.system) {
             ("system", "system: a raw prompt is used as it stands. Write it into the prompt")
+        } else if is_given(&self.suffix) && has_images {
+            ("images", "images: with a suffix, the model sees only the text around the gap")
+        } else if is_given(&self.suffix) && is_given(&self.system) {
+            ("system", "system: with a suffix, the model sees only the text around the gap")
         } else {
             return Ok(());
         };

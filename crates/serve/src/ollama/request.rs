@@ -80,6 +80,9 @@ impl Common {
         if let Prompt::Chat(chat) = &mut prompt {
             think.apply(app, &model, &name, chat).await?;
         }
+        if let Prompt::Fill(fill) = &mut prompt {
+            fill.answer_tokens = options.max_tokens;
+        }
         let context_tokens = app.completer.find(&model).await?.context_tokens;
         if let Some(num_ctx) = options.num_ctx.filter(|num_ctx| *num_ctx > context_tokens) {
             let message = format!(

@@ -84,6 +84,9 @@ pub(super) async fn show(
     if text.template.reply_format().thinks() {
         capabilities.push("thinking");
     }
+    if text.tokenizer.fill_tokens().is_some() {
+        capabilities.push("insert");
+    }
     Ok(Json(json!({
         "modelfile": format!("FROM {}", instance.model),
         "parameters": format!("num_ctx {}", instance.context_tokens),

@@ -17,10 +17,15 @@ use crate::http::error::ApiError;
 use crate::http::stream::{Framing, Item, respond};
 
 /// An event of the answer at an index.
-type Event = (usize, Result<AnswerEvent, CompletionError>);
+struct Event {
+    index: usize,
+    event: Result<AnswerEvent, CompletionError>,
+    /// The figures of the answer before a part.
+    so_far: Option<Outcome>,
+}
 
 /// Several answers; dropping them cancels the work on every node.
-pub(super) struct Answers {
+pub(crate) struct Answers {
     /// The event streams of the unfinished answers.
     events: Vec<BoxStream<'static, Event>>,
     /// The stream to poll first.
@@ -34,14 +39,16 @@ pub(super) struct Answers {
 
 /// One complete answer.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub(crate) struct Gathered {
     /// In order of arrival.
     pub parts: Vec<Part>,
     pub outcome: Outcome,
 }
 
 /// Writes a stream's items for each event.
-pub(super) trait Write: Send + 'static {
+pub(crate) trait Write: Send + 'static {
+    /// The figures of an answer, before its next part.
+    fn so_far(&mut self, _index: usize, _figures: Outcome, _out: &mut VecDeque<Item>) {}
     /// The start of the stream.
     fn begin(&mut self, out: &mut VecDeque<Item>);
     fn part(&mut self, index: usize, part: Part, out: &mut VecDeque<Item>);
@@ -61,8 +68,10 @@ impl Answers {
             stream::unfold(Some(answer), move |answer| async move {
                 let mut answer = answer?;
                 let event = answer.next().await;
+                let is_part = matches!(event, Ok(AnswerEvent::Part(_)));
+                let so_far = is_part.then(|| answer.so_far());
                 let is_last = matches!(event, Ok(AnswerEvent::Done(_)) | Err(_));
-                Some(((index, event), (!is_last).then_some(answer)))
+                Some((Event { index, event, so_far }, (!is_last).then_some(answer)))
             })
             .boxed()
         });
@@ -101,7 +110,7 @@ impl Answers {
     pub async fn gather(mut self) -> Result<(Vec<Gathered>, Outcome), CompletionError> {
         let mut parts = vec![Vec::new(); self.running];
         let mut outcomes = vec![None; self.running];
-        while let Some((index, event)) = self.next().await {
+        while let Some(Event { index, event, .. }) = self.next().await {
             match event? {
                 AnswerEvent::Waiting(_) => {}
                 AnswerEvent::Part(part) => parts[index].push(part),
@@ -153,7 +162,7 @@ impl Answers {
     ) -> Result<Response, CompletionError> {
         let first = tokio::time::timeout(FIRST_EVENT_WAIT, self.next()).await;
         let first = match first.ok().flatten() {
-            Some((_, Err(error))) => return Err(error),
+            Some(Event { event: Err(error), .. }) => return Err(error),
             first => first,
         };
         let mut writing = Writing { answers: self, writer, ready: VecDeque::new(), ended: false };
@@ -231,8 +240,11 @@ impl<W: Write> Writing<W> {
         self.ready.pop_front()
     }
 
-    fn take(&mut self, (index, event): Event) {
+    fn take(&mut self, Event { index, event, so_far }: Event) {
         let Self { answers, writer, ready, ended } = self;
+        if let Some(figures) = so_far {
+            writer.so_far(index, figures, ready);
+        }
         match event {
             Ok(AnswerEvent::Waiting(reason)) => ready.push_back(Item::Comment(reason)),
             Ok(AnswerEvent::Part(part)) => writer.part(index, part, ready),

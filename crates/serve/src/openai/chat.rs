@@ -13,7 +13,7 @@ use super::logprobs::ChatLogprobs;
 use super::request::ChatRequest;
 use super::response::{
     Call, Choice, Chunk, ChunkChoice, Completion, Delta, FinishReason, Function, Head, Reply,
-    Timings, Usage, arguments,
+    SoFar, Timings, Usage, arguments,
 };
 use crate::app::App;
 use crate::caller::Caller;
@@ -42,7 +42,8 @@ pub(super) async fn complete(
         let answers = app.completer.start_several(completion, asked.answers).await?;
         let calls = vec![0; answers.len()];
         let answers = Answers::new(answers, asked.answers);
-        let chunks = Chunks { head, style, calls };
+        let so_far = SoFar::new(asked.streaming, calls.len());
+        let chunks = Chunks { head, style, calls, so_far };
         Ok(answers.respond(chunks, app.config.limits.keep_alive).await?)
     } else {
         let head = head("chat.completion");
@@ -93,18 +94,23 @@ struct Chunks {
     style: Style,
     /// Number of calls in each answer so far.
     calls: Vec<usize>,
+    so_far: SoFar,
 }
 
 impl Chunks {
     fn delta(&self, index: usize, delta: Delta, out: &mut VecDeque<Item>) {
         let choice = ChunkChoice { index, delta, logprobs: None, finish_reason: None };
-        self.choice(choice, None, out);
+        self.choice(choice, self.so_far.timings(index), out);
     }
 
     fn choice(&self, choice: ChunkChoice, timings: Option<Timings>, out: &mut VecDeque<Item>) {
         let usage = self.style.include_usage.then_some(None);
-        let choices = vec![choice];
-        out.push_back(Item::json(&Chunk { head: self.head.clone(), choices, usage, timings }));
+        out.push_back(Item::json(&Chunk { usage, timings, ..self.chunk(vec![choice]) }));
+    }
+
+    fn chunk(&self, choices: Vec<ChunkChoice>) -> Chunk<ChunkChoice> {
+        let head = self.head.clone();
+        Chunk { head, choices, usage: None, timings: None, prompt_progress: None }
     }
 
     /// A call in two pieces, as from a model that streams its calls: first its id and name, then
@@ -131,6 +137,15 @@ impl Chunks {
 }
 
 impl Write for Chunks {
+    fn so_far(&mut self, index: usize, figures: Outcome, out: &mut VecDeque<Item>) {
+        for report in self.so_far.note(index, figures) {
+            let delta = Delta::default();
+            let choice = ChunkChoice { index, delta, logprobs: None, finish_reason: None };
+            let prompt_progress = Some(report);
+            out.push_back(Item::json(&Chunk { prompt_progress, ..self.chunk(vec![choice]) }));
+        }
+    }
+
     fn begin(&mut self, out: &mut VecDeque<Item>) {
         for index in 0..self.calls.len() {
             let role = Some("assistant");
@@ -148,7 +163,7 @@ impl Write for Chunks {
                 let logprobs = ChatLogprobs::new(self.style.logprobs, &piece.logprobs);
                 let delta = Delta { content: Some(piece.text), ..Delta::default() };
                 let choice = ChunkChoice { index, delta, logprobs, finish_reason: None };
-                self.choice(choice, None, out);
+                self.choice(choice, self.so_far.timings(index), out);
             }
             Part::Reasoning(piece) => {
                 let reasoning_content = Some(piece.text);
@@ -170,8 +185,7 @@ impl Write for Chunks {
         if self.style.include_usage {
             let usage = Some(Some(Usage::from(outcome)));
             let timings = Some(Timings::from(outcome));
-            let choices: Vec<ChunkChoice> = Vec::new();
-            out.push_back(Item::json(&Chunk { head: self.head.clone(), choices, usage, timings }));
+            out.push_back(Item::json(&Chunk { usage, timings, ..self.chunk(Vec::new()) }));
         }
         out.push_back(Item::Data("[DONE]".to_owned()));
     }

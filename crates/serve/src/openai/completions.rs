@@ -7,21 +7,22 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use protocol::InvalidRequest;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::answers::{Answers, Gathered, Write};
 use super::error::at;
 use super::fields::{Fields, Refused};
 use super::format::format;
 use super::logprobs::TextLogprobs;
-use super::response::{Chunk, Completion, FinishReason, Head, Timings, Usage};
+use super::prompts::prompts;
+use super::response::{Chunk, Completion, FinishReason, Head, SoFar, Timings, Usage};
 use super::sampling::{
     Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, refuse_unsupported, sampling, streaming,
 };
 use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::{
-    CompletionError, CompletionRequest, Outcome, Part, Prompt, TextModel, TokenLogprobs,
+    CompletionError, CompletionRequest, Fill, Outcome, Part, Prompt, TextModel, TokenLogprobs,
 };
 use crate::http::error::ApiError;
 use crate::http::stream::Item;
@@ -33,10 +34,7 @@ const ANSWERS_MAX: usize = 128;
 /// OpenAI's default.
 const MAX_TOKENS_DEFAULT: usize = 16;
 
-const REFUSED: &[Refused] = &[
-    Refused { name: "suffix", why: "text cannot be filled in. Use the model's own form in prompt" },
-    Refused { name: "prompt_embeds", why: "prompts are text or tokens" },
-];
+const REFUSED: &[Refused] = &[Refused { name: "prompt_embeds", why: "prompts are text or tokens" }];
 
 /// The validated body.
 #[derive(Debug)]
@@ -48,15 +46,6 @@ struct TextRequest {
     answers: usize,
     streaming: Streaming,
     echo: bool,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "a text, a list of texts, or token ids")]
-enum PromptField {
-    Text(String),
-    Texts(Vec<String>),
-    Tokens(Vec<u32>),
-    Lists(Vec<Vec<u32>>),
 }
 
 impl TextRequest {
@@ -73,7 +62,7 @@ impl TextRequest {
         // There is one tier, and a completion has no field that reports it.
         fields.read::<String>("service_tier")?;
         let sampling = sampling(fields)?;
-        let bounds = bounds(fields, &["max_tokens"])?;
+        let bounds = bounds(fields, &["max_tokens", "n_predict"])?;
         let (format, format_field) = format(fields)?;
         let logprobs = fields.count("logprobs", 0..=TOP_LOGPROBS_MAX)?;
         let echo = fields.flag("echo")?;
@@ -83,7 +72,13 @@ impl TextRequest {
         }
         let streaming = streaming(fields)?;
         let model = model(fields)?;
-        let prompts = prompts(fields.read("prompt")?)?;
+        let max_tokens = bounds.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT);
+        let prompts = prompts("prompt", fields.take("prompt"), PROMPTS_MAX)?;
+        let suffix = fields.read::<String>("suffix")?.filter(|suffix| !suffix.is_empty());
+        let prompts = match suffix {
+            Some(suffix) => fills(prompts, &suffix, max_tokens)?,
+            None => prompts,
+        };
         let all = prompts.len() * answers;
         if all > ANSWERS_MAX {
             let message = format!("n answers to each prompt are {all}; {ANSWERS_MAX} are the most");
@@ -93,7 +88,7 @@ impl TextRequest {
         let completion = CompletionRequest {
             model,
             sampling,
-            max_tokens: Some(bounds.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT)),
+            max_tokens: Some(max_tokens),
             min_tokens: bounds.min_tokens,
             ignore_eos: bounds.ignore_eos,
             stops: bounds.stops,
@@ -106,20 +101,22 @@ impl TextRequest {
     }
 }
 
-fn prompts(field: Option<PromptField>) -> Result<Vec<Prompt>, ApiError> {
-    let prompts: Vec<Prompt> = match field {
-        None => Vec::new(),
-        Some(PromptField::Text(text)) => vec![Prompt::Text(text)],
-        Some(PromptField::Texts(texts)) => texts.into_iter().map(Prompt::Text).collect(),
-        Some(PromptField::Tokens(tokens)) => vec![Prompt::Tokens(tokens)],
-        Some(PromptField::Lists(lists)) => lists.into_iter().map(Prompt::Tokens).collect(),
+/// The prompts as prefixes of a text with this suffix.
+fn fills(prompts: Vec<Prompt>, suffix: &str, max_tokens: usize) -> Result<Vec<Prompt>, ApiError> {
+    let fill = |prompt| match prompt {
+        Prompt::Text(prefix) => Ok(Prompt::Fill(Fill {
+            prefix,
+            suffix: suffix.to_owned(),
+            answer_tokens: Some(max_tokens),
+            field: "suffix",
+            ..Fill::default()
+        })),
+        _ => {
+            let message = "suffix: the prompt before it must be text, not tokens";
+            Err(ApiError::invalid_value("suffix", message))
+        }
     };
-    if prompts.is_empty() || prompts.len() > PROMPTS_MAX {
-        let found = prompts.len();
-        let message = format!("prompt has {found} prompts; 1 to {PROMPTS_MAX} are accepted");
-        return Err(ApiError::invalid_value("prompt", message));
-    }
-    Ok(prompts)
+    prompts.into_iter().map(fill).collect()
 }
 
 pub(super) async fn complete(
@@ -144,7 +141,8 @@ pub(super) async fn complete(
         let offsets = (0..started.len()).map(|index| echo(index).chars().count()).collect();
         let begins = (0..started.len()).map(echo).collect();
         let include_usage = asked.streaming.include_usage;
-        let chunks = Chunks { head, include_usage, wants_logprobs, begins, offsets };
+        let so_far = SoFar::new(asked.streaming, started.len());
+        let chunks = Chunks { head, include_usage, wants_logprobs, begins, offsets, so_far };
         let answers = Answers::new(started, per_prompt);
         return Ok(answers.respond(chunks, app.config.limits.keep_alive).await?);
     }
@@ -189,7 +187,8 @@ fn text_of(prompt: &Prompt, model: &TextModel) -> String {
             text.push_str(&stream.finish());
             text
         }
-        Prompt::Chat(_) => String::new(),
+        Prompt::Fill(fill) => fill.prefix.clone(),
+        Prompt::Mixed(_) | Prompt::Chat(_) => String::new(),
     }
 }
 
@@ -229,6 +228,7 @@ struct Chunks {
     begins: Vec<String>,
     /// The offset of each answer's next token, in characters.
     offsets: Vec<usize>,
+    so_far: SoFar,
 }
 
 impl Chunks {
@@ -239,7 +239,9 @@ impl Chunks {
         timings: Option<Timings>,
         out: &mut VecDeque<Item>,
     ) {
-        out.push_back(Item::json(&Chunk { head: self.head.clone(), choices, usage, timings }));
+        let head = self.head.clone();
+        let prompt_progress = None;
+        out.push_back(Item::json(&Chunk { head, choices, usage, timings, prompt_progress }));
     }
 
     fn choice(&self, choice: Choice, timings: Option<Timings>, out: &mut VecDeque<Item>) {
@@ -248,6 +250,15 @@ impl Chunks {
 }
 
 impl Write for Chunks {
+    fn so_far(&mut self, index: usize, figures: Outcome, out: &mut VecDeque<Item>) {
+        for report in self.so_far.note(index, figures) {
+            let (head, prompt_progress) = (self.head.clone(), Some(report));
+            let choice = Choice { index, text: String::new(), logprobs: None, finish_reason: None };
+            let (choices, usage, timings) = (vec![choice], None, None);
+            out.push_back(Item::json(&Chunk { head, choices, usage, timings, prompt_progress }));
+        }
+    }
+
     fn begin(&mut self, out: &mut VecDeque<Item>) {
         for (index, text) in std::mem::take(&mut self.begins).into_iter().enumerate() {
             if !text.is_empty() {
@@ -264,7 +275,9 @@ impl Write for Chunks {
             self.offsets[index] = offset;
             lists
         });
-        self.choice(Choice { index, text: piece.text, logprobs, finish_reason: None }, None, out);
+        let timings = self.so_far.timings(index);
+        let choice = Choice { index, text: piece.text, logprobs, finish_reason: None };
+        self.choice(choice, timings, out);
     }
 
     fn done(&mut self, index: usize, outcome: &Outcome, out: &mut VecDeque<Item>) {

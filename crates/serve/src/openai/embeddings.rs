@@ -5,14 +5,14 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Request, State};
 use data_encoding::BASE64;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::fields::{Fields, Refused};
+use super::prompts::prompts;
 use super::sampling::model;
 use crate::app::App;
 use crate::caller::Caller;
-use crate::completion::{Embedding, EmbeddingRequest, Prompt};
+use crate::completion::{Embedding, EmbeddingRequest};
 use crate::http::error::ApiError;
 
 /// OpenAI's limit.
@@ -23,15 +23,6 @@ const REFUSED: &[Refused] = &[Refused {
     why: "vectors are as wide as the model makes them. Leave it out and shorten them yourself",
 }];
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "a text, a list of texts, token ids, or a list of those")]
-enum Input {
-    Text(String),
-    Texts(Vec<String>),
-    Tokens(Vec<u32>),
-    Lists(Vec<Vec<u32>>),
-}
-
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     request: Request,
@@ -41,7 +32,7 @@ pub(super) async fn create(
     fields.refuse(REFUSED)?;
     let encoding = fields.word("encoding_format", &["float", "base64"])?;
     let model = model(&mut fields)?;
-    let texts = texts(fields.read("input")?)?;
+    let texts = prompts("input", fields.take("input"), TEXTS_MAX)?;
     fields.ignore(&["user"]);
     fields.finish();
     let model = caller.serve_if_found(&app, model, None).await?;
@@ -75,21 +66,4 @@ pub(super) async fn create(
 fn base64(embedding: &Embedding) -> Value {
     let bytes: Vec<u8> = embedding.values.iter().flat_map(|value| value.to_le_bytes()).collect();
     json!(BASE64.encode(&bytes))
-}
-
-fn texts(input: Option<Input>) -> Result<Vec<Prompt>, ApiError> {
-    let texts: Vec<Prompt> = match input {
-        None => Vec::new(),
-        Some(Input::Text(text)) => vec![Prompt::Text(text)],
-        Some(Input::Texts(texts)) => texts.into_iter().map(Prompt::Text).collect(),
-        Some(Input::Tokens(tokens)) if tokens.is_empty() => Vec::new(),
-        Some(Input::Tokens(tokens)) => vec![Prompt::Tokens(tokens)],
-        Some(Input::Lists(lists)) => lists.into_iter().map(Prompt::Tokens).collect(),
-    };
-    if texts.is_empty() || texts.len() > TEXTS_MAX {
-        let found = texts.len();
-        let message = format!("input has {found} texts; 1 to {TEXTS_MAX} are accepted");
-        return Err(ApiError::invalid_value("input", message));
-    }
-    Ok(texts)
 }

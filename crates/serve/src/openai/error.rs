@@ -11,7 +11,7 @@ pub(super) fn unknown_model(asked: String, served: Vec<String>) -> ApiError {
 }
 
 /// Renames the error's field for a request with its prompt in a field other than `messages`.
-pub(super) fn at(field: &'static str) -> impl Fn(CompletionError) -> ApiError {
+pub(crate) fn at(field: &'static str) -> impl Fn(CompletionError) -> ApiError {
     move |error| {
         let error = ApiError::from(error);
         if error.param.as_deref() == Some("messages") { error.with_param(field) } else { error }
@@ -28,13 +28,28 @@ impl ApiError {
     /// Errors that a retry cannot fix are 4xx, because agents repeat anything else for minutes.
     fn of(error: CompletionError) -> Self {
         let message = error.to_string();
+        let size = match &error {
+            CompletionError::Invalid(InvalidRequest::TooLong { prompt_tokens, context_tokens }) => {
+                Some((*prompt_tokens, *context_tokens))
+            }
+            CompletionError::Invalid(InvalidRequest::TooManyBytes {
+                tokens_min,
+                context_tokens,
+                ..
+            }) => Some((*tokens_min, *context_tokens)),
+            _ => None,
+        };
         match error {
-            CompletionError::UnknownModel { .. } | CompletionError::Unfetched { .. } => {
+            CompletionError::UnknownModel { .. }
+            | CompletionError::NothingServed
+            | CompletionError::Unfetched { .. } => {
                 Self::request(StatusCode::NOT_FOUND, "model_not_found", message).with_param("model")
             }
             CompletionError::Invalid(
                 InvalidRequest::TooLong { .. } | InvalidRequest::TooManyBytes { .. },
-            ) => Self::invalid("context_length_exceeded", message).with_param("messages"),
+            ) => Self::invalid("context_length_exceeded", message)
+                .with_param("messages")
+                .with_size(size),
             CompletionError::Invalid(
                 InvalidRequest::NoTokens | InvalidRequest::Answered { .. },
             ) => Self::invalid_value("max_tokens", message),

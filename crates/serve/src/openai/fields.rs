@@ -15,10 +15,10 @@ use crate::http::fields::within;
 
 /// A JSON object with unique names.
 #[derive(Debug, Default)]
-pub(super) struct Fields(Map<String, Value>);
+pub(crate) struct Fields(Map<String, Value>);
 
 /// A known field that is not supported.
-pub(super) struct Refused {
+pub(crate) struct Refused {
     pub name: &'static str,
     /// The reason and the alternative.
     pub why: &'static str,
@@ -146,7 +146,7 @@ impl Fields {
 ///
 /// # Errors
 /// 400 with the path of the value that does not fit.
-pub(super) fn shaped<T: DeserializeOwned>(name: &str, value: Value) -> Result<T, ApiError> {
+pub(crate) fn shaped<T: DeserializeOwned>(name: &str, value: Value) -> Result<T, ApiError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         let param = match path.as_str() {
@@ -172,7 +172,7 @@ fn asks_nothing(value: &Value) -> bool {
 }
 
 /// The part of a client's word that a message shows.
-pub(super) fn shown(word: &str) -> &str {
+pub(crate) fn shown(word: &str) -> &str {
     word.char_indices().nth(64).map_or(word, |(end, _)| &word[..end])
 }
 

@@ -8,13 +8,29 @@ use crate::http::error::ApiError;
 
 const CHOICES_MAX: usize = 1024;
 
-/// The requested format and the field that requests it.
+/// The requested format and the field that requests it. Besides OpenAI's and vLLM's fields there
+/// are llama-server's: `json_schema`, and a `grammar` in GBNF.
 ///
 /// # Errors
-/// 400 naming the invalid field, or if both fields are present.
-pub(super) fn format(fields: &mut Fields) -> Result<(Format, &'static str), ApiError> {
+/// 400 naming the invalid field, or if several fields request a format.
+pub(crate) fn format(fields: &mut Fields) -> Result<(Format, &'static str), ApiError> {
     let response = fields.read("response_format")?.map(response_format).transpose()?;
-    structured(fields, "response_format", response)
+    let mut found = structured(fields, "response_format", response)?;
+    let schema = fields.take("json_schema").map(|schema| match schema {
+        schema @ Value::Object(_) => Ok(Format::JsonSchema(schema)),
+        _ => Err(ApiError::invalid_value("json_schema", "json_schema must be a JSON schema")),
+    });
+    let grammar: Option<String> = fields.read("grammar")?;
+    let grammar = grammar.filter(|source| !source.trim().is_empty()).map(Format::Gbnf);
+    for (name, format) in [("json_schema", schema.transpose()?), ("grammar", grammar)] {
+        let Some(format) = format else { continue };
+        if found.0 != Format::Text {
+            let message = format!("{name} and {} both ask for a form. Send one", found.1);
+            return Err(ApiError::invalid_value(name, message));
+        }
+        found = (format, name);
+    }
+    Ok(found)
 }
 
 /// `structured_outputs`, unless the field `name` has already requested a format.
@@ -106,7 +122,11 @@ fn structured_outputs(mut asked: Map<String, Value>) -> Result<Format, ApiError>
             schema => json_schema(&name, Some(schema)),
         },
         "regex" => Ok(Format::Regex(shaped(&name, value)?)),
-        "grammar" => Ok(Format::Lark(shaped(&name, value)?)),
+        "grammar" => Ok(match shaped::<String>(&name, value)? {
+            // Only rules of GBNF have such arrows.
+            gbnf if gbnf.contains("::=") => Format::Gbnf(gbnf),
+            lark => Format::Lark(lark),
+        }),
         "choice" => choice(&name, shaped(&name, value)?),
         _ => {
             let message = format!("{name}: there are json, json_object, regex, choice and grammar");
@@ -180,6 +200,12 @@ mod tests {
                 Format::JsonSchema(schema.clone()),
             ),
             (json!({"structured_outputs": {"json": schema}}), Format::JsonSchema(schema.clone())),
+            (json!({"json_schema": schema, "grammar": ""}), Format::JsonSchema(schema.clone())),
+            (json!({"grammar": "root ::= \"a\""}), Format::Gbnf("root ::= \"a\"".to_owned())),
+            (
+                json!({"structured_outputs": {"grammar": "root ::= \"a\""}}),
+                Format::Gbnf("root ::= \"a\"".to_owned()),
+            ),
             (
                 json!({"structured_outputs": {"json": schema.to_string(), "regex": null}}),
                 Format::JsonSchema(schema.clone()),

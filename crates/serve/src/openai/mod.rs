@@ -7,18 +7,19 @@
 //! fields are ignored, because clients send new ones each month. Known fields that are not
 //! supported are rejected by name.
 
-mod answers;
+pub(crate) mod answers;
 mod chat;
 mod completions;
 mod embeddings;
-mod error;
-mod fields;
-mod format;
+pub(crate) mod error;
+pub(crate) mod fields;
+pub(crate) mod format;
 mod logprobs;
 mod message;
 mod models;
-mod request;
-mod response;
+pub(crate) mod prompts;
+pub(crate) mod request;
+pub(crate) mod response;
 mod responses;
 mod sampling;
 mod tools;
@@ -41,4 +42,10 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/v1/responses/{*id}", get(responses::not_kept).delete(responses::not_kept))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::show))
+        // Many clients are configured with a base that lacks `/v1`.
+        .route("/chat/completions", post(chat::complete))
+        .route("/completions", post(completions::complete))
+        .route("/embeddings", post(embeddings::create))
+        .route("/models", get(models::list))
+        .route("/models/{*id}", get(models::show))
 }

@@ -16,6 +16,10 @@ use crate::pictures::Pictures;
 /// More messages than fit any context.
 const MESSAGES_MAX: usize = 16_384;
 
+/// Fields with which an assistant says something; null counts.
+const SAID: &[&str] =
+    &["content", "tool_calls", "function_call", "reasoning_content", "reasoning", "refusal"];
+
 const REFUSED: &[Refused] = &[
     Refused { name: "audio", why: "answers are text. Leave it out" },
     Refused { name: "web_search_options", why: "nothing is searched for here. Leave it out" },
@@ -29,7 +33,7 @@ const REFUSED: &[Refused] = &[
 
 /// `POST /v1/chat/completions`.
 #[derive(Debug)]
-pub(super) struct ChatRequest {
+pub(crate) struct ChatRequest {
     pub completion: CompletionRequest,
     /// Number of answers.
     pub answers: usize,
@@ -50,7 +54,7 @@ impl ChatRequest {
         refuse_unsupported(fields)?;
         refuse_chat(fields)?;
         let sampling = sampling(fields)?;
-        let bounds = bounds(fields, &["max_completion_tokens", "max_tokens"])?;
+        let bounds = bounds(fields, &["max_completion_tokens", "max_tokens", "n_predict"])?;
         let (format, format_field) = format::format(fields)?;
         let logprobs = logprobs(fields)?;
         let tools = tools::tools(fields)?;
@@ -181,8 +185,14 @@ fn messages(
         let message = format!("messages has {found} entries; 1 to {MESSAGES_MAX} are accepted");
         return Err(ApiError::invalid_value("messages", message));
     }
-    let read = |(at, message)| {
+    let read = |(at, message): (usize, Map<String, Value>)| {
         let at = format!("messages[{at}]");
+        let is_empty = !SAID.iter().any(|field| message.contains_key(*field));
+        if is_empty && message.get("role").is_some_and(|role| role == "assistant") {
+            let message =
+                format!("{at}.content: the assistant says nothing. Send it or tool_calls");
+            return Err(ApiError::invalid_value(&format!("{at}.content"), message));
+        }
         shaped::<ChatMessage>(&at, Value::Object(message))?.into_message(&at, pictures)
     };
     messages.into_iter().enumerate().map(read).collect()
@@ -247,7 +257,9 @@ mod tests {
             (json!({"store": true}), "store", "unsupported"),
             (json!({"best_of": 3}), "best_of", "unsupported"),
             (json!({"guided_regex": "a"}), "guided_regex", "unsupported"),
-            (json!({"grammar": "root ::= x"}), "grammar", "unsupported"),
+            (json!({"grammar": 7}), "grammar", "invalid_value"),
+            (json!({"json_schema": 7}), "json_schema", "invalid_value"),
+            (json!({"grammar": "root ::= \"a\"", "json_schema": {}}), "grammar", "invalid_value"),
             (json!({"skip_special_tokens": false}), "skip_special_tokens", "unsupported"),
             (json!({"add_generation_prompt": false}), "add_generation_prompt", "unsupported"),
             (
@@ -258,9 +270,9 @@ mod tests {
             (json!({"messages": []}), "messages", "invalid_value"),
             (json!({"messages": null}), "messages", "invalid_value"),
             (json!({"messages": [{"role": "king"}]}), "messages[0].role", "invalid_value"),
+            (json!({"messages": [{"role": "assistant"}]}), "messages[0].content", "invalid_value"),
             (json!({"messages": [["user", "hi"]]}), "messages[0]", "invalid_value"),
             (json!({"stream_options": [true, null]}), "stream_options", "invalid_value"),
-            (json!({"model": null}), "model", "invalid_value"),
             (json!({"model": 7}), "model", "invalid_value"),
         ];
         for (extra, param, code) in cases {

@@ -1,10 +1,11 @@
 //! The answers of chat completions, in the format of the client libraries.
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use text::ToolCall;
 
 use super::logprobs::ChatLogprobs;
+use super::sampling::Streaming;
 use crate::clock::unix_secs;
 use crate::completion::{Finish, Outcome, random_seed};
 
@@ -128,9 +129,11 @@ pub(super) struct Chunk<C> {
     /// Absent unless requested; then null in every chunk but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Option<Usage>>,
-    /// Only in the last chunk.
+    /// Only in the last chunk, unless each is to have them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timings: Option<Timings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_progress: Option<Value>,
 }
 
 #[derive(Debug, Serialize)]
@@ -211,15 +214,21 @@ impl From<&Outcome> for Usage {
 
 /// Timings under llama-server's names.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Timings {
+pub(crate) struct Timings {
+    /// Tokens of the prompt that were in the cache, and those that were computed.
+    pub cache_n: usize,
     pub prompt_n: usize,
     #[serde(serialize_with = "thousandths")]
     pub prompt_ms: f64,
+    #[serde(serialize_with = "thousandths")]
+    pub prompt_per_token_ms: f64,
     #[serde(serialize_with = "thousandths")]
     pub prompt_per_second: f64,
     pub predicted_n: usize,
     #[serde(serialize_with = "thousandths")]
     pub predicted_ms: f64,
+    #[serde(serialize_with = "thousandths")]
+    pub predicted_per_token_ms: f64,
     /// Over the tokens after the first one, which counts towards the prompt's time.
     #[serde(serialize_with = "thousandths")]
     pub predicted_per_second: f64,
@@ -230,7 +239,7 @@ pub(super) struct Timings {
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct GuessTimings {
+pub(crate) struct GuessTimings {
     pub draft_n: u64,
     pub draft_n_accepted: u64,
 }
@@ -238,20 +247,63 @@ pub(super) struct GuessTimings {
 impl From<&Outcome> for Timings {
     fn from(outcome: &Outcome) -> Self {
         let rate = |tokens: usize, secs: f64| if secs > 0.0 { tokens as f64 / secs } else { 0.0 };
+        let each = |secs: f64, tokens: usize| secs * 1e3 / tokens.max(1) as f64;
+        let prompt_n = outcome.prompt_tokens.saturating_sub(outcome.cached_tokens);
+        let predicted = outcome.generated_tokens.saturating_sub(1);
         let (prefill, decode) = (outcome.prefill.as_secs_f64(), outcome.decode.as_secs_f64());
         Self {
-            prompt_n: outcome.prompt_tokens,
+            cache_n: outcome.cached_tokens,
+            prompt_n,
             prompt_ms: prefill * 1e3,
-            prompt_per_second: rate(outcome.prompt_tokens, prefill),
+            prompt_per_token_ms: each(prefill, prompt_n),
+            prompt_per_second: rate(prompt_n, prefill),
             predicted_n: outcome.generated_tokens,
             predicted_ms: decode * 1e3,
-            predicted_per_second: rate(outcome.generated_tokens.saturating_sub(1), decode),
+            predicted_per_token_ms: each(decode, predicted),
+            predicted_per_second: rate(predicted, decode),
             guesses: (outcome.guesses.tried > 0).then_some(GuessTimings {
                 draft_n: outcome.guesses.tried,
                 draft_n_accepted: outcome.guesses.right,
             }),
         }
     }
+}
+
+/// The figures of a stream's answers while they are written.
+#[derive(Debug, Default)]
+pub(super) struct SoFar {
+    streaming: Streaming,
+    /// By answer; `None` before its first part.
+    figures: Vec<Option<Outcome>>,
+}
+
+impl SoFar {
+    pub fn new(streaming: Streaming, answers: usize) -> Self {
+        Self { streaming, figures: vec![None; answers] }
+    }
+
+    /// Takes an answer's figures. Returns the reports on its prompt before its first part, if the
+    /// client wants them.
+    pub fn note(&mut self, index: usize, figures: Outcome) -> Vec<Value> {
+        let is_first = self.figures[index].is_none() && self.streaming.return_progress;
+        let reports = is_first.then(|| progress(&figures).to_vec());
+        self.figures[index] = Some(figures);
+        reports.unwrap_or_default()
+    }
+
+    /// The timings for a chunk before the last, if the client wants them.
+    pub fn timings(&self, index: usize) -> Option<Timings> {
+        let figures = self.figures[index].as_ref();
+        figures.filter(|_| self.streaming.timings_per_token).map(Timings::from)
+    }
+}
+
+/// Two reports on a prompt, as llama-server's first and last: what the cache had, and that all is
+/// computed. There are none between, because a node reports no sooner than with its first token.
+pub(crate) fn progress(figures: &Outcome) -> [Value; 2] {
+    let (total, cache) = (figures.prompt_tokens, figures.cached_tokens);
+    let report = |processed: usize, time_ms: u64| json!({ "total": total, "cache": cache, "processed": processed, "time_ms": time_ms });
+    [report(cache, 0), report(total, figures.prefill.as_millis() as u64)]
 }
 
 /// Microseconds and thousandths of a token are precise enough.

@@ -48,12 +48,9 @@ const REFUSED: &[Refused] = &[
     Refused { name: "guided_choice", why: "use structured_outputs.choice" },
     Refused { name: "guided_grammar", why: "use structured_outputs.grammar, in Lark" },
     Refused { name: "guided_decoding_backend", why: "there is one. Leave it out" },
-    Refused { name: "grammar", why: "use structured_outputs.grammar, in Lark" },
-    Refused { name: "json_schema", why: "use response_format" },
     Refused { name: "regex", why: "use structured_outputs.regex" },
     Refused { name: "ebnf", why: "use structured_outputs.grammar, in Lark" },
     Refused { name: "repeat_penalty", why: "use repetition_penalty" },
-    Refused { name: "n_predict", why: "use max_tokens" },
     Refused { name: "mirostat", why: "there is no such sampler. Leave it out" },
     Refused { name: "dry_multiplier", why: "there is no such sampler. Leave it out" },
     Refused { name: "xtc_probability", why: "there is no such sampler. Leave it out" },
@@ -206,9 +203,13 @@ fn stops(stop: Option<Stop>) -> Result<Vec<String>, ApiError> {
 
 /// Streaming options.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Streaming {
+pub(crate) struct Streaming {
     pub stream: bool,
     pub include_usage: bool,
+    /// Whether each chunk has timings.
+    pub timings_per_token: bool,
+    /// Whether to report that the prompt is computed.
+    pub return_progress: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -227,14 +228,18 @@ pub(super) fn streaming(fields: &mut Fields) -> Result<Streaming, ApiError> {
         let message = format!("{name}: the usage comes at the end. Ask for include_usage alone");
         return Err(ApiError::unsupported(name, message));
     }
-    Ok(Streaming { stream, include_usage: options.include_usage.unwrap_or(false) })
+    Ok(Streaming {
+        stream,
+        include_usage: options.include_usage.unwrap_or(false),
+        timings_per_token: fields.flag("timings_per_token")?,
+        return_progress: fields.flag("return_progress")?,
+    })
 }
 
-/// The model's name.
+/// The model's name, empty if there is none.
 ///
 /// # Errors
-/// 400 if there is none.
+/// 400 if it is not a text.
 pub(super) fn model(fields: &mut Fields) -> Result<String, ApiError> {
-    let model = fields.read::<String>("model")?.filter(|model| !model.is_empty());
-    model.ok_or_else(|| ApiError::invalid_value("model", "model must name a served model"))
+    Ok(fields.read("model")?.unwrap_or_default())
 }

@@ -2,6 +2,7 @@
 
 mod bpe;
 mod byte_level;
+mod fill;
 mod index;
 mod merge;
 mod pair_hash;
@@ -18,6 +19,7 @@ use gguf::Directory;
 
 use crate::{TextError, TextStream};
 use bpe::Bpe;
+pub use fill::FillTokens;
 use pretokenizer::Pretokenizer;
 pub(crate) use specials::GUARD;
 use specials::{Fragment, Specials};
@@ -228,6 +230,11 @@ impl Tokenizer {
     /// All tokens that end a generation, ascending.
     pub fn end_ids(&self) -> &[u32] {
         &self.vocab.ends
+    }
+
+    /// The tokens with which the model fills in text; `None` if it cannot.
+    pub fn fill_tokens(&self) -> Option<FillTokens> {
+        self.vocab.fill
     }
 
     /// Whether the token is no text: a control token, or the unknown token.

@@ -3,6 +3,7 @@
 use gguf::Directory;
 
 use super::byte_level::Alphabet;
+use super::fill::FillTokens;
 use super::merge::NO_TOKEN;
 use crate::TextError;
 
@@ -82,6 +83,8 @@ pub(super) struct Vocab {
     pub(super) unknown: Option<u32>,
     /// Tokens that end a generation, ascending.
     pub(super) ends: Vec<u32>,
+    /// The tokens to fill in text with, if the model has them.
+    pub(super) fill: Option<FillTokens>,
 }
 
 impl Vocab {
@@ -95,10 +98,11 @@ impl Vocab {
         let scores = read_scores(gguf, pieces.len())?;
         let mut id = |name: &str| read_id(gguf, name, &pieces, warnings);
         let (bos, eos, unknown) = (id("bos"), id("eos"), id("unknown"));
-        let named = [eos, id("eot"), id("eom")];
-        let ends = end_ids(&pieces, &mut kinds, named);
-        hide_fill_tokens(&pieces, &mut kinds);
-        Ok(Self { pieces, kinds, scores, bos, eos, unknown, ends })
+        let ends = [eos, id("eot"), id("eom")];
+        let named = FillTokens::NAMES.map(|names| names.iter().find_map(|name| id(name)));
+        let ends = end_ids(&pieces, &mut kinds, ends);
+        let fill = FillTokens::find(&pieces, &mut kinds, named);
+        Ok(Self { pieces, kinds, scores, bos, eos, unknown, ends, fill })
     }
 
     pub(super) fn ids_of(&self, wanted: &[Kind]) -> impl Iterator<Item = u32> {
@@ -258,51 +262,6 @@ const END_TEXTS: &[&str] = &[
     "<|repo_name|>",
     "<|file_sep|>",
 ];
-
-/// Texts of fill-in-the-middle tokens of code models. A user's text must not mean them.
-const FILL_TEXTS: &[&str] = &[
-    "<|fim_prefix|>",
-    "<fim-prefix>",
-    "<fim_prefix>",
-    "<｜fim▁begin｜>",
-    "<PRE>",
-    " <PRE>",
-    "<|code_prefix|>",
-    "<|prefix|>",
-    "<|fim_suffix|>",
-    "<fim-suffix>",
-    "<fim_suffix>",
-    "<｜fim▁hole｜>",
-    "<SUF>",
-    " <SUF>",
-    "<|code_suffix|>",
-    "<|suffix|>",
-    "<|fim_middle|>",
-    "<fim-middle>",
-    "<fim_middle>",
-    "<｜fim▁end｜>",
-    "<MID>",
-    " <MID>",
-    "<|code_middle|>",
-    "<|middle|>",
-    "<fim-pad>",
-    "<fim_pad>",
-    "<|fim_repo|>",
-    "<fim-repo>",
-    "<REPO>",
-    "<reponame>",
-];
-
-/// Turns tokens with such a text into control tokens; some files mark them as user-defined.
-fn hide_fill_tokens(pieces: &Pieces, kinds: &mut [Kind]) {
-    let texts: std::collections::HashSet<&[u8]> =
-        FILL_TEXTS.iter().map(|text| text.as_bytes()).collect();
-    for (id, kind) in (0..).zip(kinds) {
-        if *kind == Kind::UserDefined && texts.contains(pieces.get(id)) {
-            *kind = Kind::Control;
-        }
-    }
-}
 
 /// The tokens that end a generation: those the file names and those with a well-known text. All of
 /// them become control tokens, since some files mark them as plain text.

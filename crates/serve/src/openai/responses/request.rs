@@ -26,6 +26,9 @@ const REFUSED: &[Refused] = &[
     Refused { name: "background", why: "a response is given while the client waits. Use stream" },
     Refused { name: "prompt", why: "prompts are not kept here. Send the text as instructions" },
     Refused { name: "max_tool_calls", why: "no tool runs here. Count the calls yourself" },
+    Refused { name: "grammar", why: "use structured_outputs.grammar" },
+    Refused { name: "json_schema", why: "use text.format" },
+    Refused { name: "n_predict", why: "use max_output_tokens" },
     Refused { name: "context_management", why: "input is never shortened here. Leave it out" },
 ];
 

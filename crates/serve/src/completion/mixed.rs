@@ -1,0 +1,58 @@
+//! Prompts of texts and tokens in any order.
+
+use protocol::Token;
+use text::Special;
+
+use super::Prompt;
+use super::model::TextModel;
+
+/// A piece of a mixed prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum PromptPiece {
+    Text(String),
+    Tokens(Vec<Token>),
+}
+
+impl TextModel {
+    /// The tokens of a text, a list of tokens, or both mixed; with `add_bos`, a text at the start
+    /// gets the beginning-of-sequence token if the model expects one.
+    pub(super) fn tokens(&self, prompt: Prompt, special: Special, add_bos: bool) -> Vec<Token> {
+        match prompt {
+            Prompt::Text(text) => self.tokenizer.encode(&text, special, add_bos),
+            Prompt::Tokens(tokens) => tokens,
+            Prompt::Mixed(pieces) => self.mixed_tokens(&pieces, special, usize::MAX),
+            Prompt::Chat(_) | Prompt::Fill(_) => Vec::new(),
+        }
+    }
+
+    /// The tokens of the pieces, one after the other. A text at the start gets the
+    /// beginning-of-sequence token if the model expects one. Stops once there are more than
+    /// `tokens_max`.
+    pub(super) fn mixed_tokens(
+        &self,
+        pieces: &[PromptPiece],
+        special: Special,
+        tokens_max: usize,
+    ) -> Vec<Token> {
+        let tokenizer = &self.tokenizer;
+        let mut tokens = Vec::new();
+        if let Some(PromptPiece::Text(_)) = pieces.first()
+            && tokenizer.adds_bos()
+        {
+            tokens.extend(tokenizer.bos());
+        }
+        for piece in pieces {
+            let room = tokens_max.saturating_sub(tokens.len());
+            match piece {
+                PromptPiece::Text(text) => {
+                    tokens.extend(tokenizer.encode_some(text, special, false, room));
+                }
+                PromptPiece::Tokens(more) => tokens.extend(more),
+            }
+            if tokens.len() > tokens_max {
+                break;
+            }
+        }
+        tokens
+    }
+}
