@@ -1,7 +1,8 @@
 //! Finds the file of a model's vision tower: an mmproj file in the same folder.
 //!
 //! Publishers name it after the model (`mmproj-Qwen3-VL-8B-Instruct-F16.gguf`), or after nothing
-//! (`mmproj-F16.gguf`) where the folder, or the one above it, is one model's. A folder of one's own may hold many models.
+//! (`mmproj-F16.gguf`) where the folder, or the one above it, is one model's. A folder of one's own
+//! may hold many models.
 //! So its name, its kind and its sizes must all suit the model.
 
 use std::path::{Path, PathBuf};

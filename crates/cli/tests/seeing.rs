@@ -45,7 +45,8 @@ fn ask(node: &Node, path: &str, body: &Value) -> (u16, Value) {
 }
 
 fn text_of(answer: &Value) -> String {
-    answer["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned()
+    let text = answer["choices"][0]["message"]["content"].as_str();
+    text.unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
 /// The text of a streamed answer; `at` is called with the number of each piece.

@@ -51,7 +51,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("serve", &["cluster", "gguf", "protocol", "text", "vision"]),
-    ("cluster", &["checkpoint", "gguf", "hub", "layout", "placement", "protocol", "store"]),
+    (
+        "cluster",
+        &["checkpoint", "gguf", "hub", "layout", "placement", "protocol", "store", "vision"],
+    ),
     (
         "engine",
         &[

@@ -11,8 +11,8 @@
 //! Little-endian. A segment carries only the new pages of its sequence's table; the same number of
 //! window pages follows if layers with a window keep fewer. The input is that of the receiver's
 //! first layer, `[rows, width]`: in the first stage the embeddings of the segments' tokens, so that
-//! the other ranks need no embedding matrix; in later stages the residual stream. Additions are those
-//! to rows of pictures, see [`model::BatchPictures`].
+//! the other ranks need no embedding matrix; in later stages the residual stream. Additions are
+//! those to rows of pictures, see [`model::BatchPictures`].
 
 use std::time::Instant;
 

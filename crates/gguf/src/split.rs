@@ -1,7 +1,8 @@
 //! A model in several files, `NAME-00001-of-00003.gguf` and so on.
 //!
 //! The parts appear as the one file they were split from. Its header is written anew (the first
-//! part's metadata, every part's tensors; of a vision tower's file also what describes it), and each tensor's bytes appear at that header's offset,
+//! part's metadata, every part's tensors; of a vision tower's file also what describes it), and
+//! each tensor's bytes appear at that header's offset,
 //! though they lie in a part. So no other module and no peer needs to know of parts.
 //!
 //! Source: `gguf-split` of the llama.cpp project (keys `split.count`, `split.no`).
@@ -74,8 +75,9 @@ pub(crate) fn is_split(directory: &Directory) -> Result<bool, Error> {
 }
 
 impl Split {
-    /// Opens the parts of a split file, or of a model with a tower. `path`, already open, is the first; `open` opens another by
-    /// its number from 0 and its path. `tower`: a file with a vision tower, opened as the part behind
+    /// Opens the parts of a split file, or of a model with a tower. `path`, already open, is the
+    /// first; `open` opens another by its number from 0 and its path. `tower`: a file with a vision
+    /// tower, opened as the part behind
     /// the last.
     pub fn open(
         path: &Path,

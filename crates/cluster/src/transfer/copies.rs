@@ -20,6 +20,8 @@ const STEM_CHARS_MAX: usize = 200;
 
 /// The files of a model under way, in sequence.
 struct Target {
+    /// The start of all paths.
+    stem: PathBuf,
     files: Vec<Part>,
     tree: Tree,
 }
@@ -93,7 +95,8 @@ impl Target {
         };
         let content = tree.digest.to_string();
         let mut stem = plain.to_owned();
-        if plain.is_empty() || (0..count).any(|at| path(&stem, at).exists()) {
+        let is_taken = models.join(format!("{plain}.gguf")).exists();
+        if plain.is_empty() || is_taken || (0..count).any(|at| path(&stem, at).exists()) {
             stem = format!("{plain}-{}", &content[..12]);
         }
         let (mut files, mut start, mut missing) = (Vec::new(), 0, 0);
@@ -106,7 +109,7 @@ impl Target {
             start += len;
         }
         hub::check_room(models, &stem, missing).map_err(io::Error::other)?;
-        Ok(Self { files, tree })
+        Ok(Self { stem: models.join(stem), files, tree })
     }
 
     /// Whether an interrupted copy already has the group.
@@ -155,13 +158,36 @@ impl Target {
 
     /// Moves the files to their final paths; returns the first.
     fn finish(self) -> io::Result<PathBuf> {
-        let first = self.files[0].path.clone();
+        let paths: Vec<PathBuf> = self.files.iter().map(|part| part.path.clone()).collect();
         self.files
             .into_iter()
             .try_for_each(|part| part.partial.finish())
             .map_err(io::Error::other)?;
-        Ok(first)
+        match paths.split_last() {
+            Some((tower, model)) if !model.is_empty() && is_tower(tower) => {
+                rename(&self.stem, model, tower)
+            }
+            _ => Ok(paths[0].clone()),
+        }
     }
+}
+
+fn is_tower(path: &Path) -> bool {
+    let header = gguf::read_header(path);
+    header.is_ok_and(|it| it.find_str("general.architecture").ok().flatten() == Some("clip"))
+}
+
+/// Names a vision tower after its model, whose files are one fewer; returns the first of them.
+fn rename(stem: &Path, model: &[PathBuf], tower: &Path) -> io::Result<PathBuf> {
+    let named = |end: String| PathBuf::from(format!("{}{end}", stem.display()));
+    std::fs::rename(tower, named(".mmproj.gguf".to_owned()))?;
+    let count = model.len();
+    let own = |at: usize| match count {
+        1 => named(".gguf".to_owned()),
+        _ => named(format!("-{:05}-of-{count:05}.gguf", at + 1)),
+    };
+    model.iter().enumerate().try_for_each(|(at, path)| std::fs::rename(path, own(at)))?;
+    Ok(own(0))
 }
 
 #[cfg(test)]
