@@ -77,8 +77,7 @@ pub(crate) fn is_split(directory: &Directory) -> Result<bool, Error> {
 impl Split {
     /// Opens the parts of a split file, or of a model with a tower. `path`, already open, is the
     /// first; `open` opens another by its number from 0 and its path. `tower`: a file with a vision
-    /// tower, opened as the part behind
-    /// the last.
+    /// tower, opened as the part behind the last.
     pub fn open(
         path: &Path,
         tower: Option<&Path>,

@@ -8,7 +8,8 @@ use super::constraint::{Target, converted, grammar, held};
 use super::lines::Lines;
 use super::words::{CallRules, Words};
 use super::{
-    Chat, CompletionError, CompletionRequest, Prompt, PromptPiece, SamplingChoice, pictures, sampling,
+    Chat, CompletionError, CompletionRequest, Prompt, PromptPiece, SamplingChoice, pictures,
+    sampling,
 };
 use crate::clock::unix_secs;
 use crate::pictures::Picture;
