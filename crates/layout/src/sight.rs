@@ -1,4 +1,4 @@
-//! What a model's own layers must know of its vision tower, whose header may lie beside the model's.
+//! What a model's own layers must know of its vision tower, whose header may be in the model's.
 
 use gguf::Directory;
 

@@ -19,8 +19,7 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 /// Names in an error's list.
 const KNOWN_MAX: usize = 12;
 
-/// The models of one node: its own folder, those of other programs, and every file named by its
-/// path.
+/// The models of one node: its own folder, those of other programs, and every file by its path.
 #[derive(Debug)]
 pub struct Store {
     pub(crate) models: PathBuf,
@@ -37,8 +36,7 @@ pub struct Store {
 /// A model file on this machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelFile {
-    /// Its name in clients' requests: the name given here, or the file's name without its extension
-    /// (and part number).
+    /// Its name in clients' requests: the name given here, or the file's without its extension.
     pub name: String,
     pub path: PathBuf,
     pub digest: Digest,
@@ -177,8 +175,7 @@ impl Store {
         Ok((name, path))
     }
 
-    /// A file of this machine with this content, if there is one. Only files of exactly `bytes`
-    /// bytes are hashed for it.
+    /// A file of this machine with this content, if any. Only files of `bytes` bytes are hashed.
     pub fn find(&self, digest: &Digest, bytes: u64) -> Option<PathBuf> {
         let mut candidates = self.index().paths_of_len(bytes);
         let shelved = self.look();

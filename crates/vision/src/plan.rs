@@ -86,8 +86,8 @@ impl Plan {
     /// A plan for a picture of `width` by `height` pixels.
     ///
     /// With [`Detail::Low`] it has at most [`LOW_TOKENS`] tokens (Gemma 4: 70; Gemma 3 always has
-    /// 256; Kimi K2.5's border comes on top). With [`Detail::Auto`] it has as many as the model's own
-    /// processor gives, and with [`Detail::High`] as many as the model was trained for, which are
+    /// 256; Kimi K2.5's border comes on top). With [`Detail::Auto`] it has as many as the model's
+    /// own processor gives, and with [`Detail::High`] as many as the model was trained for, which are
     /// more for Gemma 4 alone; both up to [`TOKENS_MAX`].
     ///
     /// # Errors

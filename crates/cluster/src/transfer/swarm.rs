@@ -63,11 +63,18 @@ impl Swarm {
         let (tree, lens) = self.learn().await?;
         let open = move || {
             // The GGUF reader finds parts by such names.
-            let path = match lens.len() {
-                1 => PathBuf::from("model.gguf"),
+            let named = |count| match count {
+                0 | 1 => PathBuf::from("model.gguf"),
                 count => PathBuf::from(format!("model-00001-of-{count:05}.gguf")),
             };
-            Checked::new(tree, self).open(&path, &lens).map_err(io::Error::other)
+            let checked = Checked::new(tree, self);
+            let open = |count| checked.open(&named(count), &lens).map_err(io::Error::other);
+            match open(lens.len()) {
+                Ok(file) if file.parts().len() == lens.len() => Ok(file),
+                // The last file is a vision tower's.
+                _ if lens.len() > 1 => open(lens.len() - 1),
+                other => other,
+            }
         };
         tokio::task::spawn_blocking(open).await.map_err(io::Error::other)?
     }

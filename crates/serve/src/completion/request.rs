@@ -64,7 +64,7 @@ impl Prompt {
     pub fn pictures(&self) -> &[Picture] {
         match self {
             Self::Chat(chat) => &chat.pictures,
-            Self::Text(_) | Self::Tokens(_) => &[],
+            _ => &[],
         }
     }
 }
