@@ -77,7 +77,9 @@ fn pictures_are_seen_over_nodes_and_answers_go_on_over_losses() {
     a.run(&["stop", MODEL]);
 
     a.run(&["serve", MODEL, "--nodes", "2", "--copies", "2"]);
-    wait_for("a second copy", || b.run(&["list"]).contains(MODEL).then_some(()));
+    let copies = [".gguf", ".mmproj.gguf"];
+    let copies = copies.map(|end| b.dir.path().join(format!("models/{MODEL}{end}")));
+    wait_for("a second copy", || copies.iter().all(|file| file.is_file()).then_some(()));
     assert_eq!(text_of(&ask(&b, "/v1/chat/completions", &about(&other, 300)).1), else_);
     let workers = a.worker_pids(MODEL);
     let kill = |number| {

@@ -87,8 +87,8 @@ impl Plan {
     ///
     /// With [`Detail::Low`] it has at most [`LOW_TOKENS`] tokens (Gemma 4: 70; Gemma 3 always has
     /// 256; Kimi K2.5's border comes on top). With [`Detail::Auto`] it has as many as the model's
-    /// own processor gives, and with [`Detail::High`] as many as the model was trained for, which are
-    /// more for Gemma 4 alone; both up to [`TOKENS_MAX`].
+    /// own processor gives. With [`Detail::High`] it has as many as the model was trained for,
+    /// which are more for Gemma 4 alone. Both go up to [`TOKENS_MAX`].
     ///
     /// # Errors
     /// One side is much longer than the other, more than the model's processor accepts.
