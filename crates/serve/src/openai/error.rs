@@ -53,9 +53,11 @@ impl ApiError {
             CompletionError::Invalid(
                 InvalidRequest::NoTokens | InvalidRequest::Answered { .. },
             ) => Self::invalid_value("max_tokens", message),
-            CompletionError::Invalid(InvalidRequest::Empty) => {
-                Self::invalid_value("messages", message)
-            }
+            CompletionError::Invalid(
+                InvalidRequest::Empty
+                | InvalidRequest::NoPicture { .. }
+                | InvalidRequest::PicturePlace { .. },
+            ) => Self::invalid_value("messages", message),
             // Tokens made from text are always known; only tokens that the client names may be
             // unknown.
             CompletionError::Invalid(InvalidRequest::UnknownToken { .. }) => {
@@ -65,10 +67,7 @@ impl ApiError {
                 Self::invalid_value(field, message)
             }
             CompletionError::Invalid(
-                InvalidRequest::TooMany { .. }
-                | InvalidRequest::UnknownParameters { .. }
-                | InvalidRequest::PicturePlace { .. }
-                | InvalidRequest::NoPicture { .. },
+                InvalidRequest::TooMany { .. } | InvalidRequest::UnknownParameters { .. },
             ) => Self::invalid("invalid_request", message),
             CompletionError::TooMany { .. } => Self::busy(message),
             CompletionError::Stops(_) => Self::invalid_value("stop", message),
