@@ -106,8 +106,8 @@ pub fn files(path: &Path) -> io::Result<Vec<Arc<dyn Bytes>>> {
     }
 }
 
-/// The paths whose content is the model: the files of weights first, a vision tower's last. Of a
-/// folder they are those that exist.
+/// The paths whose content is the model. Files of weights come first, the file of a vision tower
+/// comes last. Of a folder, only files that exist are listed.
 pub fn paths(path: &Path) -> Vec<PathBuf> {
     let tower = tower_of(path);
     if !is_folder(path) {

@@ -1,9 +1,9 @@
-//! Finds the file of a model's vision tower: an mmproj file in the same folder.
+//! Finds the file of a model's vision tower: an mmproj file in the model's folder, or in the folder
+//! above it.
 //!
-//! Publishers name it after the model (`mmproj-Qwen3-VL-8B-Instruct-F16.gguf`), or after nothing
-//! (`mmproj-F16.gguf`) where the folder, or the one above it, is one model's. A folder of one's own
-//! may hold many models.
-//! So its name, its kind and its sizes must all suit the model.
+//! Publishers name the file after the model (`mmproj-Qwen3-VL-8B-Instruct-F16.gguf`). Where a
+//! folder holds one model, the name may lack it (`mmproj-F16.gguf`). A user's folder may hold many
+//! models, so the tower's name, kind and sizes must all suit the model.
 
 use std::path::{Path, PathBuf};
 
@@ -23,8 +23,9 @@ const KINDS: &[(&str, &[&str])] = &[
     ("glm4v", &["glm4", "glm4moe"]),
 ];
 
-/// Words of such names that do not tell a model, and formats, the preferred ones first.
+/// Words in the names of towers that name no model.
 const FILLERS: &[&str] = &["mmproj", "model", "gguf"];
+/// Formats of towers, the preferred ones first.
 const FORMATS: &[&str] = &["f16", "bf16", "f32", "q8_0", "q8", "fp16", "fp32"];
 
 /// Whether a file is that of a tower, by its name.
@@ -100,7 +101,7 @@ fn own_words(name: &str) -> impl Iterator<Item = &str> {
     words(name).filter(|word| !FILLERS.contains(word) && !FORMATS.contains(word))
 }
 
-/// Whether a tower's name is the beginning of the model's, or tells no model.
+/// Whether the words of a tower's name begin the model's name. A name without any suits all.
 fn suits_name(candidate: &Path, model: &str) -> bool {
     let (tower, model) = (stem_of(candidate).to_ascii_lowercase(), model.to_ascii_lowercase());
     let mut of_model = words(&model);

@@ -86,7 +86,7 @@ pub fn begins(line: &str) -> bool {
     paths(line).first().is_some_and(|(range, _)| range.start == 0)
 }
 
-/// A line as texts and the pictures whose paths stand in it.
+/// Splits a line into texts and pictures: a path of a picture becomes that picture.
 ///
 /// # Errors
 /// As for [`Picture::read`].

@@ -1,26 +1,13 @@
 //! Grammars of llama.cpp: every text of one is allowed, and nothing else.
 
-use constrain::{Constraint, Vocabulary};
-use gguf::{File, Source};
+mod support;
+
+use constrain::Constraint;
 use protocol::{Grammar, Token};
-use text::{Gbnf, Special, Tokenizer};
-
-const MODELS: [&str; 2] = ["demo-model/sinew-demo.gguf", "fixtures/models/llama-spm.gguf"];
-
-struct Model {
-    vocabulary: Vocabulary,
-    tokenizer: Tokenizer,
-}
+use support::Model;
+use text::{Gbnf, Special};
 
 impl Model {
-    fn all() -> impl Iterator<Item = Self> {
-        MODELS.iter().map(|path| {
-            let file = File::open(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-            let tokenizer = Tokenizer::from_gguf(file.directory()).unwrap();
-            Self { vocabulary: Vocabulary::read(file.directory()).unwrap(), tokenizer }
-        })
-    }
-
     fn compile(&self, source: &str) -> Constraint {
         let gbnf = Gbnf::convert(source, &self.tokenizer);
         let grammar = match gbnf.unwrap_or_else(|error| panic!("{source}: {error}")) {

@@ -1,27 +1,14 @@
 //! Random answers under a constraint fit the grammar, whatever a model would prefer.
 
-use constrain::{ConstrainError, Constraint, GRAMMAR_BYTES_MAX, Vocabulary};
-use gguf::{File, Source};
+mod support;
+
+use constrain::{ConstrainError, Constraint, GRAMMAR_BYTES_MAX};
 use protocol::{Grammar, Token};
 use serde_json::{Value, json};
-use text::{Held, ReplyFormat, ReplyParser, ReplyPart, Tokenizer};
-
-const MODELS: [&str; 2] = ["demo-model/sinew-demo.gguf", "fixtures/models/llama-spm.gguf"];
-
-struct Model {
-    vocabulary: Vocabulary,
-    tokenizer: Tokenizer,
-}
+use support::Model;
+use text::{Held, ReplyFormat, ReplyParser, ReplyPart};
 
 impl Model {
-    fn all() -> impl Iterator<Item = Self> {
-        MODELS.iter().map(|path| {
-            let file = File::open(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-            let tokenizer = Tokenizer::from_gguf(file.directory()).unwrap();
-            Self { vocabulary: Vocabulary::read(file.directory()).unwrap(), tokenizer }
-        })
-    }
-
     fn end(&self) -> Token {
         self.tokenizer.end_ids()[0]
     }

@@ -194,9 +194,11 @@ impl<B: Backend> Mtp<B> {
         self.config().stream_width()
     }
 
-    /// Keeps the states of a finished step's outputs, `[outputs, state_width]` f32.
+    /// Keeps the states of a finished step's outputs, `[outputs, state_width]` f32; empty if rank
+    /// 0 has no part of the output head.
     pub fn note(&mut self, step: &Step, states: &[f32]) {
         let rows = states.chunks_exact(self.state_width());
+        assert!(rows.len() == step.outputs.len() || states.is_empty(), "states of another step");
         for ((output, wanted), state) in step.outputs.iter().zip(step.wanted()).zip(rows) {
             if wanted != Extent::Hidden {
                 let at = self.place_of(output.request);

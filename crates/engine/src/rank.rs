@@ -111,15 +111,14 @@ impl<B: Backend> Rank<B> {
         };
         let mut notes = Vec::new();
         let sight = match options.rank {
-            0 => Sight::load::<B>(source.as_ref(), config, options.threads, &mut notes)?,
+            0 => Sight::load_if_usable::<B>(source.as_ref(), config, options.threads, &mut notes)?,
             _ => None,
         };
         let before = embedding.as_ref().map_or(0, Embedding::before);
         let speculator = Speculator::load(&mut backend, (&source, config), options, &mut notes)?;
-        let deepstack = match vision::Config::find(source.directory())? {
-            Some(tower) => tower.deepstack.len().min(config.layers),
-            None => 0,
-        };
+        // The same on every rank, also if rank 0 cannot use the tower.
+        let tower = vision::Config::find(source.directory()).ok().flatten();
+        let deepstack = tower.map_or(0, |tower| tower.deepstack.len().min(config.layers));
         let rows_max = capacity.rows_max(route.stages);
         let limits = Limits {
             slots: options.split.sequences_max,
@@ -232,9 +231,15 @@ impl<B: Backend> Rank<B> {
     /// # Errors
     /// The device failed.
     pub(crate) fn note_states(&mut self, step: &Step) -> Result<(), EngineError> {
-        let Self { speculator, model, backend, .. } = self;
+        let Self { speculator, model, backend, buffers, route, .. } = self;
         let Some(speculator) = speculator else { return Ok(()) };
-        Ok(speculator.note(step, || model.state(backend))?)
+        Ok(speculator.note(step, || {
+            if route.stages > 1 {
+                // Rank 0 may have begun another step since these rows arrived.
+                model.set_residual(backend, &buffers.rows);
+            }
+            model.state(backend)
+        })?)
     }
 
     /// Rank 0: [speculates](Speculator::guess).

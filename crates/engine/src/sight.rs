@@ -119,12 +119,32 @@ impl Look {
 }
 
 impl Sight {
+    /// As [`Self::load`]; a tower that cannot be used is left out, which `notes` then say. The
+    /// model still reads text.
+    ///
+    /// # Errors
+    /// Threads are short.
+    pub fn load_if_usable<B: Backend>(
+        source: &dyn Source,
+        config: &Config,
+        threads: usize,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Self>, EngineError> {
+        match Self::load::<B>(source, config, threads, notes) {
+            Err(error @ (EngineError::Vision(_) | EngineError::OtherTower { .. })) => {
+                notes.push(format!("no picture can be seen: {error}"));
+                Ok(None)
+            }
+            loaded => loaded,
+        }
+    }
+
     /// Loads the tower beside a model's weights; `None` if the file has none, or the device cannot
     /// take its rows, which `notes` then say.
     ///
     /// # Errors
     /// The tower cannot be used, or is another model's; memory or threads are short.
-    pub fn load<B: Backend>(
+    fn load<B: Backend>(
         source: &dyn Source,
         config: &Config,
         threads: usize,

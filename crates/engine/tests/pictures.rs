@@ -28,7 +28,11 @@ fn reference(name: &str) -> Value {
 
 /// `stages`: ranks of each.
 fn start(name: &str, shares: &[u32], stages: &[usize]) -> Local {
-    let file = checkpoint::open(&fixtures(&format!("sees/{name}.gguf"))).unwrap();
+    start_file(&fixtures(&format!("sees/{name}.gguf")), shares, stages)
+}
+
+fn start_file(path: &Path, shares: &[u32], stages: &[usize]) -> Local {
+    let file = checkpoint::open(path).unwrap();
     let layers = layout::Outline::read(file.directory()).unwrap().config.layers;
     let source: Arc<dyn Source> = Arc::new(file);
     let count = stages.len();
@@ -188,6 +192,29 @@ fn an_answer_goes_on_where_it_was_cut() {
         let rest = answer(&mut start(name, &[1, 1], &[]), &GenerateRequest { answered, ..asked });
         assert_eq!(rest, whole[9..], "{name}");
     }
+}
+
+/// A tower that lacks a tensor is left out, and the model reads text.
+#[test]
+fn a_model_with_a_broken_tower_reads_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("m.gguf");
+    std::fs::copy(fixtures("sees/qwen3vl-sees.gguf"), &model).unwrap();
+    let mut tower = std::fs::read(fixtures("sees/qwen3vl-sees.mmproj.gguf")).unwrap();
+    let name = b"v.post_ln.weight";
+    let at = tower.windows(name.len()).position(|bytes| bytes == name).unwrap();
+    tower[at..at + name.len()].copy_from_slice(b"v.lost_ln.weight");
+    std::fs::write(dir.path().join("mmproj.gguf"), tower).unwrap();
+    let mut local = start_file(&model, &[1, 1], &[]);
+    let notes = local.rank().notes().join("\n");
+    assert!(notes.contains("no picture can be seen") && notes.contains("v.post_ln"), "{notes}");
+    let text = GenerateRequest { prompt: vec![20, 21], max_tokens: 5, ..Default::default() };
+    let found = answer(&mut local, &text);
+    assert_eq!(found, answer(&mut start("qwen3vl-sees", &[1], &[]), &text));
+    let reference = reference("qwen3vl-sees");
+    let asked = request(&reference, &image_of(&reference), &[]);
+    let refused = local.run(vec![asked], |_| {}).unwrap_err().to_string();
+    assert!(refused.contains("reads text only"), "{refused}");
 }
 
 #[test]

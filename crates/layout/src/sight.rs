@@ -1,4 +1,4 @@
-//! What a model's own layers must know of its vision tower, whose header may be in the model's.
+//! How a model's layers treat pictures. The keys of the vision tower's header tell it.
 
 use gguf::Directory;
 
@@ -18,7 +18,7 @@ const GEMMA4_ROWS_MAX: usize = 1120;
 const GEMMA3_ROWS_MAX: u64 = 4096;
 
 impl Sight {
-    /// `None` for models without a tower, and for those whose rows see only what is before them.
+    /// `None` if the rows of a picture see earlier rows only, or if there is no tower.
     pub(crate) fn read(directory: &Directory) -> Result<Option<Self>, Error> {
         let of_vision = directory.find_str("clip.vision.projector_type")?;
         let projector = match of_vision {

@@ -58,7 +58,7 @@ fn tokens_are_those_of_transformers() {
         ("gemma4", ("<|image>", "<image|>"), gemma),
         ("kimi-k25", ("<|media_begin|>", "<|media_end|>"), kimi),
     ] {
-        let tokenizer = tokenizer(&format!("vision/{name}-sees.gguf"));
+        let tokenizer = tokenizer(&format!("sees/{name}-sees.gguf"));
         let rows: Vec<u32> = (1 << 24..).take(12).collect();
         let placeholders = [picture(0, begin, rows.clone(), end)];
         let text = format!("the river {} bends twice", placeholders[0].name);
@@ -71,7 +71,7 @@ fn tokens_are_those_of_transformers() {
 
 #[test]
 fn several_stand_where_the_messages_have_them() {
-    let tokenizer = tokenizer("vision/qwen3vl-sees.gguf");
+    let tokenizer = tokenizer("sees/qwen3vl-sees.gguf");
     let [a, b] = [0, 1].map(|number| picture(number, "<|vision_start|>", vec![7_000_000], "x"));
     let template = "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}\n{% endfor %}";
     let messages = [
@@ -91,7 +91,7 @@ fn several_stand_where_the_messages_have_them() {
 
 #[test]
 fn a_limit_ends_before_the_tokens_of_more_pictures() {
-    let tokenizer = tokenizer("vision/qwen3vl-sees.gguf");
+    let tokenizer = tokenizer("sees/qwen3vl-sees.gguf");
     let many: Vec<Placeholder> =
         (0..8).map(|number| picture(number, "", vec![7_000_000; 1000], "")).collect();
     let text: String = many.iter().map(|one| one.name.as_str()).collect();
@@ -104,7 +104,7 @@ fn a_limit_ends_before_the_tokens_of_more_pictures() {
 
 #[test]
 fn what_a_template_drops_or_repeats_is_an_error() {
-    let tokenizer = tokenizer("vision/qwen3vl-sees.gguf");
+    let tokenizer = tokenizer("sees/qwen3vl-sees.gguf");
     let one = [picture(0, "", vec![7_000_000], "")];
     let messages = [Message::new("user", format!("a {} b", one[0].name))];
     for (template, wanted) in [
@@ -123,7 +123,7 @@ fn what_a_template_drops_or_repeats_is_an_error() {
 
 #[test]
 fn an_answer_that_goes_on_keeps_its_pictures() {
-    let tokenizer = tokenizer("vision/qwen3vl-sees.gguf");
+    let tokenizer = tokenizer("sees/qwen3vl-sees.gguf");
     let one = [picture(0, "", vec![7_000_000], "")];
     let template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
     let template = ChatTemplate::new(template, "", "").unwrap();

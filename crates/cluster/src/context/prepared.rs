@@ -35,8 +35,12 @@ impl Prepared {
     ) -> std::result::Result<Self, String> {
         let file = ServedFile::open(&found.path).map_err(|error| error.to_string())?;
         let model = layout::Outline::read(file.directory()).map_err(|error| error.to_string())?;
-        let remarks = check_text(file.directory())?;
-        let beside_bytes = draft_bytes + tower_bytes(file.directory())?;
+        let mut remarks = check_text(file.directory())?;
+        let tower_bytes = tower_bytes(file.directory()).unwrap_or_else(|error| {
+            remarks.push(format!("no picture can be seen: {error}"));
+            0
+        });
+        let beside_bytes = draft_bytes + tower_bytes;
         let file = Arc::new(file);
         Ok(Self { spec, found, file, model, beside_bytes, created_unix_s, remarks })
     }
@@ -46,9 +50,8 @@ impl Prepared {
 ///
 /// # Errors
 /// The tower is of no known kind.
-fn tower_bytes(header: &gguf::Directory) -> std::result::Result<u64, String> {
-    let config = vision::Config::find(header);
-    let config = config.map_err(|error| format!("its vision tower cannot be used: {error}"))?;
+fn tower_bytes(header: &gguf::Directory) -> std::result::Result<u64, vision::TowerError> {
+    let config = vision::Config::find(header)?;
     let footprint = config.map(|config| vision::Footprint::new(&config, header));
     Ok(footprint.map_or(0, |footprint| footprint.bytes(layout::PICTURES_KEPT)))
 }

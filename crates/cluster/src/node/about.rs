@@ -75,10 +75,8 @@ impl ModelAbout {
         let needs_about_bytes = hub::need_bytes(bytes);
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let outline = layout::Outline::read(header).map_err(|error| error.to_string());
-        let tower = vision::Config::find(header).map_err(|error| error.to_string());
-        let sees_by = tower.map(|tower| tower.map(|tower| tower.projector.name().to_owned()));
-        let checked = outline.as_ref().map_err(String::clone).and_then(|_| sees_by.clone());
-        let checked = checked.and_then(|_| check_text(header));
+        let checked = outline.as_ref().map_err(String::clone).and_then(|_| check_text(header));
+        let tower = vision::Config::find(header).ok().flatten();
         let tokens = header.find_array("tokenizer.ggml.tokens").ok().flatten();
         Ok(Self {
             name: name.to_owned(),
@@ -94,7 +92,7 @@ impl ModelAbout {
                 Err(_) => number("block_count"),
             },
             has_mtp_block: outline.as_ref().is_ok_and(|outline| outline.mtp.is_some()),
-            sees_by: sees_by.clone().ok().flatten(),
+            sees_by: tower.map(|tower| tower.projector.name().to_owned()),
             width: number("embedding_length"),
             heads: number("attention.head_count"),
             kv_heads: number("attention.head_count_kv"),

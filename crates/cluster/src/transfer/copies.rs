@@ -177,7 +177,8 @@ fn is_tower(path: &Path) -> bool {
     header.is_ok_and(|it| it.find_str("general.architecture").ok().flatten() == Some("clip"))
 }
 
-/// Names a vision tower after its model, whose files are one fewer; returns the first of them.
+/// Renames a copied model whose last file is a vision tower: the tower gets the model's name, and
+/// the other files are counted without it. Returns the model's first file.
 fn rename(stem: &Path, model: &[PathBuf], tower: &Path) -> io::Result<PathBuf> {
     let named = |end: String| PathBuf::from(format!("{}{end}", stem.display()));
     std::fs::rename(tower, named(".mmproj.gguf".to_owned()))?;

@@ -12,7 +12,7 @@ use crate::step::Step;
 #[derive(Debug)]
 pub(super) struct Pictures {
     all: Vec<Placed>,
-    /// The picture whose rows the next chunk needs.
+    /// The index of the picture that the next chunk waits for.
     wanted: Option<usize>,
 }
 
@@ -21,12 +21,12 @@ impl Pictures {
         Self { all, wanted: None }
     }
 
-    /// The picture whose rows the next chunk needs.
+    /// The picture that the next chunk waits for.
     pub fn wanted(&self) -> Option<&Placed> {
         self.wanted.map(|at| &self.all[at])
     }
 
-    /// Takes its rows.
+    /// Stores the rows of that picture.
     pub fn show(&mut self, seen: Arc<Seen>) {
         if let Some(at) = self.wanted.take() {
             self.all[at].seen = Some(seen);

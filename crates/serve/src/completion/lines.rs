@@ -16,8 +16,8 @@ pub(crate) struct LineBounds {
 #[derive(Debug, Clone)]
 pub(super) struct Lines {
     bounds: LineBounds,
-    /// The line break and indentation of a line whose first letter is not known yet, and empty
-    /// lines before it.
+    /// White space since the last letter, from a line break on. The next letter decides whether it
+    /// is shown.
     held: String,
     indent: usize,
     has_break: bool,

@@ -60,7 +60,7 @@ impl Default for Prompt {
 }
 
 impl Prompt {
-    /// The pictures whose places are in it.
+    /// The pictures in it.
     pub fn pictures(&self) -> &[Picture] {
         match self {
             Self::Chat(chat) => &chat.pictures,

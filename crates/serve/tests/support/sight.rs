@@ -6,7 +6,9 @@ use gguf::Directory;
 
 /// A file of the fixtures for models that see.
 pub fn file(name: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/vision").join(name);
+    let is_model = name.ends_with("-sees.gguf");
+    let dir = if is_model { "sees" } else { "vision" };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(dir).join(name);
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
