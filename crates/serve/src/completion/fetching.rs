@@ -64,7 +64,7 @@ fn fill(fetch: &FetchPicture, pictures: &mut [Picture]) -> Result<(), Completion
         let file = file.map_err(|why| {
             let at = picture.at.clone();
             let message = format!(
-                "{at} was not fetched: {why}. Or send the picture itself, as \
+                "{at} was not fetched: {why}. The picture itself can be sent, as \
                  data:image/png;base64,..."
             );
             CompletionError::Picture { at, message }

@@ -61,6 +61,9 @@ const RENDERINGS_MAX: usize = 2;
 const SETTLE_WAIT: Duration = Duration::from_secs(5);
 const SETTLE_LOOK: Duration = Duration::from_millis(100);
 
+/// How long a list of models waits for a header: menus must not wait for a slow or dead node.
+const HEADER_LOOK: Duration = Duration::from_secs(1);
+
 /// Starts completions on one cluster.
 pub(crate) struct Completer {
     cluster: Arc<dyn Cluster>,
@@ -227,6 +230,17 @@ impl Completer {
         prompt: Prompt,
     ) -> Result<Prompt, CompletionError> {
         if model.sees() { self.fetching.fetched(prompt).await } else { Ok(prompt) }
+    }
+
+    /// Whether the model of an instance sees pictures; `None` if its header takes longer than a
+    /// menu can wait.
+    pub async fn sees(&self, id: &str) -> Option<bool> {
+        if let Some(model) = self.models.known(id) {
+            return Some(model.sees());
+        }
+        let header = tokio::time::timeout(HEADER_LOOK, self.cluster.model_header(id)).await;
+        let header = header.ok()?.ok()?;
+        Some(matches!(vision::Config::find(&header), Ok(Some(_))))
     }
 
     /// Runs work on a blocking thread, so that an agent's prompt of 100 kB does not delay other
