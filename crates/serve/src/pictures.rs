@@ -43,9 +43,9 @@ pub(crate) struct Picture {
 /// Fetches a picture from a host that the operator lists: `(address, bytes_max, time_max)` to its
 /// bytes, or to the reason why not, as the end of a sentence. It blocks.
 #[derive(Clone)]
-pub struct FetchPicture(
-    Arc<dyn Fn(&str, usize, Duration) -> Result<Vec<u8>, String> + Send + Sync>,
-);
+pub struct FetchPicture(Arc<Fetch>);
+
+type Fetch = dyn Fn(&str, usize, Duration) -> Result<Vec<u8>, String> + Send + Sync;
 
 impl FetchPicture {
     pub fn new(
