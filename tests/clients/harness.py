@@ -6,8 +6,9 @@ import traceback
 
 URL = os.environ["SINEW_URL"]
 MODEL = os.environ["SINEW_MODEL"]
-# A model that sees pictures, if there is one.
-SEES = os.environ.get("SINEW_SEES")
+# A model that sees pictures, and its node.
+SEES = os.environ["SINEW_SEES"]
+SEES_URL = os.environ["SINEW_SEES_URL"]
 PICTURE = os.path.join(os.path.dirname(__file__), "../../fixtures/vision/image-64x48.png")
 BLIND = "reads text only"
 QUESTION = "What is Sinew?"

@@ -2,7 +2,7 @@ import json
 
 import ollama
 
-from harness import ANSWER, BLIND, MODEL, PICTURE, QUESTION, SEES, URL, WEATHER, fails, main
+from harness import ANSWER, BLIND, MODEL, PICTURE, QUESTION, SEES, SEES_URL, URL, WEATHER, fails, main
 
 client = ollama.Client(host=URL)
 GREEDY = {"temperature": 0}
@@ -68,14 +68,13 @@ def test_pictures():
     messages = [{"role": "user", "content": QUESTION, "images": [PICTURE]}]
     error = fails(ollama.ResponseError, lambda: client.chat(model=MODEL, messages=messages))
     assert error.status_code == 400 and BLIND in error.error, error
-    if not SEES:
-        return print("    no model that sees: pictures were only refused")
+    sees = ollama.Client(host=SEES_URL)
     options = {**GREEDY, "num_predict": 4}
-    answer = client.chat(model=SEES, messages=messages, options=options)
-    without = client.chat(model=SEES, messages=ASK["messages"], options=options)
+    answer = sees.chat(model=SEES, messages=messages, options=options)
+    without = sees.chat(model=SEES, messages=ASK["messages"], options=options)
     assert answer.prompt_eval_count > without.prompt_eval_count, answer
-    client.generate(model=SEES, prompt=QUESTION, images=[PICTURE], options=options)
-    assert "vision" in client.show(SEES).capabilities
+    sees.generate(model=SEES, prompt=QUESTION, images=[PICTURE], options=options)
+    assert "vision" in sees.show(SEES).capabilities
 
 
 def test_errors_are_plain_texts():

@@ -7,7 +7,7 @@ from typing import Literal
 import openai
 from pydantic import BaseModel
 
-from harness import ANSWER, BLIND, MODEL, PICTURE, QUESTION, SEES, URL, WEATHER, fails, main
+from harness import ANSWER, BLIND, MODEL, PICTURE, QUESTION, SEES, SEES_URL, URL, WEATHER, fails, main
 
 client = openai.OpenAI(base_url=f"{URL}/v1", api_key="any", max_retries=0)
 ASK = [{"role": "user", "content": QUESTION}]
@@ -193,12 +193,14 @@ def test_pictures():
     shown = [{"role": "user", "content": [{"type": "text", "text": QUESTION}, image]}]
     error = fails(openai.BadRequestError, lambda: chat(messages=shown))
     assert BLIND in error.message, error
-    if not SEES:
-        return print("    no model that sees: pictures were only refused")
-    answer, without = (chat(model=SEES, max_tokens=4, messages=one) for one in (shown, ASK))
+    sees = openai.OpenAI(base_url=f"{SEES_URL}/v1", api_key="any", max_retries=0)
+    assert "image" in sees.models.retrieve(SEES).architecture["input_modalities"]
+    answer, without = (
+        sees.chat.completions.create(model=SEES, max_tokens=4, messages=one) for one in (shown, ASK)
+    )
     assert answer.usage.prompt_tokens > without.usage.prompt_tokens, answer
     part = {"type": "input_image", "image_url": url, "detail": "auto"}
-    response = client.responses.create(
+    response = sees.responses.create(
         model=SEES, input=[{"role": "user", "content": [part]}], max_output_tokens=4, store=False
     )
     assert response.usage.output_tokens > 0, response

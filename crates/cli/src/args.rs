@@ -187,6 +187,10 @@ pub struct UpArgs {
     /// a single model do: no model is loaded or downloaded by its name then
     #[arg(long)]
     pub any_name: bool,
+    /// Hosts from which pictures of requests are fetched by their addresses, at HOST:PORT or at the
+    /// usual ports, also in this network: no others are asked, and without any none is fetched
+    #[arg(long, value_name = "HOST,HOST", value_delimiter = ',')]
+    pub picture_hosts: Vec<hub::Host>,
     /// Name by which clients may reach the API besides localhost and this machine's addresses
     #[arg(long, value_name = "NAME", value_parser = values::host_name)]
     pub host_name: Vec<String>,

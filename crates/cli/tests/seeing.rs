@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
 
 use common::{Node, fixture, kill_9, request, wait_for};
 use data_encoding::BASE64;
@@ -13,7 +14,10 @@ const MODEL: &str = "qwen3vl-sees";
 
 /// A node whose folder has a model and the file of its tower.
 fn start(name: &str) -> Node {
-    let node = Node::start(name);
+    with_model(Node::start(name))
+}
+
+fn with_model(node: Node) -> Node {
     for file in ["qwen3vl-sees.gguf", "qwen3vl-sees.mmproj.gguf"] {
         let to = node.dir.path().join("models").join(file);
         std::fs::copy(fixture(&format!("sees/{file}")), to).unwrap();
@@ -143,7 +147,8 @@ fn every_dialect_sees_and_what_is_hostile_is_refused() {
     }
     let mut body = about(&data, 8);
     body["messages"][0]["content"][1]["image_url"]["url"] = "http://127.0.0.1/a.png".into();
-    assert_eq!(ask(&node, "/v1/chat/completions", &body).0, 400);
+    let (status, said) = ask(&node, "/v1/chat/completions", &body);
+    assert!(status == 400 && said.to_string().contains("--picture-hosts NAME"), "{said}");
     assert_eq!(ask(&node, "/v1/chat/completions", &about(&data, 8)).0, 200, "nothing is disturbed");
     node.run(&["stop", MODEL]);
 
@@ -151,6 +156,92 @@ fn every_dialect_sees_and_what_is_hostile_is_refused() {
     node.run(&["serve", &fixture("models/qwen3.gguf"), "--name", MODEL]);
     let (status, said) = ask(&node, "/v1/chat/completions", &about(&data, 8));
     assert!(status == 400 && said.to_string().contains("text only"), "{said}");
+}
+
+/// A web site with one picture; each path says how it is answered.
+fn site() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let file = std::fs::read(fixture("vision/image-64x48.png")).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut stream = stream;
+            let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            let first = lines.next().unwrap_or_default();
+            lines.take_while(|line| !line.is_empty()).for_each(drop);
+            let (status, header, body) = match first.split(' ').nth(1).unwrap_or_default() {
+                "/a.png" => ("200 OK", format!("content-length: {}", file.len()), &file[..]),
+                "/near" => ("302 Found", "location: /a.png\r\ncontent-length: 0".into(), &[][..]),
+                "/far" => {
+                    let to = format!("location: http://localhost:{}/a.png", address.port());
+                    ("302 Found", format!("{to}\r\ncontent-length: 0"), &[][..])
+                }
+                "/huge" => ("200 OK", "content-length: 30000000".into(), &[][..]),
+                "/text" => ("200 OK", "content-length: 8".into(), &b"%PDF-1.7"[..]),
+                _ => ("404 Not Found", "content-length: 0".into(), &[][..]),
+            };
+            let _ = write!(stream, "HTTP/1.1 {status}\r\nconnection: close\r\n{header}\r\n\r\n");
+            let _ = stream.write_all(body);
+        }
+    });
+    address
+}
+
+#[test]
+fn pictures_are_fetched_from_listed_hosts_only() {
+    let at = site();
+    let node = Node::start_with("a", tempfile::tempdir().unwrap(), "127.0.0.1:0", |command| {
+        command.args(["--picture-hosts", &format!("pictures.example,{at}")]);
+    });
+    let node = with_model(node);
+    node.run(&["serve", MODEL]);
+    let chat = |address: &str| {
+        let mut body = about("", 8);
+        body["messages"][0]["content"][1]["image_url"]["url"] = address.into();
+        ask(&node, "/v1/chat/completions", &body)
+    };
+    let sent = ask(&node, "/v1/chat/completions", &about(&picture("image-64x48.png"), 8)).1;
+    for path in ["a.png", "near"] {
+        let (status, said) = chat(&format!("http://{at}/{path}"));
+        assert_eq!((status, text_of(&said)), (200, text_of(&sent)), "{said}");
+        assert_eq!(said["usage"]["prompt_tokens"], sent["usage"]["prompt_tokens"], "{said}");
+    }
+    let address = format!("http://{at}/a.png");
+    let input = json!([{ "role": "user", "content": [
+        { "type": "input_image", "image_url": address }, { "type": "input_text", "text": "bends" },
+    ]}]);
+    let body = json!({ "model": MODEL, "max_output_tokens": 8, "input": input });
+    let (status, said) = ask(&node, "/v1/responses", &body);
+    assert!(status == 200 && said["usage"]["input_tokens"].as_u64() > Some(12), "{said}");
+    let content = json!([
+        { "type": "image", "source": { "type": "url", "url": address } },
+        { "type": "text", "text": "bends" },
+    ]);
+    let messages = json!([{ "role": "user", "content": content }]);
+    let body = json!({ "model": MODEL, "max_tokens": 8, "messages": messages });
+    let (status, said) = ask(&node, "/v1/messages", &body);
+    assert!(status == 200 && said["usage"]["input_tokens"].as_u64() > Some(12), "{said}");
+    let (status, counted) = ask(&node, "/v1/messages/count_tokens", &body);
+    assert_eq!((status, &counted["input_tokens"]), (200, &said["usage"]["input_tokens"]));
+
+    let local = format!("localhost:{}", at.port());
+    let cases = [
+        (format!("http://{local}/a.png"), format!("--picture-hosts {local}")),
+        (format!("http://{at}/far"), format!("redirects to {local}")),
+        (format!("http://{at}/huge"), "30000000 bytes, and 25165824".to_owned()),
+        (format!("http://{at}/none"), "answered 404".to_owned()),
+        (format!("http://{at}/text"), "%PDF-1.7".to_owned()),
+        (format!("http://user:secret@{at}/a.png"), "a user or a password".to_owned()),
+        ("https://127.0.0.1/a.png".to_owned(), "no host to fetch from".to_owned()),
+        ("file:///etc/hosts".to_owned(), "data:image/png".to_owned()),
+    ];
+    for (address, why) in cases {
+        let (status, said) = chat(&address);
+        let message = said["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains(&why), "{address}: {status}: {said}");
+        assert!(message.contains("messages[0].content[1]"), "{address}: {said}");
+    }
+    assert_eq!(chat(&address).0, 200, "nothing is disturbed");
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub use api::{
     InstanceStatus, Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState,
     NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted, RankStatus,
 };
+pub use context::{draft_bytes, tower_bytes};
 pub use core::journal::{ClusterEvent, EventKind, History, Tone};
 pub use device::{DeviceConfig, NodeDevice};
 pub use error::{CodeError, Error, Result};

@@ -6,8 +6,10 @@
 use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Duration;
 
+use ureq::config::ConfigBuilder;
 use ureq::http::{Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
+use ureq::typestate::AgentScope;
 
 use crate::settings::{Settings, Token};
 
@@ -63,15 +65,30 @@ impl Address {
         Some(Self { rest, ..self.clone() })
     }
 
+    /// Its host and port; the port is absent if it is the scheme's own.
+    pub fn site(&self) -> (&str, Option<u16>) {
+        let usual = if self.scheme == "https" { 443 } else { 80 };
+        (&self.host, Some(self.port).filter(|port| *port != usual))
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether what is sent there is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.scheme == "https"
+    }
+
     pub fn is_origin_of(&self, other: &Self) -> bool {
         (&self.scheme, &self.host, self.port) == (&other.scheme, &other.host, other.port)
     }
 
     /// Scheme and host, for messages: the rest may be signed, and is then a secret.
     pub fn origin(&self) -> String {
-        let usual = if self.scheme == "https" { 443 } else { 80 };
-        let port = if self.port == usual { String::new() } else { format!(":{}", self.port) };
-        format!("{}://{}{port}", self.scheme, self.host)
+        let (host, port) = self.site();
+        let port = port.map_or(String::new(), |port| format!(":{port}"));
+        format!("{}://{host}{port}", self.scheme)
     }
 
     pub fn url(&self) -> String {
@@ -157,16 +174,10 @@ pub(crate) struct Client {
 
 impl Client {
     pub fn new(settings: &Settings) -> Self {
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .accept_encoding("identity")
-            .user_agent(format!("sinew/{}", env!("CARGO_PKG_VERSION")))
+        let config = config()
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_recv_response(Some(settings.silence))
             .timeout_per_read(Some(settings.silence))
-            .tls_config(TlsConfig::builder().root_certs(roots()).build())
             .build();
         let hub = Address::parse(&settings.endpoint);
         Self { agent: config.into(), hub, token: settings.token.clone() }
@@ -193,6 +204,17 @@ impl Client {
     pub fn token_origin(&self) -> Option<&str> {
         self.token.as_ref().map(Token::origin)
     }
+}
+
+/// What all requests have in common: no redirect is followed, and every status is an answer.
+pub(crate) fn config() -> ConfigBuilder<AgentScope> {
+    ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .accept_encoding("identity")
+        .user_agent(format!("sinew/{}", env!("CARGO_PKG_VERSION")))
+        .tls_config(TlsConfig::builder().root_certs(roots()).build())
 }
 
 /// Whether a redirect may be followed.
@@ -234,7 +256,7 @@ fn roots() -> RootCerts {
 }
 
 /// The error in words, without the address, which may be signed.
-fn words(error: &ureq::Error) -> String {
+pub(crate) fn words(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Timeout(_) => "it does not answer".to_owned(),
         ureq::Error::HostNotFound => "its name is not known".to_owned(),

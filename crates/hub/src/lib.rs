@@ -5,6 +5,8 @@
 //! files: by ranges, several at once where the server allows it. A download continues after any
 //! cut, the header is checked before the weights, and each file's SHA-256 is verified before use.
 //!
+//! A [`Fetcher`] gets small files from hosts that an operator lists, such as pictures.
+//!
 //! All calls block: callers run them on their own threads. This crate writes only below the folder
 //! it is given, and knows no cluster.
 
@@ -12,6 +14,7 @@ pub mod catalogue;
 mod choose;
 mod download;
 mod error;
+mod fetch;
 mod header;
 mod http;
 mod listing;
@@ -30,6 +33,7 @@ mod wait;
 pub use choose::{Room, Variant, choose, need_bytes, size, variants};
 pub use download::Nearby;
 pub use error::HubError;
+pub use fetch::{FetchError, Fetcher, Host};
 pub use header::Check;
 pub use listing::{Listing, RemoteFile};
 pub use name::{Name, RepoName, Want};

@@ -7,6 +7,7 @@
 //! stages and shares, and returns the split with the shortest predicted time for the requested mix.
 //! No node gets more than its free memory.
 
+mod beside;
 mod calibrate;
 mod choice;
 mod classes;
@@ -29,6 +30,7 @@ mod wire;
 mod wishes;
 mod work;
 
+pub use beside::{Beside, plan_beside};
 pub use calibrate::Measured;
 pub use choice::Alternative;
 pub use classes::{ClassRates, Classes};

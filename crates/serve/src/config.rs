@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::http::keys::ApiKeys;
 use crate::http::owner::OwnProcess;
+use crate::pictures::FetchPicture;
 
 /// What a node serves over HTTP, and to which clients.
 #[derive(Clone)]
@@ -26,6 +27,8 @@ pub struct ServeConfig {
     /// Whether a program on this machine may name any model: as long as one is served, it answers
     /// under every name.
     pub any_name: bool,
+    /// Fetches pictures that requests name by address.
+    pub fetch_picture: FetchPicture,
     /// Host names by which browsers may reach this node, besides `localhost` and its addresses.
     pub host_names: Vec<String>,
     /// Origins (`https://chat.example`) whose pages may call `/v1/...` from a browser.
@@ -55,6 +58,7 @@ impl ServeConfig {
             own_process: None,
             cache_per_key: false,
             any_name: false,
+            fetch_picture: FetchPicture::default(),
             host_names: Vec::new(),
             allowed_origins: Vec::new(),
             on_shutdown: None,

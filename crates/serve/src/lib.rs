@@ -16,7 +16,7 @@
 //! metrics     /metrics
 //! openapi     /openapi.json: a machine-readable description of the dialects
 //! page        /: the page, and a plain line for clients that only probe
-//! pictures    data addresses and Base64 -> bytes
+//! pictures    data addresses, Base64 and addresses of the network -> bytes
 //! completion  messages -> template -> tokens -> node -> thoughts, text and calls
 //! node        the trait that this crate requires of a node
 //! ```
@@ -52,4 +52,5 @@ pub use config::{Limits, ServeConfig, StartError, Tls};
 pub use http::keys::{ApiKey, ApiKeys};
 pub use http::owner::OwnProcess;
 pub use node::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
+pub use pictures::FetchPicture;
 pub use server::{Running, start};

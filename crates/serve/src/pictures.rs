@@ -1,9 +1,12 @@
 //! Pictures in requests: from data addresses and Base64, in any dialect, to the bytes of files.
 //!
 //! A picture's place in the text of its message is a placeholder's name, so that the model's
-//! template puts it where it puts the text. What the bytes are is found later, from their content.
+//! template puts it where it puts the text. What the bytes are is found later, from their content;
+//! and what stands at an address of the network is fetched once the model is found and sees.
 
-use std::sync::LazyLock;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use data_encoding::{Encoding, Specification};
 use protocol::{Detail, PICTURE_BYTES_MAX, PICTURES_MAX, PictureFile};
@@ -31,7 +34,49 @@ pub(crate) struct Picture {
     /// The name of its placeholder in the messages.
     pub name: String,
     pub detail: Detail,
+    /// Empty until it is fetched.
     pub file: PictureFile,
+    /// Where it is to be fetched.
+    pub address: Option<String>,
+}
+
+/// Fetches a picture from a host that the operator lists: `(address, bytes_max, time_max)` to its
+/// bytes, or to the reason why not, as the end of a sentence. It blocks.
+#[derive(Clone)]
+pub struct FetchPicture(Arc<Fetch>);
+
+type Fetch = dyn Fn(&str, usize, Duration) -> Result<Vec<u8>, String> + Send + Sync;
+
+impl FetchPicture {
+    pub fn new(
+        fetch: impl Fn(&str, usize, Duration) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(fetch))
+    }
+
+    pub(crate) fn fetch(
+        &self,
+        address: &str,
+        bytes_max: usize,
+        time_max: Duration,
+    ) -> Result<Vec<u8>, String> {
+        (self.0)(address, bytes_max, time_max)
+    }
+}
+
+impl Default for FetchPicture {
+    /// From no host.
+    fn default() -> Self {
+        Self::new(|_, _, _| {
+            Err("no host is listed; sinew up --picture-hosts NAME lists one".to_owned())
+        })
+    }
+}
+
+impl fmt::Debug for FetchPicture {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("FetchPicture")
+    }
 }
 
 /// Collects the pictures of a request while its messages are read.
@@ -55,14 +100,18 @@ impl Pictures {
     /// request.
     ///
     /// # Errors
-    /// 400: it is no data address in Base64, or a limit is exceeded.
+    /// 400: it is neither a data address in Base64 nor one to fetch, or a limit is exceeded.
     pub fn address(&mut self, at: &str, address: &str, detail: Detail) -> Result<String, ApiError> {
         let Some(data) = without_scheme(address, "data") else {
+            if ["https", "http"].iter().any(|scheme| without_scheme(address, scheme).is_some()) {
+                let address = address.trim().to_owned();
+                return self.add(at, detail, Vec::new().into(), Some(address));
+            }
             let scheme = address.split_once(':').map_or("no scheme", |(scheme, _)| scheme);
             let scheme: String = scheme.chars().take(SCHEME_SHOWN).collect();
             let message = format!(
-                "{at} is an address with {scheme}, and pictures are not fetched. Send the picture \
-                 itself, as data:image/png;base64,..."
+                "{at} is an address with {scheme}, from which no picture is fetched. Send the \
+                 picture itself, as data:image/png;base64,..."
             );
             return Err(ApiError::unsupported(at, message));
         };
@@ -96,13 +145,8 @@ impl Pictures {
     /// # Errors
     /// 400: it is no Base64, or a limit is exceeded.
     pub fn base64(&mut self, at: &str, data: &str, detail: Detail) -> Result<String, ApiError> {
-        if self.read.len() == PICTURES_MAX {
-            let message = format!(
-                "{at} is one picture more than the {PICTURES_MAX} that a request may have. Send \
-                 fewer"
-            );
-            return Err(ApiError::invalid_value(at, message));
-        }
+        // More than the number that is allowed are not decoded.
+        self.check_number(at)?;
         let file = LENIENT.decode(data.as_bytes()).map_err(|error| {
             let message = format!(
                 "{at} is no Base64: byte {} of {} is wrong. Encode the bytes of the picture's file",
@@ -120,10 +164,30 @@ impl Pictures {
             );
             return Err(ApiError::invalid_value(at, message));
         }
+        self.add(at, detail, file.into(), None)
+    }
+
+    fn add(
+        &mut self,
+        at: &str,
+        detail: Detail,
+        file: PictureFile,
+        address: Option<String>,
+    ) -> Result<String, ApiError> {
+        self.check_number(at)?;
         let name = Placeholder::name(self.secret, self.read.len());
-        let (at, file) = (at.to_owned(), file.into());
-        self.read.push(Picture { at, name: name.clone(), detail, file });
+        self.read.push(Picture { at: at.to_owned(), name: name.clone(), detail, file, address });
         Ok(name)
+    }
+
+    fn check_number(&self, at: &str) -> Result<(), ApiError> {
+        if self.read.len() < PICTURES_MAX {
+            return Ok(());
+        }
+        let message = format!(
+            "{at} is one picture more than the {PICTURES_MAX} that a request may have. Send fewer"
+        );
+        Err(ApiError::invalid_value(at, message))
     }
 }
 
@@ -182,7 +246,7 @@ mod tests {
     #[test]
     fn what_is_no_picture_is_refused_with_a_remedy() {
         let cases = [
-            ("https://x.example/a.png", "with https", "data:image/png;base64"),
+            ("ftp://x.example/a.png", "with ftp", "data:image/png;base64"),
             ("file:///etc/passwd", "with file", "data:image/png;base64"),
             ("picture", "no scheme", "data:image/png;base64"),
             ("data:image/png,abc", "without Base64", "data:image/png;base64"),

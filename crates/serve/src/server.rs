@@ -50,6 +50,7 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
             completions_max,
             Arc::clone(requests),
             config.cache_per_key,
+            config.fetch_picture.clone(),
         ),
         cluster,
         metrics,

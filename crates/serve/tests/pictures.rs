@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use data_encoding::BASE64;
 use gguf::Value as Entry;
@@ -360,7 +361,35 @@ fn menus_say_which_models_see() {
         let about = post(server.addr, "/api/show", &[], &json!({"model": "tiny/qwen3"})).json();
         let capabilities = about["capabilities"].as_array().unwrap();
         assert_eq!(capabilities.contains(&json!("vision")), sees, "{about}");
-        let listed = get(server.addr, "/v1/models", &[]).json();
-        assert_eq!(listed["data"].as_array().unwrap().len(), 1, "{listed}");
+        let props = get(server.addr, "/props", &[]).json();
+        assert_eq!(props["modalities"], json!({"vision": sees, "audio": false}));
     }
+}
+
+#[test]
+fn lists_say_what_each_model_reads_and_wait_for_none() {
+    for (double, reads) in
+        [(seeing("gemma4"), json!(["text", "image"])), (blind(), json!(["text"]))]
+    {
+        let server = Server::start(&double);
+        let told = json!({"input_modalities": reads, "output_modalities": ["text"]});
+        // Before its first request, and after.
+        for _ in 0..2 {
+            let listed = get(server.addr, "/v1/models", &[]).json();
+            assert_eq!(listed["data"][0]["architecture"], told, "{listed}");
+            let shown = get(server.addr, "/v1/models/tiny/qwen3", &[]).json();
+            assert_eq!(shown["architecture"], told, "{shown}");
+            assert_eq!(
+                post(server.addr, "/api/show", &[], &json!({"model": "tiny/qwen3"})).status,
+                200
+            );
+        }
+    }
+    // A node that does not answer is not waited for.
+    let double = seeing("gemma4");
+    double.header_hangs.store(true, Ordering::Relaxed);
+    let server = Server::start(&double);
+    let listed = get(server.addr, "/v1/models", &[]).json();
+    assert_eq!(listed["data"][0]["id"], "tiny/qwen3");
+    assert_eq!(listed["data"][0].get("architecture"), None, "{listed}");
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{Node, NodeConfig};
-use serve::{ApiKeys, OwnProcess, ServeConfig, Tls};
+use serve::{ApiKeys, FetchPicture, OwnProcess, ServeConfig, Tls};
 use tokio::sync::Notify;
 
 use crate::allocator;
@@ -102,11 +102,23 @@ fn serve_config(
     }
     config.cache_per_key = args.cache_per_key;
     config.any_name = args.any_name;
+    config.fetch_picture = fetch_picture(&args.picture_hosts);
     config.host_names = settings::host_names(args);
     config.allowed_origins.clone_from(&args.allow_origin);
     let stop = stop.clone();
     config.on_shutdown = Some(Arc::new(move || stop.notify_one()));
     Ok(config)
+}
+
+/// Fetches pictures from the listed hosts.
+fn fetch_picture(hosts: &[hub::Host]) -> FetchPicture {
+    if hosts.is_empty() {
+        return FetchPicture::default();
+    }
+    let fetcher = hub::Fetcher::new(hosts.to_vec());
+    FetchPicture::new(move |address, bytes_max, time_max| {
+        fetcher.get(address, bytes_max, time_max).map_err(|error| error.to_string())
+    })
 }
 
 /// The address for commands of this machine.

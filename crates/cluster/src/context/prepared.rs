@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use placement::Beside;
 use store::ModelFile;
 
 use crate::transfer::model_file::ServedFile;
@@ -14,9 +15,8 @@ pub(crate) struct Prepared {
     pub found: ModelFile,
     pub file: Arc<ServedFile>,
     pub model: layout::Outline,
-    /// Memory on the first node for what runs beside the model: its vision tower, and its draft
-    /// model.
-    pub beside_bytes: u64,
+    /// What runs beside the model on the first node.
+    pub beside: Beside,
     /// Time of the request, in seconds since 1970.
     pub created_unix_s: u64,
     /// Oddities of its tokenizer and chat template, a sentence each.
@@ -40,9 +40,9 @@ impl Prepared {
             remarks.push(format!("no picture can be seen: {error}"));
             0
         });
-        let beside_bytes = draft_bytes + tower_bytes;
+        let beside = Beside { tower_bytes, draft_bytes };
         let file = Arc::new(file);
-        Ok(Self { spec, found, file, model, beside_bytes, created_unix_s, remarks })
+        Ok(Self { spec, found, file, model, beside, created_unix_s, remarks })
     }
 }
 
@@ -50,7 +50,7 @@ impl Prepared {
 ///
 /// # Errors
 /// The tower is of no known kind.
-fn tower_bytes(header: &gguf::Directory) -> std::result::Result<u64, vision::TowerError> {
+pub fn tower_bytes(header: &gguf::Directory) -> std::result::Result<u64, vision::TowerError> {
     let config = vision::Config::find(header)?;
     let footprint = config.map(|config| vision::Footprint::new(&config, header));
     Ok(footprint.map_or(0, |footprint| footprint.bytes(layout::PICTURES_KEPT)))
@@ -60,7 +60,7 @@ fn tower_bytes(header: &gguf::Directory) -> std::result::Result<u64, vision::Tow
 ///
 /// # Errors
 /// The draft is unreadable or no model that can run.
-pub(crate) fn draft_bytes(spec: &InstanceSpec) -> std::result::Result<u64, String> {
+pub fn draft_bytes(spec: &InstanceSpec) -> std::result::Result<u64, String> {
     let Some(path) = &spec.options.draft else { return Ok(0) };
     let unusable = |error: &dyn std::fmt::Display| {
         format!("the draft model {} cannot be used: {error}", path.display())

@@ -34,7 +34,7 @@ pub(crate) fn check_drain(
     for (entry, wanted, _) in &held {
         check_heir(host, node, entry, wanted)?;
         let Some((_, model)) = models.iter().find(|(id, _)| *id == wanted.id) else { continue };
-        let placed = plan_for(model, 0, &free, &relaxed(&wanted.spec), false);
+        let placed = plan_for(model, Default::default(), &free, &relaxed(&wanted.spec), false);
         let plan = placed.map_err(|why| not_without(host, node, &entry.name, free.len(), &why))?;
         for rank in &plan.ranks {
             let free = &mut free[rank.node].memory_free_bytes;

@@ -108,7 +108,7 @@ pub(super) fn plan(
     spec: &InstanceSpec,
     ring: bool,
 ) -> Result<placement::Plan, String> {
-    plan_for(&prepared.model, prepared.beside_bytes, candidates, spec, ring)
+    plan_for(&prepared.model, prepared.beside, candidates, spec, ring)
 }
 
 /// A plan that follows the request, or if there is none, a plan for any nodes.
@@ -253,21 +253,17 @@ pub(super) fn fits_beside(placed: &Placed, now: &[Candidate]) -> bool {
     all_here && placed.plan.ranks.iter().all(fits)
 }
 
-/// [`plan`] for a model given only by its outline; `beside_bytes`: memory for what runs beside
-/// it on the first node.
+/// [`plan`] for a model given only by its outline, and what runs beside it on the first node.
 pub(super) fn plan_for(
     model: &layout::Outline,
-    beside_bytes: u64,
+    beside: placement::Beside,
     candidates: &[Candidate],
     spec: &InstanceSpec,
     ring: bool,
 ) -> Result<placement::Plan, String> {
-    let mut nodes = nodes(candidates);
-    if let Some(first) = nodes.first_mut() {
-        first.memory_free_bytes = first.memory_free_bytes.saturating_sub(beside_bytes);
-    }
     let options = placement::Options { spec, ring, load: None };
-    placement::plan(model, &nodes, &options).map_err(|error| error.to_string())
+    let plan = placement::plan_beside(model, &nodes(candidates), &options, beside);
+    plan.map_err(|error| error.to_string())
 }
 
 fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {

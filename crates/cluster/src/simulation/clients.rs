@@ -58,7 +58,7 @@ pub(super) fn model() -> Prepared {
         found,
         file: Arc::new(file),
         model,
-        beside_bytes: 0,
+        beside: Default::default(),
         created_unix_s: 0,
         remarks: Vec::new(),
     }

@@ -38,6 +38,8 @@ pub(crate) enum CompletionError {
     /// A picture that the model cannot see; `at` is its path in the request.
     #[error("{message}")]
     Picture { at: String, message: String },
+    #[error("the pictures of {limit} other requests are being fetched. Try again in a moment")]
+    Fetching { limit: usize },
     /// The model's file has no usable vocabulary or template.
     #[error("the model's vocabulary or chat template cannot be used: {0}")]
     Unreadable(text::TextError),

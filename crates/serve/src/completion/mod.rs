@@ -9,6 +9,7 @@ mod answer;
 mod constraint;
 mod embedding;
 mod error;
+mod fetching;
 mod fill;
 mod ledger;
 mod lines;
@@ -33,6 +34,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics::{RequestMetrics, RequestWatch};
 use crate::node::{Cluster, RefusalKind};
+use crate::pictures::FetchPicture;
 
 pub(crate) use answer::{Answer, AnswerEvent, FIRST_EVENT_WAIT};
 pub(crate) use constraint::{other_of_one_name, tool_name};
@@ -48,6 +50,7 @@ pub(crate) use request::{Chat, CompletionRequest, Format, Prompt, ToolChoice};
 pub(crate) use sampling::{SamplingChoice, random_seed};
 pub(crate) use words::{Part, Piece};
 
+use fetching::Fetching;
 use models::Models;
 
 /// Prompts rendered concurrently: a template is limited to 256 MiB, so 512 MiB in all.
@@ -58,6 +61,9 @@ const RENDERINGS_MAX: usize = 2;
 const SETTLE_WAIT: Duration = Duration::from_secs(5);
 const SETTLE_LOOK: Duration = Duration::from_millis(100);
 
+/// How long a list of models waits for a header: menus must not wait for a slow or dead node.
+const HEADER_LOOK: Duration = Duration::from_secs(1);
+
 /// Starts completions on one cluster.
 pub(crate) struct Completer {
     cluster: Arc<dyn Cluster>,
@@ -66,6 +72,7 @@ pub(crate) struct Completer {
     permits: Arc<Semaphore>,
     permits_max: usize,
     renderings: Arc<Semaphore>,
+    fetching: Fetching,
     metrics: Arc<RequestMetrics>,
     /// See [`crate::ServeConfig::cache_per_key`].
     cache_per_key: bool,
@@ -77,11 +84,13 @@ impl Completer {
         permits_max: usize,
         metrics: Arc<RequestMetrics>,
         cache_per_key: bool,
+        fetch_picture: FetchPicture,
     ) -> Self {
         let models = Models::new(Arc::clone(&cluster));
         let permits = Arc::new(Semaphore::new(permits_max));
         let renderings = Arc::new(Semaphore::new(RENDERINGS_MAX));
-        Self { cluster, models, permits, permits_max, renderings, metrics, cache_per_key }
+        let fetching = Fetching::new(fetch_picture);
+        Self { cluster, models, permits, permits_max, renderings, fetching, metrics, cache_per_key }
     }
 
     /// Renders and tokenises the prompt and sends it to the requested model.
@@ -110,7 +119,7 @@ impl Completer {
 
     async fn begin(
         &self,
-        request: CompletionRequest,
+        mut request: CompletionRequest,
         count: usize,
     ) -> Result<Vec<Answer>, CompletionError> {
         let arrived = Instant::now();
@@ -120,6 +129,7 @@ impl Completer {
         let instance = self.served(&asked).await?;
         let context_tokens = instance.context_tokens;
         let model = self.models.get(&instance).await.map_err(gone)?;
+        request.prompt = self.with_pictures(&model, request.prompt).await?;
         let prepare = move || model.prepare(&request, context_tokens);
         let prepared = self.on_thread(prepare).await?;
         let prepared = prepared.map_err(|error| self.blind(error, &instance.model))?;
@@ -162,6 +172,7 @@ impl Completer {
             let instance = self.served(model).await?;
             let context_tokens = instance.context_tokens;
             let model = self.text_model(model).await?;
+            let prompt = self.with_pictures(&model, prompt).await?;
             let count = move || model.prompt_tokens(&prompt, context_tokens);
             let counted = self.on_thread(count).await?;
             counted.map_err(|error| self.blind(error, &instance.model))
@@ -192,6 +203,7 @@ impl Completer {
         let render = async {
             let context_tokens = self.served(model).await?.context_tokens;
             let model = self.text_model(model).await?;
+            let prompt = self.with_pictures(&model, prompt).await?;
             self.on_thread(move || model.prompt_text(&prompt, context_tokens)).await?
         };
         render.await.inspect_err(|error| self.metrics.refused(error))
@@ -208,6 +220,27 @@ impl Completer {
     async fn text_model(&self, name: &str) -> Result<Arc<TextModel>, CompletionError> {
         let model = self.models.get(&self.served(name).await?).await;
         model.map_err(|error| self.gone(error, name))
+    }
+
+    /// The prompt with the pictures that are to be fetched; for a model that does not see, which
+    /// refuses it, nothing is.
+    async fn with_pictures(
+        &self,
+        model: &TextModel,
+        prompt: Prompt,
+    ) -> Result<Prompt, CompletionError> {
+        if model.sees() { self.fetching.fetched(prompt).await } else { Ok(prompt) }
+    }
+
+    /// Whether the model of an instance sees pictures; `None` if its header takes longer than a
+    /// menu can wait.
+    pub async fn sees(&self, id: &str) -> Option<bool> {
+        if let Some(model) = self.models.known(id) {
+            return Some(model.sees());
+        }
+        let header = tokio::time::timeout(HEADER_LOOK, self.cluster.model_header(id)).await;
+        let header = header.ok()?.ok()?;
+        Some(matches!(vision::Config::find(&header), Ok(Some(_))))
     }
 
     /// Runs work on a blocking thread, so that an agent's prompt of 100 kB does not delay other

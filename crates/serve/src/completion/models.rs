@@ -45,13 +45,16 @@ impl Models {
         read.map_err(|_| CompletionError::HeaderTimeout { model: instance.model.clone() })?.cloned()
     }
 
+    /// The model of an instance, if it was read.
+    pub fn known(&self, id: &str) -> Option<Arc<TextModel>> {
+        let by_instance = self.by_instance.lock().unwrap_or_else(PoisonError::into_inner);
+        by_instance.get(id).and_then(|cell| cell.get()).cloned()
+    }
+
     /// The names of the models that see, of those that were read.
     pub fn seeing(&self) -> Vec<String> {
         let instances = self.cluster.status().instances.into_iter();
-        let by_instance = self.by_instance.lock().unwrap_or_else(PoisonError::into_inner);
-        let sees = |one: &InstanceStatus| {
-            by_instance.get(&one.id).and_then(|cell| cell.get()).is_some_and(|model| model.sees())
-        };
+        let sees = |one: &InstanceStatus| self.known(&one.id).is_some_and(|model| model.sees());
         let mut names: Vec<String> = instances.filter(sees).map(|one| one.model).collect();
         names.sort();
         names.dedup();

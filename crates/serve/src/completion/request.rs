@@ -67,6 +67,13 @@ impl Prompt {
             _ => &[],
         }
     }
+
+    pub fn pictures_mut(&mut self) -> &mut [Picture] {
+        match self {
+            Self::Chat(chat) => &mut chat.pictures,
+            _ => &mut [],
+        }
+    }
 }
 
 /// A conversation to continue.

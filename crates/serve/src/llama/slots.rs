@@ -63,7 +63,7 @@ pub(super) async fn props(
         "chat_template": template,
         "bos_token": token(model.tokenizer.bos()),
         "eos_token": token(model.tokenizer.eos()),
-        "modalities": { "vision": false, "audio": false },
+        "modalities": { "vision": model.sees(), "audio": false },
         "build_info": concat!("sinew-", env!("CARGO_PKG_VERSION")),
         "is_sleeping": instance.state == InstanceState::Unloaded,
     })))

@@ -177,7 +177,7 @@ fn failure(error: &CompletionError) -> &'static str {
         | CompletionError::NothingServed
         | CompletionError::Unfetched { .. } => "unknown_model",
         CompletionError::ModelFailed { .. } => "model_failed",
-        CompletionError::TooMany { .. } => "busy",
+        CompletionError::TooMany { .. } | CompletionError::Fetching { .. } => "busy",
         CompletionError::Invalid(_)
         | CompletionError::Unrenderable(_)
         | CompletionError::Stops(_)

@@ -69,7 +69,9 @@ impl ApiError {
             CompletionError::Invalid(
                 InvalidRequest::TooMany { .. } | InvalidRequest::UnknownParameters { .. },
             ) => Self::invalid("invalid_request", message),
-            CompletionError::TooMany { .. } => Self::busy(message),
+            CompletionError::TooMany { .. } | CompletionError::Fetching { .. } => {
+                Self::busy(message)
+            }
             CompletionError::Stops(_) => Self::invalid_value("stop", message),
             CompletionError::Unusable { field, .. } => Self::invalid_value(field, message),
             CompletionError::Blind { .. } => Self::unsupported("messages", message),

@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_named() {
-        let image = json!({"type": "image_url", "image_url": {"url": "http://x"}});
+        let image = json!({"type": "image_url", "image_url": {"url": "file:///x"}});
         let cases = [
             (json!({"role": "user"}), "messages[3].content", "invalid_value"),
             (json!({"role": "user", "content": [image]}), "messages[3].content[0]", "unsupported"),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub type Writer = Box<dyn Fn(&str) -> Vec<Act> + Send + Sync>;
 pub struct Double {
     pub status: Mutex<ClusterStatus>,
     pub header: Arc<gguf::Directory>,
+    /// Whether the node with the header does not answer.
+    pub header_hangs: AtomicBool,
     tokenizer: text::Tokenizer,
     /// One script per answer, in order; the last one is repeated.
     scripts: Mutex<VecDeque<Vec<Act>>>,
@@ -78,6 +80,7 @@ impl Double {
             status: Mutex::new(two_nodes()),
             tokenizer: text::Tokenizer::from_gguf(&header).unwrap(),
             header: Arc::new(header),
+            header_hangs: AtomicBool::default(),
             scripts: Mutex::new(VecDeque::from([script.to_vec()])),
             writer: Mutex::default(),
             refusal: Mutex::default(),
@@ -389,7 +392,12 @@ impl Cluster for Double {
     ) -> BoxFuture<'a, Result<Arc<gguf::Directory>, Refusal>> {
         let known = self.status().instances.iter().any(|one| one.id == name);
         let gone = Refusal::new(RefusalKind::NotFound, format!("{name} is gone"));
-        Box::pin(async move { if known { Ok(Arc::clone(&self.header)) } else { Err(gone) } })
+        Box::pin(async move {
+            if self.header_hangs.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            if known { Ok(Arc::clone(&self.header)) } else { Err(gone) }
+        })
     }
 }
 

@@ -6,8 +6,8 @@ mod scale;
 
 use gguf::{Directory, Source, read_header};
 use layout::Outline;
-use placement::{Options, Plan, PlannedRank, Prediction};
-use protocol::Nodes;
+use placement::{Beside, Options, Plan, PlannedRank, Prediction};
+use protocol::{InstanceSpec, Nodes};
 
 use crate::args::PlanArgs;
 use crate::client::Client;
@@ -35,7 +35,8 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
                 _ => cluster.nodes(),
             };
             let options = Options { spec: &request, ring: cluster.ring, load: None };
-            placement::plan(&outline(&args.model)?, &nodes, &options)
+            let (model, beside) = outline(&request)?;
+            placement::plan_beside(&model, &nodes, &options, beside)
                 .map_err(|error| CliError::Usage(error.to_string()))?
         }
     };
@@ -46,17 +47,26 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The outline of a file, or of a shape and a type.
-fn outline(model: &str) -> Result<Outline, CliError> {
-    let path = std::path::Path::new(model);
-    if path.is_file() || checkpoint::is_folder(path) {
-        return match checkpoint::open(path) {
-            // A header is enough.
-            Err(gguf::Error::NoWeights { .. }) => checked(&read_header(path)?),
-            opened => checked(opened?.directory()),
-        };
+/// The outline of a file, or of a shape and a type, and what runs beside it.
+fn outline(spec: &InstanceSpec) -> Result<(Outline, Beside), CliError> {
+    let draft_bytes = cluster::draft_bytes(spec).map_err(CliError::Usage)?;
+    let path = std::path::Path::new(&spec.model);
+    if !path.is_file() && !checkpoint::is_folder(path) {
+        let beside = Beside { draft_bytes, ..Beside::default() };
+        return Ok((Outline::read(&bench::header(&spec.model)?)?, beside));
     }
-    Ok(Outline::read(&bench::header(model)?)?)
+    let opened = match spec.mmproj.as_deref() {
+        tower @ Some(_) if path.is_file() => gguf::File::open_with(path, tower),
+        _ => checkpoint::open(path),
+    };
+    let header = match opened {
+        // A header is enough.
+        Err(gguf::Error::NoWeights { .. }) => read_header(path)?,
+        opened => opened?.directory().as_ref().clone(),
+    };
+    // A node leaves out a tower that it cannot use, too.
+    let tower_bytes = cluster::tower_bytes(&header).unwrap_or(0);
+    Ok((checked(&header)?, Beside { tower_bytes, draft_bytes }))
 }
 
 /// # Errors
@@ -149,7 +159,12 @@ fn row(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::{InstanceSpec, SplitOptions, Strategy};
+    use protocol::{SplitOptions, Strategy};
+
+    fn outline(model: &str) -> Result<Outline, CliError> {
+        let spec = InstanceSpec { model: model.to_owned(), ..InstanceSpec::default() };
+        super::outline(&spec).map(|(outline, _)| outline)
+    }
 
     /// Tokens per second of one user over `nodes` of the machines in `file`.
     fn rate(file: &str, model: &str, nodes: usize, strategy: Strategy) -> f64 {
@@ -229,6 +244,33 @@ mod tests {
         let path = path.to_str().unwrap();
         let of = |model| rate("mac-studio-512.toml", model, 2, Strategy::Auto);
         assert_eq!(of(path), of("qwen3-235b:q4_k_m"));
+    }
+
+    #[test]
+    fn rank_0_has_room_for_a_tower() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let text = std::fs::read_to_string(root.join("examples/clusters/mac-studio-512.toml"));
+        let mut nodes = ClusterFile::parse(&text.unwrap()).unwrap().nodes();
+        nodes.truncate(2);
+        let model = root.join("fixtures/sees/qwen3vl-sees.gguf").to_string_lossy().into_owned();
+        let spec = InstanceSpec { model, nodes: Some(2.into()), ..InstanceSpec::default() };
+        let (model, beside) = super::outline(&spec).unwrap();
+        assert!(beside.tower_bytes > 0 && beside.draft_bytes == 0, "{beside:?}");
+        let options = Options { spec: &spec, ring: false, load: None };
+        let [with, without] = [beside, Beside::default()]
+            .map(|beside| placement::plan_beside(&model, &nodes, &options, beside).unwrap());
+        let bytes = |plan: &Plan, rank: usize| plan.ranks[rank].memory_bytes;
+        assert_eq!(bytes(&with, 0), bytes(&without, 0) + beside.tower_bytes);
+        assert_eq!(bytes(&with, 1), bytes(&without, 1));
+        let told = |plan: &Plan| plan.why.iter().any(|why| why.contains("the vision tower"));
+        assert!(told(&with) && !told(&without), "{:#?}", with.why);
+        // Nodes with room for the model's parts alone.
+        let cache_tokens = Some(without.split.cache_tokens);
+        let spec = InstanceSpec { cache_tokens, ..spec.clone() };
+        let options = Options { spec: &spec, ring: false, load: None };
+        nodes.iter_mut().for_each(|node| node.memory_free_bytes = bytes(&without, 0));
+        assert!(placement::plan_beside(&model, &nodes, &options, Beside::default()).is_ok());
+        assert!(placement::plan_beside(&model, &nodes, &options, beside).is_err());
     }
 
     #[test]

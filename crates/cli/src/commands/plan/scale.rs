@@ -1,6 +1,7 @@
 //! `sinew plan --scale`: plans for other numbers of machines.
 
-use placement::{Chance, Options, Simulated};
+use layout::Outline;
+use placement::{Beside, Chance, Options, Simulated};
 use protocol::InstanceSpec;
 use serde::Serialize;
 
@@ -37,7 +38,7 @@ pub fn print(
         let text = "--scale says how many nodes, and so does --nodes. Leave one of the two out";
         return Err(CliError::Usage(text.to_owned()));
     }
-    let model = outline(&args.model)?;
+    let model = outline(spec)?;
     let row = |count: &usize| row(args, spec, &model, cluster, *count);
     let rows: Vec<Row> = counts.iter().map(row).collect();
     if args.query.json {
@@ -55,7 +56,7 @@ pub fn print(
 fn row(
     args: &PlanArgs,
     spec: &InstanceSpec,
-    model: &layout::Outline,
+    (model, beside): &(Outline, Beside),
     cluster: &ClusterFile,
     count: usize,
 ) -> Row {
@@ -63,7 +64,7 @@ fn row(
     let nodes = cluster.nodes();
     let spec = InstanceSpec { nodes: Some(count.into()), ..spec.clone() };
     let options = Options { spec: &spec, ring: cluster.ring, load: None };
-    let plan = placement::plan(model, &nodes, &options);
+    let plan = placement::plan_beside(model, &nodes, &options, *beside);
     let chance = Chance { jitter: f64::from(args.jitter) / 100.0, seed: 1 };
     let found = plan.as_ref().ok();
     let prediction = found.and_then(|plan| plan.prediction);

@@ -1,0 +1,48 @@
+//! Room on rank 0 for what runs beside a model: its vision tower and its draft model.
+
+use layout::Outline;
+
+use crate::choice::gib;
+use crate::{Error, Node, Options, Plan, plan};
+
+/// Memory on rank 0 beside its part of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Beside {
+    /// Of the vision tower, a picture while it is looked at, and the rows of those that stay.
+    pub tower_bytes: u64,
+    pub draft_bytes: u64,
+}
+
+impl Beside {
+    pub fn bytes(&self) -> u64 {
+        self.tower_bytes.saturating_add(self.draft_bytes)
+    }
+}
+
+/// [`plan()`] with this room. It counts in rank 0's memory, and the reasons name it.
+///
+/// # Errors
+/// As there.
+pub fn plan_beside(
+    model: &Outline,
+    nodes: &[Node],
+    options: &Options<'_>,
+    beside: Beside,
+) -> Result<Plan, Error> {
+    let mut nodes = nodes.to_vec();
+    if let Some(first) = nodes.first_mut() {
+        first.memory_free_bytes = first.memory_free_bytes.saturating_sub(beside.bytes());
+    }
+    let mut plan = plan(model, &nodes, options)?;
+    let Some(first) = plan.ranks.first_mut() else { return Ok(plan) };
+    first.memory_bytes = first.memory_bytes.saturating_add(beside.bytes());
+    for (bytes, what) in [
+        (beside.tower_bytes, "the vision tower and its pictures"),
+        (beside.draft_bytes, "the draft model"),
+    ] {
+        if bytes > 0 {
+            plan.why.push(format!("{} also holds {what}: {}", first.name, gib(bytes)));
+        }
+    }
+    Ok(plan)
+}
