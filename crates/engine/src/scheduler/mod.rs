@@ -24,7 +24,6 @@ mod sequence;
 #[cfg(test)]
 mod simulation;
 mod state;
-mod tails;
 #[cfg(test)]
 mod tests;
 mod windows;
