@@ -3,7 +3,7 @@
 left after their first token. Servers that speak llama-server's dialect answer the same session in turn.
 
     target/release/sinew up & target/release/sinew serve qwen2.5-coder-0.5b.gguf
-    python3 benches/keystrokes.py Sinew=http://127.0.0.1:16500 llama-server=http://127.0.0.1:8080
+    python3 benches/keystrokes.py Sinew=http://127.0.0.1:8750 llama-server=http://127.0.0.1:8080
 
 `infill` types in the middle of a text (`POST /infill`), `completion` at its end (`POST /completion`).
 Prints the times in milliseconds: the first request, and median and 95th percentile of the others.
@@ -30,7 +30,12 @@ def arguments():
     parser.add_argument("-n", "--keystrokes", type=int, default=200, help="of a session")
     parser.add_argument("-r", "--rounds", type=int, default=3, help="sessions of each server")
     parser.add_argument("--after", type=int, default=40, help="lines behind the cursor, in infill")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.keystrokes < 2:
+        parser.error("the first keystroke is apart; -n must be at least 2")
+    if not all("=http" in server for server in args.server):
+        parser.error("each server is NAME=URL, such as Sinew=http://127.0.0.1:8750")
+    return args
 
 
 def requests(kind, keystrokes, after):

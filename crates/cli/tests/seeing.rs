@@ -105,6 +105,18 @@ fn pictures_are_seen_over_nodes_and_answers_go_on_over_losses() {
     assert_eq!(stream(&b, about(&one, 300), kill), whole, "the leading node was killed");
 }
 
+/// Asks about a picture in Anthropic's dialect: answers and counts give it the same tokens.
+fn answers_anthropic(node: &Node, source: Value) {
+    let content =
+        json!([{ "type": "image", "source": source }, { "type": "text", "text": "bends" }]);
+    let messages = json!([{ "role": "user", "content": content }]);
+    let body = json!({ "model": MODEL, "max_tokens": 8, "messages": messages });
+    let (status, said) = ask(node, "/v1/messages", &body);
+    assert!(status == 200 && said["usage"]["input_tokens"].as_u64() > Some(12), "{said}");
+    let (status, counted) = ask(node, "/v1/messages/count_tokens", &body);
+    assert_eq!((status, &counted["input_tokens"]), (200, &said["usage"]["input_tokens"]));
+}
+
 #[test]
 fn every_dialect_sees_and_what_is_hostile_is_refused() {
     let node = start("a");
@@ -114,14 +126,7 @@ fn every_dialect_sees_and_what_is_hostile_is_refused() {
     let prompt_tokens = said.1["usage"]["prompt_tokens"].as_u64().unwrap();
     assert!(said.0 == 200 && prompt_tokens > 20, "{said:?}");
     let source = json!({ "type": "base64", "media_type": "image/png", "data": data });
-    let content =
-        json!([{ "type": "image", "source": source }, { "type": "text", "text": "bends" }]);
-    let messages = json!([{ "role": "user", "content": content }]);
-    let body = json!({ "model": MODEL, "max_tokens": 8, "messages": messages });
-    let (status, said) = ask(&node, "/v1/messages", &body);
-    assert!(status == 200 && said["usage"]["input_tokens"].as_u64() > Some(12), "{said}");
-    let (status, counted) = ask(&node, "/v1/messages/count_tokens", &body);
-    assert_eq!((status, &counted["input_tokens"]), (200, &said["usage"]["input_tokens"]));
+    answers_anthropic(&node, source);
     let messages = json!([{ "role": "user", "content": "bends", "images": [data] }]);
     let body = json!({ "model": MODEL, "stream": false, "messages": messages });
     let (status, said) = ask(&node, "/api/chat", &body);
@@ -213,16 +218,7 @@ fn pictures_are_fetched_from_listed_hosts_only() {
     let body = json!({ "model": MODEL, "max_output_tokens": 8, "input": input });
     let (status, said) = ask(&node, "/v1/responses", &body);
     assert!(status == 200 && said["usage"]["input_tokens"].as_u64() > Some(12), "{said}");
-    let content = json!([
-        { "type": "image", "source": { "type": "url", "url": address } },
-        { "type": "text", "text": "bends" },
-    ]);
-    let messages = json!([{ "role": "user", "content": content }]);
-    let body = json!({ "model": MODEL, "max_tokens": 8, "messages": messages });
-    let (status, said) = ask(&node, "/v1/messages", &body);
-    assert!(status == 200 && said["usage"]["input_tokens"].as_u64() > Some(12), "{said}");
-    let (status, counted) = ask(&node, "/v1/messages/count_tokens", &body);
-    assert_eq!((status, &counted["input_tokens"]), (200, &said["usage"]["input_tokens"]));
+    answers_anthropic(&node, json!({ "type": "url", "url": address }));
 
     let local = format!("localhost:{}", at.port());
     let cases = [
