@@ -128,6 +128,7 @@ impl<B: Backend> Rank<B> {
             outputs_max: capacity.outputs_max(),
             width: config.input_width(route.first_layer),
             window: capacity.window(config.window(), route.stages),
+            keeps_all: config.keeps_all(),
             has_states: config.recurrence.is_some(),
             checkpoints: if config.recurrence.is_some() { capacity.checkpoints } else { 0 },
             picture_room: rows_max.saturating_sub(capacity.chunk_rows(route.stages)),

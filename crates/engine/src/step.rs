@@ -119,6 +119,8 @@ pub struct Limits {
     pub width: usize,
     /// The window of layers that have one, if it is smaller.
     pub window: Option<Window>,
+    /// See [`layout::Config::keeps_all`].
+    pub keeps_all: bool,
     /// Whether layers carry a state, and the number of its copies.
     pub has_states: bool,
     pub checkpoints: usize,
@@ -381,6 +383,7 @@ pub(crate) mod tests {
         outputs_max: 4,
         width: 2,
         window: Some(Window { positions: 65, pages: 3 }),
+        keeps_all: false,
         has_states: true,
         checkpoints: 2,
         picture_room: 0,

@@ -100,6 +100,7 @@ mod tests {
         outputs_max: 2,
         width: 1,
         window: None,
+        keeps_all: true,
         has_states: false,
         checkpoints: 0,
         picture_room: 0,

@@ -154,6 +154,34 @@ fn who_shares_or_gives_pages_up_or_guesses_gets_the_answer_that_it_gets_alone() 
     assert!(right > 300 && wrong > 100, "{right} guesses were right and {wrong} wrong");
 }
 
+/// A text that leaves another one inside of its last page goes on from there, over what the other
+/// one has left in the page.
+#[test]
+fn the_next_request_goes_on_inside_of_the_last_page() {
+    let text =
+        |count: usize, seed: usize| (0..count).map(move |at| (at * at + seed) as Token % 250);
+    for name in ["llama3-tied", "mixtral", "kimi-k2", "deepseek32", "glm-dsa"] {
+        let request = |prompt| GenerateRequest { prompt, max_tokens: 10, ..Default::default() };
+        let mut one = start(name, SPLITS[0], 1, CONTEXT_TOKENS, Speculation::Off);
+        let mut alone =
+            |prompt: &[Token]| one.serve(vec![request(prompt.to_vec())]).unwrap().remove(0);
+        let first: Vec<Token> = text(100, 1).collect();
+        let typed = |seed| first[..90].iter().copied().chain(text(3, seed)).collect::<Vec<_>>();
+        let second = [&first[..], &alone(&first), &typed(4)[..5]].concat();
+        let third = [&second[..], &alone(&second), &[5]].concat();
+        let turns = [typed(2), typed(3), first, second, third];
+        let expected: Vec<_> = turns.iter().map(|turn| alone(turn)).collect();
+        for split in SPLITS.iter().filter(|(_, stages)| stages.len() <= pieces(name)) {
+            let mut other = start(name, *split, 1, 2 * CONTEXT_TOKENS, Speculation::Off);
+            let found = other.serve(turns.clone().map(request).into()).unwrap();
+            assert_eq!(found, expected, "{name} over {split:?}");
+            // Of 93, 100, 115 and 126; the last token of an answer is never computed.
+            let hits = other.stats().prefix_hit_tokens;
+            assert_eq!(hits, 90 + 90 + 109 + 124, "{name} over {split:?}");
+        }
+    }
+}
+
 #[test]
 fn thousands_of_requests_leave_no_page_behind() {
     let mut local = start("llama3-tied", (&[1], &[]), 4, 10 * 64, Speculation::Prompt);

@@ -240,6 +240,14 @@ impl Config {
         self.windows.iter().flatten().copied().max().map(|most| most.max(reach.unwrap_or(0)))
     }
 
+    /// Whether every layer keeps all positions, each on its own: a sequence can then continue from
+    /// any of them, and overwrite later ones.
+    pub fn keeps_all(&self) -> bool {
+        let pools = (0..self.layers)
+            .any(|layer| self.indexer_of(layer).is_some_and(|of| of.pool.is_some()));
+        self.recurrence.is_none() && self.window().is_none() && self.compressed.is_none() && !pools
+    }
+
     /// Whether layer `layer` attends over its own keys and values.
     pub fn attends(&self, layer: usize) -> bool {
         self.halves[layer].mixer == Some(Mixer::Attention)

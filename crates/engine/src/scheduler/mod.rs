@@ -24,6 +24,7 @@ mod sequence;
 #[cfg(test)]
 mod simulation;
 mod state;
+mod tails;
 #[cfg(test)]
 mod tests;
 mod windows;

@@ -1,9 +1,10 @@
 //! The pages of the cache: their owners, and their content.
 //!
-//! A page is free, held by sequences, or *cached*: full, published, and not held. Full pages are
+//! A page is free, held by sequences, or *cached*: published, and not held. Full pages are
 //! found by their tokens and the page before them. That page represents all earlier tokens, since a
 //! page is never evicted before its successors: so two texts can share a page only if they agree in
-//! every token up to its end. When pages run out, cached ones are evicted, those without successors
+//! every token up to its end. The last page of an ended sequence is cached as a [tail](Tails),
+//! although it is not full. When pages run out, cached ones are evicted, those without successors
 //! first, of these the one released longest ago.
 
 use std::collections::{BTreeSet, HashMap};
@@ -13,6 +14,7 @@ use layout::PAGE_POSITIONS;
 use protocol::Token;
 
 use super::checkpoints::{CheckpointId, Checkpoints};
+use super::tails::Tails;
 use super::windows::Windows;
 use crate::step::Limits;
 
@@ -37,7 +39,7 @@ struct Content {
 struct Page {
     /// Sequences with the page in their tables.
     holders: usize,
-    /// Published pages with this one as parent.
+    /// Published pages and tails with this one as parent.
     children: usize,
     /// Of a published page.
     content: Option<Arc<Content>>,
@@ -50,6 +52,8 @@ pub(super) struct Pages {
     pages: Vec<Page>,
     free: Vec<PageId>,
     known: HashMap<Arc<Content>, PageId>,
+    /// `None` for models that cannot continue from any position.
+    tails: Option<Tails>,
     /// Cached pages without children, by their time of release.
     leaves: BTreeSet<(u64, PageId)>,
     /// The number of cached pages: leaves and their ancestors.
@@ -71,6 +75,7 @@ impl Pages {
             pages: vec![Page::default(); count],
             free: (0..count as PageId).rev().collect(),
             known: HashMap::new(),
+            tails: limits.keeps_all.then(Tails::default),
             leaves: BTreeSet::new(),
             cached: 0,
             clock: 0,
@@ -222,6 +227,33 @@ impl Pages {
         page
     }
 
+    /// Caches a page, held by one sequence only, that is not full, unless a tail has its tokens or
+    /// the model cannot use it. The sequence must release it next.
+    pub fn leave_tail(&mut self, page: PageId, before: Before, tokens: &[Token]) {
+        let Some(tails) = &mut self.tails else { return };
+        if tails.find(before, tokens).is_some_and(|(_, common)| common == tokens.len()) {
+            return;
+        }
+        tails.insert(page, before, tokens);
+        if let Before::Page(parent) = before {
+            self.pages[parent as usize].children += 1;
+        }
+    }
+
+    /// The tail after `before` that begins with the most of `tokens`, and their number.
+    pub fn find_tail(&self, before: Before, tokens: &[Token]) -> Option<(PageId, usize)> {
+        self.tails.as_ref()?.find(before, tokens)
+    }
+
+    /// Makes a tail a writable page, held once, by a sequence that holds the page before it.
+    pub fn take_tail(&mut self, page: PageId) {
+        let before = self.tails.as_mut().and_then(|tails| tails.remove(page));
+        if let Some(Before::Page(parent)) = before {
+            self.pages[parent as usize].children -= 1;
+        }
+        self.hold(page);
+    }
+
     /// Releases a whole table.
     pub fn release_all(&mut self, table: &mut Vec<PageId>) {
         self.clock += 1;
@@ -235,7 +267,7 @@ impl Pages {
         if one.holders > 0 {
             return;
         }
-        if one.content.is_none() {
+        if one.content.is_none() && !self.tails.as_ref().is_some_and(|all| all.contains(page)) {
             return self.free.push(page);
         }
         one.released = clock;
@@ -249,17 +281,22 @@ impl Pages {
     fn evict(&mut self) -> Option<PageId> {
         let (_, page) = self.leaves.pop_first()?;
         self.cached -= 1;
-        let content = self.pages[page as usize].content.take()?;
-        self.known.remove(&content);
+        let before = match self.pages[page as usize].content.take() {
+            Some(content) => {
+                self.known.remove(&content);
+                content.before
+            }
+            None => self.tails.as_mut()?.remove(page)?,
+        };
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.forget(page);
         }
         self.windows.iter_mut().for_each(|windows| windows.forget(page));
-        if let Before::Page(parent) = content.before {
-            let before = &mut self.pages[parent as usize];
-            before.children -= 1;
-            if before.children == 0 && before.holders == 0 {
-                self.leaves.insert((before.released, parent));
+        if let Before::Page(parent) = before {
+            let one = &mut self.pages[parent as usize];
+            one.children -= 1;
+            if one.children == 0 && one.holders == 0 {
+                self.leaves.insert((one.released, parent));
             }
         }
         Some(page)
@@ -279,16 +316,19 @@ impl Pages {
         let mut holders = vec![0; self.total()];
         tables.flatten().for_each(|page| holders[*page as usize] += 1);
         let mut children = vec![0; self.total()];
-        for content in self.known.keys() {
-            if let Before::Page(parent) = content.before {
-                children[parent as usize] += 1;
+        let tails: HashMap<_, _> = self.tails.iter().flat_map(Tails::iter).collect();
+        for before in self.known.keys().map(|content| &content.before).chain(tails.values()) {
+            if let Before::Page(parent) = before {
+                children[*parent as usize] += 1;
             }
         }
         let mut free = vec![false; self.total()];
         self.free.iter().for_each(|page| free[*page as usize] = true);
         let mut cached = 0;
         for (at, page) in self.pages.iter().enumerate() {
-            let is_cached = page.holders == 0 && page.content.is_some();
+            let is_tail = tails.contains_key(&(at as PageId));
+            assert!(!is_tail || page.holders == 0 && page.content.is_none(), "page {at}");
+            let is_cached = page.holders == 0 && (page.content.is_some() || is_tail);
             let is_leaf = self.leaves.contains(&(page.released, at as PageId));
             assert_eq!((page.holders, page.children), (holders[at], children[at]), "page {at}");
             assert_eq!(is_leaf, is_cached && page.children == 0, "page {at}");
@@ -322,6 +362,7 @@ mod tests {
             outputs_max: 2,
             width: 1,
             window: None,
+            keeps_all: true,
             has_states: false,
             checkpoints: 0,
             picture_room: 0,

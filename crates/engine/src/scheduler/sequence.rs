@@ -187,9 +187,27 @@ impl Sequence {
         if let Some(page) = self.pages.last().filter(|_| skipped > 0) {
             self.state.jump(self.cached, pages.read_checkpoint(*page));
         }
+        self.take_tail(pages);
         let rows = self.reach();
         self.cached_tokens += rows;
         rows
+    }
+
+    /// At the end of its pages, takes over the tail that continues its text.
+    fn take_tail(&mut self, pages: &mut Pages) {
+        let end = self.pages.len() * PAGE_POSITIONS;
+        if self.cached != end || self.wants_all_rows() {
+            return;
+        }
+        let next = &self.tokens[end..self.tokens.len() - 1];
+        let Some((page, common)) = pages.find_tail(self.before(self.pages.len()), next) else {
+            return;
+        };
+        let uncut = |rows: &usize| !self.pictures.is_cut(end + rows);
+        let Some(rows) = (1..=common).rev().find(uncut) else { return };
+        pages.take_tail(page);
+        self.pages.push(page);
+        self.cached += rows;
     }
 
     /// The number of the prompt's tokens in the cache for the first time.
@@ -407,6 +425,11 @@ impl Sequence {
 
     /// Gives up its pages. Its tokens stay, to be computed again.
     pub fn give_back(&mut self, pages: &mut Pages) {
+        let whole = self.cached / PAGE_POSITIONS;
+        let rest = &self.tokens[whole * PAGE_POSITIONS..self.cached];
+        if let Some(page) = self.pages.get(whole).filter(|_| !rest.is_empty()) {
+            pages.leave_tail(*page, self.before(whole), rest);
+        }
         self.pages.iter().skip(self.first_seen).for_each(|page| pages.leave(*page, true));
         pages.release_all(&mut self.pages);
         (self.told, self.first_seen, self.cached) = (0, 0, 0);

@@ -172,6 +172,7 @@ impl World {
         let slots = rng.usize(1..7);
         let rows_max = [16, 64, 200][rng.usize(..3)];
         let window = Window::new(1 + rng.usize(..200), slots, rows_max, rng.usize(..9));
+        let (window, has_states) = (rng.bool().then_some(window), rng.bool());
         let limits = Limits {
             slots,
             context_tokens: CONTEXT_TOKENS,
@@ -179,8 +180,9 @@ impl World {
             rows_max,
             outputs_max: slots + rng.usize(..8),
             width: 1,
-            window: rng.bool().then_some(window),
-            has_states: rng.bool(),
+            window,
+            keeps_all: window.is_none() && !has_states,
+            has_states,
             checkpoints: rng.usize(..9),
             picture_room: 0,
             additions: 0,

@@ -12,6 +12,7 @@ const LIMITS: Limits = Limits {
     outputs_max: 0,
     width: 1,
     window: None,
+    keeps_all: true,
     has_states: false,
     checkpoints: 0,
     picture_room: 0,
@@ -278,11 +279,11 @@ fn the_next_turn_of_a_conversation_computes_only_what_is_new() {
     prompt.extend([7; 70]);
     prompt.extend([8; 30]);
     h.add(2, GenerateRequest { prompt: prompt.clone(), ..request(1, 1) });
-    assert_eq!(h.step(7).0, [(0, 256, 44)]);
-    assert_eq!(h.done[1].cached_tokens, 256);
+    assert_eq!(h.step(7).0, [(0, 269, 31)]);
+    assert_eq!(h.done[1].cached_tokens, 269);
     let stats = h.scheduler.stats();
-    assert_eq!((stats.prefix_queried_tokens, stats.prefix_hit_tokens), (500, 256));
-    assert_eq!((stats.prompt_tokens, stats.generated_tokens), (244, 71));
+    assert_eq!((stats.prefix_queried_tokens, stats.prefix_hit_tokens), (500, 269));
+    assert_eq!((stats.prompt_tokens, stats.generated_tokens), (231, 71));
     // A prompt whose last token only is missing still computes a row.
     prompt.truncate(256);
     h.add(3, GenerateRequest { prompt, ..request(1, 1) });
@@ -295,6 +296,32 @@ fn the_next_turn_of_a_conversation_computes_only_what_is_new() {
 }
 
 #[test]
+fn a_text_goes_on_inside_the_page_that_an_ended_one_left() {
+    let mut h = Harness::new(LONG);
+    h.add(1, request(100, 1));
+    h.run(7);
+    // Each leaves its own tokens from 64 on: 36, then 26 in common with the next.
+    let typed = |end: Token| GenerateRequest {
+        prompt: (0..90).chain(std::iter::once(end)).collect(),
+        ..request(1, 1)
+    };
+    h.add(2, typed(7));
+    assert_eq!(h.step(7).0, [(0, 90, 1)]);
+    h.add(3, typed(8));
+    h.add(4, typed(9));
+    // Two at once: the second one computes its own.
+    assert_eq!(h.step(7).0, [(0, 90, 1), (1, 64, 27)]);
+    assert_eq!(h.scheduler.stats().pages.used, 0);
+    // Under another key, nothing of it is found; with all pages needed, all can be had.
+    h.add(5, GenerateRequest { cache_salt: 1, ..typed(8) });
+    assert_eq!(h.step(7).0, [(1, 0, 64)]);
+    h.run(7);
+    h.add(6, request(600, 38));
+    h.run(7);
+    assert_eq!((h.done[5].cached_tokens, h.done[5].generated_tokens), (90, 38));
+}
+
+#[test]
 fn requests_that_come_together_share_as_soon_as_one_has_computed_it() {
     let mut h = Harness::new(LONG);
     h.add(1, request(200, 1));
@@ -302,7 +329,7 @@ fn requests_that_come_together_share_as_soon_as_one_has_computed_it() {
     h.run(7);
     assert_eq!((h.done[0].cached_tokens, h.done[1].cached_tokens), (0, 192));
     let stats = h.scheduler.stats().pages;
-    assert_eq!((stats.used, stats.cached), (0, 3));
+    assert_eq!((stats.used, stats.cached), (0, 4), "three full pages and a tail");
 }
 
 #[test]
