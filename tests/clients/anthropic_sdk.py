@@ -12,6 +12,11 @@ ASK = {
 TOOL = {"name": "weather", "description": "The weather at a place", "input_schema": WEATHER}
 
 
+def prompt_tokens(message):
+    """The tokens of the prompt, also those that were in the cache."""
+    return message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0)
+
+
 def test_models_are_listed():
     found = [model.id for model in client.models.list()]
     assert MODEL in found, found
@@ -43,7 +48,7 @@ def test_limits_and_stops():
 
 def test_tokens_are_counted():
     count = client.messages.count_tokens(model=MODEL, messages=ASK["messages"])
-    assert count.input_tokens == client.messages.create(**ASK).usage.input_tokens
+    assert count.input_tokens == prompt_tokens(client.messages.create(**ASK))
 
 
 def test_a_forced_call_and_its_result():
@@ -83,7 +88,7 @@ def test_pictures():
     message = sees.messages.create(**{**ask, "model": SEES})
     count = sees.messages.count_tokens(model=SEES, messages=shown)
     without = sees.messages.count_tokens(model=SEES, messages=ASK["messages"])
-    assert message.usage.input_tokens == count.input_tokens > without.input_tokens, message
+    assert prompt_tokens(message) == count.input_tokens > without.input_tokens, message
 
 
 def test_errors_are_typed():

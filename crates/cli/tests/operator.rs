@@ -172,7 +172,7 @@ fn an_answer_that_ends_at_a_stop_string_tells_what_of_its_prompt_was_cached() {
         (content, cached.unwrap())
     };
     let (whole, cold) = ask(None);
-    assert_eq!(cold, 0);
+    assert!(cold < 8, "{cold}: the node's own first request began alike");
     let (_, warm) = ask(None);
     assert!(warm >= 64, "{warm}");
     let word = whole.split(' ').nth(3).unwrap();

@@ -233,19 +233,17 @@ impl Config {
         bare && self.rotates(layer) && !is_without
     }
 
-    /// The positions of the widest window, or of the longest entry; `None` if no layer has a
-    /// window.
+    /// The positions of the widest window or the longest entry, if a layer has one.
     pub fn window(&self) -> Option<usize> {
         let reach = self.compressed.as_ref().and_then(Compressed::reach);
         self.windows.iter().flatten().copied().max().map(|most| most.max(reach.unwrap_or(0)))
     }
 
-    /// Whether every layer keeps all positions, each on its own: a sequence can then continue from
-    /// any of them, and overwrite later ones.
+    /// Whether a sequence can continue from any position, and overwrite later ones.
     pub fn keeps_all(&self) -> bool {
-        let pools = (0..self.layers)
-            .any(|layer| self.indexer_of(layer).is_some_and(|of| of.pool.is_some()));
-        self.recurrence.is_none() && self.window().is_none() && self.compressed.is_none() && !pools
+        let pools = |layer| self.indexer_of(layer).is_some_and(|of| of.pool.is_some());
+        let pools = self.compressed.is_some() || (0..self.layers).any(pools);
+        self.recurrence.is_none() && self.window().is_none() && !pools
     }
 
     /// Whether layer `layer` attends over its own keys and values.

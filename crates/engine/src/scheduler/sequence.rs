@@ -425,8 +425,10 @@ impl Sequence {
 
     /// Gives up its pages. Its tokens stay, to be computed again.
     pub fn give_back(&mut self, pages: &mut Pages) {
-        let whole = self.cached / PAGE_POSITIONS;
-        let rest = &self.tokens[whole * PAGE_POSITIONS..self.cached];
+        // A guessed end of the answer is in the cache, and no token of it.
+        let end = self.cached.min(self.tokens.len());
+        let whole = end / PAGE_POSITIONS;
+        let rest = &self.tokens[whole * PAGE_POSITIONS..end];
         if let Some(page) = self.pages.get(whole).filter(|_| !rest.is_empty()) {
             pages.leave_tail(*page, self.before(whole), rest);
         }

@@ -270,8 +270,8 @@ impl World {
             let Asked { request, answer, expected } = &self.requests[&id];
             assert_eq!(known, request.prompt.len() + answer.len());
             let guess = |token: &Token| if rng.usize(..6) == 0 { 7 } else { *token };
-            let guesses: Vec<Token> =
-                expected.iter().skip(answer.len()).take(count).map(guess).collect();
+            let ended = expected.iter().chain([&END]);
+            let guesses: Vec<Token> = ended.skip(answer.len()).take(count).map(guess).collect();
             self.scheduler.offer(id, &guesses);
         }
     }
