@@ -104,7 +104,8 @@ impl Admission {
     }
 
     /// A machine admitted by a code hung up before it saved its membership. It is not a member, and
-    /// the code is valid again.
+    /// the code is valid again, unless it has come as a member: it may be shutting down, and saves
+    /// its membership then. If it is lost there, it will say that it belongs to no cluster.
     pub(crate) fn join_lost(
         &mut self,
         ctx: &mut Context,
@@ -112,7 +113,7 @@ impl Admission {
         peer: NodeId,
         secret: &[u8],
     ) {
-        if ctx.membership.conn(peer).is_none() {
+        if ctx.membership.is_new(peer) {
             warn!(node = %peer.short(), "a machine has gone in mid-join, and is no member");
             self.invites.give_back(secret);
             peers.step(ctx, Input::Remove(peer));

@@ -208,6 +208,11 @@ impl Membership {
         self.removed.contains_key(&id)
     }
 
+    /// Whether a member that this node admitted has not connected since.
+    pub(crate) fn is_new(&self, id: NodeId) -> bool {
+        self.peers.get(&id).is_some_and(|peer| peer.is_new)
+    }
+
     pub(crate) fn is_member(&self, id: NodeId) -> bool {
         self.peers.contains_key(&id)
     }

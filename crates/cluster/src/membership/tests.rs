@@ -368,6 +368,10 @@ fn who_was_just_let_in_knows_nothing_of_this_cluster() {
     membership.step(Input::Admit(member(LOWER)), ms(0));
     let says = Input::Disowned { by: LOWER, removed: Some(7), alone: true };
     assert_eq!(membership.step(says.clone(), ms(1)), []);
+    assert!(membership.is_new(LOWER) && !membership.is_new(HIGHER));
     open(&mut membership, LOWER, 1, true, 2);
-    assert!(membership.step(says, ms(3)).contains(&Effect::Parted));
+    assert!(!membership.is_new(LOWER));
+    membership.step(Input::Closed { conn: 1, reason: "it shut down".to_owned() }, ms(3));
+    assert!(!membership.is_new(LOWER), "it came as a member");
+    assert!(membership.step(says, ms(4)).contains(&Effect::Parted));
 }
