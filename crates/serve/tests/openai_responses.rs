@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use protocol::FinishReason;
 use serde_json::{Value, json};
-use support::client::{Reply, get, post};
+use support::client::{Reply, chat_body, get, post};
 use support::double::{Act, Double, fixture_with_template};
 use support::server::Server;
 
@@ -330,6 +330,10 @@ fn tokens_are_counted_and_nothing_is_kept() {
     let asked = respond(&server, json!({})).json();
     assert_eq!(counted["object"], "response.input_tokens");
     assert_eq!(counted["input_tokens"], asked["usage"]["input_tokens"]);
+    for path in ["/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"] {
+        let of_chat = post(server.addr, path, &[], &chat_body(json!({}))).json();
+        assert_eq!(of_chat, counted, "the same conversation as a chat");
+    }
     let path = format!("/v1/responses/{}", asked["id"].as_str().unwrap());
     let reply = get(server.addr, &path, &[]);
     assert_eq!((reply.status, reply.code().as_str()), (404, "response_not_found"));

@@ -10,6 +10,7 @@
 pub(crate) mod answers;
 mod chat;
 mod completions;
+mod count;
 mod embeddings;
 pub(crate) mod error;
 pub(crate) mod fields;
@@ -35,15 +36,17 @@ use crate::app::App;
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/chat/completions", post(chat::complete))
+        .route("/v1/chat/completions/input_tokens", post(count::of_chat))
         .route("/v1/completions", post(completions::complete))
         .route("/v1/embeddings", post(embeddings::create))
         .route("/v1/responses", post(responses::create))
-        .route("/v1/responses/input_tokens", post(responses::count))
+        .route("/v1/responses/input_tokens", post(count::of_response))
         .route("/v1/responses/{*id}", get(responses::not_kept).delete(responses::not_kept))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::show))
         // Many clients are configured with a base that lacks `/v1`.
         .route("/chat/completions", post(chat::complete))
+        .route("/chat/completions/input_tokens", post(count::of_chat))
         .route("/completions", post(completions::complete))
         .route("/embeddings", post(embeddings::create))
         .route("/models", get(models::list))

@@ -81,8 +81,10 @@ fn object(name: &str, mut fields: Map<String, Value>) -> Result<String, ApiError
         let message = format!("{name}.multimodal_data: only text is read here. Leave it out");
         return Err(ApiError::unsupported(name, message));
     }
-    if let Some(Value::String(text)) = fields.remove("prompt_string") {
-        return Ok(text);
+    match fields.remove("prompt_string") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(text)) => return Ok(text),
+        Some(other) => return Err(wrong(name, &other)),
     }
     let Some(Value::Array(parts)) = fields.remove("content") else {
         let message =
@@ -157,6 +159,7 @@ mod tests {
             json!([[[]]]),
             json!([null]),
             json!({"content": "a"}),
+            json!({"prompt_string": 7, "content": []}),
             json!({"content": [{"type": "image_url"}]}),
             json!({"prompt_string": "a", "multimodal_data": ["x"]}),
             json!({"prompt_string": "a", "multimodal_data": "x"}),

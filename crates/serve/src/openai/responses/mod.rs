@@ -15,7 +15,6 @@ use axum::Json;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
 
 use super::answers::Answers;
 use super::error::at;
@@ -24,7 +23,7 @@ use crate::caller::Caller;
 use crate::http::error::ApiError;
 use events::Events;
 use output::Output;
-use request::ResponseRequest;
+pub(super) use request::ResponseRequest;
 
 pub(super) async fn create(
     State(app): State<Arc<App>>,
@@ -46,19 +45,6 @@ pub(super) async fn create(
     }
     output.close(&outcome.finish, &mut |_, _| {});
     Ok(Json(asked.told.finished(&outcome, output.items)).into_response())
-}
-
-/// The number of tokens in a request's prompt.
-pub(super) async fn count(
-    State(app): State<Arc<App>>,
-    request: Request,
-) -> Result<Json<Value>, ApiError> {
-    let caller = Caller::of(&app, &request);
-    let asked = app.intake.read_as(request, ResponseRequest::read).await?;
-    let asked = caller.asks(&app, asked.completion).await?;
-    let tokens = app.completer.count_tokens(&asked.model, asked.prompt).await;
-    let tokens = tokens.map_err(at("input"))?;
-    Ok(Json(json!({"object": "response.input_tokens", "input_tokens": tokens})))
 }
 
 /// Handles requests for an earlier response.

@@ -45,12 +45,12 @@ const SKIPPED: &[&str] = &[
 
 /// `POST /v1/responses`, validated.
 #[derive(Debug)]
-pub(super) struct ResponseRequest {
+pub(in crate::openai) struct ResponseRequest {
     pub completion: CompletionRequest,
-    pub stream: bool,
-    pub wants: Wants,
-    pub namespaces: Namespaces,
-    pub told: Envelope,
+    pub(super) stream: bool,
+    pub(super) wants: Wants,
+    pub(super) namespaces: Namespaces,
+    pub(super) told: Envelope,
 }
 
 #[derive(Debug, Default, Deserialize)]
