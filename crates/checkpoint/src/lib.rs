@@ -39,7 +39,7 @@ use gguf::{Bytes, Directory, File, Source};
 pub use error::Error;
 pub use folder::{SMALL_FILES, weights_among};
 pub use model::check;
-pub use tower::{choose_tower, is_tower};
+pub use tower::{choose_tower, is_tower, unused_tower, why_no_tower};
 
 use file::VirtualFile;
 use tower::tower_of;

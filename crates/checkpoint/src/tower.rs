@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gguf::Directory;
+use gguf::{Directory, Source};
 
 /// The most mmproj files of a folder that are looked at.
 const CANDIDATES_MAX: usize = 64;
@@ -36,24 +36,59 @@ pub fn is_tower(name: &str) -> bool {
 
 /// The file of the tower that belongs to the model at `path`, if there is one beside it.
 pub(crate) fn tower_of(path: &Path) -> Option<PathBuf> {
-    let folder = if path.is_dir() { path } else { path.parent()? };
-    let stem = path.file_stem()?.to_str()?;
+    let candidates = candidates_for(path);
+    let model = header_beside(path, &candidates)?;
+    candidates.into_iter().find(|candidate| misfit_of(&model, candidate).is_none())
+}
+
+/// A tower beside the model at `path` that seems to be its own and cannot be used, and why; `None`
+/// if another one is used.
+pub fn unused_tower(path: &Path) -> Option<(PathBuf, String)> {
+    let candidates = candidates_for(path);
+    let model = header_beside(path, &candidates)?;
+    let mut unused = None;
+    for candidate in candidates {
+        let misfit = misfit_of(&model, &candidate)?;
+        let is_named = own_words(&stem_of(&candidate).to_ascii_lowercase()).next().is_some();
+        if unused.is_none() && (is_named || !misfit.is_anothers) {
+            unused = Some((candidate, misfit.why));
+        }
+    }
+    unused
+}
+
+/// Why the file `tower` cannot be the tower of the model at `path`; `None` if it can.
+///
+/// # Errors
+/// The model cannot be read.
+pub fn why_no_tower(path: &Path, tower: &Path) -> Result<Option<String>, gguf::Error> {
+    let model = gguf::read_header(path)?;
+    Ok(misfit_of(&model, tower).map(|misfit| misfit.why))
+}
+
+/// The towers beside the model at `path` whose names suit it, the preferred one first.
+fn candidates_for(path: &Path) -> Vec<PathBuf> {
+    let folder = if path.is_dir() { Some(path) } else { path.parent() };
+    let (Some(folder), Some(stem)) = (folder, path.file_stem().and_then(|stem| stem.to_str()))
+    else {
+        return Vec::new();
+    };
     let mut candidates = towers_in(folder);
     // Large models have a folder for each format.
     let above = folder.parent().filter(|_| candidates.is_empty() && !path.is_dir());
     candidates.extend(above.into_iter().flat_map(towers_in));
-    if candidates.is_empty() {
-        return None;
-    }
-    let model = match path.is_dir() {
-        true => crate::virtual_header(path)?,
-        false => gguf::read_header(path).ok()?,
-    };
+    candidates.retain(|candidate| path.is_dir() || suits_name(candidate, stem));
     candidates.sort_by_key(|candidate| (preference(candidate), candidate.clone()));
-    candidates.into_iter().find(|candidate| {
-        let is_named = path.is_dir() || suits_name(candidate, stem);
-        is_named && gguf::read_header(candidate).is_ok_and(|tower| suits(&model, &tower))
-    })
+    candidates
+}
+
+/// The header of the model at `path`, if there are candidates for its tower.
+fn header_beside(path: &Path, candidates: &[PathBuf]) -> Option<Directory> {
+    match path.is_dir() {
+        _ if candidates.is_empty() => None,
+        true => crate::virtual_header(path),
+        false => gguf::read_header(path).ok(),
+    }
 }
 
 fn towers_in(folder: &Path) -> Vec<PathBuf> {
@@ -108,23 +143,51 @@ fn suits_name(candidate: &Path, model: &str) -> bool {
     own_words(&tower).all(|word| of_model.next() == Some(word))
 }
 
-/// Whether a tower's rows suit the model, by their headers.
-fn suits(model: &Directory, tower: &Directory) -> bool {
+/// Why a file is not a model's tower.
+struct Misfit {
+    why: String,
+    /// It may well be the tower of another model.
+    is_anothers: bool,
+}
+
+/// Why the file is not the model's tower, by its header; `None` if it is.
+fn misfit_of(model: &Directory, tower: &Path) -> Option<Misfit> {
+    let unusable = |why: String| Some(Misfit { why, is_anothers: false });
+    // Opening it also finds out that its end is missing.
+    let file = match gguf::File::open(tower) {
+        Ok(file) => file,
+        Err(error) => return unusable(error.to_string()),
+    };
+    let tower: &Directory = file.directory();
     let text = |directory: &Directory, key: &str| {
         directory.find_str(key).ok().flatten().unwrap_or("").to_owned()
     };
     let number = |directory: &Directory, key: &str| directory.find_u64(key).ok().flatten();
-    let arch = text(model, "general.architecture");
+    if text(tower, "general.architecture") != "clip" {
+        return unusable("it is no mmproj file".to_owned());
+    }
     let of_vision = text(tower, "clip.vision.projector_type");
     let any = text(tower, "clip.projector_type");
     let projector = if of_vision.is_empty() { any } else { of_vision };
-    let is_kind = match KINDS.iter().find(|(kind, _)| *kind == projector) {
-        Some((_, architectures)) => architectures.contains(&&*arch),
-        None => false,
+    let Some((_, architectures)) = KINDS.iter().find(|(kind, _)| *kind == projector) else {
+        let known: Vec<_> = KINDS.iter().map(|(kind, _)| *kind).collect();
+        let known = known.join(", ");
+        return unusable(format!("its projector is \"{projector}\"; these are read: {known}"));
     };
+    let anothers = |why: String| Some(Misfit { why, is_anothers: true });
+    let arch = text(model, "general.architecture");
+    if !architectures.contains(&&*arch) {
+        let wanted = architectures.join(", ");
+        return anothers(format!("it is for models of {wanted}, and this one is {arch}"));
+    }
     let width = number(model, &format!("{arch}.embedding_length"));
-    let rows = number(tower, "clip.vision.projection_dim");
-    text(tower, "general.architecture") == "clip" && is_kind && (rows.is_none() || rows == width)
+    match number(tower, "clip.vision.projection_dim") {
+        Some(rows) if Some(rows) != width => {
+            let width = width.unwrap_or(0);
+            anothers(format!("it is for a model of width {rows}, and this one has {width}"))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -250,9 +250,30 @@ fn a_tower_in_another_place_is_named() {
     let tower = fixture("sees/qwen3vl-sees.mmproj.gguf");
     let wrong = fixture("sees/gemma4-sees.mmproj.gguf");
     let refused = node.refused(&["serve", "plain", "--mmproj", &wrong]);
-    assert!(refused.contains("cannot be the vision tower of"), "{refused}");
+    let why = "it is for models of gemma4, and this one is qwen3vl";
+    assert!(
+        refused.contains("cannot be the vision tower of") && refused.contains(why),
+        "{refused}"
+    );
     node.run(&["serve", "plain", "--mmproj", &tower]);
     let mut body = about(&picture("image-64x48.png"), 8);
     body["model"] = "plain".into();
     assert_eq!(ask(&node, "/v1/chat/completions", &body).0, 200);
+}
+
+#[test]
+fn a_damaged_tower_beside_a_model_is_named_and_text_is_read() {
+    let node = start("a");
+    let path = node.dir.path().join("models/qwen3vl-sees.mmproj.gguf");
+    let whole = std::fs::read(&path).unwrap();
+    for part in [100, whole.len() / 2] {
+        std::fs::write(&path, &whole[..part]).unwrap();
+        node.run(&["serve", MODEL]);
+        let notes = node.instance(MODEL).unwrap()["notes"].to_string();
+        assert!(notes.contains("no picture can be seen"), "{part} bytes: {notes}");
+        assert!(notes.contains("qwen3vl-sees.mmproj.gguf"), "{part} bytes: {notes}");
+        let body = json!({ "model": MODEL, "max_tokens": 4, "prompt": "the river" });
+        assert_eq!(ask(&node, "/v1/completions", &body).0, 200);
+        node.run(&["stop", MODEL]);
+    }
 }

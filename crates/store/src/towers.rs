@@ -21,6 +21,11 @@ impl Store {
         if checkpoint::is_folder(&located.path) {
             return refuse("put it into the model's folder".to_owned());
         }
+        match checkpoint::why_no_tower(&located.path, tower) {
+            Ok(None) => {}
+            Ok(Some(why)) => return refuse(why),
+            Err(error) => return refuse(error.to_string()),
+        }
         let stem =
             |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let folder = self.models.join(format!("{} with {}", stem(&located.path), stem(tower)));
@@ -37,15 +42,8 @@ impl Store {
         if let Err(error) = linked {
             return refuse(format!("{} cannot be written: {error}", folder.display()));
         }
-        let path = named(&located.path);
-        if checkpoint::paths(&path).len() == parts.len() {
-            let _ = fs::remove_dir_all(&folder);
-            return refuse(
-                "it is another model's, or no mmproj file of a kind that runs".to_owned(),
-            );
-        }
         self.refresh();
-        Ok((located.name, path))
+        Ok((located.name, named(&located.path)))
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) use outside::{
     Attempt, Done, Events, HeaderOf, Opened, Outside, ProcessId, Reply, Start, WorkerNews,
 };
 pub(crate) use prepared::Prepared;
+pub(crate) use prepared::unused_tower;
 pub use prepared::{draft_bytes, tower_bytes};
 
 pub(crate) struct Context {

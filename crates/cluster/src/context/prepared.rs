@@ -1,5 +1,6 @@
 //! The data read from disk before a model is placed.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use placement::Beside;
@@ -40,10 +41,17 @@ impl Prepared {
             remarks.push(format!("no picture can be seen: {error}"));
             0
         });
+        remarks.extend(unused_tower(&found.path));
         let beside = Beside { tower_bytes, draft_bytes };
         let file = Arc::new(file);
         Ok(Self { spec, found, file, model, beside, created_unix_s, remarks })
     }
+}
+
+/// A sentence on a vision tower beside the model at `path` that cannot be used.
+pub(crate) fn unused_tower(path: &Path) -> Option<String> {
+    let (tower, why) = checkpoint::unused_tower(path)?;
+    Some(format!("no picture can be seen: {} cannot be used: {why}", tower.display()))
 }
 
 /// Memory of a model's vision tower on the leading node; 0 without one.

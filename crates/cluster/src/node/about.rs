@@ -6,6 +6,7 @@ use gguf::Directory;
 use serde::{Deserialize, Serialize};
 
 use crate::CheckText;
+use crate::context::unused_tower;
 
 /// The description of a model, from its header.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -77,6 +78,8 @@ impl ModelAbout {
         let outline = layout::Outline::read(header).map_err(|error| error.to_string());
         let checked = outline.as_ref().map_err(String::clone).and_then(|_| check_text(header));
         let tower = vision::Config::find(header).ok().flatten();
+        let mut remarks = checked.clone().unwrap_or_default();
+        remarks.extend(unused_tower(path));
         let tokens = header.find_array("tokenizer.ggml.tokens").ok().flatten();
         Ok(Self {
             name: name.to_owned(),
@@ -101,7 +104,7 @@ impl ModelAbout {
             vocabulary: tokens.map(gguf::Array::len),
             licence: text("general.license"),
             not_read: outline.as_ref().ok().and_then(|outline| outline.not_read.clone()),
-            remarks: checked.clone().unwrap_or_default(),
+            remarks,
             cannot_run: checked.err(),
             needs_about_bytes,
             fits_this_machine: needs_about_bytes <= room_bytes,
