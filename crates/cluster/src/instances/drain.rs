@@ -9,8 +9,8 @@ use super::status;
 use crate::desired::{Entry, Service};
 use crate::{Error, InstanceState, InstanceStatus, NodeId, Result};
 
-/// Outlines of instances' model files, by the instances' ids.
-pub(crate) type Models = Vec<(String, Outline)>;
+/// Outlines of instances' model files, and the memory of their towers, by the instances' ids.
+pub(crate) type Models = Vec<(String, Outline, u64)>;
 
 /// # Errors
 /// The node's ranks do not fit on the others, or no other node has a file.
@@ -18,7 +18,7 @@ pub(crate) fn check_drain(
     instances: &Instances,
     host: &Host,
     node: NodeId,
-    models: &[(String, Outline)],
+    models: &[(String, Outline, u64)],
 ) -> Result<()> {
     let held: Vec<(Entry, Service, InstanceStatus)> = host
         .ctx
@@ -33,8 +33,10 @@ pub(crate) fn check_drain(
     let mut free = others(instances, host, node, &held);
     for (entry, wanted, _) in &held {
         check_heir(host, node, entry, wanted)?;
-        let Some((_, model)) = models.iter().find(|(id, _)| *id == wanted.id) else { continue };
-        let placed = plan_for(model, Default::default(), &free, &relaxed(&wanted.spec), false);
+        let found = models.iter().find(|(id, _, _)| *id == wanted.id);
+        let Some(&(_, ref model, tower_bytes)) = found else { continue };
+        let beside = placement::Beside { tower_bytes, draft_bytes: 0 };
+        let placed = plan_for(model, beside, &free, &relaxed(&wanted.spec), false);
         let plan = placed.map_err(|why| not_without(host, node, &entry.name, free.len(), &why))?;
         for rank in &plan.ranks {
             let free = &mut free[rank.node].memory_free_bytes;

@@ -120,7 +120,7 @@ fn fits_beside(instances: &Instances, host: &Host, id: &str, placed: &Placed) ->
     let Some(owned) = instances.table.get(id) else { return false };
     let transport = owned.machine.fixed().spec.options.transport;
     let now = instances.pool.candidates(host, &instances.table, None, transport);
-    place::fits_beside(placed, &now) && owned.prepared.beside.bytes() == 0
+    place::fits_beside(placed, &now)
 }
 
 /// Starts a successor.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Node;
+use crate::context::tower_bytes;
 use crate::core::Call;
 use crate::node::burn;
 use crate::{
@@ -113,7 +114,10 @@ impl Node {
                 }
             };
             let model = layout::Outline::read(&header);
-            models.push((instance.id.clone(), model.map_err(|e| Error::Unusable(e.to_string()))?));
+            let model = model.map_err(|e| Error::Unusable(e.to_string()))?;
+            // A node leaves out a tower that it cannot use, too.
+            let tower_bytes = tower_bytes(&header).unwrap_or(0);
+            models.push((instance.id.clone(), model, tower_bytes));
         }
         self.call(|reply| Call::Drain { node, models, reply }).await?;
         Ok(node)
