@@ -53,7 +53,7 @@ impl Work<'_> {
         loop {
             let (mut at, mut redirects) = (start.clone(), 0);
             let trouble = loop {
-                let response = match self.call.hub.client.get(&at, Some((0, 1))) {
+                let response = match self.call.get(&at, Some((0, 1))) {
                     Ok(response) => response,
                     Err(why) => break Trouble::Silent(why),
                 };

@@ -146,7 +146,7 @@ impl Call<'_> {
         loop {
             let (mut at, mut redirects) = (start.clone(), 0);
             let trouble = loop {
-                let response = match self.hub.client.get(&at, Some((0, 1))) {
+                let response = match self.get(&at, Some((0, 1))) {
                     Ok(response) => response,
                     Err(why) => break Trouble::Silent(why),
                 };

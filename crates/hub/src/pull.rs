@@ -2,19 +2,21 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ureq::Body;
 use ureq::http::Response;
 
-use crate::http::{Address, Client, REDIRECTS_MAX, may_follow};
+use crate::http::{Address, Client, REDIRECTS_MAX, Silence, may_follow};
 use crate::name::shown;
 use crate::{HubError, Listing, RepoName, Settings, wait};
 
 /// How often a waiting call checks for cancellation.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A call that no server has answered by then is given up: there is no network, or no such name.
+const UNHEARD_MAX: Duration = Duration::from_secs(4);
 
 /// A hub, or a mirror of one.
 pub struct Hub {
@@ -87,6 +89,9 @@ pub(crate) struct Call<'a> {
     watch: &'a Watch<'a>,
     /// The last report, repeated while waiting.
     last: Mutex<Progress>,
+    began: Instant,
+    /// Whether any server has answered.
+    is_heard: AtomicBool,
 }
 
 impl<'a> Call<'a> {
@@ -100,7 +105,15 @@ impl<'a> Call<'a> {
             all_done: 0,
             all_total: 0,
         };
-        Self { hub, watch, last: Mutex::new(last) }
+        let (last, is_heard) = (Mutex::new(last), AtomicBool::new(false));
+        Self { hub, watch, last, began: Instant::now(), is_heard }
+    }
+
+    /// Sends one request; see [`Client::get`].
+    pub fn get(&self, to: &Address, range: Option<(u64, u64)>) -> Result<Response<Body>, Silence> {
+        let response = self.hub.client.get(to, range);
+        self.is_heard.fetch_or(response.is_ok(), Ordering::Relaxed);
+        response
     }
 
     pub fn endpoint(&self) -> &str {
@@ -155,7 +168,7 @@ impl<'a> Call<'a> {
             let mut at = start.clone();
             let mut redirects = 0;
             let failed = loop {
-                let response = match self.hub.client.get(&at, None) {
+                let response = match self.get(&at, None) {
                     Ok(response) => response,
                     Err(why) => break Trouble::Silent(why),
                 };
@@ -225,8 +238,10 @@ impl<'a> Call<'a> {
         let host = at.origin();
         let settings = &self.hub.settings;
         *failures += 1;
-        let is_last = *failures >= settings.tries;
         let pause = settings.pause * 2u32.saturating_pow(*failures - 1);
+        let is_heard = self.is_heard.load(Ordering::Relaxed);
+        let is_in_vain = !is_heard && self.began.elapsed() + pause > UNHEARD_MAX;
+        let is_last = *failures >= settings.tries || is_in_vain;
         match trouble {
             Trouble::Fatal(error) => Err(error),
             Trouble::Silent(why) if is_last => Err(HubError::Unreachable { host, why }),

@@ -56,7 +56,7 @@ pub(crate) fn piece(work: &Work<'_>, start: u64, end: u64) -> Result<(), HubErro
 
 /// One request for `at..end`: the offset it reached, and why it stopped early.
 fn request(work: &Work<'_>, place: &Place, at: u64, end: u64) -> (u64, Option<Stop>) {
-    let response = match work.call.hub.client.get(&place.address, Some((at, end))) {
+    let response = match work.call.get(&place.address, Some((at, end))) {
         Ok(response) => response,
         Err(why) => return (at, Some(Stop::Again(Trouble::Silent(why)))),
     };
@@ -163,7 +163,7 @@ pub(crate) fn whole(work: &Work<'_>) -> Result<(), HubError> {
     while work.have() < size {
         let before = work.have();
         let place = work.place(stale)?;
-        let trouble = match work.call.hub.client.get(&place.address, Some((0, size))) {
+        let trouble = match work.call.get(&place.address, Some((0, size))) {
             Err(why) => Some(Trouble::Silent(why)),
             Ok(response) if response.status().as_u16() != 200 => {
                 stale = Some(place.number);

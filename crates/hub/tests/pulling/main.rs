@@ -134,6 +134,19 @@ fn what_goes_wrong_for_a_while_costs_no_byte_twice() {
 }
 
 #[test]
+fn a_hub_that_nobody_hears_of_is_given_up_soon() {
+    let bench = Bench::new();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // The second pause would be 6 s: longer than somebody waits to hear that there is no network.
+    let pause = Duration::from_secs(3);
+    let settings = Settings { endpoint: format!("http://{closed}"), pause, ..bench.settings() };
+    let began = std::time::Instant::now();
+    let error = bench.pull_with(&Hub::new(settings), REPO).unwrap_err();
+    assert!(matches!(error, HubError::Unreachable { .. }), "{error}");
+    assert!(began.elapsed() < 2 * pause, "one pause");
+}
+
+#[test]
 fn a_server_without_ranges_is_served_from_its_start() {
     for faults in [
         vec![Fault::IgnoresRange],
