@@ -83,10 +83,10 @@ fn slower(chosen: &Fit, other: &Fit) -> String {
     let more = other.nodes().count() > chosen.nodes().count();
     let how = match percent {
         p if p < 0.0 && more => {
-            format!("only {:.1} % faster, which is not worth more nodes", -p)
+            format!("only {:.1} % less time in all, which is not worth more nodes", -p)
         }
-        p if p < 1.0 => "as fast at best".to_owned(),
-        p => format!("{p:.0} % slower in all"),
+        p if p < 1.0 => "as much time in all".to_owned(),
+        p => format!("{p:.0} % more time in all"),
     };
     let rates = format!(
         "{} tokens/s beside {}, first token after {} beside {}",

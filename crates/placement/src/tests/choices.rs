@@ -171,7 +171,7 @@ fn the_reasons_are_in_numbers() {
     let rate = prediction.decode_tokens_per_sec;
     assert!((30.0..50.0).contains(&rate), "{rate}");
     assert!(plan.why[0].contains(" over n0, n1: about "), "{:?}", plan.why);
-    assert!(plan.why[1].starts_with("next best: ") && plan.why[1].contains("slower in all"));
+    assert!(plan.why[1].starts_with("next best: ") && plan.why[1].contains("more time in all"));
     let kinds: Vec<_> = plan.alternatives.iter().map(|one| one.split.as_str()).collect();
     assert_eq!(kinds.len(), 2, "{kinds:?}");
     for one in &plan.alternatives {
