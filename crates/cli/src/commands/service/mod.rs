@@ -136,6 +136,18 @@ impl Service {
         }
     }
 
+    /// After a failed start: the description that was there before, or none. What the manager says
+    /// to that would only repeat why the start failed.
+    fn take_back(&self, before: Option<Vec<u8>>) {
+        let _ = match before {
+            Some(text) => fs::write(&self.path, text),
+            None => {
+                let _ = self.stop();
+                fs::remove_file(&self.path)
+            }
+        };
+    }
+
     fn is_running(&self) -> bool {
         match self.manager {
             Manager::Systemd => self.manage(&["is-active", "--quiet", UNIT]).is_ok(),
@@ -180,8 +192,12 @@ fn install(args: &ServiceInstallArgs) -> Result<(), CliError> {
         CliError::Refused(format!("cannot {what} {}: {error}. {needs}", path.display()))
     };
     fs::create_dir_all(folder).map_err(|error| cannot("make", folder, error))?;
+    let before = fs::read(&service.path).ok();
     fs::write(&service.path, text).map_err(|error| cannot("write", &service.path, error))?;
-    service.start()?;
+    if let Err(error) = service.start() {
+        service.take_back(before);
+        return Err(CliError::Refused(format!("{error}. Nothing was installed")));
+    }
     say!("the node is a service now and runs: {}", service.path.display());
     if service.manager == Manager::Systemd && !service.system {
         say!("it starts when you log in. To start it with the machine:  loginctl enable-linger");
