@@ -8,11 +8,19 @@ const KEY = "sinew-api-key";
 const ADMIN = "sinew-admin-token";
 const TIMEOUT_MS = 8000;
 
-const given = /^#admin=([0-9A-Za-z_-]{16,})$/.exec(location.hash);
-if (given) {
+function takeToken() {
+  const given = /^#admin=([0-9A-Za-z_-]{16,})$/.exec(location.hash);
+  if (!given) return false;
   sessionStorage.setItem(ADMIN, given[1]);
   history.replaceState(null, "", location.pathname);
+  return true;
 }
+
+takeToken();
+// The address may be pasted into a tab that shows the page already.
+window.addEventListener("hashchange", () => {
+  if (takeToken()) location.reload();
+});
 
 export const isAdmin = () => sessionStorage.getItem(ADMIN) !== null;
 export const apiKey = () => sessionStorage.getItem(KEY);
