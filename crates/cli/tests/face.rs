@@ -45,6 +45,39 @@ fn what_happens_is_told_and_kept_in_the_log() {
     assert!(a.refused(&["stop"]).contains("sinew stop --data-dir"));
     let page = a.run(&["page"]);
     assert!(page.starts_with(&format!("{}/#admin=", a.api)), "{page}");
+
+    let mut a = a;
+    a.signal("-TERM");
+    wait_for("the node to end", || a.has_ended().then_some(()));
+    let a = Node::start_in("a", a.kill(), "127.0.0.1:0");
+    let told = events(&a);
+    let at = |text: &str| told.iter().position(|event| event.contains(text));
+    assert!(at("b was lost") < at("sinew-demo was stopped"), "{told:?}");
+    assert_eq!(told.iter().filter(|event| event.contains("a was started")).count(), 2, "{told:?}");
+    assert!(at("b was lost").is_some(), "{told:?}");
+}
+
+/// The stages of a pipeline hold as much as their layers weigh, also if each is cut among one.
+#[test]
+fn every_view_gives_nodes_the_parts_that_they_hold() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    a.run(&["serve", &demo_model(), "--stages", "1,1", "--stage-layers", "1,5"]);
+    let instance = a.instance("sinew-demo").unwrap();
+    let of = |name: &str| -> Vec<f64> {
+        let ranks = instance["ranks"].as_array().unwrap().iter();
+        ranks.filter_map(|rank| rank[name].as_f64()).collect()
+    };
+    let (held, percents) = (of("total_bytes"), of("percent"));
+    let whole: f64 = held.iter().sum();
+    for (held, percent) in held.iter().zip(&percents) {
+        assert!((100.0 * held / whole - percent).abs() < 0.5, "{instance}");
+    }
+    assert!(percents[1] > 60.0, "the shares of a stage say 50: {instance}");
+    let ps = a.run(&["ps"]);
+    let named = format!("a {:.0}%, b {:.0}%", percents[0], percents[1]);
+    assert!(ps.contains(&named), "{named}: {ps}");
+    wait_for_event(&a, &named.replace('%', " %"));
 }
 
 #[test]
@@ -191,6 +224,11 @@ fn a_service_is_installed_and_taken_away() {
     };
     let unit = home.path().join(".config/systemd/user/sinew.service");
     assert!(run(&["service", "status"]).1.contains("sinew service install"));
+    std::fs::write(tools.join("systemctl"), "#!/bin/sh\necho no bus >&2\nexit 1\n").unwrap();
+    let (code, said) = run(&["service", "install"]);
+    assert!(code == Some(1) && said.contains("no bus. Nothing was installed"), "{said}");
+    assert!(!unit.exists(), "a failed installation leaves nothing");
+    pretended(&tools, "systemctl");
     let (code, said) = run(&["service", "install", "--", "--threads", "zork"]);
     assert!(code == Some(1) && said.contains("zork") && !unit.exists(), "{said}");
     let (code, said) = run(&["service", "install", "--print", "--", "--lan"]);

@@ -151,6 +151,7 @@ fn linked(mut nodes: Vec<NodeStatus>) -> Vec<NodeStatus> {
 fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
     type Rank = (usize, u32, u64, u64);
     let instance = |id: &str, model: &str, state, rate, ranks: &[Rank]| {
+        let whole_gib: u64 = ranks.iter().map(|rank| rank.3).sum();
         let ranks = ranks.iter().enumerate();
         let ranks = ranks.map(|(rank, (node, share, loaded_gib, total_gib))| RankStatus {
             rank,
@@ -158,6 +159,7 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             node_name: nodes[*node].name.clone(),
             pid: Some(4000 + rank as u32),
             share: *share,
+            percent: 100.0 * *total_gib as f64 / whole_gib as f64,
             memory_bytes: 6 << 30,
             loaded_bytes: loaded_gib * GIB,
             total_bytes: total_gib * GIB,

@@ -74,7 +74,7 @@ fn rest(instance: &InstanceStatus, now_unix_s: u64) -> Option<String> {
     }
     let keep = instance.keep_alive?;
     let (Some(since), Some(at)) = (instance.idle_since_unix_s, instance.unloads_at_unix_s) else {
-        return Some(format!("unloaded once it was idle for {keep}"));
+        return Some(format!("unloads after {keep} without a request"));
     };
     let (idle, left) = (now_unix_s.saturating_sub(since), at.saturating_sub(now_unix_s));
     Some(format!("idle for {idle} s, unloaded in {left} s without a request"))
@@ -98,11 +98,7 @@ fn instance_row(instance: &InstanceStatus) -> [String; 8] {
         InstanceState::Recovering { .. } => "recovering".to_owned(),
         InstanceState::Failed { .. } => "failed".to_owned(),
     };
-    let shares: u32 = ranks.iter().map(|rank| rank.share).sum();
-    let nodes = ranks.iter().map(|rank| {
-        let percent = 100.0 * f64::from(rank.share) / f64::from(shares.max(1));
-        format!("{} {percent:.0}%", rank.node_name)
-    });
+    let nodes = ranks.iter().map(|rank| format!("{} {:.0}%", rank.node_name, rank.percent));
     let rate = instance.last_decode_tokens_per_sec;
     [
         instance.model.clone(),

@@ -209,7 +209,8 @@ pub struct NodeStatus {
     /// The device of its ranks, to which the memory above belongs; absent: its CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<NodeDevice>,
-    /// Median round trip of the control plane to the reporting node; absent for itself.
+    /// Round trip to the reporting node, by the way that ranks would use; until that is measured,
+    /// by the control plane. Absent for the node itself and for lost ones.
     pub round_trip_us: Option<u64>,
     /// Whether its memory and the path to it were measured, so that speeds can be predicted.
     #[serde(default)]
@@ -340,6 +341,9 @@ pub struct RankStatus {
     /// The worker's process id on its node, while it runs.
     pub pid: Option<u32>,
     pub share: u32,
+    /// Its part of the weights of all ranks, in per cent.
+    #[serde(default)]
+    pub percent: f64,
     /// Its planned memory on its node.
     #[serde(default)]
     pub memory_bytes: u64,

@@ -94,6 +94,11 @@ impl Default for Journal {
 }
 
 impl Journal {
+    /// A journal that goes on from the history of earlier runs.
+    pub fn after(history: History) -> Self {
+        Self { seen: None, history: watch::channel(history).0 }
+    }
+
     /// The history, updated with each new event.
     pub fn watch(&self) -> watch::Receiver<History> {
         self.history.subscribe()
@@ -282,15 +287,11 @@ fn moved(was: &InstanceStatus, now: &InstanceStatus, status: &ClusterStatus) -> 
     found
 }
 
-/// The nodes of an instance, with their shares where they differ from one.
+/// The nodes of an instance, with their parts of the weights where there are several.
 fn on(one: &InstanceStatus) -> String {
-    let total: u32 = one.ranks.iter().map(|rank| rank.share).fold(0, u32::saturating_add);
     let named = one.ranks.iter().map(|rank| match one.ranks.len() {
         1 => rank.node_name.clone(),
-        _ => {
-            let percent = 100.0 * f64::from(rank.share) / f64::from(total.max(1));
-            format!("{} {percent:.0} %", rank.node_name)
-        }
+        _ => format!("{} {:.0} %", rank.node_name, rank.percent),
     });
     named.collect::<Vec<_>>().join(", ")
 }
@@ -317,7 +318,7 @@ mod tests {
             .map(|(rank, (number, name))| {
                 serde_json::from_value(serde_json::json!({
                     "rank": rank, "node": NodeId([*number; 32]), "node_name": name, "pid": null,
-                    "share": 1, "loaded_bytes": 0, "total_bytes": 1, "kv_bytes": 0,
+                    "share": 1, "percent": 100.0 / nodes.len() as f64, "loaded_bytes": 0, "total_bytes": 1, "kv_bytes": 0,
                 }))
                 .unwrap()
             })

@@ -83,6 +83,11 @@ impl Core {
         }
     }
 
+    /// The history goes on from that of earlier runs.
+    pub(crate) fn recall(&mut self, history: History) {
+        self.journal = Journal::after(history);
+    }
+
     /// Begins to look for the members of the last run.
     pub(crate) fn start(&mut self, remembered: Members) {
         let learned = membership::Input::Learned { members: remembered, by: None };

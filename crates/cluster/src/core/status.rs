@@ -4,14 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Core;
-use crate::context::view::View;
 use crate::device::NodeDevice;
 use crate::instances::{Host, status};
 use crate::link_local;
 use crate::members::Member;
 use crate::peers::gone_for;
 use crate::wire::VERSION;
-use crate::{ClusterStatus, NodeState, NodeStatus};
+use crate::{ClusterStatus, NodeId, NodeState, NodeStatus};
 
 /// Members that start, end or join are unreachable for a moment; after this time the user should
 /// know.
@@ -112,6 +111,18 @@ fn own_status(host: &Host) -> NodeStatus {
     }
 }
 
+/// The round trip to a member: of the measured way that ranks would use, or until then that of the
+/// control plane, which takes longer.
+fn round_trip_us(host: &Host, member: NodeId) -> Option<u64> {
+    let ctx = &host.ctx;
+    if ctx.membership.state(member) == NodeState::Lost {
+        return None;
+    }
+    let way = host.paths.best(ctx, member);
+    let measured = way.map(|way| (way.message_secs * 2e6).round() as u64);
+    measured.or_else(|| ctx.views.get(&member)?.round_trip_us())
+}
+
 fn peer_status(host: &Host, member: &Member) -> NodeStatus {
     let Host { ctx, paths, .. } = host;
     let view = ctx.views.get(&member.id);
@@ -132,7 +143,7 @@ fn peer_status(host: &Host, member: &Member) -> NodeStatus {
         memory_used_bytes: heartbeat.map_or(0, |h| h.memory_used_bytes),
         threads: heartbeat.map_or(0, |h| h.threads),
         device: heartbeat.and_then(|h| h.device.clone()).map(NodeDevice::within_limits),
-        round_trip_us: view.and_then(View::round_trip_us),
+        round_trip_us: round_trip_us(host, member.id),
         measured: paths.best(ctx, member.id).is_some()
             && heartbeat.is_some_and(|h| h.speed.is_some()),
         machine: report.machine,

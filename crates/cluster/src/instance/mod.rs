@@ -358,7 +358,8 @@ impl Instance {
         let fixed = &self.fixed;
         let workers = || self.ranks.iter().filter_map(|rank| rank.worker.as_ref());
         let ring = self.ring_notes();
-        let share = |at: usize| self.split.shares[at];
+        let percents = self.percents();
+        let shares = self.split.shares.iter().zip(percents);
         InstanceStatus {
             id: fixed.id.clone(),
             model: fixed.model.clone(),
@@ -370,11 +371,8 @@ impl Instance {
             context_tokens: self.split.context_tokens,
             created_unix_s: 0,
             transport: fixed.spec.options.transport,
-            ranks: self
-                .ranks
-                .iter()
-                .enumerate()
-                .map(|(at, rank)| rank.status(at, share(at)))
+            ranks: (self.ranks.iter().zip(shares).enumerate())
+                .map(|(at, (rank, (share, percent)))| rank.status(at, *share, percent))
                 .collect(),
             requests_running: self.requests.running(),
             requests_waiting: self.requests.waiting().len(),
@@ -388,6 +386,16 @@ impl Instance {
             idle_since_unix_s: None,
             unloads_at_unix_s: None,
         }
+    }
+
+    /// Each rank's part of all weights, in per cent; of the shares, where weights are unknown.
+    fn percents(&self) -> Vec<f64> {
+        let mut parts: Vec<f64> = self.ranks.iter().map(|rank| rank.weight_bytes as f64).collect();
+        if parts.contains(&0.0) {
+            parts = self.split.shares.iter().map(|share| f64::from(*share)).collect();
+        }
+        let whole: f64 = parts.iter().sum();
+        parts.iter().map(|part| 100.0 * part / whole.max(1.0)).collect()
     }
 
     /// Takes the steps that the present state allows.

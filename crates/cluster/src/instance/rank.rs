@@ -45,6 +45,8 @@ pub(crate) struct Rank {
     pub node: NodeId,
     pub node_name: String,
     pub memory_bytes: u64,
+    /// Planned; 0 if unknown.
+    pub weight_bytes: u64,
     pub(super) worker: Option<Worker>,
     path: Path,
     /// Since when the node is unreachable.
@@ -98,6 +100,7 @@ impl Rank {
             node,
             node_name,
             memory_bytes,
+            weight_bytes: 0,
             worker: None,
             path,
             away_since: None,
@@ -196,7 +199,11 @@ impl Rank {
         }
     }
 
-    pub(super) fn status(&self, rank: usize, share: u32) -> RankStatus {
+    pub(crate) fn with_weights(self, weight_bytes: u64) -> Self {
+        Self { weight_bytes, ..self }
+    }
+
+    pub(super) fn status(&self, rank: usize, share: u32, percent: f64) -> RankStatus {
         let of = |value: fn(&Worker) -> u64| self.worker.as_ref().map_or(0, value);
         RankStatus {
             rank,
@@ -204,6 +211,7 @@ impl Rank {
             node_name: self.node_name.clone(),
             pid: self.worker.as_ref().and_then(|worker| worker.pid),
             share,
+            percent,
             memory_bytes: self.memory_bytes,
             loaded_bytes: of(|worker| worker.loaded_bytes),
             total_bytes: of(|worker| worker.total_bytes),

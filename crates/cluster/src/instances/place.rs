@@ -296,7 +296,8 @@ fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {
 pub(super) fn ranks(plan: &placement::Plan, candidates: &[Candidate]) -> Vec<Rank> {
     let rank = |planned: &placement::PlannedRank| {
         let Candidate { node, name, path, .. } = &candidates[planned.node];
-        Rank::new(*node, name.clone(), planned.memory_bytes, *path)
+        let rank = Rank::new(*node, name.clone(), planned.memory_bytes, *path);
+        rank.with_weights(planned.footprint.weight_bytes)
     };
     plan.ranks.iter().map(rank).collect()
 }

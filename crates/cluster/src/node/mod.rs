@@ -20,6 +20,7 @@ use tracing::info;
 use crate::context::Events;
 use crate::core::{Call, Core};
 use crate::desired::Document;
+use crate::io::history::HistoryFile;
 use crate::io::identity::{self, Identity, open_data_dir, random};
 use crate::io::kept::{KeptFile, Saver};
 use crate::io::net::{Net, own_addresses};
@@ -88,6 +89,7 @@ impl Node {
         let lock = open_data_dir(&config.data_dir)?;
         let members = KeptFile::<Members>::new(&config.data_dir, "members.json");
         let desired = KeptFile::<Document>::new(&config.data_dir, "desired.json");
+        let events_file = HistoryFile::new(&config.data_dir);
         members.sweep();
         desired.sweep();
         let full = members.check_start(identity::is_in(&config.data_dir))?;
@@ -142,8 +144,10 @@ impl Node {
             tokio::spawn(peer_names::look_up(config.peers.clone(), system.inputs()));
         }
         let mut daemon = Core::new(config, me, told, publisher, Box::new(system));
+        daemon.recall(events_file.load());
         daemon.publish();
         let history = daemon.events();
+        let keeper = tokio::spawn(events_file.follow(history.clone()));
         let listening = tokio::spawn(listening);
         tokio::spawn(async move {
             let asked = run(daemon, remembered, inbox, events).await;
@@ -151,6 +155,8 @@ impl Node {
             let _ = listening.await;
             kept.desired.close().await;
             kept.members.close().await;
+            // It has ended with the daemon.
+            let _ = keeper.await;
             // From here on another daemon may use the directory and the port.
             drop(lock);
             if let Some(reply) = asked {

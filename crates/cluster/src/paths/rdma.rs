@@ -102,6 +102,7 @@ mod tests {
             node_name: String::new(),
             pid: None,
             share: 1,
+            percent: 50.0,
             memory_bytes: 0,
             loaded_bytes: 0,
             total_bytes: 0,

@@ -110,7 +110,7 @@ fn nodes(out: &mut Out, status: &ClusterStatus) -> Encoded {
         let round_trip_us = nodes[at].round_trip_us?;
         Some((labels(at), round_trip_us as f64 / 1e6))
     });
-    let help = "Median round trip of the control plane to a node";
+    let help = "Round trip to a node, by the way that ranks would use";
     out.gauge("peer_round_trip", help, Some(Unit::Seconds), round_trips)?;
     let memory = all().map(|at| (labels(at), nodes[at].memory_bytes as f64));
     let help = "Memory that a node has for models";

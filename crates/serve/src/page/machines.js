@@ -61,13 +61,6 @@ function stateOf(node, status) {
   return NODE_STATES[node.state] ?? ["quiet", node.state];
 }
 
-/** Round trip of the path that ranks would use, as on the map; heartbeats' until it is measured. */
-function roundTrip(node, status) {
-  const here = status.nodes.find((one) => one.id === status.node);
-  const way = here?.edges?.find((edge) => edge.peer === node.id && edge.is_up);
-  return way?.round_trip_us ?? node.round_trip_us ?? null;
-}
-
 function update(card, node, status, tint) {
   const [tone, word] = stateOf(node, status);
   const name = card.querySelector("h3");
@@ -78,7 +71,7 @@ function update(card, node, status, tint) {
   card.style.setProperty("--tint", tint);
   card.toggleAttribute("data-gone", node.state === "lost");
   const isHere = node.id === status.node;
-  setText(card.querySelector(".sub"), isHere ? `this machine, ${node.address}` : node.address);
+  setText(card.querySelector(".sub"), isHere ? `this node, ${node.address}` : node.address);
   setPill(card.querySelector(".pill"), tone, word);
   const memory = memoryOf(node, status);
   const bar = card.querySelector(".bar");
@@ -94,7 +87,7 @@ function update(card, node, status, tint) {
     item.dataset.value = bytes(memory[kind]);
     item.replaceChildren(element("b", "", bytes(memory[kind])), ` ${kind}`);
   });
-  const trip = node.state === "lost" ? null : roundTrip(node, status);
+  const trip = node.round_trip_us ?? null;
   setFigures(card.querySelector(".figures"), [
     [bytes(node.memory_bytes), "for models"],
     [node.device?.name ?? null, "runs models"],

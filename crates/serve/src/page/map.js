@@ -177,7 +177,7 @@ function updateNode(group, node, status, { at: [x, y], radius, tint }) {
   setText(name, node.name.length > 18 ? `${node.name.slice(0, 17)}…` : node.name);
   setAttributes(name, { x, y: y + radius + 25 });
   const away = { suspect: "not answering", lost: "lost" }[node.state];
-  setText(mood, away ?? (node.id === status.node ? "this machine" : ""));
+  setText(mood, away ?? (node.id === status.node ? "this node" : ""));
   setAttributes(mood, { x, y: y + radius + 41 });
   setText(inside, radius > 30 && node.memory_bytes > 0 ? bytes(node.memory_bytes) : "");
   setAttributes(inside, { x, y: y + 4 });

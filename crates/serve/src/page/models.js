@@ -75,10 +75,9 @@ function showSpeed(line, model) {
 
 function showRanks(card, model, tintOf) {
   const ranks = model.ranks;
-  const all = ranks.reduce((total, rank) => total + rank.share, 0);
   const rankOf = (rank) => rank.rank;
   keyed(card.querySelector(".shares"), ranks, rankOf, () => element("i"), (bar, rank) => {
-    bar.style.setProperty("--share", rank.share);
+    bar.style.setProperty("--share", rank.percent);
     bar.style.setProperty("--tint", tintOf(rank.node));
     bar.style.setProperty("--part", `${percent(rank.loaded_bytes, rank.total_bytes)}%`);
   });
@@ -89,7 +88,7 @@ function showRanks(card, model, tintOf) {
   keyed(card.querySelector(".ranks"), ranks, rankOf, createRank, (line, rank, at) => {
     line.style.setProperty("--tint", tintOf(rank.node));
     setText(line.querySelector(".name"), rank.node_name);
-    setText(line.querySelector(".part"), `${rounded(percent(rank.share, all))} %`);
+    setText(line.querySelector(".part"), `${rounded(rank.percent)} %`);
     const whole = bytes(rank.total_bytes);
     const isWhole = rank.loaded_bytes >= rank.total_bytes;
     const held = isWhole ? whole : `${bytes(rank.loaded_bytes)} of ${whole}`;

@@ -454,6 +454,7 @@ fn two_nodes() -> ClusterStatus {
         node_name: name.to_owned(),
         pid: Some(4000 + rank as u32),
         share: 4,
+        percent: 50.0,
         memory_bytes: 6 * GIB,
         loaded_bytes: 5 * GIB,
         total_bytes: 5 * GIB,

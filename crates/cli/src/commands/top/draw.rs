@@ -194,10 +194,8 @@ fn ranks(view: &View, one: &InstanceStatus, widths: Widths) -> Vec<Line> {
     let times = view.rates.step_times(&one.id);
     let whole = times.iter().flatten().map(|t| t.compute_us + t.wait_us + t.between_us);
     let longest = whole.fold(1e-9, f64::max);
-    let shares: u32 = one.ranks.iter().map(|rank| rank.share).fold(0, u32::saturating_add);
     let line = |(at, rank): (usize, &cluster::RankStatus)| {
-        let percent = 100.0 * f64::from(rank.share) / f64::from(shares.max(1));
-        let line = rank_line(&rank.node_name, percent, rank.loaded_bytes);
+        let line = rank_line(&rank.node_name, rank.percent, rank.loaded_bytes);
         match times.get(at).copied().flatten() {
             None => line,
             Some(time) => line
@@ -329,7 +327,7 @@ mod tests {
         };
         let rank = |rank: usize, letter: &str, name: &str| {
             json!({
-                "rank": rank, "node": id(letter), "node_name": name, "pid": 1, "share": 131,
+                "rank": rank, "node": id(letter), "node_name": name, "pid": 1, "share": 131, "percent": 50,
                 "memory_bytes": 1, "loaded_bytes": 500u64 << 30, "total_bytes": 900u64 << 30, "kv_bytes": 1, "buffer_bytes": 1, "stats": null,
             })
         };
