@@ -13,7 +13,17 @@ use protocol::{
 };
 use serde_json::Value;
 
-const MODELS: [&str; 4] = ["gemma4-sees", "kimi-k25-sees", "qwen35-sees", "qwen3vl-sees"];
+const MODELS: [&str; 9] = [
+    "gemma3-sees",
+    "gemma4-e-sees",
+    "gemma4-sees",
+    "glm4v-sees",
+    "kimi-k25-sees",
+    "llama4-sees",
+    "mistral3-sees",
+    "qwen35-sees",
+    "qwen3vl-sees",
+];
 const CONTEXT_TOKENS: usize = 320;
 const SEQUENCES_MAX: usize = 4;
 
@@ -63,14 +73,14 @@ fn tokens(list: &Value) -> Vec<Token> {
 fn request(reference: &Value, image: &str, before: &[Token]) -> GenerateRequest {
     let asked = &reference["prompts"][0];
     let ids = tokens(&asked["ids"]);
-    let count = |name: &str| asked[name].as_u64().unwrap() as usize;
-    let (at, rows) = (count("image_at"), count("image_tokens"));
+    let at = asked["image_at"].as_u64().unwrap() as usize;
     let file = std::fs::read(fixtures(&format!("vision/{image}"))).unwrap();
     let picture = Picture { at: before.len() + at, detail: Detail::Auto, file: file.into() };
-    let mut prompt = before.to_vec();
-    prompt.extend(&ids[..at]);
-    prompt.extend(picture.row_tokens().take(rows));
-    prompt.extend(&ids[at + rows..]);
+    let of_row = reference["image_token"].as_u64().unwrap() as Token;
+    let rows: Vec<Token> = picture.row_tokens().take(ids.len()).collect();
+    let mut rows = rows.into_iter();
+    let shown = |id: Token| if id == of_row { rows.next().unwrap() } else { id };
+    let prompt = before.iter().copied().chain(ids.into_iter().map(shown)).collect();
     GenerateRequest {
         prompt,
         pictures: vec![picture],

@@ -120,6 +120,8 @@ impl Config {
         let cap = |name| Ok::<_, Error>(metadata.find_f32(name)?.filter(|cap| *cap > 0.0));
         let sqrt_width = (width as f32).sqrt();
         let embedding_scale = if arch.embedding_times_sqrt_width { sqrt_width } else { 1.0 };
+        let by_layer = metadata.find_size("embedding_length_per_layer_input", WIDTH_MAX)?;
+        let by_layer = by_layer.filter(|_| !arch.ngrams);
         let config = Self {
             arch,
             layers,
@@ -148,10 +150,7 @@ impl Config {
             windows,
             attending,
             embedding_scale: metadata.factor_or("embedding_scale", embedding_scale)?,
-            by_layer: match arch.ngrams {
-                true => None,
-                false => metadata.find_size("embedding_length_per_layer_input", WIDTH_MAX)?,
-            },
+            by_layer,
             ngrams,
             clamps: clamps(&metadata, layers)?,
             situ: Situ::read(&metadata)?,
@@ -161,7 +160,7 @@ impl Config {
                 LogitScale::Multiplies => metadata.factor_or("logit_scale", 1.0)?,
             },
             logit_cap: cap("final_logit_softcapping")?,
-            sight: Sight::read(directory)?,
+            sight: Sight::read(directory, by_layer.is_some())?,
         };
         config.check()?;
         Ok(config)

@@ -18,8 +18,9 @@ const GEMMA4_ROWS_MAX: usize = 1120;
 const GEMMA3_ROWS_MAX: u64 = 4096;
 
 impl Sight {
-    /// `None` if the rows of a picture see earlier rows only, or if there is no tower.
-    pub(crate) fn read(directory: &Directory) -> Result<Option<Self>, Error> {
+    /// `None` if the rows of a picture see earlier rows only, or if there is no tower. `by_layer`:
+    /// the model has embeddings for each layer, which tells Gemma 4's small models from the others.
+    pub(crate) fn read(directory: &Directory, by_layer: bool) -> Result<Option<Self>, Error> {
         let of_vision = directory.find_str("clip.vision.projector_type")?;
         let projector = match of_vision {
             Some(projector) => Some(projector),
@@ -37,7 +38,9 @@ impl Sight {
                 let rows_max = columns.saturating_mul(columns).clamp(1, GEMMA3_ROWS_MAX) as usize;
                 Some(Self { rows_max, windows_only: false })
             }
-            Some("gemma4v") => Some(Self { rows_max: GEMMA4_ROWS_MAX, windows_only: true }),
+            Some("gemma4v") if !by_layer => {
+                Some(Self { rows_max: GEMMA4_ROWS_MAX, windows_only: true })
+            }
             _ => None,
         })
     }

@@ -1,14 +1,18 @@
 //! Pictures' places in prompts, with the tokens of transformers' processors.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gguf::Directory;
 use text::{ChatTemplate, Message, Placed, Placeholder, Prompt, Render, TextError, Tokenizer};
 
 const SECRET: u64 = 0x1234_5678_9abc_def0;
 
+fn fixtures(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
+}
+
 fn tokenizer(name: &str) -> Tokenizer {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+    let path = fixtures(name);
     let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     Tokenizer::from_gguf(&Directory::parse(&bytes, bytes.len() as u64).unwrap()).unwrap()
 }
@@ -66,6 +70,36 @@ fn tokens_are_those_of_transformers() {
         assert_eq!(found.tokens, [before, &rows, after].concat(), "{name}");
         assert_eq!(found.placed, [Placed { number: 0, at: before.len() }], "{name}");
         assert_eq!(found.text, "the river  bends twice", "{name}");
+    }
+}
+
+/// The same text in the fixtures whose vocabulary is bytes.
+#[test]
+fn tokens_around_pictures_are_the_fixtures() {
+    for (name, begin, end) in [
+        ("gemma3", "\n\n<start_of_image>", "<end_of_image>\n\n"),
+        ("gemma4-e", "<|image>", "<image|>"),
+        ("glm4v", "<|begin_of_image|>", "<|end_of_image|>"),
+        ("llama4", "<|image_start|><|image|>", "<|image_end|>"),
+        ("mistral3", "", "[IMG_END]"),
+    ] {
+        let tokenizer = tokenizer(&format!("sees/{name}-sees.gguf"));
+        let json = std::fs::read(fixtures(&format!("sees/{name}-sees.json"))).unwrap();
+        let reference: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let ids = reference["prompts"][0]["ids"].as_array().unwrap();
+        let ids: Vec<u32> = ids.iter().map(|id| id.as_u64().unwrap() as u32).collect();
+        let row = reference["image_token"].as_u64().unwrap() as u32;
+        let at = ids.iter().position(|id| *id == row).unwrap();
+        let after = ids.iter().rposition(|id| *id == row).unwrap() + 1;
+        let placeholders = [picture(0, begin, ids[at..after].to_vec(), end)];
+        let text = format!("the river {} bends twice", placeholders[0].name);
+        let found = prompt(&tokenizer, &text, &placeholders).unwrap();
+        assert_eq!((found.tokens, found.placed), (ids, vec![Placed { number: 0, at }]), "{name}");
+        if name == "mistral3" {
+            // Rows of the picture are apart.
+            let between = tokenizer.find_token("[IMG_BREAK]").unwrap();
+            assert_eq!(placeholders[0].tokens.iter().filter(|id| **id == between).count(), 2);
+        }
     }
 }
 

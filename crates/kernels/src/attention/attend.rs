@@ -39,7 +39,8 @@ pub struct Segment {
     pub first_pos: usize,
     /// Rows of the batch in this run.
     pub rows: usize,
-    /// Whether its rows see each other, also later ones: the patches or tokens of a picture.
+    /// Whether its rows also see later ones: the patches or tokens of a picture. A window still
+    /// hides those too far before a row.
     pub mutual: bool,
 }
 

@@ -28,9 +28,7 @@ impl AttentionRange {
     /// The positions that a query at `position` of `segment` attends to.
     pub fn visible(self, segment: &Segment, position: usize) -> Range<usize> {
         let first = self.first_visible(position);
-        match segment.mutual {
-            true => first.min(segment.first_pos)..segment.first_pos + segment.rows,
-            false => first..position + 1,
-        }
+        let end = if segment.mutual { segment.first_pos + segment.rows } else { position + 1 };
+        first..end
     }
 }

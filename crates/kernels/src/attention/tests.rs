@@ -162,8 +162,8 @@ impl Case {
             AttentionRange::Window(window) => (pos + 1).saturating_sub(window),
             AttentionRange::Chunk(chunk) => pos / chunk * chunk,
         };
-        let all = 0..seq.k.len() / self.kv_heads / self.k_dim;
-        let (first, last) = if self.mutual { (all.start, all.end - 1) } else { (first, pos) };
+        let all = seq.k.len() / self.kv_heads / self.k_dim;
+        let last = if self.mutual { all - 1 } else { pos };
         let scores: Vec<f64> = (first..=last)
             .map(|pos| {
                 let k = &seq.k[(pos * self.kv_heads + kv_head) * self.k_dim..][..self.k_dim];
