@@ -358,7 +358,7 @@ impl Instance {
         let fixed = &self.fixed;
         let workers = || self.ranks.iter().filter_map(|rank| rank.worker.as_ref());
         let ring = self.ring_notes();
-        let percents = self.percents();
+        let percents = rank::percents(&self.ranks, &self.split.shares);
         let shares = self.split.shares.iter().zip(percents);
         InstanceStatus {
             id: fixed.id.clone(),
@@ -386,16 +386,6 @@ impl Instance {
             idle_since_unix_s: None,
             unloads_at_unix_s: None,
         }
-    }
-
-    /// Each rank's part of all weights, in per cent; of the shares, where weights are unknown.
-    fn percents(&self) -> Vec<f64> {
-        let mut parts: Vec<f64> = self.ranks.iter().map(|rank| rank.weight_bytes as f64).collect();
-        if parts.contains(&0.0) {
-            parts = self.split.shares.iter().map(|share| f64::from(*share)).collect();
-        }
-        let whole: f64 = parts.iter().sum();
-        parts.iter().map(|part| 100.0 * part / whole.max(1.0)).collect()
     }
 
     /// Takes the steps that the present state allows.

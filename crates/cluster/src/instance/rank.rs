@@ -39,6 +39,16 @@ impl Path {
         Self { ours: IpAddr::V4(Ipv4Addr::LOCALHOST), theirs: IpAddr::V4(Ipv4Addr::LOCALHOST) };
 }
 
+/// Each rank's part of all weights, in per cent; of the shares, where weights are unknown.
+pub(super) fn percents(ranks: &[Rank], shares: &[u32]) -> Vec<f64> {
+    let mut parts: Vec<f64> = ranks.iter().map(|rank| rank.weight_bytes as f64).collect();
+    if parts.contains(&0.0) {
+        parts = shares.iter().map(|share| f64::from(*share)).collect();
+    }
+    let whole: f64 = parts.iter().sum();
+    parts.iter().map(|part| 100.0 * part / whole.max(1.0)).collect()
+}
+
 /// One rank: a node, and the worker there that holds its share of the model.
 #[derive(Debug)]
 pub(crate) struct Rank {
