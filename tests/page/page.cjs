@@ -187,7 +187,14 @@ function sinew(node, ...args) {
   return running;
 }
 
-const owned = (browser) => open(browser, `${env.SINEW_URL}/#admin=${env.SINEW_ADMIN}`);
+/** A tab that shows the page already, into which the owner's address is pasted. */
+async function owned(browser) {
+  const opened = await open(browser, env.SINEW_URL);
+  const paste = (hash) => { location.hash = hash; };
+  await Promise.all([opened.page.waitForEvent("load"), opened.page.evaluate(paste, `admin=${env.SINEW_ADMIN}`)]);
+  return opened;
+}
+
 const machine = (page, name) => page.locator("article.machine", { has: page.getByRole("heading", { name, exact: true }) });
 
 async function until(act) {
