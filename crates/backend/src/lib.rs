@@ -312,6 +312,10 @@ pub trait Backend {
     /// `v` is undefined.
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Self::Rows, v: &Self::Rows);
 
+    /// Copies page `from` of the cache over page `to`, after all earlier operations and before all
+    /// later ones.
+    fn copy_page(&mut self, kv: &mut Self::Kv, from: u32, to: u32);
+
     /// Chooses the visible positions of every row, from the products of an indexer's queries
     /// `[rows, heads * dim]` with the cached keys, and its heads' weights `[rows, heads]`.
     fn choose(

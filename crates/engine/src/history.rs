@@ -31,6 +31,10 @@ impl History {
         if self.before == 0 {
             return &self.found;
         }
+        for (from, to) in &step.copies {
+            let from = *from as usize * PAGE_POSITIONS;
+            self.pages.copy_within(from..from + PAGE_POSITIONS, *to as usize * PAGE_POSITIONS);
+        }
         let mut tokens = step.tokens.iter();
         for StepSegment { slot, first_position, rows, .. } in &step.segments {
             let table = tables.get(*slot);
@@ -100,5 +104,11 @@ mod tests {
         // Guesses after position 70, the first of them wrong.
         assert_eq!(found(0, 70, &[], vec![7, 8, 9]), [69, 68, 7, 69, 8, 7]);
         assert_eq!(found(0, 71, &[], vec![5, 6]), [7, 69, 5, 7]);
+        // A third one continues in a copy of the first page.
+        let segment = StepSegment { pages: 1, ..StepSegment::new(1, 10, 1) };
+        let (segments, pages, tokens) = (vec![segment], vec![2], vec![80]);
+        let step = Step { segments, pages, tokens, copies: vec![(3, 2)], ..Step::default() };
+        tables.update(&step).unwrap();
+        assert_eq!(history.take_in(&step, &tables), [9, 8]);
     }
 }

@@ -366,6 +366,7 @@ impl<B: Backend> Rank<B> {
         let b = &mut self.buffers;
         b.fill(step, &self.tables, &self.limits, self.model.config());
         let batch = b.batch(step, self.deepstack);
+        self.model.copy_pages(&mut self.backend, &step.copies);
         if self.keeps_noise {
             self.model.keep_noise(&mut self.backend, &batch);
             return Ok(());

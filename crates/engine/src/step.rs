@@ -1,11 +1,11 @@
 //! The next computation of all ranks, and the message with it from rank 0.
 //!
 //! ```text
-//! n_segments u32 | n_pages u32 | n_grids u32 | n_additions u32
+//! n_segments u32 | n_pages u32 | n_grids u32 | n_additions u32 | n_copies u32
 //! | { slot, first_position, rows, outputs, wanted, first_page, pages: u32,
 //!     first_rotation: u32, begin, begin_at, guesses, save_after, save_to: u32 } ...
 //! | { row, rows, first, columns, lines, time: u32 } ...
-//! | page u32 ... | window_page u32 ... | token u32 ... | input f32 ... | addition f32 ...
+//! | { from, to: u32 } ... | page u32 ... | window_page u32 ... | token u32 ... | input f32 ... | addition f32 ...
 //! ```
 //!
 //! Little-endian. A segment carries only the new pages of its sequence's table; the same number of
@@ -73,6 +73,8 @@ pub struct Step {
     /// The same in the cache of layers that keep only their window, if there are any; arbitrary
     /// beyond the window.
     pub window_pages: Vec<u32>,
+    /// Copies of pages, `(from, to)`, made one after the other before the rows.
+    pub copies: Vec<(u32, u32)>,
     /// The token of each row.
     pub tokens: Vec<Token>,
     /// The rows of pictures among them.
@@ -137,13 +139,18 @@ pub struct BadStep {
     pub(crate) what: &'static str,
 }
 
-const HEADER_WORDS: usize = 4;
+const HEADER_WORDS: usize = 5;
 const SEGMENT_WORDS: usize = 8 + STATE_WORDS;
 
 impl Limits {
     /// Pages of one sequence's table.
     pub fn pages_per_sequence(&self) -> usize {
         self.context_tokens.div_ceil(PAGE_POSITIONS)
+    }
+
+    /// Copies of pages in one step: only a model whose cache has nothing but pages makes any.
+    pub fn copies_max(&self) -> usize {
+        if self.keeps_all { self.slots } else { 0 }
     }
 
     /// New pages of one step.
@@ -154,7 +161,7 @@ impl Limits {
     /// Bytes of the largest step message.
     pub fn message_bytes_max(&self) -> usize {
         let pages = self.new_pages_max() * (1 + usize::from(self.window.is_some()));
-        let tables = self.slots * SEGMENT_WORDS + pages;
+        let tables = self.slots * SEGMENT_WORDS + pages + 2 * self.copies_max();
         let row = 1 + self.width + self.additions + grid::WORDS;
         let words = HEADER_WORDS + tables + self.rows_max * row;
         words * size_of::<u32>()
@@ -166,6 +173,7 @@ impl Step {
         self.segments.clear();
         self.pages.clear();
         self.window_pages.clear();
+        self.copies.clear();
         self.tokens.clear();
         self.grids.clear();
         self.additions.clear();
@@ -219,6 +227,7 @@ impl Step {
         put(self.pages.len() as u32);
         put(self.grids.len() as u32);
         put(additions.len() as u32);
+        put(self.copies.len() as u32);
         for segment in &self.segments {
             let StepSegment { slot, first_position, rows, outputs, wanted, first_page, .. } =
                 *segment;
@@ -228,6 +237,7 @@ impl Step {
             rest.iter().chain(&segment.state.encode()).for_each(|word| put(*word as u32));
         }
         self.grids.iter().flat_map(StepGrid::encode).for_each(&mut put);
+        self.copies.iter().flat_map(|(from, to)| [*from, *to]).for_each(&mut put);
         let pages = self.pages.iter().chain(&self.window_pages);
         pages.chain(&self.tokens).for_each(|word| put(*word));
         input.iter().chain(additions).for_each(|value| put(value.to_bits()));
@@ -249,11 +259,12 @@ impl Step {
         };
         let mut words = words.iter().map(|word| u32::from_le_bytes(*word));
         let header: [_; HEADER_WORDS] = std::array::from_fn(|_| words.next());
-        let [Some(segments), Some(pages), Some(grids), Some(additions)] = header else {
+        let [Some(segments), Some(pages), Some(grids), Some(additions), Some(copies)] = header
+        else {
             return bad("it has no header");
         };
-        let [segments, pages, grids, additions] =
-            [segments, pages, grids, additions].map(|count| count as usize);
+        let [segments, pages, grids, additions, copies] =
+            [segments, pages, grids, additions, copies].map(|count| count as usize);
         if segments > limits.slots || pages > limits.new_pages_max() {
             return bad("it has more segments than slots, or more pages than tables");
         }
@@ -261,7 +272,11 @@ impl Step {
         if grids > limits.rows_max || additions > limits.rows_max * limits.additions {
             return bad("it has more rows of pictures than rows");
         }
-        let counted = segments * SEGMENT_WORDS + grids * grid::WORDS + pages + window_pages;
+        if copies > limits.copies_max() {
+            return bad("it copies more pages than it may");
+        }
+        let tables = segments * SEGMENT_WORDS + 2 * copies + pages + window_pages;
+        let counted = tables + grids * grid::WORDS;
         if words.len() < counted + additions {
             return bad("it ends early");
         }
@@ -274,6 +289,11 @@ impl Step {
         for _ in 0..grids {
             let words = std::array::from_fn(|_| words.next().unwrap_or(0) as usize);
             self.grids.push(StepGrid::decode(words));
+        }
+        self.copies.clear();
+        for _ in 0..copies {
+            let words = [words.next(), words.next()].map(|word| word.unwrap_or(0));
+            self.copies.push((words[0], words[1]));
         }
         self.pages.clear();
         self.pages.extend(words.by_ref().take(pages));
@@ -288,7 +308,8 @@ impl Step {
         }
         let exist = |all: &[u32], count| all.iter().all(|page| (*page as usize) < count);
         let in_window = limits.window.is_none_or(|of| exist(&self.window_pages, of.pages));
-        if sum(|s| s.pages) != pages || !exist(&self.pages, limits.pages) || !in_window {
+        let copied = self.copies.iter().all(|(from, to)| exist(&[*from, *to], limits.pages));
+        if sum(|s| s.pages) != pages || !exist(&self.pages, limits.pages) || !in_window || !copied {
             return bad("a page does not exist, or is nobody's");
         }
         self.tokens.clear();
@@ -437,6 +458,26 @@ pub(crate) mod tests {
         assert_eq!(found.window_pages, [2; 3]);
         assert_eq!(found.wanted().collect::<Vec<_>>(), [Extent::Top(40); 4]);
         assert_eq!((input, found.tokens), (vec![0.5; 16], (7..15).collect()));
+    }
+
+    #[test]
+    fn copies_of_pages_that_exist_come_back_as_they_went() {
+        let limits = Limits { window: None, keeps_all: true, has_states: false, ..LIMITS };
+        let decoded = |copies: &[(u32, u32)], limits: &Limits| {
+            let segments = vec![StepSegment { pages: 1, ..segment(0, 0, 1) }];
+            let (pages, copies) = (vec![2], copies.to_vec());
+            let step = Step { segments, pages, copies, tokens: vec![7], ..Step::default() };
+            let (mut bytes, mut found, mut input) = (Vec::new(), Step::default(), Vec::new());
+            step.encode(&[0.5; 2], true, &mut bytes);
+            found.decode(&bytes, limits, &mut input).map(|()| found.copies)
+        };
+        let copies = [(3, 0), (0, 3), (1, 2)];
+        assert_eq!(decoded(&copies, &limits), Ok(copies.to_vec()));
+        assert!(decoded(&[(4, 0)], &limits).is_err());
+        assert!(decoded(&[(0, 4)], &limits).is_err());
+        assert!(decoded(&[(0, 1); 4], &limits).is_err(), "more than sequences");
+        let no_copies = Limits { keeps_all: false, ..limits };
+        assert!(decoded(&copies[..1], &no_copies).is_err(), "of pages that are not all");
     }
 
     #[test]

@@ -347,3 +347,29 @@ fn requests_that_run_together_agree_with_the_reference_on_one_rank_two_and_three
         assert_eq!(local.stats().pages.used, 0, "{name}");
     }
 }
+
+#[test]
+fn a_text_that_leaves_a_page_goes_on_in_a_copy_as_the_reference_does() {
+    if libraries().is_none() {
+        return;
+    }
+    for name in ["models/llama-untied", "models/mixtral", "models/deepseek-v3"] {
+        let prompts = prompts(name);
+        let Prompt { ids, hf: Some(exact), .. } = &prompts[2] else { panic!("no reference") };
+        // The first page is full, and left at position 40.
+        let other = ids[..40].iter().copied().chain([5; 40]).collect();
+        let request = |prompt, max_tokens| GenerateRequest {
+            prompt,
+            max_tokens,
+            ..GenerateRequest::default()
+        };
+        let requests = vec![request(other, 1), request(ids.clone(), exact.greedy.len())];
+        let mut local = start(name, &[1], CacheType::Auto);
+        let answers = local.serve(requests).unwrap();
+        let sure = |margin: &&f32| **margin > 2e-2 * spread(&exact.logits);
+        let sure = exact.margins.iter().take_while(sure).count();
+        assert!(sure > 0, "{name}");
+        assert_eq!(answers[1][..sure], exact.greedy[..sure], "{name}");
+        assert_eq!(local.stats().prefix_hit_tokens, 40, "{name}");
+    }
+}

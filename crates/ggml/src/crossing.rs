@@ -106,6 +106,19 @@ impl Stream {
         unsafe { self.device.api.set(raw, from, offset, bytes.len()) };
     }
 
+    /// Copies `len` bytes of an array from one offset to another, by way of the host, after the
+    /// stream's earlier work. Complete on return.
+    pub fn copy_within(&self, array: &Array, from: usize, to: usize, len: usize) {
+        assert!(from.max(to) + len <= array.bytes(), "beyond an array's end");
+        let mut bytes = vec![0_u8; len];
+        self.is_busy.set(true);
+        let (stream, raw, host) = (self.raw(), array.raw.as_ptr(), bytes.as_mut_ptr().cast());
+        // SAFETY: the array is placed and long enough; `bytes` lives until the copy is done.
+        unsafe { self.device.api.get_async(stream, raw, host, from, len) };
+        self.synchronise();
+        self.write(array, to, &bytes);
+    }
+
     /// Writes the first `len` of these numbers to an array's start, after the stream's earlier
     /// work.
     pub fn send(&self, array: &Array, numbers: &HostNumbers, len: usize) {

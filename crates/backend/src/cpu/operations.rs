@@ -314,6 +314,10 @@ impl Backend for Cpu {
         }
     }
 
+    fn copy_page(&mut self, kv: &mut Option<KvCache>, from: u32, to: u32) {
+        kv.iter_mut().for_each(|kv| kv.copy_page(from, to));
+    }
+
     fn choose(
         &mut self,
         keys: IndexKeys<'_, Self>,

@@ -403,6 +403,16 @@ impl Backend for Ggml {
         self.note(Some(Op::Store { kv: kv.clone(), k, v, indices }));
     }
 
+    fn copy_page(&mut self, kv: &mut Option<Kv>, from: u32, to: u32) {
+        self.submit();
+        let Some(kv) = kv.as_ref().filter(|_| self.fault.is_none()) else { return };
+        for (array, dim) in [(&kv.k, kv.k_dim), (&kv.v, kv.v_dim)] {
+            let row = self.stream.device().row_bytes(kv.ty, dim * kv.heads);
+            let [from, to] = [from, to].map(|page| page as usize * PAGE_POSITIONS * row);
+            self.stream.copy_within(&array.0, from, to, PAGE_POSITIONS * row);
+        }
+    }
+
     fn attend(
         &mut self,
         kv: &Option<Kv>,

@@ -20,11 +20,11 @@ mod guessing;
 mod pace;
 mod pages;
 mod pictures;
+mod prefixes;
 mod sequence;
 #[cfg(test)]
 mod simulation;
 mod state;
-mod tails;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -195,6 +195,7 @@ impl Scheduler {
         if step.segments.is_empty() {
             return false;
         }
+        self.pages.plan_copies(&mut step.copies);
         step.note.begun = Some(now);
         self.in_flight += 1;
         self.prompt_rows_in_flight += step.note.prompt_rows;

@@ -3,46 +3,33 @@
 //! A page is free, held by sequences, or *cached*: published, and not held. Full pages are
 //! found by their tokens and the page before them. That page represents all earlier tokens, since a
 //! page is never evicted before its successors: so two texts can share a page only if they agree in
-//! every token up to its end. The last page of an ended sequence is cached as a [tail](Tails),
-//! although it is not full. When pages run out, cached ones are evicted, those without successors
-//! first, of these the one released longest ago.
+//! every token up to its end. The last page of an ended sequence is cached as a *tail*, although it
+//! is not full. When pages run out, cached ones are evicted, those without successors first, of
+//! these the one released longest ago.
+//!
+//! A text that leaves a cached page in its middle continues there all the same: in the page itself
+//! if that is a tail and most of it is of use, else in a copy, which all ranks make.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use layout::PAGE_POSITIONS;
 use protocol::Token;
 
 use super::checkpoints::{CheckpointId, Checkpoints};
-use super::tails::Tails;
+pub(super) use super::prefixes::Before;
+use super::prefixes::{Begun, Prefixes};
 use super::windows::Windows;
 use crate::step::Limits;
 
 pub(super) type PageId = u32;
 
-/// The predecessor of a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Before {
-    /// None: the page starts a text, in the cache shared under this salt.
-    Start(u64),
-    Page(PageId),
-}
+/// Fewer positions than these are computed again: a copy costs more, on a device at least.
+const COPIED_MIN: usize = 8;
 
-/// The content of a full page.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Content {
-    before: Before,
-    tokens: [Token; PAGE_POSITIONS],
-}
-
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Page {
     /// Sequences with the page in their tables.
     holders: usize,
-    /// Published pages and tails with this one as parent.
-    children: usize,
-    /// Of a published page.
-    content: Option<Arc<Content>>,
     /// The time of the last release.
     released: u64,
 }
@@ -51,9 +38,13 @@ struct Page {
 pub(super) struct Pages {
     pages: Vec<Page>,
     free: Vec<PageId>,
-    known: HashMap<Arc<Content>, PageId>,
-    /// `None` for models that cannot continue from any position.
-    tails: Option<Tails>,
+    /// Published pages and tails.
+    known: Prefixes,
+    /// Whether a text can continue in the middle of a page.
+    keeps_all: bool,
+    /// Copies of pages, `(from, to)`, for the next step to make first.
+    copies: Vec<(PageId, PageId)>,
+    copies_max: usize,
     /// Cached pages without children, by their time of release.
     leaves: BTreeSet<(u64, PageId)>,
     /// The number of cached pages: leaves and their ancestors.
@@ -74,8 +65,10 @@ impl Pages {
             windows: limits.window.map(|window| Windows::new(window, count)),
             pages: vec![Page::default(); count],
             free: (0..count as PageId).rev().collect(),
-            known: HashMap::new(),
-            tails: limits.keeps_all.then(Tails::default),
+            known: Prefixes::new(count),
+            keeps_all: limits.keeps_all,
+            copies: Vec::with_capacity(limits.copies_max()),
+            copies_max: limits.copies_max(),
             leaves: BTreeSet::new(),
             cached: 0,
             clock: 0,
@@ -118,8 +111,7 @@ impl Pages {
 
     /// The published page with exactly these `tokens` after `before`.
     pub fn find(&self, before: Before, tokens: &[Token]) -> Option<PageId> {
-        let content = Content { before, tokens: tokens.try_into().ok()? };
-        self.known.get(&content).copied()
+        self.known.find(before, tokens)
     }
 
     /// Copies of states; `None` for models without states.
@@ -171,7 +163,7 @@ impl Pages {
     /// Removes a sequence that sees `page` in layers with a window. `keep`: if the page is
     /// published, other texts may continue after it.
     pub fn leave(&mut self, page: PageId, keep: bool) {
-        let is_known = self.pages[page as usize].content.is_some();
+        let is_known = self.known.contains(page);
         self.windows.iter_mut().for_each(|windows| windows.leave(page, keep && is_known));
     }
 
@@ -191,7 +183,7 @@ impl Pages {
         last: Option<(CheckpointId, PageId)>,
     ) -> Option<CheckpointId> {
         let checkpoints = self.checkpoints.as_mut()?;
-        let is_known = self.pages[page as usize].content.is_some();
+        let is_known = self.known.contains(page);
         if !is_known || checkpoints.at(page).is_some() {
             return None;
         }
@@ -217,41 +209,49 @@ impl Pages {
             self.release(page);
             return known;
         }
-        let Ok(tokens) = tokens.try_into() else { return page };
-        let content = Arc::new(Content { before, tokens });
-        self.pages[page as usize].content = Some(content.clone());
-        self.known.insert(content, page);
-        if let Before::Page(parent) = before {
-            self.pages[parent as usize].children += 1;
-        }
+        self.known.insert(page, before, tokens);
         page
     }
 
-    /// Caches a page, held by one sequence only, that is not full, unless a tail has its tokens or
-    /// the model cannot use it. The sequence must release it next.
+    /// Caches a page, held by one sequence only, that is not full, unless another begins with its
+    /// tokens or the model cannot use it. The sequence must release it next.
     pub fn leave_tail(&mut self, page: PageId, before: Before, tokens: &[Token]) {
-        let Some(tails) = &mut self.tails else { return };
-        if tails.find(before, tokens).is_some_and(|(_, common)| common == tokens.len()) {
-            return;
-        }
-        tails.insert(page, before, tokens);
-        if let Before::Page(parent) = before {
-            self.pages[parent as usize].children += 1;
+        let found = self.known.find_begun(before, tokens);
+        if self.keeps_all && found.is_none_or(|found| found.common < tokens.len()) {
+            self.known.insert(page, before, tokens);
         }
     }
 
-    /// The tail after `before` that begins with the most of `tokens`, and their number.
-    pub fn find_tail(&self, before: Before, tokens: &[Token]) -> Option<(PageId, usize)> {
-        self.tails.as_ref()?.find(before, tokens)
+    /// The cached page after `before` that begins with the most of `tokens`, for
+    /// [`Self::begin`].
+    pub fn find_begun(&self, before: Before, tokens: &[Token]) -> Option<Begun> {
+        self.known.find_begun(before, tokens).filter(|_| self.keeps_all)
     }
 
-    /// Makes a tail a writable page, held once, by a sequence that holds the page before it.
-    pub fn take_tail(&mut self, page: PageId) {
-        let before = self.tails.as_mut().and_then(|tails| tails.remove(page));
-        if let Some(Before::Page(parent)) = before {
-            self.pages[parent as usize].children -= 1;
+    /// A writable page, held once, with the start of a cached one, by a sequence that holds the
+    /// page before it; `None` if computing it again is the better way.
+    pub fn begin(&mut self, begun: Begun) -> Option<PageId> {
+        let Begun { page, common, count } = begun;
+        if count < PAGE_POSITIONS && 2 * common >= count {
+            self.hold(page);
+            self.known.remove(page);
+            return Some(page);
         }
+        if common < COPIED_MIN || self.copies.len() == self.copies_max {
+            return None;
+        }
+        // It must not be evicted for its own copy.
         self.hold(page);
+        let copy = self.take();
+        self.release(page);
+        self.copies.extend(copy.map(|copy| (page, copy)));
+        copy
+    }
+
+    /// Moves the copies to be made into the step being planned. Pages are copied and written in the
+    /// order of planning, so both may have passed to other sequences since.
+    pub fn plan_copies(&mut self, copies: &mut Vec<(PageId, PageId)>) {
+        copies.append(&mut self.copies);
     }
 
     /// Releases a whole table.
@@ -267,12 +267,12 @@ impl Pages {
         if one.holders > 0 {
             return;
         }
-        if one.content.is_none() && !self.tails.as_ref().is_some_and(|all| all.contains(page)) {
+        if !self.known.contains(page) {
             return self.free.push(page);
         }
         one.released = clock;
         self.cached += 1;
-        if one.children == 0 {
+        if !self.known.has_children(page) {
             self.leaves.insert((clock, page));
         }
     }
@@ -281,21 +281,14 @@ impl Pages {
     fn evict(&mut self) -> Option<PageId> {
         let (_, page) = self.leaves.pop_first()?;
         self.cached -= 1;
-        let before = match self.pages[page as usize].content.take() {
-            Some(content) => {
-                self.known.remove(&content);
-                content.before
-            }
-            None => self.tails.as_mut()?.remove(page)?,
-        };
+        let before = self.known.remove(page);
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.forget(page);
         }
         self.windows.iter_mut().for_each(|windows| windows.forget(page));
-        if let Before::Page(parent) = before {
-            let one = &mut self.pages[parent as usize];
-            one.children -= 1;
-            if one.children == 0 && one.holders == 0 {
+        if let Some(Before::Page(parent)) = before {
+            let one = self.pages[parent as usize];
+            if one.holders == 0 && !self.known.has_children(parent) {
                 self.leaves.insert((one.released, parent));
             }
         }
@@ -315,33 +308,26 @@ impl Pages {
     pub fn check<'a>(&self, tables: impl Iterator<Item = &'a [PageId]>) {
         let mut holders = vec![0; self.total()];
         tables.flatten().for_each(|page| holders[*page as usize] += 1);
-        let mut children = vec![0; self.total()];
-        let tails: HashMap<_, _> = self.tails.iter().flat_map(Tails::iter).collect();
-        for before in self.known.keys().map(|content| &content.before).chain(tails.values()) {
-            if let Before::Page(parent) = before {
-                children[*parent as usize] += 1;
-            }
-        }
+        self.known.check();
         let mut free = vec![false; self.total()];
         self.free.iter().for_each(|page| free[*page as usize] = true);
         let mut cached = 0;
         for (at, page) in self.pages.iter().enumerate() {
-            let is_tail = tails.contains_key(&(at as PageId));
-            assert!(!is_tail || page.holders == 0 && page.content.is_none(), "page {at}");
-            let is_cached = page.holders == 0 && (page.content.is_some() || is_tail);
-            let is_leaf = self.leaves.contains(&(page.released, at as PageId));
-            assert_eq!((page.holders, page.children), (holders[at], children[at]), "page {at}");
-            assert_eq!(is_leaf, is_cached && page.children == 0, "page {at}");
+            let id = at as PageId;
+            let (is_known, has_children) = (self.known.contains(id), self.known.has_children(id));
+            let is_tail = is_known && !self.known.has_full(id);
+            assert!(!is_tail || page.holders == 0, "page {at}");
+            let is_cached = page.holders == 0 && is_known;
+            let is_leaf = self.leaves.contains(&(page.released, id));
+            assert_eq!(page.holders, holders[at], "page {at}");
+            assert_eq!(is_leaf, is_cached && !has_children, "page {at}");
             assert_eq!(free[at], page.holders == 0 && !is_cached, "page {at}");
-            let found = page.content.as_ref().map(|content| self.known.get(content));
-            assert!(found.is_none_or(|found| found == Some(&(at as PageId))), "page {at}");
             cached += usize::from(is_cached);
         }
         for page in self.checkpoints.iter().flat_map(Checkpoints::pages) {
-            assert!(self.pages[page as usize].content.is_some(), "page {page} has a checkpoint");
+            assert!(self.known.contains(page), "page {page} has a checkpoint");
         }
-        let full = self.pages.iter().filter(|page| page.content.is_some()).count();
-        assert_eq!((self.cached, self.known.len()), (cached, full));
+        assert_eq!(self.cached, cached);
     }
 }
 

@@ -9,6 +9,7 @@ use super::costs::Price;
 use super::guess::{Drafts, Guesser};
 use super::pages::{Before, PageId, Pages};
 use super::pictures::Pictures;
+use super::prefixes::Begun;
 use super::state::State;
 use crate::draft::DraftJob;
 use crate::logits::Extent;
@@ -187,27 +188,26 @@ impl Sequence {
         if let Some(page) = self.pages.last().filter(|_| skipped > 0) {
             self.state.jump(self.cached, pages.read_checkpoint(*page));
         }
-        self.take_tail(pages);
+        self.begin_page(pages);
         let rows = self.reach();
         self.cached_tokens += rows;
         rows
     }
 
-    /// At the end of its pages, takes over the tail that continues its text.
-    fn take_tail(&mut self, pages: &mut Pages) {
+    /// At the end of its pages, continues in the middle of a cached one.
+    fn begin_page(&mut self, pages: &mut Pages) {
         let end = self.pages.len() * PAGE_POSITIONS;
         if self.cached != end || self.wants_all_rows() {
             return;
         }
         let next = &self.tokens[end..self.tokens.len() - 1];
-        let Some((page, common)) = pages.find_tail(self.before(self.pages.len()), next) else {
-            return;
-        };
+        let Some(begun) = pages.find_begun(self.before(self.pages.len()), next) else { return };
         let uncut = |rows: &usize| !self.pictures.is_cut(end + rows);
-        let Some(rows) = (1..=common).rev().find(uncut) else { return };
-        pages.take_tail(page);
-        self.pages.push(page);
-        self.cached += rows;
+        let Some(common) = (1..=begun.common).rev().find(uncut) else { return };
+        if let Some(page) = pages.begin(Begun { common, ..begun }) {
+            self.pages.push(page);
+            self.cached += common;
+        }
     }
 
     /// The number of the prompt's tokens in the cache for the first time.

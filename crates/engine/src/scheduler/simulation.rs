@@ -68,6 +68,8 @@ struct Ranks {
     /// The same in layers with a window.
     window: Option<(Window, Vec<[u64; PAGE_POSITIONS]>)>,
     states: Option<States>,
+    /// Copies of pages.
+    copied: usize,
 }
 
 /// The states of sequences, by slot, and their copies.
@@ -114,6 +116,10 @@ impl Ranks {
     /// Runs a step; returns the tokens drawn for its outputs.
     fn run(&mut self, step: &Step) -> Vec<Token> {
         self.tables.update(step).unwrap();
+        for (from, to) in &step.copies {
+            self.memory[*to as usize] = self.memory[*from as usize];
+            self.copied += 1;
+        }
         let (mut tokens, mut drawn) = (step.tokens.iter(), Vec::new());
         for segment in &step.segments {
             let own = &tokens.as_slice()[..segment.rows];
@@ -199,6 +205,7 @@ impl World {
                 memory: vec![[0; PAGE_POSITIONS]; pages],
                 window: limits.window.map(|of| (of, vec![[0; PAGE_POSITIONS]; of.pages])),
                 states,
+                copied: 0,
             },
             in_flight: VecDeque::new(),
             depth: if stages == 1 { 1 } else { 2 * stages },
@@ -305,8 +312,8 @@ impl World {
     }
 }
 
-/// Returns the counters.
-fn run(seed: u64) -> EngineStats {
+/// Returns the counters, and the number of copies of pages.
+fn run(seed: u64) -> (EngineStats, usize) {
     let mut rng = Rng::with_seed(seed);
     let mut world = World::new(&mut rng);
     let (count, every) = (rng.u64(10..60), rng.usize(1..40));
@@ -329,15 +336,16 @@ fn run(seed: u64) -> EngineStats {
     assert!(world.scheduler.is_idle() && world.ended > 0);
     let stats = world.scheduler.stats();
     assert_eq!((stats.running, stats.waiting, stats.pages.used), (0, 0, 0));
-    stats
+    (stats, world.ranks.copied)
 }
 
 #[test]
 fn whatever_comes_every_answer_is_its_own_and_no_page_is_lost() {
-    let mut all = EngineStats::default();
+    let (mut all, mut copies) = (EngineStats::default(), 0);
     for seed in 0..300 {
         println!("seed {seed}");
-        let stats = run(seed);
+        let (stats, copied) = run(seed);
+        copies += copied;
         all.preemptions += stats.preemptions;
         all.prefix_hit_tokens += stats.prefix_hit_tokens;
         all.guessed_tokens += stats.guessed_tokens;
@@ -346,4 +354,5 @@ fn whatever_comes_every_answer_is_its_own_and_no_page_is_lost() {
     assert!(all.preemptions > 300 && all.prefix_hit_tokens > 100_000, "{all:?}: too easy");
     let (right, wrong) = (all.guessed_right_tokens, all.guessed_tokens - all.guessed_right_tokens);
     assert!(right > 10_000 && wrong > 3_000, "{all:?}: too easy");
+    assert!(copies > 300, "{copies} copies: too easy");
 }

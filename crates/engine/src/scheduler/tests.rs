@@ -284,11 +284,11 @@ fn the_next_turn_of_a_conversation_computes_only_what_is_new() {
     let stats = h.scheduler.stats();
     assert_eq!((stats.prefix_queried_tokens, stats.prefix_hit_tokens), (500, 269));
     assert_eq!((stats.prompt_tokens, stats.generated_tokens), (231, 71));
-    // A prompt whose last token only is missing still computes a row.
+    // A prompt that is cached whole still computes a row.
     prompt.truncate(256);
     h.add(3, GenerateRequest { prompt, ..request(1, 1) });
-    assert_eq!(h.step(7).0, [(0, 192, 64)]);
-    assert_eq!(h.done[2].cached_tokens, 192);
+    assert_eq!(h.step(7).0, [(0, 255, 1)]);
+    assert_eq!(h.done[2].cached_tokens, 255);
     // A prompt with another beginning shares nothing.
     let prompt = (1..=200).collect();
     h.add(4, GenerateRequest { prompt, ..request(1, 1) });
@@ -319,6 +319,35 @@ fn a_text_goes_on_inside_the_page_that_an_ended_one_left() {
     h.add(6, request(600, 38));
     h.run(7);
     assert_eq!((h.done[5].cached_tokens, h.done[5].generated_tokens), (90, 38));
+}
+
+#[test]
+fn a_text_that_leaves_a_full_page_in_its_middle_goes_on_in_a_copy() {
+    let mut h = Harness::new(LONG);
+    h.add(1, request(200, 1));
+    h.run(7);
+    let leaves_at =
+        |at: Token| GenerateRequest { prompt: (0..at).chain([7]).collect(), ..request(1, 1) };
+    // The second page of four, of which three are full and one is a tail.
+    h.add(2, leaves_at(100));
+    assert_eq!(h.step(7).0, [(0, 100, 1)]);
+    let (own, copies) = (h.step.pages.clone(), h.step.copies.clone());
+    assert_eq!((own.len(), copies.len(), copies[0].1), (2, 1, own[1]));
+    assert_eq!(h.step(7).0, []);
+    // Nothing of the first one is lost.
+    h.add(3, request(200, 1));
+    assert_eq!(h.step(7).0, [(0, 199, 1)]);
+    assert_eq!((h.step.pages[1], h.step.copies.len()), (copies[0].0, 0));
+    // A few positions are not worth a copy.
+    h.add(4, leaves_at(64 + 7));
+    assert_eq!(h.step(7).0, [(0, 64, 8)]);
+    // One that is held can be copied too.
+    h.add(5, request(200, 9));
+    assert_eq!(h.step(7).0, [(0, 199, 1)]);
+    let held = h.step.pages[2];
+    h.add(6, leaves_at(128 + 8));
+    let rows = (0..9).map(|_| h.step(7).0).find(|rows| rows.len() == 2).unwrap();
+    assert_eq!((rows[1], h.step.copies[0].0), ((1, 136, 1), held));
 }
 
 #[test]

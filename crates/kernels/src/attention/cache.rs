@@ -217,6 +217,21 @@ impl KvCache {
         unsafe { std::slice::from_raw_parts(self.data.as_ptr().add(at), self.head_bytes()) }
     }
 
+    /// Copies page `from` over page `to`.
+    ///
+    /// # Panics
+    /// If a page does not exist.
+    pub fn copy_page(&mut self, from: u32, to: u32) {
+        let exist = from.max(to) < self.pages as u32;
+        assert!(exist, "pages {from} and {to} of a cache of {} pages", self.pages);
+        let bytes = self.heads * self.head_bytes();
+        let data = self.data.as_mut_ptr();
+        // SAFETY: the region holds `pages` pages of this many bytes, and both were checked.
+        unsafe {
+            std::ptr::copy(data.add(from as usize * bytes), data.add(to as usize * bytes), bytes)
+        };
+    }
+
     /// Stores keys and values of consecutive positions of one sequence. In every kind of cache, a
     /// key or value with an infinite or NaN element becomes NaN, and so does every output that
     /// attends to it.

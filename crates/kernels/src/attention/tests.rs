@@ -67,6 +67,22 @@ fn cases() -> Vec<Case> {
     ]
 }
 
+#[test]
+fn a_copy_of_a_page_has_its_bytes() {
+    let pool = Pool::new(1).unwrap();
+    for kind in [CacheKind::F16, CacheKind::F32, CacheKind::I16, CacheKind::Q8_0] {
+        let mut cache = KvCache::new(2, 24, 40, 4, kind).unwrap();
+        let rows = |width: usize| (0..64 * 2 * width).map(|at| at as f32 / 9.0).collect::<Vec<_>>();
+        cache.store(&pool, &[2], 0, &rows(24), &rows(40));
+        cache.copy_page(2, 1);
+        for head in 0..2 {
+            assert_eq!(cache.bytes(1, head), cache.bytes(2, head), "{kind}");
+            assert!(cache.bytes(1, head).iter().any(|byte| *byte != 0));
+            assert!([0, 3].iter().all(|page| cache.bytes(*page, head).iter().all(|b| *b == 0)));
+        }
+    }
+}
+
 fn cases_of_all_kinds() -> impl Iterator<Item = (Case, CacheKind)> {
     let of_kind = |kind| cases().into_iter().map(move |case| (case, kind));
     [CacheKind::F16, CacheKind::F32, CacheKind::I16, CacheKind::Q8_0].into_iter().flat_map(of_kind)

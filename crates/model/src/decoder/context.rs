@@ -57,6 +57,22 @@ impl<B: Backend> Kept<B> {
         }
     }
 
+    /// Copies a page of keys and values.
+    ///
+    /// # Panics
+    /// If it keeps anything but pages: no text continues in the middle of one there.
+    pub fn copy_page(&mut self, backend: &mut B, from: u32, to: u32) {
+        match self {
+            Self::Nothing => {}
+            Self::KeysAndValues(kv, None) => backend.copy_page(kv, from, to),
+            Self::KeysAndValues(kv, Some(IndexKept::Positions(keys))) => {
+                backend.copy_page(kv, from, to);
+                backend.copy_page(keys, from, to);
+            }
+            _ => panic!("a layer that keeps more than pages"),
+        }
+    }
+
     /// The keys of the layer's indexer.
     pub fn index_keys(&self) -> IndexKeys<'_, B> {
         match self {

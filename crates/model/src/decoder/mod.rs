@@ -220,6 +220,16 @@ impl<B: Backend> Model<B> {
         Ok(())
     }
 
+    /// Copies pages of every layer's cache, `(from, to)`, one after the other.
+    ///
+    /// # Panics
+    /// If a layer keeps more than pages, see [`Config::keeps_all`].
+    pub fn copy_pages(&mut self, backend: &mut B, copies: &[(u32, u32)]) {
+        for (from, to) in copies {
+            self.kept.iter_mut().for_each(|kept| kept.copy_page(backend, *from, *to));
+        }
+    }
+
     /// Caches a step's positions as rows of noise in every layer, and computes nothing else: a long
     /// context for measurements, in the time of a short one.
     pub fn keep_noise(&mut self, backend: &mut B, batch: &Batch<'_>) {

@@ -278,6 +278,11 @@ impl Backend for Recording {
         });
     }
 
+    fn copy_page(&mut self, kv: &mut Self::Kv, from: u32, to: u32) {
+        let kv = kv.clone();
+        self.record("copy_page", &[], move |cpu| cpu.copy_page(&mut kv.lock().unwrap(), from, to));
+    }
+
     fn choose(
         &mut self,
         keys: IndexKeys<'_, Self>,
