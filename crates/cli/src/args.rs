@@ -187,6 +187,10 @@ pub struct UpArgs {
     /// a single model do: no model is loaded or downloaded by its name then
     #[arg(long)]
     pub any_name: bool,
+    /// List served models only: without it, programs on this machine also see in `/v1/models` and
+    /// `/api/tags` what lies on the nodes' disks, and a request loads it
+    #[arg(long)]
+    pub list_served: bool,
     /// Hosts from which pictures of requests are fetched by their addresses, at HOST:PORT or at the
     /// usual ports, also in this network: no others are asked, and without any none is fetched
     #[arg(long, value_name = "HOST,HOST", value_delimiter = ',')]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cluster::{
     BurnReport, BurnSpec, ClusterStatus, Held, Identified, InstanceSpec, Invite, Joined,
-    ModelAbout, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Plan, PullStage,
+    ModelAbout, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned, PullStage,
     PullStatus,
 };
 use serde::de::DeserializeOwned;
@@ -214,7 +214,7 @@ impl Client {
     }
 
     /// The plan for a model.
-    pub fn plan(&self, request: &InstanceSpec) -> Result<Plan, CliError> {
+    pub fn plan(&self, request: &InstanceSpec) -> Result<Planned, CliError> {
         self.ask("/sinew/v1/plan", request, PLAN_MAX)
     }
 

@@ -42,9 +42,10 @@ pub use api::machine::{Machine, Sensors};
 pub use api::peer::Peer;
 pub use api::pull::{PullStage, PullStatus};
 pub use api::{
-    CheckText, ClusterStatus, GenerateDone, GenerateEvent, Held, Identified, InstanceState,
-    InstanceStatus, Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState,
-    NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted, RankStatus,
+    CheckText, ClusterStatus, Download, GenerateDone, GenerateEvent, Held, Identified,
+    InstanceState, InstanceStatus, Invite, Joined, LINK_ADDRESSES_MAX, Library, NearbyNode,
+    NodeConfig, NodeState, NodeStatus, Offer, PairAsking, PairRequest, PairState, PairWith, Paired,
+    Pairing, Parted, Planned, RankStatus, Stored,
 };
 pub use context::{draft_bytes, tower_bytes};
 pub use core::journal::{ClusterEvent, EventKind, History, Tone};

@@ -61,6 +61,52 @@ impl Hub {
         if plan.is_folder {
             return self.check_folder(plan, models, watch);
         }
+        let Some(heads) = self.heads(plan, models, nearby, watch)? else { return Ok(()) };
+        let first = plan.path(models, &plan.files[0]);
+        let found = gguf::File::over(&first, &heads).map_err(|error| error.to_string());
+        let Err(why) = found.and_then(|file| check(file.directory())) else { return Ok(()) };
+        for file in &plan.files {
+            let path = plan.path(models, file);
+            if !path.exists() {
+                Partial::open(&path, file)?.0.discard()?;
+                remove_empty(&path, models);
+            }
+        }
+        Err(HubError::CannotRun { name: plan.name.clone(), why, bytes: plan.bytes() })
+    }
+
+    /// The header of a plan's model, by way of the folder `scratch`, which keeps what is fetched.
+    /// `None` where [`Self::check_header`] checks nothing, and of a folder in Hugging Face's form.
+    ///
+    /// # Errors
+    /// Those of [`Self::fetch`], or the header is none of a model.
+    pub fn header(
+        &self,
+        plan: &Plan,
+        scratch: &Path,
+        watch: &Watch<'_>,
+    ) -> Result<Option<Arc<Directory>>, HubError> {
+        if plan.is_folder {
+            return Ok(None);
+        }
+        let Some(heads) = self.heads(plan, scratch, None, watch)? else { return Ok(None) };
+        let first = plan.path(scratch, &plan.files[0]);
+        let file = gguf::File::over(&first, &heads).map_err(|error| HubError::CannotRun {
+            name: plan.name.clone(),
+            why: error.to_string(),
+            bytes: plan.bytes(),
+        })?;
+        Ok(Some(file.directory().clone()))
+    }
+
+    /// The starts of a plan's files.
+    fn heads(
+        &self,
+        plan: &Plan,
+        models: &Path,
+        nearby: Option<&dyn Nearby>,
+        watch: &Watch<'_>,
+    ) -> Result<Option<Vec<Arc<dyn Bytes>>>, HubError> {
         let call = Call::new(self, watch);
         let (mut heads, mut before): (Vec<Arc<dyn Bytes>>, u64) = (Vec::new(), 0);
         for file in &plan.files {
@@ -75,25 +121,13 @@ impl Hub {
                     call.head(&plan.source, &path, account, near)?
                 }
             };
-            let Some(head) = head else { return Ok(()) };
+            let Some(head) = head else { return Ok(None) };
             heads.push(head);
             before += file.size;
         }
-        let first = plan.path(models, &plan.files[0]);
-        let found = gguf::File::over(&first, &heads).map_err(|error| error.to_string());
-        let Err(why) = found.and_then(|file| check(file.directory())) else { return Ok(()) };
-        for file in &plan.files {
-            let path = plan.path(models, file);
-            if !path.exists() {
-                Partial::open(&path, file)?.0.discard()?;
-                remove_empty(&path, models);
-            }
-        }
-        Err(HubError::CannotRun { name: plan.name.clone(), why, bytes: plan.bytes() })
+        Ok(Some(heads))
     }
-}
 
-impl Hub {
     /// Fetches the small files of a folder, which tell whether it can be read.
     fn check_folder(&self, plan: &Plan, models: &Path, watch: &Watch<'_>) -> Result<(), HubError> {
         let is_small = |file: &&RemoteFile| !file.path.ends_with(".safetensors");

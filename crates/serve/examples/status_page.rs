@@ -172,6 +172,7 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             model: model.to_owned(),
             digest: None,
             model_bytes: 0,
+            file_nodes: Vec::new(),
             owner: nodes[0].id,
             state,
             epoch: 3,

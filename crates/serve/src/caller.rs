@@ -5,7 +5,9 @@
 use std::path::Path;
 
 use axum::extract::Request;
-use cluster::{InstanceSpec, PullStage, PullStatus};
+use std::time::Duration;
+
+use cluster::{Held, InstanceSpec, InstanceStatus, PullStage, PullStatus};
 use futures_util::StreamExt;
 use protocol::KeepAlive;
 
@@ -20,6 +22,8 @@ use crate::node::RefusalKind;
 
 /// How long a model loaded by a request stays loaded without requests; the same default as Ollama.
 const KEEP_ALIVE: KeepAlive = KeepAlive::MINUTES_5;
+/// A client's menu must not wait longer for what lies on the nodes' disks.
+const LIST_WAIT: Duration = Duration::from_secs(2);
 
 /// The sender of a request.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +101,27 @@ impl Caller {
                 }
             },
         }
+    }
+
+    /// The models that are not served and that a request of this caller would load, by name.
+    pub async fn loadable(self, app: &App) -> Vec<Held> {
+        if !self.is_local || !app.config.lists_unloaded {
+            return Vec::new();
+        }
+        let found = tokio::time::timeout(LIST_WAIT, app.cluster.models()).await;
+        let mut models = found.unwrap_or_default();
+        let instances = app.cluster.status().instances;
+        let is_served = |held: &Held| {
+            let digest = held.listed.digest;
+            let is_it = |one: &InstanceStatus| {
+                one.model == held.listed.model.name || (digest.is_some() && one.digest == digest)
+            };
+            instances.iter().any(is_it)
+        };
+        models.retain(|held| !is_served(held));
+        models.sort_by(|a, b| a.listed.model.name.cmp(&b.listed.model.name));
+        models.dedup_by(|a, b| a.listed.model.name == b.listed.model.name);
+        models
     }
 
     /// The name under which a model is served. If programs on this machine may use any name, the

@@ -27,6 +27,9 @@ pub struct ServeConfig {
     /// Whether a program on this machine may name any model: as long as one is served, it answers
     /// under every name.
     pub any_name: bool,
+    /// Whether lists of models have, for programs on this machine, those on the nodes' disks that a
+    /// request would load.
+    pub lists_unloaded: bool,
     /// Fetches pictures that requests name by address.
     pub fetch_picture: FetchPicture,
     /// Host names by which browsers may reach this node, besides `localhost` and its addresses.
@@ -58,6 +61,7 @@ impl ServeConfig {
             own_process: None,
             cache_per_key: false,
             any_name: false,
+            lists_unloaded: true,
             fetch_picture: FetchPicture::default(),
             host_names: Vec::new(),
             allowed_origins: Vec::new(),

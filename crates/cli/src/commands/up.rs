@@ -102,6 +102,7 @@ fn serve_config(
     }
     config.cache_per_key = args.cache_per_key;
     config.any_name = args.any_name;
+    config.lists_unloaded = !args.list_served;
     config.fetch_picture = fetch_picture(&args.picture_hosts);
     config.host_names = settings::host_names(args);
     config.allowed_origins.clone_from(&args.allow_origin);

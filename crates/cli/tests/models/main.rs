@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod library;
 mod names;
 
 use std::io::{BufRead, BufReader};

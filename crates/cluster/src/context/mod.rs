@@ -30,8 +30,8 @@ pub(crate) use news::News;
 pub(crate) use outside::{
     Attempt, Done, Events, HeaderOf, Opened, Outside, ProcessId, Reply, Start, WorkerNews,
 };
-pub(crate) use prepared::Prepared;
 pub(crate) use prepared::unused_tower;
+pub(crate) use prepared::{Placeable, Prepared};
 pub use prepared::{draft_bytes, tower_bytes};
 
 pub(crate) struct Context {

@@ -9,19 +9,45 @@ use store::ModelFile;
 use crate::transfer::model_file::ServedFile;
 use crate::{CheckText, InstanceSpec};
 
+/// What placement must know of a model: all of it is in the header.
+#[derive(Clone)]
+pub(crate) struct Placeable {
+    pub name: String,
+    pub outline: layout::Outline,
+    /// What runs beside the model on the first node.
+    pub beside: Beside,
+    /// Oddities of its tokenizer and chat template, a sentence each.
+    pub remarks: Vec<String>,
+}
+
+impl Placeable {
+    /// # Errors
+    /// This version cannot run the model or read its tokenizer.
+    pub fn read(
+        name: String,
+        header: &gguf::Directory,
+        draft_bytes: u64,
+        check_text: CheckText,
+    ) -> std::result::Result<Self, String> {
+        let outline = layout::Outline::read(header).map_err(|error| error.to_string())?;
+        let mut remarks = check_text(header)?;
+        let tower_bytes = tower_bytes(header).unwrap_or_else(|error| {
+            remarks.push(format!("no picture can be seen: {error}"));
+            0
+        });
+        Ok(Self { name, outline, beside: Beside { tower_bytes, draft_bytes }, remarks })
+    }
+}
+
 /// A serve request with all data from disk that it needs.
 #[derive(Clone)]
 pub(crate) struct Prepared {
     pub spec: InstanceSpec,
     pub found: ModelFile,
     pub file: Arc<ServedFile>,
-    pub model: layout::Outline,
-    /// What runs beside the model on the first node.
-    pub beside: Beside,
+    pub model: Placeable,
     /// Time of the request, in seconds since 1970.
     pub created_unix_s: u64,
-    /// Oddities of its tokenizer and chat template, a sentence each.
-    pub remarks: Vec<String>,
 }
 
 impl Prepared {
@@ -35,16 +61,10 @@ impl Prepared {
         check_text: CheckText,
     ) -> std::result::Result<Self, String> {
         let file = ServedFile::open(&found.path).map_err(|error| error.to_string())?;
-        let model = layout::Outline::read(file.directory()).map_err(|error| error.to_string())?;
-        let mut remarks = check_text(file.directory())?;
-        let tower_bytes = tower_bytes(file.directory()).unwrap_or_else(|error| {
-            remarks.push(format!("no picture can be seen: {error}"));
-            0
-        });
-        remarks.extend(unused_tower(&found.path));
-        let beside = Beside { tower_bytes, draft_bytes };
-        let file = Arc::new(file);
-        Ok(Self { spec, found, file, model, beside, created_unix_s, remarks })
+        let name = found.name.clone();
+        let mut model = Placeable::read(name, file.directory(), draft_bytes, check_text)?;
+        model.remarks.extend(unused_tower(&found.path));
+        Ok(Self { spec, found, file: Arc::new(file), model, created_unix_s })
     }
 }
 

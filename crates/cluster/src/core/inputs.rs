@@ -13,7 +13,7 @@ use crate::admission::nearby::Sighting;
 use crate::api::machine::{Machine, Sensors};
 use crate::context::DialError;
 use crate::context::WorkerNews;
-use crate::context::{Events, Opened, Prepared, ProcessId, Reply};
+use crate::context::{Events, Opened, Placeable, Prepared, ProcessId, Reply};
 use crate::instances::Models;
 use crate::members::{Member, Members};
 use crate::membership::ConnId;
@@ -21,8 +21,8 @@ use crate::paths::measurements::Measurement;
 use crate::transfer::model_file::ServedFile;
 use crate::wire::{JoinAnswer, Message};
 use crate::{
-    GenerateRequest, Joined, NodeId, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted,
-    Result,
+    GenerateRequest, InstanceSpec, Joined, NodeId, PairAsking, PairRequest, PairWith, Paired,
+    Pairing, Parted, Result,
 };
 
 /// A call of a [`crate::Node`] handle.
@@ -63,7 +63,8 @@ pub(crate) enum Call {
         reply: Reply<String>,
     },
     Plan {
-        prepared: Box<Prepared>,
+        spec: Box<InstanceSpec>,
+        model: Box<Placeable>,
         reply: Reply<placement::Plan>,
     },
     Stop {

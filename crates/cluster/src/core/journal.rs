@@ -65,6 +65,8 @@ pub enum EventKind {
     /// Its ranks are on other nodes, or another node owns it.
     ModelMoved,
     ModelStopped,
+    /// Another node has its file.
+    ModelCopied,
     RequestFailed,
     Notice,
 }
@@ -229,6 +231,7 @@ fn models(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Draft> {
         let was = known(&now.id);
         if let Some(was) = was {
             found.extend(moved(was, now, after));
+            found.extend(copied(was, now, before));
         }
         let epoch = was.map_or(0, |was| was.epoch);
         // A new epoch is news once it is ready; the reason of its recovery is recorded already.
@@ -285,6 +288,20 @@ fn moved(was: &InstanceStatus, now: &InstanceStatus, status: &ClusterStatus) -> 
         found.push(draft(format!("{owner} drives {model} now")));
     }
     found
+}
+
+/// The nodes that could be reached before and have the file since then.
+fn copied(was: &InstanceStatus, now: &InstanceStatus, before: &ClusterStatus) -> Vec<Draft> {
+    let live = before.nodes.iter().filter(|node| node.state == NodeState::Live);
+    let new = live.filter(|node| {
+        let is_in = |one: &InstanceStatus| one.file_nodes.contains(&node.name);
+        !was.file_nodes.is_empty() && !is_in(was) && is_in(now)
+    });
+    new.map(|node| {
+        let text = format!("{} has the file of {} too", node.name, now.model);
+        Draft::new(EventKind::ModelCopied, Tone::Good, text).node(&node.name).model(&now.model)
+    })
+    .collect()
 }
 
 /// The nodes of an instance, with their parts of the weights where there are several.

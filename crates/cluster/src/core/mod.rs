@@ -154,8 +154,8 @@ impl Core {
                 let outcome = instances::serve(instances, host, *prepared);
                 self.answer_when_kept(reply, outcome);
             }
-            Call::Plan { prepared, reply } => {
-                drop(reply.send(instances::plan(instances, host, &prepared)))
+            Call::Plan { spec, model, reply } => {
+                drop(reply.send(instances::plan(instances, host, &spec, &model)))
             }
             Call::Stop { name, reply } => {
                 let outcome = instances::stop(instances, host, &name);

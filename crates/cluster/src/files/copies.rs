@@ -4,7 +4,7 @@
 //! the lowest ids copy it, one for each missing copy. A node that fails reports that in its
 //! heartbeats, and the next one takes its turn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,7 +33,11 @@ enum Copying {
 
 /// Copies of files with too few holders.
 #[derive(Debug, Default)]
-pub(crate) struct Copies(BTreeMap<Digest, Copying>);
+pub(crate) struct Copies {
+    all: BTreeMap<Digest, Copying>,
+    /// Files that had enough holders: a node that restarts is waited for.
+    were_whole: BTreeSet<Digest>,
+}
 
 impl Copies {
     /// Starts the copies that are this node's turn.
@@ -41,21 +45,30 @@ impl Copies {
         let now = ctx.now();
         let short: Vec<(Service, usize)> =
             ctx.desired.wanted().filter_map(|(_, wanted)| shortage(ctx, places, wanted)).collect();
-        self.0.retain(|digest, copying| {
+        self.all.retain(|digest, copying| {
             *copying == Copying::Running || short.iter().any(|(it, _)| it.digest == *digest)
         });
+        self.were_whole.retain(|digest| ctx.desired.wanted().any(|(_, it)| it.digest == *digest));
+        let has_enough = |wanted: &Service| {
+            let holders = places.holders(ctx, &wanted.digest).count();
+            wanted.spec.copies.is_some_and(|copies| holders >= copies)
+        };
+        let whole = ctx.desired.wanted().filter(|(_, wanted)| has_enough(wanted));
+        self.were_whole.extend(whole.map(|(_, wanted)| wanted.digest));
         for (wanted, missing) in short {
             let digest = wanted.digest;
-            let since = self.0.entry(digest).or_insert(Copying::Short(now));
+            // A node that has just started does not know yet who was there before.
+            let is_new = !self.were_whole.contains(&digest) && now >= SHORT_MAX;
+            let since = self.all.entry(digest).or_insert(Copying::Short(now));
             let is_due = match since {
-                Copying::Short(since) => now.saturating_sub(*since) >= SHORT_MAX,
+                Copying::Short(since) => is_new || now.saturating_sub(*since) >= SHORT_MAX,
                 Copying::Running => false,
                 Copying::Failed(_, since) => now.saturating_sub(*since) >= TRY_AGAIN,
             };
             let turn = takers(ctx, places, &digest).iter().position(|node| *node == ctx.me);
             if is_due && turn.is_some_and(|turn| turn < missing) {
                 info!(model = wanted.spec.model, "this node copies a model's file");
-                self.0.insert(digest, Copying::Running);
+                self.all.insert(digest, Copying::Running);
                 let sources = sources(ctx, None, digest, wanted.bytes);
                 ctx.outside.copy(wanted, sources);
             }
@@ -65,7 +78,7 @@ impl Copies {
     /// The files that this node failed to copy.
     pub(crate) fn failed(&self) -> Vec<Digest> {
         let failed = |(_, copying): &(&Digest, &Copying)| matches!(copying, Copying::Failed(..));
-        self.0.iter().filter(failed).map(|(digest, _)| *digest).collect()
+        self.all.iter().filter(failed).map(|(digest, _)| *digest).collect()
     }
 
     pub(crate) fn ended(
@@ -79,13 +92,13 @@ impl Copies {
         match copied {
             Ok(path) => {
                 info!(path = %path.display(), "a model's file was copied to this node");
-                self.0.remove(&digest);
+                self.all.remove(&digest);
                 places.located(ctx, digest, Some(path));
             }
             Err(why) => {
                 warn!(why, "a model's file cannot be copied to this node");
                 let failed = Copying::Failed(why, ctx.now());
-                self.0.insert(digest, failed);
+                self.all.insert(digest, failed);
                 ctx.post(News::Heartbeats);
             }
         }
@@ -96,7 +109,7 @@ impl Copies {
         let mut notices = Vec::new();
         for (entry, wanted) in ctx.desired.wanted() {
             let (name, here) = (&entry.name, &ctx.config.name);
-            if let Some(Copying::Failed(why, _)) = self.0.get(&wanted.digest) {
+            if let Some(Copying::Failed(why, _)) = self.all.get(&wanted.digest) {
                 notices.push(format!("the file of {name} cannot be copied to node {here}: {why}"));
             }
             let asked = wanted.spec.copies.unwrap_or(0);

@@ -365,6 +365,7 @@ impl Instance {
             model: fixed.model.clone(),
             digest: Some(fixed.digest),
             model_bytes: fixed.model_bytes,
+            file_nodes: Vec::new(),
             owner: fixed.claim.node,
             state: self.state(),
             epoch: self.epoch,

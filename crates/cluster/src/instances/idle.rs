@@ -120,7 +120,7 @@ pub(super) fn unload_for(
     let fits = |instances: &Instances, host: &Host| {
         let transport = prepared.spec.options.transport;
         let all = instances.pool.candidates(host, &instances.table, None, transport);
-        plan_somehow(prepared, all, &prepared.spec).is_ok()
+        plan_somehow(&prepared.model, all, &prepared.spec).is_ok()
     };
     let mut unloaded = false;
     while !fits(instances, host) {

@@ -158,7 +158,7 @@ fn better(
     must_leave: Option<&str>,
 ) -> Result<Option<(Placed, String)>, String> {
     let (machine, prepared) = (&owned.machine, &owned.prepared);
-    let placed = plan_somehow(prepared, candidates.to_vec(), &machine.fixed().spec)?;
+    let placed = plan_somehow(&prepared.model, candidates.to_vec(), &machine.fixed().spec)?;
     let why = match must_leave {
         _ if machine.lacks_nodes() => Some(String::new()),
         Some(why) => Some(why.to_owned()),
@@ -177,7 +177,7 @@ fn gain(owned: &Owned, offered: &Placed) -> Option<String> {
     }
     let held = machine.nodes().map(|on| candidates.iter().find(|one| one.node == on).cloned());
     let held: Vec<Candidate> = held.collect::<Option<_>>()?;
-    let as_is = plan_as_is(&owned.prepared, wanted, split, &held);
+    let as_is = plan_as_is(&owned.prepared.model, wanted, split, &held);
     let by_name = matches!(wanted.nodes, Some(Nodes::Named(_)));
     let held = Terms {
         nodes: held.len(),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use protocol::{InstanceSpec, Nodes, Split, SplitOptions, Strategy};
 
-use crate::context::Prepared;
+use crate::context::Placeable;
 use crate::instance::{Path, Rank};
 use crate::wire::KeptRank;
 use crate::{NodeId, find_node};
@@ -103,31 +103,31 @@ pub(super) fn of_size(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
 }
 
 pub(super) fn plan(
-    prepared: &Prepared,
+    model: &Placeable,
     candidates: &[Candidate],
     spec: &InstanceSpec,
     ring: bool,
 ) -> Result<placement::Plan, String> {
-    plan_for(&prepared.model, prepared.beside, candidates, spec, ring)
+    plan_for(&model.outline, model.beside, candidates, spec, ring)
 }
 
 /// A plan that follows the request, or if there is none, a plan for any nodes.
 pub(super) fn plan_somehow(
-    prepared: &Prepared,
+    model: &Placeable,
     candidates: Vec<Candidate>,
     wanted: &InstanceSpec,
 ) -> Result<Placed, String> {
     let as_asked = named(candidates.clone(), wanted).and_then(|candidates| {
-        let plan = plan(prepared, &candidates, wanted, false)?;
+        let plan = plan(model, &candidates, wanted, false)?;
         Ok(Placed { plan, candidates, is_as_asked: true })
     });
-    as_asked.or_else(|_| plan_in_need(prepared, candidates, wanted))
+    as_asked.or_else(|_| plan_in_need(model, candidates, wanted))
 }
 
 /// A plan for any nodes: for the named ones, if these suffice together with the first one, which
 /// leads; else with further nodes.
 pub(super) fn plan_in_need(
-    prepared: &Prepared,
+    model: &Placeable,
     candidates: Vec<Candidate>,
     wanted: &InstanceSpec,
 ) -> Result<Placed, String> {
@@ -137,17 +137,18 @@ pub(super) fn plan_in_need(
         let mut own = candidates.clone();
         let first = own.first().map(|first| first.node);
         own.retain(|one| Some(one.node) == first || one.place_among(nodes).is_some());
-        if let Ok(plan) = plan(prepared, &own, &relaxed, false) {
+        if let Ok(plan) = plan(model, &own, &relaxed, false) {
             return Ok(Placed { plan, candidates: own, is_as_asked });
         }
     }
-    let plan = plan(prepared, &candidates, &relaxed, false)?;
+    let plan = plan(model, &candidates, &relaxed, false)?;
     Ok(Placed { plan, candidates, is_as_asked })
 }
 
 /// A plan in which all ranks except this node's are kept ones; `None` if some are missing.
 pub(super) fn plan_with_kept(
-    prepared: &Prepared,
+    model: &Placeable,
+    wanted: &InstanceSpec,
     candidates: &[Candidate],
     kept: &[(NodeId, KeptRank)],
 ) -> Option<Placed> {
@@ -162,7 +163,7 @@ pub(super) fn plan_with_kept(
         let others = (1..split.shares.len()).map(holder);
         let candidates: Vec<Candidate> =
             std::iter::once(first).chain(others).collect::<Option<_>>()?;
-        let plan = plan(prepared, &candidates, &spec_of(&prepared.spec, split), false).ok()?;
+        let plan = plan(model, &candidates, &spec_of(wanted, split), false).ok()?;
         let in_order = plan.ranks.iter().enumerate().all(|(at, rank)| rank.node == at);
         let is_it = in_order && plan.split == *split;
         is_it.then_some(Placed { plan, candidates, is_as_asked: false })
@@ -194,7 +195,7 @@ fn spec_of(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
 
 /// The plan of an instance's present placement, on these nodes.
 pub(super) fn plan_as_is(
-    prepared: &Prepared,
+    model: &Placeable,
     wanted: &InstanceSpec,
     split: &Split,
     held: &[Candidate],
@@ -206,13 +207,13 @@ pub(super) fn plan_as_is(
         cache_tokens: wanted.cache_tokens,
         ..as_is
     };
-    plan(prepared, held, &spec, false).ok()
+    plan(model, held, &spec, false).ok()
 }
 
 /// A plan for a ring: the same nodes in another order, each with its present share. `None` if one
 /// of them is no longer a candidate.
 pub(super) fn plan_ring(
-    prepared: &Prepared,
+    model: &Placeable,
     mut candidates: Vec<Candidate>,
     wanted: &InstanceSpec,
     split: &Split,
@@ -239,7 +240,7 @@ pub(super) fn plan_ring(
         ..asked.clone()
     };
     let spec = InstanceSpec { nodes: Some(order.len().into()), options, ..wanted.clone() };
-    let plan = plan(prepared, &candidates, &spec, true);
+    let plan = plan(model, &candidates, &spec, true);
     Some(plan.map(|plan| Placed { plan, candidates, is_as_asked: false }))
 }
 

@@ -169,7 +169,7 @@ pub(super) fn prepare_to_own(
     let spec = &prepared.spec;
     let plan_for = |leaving| {
         let all = instances.pool.together(host, &instances.table, leaving, spec.options.transport);
-        plan_somehow(&prepared, all, spec)
+        plan_somehow(&prepared.model, all, spec)
     };
     let (beside, instead) = match plan_for(None) {
         Ok(placed) => (Some(placed), Ok(())),

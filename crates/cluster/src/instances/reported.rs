@@ -43,6 +43,7 @@ pub(crate) fn reported(
         model: entry.name.clone(),
         digest: Some(wanted.digest),
         model_bytes: wanted.bytes,
+        file_nodes: Vec::new(),
         owner,
         state,
         epoch: 0,

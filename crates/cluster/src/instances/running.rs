@@ -171,7 +171,7 @@ impl Instances {
         let owned = self.table.get(id)?;
         let wanted = &owned.machine.fixed().spec;
         let candidates = self.pool.together(host, &self.table, Some(id), wanted.options.transport);
-        Some(plan_in_need(&owned.prepared, candidates, wanted))
+        Some(plan_in_need(&owned.prepared.model, candidates, wanted))
     }
 
     /// Places an instance again on the same nodes in another order, each with its present share.
@@ -182,7 +182,7 @@ impl Instances {
         let Some(owned) = self.table.get(id) else { return Vec::new() };
         let (wanted, split) = (&owned.machine.fixed().spec, owned.machine.split());
         let all = self.pool.candidates(host, &self.table, Some(id), wanted.options.transport);
-        let placed = plan_ring(&owned.prepared, all, wanted, split, order);
+        let placed = plan_ring(&owned.prepared.model, all, wanted, split, order);
         let Some((owned, placed)) = self.table.get_mut(id).zip(placed) else { return Vec::new() };
         match placed {
             Ok(placed) => {

@@ -13,23 +13,28 @@ use super::owned::Owned;
 use super::place::{self, Candidate, Placed, plan_somehow, plan_with_kept};
 use super::running::Instances;
 use super::{idle, status};
-use crate::context::{Context, HeaderOf, News, Prepared, Reply};
+use crate::context::{Context, HeaderOf, News, Placeable, Prepared, Reply};
 use crate::desired::{Entry, Service};
 use crate::files::sources;
 use crate::instance::Fixed;
 use crate::members::{MODEL_NAME_CHARS_MAX, is_model_name};
 use crate::peers::conn_to_owner;
 use crate::wire::{KeptRank, WorkerId};
-use crate::{Error, InstanceState, NodeId, Result};
+use crate::{Error, InstanceSpec, InstanceState, NodeId, Result};
 
 /// The plan for a model.
-pub(crate) fn plan(instances: &Instances, host: &Host, prepared: &Prepared) -> Result<Plan> {
-    let all = instances.pool.asked(host, &instances.table, &prepared.spec);
-    let mut placed = plan_asked(instances, host, prepared, all)?;
+pub(crate) fn plan(
+    instances: &Instances,
+    host: &Host,
+    spec: &InstanceSpec,
+    model: &Placeable,
+) -> Result<Plan> {
+    let all = instances.pool.asked(host, &instances.table, spec);
+    let mut placed = plan_asked(instances, host, (spec, model), all)?;
     let why = &mut placed.plan.why;
     why.extend(instances.pool.partition.in_words(&host.ctx));
     why.extend(instances.pool.absent(host));
-    why.extend(prepared.remarks.iter().cloned());
+    why.extend(model.remarks.iter().cloned());
     Ok(placed.plan)
 }
 
@@ -37,13 +42,13 @@ pub(crate) fn plan(instances: &Instances, host: &Host, prepared: &Prepared) -> R
 fn plan_asked(
     instances: &Instances,
     host: &Host,
-    prepared: &Prepared,
+    (spec, model): (&InstanceSpec, &Placeable),
     all: Vec<Candidate>,
 ) -> Result<Placed> {
     let unusable = |why| Error::Unusable(instances.pool.with_absent(host, why));
-    let candidates = place::named(all, &prepared.spec).map_err(unusable)?;
-    let plan = place::plan(prepared, &candidates, &prepared.spec, false)
-        .map_err(|why| unusable(with_leader(why, prepared, &candidates)))?;
+    let candidates = place::named(all, spec).map_err(unusable)?;
+    let plan = place::plan(model, &candidates, spec, false)
+        .map_err(|why| unusable(with_leader(why, (spec, model), &candidates)))?;
     Ok(Placed { plan, candidates, is_as_asked: true })
 }
 
@@ -79,7 +84,7 @@ pub(crate) fn serve(
         // The memory at the first request counts, not the present one.
         idle::count_as_empty(&host.ctx, &mut all);
     }
-    let placed = plan_asked(instances, host, &prepared, all)?;
+    let placed = plan_asked(instances, host, (&prepared.spec, &prepared.model), all)?;
     let checked = placed.plan.check_wire(prepared.spec.options.wire_type);
     checked.map_err(|why| Error::Unusable(why.to_string()))?;
     // Requests that fit now must still fit after a later placement.
@@ -118,9 +123,9 @@ pub(super) fn own_again(
     let transport = prepared.spec.options.transport;
     let all = instances.pool.together(host, &instances.table, None, transport);
     let kept = kept_ranks(&host.ctx, id, &all);
-    let placed = match plan_with_kept(&prepared, &all, &kept) {
+    let placed = match plan_with_kept(&prepared.model, &prepared.spec, &all, &kept) {
         Some(placed) => Ok(placed),
-        None => plan_somehow(&prepared, all, &prepared.spec),
+        None => plan_somehow(&prepared.model, all, &prepared.spec),
     };
     own(instances, host, id, entry, prepared, placed);
 }
@@ -210,23 +215,26 @@ pub(crate) fn header(
 
 /// Adds to the reason of a failed placement a node that could lead the model, given a copy of the
 /// file.
-fn with_leader(why: String, prepared: &Prepared, all: &[Candidate]) -> String {
-    let (Some((me, others)), None | Some(Nodes::Count(_))) =
-        (all.split_first(), &prepared.spec.nodes)
+fn with_leader(
+    why: String,
+    (spec, model): (&InstanceSpec, &Placeable),
+    all: &[Candidate],
+) -> String {
+    let (Some((me, others)), None | Some(Nodes::Count(_))) = (all.split_first(), &spec.nodes)
     else {
         return why;
     };
     let leads = |other: &&Candidate| {
         let rest = others.iter().filter(|one| one.node != other.node);
         let order: Vec<Candidate> = std::iter::once(*other).chain(rest).cloned().collect();
-        place::plan(prepared, &order, &prepared.spec, false).is_ok()
+        place::plan(model, &order, spec, false).is_ok()
     };
     let mut largest: Vec<&Candidate> = others.iter().collect();
     largest.sort_by_key(|other| std::cmp::Reverse(other.memory_free_bytes));
     match largest.into_iter().find(leads) {
         None => why,
         Some(leader) => {
-            let (here, there, model) = (&me.name, &leader.name, &prepared.found.name);
+            let (here, there, model) = (&me.name, &leader.name, &model.name);
             format!(
                 "{why}. Node {here} has the file, so it leads and holds a part. Node {there} can \
                  lead without it, with a copy of the file; there: sinew pull {model} && sinew \

@@ -6,6 +6,7 @@ use super::host::Host;
 use super::reported::reported;
 use super::running::Instances;
 use super::slow_links;
+use crate::context::Context;
 use crate::desired::{Entry, Service};
 use crate::{Error, InstanceState, InstanceStatus, RankStatus};
 
@@ -28,12 +29,15 @@ pub(crate) fn now(
             let mut status = owned.told();
             let pace = prediction.and_then(|found| owned.machine.pace_warning(&found));
             status.notes.extend(pace.into_iter().chain(slow_links::notes(owned, ctx, &host.paths)));
-            status.notes.extend(owned.prepared.remarks.iter().cloned());
+            status.notes.extend(owned.prepared.model.remarks.iter().cloned());
             InstanceStatus { placement, prediction, ..status }
         }
         None => reported(host, &instances.table, entry, wanted),
     };
     status.created_unix_s = wanted.created_unix_s;
+    let holders = host.files.places.holders(ctx, &wanted.digest);
+    status.file_nodes = holders.map(|node| ctx.name_of(node)).collect();
+    status.notes.extend(sole_holder(ctx, wanted, &status));
     status.notes.extend(move_note(instances, &wanted.id));
     let borrowed = borrowed(wanted, &status);
     status.notes.extend(borrowed);
@@ -81,6 +85,19 @@ fn move_note(instances: &Instances, id: &str) -> Option<String> {
     let names: Vec<String> = ranks.into_iter().map(|rank| rank.node_name).collect();
     let percent = (done * 100).checked_div(total).unwrap_or(0);
     Some(format!("moves to {}: {percent} % loaded", names.join(", ")))
+}
+
+/// Note for the user: the only node with a model's file, without which nobody can drive it.
+fn sole_holder(ctx: &Context, wanted: &Service, status: &InstanceStatus) -> Option<String> {
+    let [only] = &status.file_nodes[..] else { return None };
+    let is_asked = wanted.spec.copies.is_some_and(|copies| copies > 1);
+    (ctx.membership.members().count() > 0 && !is_asked).then(|| {
+        format!(
+            "only node {only} has its file, and without that node it stops. For a copy, on \
+             another one: sinew pull {}",
+            status.model
+        )
+    })
 }
 
 /// Note for the user: the nodes of an instance that its request does not name.

@@ -288,8 +288,8 @@ impl Outside for System {
             desired.look(|document| document.entries.iter().any(|entry| entry.wants(&digest)))
         };
         self.report(async move {
-            let (name, told) = pulls.begin_copy(&wanted.spec.model);
-            let copied = pulls.copy((&name, &told), &swarm, is_wanted).await;
+            let (name, job) = pulls.begin_copy(&wanted.spec.model);
+            let copied = pulls.copy((&name, &job), &swarm, is_wanted).await;
             Some(Event::Copied { digest, copied: copied.map_err(|error| error.to_string()) })
         });
     }

@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use gguf::Bytes;
+use gguf::{Bytes, Directory};
 use store::{Digest, Store, Tree};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::context::{Prepared, draft_bytes};
+use crate::context::{Placeable, Prepared, draft_bytes};
 use crate::core::{Call, Event};
 use crate::desired::Document;
 use crate::io::kept::Saver;
@@ -88,9 +88,33 @@ impl Desk {
     /// # Errors
     /// The model is missing or unreadable, or no set of nodes has room.
     pub async fn plan(&self, spec: InstanceSpec, asked: Asked) -> Result<placement::Plan> {
-        let prepared = self.prepare(spec, asked).await?;
+        let Prepared { spec, model, .. } = *self.prepare(spec, asked).await?;
+        self.plan_model(spec, model).await
+    }
+
+    /// The plan for a model of which only the header is known: none of its files need be here.
+    ///
+    /// # Errors
+    /// This version cannot run it, or no set of nodes has room.
+    pub async fn plan_header(
+        &self,
+        spec: InstanceSpec,
+        name: String,
+        header: Arc<Directory>,
+    ) -> Result<placement::Plan> {
+        let check = self.check_text;
+        let read = tokio::task::spawn_blocking(move || {
+            let draft_bytes = draft_bytes(&spec)?;
+            Ok((Placeable::read(name, &header, draft_bytes, check)?, spec))
+        });
+        let (model, spec) = read.await.map_err(|_| Error::ShutDown)?.map_err(Error::Unusable)?;
+        self.plan_model(spec, model).await
+    }
+
+    async fn plan_model(&self, spec: InstanceSpec, model: Placeable) -> Result<placement::Plan> {
         self.measured().await;
-        self.call(|reply| Call::Plan { prepared, reply }).await
+        let (spec, model) = (Box::new(spec), Box::new(model));
+        self.call(|reply| Call::Plan { spec, model, reply }).await
     }
 
     /// Opens a model by its content, for a member: from this node's disk, or from an instance that

@@ -3,16 +3,15 @@ pub(crate) mod burn;
 pub(crate) mod desk;
 pub(crate) mod leave;
 mod members;
+mod models;
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::Stream;
-use hub::Room;
 use store::Store;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
@@ -30,19 +29,15 @@ use crate::members::{Members, clean_name};
 use crate::node::about::can_run;
 use crate::node::burn::Burner;
 use crate::node::desk::Desk;
-use crate::transfer::lookup::{self, Asked};
+use crate::transfer::preview::Previews;
 use crate::transfer::pulls::Pulls;
-use crate::transfer::remote::{self, RemoteModel};
 use crate::{
-    ClusterStatus, Error, GenerateEvent, GenerateRequest, Held, History, Identified, InstanceSpec,
-    InstanceState, InstanceStatus, ModelAbout, NodeConfig, NodeId, NodeState, NodeStatus, Peer,
-    PullStatus, Result, Versions,
+    ClusterStatus, Error, GenerateEvent, GenerateRequest, History, InstanceState, NodeConfig,
+    NodeId, Peer, Result, Versions,
 };
 
 /// Capacity of the queue of calls to the driver.
 const CALLS_MAX: usize = 256;
-/// Messages that a member sent before its answer arrive within a round trip or two.
-const TELLING_MAX: Duration = Duration::from_secs(5);
 /// How long a model's header is retried: a node that takes over an instance has it within half of
 /// this.
 const HEADER_PATIENCE: Duration = Duration::from_secs(8);
@@ -63,6 +58,7 @@ struct Shared {
     store: Arc<Store>,
     desk: Desk,
     pulls: Arc<Pulls>,
+    previews: Arc<Previews>,
     calls: mpsc::Sender<Call>,
     status: watch::Receiver<Arc<ClusterStatus>>,
     history: watch::Receiver<History>,
@@ -117,8 +113,8 @@ impl Node {
 
         let (publisher, status) = watch::channel(Arc::new(ClusterStatus::empty(id)));
         let (calls, inbox) = mpsc::channel(CALLS_MAX);
-        let (cluster, settings) = (status.clone(), config.hub.clone());
-        let pulls = Pulls::new(settings, store.clone(), net.clone(), cluster, check_text);
+        let (cluster, hub) = (status.clone(), config.hub.clone());
+        let pulls = Pulls::new(hub.clone(), store.clone(), net.clone(), cluster, check_text);
         let saver = Arc::new(Saver::new(members, remembered.clone()));
         let kept = Kept {
             members: saver.clone(),
@@ -164,8 +160,19 @@ impl Node {
                 let _ = reply.send(());
             }
         });
-        let shared =
-            Shared { id, name, listen: address, store, pulls, desk, calls, status, history };
+        let previews = Arc::new(Previews::new(hub));
+        let shared = Shared {
+            id,
+            name,
+            listen: address,
+            store,
+            pulls,
+            previews,
+            desk,
+            calls,
+            status,
+            history,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -206,182 +213,6 @@ impl Node {
     /// The events so far, updated with each new one.
     pub fn events(&self) -> watch::Receiver<History> {
         self.shared.history.clone()
-    }
-
-    /// Places a model and starts its workers; returns the instance's id while it is loading. If
-    /// only another node has the model, that node serves it.
-    ///
-    /// # Errors
-    /// The model is missing, unreadable, or served already, or no set of nodes has room.
-    pub async fn serve(&self, spec: InstanceSpec) -> Result<String> {
-        let shared = &self.shared;
-        let missing = match shared.desk.serve(spec.clone(), Asked::Here).await {
-            Err(error @ Error::NotHere(_)) => error,
-            outcome => return outcome,
-        };
-        let found = self.find_elsewhere(&spec.model).await?.ok_or(missing)?;
-        let id = remote::serve(shared.pulls.net(), &found, spec).await?;
-        let mut watch = self.watch();
-        let is_told = |status: &Arc<ClusterStatus>| status.instances.iter().any(|i| i.id == id);
-        // The next request for the model must find it here. The other node has already sent the
-        // change to its members.
-        let _ = tokio::time::timeout(TELLING_MAX, watch.wait_for(is_told)).await;
-        Ok(id)
-    }
-
-    /// The plan for a model: its placement, its speed, and the reasons against other plans.
-    ///
-    /// # Errors
-    /// No node has the model, it is unreadable, or no set of nodes has room.
-    pub async fn plan(&self, spec: InstanceSpec) -> Result<placement::Plan> {
-        let missing = match self.shared.desk.plan(spec.clone(), Asked::Here).await {
-            Err(error @ Error::NotHere(_)) => error,
-            outcome => return outcome,
-        };
-        let found = self.find_elsewhere(&spec.model).await?.ok_or(missing)?;
-        remote::plan(self.shared.pulls.net(), &found, spec).await
-    }
-
-    /// Finds a model on other nodes.
-    async fn find_elsewhere(&self, model: &str) -> Result<Option<RemoteModel>> {
-        let pulls = &self.shared.pulls;
-        remote::find(pulls.net(), pulls.neighbours(), model).await
-    }
-
-    /// Whether this model, given by name or path, is served. Compares the content of files: the
-    /// model is hashed if a served one has the same length.
-    ///
-    /// # Errors
-    /// The file is unreadable.
-    pub async fn identify(&self, model: &str) -> Result<Identified> {
-        let instances = self.status().instances;
-        let by_name = instances.iter().find(|one| one.model == model || one.id == model);
-        if let Some(served) = by_name.filter(|_| !Path::new(model).exists()) {
-            let served_as = Some(served.model.clone());
-            return Ok(Identified { served_as: served_as.clone(), name: served_as });
-        }
-        let (store, asked) = (self.shared.store.clone(), model.to_owned());
-        let lens: Vec<u64> = instances.iter().map(|one| one.model_bytes).collect();
-        let look = tokio::task::spawn_blocking(move || lookup::identify(&store, &asked, &lens));
-        let (name, digest) = match look.await.map_err(|_| Error::ShutDown)? {
-            Err(Error::NotHere(_)) => match self.find_elsewhere(model).await? {
-                Some(found) => (found.listed.model.name, found.listed.digest),
-                None => return Ok(Identified::default()),
-            },
-            identified => identified?,
-        };
-        let same = instances.iter().find(|one| digest.is_some() && one.digest == digest);
-        Ok(Identified { served_as: same.map(|one| one.model.clone()), name: Some(name) })
-    }
-
-    /// The description of a model from its header, on any node.
-    ///
-    /// # Errors
-    /// No node has the model, or its file is unreadable.
-    pub async fn describe(&self, model: &str) -> Result<ModelAbout> {
-        let (store, asked) = (self.shared.store.clone(), model.to_owned());
-        let (room, check) = (self.shared.desk.room_bytes(), self.shared.desk.check_text);
-        let read = tokio::task::spawn_blocking(move || {
-            let (_, path) = lookup::locate(&store, &asked).map_err(lookup::refuse)?;
-            let read = ModelAbout::read(&asked, &path, room, check);
-            read.map_err(|error| Error::Unusable(error.to_string()))
-        });
-        let missing = match read.await.map_err(|_| Error::ShutDown)? {
-            Err(error @ Error::NotHere(_)) => error,
-            read => return read,
-        };
-        let found = self.find_elsewhere(model).await?.ok_or(missing)?;
-        let about = remote::describe(self.shared.pulls.net(), &found, model).await?;
-        Ok(ModelAbout { node: Some(found.holder.name), ..about })
-    }
-
-    /// Fetches a model, given by name or path, to this node's disk unless it is there. The
-    /// receiver's last value has a final stage. Dropping all receivers ends the download; its data
-    /// stays.
-    ///
-    /// # Errors
-    /// The name is invalid, or too many models are being fetched.
-    pub async fn pull(&self, model: &str, update: bool) -> Result<watch::Receiver<PullStatus>> {
-        let (pulls, room, model) = (self.shared.pulls.clone(), self.room(), model.to_owned());
-        let asked = model.clone();
-        let start = tokio::task::spawn_blocking(move || pulls.start(&asked, Some(room), update));
-        let missing = match start.await.map_err(|_| Error::ShutDown)? {
-            Err(error @ Error::NotHere(_)) => error,
-            outcome => return outcome,
-        };
-        let found = self.find_elsewhere(&model).await?.ok_or(missing)?;
-        let inputs = self.shared.desk.inputs.upgrade().ok_or(Error::ShutDown)?;
-        Ok(remote::pull(self.shared.pulls.clone(), inputs, found, model))
-    }
-
-    /// Whether a model, given by name or path, is on this node's disk.
-    pub async fn has_model(&self, model: &str) -> bool {
-        let (store, model) = (self.shared.store.clone(), model.to_owned());
-        let look = tokio::task::spawn_blocking(move || lookup::is_here(&store, &model));
-        look.await.unwrap_or(false)
-    }
-
-    /// The models on all nodes' disks, this machine's first.
-    pub async fn models(&self) -> Vec<Held> {
-        let (store, pulls) = (self.shared.store.clone(), &self.shared.pulls);
-        let here = tokio::task::spawn_blocking(move || store.list());
-        let others = remote::list(pulls.net(), pulls.neighbours());
-        let (here, others) = tokio::join!(here, others);
-        let here = here.unwrap_or_default().into_iter();
-        let here = here.map(|listed| Held { listed, node: None });
-        let others = others.into_iter().flat_map(|(node, listed)| {
-            let of = move |listed| Held { listed, node: Some(node.clone()) };
-            listed.into_iter().map(of)
-        });
-        here.chain(others).collect()
-    }
-
-    /// Deletes a model from this node's model folder; returns the bytes freed.
-    ///
-    /// # Errors
-    /// The model is missing, served, another program's, or cannot be deleted.
-    pub async fn remove_model(&self, model: &str) -> Result<u64> {
-        let (store, asked) = (self.shared.store.clone(), model.to_owned());
-        let look =
-            move || lookup::locate(&store, &asked).ok().and_then(|(_, at)| store.known_digest(&at));
-        let digest = tokio::task::spawn_blocking(look).await.map_err(|_| Error::ShutDown)?;
-        let instances = self.status().instances;
-        let is_it = |one: &InstanceStatus| match digest {
-            Some(_) => one.digest == digest,
-            None => one.model == model || one.id == model,
-        };
-        if let Some(served) = instances.iter().find(|one| is_it(one)) {
-            let name = &served.model;
-            let text = format!("{name} is served. Stop it first: sinew stop {name}");
-            return Err(Error::Unusable(text));
-        }
-        let (store, model) = (self.shared.store.clone(), model.to_owned());
-        let remove = {
-            let model = model.clone();
-            tokio::task::spawn_blocking(move || lookup::remove(&store, &model))
-        };
-        match remove.await.map_err(|_| Error::ShutDown)? {
-            Err(Error::NotHere(why)) => match self.find_elsewhere(&model).await {
-                Ok(Some(found)) => Err(Error::NotHere(format!(
-                    "{model} is on node {0}, not here. Type on {0}: sinew rm {model}",
-                    found.holder.name
-                ))),
-                _ => Err(Error::NotHere(why)),
-            },
-            outcome => outcome,
-        }
-    }
-
-    /// The free memory of the live nodes, for the choice of a model's size.
-    fn room(&self) -> Room {
-        let nodes = self.status().nodes;
-        let live: Vec<_> = nodes.iter().filter(|node| node.state == NodeState::Live).collect();
-        let free = |node: &&NodeStatus| node.memory_bytes.saturating_sub(node.memory_used_bytes);
-        let whose = match live.len() {
-            0 | 1 => "this machine has".to_owned(),
-            count => format!("the {count} nodes have"),
-        };
-        Room { bytes: live.iter().map(free).fold(0, u64::saturating_add), whose }
     }
 
     /// Waits until an instance, given by its id or its model's name, takes requests. An unloaded

@@ -10,7 +10,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::faults::Mode;
 use super::workers::answer;
 use super::*;
-use crate::context::Events;
+use crate::context::{Events, Placeable};
 use crate::desired::Version;
 use crate::transfer::model_file::ServedFile;
 use crate::{Error, GenerateEvent, InstanceSpec, Result};
@@ -44,7 +44,7 @@ pub(super) fn model() -> Prepared {
     let root = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
     let path = root.join("llama3-tied.gguf");
     let file = ServedFile::open(&path).expect("a fixture");
-    let model = layout::Outline::read(file.directory()).expect("a model");
+    let model = Placeable::read("m".to_owned(), file.directory(), 0, |_| Ok(Vec::new()));
     let bytes = std::fs::metadata(&path).expect("a fixture").len();
     let found = ModelFile { name: "m".to_owned(), path, digest: digest(0), bytes };
     let spec = InstanceSpec {
@@ -57,10 +57,8 @@ pub(super) fn model() -> Prepared {
         spec,
         found,
         file: Arc::new(file),
-        model,
-        beside: Default::default(),
+        model: model.expect("a model"),
         created_unix_s: 0,
-        remarks: Vec::new(),
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod copies;
 pub(crate) mod holders;
 pub(crate) mod lookup;
 pub(crate) mod model_file;
+pub(crate) mod preview;
 pub(crate) mod pulls;
 pub(crate) mod relay;
 pub(crate) mod remote;

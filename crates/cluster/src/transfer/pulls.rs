@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,25 @@ pub(crate) struct Pulls {
     check_text: CheckText,
     /// Announced and fetched models, by their names on the hub.
     towards: Mutex<BTreeMap<String, Having>>,
-    running: Mutex<BTreeMap<String, Arc<watch::Sender<PullStatus>>>>,
+    running: Mutex<BTreeMap<String, Arc<Job>>>,
+}
+
+/// A download.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub told: watch::Sender<PullStatus>,
+    stopped: AtomicBool,
+}
+
+impl Job {
+    fn new(status: PullStatus) -> Self {
+        Self { told: watch::Sender::new(status), stopped: AtomicBool::new(false) }
+    }
+
+    /// Whether a caller waits for it, and nobody has stopped it.
+    fn is_wanted(&self) -> bool {
+        self.told.receiver_count() > 0 && !self.stopped.load(Ordering::Relaxed)
+    }
 }
 
 /// Entry of a model in `running`. Dropping it removes the entry, also in a panic.
@@ -108,11 +127,7 @@ impl Pulls {
 
     /// Waits until no other member fetches the plan's model. Returns its holders, or `None` if this
     /// node is to fetch it.
-    fn agree(
-        &self,
-        plan: &Plan,
-        sender: &watch::Sender<PullStatus>,
-    ) -> std::result::Result<Option<Holders>, HubError> {
+    fn agree(&self, plan: &Plan, job: &Job) -> std::result::Result<Option<Holders>, HubError> {
         let runtime = Handle::current();
         let mut mine = Having::Wanting;
         loop {
@@ -134,7 +149,7 @@ impl Pulls {
                 Some(other) => {
                     mine = Having::Wanting;
                     self.set_towards(&plan.name, Some(mine));
-                    sender.send_modify(|status| {
+                    job.told.send_modify(|status| {
                         status.stage = PullStage::Waiting;
                         status.note =
                             format!("node {} fetches it; it comes from there", other.name);
@@ -142,7 +157,7 @@ impl Pulls {
                     std::thread::sleep(LOOK_AGAIN);
                 }
             }
-            if sender.receiver_count() == 0 {
+            if !job.is_wanted() {
                 return Err(HubError::Cancelled);
             }
         }
@@ -182,28 +197,28 @@ impl Pulls {
         };
         let key = name.as_ref().map_or_else(|| model.to_owned(), Name::to_string);
         let mut running = self.lock();
-        if let Some(sender) = running.get(&key) {
-            return Ok(sender.subscribe());
+        if let Some(job) = running.get(&key) {
+            return Ok(job.told.subscribe());
         }
         if running.len() >= PULLS_MAX {
             let text = format!("{PULLS_MAX} models are being fetched already. Try again later");
             return Err(Error::Unusable(text));
         }
-        let (sender, receiver) = watch::channel(begin(model));
-        let sender = Arc::new(sender);
-        running.insert(key.clone(), sender.clone());
+        let job = Arc::new(Job::new(begin(model)));
+        let receiver = job.told.subscribe();
+        running.insert(key.clone(), job.clone());
         drop(running);
         let (pulls, model) = (self.clone(), model.to_owned());
         tokio::task::spawn_blocking(move || {
             let running = Running { pulls: &pulls, key };
-            let outcome = pulls.run((&model, update), name, room.as_ref(), &sender);
+            let outcome = pulls.run((&model, update), name, room.as_ref(), &job);
             // Callers must not join a download that has ended.
             drop(running);
             match &outcome {
                 Ok(note) => info!(model, note, "a model is on this node's disk"),
                 Err(why) => warn!(model, why, "a model could not be fetched"),
             }
-            sender.send_modify(|status| match outcome {
+            job.told.send_modify(|status| match outcome {
                 Ok(note) => {
                     (status.stage, status.note) = (PullStage::Done, note);
                     status.done_bytes = status.total_bytes;
@@ -215,7 +230,7 @@ impl Pulls {
     }
 
     /// The name of a copy from members, and its progress channel.
-    pub fn begin_copy(&self, model: &str) -> (String, Arc<watch::Sender<PullStatus>>) {
+    pub fn begin_copy(&self, model: &str) -> (String, Arc<Job>) {
         let path = Path::new(model);
         let stem =
             path.file_stem().filter(|_| path.is_absolute()).map(|stem| stem.to_string_lossy());
@@ -223,7 +238,7 @@ impl Pulls {
         let name = gguf::part_name(path).map_or(name, |(name, _, _)| name);
         let mut status = begin(&name);
         (status.stage, status.note) = (PullStage::Pulling, "a copy, from other nodes".to_owned());
-        (name, Arc::new(watch::channel(status).0))
+        (name, Arc::new(Job::new(status)))
     }
 
     /// Copies a model while it is wanted, listed among the downloads; returns its path.
@@ -232,29 +247,45 @@ impl Pulls {
     /// Those of [`copies::copy`].
     pub async fn copy(
         &self,
-        (name, sender): (&str, &Arc<watch::Sender<PullStatus>>),
+        (name, job): (&str, &Arc<Job>),
         swarm: &Swarm,
         is_wanted: impl Fn() -> bool,
     ) -> std::io::Result<PathBuf> {
         let key = format!("copy of {name}");
-        self.lock().insert(key.clone(), sender.clone());
+        self.lock().insert(key.clone(), job.clone());
         let _running = Running { pulls: self, key };
         let mut rate = Rate::new();
         let tell = |done: u64, total: u64| {
             let bytes_per_sec = rate.of(done);
-            sender.send_modify(|status| {
+            job.told.send_modify(|status| {
                 (status.done_bytes, status.total_bytes) = (done, total);
                 (status.file_done_bytes, status.file_total_bytes) = (done, total);
                 status.bytes_per_sec = bytes_per_sec;
             });
-            is_wanted()
+            is_wanted() && !job.stopped.load(Ordering::Relaxed)
         };
         copies::copy(swarm, self.store.clone(), name, tell).await
     }
 
     /// Progress of all downloads.
     pub fn list(&self) -> Vec<PullStatus> {
-        self.lock().values().map(|sender| sender.borrow().clone()).collect()
+        self.lock().values().map(|job| job.told.borrow().clone()).collect()
+    }
+
+    /// Stops the download that [`Self::list`] shows under this name, whoever waits for it. What has
+    /// come is kept.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn stop(&self, model: &str) -> Result<()> {
+        let running = self.lock();
+        match running.values().find(|job| job.told.borrow().model == model) {
+            Some(job) => {
+                job.stopped.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            None => Err(Error::NotHere(format!("this node downloads no model named {model}"))),
+        }
     }
 
     /// Fetches and hashes; returns a note for the user, or the reason of the failure.
@@ -263,8 +294,9 @@ impl Pulls {
         (model, update): (&str, bool),
         name: Option<Name>,
         room: Option<&Room>,
-        sender: &watch::Sender<PullStatus>,
+        job: &Job,
     ) -> std::result::Result<String, String> {
+        let sender = &job.told;
         let hashed = |done: u64| {
             sender.send_modify(|status| {
                 status.stage = PullStage::Hashing;
@@ -287,7 +319,7 @@ impl Pulls {
         let hub = Hub::new(self.settings.clone());
         let (rate, why) = (Mutex::new(Rate::new()), Mutex::new(String::new()));
         let watch = |progress: &Progress| {
-            if sender.receiver_count() == 0 {
+            if !job.is_wanted() {
                 return ControlFlow::Break(());
             }
             let rate = rate.lock().unwrap_or_else(PoisonError::into_inner).of(progress.all_done);
@@ -312,7 +344,7 @@ impl Pulls {
         plan.why.clone_into(&mut why.lock().unwrap_or_else(PoisonError::into_inner));
         let _wanted = Announced { pulls: self, name: &plan.name };
         let check = |header: &gguf::Directory| can_run(header, self.check_text).map(drop);
-        let pulled = self.agree(&plan, sender).and_then(|holders| {
+        let pulled = self.agree(&plan, job).and_then(|holders| {
             let nearby = holders.as_ref().map(|holders| holders as &dyn Nearby);
             hub.check_header(&plan, models, nearby, &check, &watch)?;
             hub.fetch_near(&plan, models, nearby, &watch)
@@ -325,7 +357,7 @@ impl Pulls {
         Ok(pulled.why)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<watch::Sender<PullStatus>>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Job>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -118,20 +118,20 @@ pub(crate) fn pull(
     found: RemoteModel,
     model: String,
 ) -> watch::Receiver<PullStatus> {
-    let (name, told) = pulls.begin_copy(&model);
-    let receiver = told.subscribe();
+    let (name, job) = pulls.begin_copy(&model);
+    let receiver = job.told.subscribe();
     tokio::spawn(async move {
         let copying = async {
             let from = found.holder.name.clone();
-            told.send_modify(|status| status.note = format!("a copy, from node {from}"));
+            job.told.send_modify(|status| status.note = format!("a copy, from node {from}"));
             let wanted = hashed(&pulls, found, &model).await?;
             let swarm = Swarm::new(pulls.net().clone(), wanted, inputs);
-            let is_wanted = || told.receiver_count() > 0;
-            let copied = pulls.copy((&name, &told), &swarm, is_wanted).await;
+            let is_wanted = || job.told.receiver_count() > 0;
+            let copied = pulls.copy((&name, &job), &swarm, is_wanted).await;
             copied.map_err(|error| error.to_string())
         };
         let outcome: std::result::Result<PathBuf, String> = copying.await;
-        told.send_modify(|status| match outcome {
+        job.told.send_modify(|status| match outcome {
             Ok(path) => {
                 (status.stage, status.note) = (PullStage::Done, path.display().to_string());
                 status.done_bytes = status.total_bytes;

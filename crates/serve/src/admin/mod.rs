@@ -8,7 +8,7 @@ use axum::Json;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::routing::{get, post};
-use cluster::{BurnReport, BurnSpec, ClusterStatus, InstanceSpec, Invite, Joined, Plan};
+use cluster::{BurnReport, BurnSpec, ClusterStatus, InstanceSpec, Invite, Joined, Planned};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -50,7 +50,10 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/burn", post(burn))
         .route("/sinew/v1/serve", post(serve::serve))
         .route("/sinew/v1/models", get(models::list))
+        .route("/sinew/v1/library", get(models::library))
+        .route("/sinew/v1/library/variants", post(models::variants))
         .route("/sinew/v1/pull", post(models::pull))
+        .route("/sinew/v1/pull/stop", post(models::stop_pull))
         .route("/sinew/v1/models/identify", post(models::identify))
         .route("/sinew/v1/models/show", post(models::show))
         .route("/sinew/v1/models/remove", post(models::remove))
@@ -92,7 +95,7 @@ async fn join(State(app): State<Arc<App>>, request: Request) -> Result<Json<Join
 }
 
 /// How a model would be placed and its estimated speed, or why it cannot be placed.
-async fn plan(State(app): State<Arc<App>>, request: Request) -> Result<Json<Plan>, ApiError> {
+async fn plan(State(app): State<Arc<App>>, request: Request) -> Result<Json<Planned>, ApiError> {
     let spec: InstanceSpec = app.intake.read_json(request).await?;
     Ok(Json(app.cluster.plan(spec).await?))
 }

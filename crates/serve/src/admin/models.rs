@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use cluster::{Held, Identified, ModelAbout, PullStage, PullStatus};
+use cluster::{Held, Identified, Library, ModelAbout, Offer, PullStage, PullStatus};
 use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -30,6 +30,30 @@ struct Pulled {
 /// Every model on the nodes' disks, this machine's first.
 pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Vec<Held>> {
     Json(app.cluster.models().await)
+}
+
+/// What this cluster could serve: the models on its disks, and those with a short name.
+pub(super) async fn library(State(app): State<Arc<App>>) -> Json<Library> {
+    Json(app.cluster.library().await)
+}
+
+/// The quantisations of a model on the hub.
+pub(super) async fn variants(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Json<Vec<Offer>>, ApiError> {
+    let named: Named = app.intake.read_json(request).await?;
+    Ok(Json(app.cluster.variants(&named.model).await?))
+}
+
+/// Stops a download of this node; what has come is kept.
+pub(super) async fn stop_pull(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Json<Value>, ApiError> {
+    let named: Named = app.intake.read_json(request).await?;
+    app.cluster.stop_pull(&named.model)?;
+    Ok(Json(json!({ "stopped": named.model })))
 }
 
 /// Whether a model is served, identified by its content, and under which name.

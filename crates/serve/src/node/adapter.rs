@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use cluster::{
     BurnReport, BurnSpec, ClusterStatus, Error, FindNodeError, GenerateRequest, Held, History,
-    Identified, InstanceSpec, Invite, Joined, ModelAbout, Node, NodeId, PairAsking, PairRequest,
-    PairWith, Paired, Pairing, Parted, Plan,
+    Identified, InstanceSpec, Invite, Joined, Library, ModelAbout, Node, NodeId, Offer, PairAsking,
+    PairRequest, PairWith, Paired, Pairing, Parted, Planned,
 };
 use futures_util::stream;
 use tokio::sync::watch;
@@ -62,7 +62,7 @@ impl Cluster for Node {
         Box::pin(async move { Ok(Node::burn(self, spec).await?) })
     }
 
-    fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Plan, Refusal>> {
+    fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Planned, Refusal>> {
         Box::pin(async move { Ok(Node::plan(self, request).await?) })
     }
 
@@ -97,6 +97,18 @@ impl Cluster for Node {
 
     fn models(&self) -> BoxFuture<'_, Vec<Held>> {
         Box::pin(Node::models(self))
+    }
+
+    fn library(&self) -> BoxFuture<'_, Library> {
+        Box::pin(Node::library(self))
+    }
+
+    fn variants<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Vec<Offer>, Refusal>> {
+        Box::pin(async move { Ok(Node::variants(self, model).await?) })
+    }
+
+    fn stop_pull(&self, model: &str) -> Result<(), Refusal> {
+        Ok(Node::stop_pull(self, model)?)
     }
 
     fn identify<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Identified, Refusal>> {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use cluster::{
     BurnReport, BurnSpec, ClusterStatus, GenerateEvent, GenerateRequest, Held, History, Identified,
-    InstanceSpec, Invite, Joined, ModelAbout, NodeId, PairAsking, PairRequest, PairWith, Paired,
-    Pairing, Parted, Plan, PullStatus,
+    InstanceSpec, Invite, Joined, Library, ModelAbout, NodeId, Offer, PairAsking, PairRequest,
+    PairWith, Paired, Pairing, Parted, Planned, PullStatus,
 };
 use futures_util::Stream;
 use tokio::sync::watch;
@@ -62,8 +62,8 @@ pub trait Cluster: Send + Sync + 'static {
     /// Removes this node from its cluster.
     fn leave(&self) -> BoxFuture<'_, Result<Parted, Refusal>>;
 
-    /// How a model would be placed now.
-    fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Plan, Refusal>>;
+    /// How a model would be placed now, and what would be downloaded first.
+    fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Planned, Refusal>>;
 
     /// Loads all nodes and links for some time; dropping the future ends it.
     fn burn(&self, spec: BurnSpec) -> BoxFuture<'_, Result<BurnReport, Refusal>>;
@@ -85,6 +85,15 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// The models on the nodes' disks, in any folder, this machine's first.
     fn models(&self) -> BoxFuture<'_, Vec<Held>>;
+
+    /// What this cluster could serve.
+    fn library(&self) -> BoxFuture<'_, Library>;
+
+    /// The quantisations of a model on the hub.
+    fn variants<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Vec<Offer>, Refusal>>;
+
+    /// Stops a download of this node, whichever client waits for it.
+    fn stop_pull(&self, model: &str) -> Result<(), Refusal>;
 
     /// Whether this exact model, by name or path, is served, and under which name.
     fn identify<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Identified, Refusal>>;

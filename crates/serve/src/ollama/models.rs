@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use cluster::{InstanceState, InstanceStatus};
 use futures_util::future::join_all;
 use protocol::KeepAlive;
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::show::details;
 use crate::app::App;
+use crate::caller::Caller;
 use crate::clock::{rfc3339, unix_secs};
 
 /// The version of Ollama whose API this implements. Clients check it: Codex requires at least
@@ -27,13 +28,28 @@ pub(super) async fn version() -> Json<Value> {
     Json(json!({ "version": OLLAMA_VERSION }))
 }
 
-pub(super) async fn tags(State(app): State<Arc<App>>) -> Json<Value> {
+/// The served models, then those that a request would load.
+pub(super) async fn tags(State(app): State<Arc<App>>, request: Request) -> Json<Value> {
+    let caller = Caller::of(&app, &request);
+    let unloaded = caller.loadable(&app).await;
     let models = served(&app).into_iter().map(async |one| {
         let mut model = entry(&app, &one).await;
         model["modified_at"] = rfc3339(one.created_unix_s).into();
         model
     });
-    Json(json!({ "models": join_all(models).await }))
+    let mut models = join_all(models).await;
+    models.extend(unloaded.into_iter().map(|held| {
+        let model = held.listed.model;
+        json!({
+            "name": model.name,
+            "model": model.name,
+            "modified_at": rfc3339(0),
+            "size": model.bytes,
+            "digest": digest(&model.name),
+            "details": details(None),
+        })
+    }));
+    Json(json!({ "models": models }))
 }
 
 pub(super) async fn ps(State(app): State<Arc<App>>) -> Json<Value> {

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use cluster::InstanceState;
 use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::error::unknown_model;
 use crate::app::App;
+use crate::caller::Caller;
 use crate::clock::rfc3339;
 use crate::completion::CompletionError;
 use crate::http::error::ApiError;
@@ -37,11 +38,33 @@ pub(super) struct Model {
     kind: &'static str,
     display_name: String,
     created_at: String,
-    context_length: usize,
-    max_model_len: usize,
+    /// Absent of a model that is not placed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_length: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_model_len: Option<usize>,
+    status: Status,
     /// Absent while the model's file is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     architecture: Option<Architecture>,
+}
+
+/// Whether a model is loaded, as llama-server lists it.
+#[derive(Serialize)]
+struct Status {
+    value: &'static str,
+}
+
+impl Status {
+    /// `unloaded`: the next request loads it.
+    fn of(state: &InstanceState) -> Self {
+        let value = match state {
+            InstanceState::Unloaded => "unloaded",
+            InstanceState::Ready => "loaded",
+            _ => "loading",
+        };
+        Self { value }
+    }
 }
 
 /// What a model reads and writes, as OpenRouter lists it.
@@ -59,8 +82,8 @@ impl Architecture {
 }
 
 /// A dead node must not hang a client's model menu: what its models read is left out then.
-pub(super) async fn list(State(app): State<Arc<App>>) -> Json<ModelList> {
-    let data = served(&app).await;
+pub(super) async fn list(State(app): State<Arc<App>>, request: Request) -> Json<ModelList> {
+    let data = listed(&app, Caller::of(&app, &request)).await;
     let first_id = data.first().map(|model| model.id.clone());
     let last_id = data.last().map(|model| model.id.clone());
     Json(ModelList { object: "list", data, has_more: false, first_id, last_id })
@@ -69,18 +92,40 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Json<ModelList> {
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     path: Result<Path<String>, PathRejection>,
+    request: Request,
 ) -> Result<Json<Model>, ApiError> {
+    let caller = Caller::of(&app, &request);
     let Path(id) = path.map_err(|error| ApiError::invalid("invalid_path", error.body_text()))?;
     if let Err(error @ CompletionError::Unsettled { .. }) = app.completer.served(&id).await {
         return Err(error.into());
     }
-    let models = served(&app).await;
+    let models = listed(&app, caller).await;
     let names = models.iter().map(|model| model.id.clone()).collect();
     let found = models.into_iter().find(|model| model.id == id);
     found.map(Json).ok_or_else(|| unknown_model(id, names))
 }
 
-/// The models that can answer, each once, by name; failed ones are left out.
+/// The models that can answer, each once: the served ones, then those that a request would load.
+async fn listed(app: &App, caller: Caller) -> Vec<Model> {
+    let unloaded = caller.loadable(app).await;
+    let mut models = served(app).await;
+    models.extend(unloaded.into_iter().map(|held| Model {
+        id: held.listed.model.name.clone(),
+        object: "model",
+        created: 0,
+        owned_by: "sinew",
+        kind: "model",
+        created_at: rfc3339(0),
+        context_length: None,
+        max_model_len: None,
+        status: Status::of(&InstanceState::Unloaded),
+        architecture: None,
+        display_name: held.listed.model.name,
+    }));
+    models
+}
+
+/// The served models, by name; failed ones are left out.
 async fn served(app: &App) -> Vec<Model> {
     let mut instances = app.cluster.status().instances;
     instances.retain(|one| !matches!(one.state, InstanceState::Failed { .. }));
@@ -93,8 +138,9 @@ async fn served(app: &App) -> Vec<Model> {
         owned_by: "sinew",
         kind: "model",
         created_at: rfc3339(one.created_unix_s),
-        context_length: one.context_tokens,
-        max_model_len: one.context_tokens,
+        context_length: Some(one.context_tokens),
+        max_model_len: Some(one.context_tokens),
+        status: Status::of(&one.state),
         architecture: app.completer.sees(&one.id).await.map(Architecture::new),
         display_name: one.model,
     });

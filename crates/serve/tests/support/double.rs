@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use cluster::{
     BurnReport, BurnSpec, ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, Held,
-    History, Identified, InstanceSpec, InstanceState, InstanceStatus, Invite, Joined, ModelAbout,
-    NodeId, NodeState, NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing,
-    Parted, Plan, PullStatus, RankStatus,
+    History, Identified, InstanceSpec, InstanceState, InstanceStatus, Invite, Joined, Library,
+    ModelAbout, NodeId, NodeState, NodeStatus, Offer, PairAsking, PairRequest, PairState, PairWith,
+    Paired, Pairing, Parted, Plan, Planned, PullStatus, RankStatus,
 };
 use futures_util::stream;
 use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Token, Transport};
@@ -297,7 +297,7 @@ impl Cluster for Double {
         Box::pin(async move { called.map(|()| report) })
     }
 
-    fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Plan, Refusal>> {
+    fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Planned, Refusal>> {
         let called = self.call(format!("plan {} {:?}", request.model, request.nodes));
         let plan = Plan {
             ranks: vec![],
@@ -307,7 +307,7 @@ impl Cluster for Double {
             alternatives: vec![],
             why: vec!["a reason".to_owned()],
         };
-        Box::pin(async move { called.map(|()| plan) })
+        Box::pin(async move { called.map(|()| plan.into()) })
     }
 
     fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>> {
@@ -329,6 +329,22 @@ impl Cluster for Double {
 
     fn models(&self) -> BoxFuture<'_, Vec<Held>> {
         Box::pin(async { Vec::new() })
+    }
+
+    fn library(&self) -> BoxFuture<'_, Library> {
+        Box::pin(async {
+            let (disks, catalogue) = (Vec::new(), Vec::new());
+            Library { free_bytes: 8 << 30, whose: "the 2 nodes have".to_owned(), disks, catalogue }
+        })
+    }
+
+    fn variants<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Vec<Offer>, Refusal>> {
+        let called = self.call(format!("variants {model}"));
+        Box::pin(async move { called.map(|()| Vec::new()) })
+    }
+
+    fn stop_pull(&self, model: &str) -> Result<(), Refusal> {
+        self.call(format!("stop pull {model}"))
     }
 
     fn identify<'a>(&'a self, _model: &'a str) -> BoxFuture<'a, Result<Identified, Refusal>> {
@@ -471,6 +487,7 @@ fn two_nodes() -> ClusterStatus {
             model: "tiny/qwen3".to_owned(),
             digest: None,
             model_bytes: 0,
+            file_nodes: Vec::new(),
             owner: NodeId([1; 32]),
             state: InstanceState::Ready,
             epoch: 1,

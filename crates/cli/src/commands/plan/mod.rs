@@ -4,6 +4,7 @@
 mod cluster_file;
 mod scale;
 
+use cluster::{Download, Planned};
 use gguf::{Directory, Source, read_header};
 use layout::Outline;
 use placement::{Beside, Options, Plan, PlannedRank, Prediction};
@@ -20,7 +21,7 @@ use cluster_file::ClusterFile;
 
 pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let request = serve::request(&args.model, &args.spec, args.parallel);
-    let plan = match &args.cluster {
+    let planned: Planned = match &args.cluster {
         None => Client::find(&DataDir::find(&args.query.data_dir)?)?.plan(&request)?,
         Some(path) => {
             let path_text = path.display();
@@ -38,12 +39,16 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
             let (model, beside) = outline(&request)?;
             placement::plan_beside(&model, &nodes, &options, beside)
                 .map_err(|error| CliError::Usage(error.to_string()))?
+                .into()
         }
     };
     if args.query.json {
-        return print_json(&plan);
+        return print_json(&planned);
     }
-    print(&plan);
+    if let Some(Download { name, why, .. }) = &planned.download {
+        say!("no machine of the cluster has {name} yet: {why}. To download it: sinew pull {name}");
+    }
+    print(&planned.plan);
     Ok(())
 }
 

@@ -1,0 +1,118 @@
+//! Models that no node has yet: what there is, what it would do here, and downloads that anybody
+//! may end.
+
+use fakehub::Fault;
+use serde_json::{Value, json};
+
+use crate::common::{Node, wait_for};
+use crate::{REPO, World, lines};
+
+/// The answer to an administrative request, in JSON.
+fn administer(node: &Node, path: &str, body: &Value) -> Value {
+    let token = std::fs::read_to_string(node.dir.path().join("admin.token")).unwrap();
+    let request = ureq::post(format!("{}/sinew/v1/{path}", node.api));
+    let request = request.header("Authorization", format!("Bearer {}", token.trim()));
+    let request = request.config().http_status_as_error(false).build();
+    request.send_json(body).unwrap().into_body().read_json().unwrap()
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_model_is_planned_before_it_is_downloaded() {
+    let world = World::new();
+    let (a, b) = (world.node("a"), world.node("b"));
+    a.admit(&b);
+    world.hub.add(REPO, "demo-Q8_0.gguf", vec![0; 50 << 20]);
+    let told = a.run(&["plan", REPO]);
+    for words in ["no machine of the cluster has org/Demo-GGUF:Q4_K_M yet", "chosen", "sinew pull"]
+    {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let header = world.hub.bytes_sent();
+    assert!(header > 0 && header < world.size, "{header} of {} bytes", world.size);
+    let planned = a.json(&["plan", REPO, "--nodes", "2"]);
+    assert_eq!(planned["ranks"].as_array().unwrap().len(), 2);
+    assert_eq!(planned["download"]["bytes"], world.size);
+    assert_eq!(world.hub.bytes_sent(), header, "the header is fetched once");
+    assert_eq!(a.json(&["list"]), json!([]), "nothing of it stays on the disk");
+
+    // The same plan, once it is here.
+    a.run(&["pull", REPO]);
+    let here = a.json(&["plan", REPO, "--nodes", "2"]);
+    assert!(here["download"].is_null());
+    for part in ["split", "ranks"] {
+        assert_eq!(here[part], planned[part], "{part}");
+    }
+
+    let refused = a.refused(&["plan", "org/none"]);
+    assert!(refused.contains("org/none was not found"), "{refused}");
+    let refused = a.refused(&["plan", "no-such-model"]);
+    assert!(refused.contains("there is no model"), "{refused}");
+    // A file that is none of a model.
+    let refused = a.refused(&["plan", "org/Demo-GGUF:Q8_0"]);
+    assert!(refused.contains("is no model"), "{refused}");
+}
+
+#[test]
+fn the_library_has_what_is_here_what_could_be_and_its_sizes() {
+    let world = World::new();
+    let node = world.node("a");
+    world.hub.add(REPO, "demo-Q8_0.gguf", vec![0; 20 << 20]);
+    let variants = administer(&node, "library/variants", &json!({ "model": REPO }));
+    assert_eq!(names(&variants), ["org/Demo-GGUF:Q4_K_M", "org/Demo-GGUF:Q8_0"]);
+    let usual = (&variants[0]["quantisation"], &variants[0]["bytes"]);
+    assert_eq!(usual, (&json!("Q4_K_M"), &json!(world.size)));
+    assert!(variants[0]["needs_bytes"].as_u64().unwrap() > world.size);
+    let none = administer(&node, "library/variants", &json!({ "model": "/a/path.gguf" }));
+    assert!(none["error"]["message"].as_str().unwrap().contains("is no name of a repository"));
+
+    node.run(&["pull", REPO]);
+    // Programs of this machine see what a request would load, and that it is not loaded.
+    let unloaded = |list: &Value| {
+        let found = list["data"].as_array().unwrap().iter();
+        found.filter(|one| one["status"]["value"] == "unloaded").cloned().collect::<Vec<_>>()
+    };
+    let get = |path: &str| -> Value {
+        let response = ureq::get(format!("{}{path}", node.api)).call().unwrap();
+        response.into_body().read_json().unwrap()
+    };
+    let found = unloaded(&get("/v1/models"));
+    assert_eq!(names_of(&found), ["org/Demo-GGUF:Q4_K_M"]);
+    assert_eq!(get("/v1/models/org/Demo-GGUF:Q4_K_M"), found[0]);
+    assert_eq!(names(&get("/api/tags")["models"]), ["org/Demo-GGUF:Q4_K_M"]);
+    assert!(get("/api/ps")["models"].as_array().unwrap().is_empty());
+    assert!(node.chat("org/Demo-GGUF:Q4_K_M", "Hello", 4)["choices"][0].is_object());
+    let all = get("/v1/models");
+    assert_eq!((unloaded(&all).len(), all["data"].as_array().unwrap().len()), (0, 1));
+    assert_eq!(all["data"][0]["status"]["value"], "loaded");
+}
+
+fn names_of(models: &[Value]) -> Vec<&str> {
+    models.iter().map(|one| one["id"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_download_is_ended_by_another_client_and_goes_on_later() {
+    let world = World::new();
+    let node = world.node("a");
+    world.hub.fail(Fault::Drips { bytes: 16 << 10, pause_ms: 20 });
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| lines(&node, "/api/pull", &json!({ "model": REPO })));
+        wait_for("some bytes", || (world.hub.bytes_sent() > 256 << 10).then_some(()));
+        let stopped = administer(&node, "pull/stop", &json!({ "model": REPO }));
+        assert_eq!(stopped, json!({ "stopped": REPO }));
+        let told = waiting.join().unwrap();
+        let error = told.last().unwrap()["error"].as_str().unwrap();
+        assert!(error.contains("it was cancelled. What was fetched is kept"), "{error}");
+    });
+    let none = administer(&node, "pull/stop", &json!({ "model": REPO }));
+    let message = none["error"]["message"].as_str().unwrap();
+    assert!(message.contains("downloads no model named org/Demo-GGUF"), "{message}");
+    world.hub.heal();
+    node.run(&["pull", REPO]);
+    let sent = world.hub.bytes_sent();
+    assert!(sent < 2 * world.size, "{sent}: the rest alone of {}", world.size);
+}

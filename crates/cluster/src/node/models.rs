@@ -1,0 +1,245 @@
+//! Models on the disks of the nodes and on the hub: what there is, plans, and downloads.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hub::Room;
+use tokio::sync::watch;
+
+use super::Node;
+use crate::transfer::lookup::{self, Asked};
+use crate::transfer::preview::Preview;
+use crate::transfer::remote::{self, RemoteModel};
+use crate::{
+    ClusterStatus, Error, Held, Identified, InstanceSpec, InstanceStatus, Library, ModelAbout,
+    NodeState, NodeStatus, Offer, Planned, PullStatus, Result, Stored,
+};
+
+/// Messages that a member sent before its answer arrive within a round trip or two.
+const TELLING_MAX: Duration = Duration::from_secs(5);
+
+impl Node {
+    /// Places a model and starts its workers; returns the instance's id while it is loading. If
+    /// only another node has the model, that node serves it.
+    ///
+    /// # Errors
+    /// The model is missing, unreadable, or served already, or no set of nodes has room.
+    pub async fn serve(&self, spec: InstanceSpec) -> Result<String> {
+        let shared = &self.shared;
+        let missing = match shared.desk.serve(spec.clone(), Asked::Here).await {
+            Err(error @ Error::NotHere(_)) => error,
+            outcome => return outcome,
+        };
+        let found = self.find_elsewhere(&spec.model).await?.ok_or(missing)?;
+        let id = remote::serve(shared.pulls.net(), &found, spec).await?;
+        let mut watch = self.watch();
+        let is_told = |status: &Arc<ClusterStatus>| status.instances.iter().any(|i| i.id == id);
+        // The next request for the model must find it here. The other node has already sent the
+        // change to its members.
+        let _ = tokio::time::timeout(TELLING_MAX, watch.wait_for(is_told)).await;
+        Ok(id)
+    }
+
+    /// The plan for a model: its placement, its speed, and the reasons against other plans. Of a
+    /// model that no node has, the header is read on the hub.
+    ///
+    /// # Errors
+    /// There is no such model, it is unreadable, or no set of nodes has room.
+    pub async fn plan(&self, spec: InstanceSpec) -> Result<Planned> {
+        let missing = match self.shared.desk.plan(spec.clone(), Asked::Here).await {
+            Err(error @ Error::NotHere(_)) => error,
+            outcome => return Ok(outcome?.into()),
+        };
+        if let Some(found) = self.find_elsewhere(&spec.model).await? {
+            return Ok(remote::plan(self.shared.pulls.net(), &found, spec).await?.into());
+        }
+        let (previews, room, name) =
+            (self.shared.previews.clone(), self.room(), spec.model.clone());
+        let look = tokio::task::spawn_blocking(move || previews.look(&name, &room));
+        let Preview { download, header } =
+            look.await.map_err(|_| Error::ShutDown)??.ok_or(missing)?;
+        let name = download.name.clone();
+        let plan = self.shared.desk.plan_header(spec, name, header).await?;
+        Ok(Planned { plan, download: Some(download) })
+    }
+
+    /// Finds a model on other nodes.
+    async fn find_elsewhere(&self, model: &str) -> Result<Option<RemoteModel>> {
+        let pulls = &self.shared.pulls;
+        remote::find(pulls.net(), pulls.neighbours(), model).await
+    }
+
+    /// Whether this model, given by name or path, is served. Compares the content of files: the
+    /// model is hashed if a served one has the same length.
+    ///
+    /// # Errors
+    /// The file is unreadable.
+    pub async fn identify(&self, model: &str) -> Result<Identified> {
+        let instances = self.status().instances;
+        let by_name = instances.iter().find(|one| one.model == model || one.id == model);
+        if let Some(served) = by_name.filter(|_| !Path::new(model).exists()) {
+            let served_as = Some(served.model.clone());
+            return Ok(Identified { served_as: served_as.clone(), name: served_as });
+        }
+        let (store, asked) = (self.shared.store.clone(), model.to_owned());
+        let lens: Vec<u64> = instances.iter().map(|one| one.model_bytes).collect();
+        let look = tokio::task::spawn_blocking(move || lookup::identify(&store, &asked, &lens));
+        let (name, digest) = match look.await.map_err(|_| Error::ShutDown)? {
+            Err(Error::NotHere(_)) => match self.find_elsewhere(model).await? {
+                Some(found) => (found.listed.model.name, found.listed.digest),
+                None => return Ok(Identified::default()),
+            },
+            identified => identified?,
+        };
+        let same = instances.iter().find(|one| digest.is_some() && one.digest == digest);
+        Ok(Identified { served_as: same.map(|one| one.model.clone()), name: Some(name) })
+    }
+
+    /// The description of a model from its header, on any node.
+    ///
+    /// # Errors
+    /// No node has the model, or its file is unreadable.
+    pub async fn describe(&self, model: &str) -> Result<ModelAbout> {
+        let (store, asked) = (self.shared.store.clone(), model.to_owned());
+        let (room, check) = (self.shared.desk.room_bytes(), self.shared.desk.check_text);
+        let read = tokio::task::spawn_blocking(move || {
+            let (_, path) = lookup::locate(&store, &asked).map_err(lookup::refuse)?;
+            let read = ModelAbout::read(&asked, &path, room, check);
+            read.map_err(|error| Error::Unusable(error.to_string()))
+        });
+        let missing = match read.await.map_err(|_| Error::ShutDown)? {
+            Err(error @ Error::NotHere(_)) => error,
+            read => return read,
+        };
+        let found = self.find_elsewhere(model).await?.ok_or(missing)?;
+        let about = remote::describe(self.shared.pulls.net(), &found, model).await?;
+        Ok(ModelAbout { node: Some(found.holder.name), ..about })
+    }
+
+    /// Fetches a model, given by name or path, to this node's disk unless it is there. The
+    /// receiver's last value has a final stage. Dropping all receivers ends the download; its data
+    /// stays.
+    ///
+    /// # Errors
+    /// The name is invalid, or too many models are being fetched.
+    pub async fn pull(&self, model: &str, update: bool) -> Result<watch::Receiver<PullStatus>> {
+        let (pulls, room, model) = (self.shared.pulls.clone(), self.room(), model.to_owned());
+        let asked = model.clone();
+        let start = tokio::task::spawn_blocking(move || pulls.start(&asked, Some(room), update));
+        let missing = match start.await.map_err(|_| Error::ShutDown)? {
+            Err(error @ Error::NotHere(_)) => error,
+            outcome => return outcome,
+        };
+        let found = self.find_elsewhere(&model).await?.ok_or(missing)?;
+        let inputs = self.shared.desk.inputs.upgrade().ok_or(Error::ShutDown)?;
+        Ok(remote::pull(self.shared.pulls.clone(), inputs, found, model))
+    }
+
+    /// Whether a model, given by name or path, is on this node's disk.
+    pub async fn has_model(&self, model: &str) -> bool {
+        let (store, model) = (self.shared.store.clone(), model.to_owned());
+        let look = tokio::task::spawn_blocking(move || lookup::is_here(&store, &model));
+        look.await.unwrap_or(false)
+    }
+
+    /// The models on all nodes' disks, this machine's first.
+    pub async fn models(&self) -> Vec<Held> {
+        let (store, pulls) = (self.shared.store.clone(), &self.shared.pulls);
+        let here = tokio::task::spawn_blocking(move || store.list());
+        let others = remote::list(pulls.net(), pulls.neighbours());
+        let (here, others) = tokio::join!(here, others);
+        let here = here.unwrap_or_default().into_iter();
+        let here = here.map(|listed| Held { listed, node: None });
+        let others = others.into_iter().flat_map(|(node, listed)| {
+            let of = move |listed| Held { listed, node: Some(node.clone()) };
+            listed.into_iter().map(of)
+        });
+        here.chain(others).collect()
+    }
+
+    /// What this cluster could serve: the models on its disks, and those with a short name.
+    pub async fn library(&self) -> Library {
+        let Room { bytes, whose } = self.room();
+        let catalogue = hub::catalogue::entries().iter().map(|entry| Offer {
+            name: entry.short_name(),
+            quantisation: None,
+            parameters: Some(entry.parameters),
+            bytes: entry.about_bytes(),
+            needs_bytes: hub::need_bytes(entry.about_bytes()),
+        });
+        let stored = |held: Held| {
+            let needs_bytes = hub::need_bytes(held.listed.model.bytes);
+            Stored { held, needs_bytes }
+        };
+        let disks = self.models().await.into_iter().map(stored).collect();
+        let catalogue = catalogue.collect();
+        Library { free_bytes: bytes, whose, disks, catalogue }
+    }
+
+    /// The quantisations of a model on the hub, the smallest first.
+    ///
+    /// # Errors
+    /// That is no name of a repository, or the hub does not list it.
+    pub async fn variants(&self, model: &str) -> Result<Vec<Offer>> {
+        let (previews, name) = (self.shared.previews.clone(), model.to_owned());
+        let list = tokio::task::spawn_blocking(move || previews.variants(&name));
+        list.await.map_err(|_| Error::ShutDown)?
+    }
+
+    /// Stops a download of this node, whichever client waits for it.
+    ///
+    /// # Errors
+    /// There is none of that model.
+    pub fn stop_pull(&self, model: &str) -> Result<()> {
+        self.shared.pulls.stop(model)
+    }
+
+    /// Deletes a model from this node's model folder; returns the bytes freed.
+    ///
+    /// # Errors
+    /// The model is missing, served, another program's, or cannot be deleted.
+    pub async fn remove_model(&self, model: &str) -> Result<u64> {
+        let (store, asked) = (self.shared.store.clone(), model.to_owned());
+        let look =
+            move || lookup::locate(&store, &asked).ok().and_then(|(_, at)| store.known_digest(&at));
+        let digest = tokio::task::spawn_blocking(look).await.map_err(|_| Error::ShutDown)?;
+        let instances = self.status().instances;
+        let is_it = |one: &InstanceStatus| match digest {
+            Some(_) => one.digest == digest,
+            None => one.model == model || one.id == model,
+        };
+        if let Some(served) = instances.iter().find(|one| is_it(one)) {
+            let name = &served.model;
+            let text = format!("{name} is served. Stop it first: sinew stop {name}");
+            return Err(Error::Unusable(text));
+        }
+        let (store, model) = (self.shared.store.clone(), model.to_owned());
+        let remove = {
+            let model = model.clone();
+            tokio::task::spawn_blocking(move || lookup::remove(&store, &model))
+        };
+        match remove.await.map_err(|_| Error::ShutDown)? {
+            Err(Error::NotHere(why)) => match self.find_elsewhere(&model).await {
+                Ok(Some(found)) => Err(Error::NotHere(format!(
+                    "{model} is on node {0}, not here. Type on {0}: sinew rm {model}",
+                    found.holder.name
+                ))),
+                _ => Err(Error::NotHere(why)),
+            },
+            outcome => outcome,
+        }
+    }
+
+    /// The free memory of the live nodes, for the choice of a model's size.
+    fn room(&self) -> Room {
+        let nodes = self.status().nodes;
+        let live: Vec<_> = nodes.iter().filter(|node| node.state == NodeState::Live).collect();
+        let free = |node: &&NodeStatus| node.memory_bytes.saturating_sub(node.memory_used_bytes);
+        let whose = match live.len() {
+            0 | 1 => "this machine has".to_owned(),
+            count => format!("the {count} nodes have"),
+        };
+        Room { bytes: live.iter().map(free).fold(0, u64::saturating_add), whose }
+    }
+}
