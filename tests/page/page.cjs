@@ -134,10 +134,36 @@ async function editRetryAndKeep(page) {
   assert.equal(await page.locator(".said").count(), 2);
 }
 
+/** Titles, the cross, its undo, and a conversation as a file. */
+async function aConversationIsRenamedForgottenAndSaved(page) {
+  const long = "Which of the many boats in this long question is the blue one of them all?";
+  await page.locator("#chat-options summary").click();
+  const title = page.getByLabel("Title of this conversation");
+  await title.fill(long.slice(0, 60));
+  await title.press("Tab");
+  const item = page.locator("#talks li", { hasText: "Which of the many boats" });
+  await item.waitFor();
+  const [list, cross] = [await page.locator("#talks").boundingBox(), await item.locator(".forget").boundingBox()];
+  assert.ok(cross.x + cross.width <= list.x + list.width, "the cross is in reach");
+  const saved = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Save it as Markdown" }).click();
+  const file = await saved;
+  assert.equal(file.suggestedFilename(), "Which-of-the-many-boats-in-this-long-question-is-the-blue-on.md");
+  const text = readFileSync(await file.path(), "utf8");
+  assert.match(text, /^# Which of.*\n\n## You\n\nWhich boat is blue\?\n\n## .*demo.*\n\n.*Petrel/s);
+  await page.locator("#chat-options summary").click();
+  await item.locator(".forget").click();
+  await item.waitFor({ state: "detached" });
+  await page.getByRole("button", { name: "Undo" }).click();
+  await item.waitFor();
+  assert.equal(await page.locator(".said").count(), 2);
+}
+
 async function compareAndSteer(browser) {
   const { page, context, complaints } = await owned(browser);
   assert.ok(!page.url().includes(env.SINEW_ADMIN), "the token is out of sight");
-  await page.getByLabel("Name or path of a model").fill(env.SINEW_MODEL);
+  await aModelIsLookedFor(page);
+  await page.getByLabel(SEARCH).fill(env.SINEW_MODEL);
   await page.getByRole("button", { name: "Compare plans" }).click();
   await page.locator(".plan[data-best]").waitFor();
   assert.match(await page.locator(".plan[data-best] .who").textContent(), /desk \d.*iB/);
@@ -148,6 +174,29 @@ async function compareAndSteer(browser) {
   await page.locator("#invite-code", { hasText: /sinew join sinew-/ }).waitFor();
   assert.deepEqual(complaints, []);
   await context.close();
+}
+
+const SEARCH = /^Search, or name any model/;
+
+/** What there is, what a model on the hub would do here, and a download that a terminal began. */
+async function aModelIsLookedFor(page) {
+  const rows = page.locator("#library-list li");
+  await page.locator("#library-room", { hasText: /2 nodes have .* of memory free/ }).waitFor();
+  assert.equal(await rows.count(), 6);
+  await page.getByRole("button", { name: /^Show all \d+/ }).click();
+  assert.ok(await rows.count() > 30);
+  await page.getByLabel(SEARCH).fill("qwen3 8b");
+  await rows.filter({ hasText: "qwen3:8b" }).getByText(/about 4.*iB, on the hub: /).waitFor();
+  assert.ok(await rows.count() < 10);
+  await page.getByLabel(SEARCH).fill("org/Demo-GGUF");
+  await page.getByRole("button", { name: "Compare plans" }).click();
+  await page.locator("#load-state", { hasText: /It is on no disk yet.*sinew-demo, 6\.6 MiB/ }).waitFor();
+  await page.locator(".plan[data-best] button", { hasText: "Download and load this way" }).waitFor();
+  await page.screenshot({ path: join(env.SINEW_PICTURES, "library.png"), fullPage: true });
+  const pull = sinew("desk", "pull", "org/Demo-GGUF");
+  await page.getByRole("button", { name: "Cancel the download of org/Demo-GGUF" }).click();
+  await page.locator("#toast", { hasText: "What has come is kept" }).waitFor();
+  assert.notEqual(await pull.ended, 0, pull.told);
 }
 
 /** The node's answer is played: nothing but the nodes is reached, and none of them downloads. */
@@ -432,6 +481,7 @@ async function main() {
     await page.locator("article.model .pill", { hasText: "ready" }).waitFor();
     await check("a chat by keyboard alone", () => chatByKeyboard(page));
     await check("edit, retry, and what is kept", () => editRetryAndKeep(page));
+    await check("a title, a file, and a conversation that comes back", () => aConversationIsRenamedForgottenAndSaved(page));
     await check("plans are compared, and the owner steers", () => compareAndSteer(browser));
     await check("a machine is refused, let in and removed", () => aMachineIsLetIn(browser));
     await check("a download elsewhere is seen", async () => {

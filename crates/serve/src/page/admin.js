@@ -81,12 +81,16 @@ function wanted() {
   return body;
 }
 
-async function compare() {
+export async function compare() {
   const [state, place] = [byId("load-state"), byId("plans")];
   setText(state, "Looking at the model…");
   place.replaceChildren();
   try {
-    const found = await (await administer("plan", wanted())).json();
+    const asked = wanted();
+    const found = await (await administer("plan", asked)).json();
+    const { download } = found;
+    document.dispatchEvent(
+      new CustomEvent("planned", { detail: { model: asked.model, download } }));
     const chosen = {
       name: found.name,
       nodes: found.ranks.map((rank) => rank.name),
@@ -98,9 +102,11 @@ async function compare() {
     const others = (found.alternatives ?? []).slice(0, PLANS_MAX).map((one) => ({
       name: one.split, nodes: one.nodes, prediction: one.prediction, who: "", why: [one.reason],
     }));
-    setText(state, `What Sinew would choose, and ${plural(others.length, "other way")}:`);
+    const first = download ? `It is on no disk yet. To download first: ${download.why}. ` : "";
+    setText(state, `${first}What Sinew would choose, and ${plural(others.length, "other way")}:`);
+    const verb = download ? "Download and load" : "Load";
     keyed(place, [chosen, ...others], (_, at) => at, createPlan, (card, plan, at) => {
-      updatePlan(card, plan, at === 0);
+      updatePlan(card, plan, at === 0, verb);
     });
   } catch (error) {
     setText(state, error.message);
@@ -113,7 +119,7 @@ function createPlan() {
     element("div", "actions"));
 }
 
-function updatePlan(card, plan, isChosen) {
+function updatePlan(card, plan, isChosen, verb) {
   card.toggleAttribute("data-best", isChosen);
   card.toggleAttribute("data-no", !isChosen && !plan.prediction);
   const over = `${plan.name} over ${plan.nodes.join(", ")}`;
@@ -126,7 +132,8 @@ function updatePlan(card, plan, isChosen) {
   const style = isChosen ? "small primary" : "small";
   const act = () => load(isChosen ? {} : { nodes: plan.nodes });
   card.querySelector(".actions").replaceChildren(...(isChosen || plan.prediction
-    ? [button(isChosen ? "Load this way" : "Load on these", style, act, `Load ${over}`)] : []));
+    ? [button(isChosen ? `${verb} this way` : `${verb} on these`, style, act, `${verb} ${over}`)]
+    : []));
 }
 
 /** The estimated time of a token by part. */
@@ -171,6 +178,7 @@ async function load(how) {
     setText(state, "Cancelled. What has come is kept: loading it again goes on from there.");
   } finally {
     asked = null;
+    document.dispatchEvent(new CustomEvent("loaded"));
     cancel.hidden = byId("load-bar").hidden = true;
   }
 }

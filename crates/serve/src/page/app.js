@@ -4,7 +4,7 @@
 import "./chat.js";
 import { byId, keyed, element, setPill, setText } from "./dom.js";
 import { clock } from "./format.js";
-import { get, isAdmin, setApiKey } from "./net.js";
+import { apiKey, get, isAdmin, setApiKey } from "./net.js";
 import { showTotals, showPulse } from "./totals.js";
 import { showMap } from "./map.js";
 import { showMachines } from "./machines.js";
@@ -12,6 +12,7 @@ import { showModels } from "./models.js";
 import { follow } from "./events.js";
 import { showConnect } from "./connect.js";
 import { prepareAdmin } from "./admin.js";
+import { prepareLibrary } from "./library.js";
 import { showJoining } from "./joining.js";
 import { showDownloads } from "./downloads.js";
 import { observe } from "./rates.js";
@@ -61,6 +62,8 @@ function show(status) {
   showMap(status);
   showMachines(status);
   showModels(status);
+  // On a node that serves nothing, what it could serve comes first.
+  byId("cluster").toggleAttribute("data-empty", isAdmin() && status.instances.length === 0);
   showJoining(status);
   showDownloads(status);
   const models = servedModels(status);
@@ -86,11 +89,14 @@ async function poll() {
       const word = isLocked ? "key needed" : `error ${response.status}`;
       setPill(byId("connection"), "bad", word);
     }
+    document.body.toggleAttribute("data-stale", false);
+    byId("key-wrong").hidden = !(isLocked && apiKey());
   } catch (error) {
     // A bug in this page must not look like a node that does not answer.
     if (!(error instanceof TypeError) && !(error instanceof DOMException)) throw error;
     const since = shownAt ? `; this was ${clock(shownAt)}` : "";
     setPill(byId("connection"), "bad", `this node does not answer${since}`);
+    document.body.toggleAttribute("data-stale", true);
   } finally {
     setTimeout(poll, document.hidden ? POLL_HIDDEN_MS : POLL_MS);
   }
@@ -105,5 +111,6 @@ byId("key-form").addEventListener("submit", (event) => {
 for (const node of document.querySelectorAll("[data-admin]")) node.hidden = !isAdmin();
 for (const node of document.querySelectorAll("[data-no-admin]")) node.hidden = isAdmin();
 prepareAdmin();
+prepareLibrary();
 showView();
 poll();

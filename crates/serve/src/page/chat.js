@@ -11,6 +11,8 @@ const [form, prompt, log] = [byId("ask"), byId("prompt"), byId("log")];
 const [select, send, stop] = [byId("chat-model"), byId("send"), byId("stop")];
 const BROKEN = "the connection broke before the answer was complete";
 const OPTIONS = "sinew-chat-options";
+/** With fewer conversations than these, a search is no help. */
+const SEARCHED = 6;
 
 let talk = store.all()[0] ?? store.begin();
 /** Aborts the answer in progress. */
@@ -50,7 +52,12 @@ function setRunning(controller) {
 // Choosing the conversation.
 
 function showTalks() {
-  const listed = store.all().includes(talk) ? store.all() : [talk, ...store.all()];
+  const title = byId("chat-title");
+  if (document.activeElement !== title) title.value = talk.title;
+  const search = byId("talks-search");
+  search.hidden = store.all().length < SEARCHED && !search.value;
+  const found = store.search(search.value);
+  const listed = store.all().includes(talk) || search.value ? found : [talk, ...found];
   keyed(byId("talks"), listed, (one) => one.id, createTalk, (item, one) => {
     const open = item.firstChild;
     setText(open, one.title || "New conversation");
@@ -67,7 +74,17 @@ function createTalk({ id }) {
   open.type = forget.type = "button";
   open.addEventListener("click", () => openTalk(store.find(id) ?? talk));
   forget.addEventListener("click", () => {
+    const forgotten = store.find(id);
     store.forget(id);
+    if (forgotten) {
+      toast(`“${forgotten.title}” is forgotten.`, {
+        name: "Undo",
+        act: () => {
+          store.restore(forgotten);
+          openTalk(forgotten);
+        },
+      });
+    }
     if (talk.id === id) openTalk(store.all()[0] ?? store.begin());
     else showTalks();
   });
@@ -138,6 +155,8 @@ function request(messages) {
   };
   const number = (id) => Number.parseFloat(byId(id).value);
   if (Number.isFinite(number("chat-temperature"))) body.temperature = number("chat-temperature");
+  if (Number.isFinite(number("chat-top-p"))) body.top_p = number("chat-top-p");
+  if (number("chat-seed") >= 0) body.seed = Math.floor(number("chat-seed"));
   if (number("chat-tokens") >= 1) body.max_tokens = Math.floor(number("chat-tokens"));
   return body;
 }
@@ -147,7 +166,7 @@ async function ask(text, sent) {
   const here = talk;
   here.model = select.value;
   const question = { role: "user", content: text, ...(sent ? { pictures: sent } : {}) };
-  const answer = { role: "assistant", content: "", writing: true };
+  const answer = { role: "assistant", content: "", model: here.model, writing: true };
   here.messages.push(question);
   show(question);
   store.keep(here);
@@ -188,7 +207,7 @@ async function read(response, answer, shown) {
   for await (const { data, comment } of events(response.body)) {
     if (comment && comment !== "keep-alive") answer.about = comment;
     if (data === "[DONE]") {
-      answer.about = account(timings, usage, reason);
+      answer.about = [answer.model, account(timings, usage, reason)].join(" · ");
       return;
     }
     if (data) {
@@ -276,6 +295,19 @@ stop.addEventListener("click", () => {
   prompt.focus();
 });
 
+byId("talks-search").addEventListener("input", showTalks);
+byId("chat-title").addEventListener("change", () => {
+  store.rename(talk, byId("chat-title").value.trim());
+  showTalks();
+});
+byId("chat-export").addEventListener("click", () => {
+  const file = new Blob([store.markdown(talk)], { type: "text/markdown" });
+  const link = element("a");
+  link.href = URL.createObjectURL(file);
+  link.download = `${(talk.title || "conversation").replace(/[^\p{L}\p{N}]+/gu, "-")}.md`;
+  link.click();
+  URL.revokeObjectURL(link.href);
+});
 byId("new-talk").addEventListener("click", () => openTalk(store.begin()));
 document.addEventListener("talks", showTalks);
 document.addEventListener("keydown", (event) => {
@@ -289,7 +321,8 @@ document.addEventListener("keydown", (event) => {
 });
 
 // Options are kept between visits.
-const fields = ["chat-system", "chat-temperature", "chat-tokens"].map(byId);
+const fields = ["chat-system", "chat-temperature", "chat-top-p", "chat-seed", "chat-tokens"]
+  .map(byId);
 try {
   const kept = JSON.parse(localStorage.getItem(OPTIONS) ?? "{}");
   for (const field of fields) field.value = kept[field.id] ?? "";

@@ -100,11 +100,12 @@ export function copyButton(text, label) {
 
 let toasted = 0;
 
-/** Shows a message for a few seconds. */
-export function toast(text) {
+/** Shows a message for a few seconds, with an action if there is one. */
+export function toast(text, action = null) {
   const place = byId("toast");
   place.hidden = false;
-  setText(place, text);
+  place.replaceChildren(text);
+  if (action) place.append(" ", button(action.name, "small", action.act));
   clearTimeout(toasted);
   toasted = setTimeout(() => { place.hidden = true; }, 6000);
 }

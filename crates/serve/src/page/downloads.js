@@ -1,8 +1,9 @@
 // Downloads of models to any machine's disk, whichever client requested them.
 
-import { byId, element, keyed, setText } from "./dom.js";
+import { button, byId, element, keyed, setText, toast } from "./dom.js";
 import { bytes, duration, percent } from "./format.js";
 import { loadingHere } from "./admin.js";
+import { administer, isAdmin } from "./net.js";
 
 const STAGES = {
   looking: "asking what there is",
@@ -17,14 +18,22 @@ export function showDownloads(status) {
   const of = (node) => (node.downloads ?? []).map((one) => ({ node, ...one }));
   const all = status.nodes.flatMap(of);
   // A download started on this page is shown in its load panel.
-  const shown = all.filter((one) => one.node.id !== status.node || one.model !== own);
+  const isHere = (one) => one.node.id === status.node;
+  const shown = all.filter((one) => !isHere(one) || one.model !== own);
   byId("downloads").hidden = shown.length === 0;
-  keyed(byId("downloads-list"), shown, (one) => `${one.node.id} ${one.model}`, create, update);
+  keyed(byId("downloads-list"), shown, (one) => `${one.node.id} ${one.model}`,
+    (one) => create(one, isHere(one)), update);
 }
 
-function create() {
+/** Each node stops its own downloads alone. */
+function create(one, isHere) {
+  const cancel = button("Cancel", "small", async () => {
+    await administer("pull/stop", { model: one.model });
+    toast("Cancelled. What has come is kept: loading it again goes on from there.");
+  }, `Cancel the download of ${one.model}`);
   return element("li", "", element("div", "row", element("b"), element("span", "hint")),
-    element("progress"), element("p", "hint told"), element("p", "hint note"));
+    element("progress"), element("p", "hint told"), element("p", "hint note"),
+    ...(isHere && isAdmin() ? [cancel] : []));
 }
 
 function update(item, one) {

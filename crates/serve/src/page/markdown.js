@@ -148,12 +148,25 @@ function list(lines, at, depth) {
       inner.push(line.slice(Math.min(deep, width)));
       end += 1;
     }
+    const task = /^\[([ xX])\]\s+(.*)$/.exec(inner[0]);
+    if (task) inner[0] = task[2];
     const parts = parse(inner, depth + 1);
     // An item with a single paragraph is shown as its text.
     const only = parts.length > 0 && parts[0].tagName === "P" ? parts.shift() : null;
-    node.append(element("li", "", ...(only ? only.childNodes : []), ...parts));
+    const box = task ? [tick(task[1] !== " ")] : [];
+    node.append(element("li", "", ...box, ...(only ? only.childNodes : []), ...parts));
   }
   return [node, end];
+}
+
+/** The box of a task, which nobody can click. */
+function tick(isDone) {
+  const box = element("input");
+  box.type = "checkbox";
+  box.disabled = true;
+  box.checked = isDone;
+  box.setAttribute("aria-label", isDone ? "done" : "to do");
+  return box;
 }
 
 const cells = (line) => line.trim().replace(/^\||\|$/g, "").split(/(?<!\\)\|/)
@@ -161,8 +174,17 @@ const cells = (line) => line.trim().replace(/^\||\|$/g, "").split(/(?<!\\)\|/)
 
 function table(lines, at) {
   const head = cells(lines[at]);
-  const cell = (tag, text = "") => element(tag, "", ...inline(text));
-  const row = (tag, texts) => element("tr", "", ...head.map((_, index) => cell(tag, texts[index])));
+  const aligned = cells(lines[at + 1]).map((rule) => {
+    const [left, right] = [rule.startsWith(":"), rule.endsWith(":")];
+    return right ? (left ? "center" : "right") : null;
+  });
+  const cell = (tag, text, align) => {
+    const made = element(tag, "", ...inline(text ?? ""));
+    if (align) made.dataset.align = align;
+    return made;
+  };
+  const row = (tag, texts) => element("tr", "",
+    ...head.map((_, index) => cell(tag, texts[index], aligned[index])));
   const body = element("tbody");
   let end = at + 2;
   for (; end < lines.length && lines[end].includes("|"); end += 1) {
@@ -183,8 +205,14 @@ function paragraph(lines, at, depth) {
   return [element("p", "", ...inline(text)), end];
 }
 
+const ENTITIES = { "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'" };
+
 // Each mark is found from its start, in one pass.
 const MARKS = new RegExp([
+  // Formulas are shown as they are written; their signs are no marks.
+  "(?<math>\\$\\$[^$]{1,2000}\\$\\$|\\\\\\([\\s\\S]{1,2000}?\\\\\\)|\\\\\\[[\\s\\S]{1,2000}?\\\\\\]"
+    + "|\\$(?![\\s\\d])[^$\\n]{1,500}(?<!\\s)\\$(?!\\d))",
+  "(?<entity>&(?:amp|lt|gt|quot|#39);)",
   "(?<escape>\\\\[!-/:-@[-`{-~])",
   "(?<ticks>`+)(?<code>[^`]|[^`][\\s\\S]{0,2000}?[^`])\\k<ticks>(?!`)",
   "(?<image>!)?\\[(?<text>[^\\[\\]\\n]{0,1000})\\]"
@@ -210,6 +238,8 @@ function inline(text, depth = 0) {
 }
 
 function marked(groups, whole, depth) {
+  if (groups.math) return [element("span", "math", whole)];
+  if (groups.entity) return [ENTITIES[whole]];
   if (groups.escape) return [whole[1]];
   if (groups.ticks) return [element("code", "", groups.code)];
   if (groups.target !== undefined) {

@@ -45,6 +45,17 @@ export async function refusal(response) {
     ?? `the node answered with status ${response.status}`);
 }
 
+/** Reads what only the owner may see. */
+export async function adminGet(path) {
+  const token = sessionStorage.getItem(ADMIN) ?? "";
+  const response = await fetch(`sinew/v1/${path}`, {
+    headers: { Authorization: `Bearer ${token}` },
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  });
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
 /** Sends an administrative request, which needs the owner's token. */
 export async function administer(path, body = {}, signal = undefined) {
   const response = await fetch(`sinew/v1/${path}`, {

@@ -5,8 +5,9 @@ const PLACE = "sinew-talks";
 const BYTES_MAX = 2_000_000;
 const TALKS_MAX = 100;
 
-/** `{ id, title, at, model, system, messages: [{ role, content, pictures?, thoughts?, about?,
- * failed? }] }`, newest first. Pictures are data addresses. */
+/** `{ id, title, name?, at, model, system, messages }`, newest first; a message is
+ * `{ role, content, model?, pictures?, thoughts?, about?, failed? }`. Pictures are data addresses.
+ */
 let talks = read();
 
 function read() {
@@ -30,7 +31,7 @@ export function begin() {
 /** Stores a conversation as the newest. */
 export function keep(talk) {
   talk.at = Date.now();
-  talk.title = title(talk);
+  talk.title = talk.name || title(talk);
   talks = [talk, ...talks.filter((one) => one.id !== talk.id)].slice(0, TALKS_MAX);
   write();
 }
@@ -38,6 +39,40 @@ export function keep(talk) {
 export function forget(id) {
   talks = talks.filter((one) => one.id !== id);
   write();
+}
+
+/** Puts a forgotten conversation back in its place. */
+export function restore(talk) {
+  talks = [...talks, talk].sort((a, b) => b.at - a.at);
+  write();
+}
+
+/** Gives a conversation a title of the user's; without one it has its first question's again. */
+export function rename(talk, name) {
+  talk.name = name;
+  talk.title = name || title(talk);
+  write();
+}
+
+/** The conversations with all of these words. */
+export function search(text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const said = ({ title: name, messages }) => (
+    [name, ...messages.map((one) => one.content)].join("\n").toLowerCase());
+  return words.length === 0 ? talks : talks.filter((talk) => {
+    const all = said(talk);
+    return words.every((word) => all.includes(word));
+  });
+}
+
+/** A conversation as Markdown. */
+export function markdown({ title: name, messages }) {
+  const parts = messages.map((one) => {
+    const who = one.role === "user" ? "You" : one.model ?? "Model";
+    const pictures = one.pictures ? `\n\n(${one.pictures.length} pictures)` : "";
+    return `## ${who}\n\n${one.content}${pictures}`;
+  });
+  return `${[`# ${name || "Conversation"}`, ...parts].join("\n\n")}\n`;
 }
 
 function title({ messages }) {

@@ -1,0 +1,111 @@
+// The library: the models on the machines' disks and those with a short name, and what each would
+// need. A search also takes the name of any repository on the hub.
+
+import { button, byId, element, keyed, setText, toast } from "./dom.js";
+import { bytes } from "./format.js";
+import { administer, adminGet, isAdmin } from "./net.js";
+import { compare } from "./admin.js";
+
+/** Rows shown before more are requested. */
+const ROWS = 6;
+
+let library = null;
+let showsAll = false;
+
+export function prepareLibrary() {
+  if (!isAdmin()) return;
+  byId("load-model").addEventListener("input", show);
+  byId("library-more").addEventListener("click", () => {
+    showsAll = true;
+    show();
+  });
+  document.addEventListener("planned", ({ detail }) => showVariants(detail));
+  document.addEventListener("view", ({ detail }) => {
+    if (detail === "cluster") look();
+  });
+  document.addEventListener("loaded", look);
+}
+
+async function look() {
+  try {
+    library = await (await adminGet("library")).json();
+    show();
+  } catch (error) {
+    setText(byId("library-room"), error.message);
+  }
+}
+
+function rows() {
+  const onDisk = library.disks.map((one) => ({
+    ...one, on: one.node ?? "this node", mine: !one.node && one.shelf === "own",
+  }));
+  return [...onDisk, ...library.catalogue];
+}
+
+function show() {
+  if (!library) return;
+  const words = byId("load-model").value.trim().toLowerCase().split(/\s+/);
+  const has = (one) => words.every((word) => one.name.toLowerCase().includes(word));
+  const found = rows().filter(has);
+  const shown = showsAll ? found : found.slice(0, ROWS);
+  setText(byId("library-room"), `${library.whose} ${bytes(library.free_bytes)} of memory free.`
+    .replace(/^./, (letter) => letter.toUpperCase()));
+  keyed(byId("library-list"), shown, (one) => `${one.on ?? ""} ${one.path ?? one.name}`, create,
+    update);
+  const more = byId("library-more");
+  more.hidden = shown.length === found.length;
+  setText(more, `Show all ${found.length}`);
+}
+
+function create(one) {
+  const actions = element("span", "row",
+    button("Plan", "small", () => choose(one.path ?? one.name), `Plan ${one.name}`));
+  if (one.mine) {
+    actions.append(button("Delete", "small danger", () => remove(one), `Delete ${one.name}`));
+  }
+  return element("li", "row", element("div", "", element("b"), element("p", "hint")), actions);
+}
+
+function update(item, one) {
+  setText(item.querySelector("b"), one.name);
+  const about = one.parameters ? "about " : "";
+  const where = one.on ? `on ${one.on}` : "on the hub";
+  const short = one.needs_bytes - library.free_bytes;
+  const fits = short <= 0 ? "fits" : `${bytes(short)} too large for the free memory`;
+  item.toggleAttribute("data-no", short > 0);
+  setText(item.querySelector(".hint"), `${about}${bytes(one.bytes)}, ${where}: ${fits}`);
+}
+
+function choose(name) {
+  byId("load-model").value = name;
+  show();
+  return compare();
+}
+
+async function remove(one) {
+  if (!window.confirm(`Delete ${one.name}, ${bytes(one.bytes)}, from this node's disk?`)) return;
+  await administer("models/remove", { model: one.path });
+  toast(`${one.name} is deleted.`);
+  await look();
+}
+
+/** The quantisations of a model that must be downloaded first. */
+async function showVariants({ model, download }) {
+  const place = byId("variants");
+  place.replaceChildren();
+  if (!download) return;
+  try {
+    const offers = await (await administer("library/variants", { model })).json();
+    // Another comparison may have begun meanwhile.
+    if (byId("load-model").value.trim() !== model || offers.length < 2) return;
+    place.replaceChildren(element("span", "hint", "Quantisations:"), ...offers.map((offer) => {
+      const text = `${offer.quantisation} ${bytes(offer.bytes)}`;
+      const made = button(text, "small", () => choose(offer.name), `Plan ${offer.name}`);
+      made.toggleAttribute("data-no", offer.needs_bytes > (library?.free_bytes ?? Infinity));
+      if (offer.name === download.name) made.setAttribute("aria-current", "true");
+      return made;
+    }));
+  } catch {
+    // Without a list, the plan of the usual one stays.
+  }
+}
