@@ -68,11 +68,11 @@ await desk 'is in:'
 await laptop 'joined desk'
 type_in desk 'sinew serve sinew-demo.gguf --nodes 2'
 await desk 'is ready at'
-type_in desk 'sinew run sinew-demo "Who are you?"'
+type_in desk 'sinew run sinew-demo "Who are you?" --verbose'
 await desk 'Larkhaven'
 type_in laptop 'sinew nodes'
 await laptop 'RTT'
-type_in laptop 'sinew run sinew-demo "Which boat is blue?"'
+type_in laptop 'sinew run sinew-demo "Which boat is blue?" --verbose'
 await laptop 'Petrel'
 sleep 1
 for name in desk laptop; do

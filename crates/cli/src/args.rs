@@ -12,6 +12,7 @@ mod face;
 mod members;
 mod models;
 mod plan;
+mod run;
 mod values;
 
 pub use values::{NODE_PORT, bytes};
@@ -27,6 +28,7 @@ pub use members::{
 };
 pub use models::{ListArgs, PullArgs, RmArgs, ShowArgs};
 pub use plan::PlanArgs;
+pub use run::RunArgs;
 
 /// One AI computer out of the machines you already own.
 #[derive(Debug, Parser)]
@@ -380,33 +382,6 @@ pub struct StopArgs {
     pub model: Option<String>,
 }
 
-#[derive(Debug, Args)]
-pub struct RunArgs {
-    #[command(flatten)]
-    pub data_dir: DataDir,
-    #[command(flatten)]
-    pub spec: InstanceSpec,
-    /// 0 always takes the likeliest token, 2 is the most
-    #[arg(long, default_value_t = 0.7, value_parser = parse_temperature)]
-    pub temperature: f32,
-    /// The same seed gives the same answer
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// Most tokens of an answer
-    #[arg(long, value_name = "TOKENS")]
-    pub max_tokens: Option<usize>,
-    /// What the model is told before the conversation
-    #[arg(long, value_name = "TEXT")]
-    pub system: Option<String>,
-    /// A picture for the first question: a PNG, JPEG, WebP or GIF file; may be repeated
-    #[arg(long, value_name = "FILE")]
-    pub image: Vec<PathBuf>,
-    /// A name, as for `sinew pull` or from `sinew ps`, or a .gguf file; downloaded if missing
-    pub model: String,
-    /// The question; without one, a chat begins
-    pub prompt: Option<String>,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum DevCommand {
     /// Logits of the last position, as JSON
@@ -451,11 +426,6 @@ pub struct DevTokenizeArgs {
     /// Take special tokens in the text for themselves instead of for plain text
     #[arg(long)]
     pub parse_special: bool,
-}
-
-fn parse_temperature(text: &str) -> Result<f32, String> {
-    let temperature = text.parse().ok().filter(|value| (0.0..=2.0).contains(value));
-    temperature.ok_or_else(|| "expected a number from 0 to 2".to_owned())
 }
 
 #[cfg(test)]

@@ -378,11 +378,13 @@ fn refuse_errors(
         return Ok(response);
     }
     let status = response.status();
-    let message = match response.body_mut().read_json::<Value>() {
-        Ok(body) => error_message(&body["error"]),
-        Err(_) => format!("the node answered with status {status}"),
-    };
-    Err(CliError::Refused(message))
+    Err(match response.body_mut().read_json::<Value>() {
+        Ok(body) if body["error"]["code"] == "context_length_exceeded" => {
+            CliError::ContextFull(error_message(&body["error"]))
+        }
+        Ok(body) => CliError::Refused(error_message(&body["error"])),
+        Err(_) => CliError::Refused(format!("the node answered with status {status}")),
+    })
 }
 
 /// An error if the node reports one.

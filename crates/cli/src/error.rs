@@ -32,6 +32,9 @@ pub enum CliError {
     /// The node refused, in its own words.
     #[error("{0}")]
     Refused(String),
+    /// A question did not fit the model's context, in the node's words.
+    #[error("{0}")]
+    ContextFull(String),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
     #[error("node {name} did not start: {reason}")]

@@ -43,6 +43,11 @@ impl Interrupt {
         Self { pending: Arc::new(AtomicBool::new(false)) }
     }
 
+    /// Ctrl-C from a terminal that sends no signal for it.
+    pub fn set(&self) {
+        self.pending.store(true, Ordering::Release);
+    }
+
     /// Returns and clears the flag.
     pub fn take(&self) -> bool {
         self.pending.swap(false, Ordering::AcqRel)

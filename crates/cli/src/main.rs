@@ -25,7 +25,6 @@ mod cgroup;
 mod child;
 mod client;
 mod commands;
-
 mod conversation;
 mod data_dir;
 mod descriptors;
@@ -38,6 +37,8 @@ mod local_cluster;
 mod logs;
 mod machine;
 mod models;
+mod near;
+mod options;
 mod output;
 mod own_process;
 mod patient;

@@ -29,14 +29,22 @@ pub struct Answer {
     pub cut_by_length: bool,
 }
 
-/// Reads server-sent events to their end, and passes each piece of text to `on_text` at once.
+/// A piece of what a model writes.
+#[derive(Debug, Clone, Copy)]
+pub enum Piece<'a> {
+    /// Before the answer, and no part of it.
+    Thought(&'a str),
+    Text(&'a str),
+}
+
+/// Reads server-sent events to their end, and passes each piece to `on_piece` at once.
 ///
 /// # Errors
 /// The stream ended with an error, or without a proper end.
 pub fn read_answer(
     stream: impl Read + Send + 'static,
     interrupt: &Interrupt,
-    mut on_text: impl FnMut(&str),
+    mut on_piece: impl FnMut(Piece),
 ) -> Result<Answer, CliError> {
     let events = spawn_reader(stream);
     let mut answer = Answer::default();
@@ -61,9 +69,13 @@ pub fn read_answer(
         if !event["error"].is_null() {
             return Err(CliError::Cut(error_message(&event["error"])));
         }
-        if let Some(text) = event["choices"][0]["delta"]["content"].as_str() {
+        let delta = &event["choices"][0]["delta"];
+        if let Some(text) = delta["reasoning_content"].as_str() {
+            on_piece(Piece::Thought(&printable(text)));
+        }
+        if let Some(text) = delta["content"].as_str() {
             answer.text.push_str(text);
-            on_text(&printable(text));
+            on_piece(Piece::Text(&printable(text)));
         }
         answer.take_figures(&event);
     }
@@ -149,7 +161,10 @@ mod tests {
     fn read(text: &'static str) -> (Result<Answer, CliError>, String) {
         let mut shown = String::new();
         let interrupt = Interrupt::never();
-        let answer = read_answer(text.as_bytes(), &interrupt, |piece| shown.push_str(piece));
+        let answer = read_answer(text.as_bytes(), &interrupt, |piece| match piece {
+            Piece::Thought(text) => shown.push_str(&format!("({text})")),
+            Piece::Text(text) => shown.push_str(text),
+        });
         (answer, shown)
     }
 
@@ -157,6 +172,7 @@ mod tests {
     fn an_answer_is_read_to_its_end() {
         let (answer, shown) = read(concat!(
             ": keep-alive\n\n",
+            "data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"Hm\"}}]}\n\n",
             "data: {\"choices\":[{\"delta\":{\"content\":\"Hi \\u001b[31mthere\"}}]}\n\n",
             "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n",
             "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2},",
@@ -164,9 +180,10 @@ mod tests {
             "\"draft_n\":4,\"draft_n_accepted\":3}}\n\n",
             "data: [DONE]\n\n",
         ));
-        assert_eq!(shown, "Hi [31mthere");
+        assert_eq!(shown, "(Hm)Hi [31mthere");
         let summary = "2 tokens, 10.0 tokens/s, first token after 5 ms, 3 of 4 guesses right";
-        assert_eq!(answer.unwrap().summary(), summary);
+        let answer = answer.unwrap();
+        assert_eq!((answer.summary().as_str(), answer.text.contains("Hm")), (summary, false));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use common::{Node, SINEW, demo_model, refused, sinew, stdout, wait_for};
@@ -123,47 +122,6 @@ fn what_stays_what_ends_and_what_is_no_model_is_said() {
     std::fs::copy(demo_model(), dir.join("models/red\x1b[31m.gguf")).unwrap();
     let list = node.run(&["list"]);
     assert!(list.contains("red") && !list.contains('\x1b'), "{list:?}");
-}
-
-#[test]
-fn the_end_of_the_context_is_told() {
-    let node = Node::start("a");
-    node.run(&["serve", &demo_model(), "--ctx", "40"]);
-    let dir = node.dir.path().to_str().unwrap();
-    let output = sinew(&["run", "sinew-demo", "What is Sinew?", "--data-dir", dir]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("the context of 40 tokens is full; --ctx gives more"), "{said}");
-    let output =
-        sinew(&["run", "sinew-demo", "What is Sinew?", "--max-tokens", "3", "--data-dir", dir]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("cut off at --max-tokens 3"), "{said}");
-
-    // A chat on a separate terminal: the next turn does not fit, and the error has a remedy.
-    let chat = format!("timeout --foreground -k 5 60 {SINEW} run sinew-demo --data-dir {dir}");
-    let mut script = Command::new("script");
-    script.args(["-qec", &chat, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut script = script.spawn().unwrap();
-    let (mut keys, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
-    let mut said = Vec::new();
-    for (typed, answer) in [
-        ("What is Sinew?\r", "/clear begins anew)"),
-        ("And what more of it is there to be told?\r", "/clear forgets the conversation"),
-        ("/bye\r", ""),
-    ] {
-        keys.write_all(typed.as_bytes()).unwrap();
-        let is_there = |said: &[u8]| String::from_utf8_lossy(said).contains(answer);
-        while answer.is_empty() || !is_there(&said) {
-            let mut some = [0; 4096];
-            let count = screen.read(&mut some).unwrap();
-            let so_far = String::from_utf8_lossy(&said);
-            assert!(count > 0 || answer.is_empty(), "{answer} is not in: {so_far}");
-            if count == 0 {
-                break;
-            }
-            said.extend(&some[..count]);
-        }
-    }
-    script.wait().unwrap();
 }
 
 #[test]

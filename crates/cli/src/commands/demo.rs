@@ -40,7 +40,8 @@ pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
 
     say!("\n> {QUESTION}\n");
     let mut conversation = Conversation::new(client.clone(), model, interrupt);
-    conversation.greedy();
+    // Always the likeliest token.
+    conversation.options.temperature = Some(0.0);
     let answer = conversation.ask(vec![Part::Text(QUESTION.to_owned())])?;
     say!("\n{} on {count} {}", answer.summary(), if count == 1 { "node" } else { "nodes" });
     say!("\nAPI           {}/v1   (OpenAI's; no key needed on this machine)", client.api);

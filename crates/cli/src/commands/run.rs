@@ -8,7 +8,8 @@ use protocol::{Mix, Nodes, SplitOptions};
 
 use crate::args::RunArgs;
 use crate::client::Client;
-use crate::commands::{chat, serve};
+use crate::commands::chat::Chat;
+use crate::commands::serve;
 use crate::conversation::Conversation;
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
@@ -39,11 +40,12 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
         }
     };
     let mut conversation = Conversation::new(client, model, interrupt);
-    conversation.set_options(args);
+    conversation.options = args.options();
+    args.system.iter().for_each(|system| conversation.set_system(system));
     conversation.show(pictures);
     match prompt {
         Some(prompt) => conversation.answer_once(&prompt),
-        None => chat::chat(&mut conversation),
+        None => Chat::new(conversation, DataDir::find(&args.data_dir))?.run(),
     }
 }
 

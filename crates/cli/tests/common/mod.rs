@@ -1,6 +1,8 @@
 //! Real nodes of the built binary, each in its own directory, on loopback.
 #![allow(dead_code)] // Each test binary uses a part of this.
 
+pub mod terminal;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
