@@ -35,6 +35,9 @@ pub enum CliError {
     /// A question did not fit the model's context, in the node's words.
     #[error("{0}")]
     ContextFull(String),
+    /// The user waits no longer; what goes on all the same.
+    #[error("{0}")]
+    Left(String),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
     #[error("node {name} did not start: {reason}")]

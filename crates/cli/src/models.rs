@@ -8,9 +8,11 @@ use cluster::{Here, InstanceSpec};
 use hub::{Hub, HubError, Name, Progress, Room, Settings, Stage};
 use store::{Places, Store};
 
+use crate::client::Client;
 use crate::data_dir::DataDir;
 use crate::error::CliError;
 use crate::machine;
+use crate::near;
 use crate::progress::ProgressLine;
 use crate::table;
 
@@ -63,6 +65,52 @@ pub fn for_node(model: &str) -> String {
     let is_path = is_model(path) || model.contains('/') && path.exists();
     let absolute = is_path.then(|| std::path::absolute(path).ok()).flatten();
     absolute.map_or_else(|| model.to_owned(), |path| path.to_string_lossy().into_owned())
+}
+
+/// The model behind a name of `sinew ps`, as a node or this machine's store knows it; any other
+/// name stays.
+pub fn behind(client: &Client, name: &str) -> String {
+    let found = || {
+        let instances = client.status().ok()?.instances;
+        let digest = instances.into_iter().find(|one| one.model == name)?.digest?;
+        let held = client.models().ok()?;
+        if held.iter().any(|held| held.listed.model.name == name) {
+            return None;
+        }
+        let same = held.into_iter().find(|held| held.listed.digest == Some(digest))?;
+        Some(match same.node {
+            None => same.listed.model.path.to_string_lossy().into_owned(),
+            Some(_) => same.listed.model.name,
+        })
+    };
+    found().unwrap_or_else(|| for_node(name))
+}
+
+/// An error about a name, with the names like it on the nodes, or on this machine's disk.
+pub fn with_near(
+    error: CliError,
+    name: &str,
+    client: Option<&Client>,
+    data_dir: &DataDir,
+) -> CliError {
+    if is_model(Path::new(name)) || matches!(error, CliError::Left(_)) {
+        return error;
+    }
+    let of_store = || store(data_dir).map(|store| store.list()).unwrap_or_default();
+    let names: Vec<String> = match client {
+        Some(client) => {
+            let served = client.status().map(|status| status.instances).unwrap_or_default();
+            let held = client.models().unwrap_or_default();
+            let held = held.into_iter().map(|held| held.listed.model.name);
+            served.into_iter().map(|one| one.model).chain(held).collect()
+        }
+        None => of_store().into_iter().map(|listed| listed.model.name).collect(),
+    };
+    let near = near::nearest(name, names.iter().map(String::as_str));
+    if near.is_empty() || near.contains(&name) {
+        return error;
+    }
+    CliError::Refused(format!("{error}. Did you mean {}?", table::one_line(&near.join(" or "))))
 }
 
 /// Whether a path is a file, or a folder with a model.

@@ -15,7 +15,7 @@ pub enum StoreError {
     )]
     NotAFile { path: PathBuf, what: &'static str, holds: String },
     #[error(
-        "there is no model \"{name}\" on this machine: no file at that path, and the models here are: {known}. Fetch one by its name (sinew pull llama3.2), give the path of a .gguf file, or put one into {models}",
+        "there is no model \"{name}\" on this machine. The models here: {known}. Fetch one by its name (sinew pull llama3.2), give the path of a .gguf file, or put one into {models}",
         models = .models.display()
     )]
     Unknown { name: String, models: PathBuf, known: String },

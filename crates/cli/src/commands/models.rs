@@ -290,12 +290,15 @@ pub fn show(args: &ShowArgs) -> Result<(), CliError> {
 fn describe(data_dir: &DataDir, model: &str) -> Result<ModelAbout, CliError> {
     // Another node may have a model of that name.
     if let Ok(client) = Client::find(data_dir) {
-        return client.describe(&models::for_node(model));
+        let found = client.describe(&models::behind(&client, model));
+        return found.map_err(|error| models::with_near(error, model, Some(&client), data_dir));
     }
     let store = models::store(data_dir)?;
     let path = match models::find(&store, model)? {
         Some(path) => path,
-        None => store.path_of(&models::for_node(model))?,
+        None => store
+            .path_of(&models::for_node(model))
+            .map_err(|error| models::with_near(error.into(), model, None, data_dir))?,
     };
     Ok(ModelAbout::read(model, &path, models::memory_bytes(), models::check_text)?)
 }

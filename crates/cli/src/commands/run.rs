@@ -32,7 +32,11 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
             found.model
         }
         None => {
-            let model = serve::place(&client, &request, &interrupt)?;
+            let placed = serve::place(&client, &request, &interrupt);
+            let model = placed.map_err(|error| match DataDir::find(&args.data_dir) {
+                Ok(dir) => models::with_near(error, &args.model, Some(&client), &dir),
+                Err(_) => error,
+            })?;
             if local.is_none() {
                 tell!("{model} stays served by the node: sinew stop {model} ends that");
             }
@@ -76,7 +80,8 @@ fn find_or_start(
         Err(CliError::NoNode { .. } | CliError::NoHome) => {
             // Those nodes have a temporary folder; models are kept in this one.
             match data_dir {
-                Ok(data_dir) => models::fetch_for(request, &data_dir)?,
+                Ok(data_dir) => models::fetch_for(request, &data_dir)
+                    .map_err(|error| models::with_near(error, &args.model, None, &data_dir))?,
                 Err(_) if models::is_model(Path::new(&request.model)) => {
                     request.model = models::for_node(&request.model);
                 }

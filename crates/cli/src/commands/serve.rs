@@ -62,7 +62,7 @@ pub fn place(
     let mut said = String::new();
     let ready = client.serve(request, |progress| {
         if interrupt.take() {
-            return Err(CliError::Refused(left(&request.model, progress)));
+            return Err(CliError::Left(left(&request.model, progress)));
         }
         if let Some(reason) = progress.reason.as_ref().filter(|_| progress.status == "pulling")
             && *reason != said

@@ -155,7 +155,7 @@ fn errors_say_what_to_do() {
     let offline = world.refused(&["pull", REPO, "--offline"]);
     assert!(offline.contains("--offline was given"), "{offline}");
     let missing = world.refused(&["run", "/no/such/file.gguf", "x"]);
-    assert!(missing.contains("no file at that path"), "{missing}");
+    assert!(missing.contains("The models here:"), "{missing}");
     let folder = world.refused(&["run", world.home.path().to_str().unwrap(), "x"]);
     assert!(folder.contains("is a folder"), "{folder}");
     let short = world.home.path().join("short.gguf");

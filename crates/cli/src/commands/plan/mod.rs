@@ -22,7 +22,7 @@ use cluster_file::ClusterFile;
 pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let request = serve::request(&args.model, &args.spec, args.parallel);
     let planned: Planned = match &args.cluster {
-        None => Client::find(&DataDir::find(&args.query.data_dir)?)?.plan(&request)?,
+        None => plan_here(args, request)?,
         Some(path) => {
             let path_text = path.display();
             let text = std::fs::read_to_string(path).doing(format!("cannot read {path_text}"))?;
@@ -50,6 +50,15 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     }
     print(&planned.plan);
     Ok(())
+}
+
+/// The plan for the running cluster, also of a model by its name in `sinew ps`.
+fn plan_here(args: &PlanArgs, mut request: InstanceSpec) -> Result<Planned, CliError> {
+    let data_dir = DataDir::find(&args.query.data_dir)?;
+    let client = Client::find(&data_dir)?;
+    request.model = models::behind(&client, &args.model);
+    let planned = client.plan(&request);
+    planned.map_err(|error| models::with_near(error, &args.model, Some(&client), &data_dir))
 }
 
 /// The outline of a file, or of a shape and a type, and what runs beside it.
