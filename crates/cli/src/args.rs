@@ -102,7 +102,7 @@ pub enum Command {
     Serve(ServeArgs),
     /// List the served models
     Ps(QueryArgs),
-    /// Stop serving a model, or stop this machine's node with --node
+    /// Stop serving a model, or --all of them; --node stops this machine's node
     Stop(StopArgs),
     /// Download a model to this machine's disk, going on where an earlier try stopped
     Pull(PullArgs),
@@ -378,6 +378,9 @@ pub struct StopArgs {
     /// Stop the node itself, and with it every model it serves
     #[arg(long, conflicts_with = "model")]
     pub node: bool,
+    /// Stop every model of the cluster, and leave the nodes up
+    #[arg(long, conflicts_with_all = ["model", "node"])]
+    pub all: bool,
     /// The model's name or the instance's id, from `sinew ps` [default: the only one]
     pub model: Option<String>,
 }

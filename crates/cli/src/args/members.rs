@@ -59,6 +59,9 @@ pub struct RemoveArgs {
     pub query: QueryArgs,
     /// The node's name, or the first digits of its id (at least 4), from `sinew nodes`
     pub node: String,
+    /// Do not ask, also if a model stops
+    #[arg(short, long)]
+    pub yes: bool,
 }
 
 #[derive(Debug, Subcommand)]

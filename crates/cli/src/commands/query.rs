@@ -138,6 +138,9 @@ fn rank_rows(instance: &InstanceStatus) -> impl Iterator<Item = [String; 6]> {
 
 pub fn stop(args: &StopArgs) -> Result<(), CliError> {
     let client = client(&args.query)?;
+    if args.all {
+        return stop_all(&client, args.query.json);
+    }
     let what = if args.node {
         client.shutdown()?;
         wait_for_end(&DataDir::find(&args.query.data_dir)?)?;
@@ -154,6 +157,23 @@ pub fn stop(args: &StopArgs) -> Result<(), CliError> {
         return print_json(&serde_json::json!({ "stopped": what }));
     }
     say!("stopped {what}");
+    Ok(())
+}
+
+fn stop_all(client: &Client, json: bool) -> Result<(), CliError> {
+    let names: Vec<String> = client.status()?.instances.into_iter().map(|one| one.model).collect();
+    for name in &names {
+        client.stop(name)?;
+        if !json {
+            say!("stopped {name}");
+        }
+    }
+    if json {
+        return print_json(&serde_json::json!({ "stopped": names }));
+    }
+    if names.is_empty() {
+        say!("no model is served, so there was none to stop");
+    }
     Ok(())
 }
 
