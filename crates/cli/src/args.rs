@@ -15,7 +15,7 @@ mod plan;
 mod run;
 mod values;
 
-pub use values::{NODE_PORT, bytes};
+pub use values::{NODE_PORT, bytes, resolve};
 
 pub use self::bench::{BenchCommand, BenchDeviceArgs, BenchModelArgs, BenchQualityArgs};
 pub use burn::{BenchClusterArgs, WorkerArgs, WorkerCommand};

@@ -1,9 +1,9 @@
 //! The clap arguments of commands about members.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use cluster::Peer;
 
 use super::{QueryArgs, values};
 
@@ -30,8 +30,8 @@ pub struct JoinArgs {
     pub with: Option<String>,
     /// Ask the node that listens there, such as 10.0.0.5, studio.local:8751 or
     /// [fe80::5%eth0]:8751: on another network, or over a VPN
-    #[arg(long, value_name = "ADDR", value_parser = values::peer)]
-    pub peer: Option<SocketAddr>,
+    #[arg(long, value_name = "ADDR", value_parser = values::lasting_peer)]
+    pub peer: Option<Peer>,
 }
 
 #[derive(Debug, Args)]

@@ -1,11 +1,16 @@
 //! Parsers of single values of the command line.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use cluster::Peer;
 
 /// Default port on which nodes listen for each other.
 pub const NODE_PORT: u16 = 8751;
+
+/// A person waits for a name no longer.
+const RESOLVE_MAX: Duration = Duration::from_secs(5);
 
 /// Some of a machine's CPUs, by number.
 pub type Cpus = Vec<usize>;
@@ -22,16 +27,26 @@ pub fn cpus(text: &str) -> Result<Cpus, String> {
     Ok((first..=last).collect())
 }
 
-/// Parses a node's address; a name is resolved now.
-pub fn peer(text: &str) -> Result<SocketAddr, String> {
-    match lasting_peer(text)? {
-        Peer::Address(address) => Ok(address),
-        Peer::Name { host, port } => {
-            let found = (host.as_str(), port).to_socket_addrs().ok();
-            let found = found.and_then(|mut found| found.next());
-            found.ok_or_else(|| format!("no address is known for the name {host}"))
-        }
-    }
+/// A node's address; a name is resolved now.
+///
+/// # Errors
+/// The name has no address, or nothing that knows names answers within a few seconds.
+pub fn resolve(peer: &Peer) -> Result<SocketAddr, String> {
+    let (host, port) = match peer {
+        Peer::Address(address) => return Ok(*address),
+        Peer::Name { host, port } => (host.clone(), *port),
+    };
+    let (done, found) = channel();
+    let asked = host.clone();
+    std::thread::spawn(move || {
+        let found = (asked.as_str(), port).to_socket_addrs().ok();
+        // Nobody waits any more after a while.
+        let _ = done.send(found.and_then(|mut found| found.next()));
+    });
+    let found = found.recv_timeout(RESOLVE_MAX).ok().flatten();
+    found.ok_or_else(|| {
+        format!("no machine is known by the name {host}. Look at the name, or give its address")
+    })
 }
 
 /// Parses an address or a name; the port defaults to `NODE_PORT`.
@@ -140,6 +155,7 @@ mod tests {
 
     #[test]
     fn peers_are_addresses_and_names_with_or_without_a_port() {
+        let peer = |text: &str| resolve(&lasting_peer(text)?);
         let at = |text: &str| peer(text).map(|at| at.to_string());
         assert_eq!(at("10.0.0.5"), Ok("10.0.0.5:8751".to_owned()));
         assert_eq!(at("10.0.0.5:9"), Ok("10.0.0.5:9".to_owned()));

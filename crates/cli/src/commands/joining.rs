@@ -1,44 +1,115 @@
 //! `sinew join`, `accept` and `refuse`: how machines become members.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::{FindNodeError, PairAsking, PairState, PairWith};
+use cluster::{FindNodeError, Joined, NearbyNode, PairAsking, PairState, PairWith};
 
 use super::query::print_json;
-use crate::args::{AcceptArgs, JoinArgs, RefuseArgs};
+use crate::args::{AcceptArgs, JoinArgs, RefuseArgs, resolve};
 use crate::client::Client;
 use crate::data_dir::DataDir;
 use crate::error::CliError;
+use crate::interrupt::Interrupt;
 use crate::{output, table};
 
 /// Nodes that announce themselves are found within two seconds.
 const NEARBY_MAX: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Nobody listens on port 0.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 pub fn join(args: &JoinArgs) -> Result<(), CliError> {
     let client = Client::find(&DataDir::find(&args.query.data_dir)?)?;
     let joined = match &args.code {
         Some(code) => client.join(code)?,
-        None => {
-            let with = PairWith { node: args.with.clone(), peer: args.peer };
-            await_nearby(&client, &with)?;
-            let asking = client.pair(&with)?;
-            if !args.query.json {
-                show(&asking)?;
-            }
-            match wait(&client, asking)? {
-                PairState::Joined(joined) => joined,
-                PairState::Failed { reason } => return Err(CliError::Refused(reason)),
-                PairState::Waiting => unreachable!("it was waited for"),
-            }
-        }
+        None => pair(&client, args)?,
     };
     if args.query.json {
         return print_json(&joined);
     }
     say!("joined {}: the cluster has {} nodes now", joined.by_name, joined.members);
     Ok(())
+}
+
+/// Asks to be let in, and waits for it. Ctrl-C withdraws the request.
+fn pair(client: &Client, args: &JoinArgs) -> Result<Joined, CliError> {
+    let peer = args.peer.as_ref().map(resolve).transpose();
+    let with = PairWith { node: args.with.clone(), peer: peer.map_err(CliError::Usage)? };
+    await_nearby(client, &with)?;
+    let interrupt = Interrupt::install()?;
+    let asking = ask(client, &with, &interrupt)?;
+    if !args.query.json {
+        show(&asking)?;
+    }
+    match wait(client, asking, &interrupt)? {
+        PairState::Joined(joined) => Ok(joined),
+        PairState::Failed { reason } => Err(CliError::Refused(reason)),
+        PairState::Waiting => Err(withdrawn(client)),
+    }
+}
+
+/// Sends the request; the answer comes once it waits at the other node.
+fn ask(client: &Client, with: &PairWith, interrupt: &Interrupt) -> Result<PairAsking, CliError> {
+    let (done, answer) = channel();
+    let (asker, asked) = (client.clone(), with.clone());
+    // The receiver is gone after Ctrl-C.
+    thread::spawn(move || drop(done.send(asker.pair(&asked))));
+    loop {
+        match answer.recv_timeout(LOOK_EVERY) {
+            Ok(Ok(asking)) => return Ok(asking),
+            Ok(Err(error)) if error.to_string().contains("several clusters") => {
+                return Err(which_cluster(client).unwrap_or(error));
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(RecvTimeoutError::Timeout) if !interrupt.take() => {}
+            Err(_) => return Err(withdrawn(client)),
+        }
+    }
+}
+
+/// Ends this node's request. A node has one at a time, and a new one to nobody ends it: the other
+/// machine forgets a request whose connection has gone.
+fn withdrawn(client: &Client) -> CliError {
+    let nobody = PairWith { node: None, peer: Some(NOBODY) };
+    let told = client.pair(&nobody).err();
+    let is_over = told.is_none_or(|error| matches!(error, CliError::Refused(_)));
+    CliError::Refused(match is_over {
+        true => "the request is withdrawn: Ctrl-C. To ask again: sinew join".to_owned(),
+        false => "this node does not answer, so its request still stands at the other machine for \
+                  some minutes. To send it away type there: sinew refuse NODE"
+            .to_owned(),
+    })
+}
+
+/// The clusters to choose from, one a line; the node's own words list each node by itself.
+fn which_cluster(client: &Client) -> Option<CliError> {
+    let clusters = clusters(&client.status().ok()?.nearby);
+    let text = "several clusters are near. Say which one, by a node of it: sinew join --with NODE";
+    (clusters.len() > 1).then(|| CliError::Refused(format!("{text}\n{}", clusters.join("\n"))))
+}
+
+/// Each cluster nearby in words: its nodes, with their ids where two have one name.
+fn clusters(near: &[NearbyNode]) -> Vec<String> {
+    let mut groups: Vec<Vec<&NearbyNode>> = Vec::new();
+    for node in near {
+        match groups.iter_mut().find(|group| group[0].cluster == node.cluster) {
+            Some(group) => group.push(node),
+            None => groups.push(vec![node]),
+        }
+    }
+    let is_alone = |name: &str| near.iter().filter(|other| other.name == name).count() == 1;
+    let name = |node: &&NearbyNode| match is_alone(&node.name) {
+        true => node.name.clone(),
+        false => format!("{} ({})", node.name, node.id.short()),
+    };
+    let line = |group: &Vec<&NearbyNode>| {
+        let names = group.iter().map(name).collect::<Vec<_>>().join(", ");
+        table::one_line(&format!("    {names}"))
+    };
+    groups.iter().map(line).collect()
 }
 
 /// A node that has just started may not have received other announcements yet.
@@ -70,10 +141,14 @@ fn show(asking: &PairAsking) -> Result<(), CliError> {
     output::finish()
 }
 
-/// Waits until the request has ended.
-fn wait(client: &Client, mut asking: PairAsking) -> Result<PairState, CliError> {
+/// Waits until the request has ended, or for Ctrl-C.
+fn wait(
+    client: &Client,
+    mut asking: PairAsking,
+    interrupt: &Interrupt,
+) -> Result<PairState, CliError> {
     let number = asking.number.clone();
-    while asking.state == PairState::Waiting {
+    while asking.state == PairState::Waiting && !interrupt.take() {
         thread::sleep(LOOK_EVERY);
         match client.pairing()?.asking {
             Some(now) if now.number == number => asking = now,
@@ -123,4 +198,28 @@ pub fn refuse(args: &RefuseArgs) -> Result<(), CliError> {
     }
     say!("sent {} away", refused.name);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_listed_once_and_names_that_two_have_carry_their_id() {
+        let node = |id: &str, name: &str, cluster: &str| NearbyNode {
+            id: format!("{id:0<64}").parse().unwrap(),
+            name: name.to_owned(),
+            address: ([10, 0, 0, 1], 8751).into(),
+            nodes: 1,
+            cluster: cluster.to_owned(),
+        };
+        let near = [
+            node("aa11", "laptop", "one"),
+            node("bb22", "laptop", "two"),
+            node("cc33", "attic", "three"),
+            node("dd44", "studio", "three"),
+        ];
+        let listed = ["    laptop (aa110000)", "    laptop (bb220000)", "    attic, studio"];
+        assert_eq!(clusters(&near), listed);
+    }
 }
