@@ -9,6 +9,7 @@ use protocol::{InstanceSpec, KeepAlive};
 mod bench;
 mod burn;
 mod face;
+mod groups;
 mod members;
 mod models;
 mod plan;
@@ -44,7 +45,7 @@ impl Cli {
     /// # Errors
     /// The command line is invalid, or requests help.
     pub fn read() -> Result<Self, clap::Error> {
-        let mut command = with_negative_numbers(Self::command());
+        let mut command = groups::grouped(with_negative_numbers(Self::command()));
         let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
         Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
     }
