@@ -232,8 +232,11 @@ fn another_programs_settings_are_written_and_taken_back() {
         (output.status.code(), text(output.stdout) + &text(output.stderr))
     };
     assert!(launch(&["claude"]).1.contains("sinew serve --data-dir"));
+    let (code, listed) = launch(&[]);
+    assert!(code == Some(0) && listed.contains("Aider") && listed.contains("zed"), "{listed}");
     node.run(&["serve", &demo_model()]);
-    for program in ["claude", "codex", "opencode", "open-webui", "xcode", "continue", "zed"] {
+    let programs = ["claude", "codex", "opencode", "open-webui", "xcode", "continue", "zed"];
+    for program in programs.into_iter().chain(["cursor", "cline", "aider", "goose"]) {
         let (code, said) = launch(&[program]);
         assert!(code == Some(0) && said.contains("127.0.0.1"), "{program}: {said}");
     }

@@ -90,16 +90,16 @@ pub struct ServiceInstallArgs {
 pub struct LaunchArgs {
     #[command(flatten)]
     pub data_dir: DataDir,
-    /// The program
-    pub program: LaunchProgram,
+    /// The program [default: list them]
+    pub program: Option<LaunchProgram>,
     /// The model that it is to ask for [default: the first one that is ready]
     #[arg(long)]
     pub model: Option<String>,
     /// Write the settings into the program's own file, which is kept for --undo
-    #[arg(long, conflicts_with = "undo")]
+    #[arg(long, conflicts_with = "undo", requires = "program")]
     pub write: bool,
     /// Put the file back as it was before --write, byte for byte
-    #[arg(long)]
+    #[arg(long, requires = "program")]
     pub undo: bool,
 }
 
@@ -112,4 +112,8 @@ pub enum LaunchProgram {
     Xcode,
     Continue,
     Zed,
+    Cursor,
+    Cline,
+    Aider,
+    Goose,
 }

@@ -1,10 +1,12 @@
 //! `sinew launch`: settings with which another program uses this cluster; printed, or written into
 //! the program's own file and restored.
 
+mod by_hand;
 mod file;
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use cluster::InstanceState;
 use serve::clients::{Change, Program, Target, programs};
 
@@ -12,24 +14,52 @@ use crate::args::{LaunchArgs, LaunchProgram};
 use crate::client::Client;
 use crate::data_dir::DataDir;
 use crate::error::CliError;
+use crate::table;
 use file::{Backups, changed};
 
 /// Sent by clients if no key is needed.
 const ANY_KEY: &str = "none";
 
 pub fn launch(args: &LaunchArgs) -> Result<(), CliError> {
+    let Some(program) = args.program else {
+        list();
+        return Ok(());
+    };
     let data_dir = DataDir::find(&args.data_dir)?;
     let backups = Backups::new(data_dir.path());
     if args.undo {
-        let path = backups.undo(id(args.program))?;
+        let path = backups.undo(id(program))?;
         say!("{} is as it was before", path.display());
         return Ok(());
     }
     let client = Client::find(&data_dir)?;
     let target = target(&client, args.model.as_deref())?;
-    let program = programs(&target).into_iter().find(|one| one.id == id(args.program));
-    let program = program.expect("every program of the command line has its settings");
-    if args.write { write(&program, &backups) } else { print(&program) }
+    let found = all(&target).into_iter().find(|one| one.id == id(program));
+    let found = found.expect("every program of the command line has its settings");
+    if args.write { write(&found, &backups) } else { print(&found) }
+}
+
+/// The programs, and where their settings go.
+fn list() {
+    let base = "http://127.0.0.1:8750".to_owned();
+    let (model, key) = ("MODEL".to_owned(), ANY_KEY.to_owned());
+    let programs = all(&Target { base, model, context_tokens: 0, key });
+    let rows = LaunchProgram::value_variants().iter().filter_map(|one| {
+        let program = programs.iter().find(|program| program.id == id(*one))?;
+        let place = match (program.file, &program.run) {
+            (Some(file), _) => format!("~/{file} (--write writes it)"),
+            (None, Some(_)) => "a command with its variables".to_owned(),
+            (None, None) => "what to choose in its settings".to_owned(),
+        };
+        Some([program.id.to_owned(), program.title.to_owned(), place])
+    });
+    table::print(["NAME", "PROGRAM", "PRINTS"], &rows.collect::<Vec<_>>());
+    say!("\nto see what a program needs: sinew launch NAME");
+}
+
+/// The page's programs, and those of which only a person can change the settings.
+fn all(target: &Target) -> Vec<Program> {
+    programs(target).into_iter().chain(by_hand::programs(target)).collect()
 }
 
 fn id(program: LaunchProgram) -> &'static str {
@@ -41,6 +71,10 @@ fn id(program: LaunchProgram) -> &'static str {
         LaunchProgram::Xcode => "xcode",
         LaunchProgram::Continue => "continue",
         LaunchProgram::Zed => "zed",
+        LaunchProgram::Cursor => "cursor",
+        LaunchProgram::Cline => "cline",
+        LaunchProgram::Aider => "aider",
+        LaunchProgram::Goose => "goose",
     }
 }
 
