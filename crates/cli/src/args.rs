@@ -331,6 +331,9 @@ pub struct DoctorRdmaArgs {
 
 #[derive(Debug, Args)]
 pub struct DoctorGpuArgs {
+    /// Print the shell script that fetches ggml's libraries: sinew doctor gpu --script | bash
+    #[arg(long)]
+    pub script: bool,
     #[command(flatten)]
     pub libraries: GpuLibraries,
     #[command(flatten)]

@@ -298,6 +298,10 @@ fn the_doctor_says_why_ggmls_libraries_do_not_open() {
     };
     let text = refused("/nonexistent/gpu");
     assert!(text.contains("no library libggml-base in /nonexistent/gpu"), "{text}");
+    // What it says to type comes with the program.
+    assert!(text.contains("--script | SINEW_GPU_LIBRARIES="), "{text}");
+    let script = stdout(&["doctor", "gpu", "--script"]);
+    assert!(script.starts_with("#!/usr/bin/env bash") && script.contains("npm pack"), "{script}");
     std::fs::write(data.path().join("libggml-base.so"), "no library").unwrap();
     let text = refused(dir);
     assert!(text.contains("libggml-base.so cannot be opened"), "{text}");

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
-        "no library libggml-base in {0}; SINEW_GPU_LIBRARIES={0} scripts/gpu-libraries.sh fetches it",
+        "no library libggml-base in {0}. To fetch it: sinew doctor gpu --script | \
+         SINEW_GPU_LIBRARIES={0} bash",
         dir.display()
     )]
     Missing { dir: PathBuf },
@@ -12,7 +13,7 @@ pub enum Error {
     Open { path: PathBuf, reason: String },
     #[error(
         "the libraries in {0} are of ggml {found}, and this program knows ggml {wanted}; \
-         SINEW_GPU_LIBRARIES={0} scripts/gpu-libraries.sh fetches that one",
+         to fetch that one: sinew doctor gpu --script | SINEW_GPU_LIBRARIES={0} bash",
         dir.display()
     )]
     Version { dir: PathBuf, found: String, wanted: String },

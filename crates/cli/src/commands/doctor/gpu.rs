@@ -13,8 +13,15 @@ use crate::device::{Device, Devices, folder, look, shown};
 use crate::error::CliError;
 use crate::table;
 
+/// What fetches ggml's libraries. It belongs to the program, whose version of ggml it knows.
+const SCRIPT: &str = include_str!("../../../../../scripts/gpu-libraries.sh");
+
 /// Reports on the devices; an error (and so a status other than 0) if there are none.
 pub fn gpu(args: &DoctorGpuArgs) -> Result<(), CliError> {
+    if args.script {
+        say!("{}", SCRIPT.trim_end());
+        return Ok(());
+    }
     let data_dir = DataDir::find(&args.query.data_dir)?;
     let dir = folder(&args.libraries, &data_dir);
     let found = if args.query.json {
@@ -38,7 +45,8 @@ pub(super) fn finding(data_dir: &DataDir) -> Finding {
     let dir = folder(&GpuLibraries { gpu_libraries: None }, data_dir);
     let of = |verdict, text: &str| Finding::new("gpu", verdict, text);
     if !dir.is_dir() {
-        return of(Verdict::Note, "ggml's libraries are not here; see docs/gpus.md");
+        let hint = "sinew doctor gpu --script | bash";
+        return of(Verdict::Note, "ggml's libraries, which GPUs need, are not here").hint(hint);
     }
     let hint = "sinew doctor gpu";
     let found = match look_from_outside(&dir) {
