@@ -3,6 +3,7 @@
 mod looking;
 
 use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use cluster::{
@@ -27,6 +28,8 @@ const JOIN_MAX: Duration = Duration::from_secs(60);
 /// A plan waits for the hash of a new file, which reads all of a large file.
 const PLAN_MAX: Duration = Duration::from_secs(3600);
 
+/// What has a port is asked no longer.
+const PROBE_MAX: Duration = Duration::from_secs(2);
 /// A node ends its last pass over its memory, which it had to fill first.
 const BURN_LATE_MAX: Duration = Duration::from_secs(180);
 
@@ -349,6 +352,14 @@ impl Client {
     }
 }
 
+/// Whether a Sinew answers at an address: any, not this user's alone.
+pub fn is_sinew(api: SocketAddr) -> bool {
+    let config = ureq::Agent::config_builder().timeout_global(Some(PROBE_MAX)).build();
+    let answer = ureq::Agent::from(config).get(format!("http://{api}/openapi.json")).call();
+    let text = answer.and_then(|mut answer| answer.body_mut().read_to_string());
+    text.is_ok_and(|text| text.contains("\"Sinew"))
+}
+
 /// Whether the connection was refused: no process listens at that address.
 fn is_nobody(error: &ureq::Error) -> bool {
     matches!(error, ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused)
@@ -411,7 +422,8 @@ mod tests {
         data_dir.make_admin_token().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (api, dir) = (listener.local_addr().unwrap(), data_dir.id().unwrap());
-        data_dir.announce(&Daemon { pid: 7, api, listen: api, dir }).unwrap();
+        let lan = Vec::new();
+        data_dir.announce(&Daemon { pid: 7, api, listen: api, dir, lan }).unwrap();
         let hangs_up = std::thread::spawn(move || drop(listener.accept().unwrap()));
         let error = Client::find(&data_dir).unwrap_err();
         assert!(error.to_string().contains("does not answer"), "{error}");

@@ -27,6 +27,9 @@ pub struct Daemon {
     pub listen: SocketAddr,
     /// The directory of the node, so that a copy of this file does not count.
     pub dir: DirId,
+    /// Where other machines reach the API, if they may.
+    #[serde(default)]
+    pub lan: Vec<String>,
 }
 
 /// Identifies a directory and distinguishes it from its copies.
@@ -220,7 +223,9 @@ mod tests {
         copy.create().unwrap();
         let nowhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let dir = first.id().unwrap();
-        first.announce(&Daemon { pid: 1, api: nowhere, listen: nowhere, dir }).unwrap();
+        first
+            .announce(&Daemon { pid: 1, api: nowhere, listen: nowhere, dir, lan: Vec::new() })
+            .unwrap();
         fs::copy(first.path().join(DAEMON_FILE), copy.path().join(DAEMON_FILE)).unwrap();
         assert!(first.daemon().is_some());
         assert!(copy.daemon().is_none());

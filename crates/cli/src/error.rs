@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Why a command failed: what happened, why, and what to do next.
@@ -40,6 +41,11 @@ pub enum CliError {
     Left(String),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
+    #[error(
+        "cannot listen on {address} ({option}): {who}",
+        who = who(.option, .sinew.as_deref())
+    )]
+    PortTaken { option: &'static str, address: SocketAddr, sinew: Option<String> },
     #[error("node {name} did not start: {reason}")]
     NodeDied { name: String, reason: String },
     #[error(transparent)]
@@ -67,6 +73,21 @@ pub enum CliError {
     Usage(String),
     #[error("the answer was cut short: {0}")]
     Cut(String),
+}
+
+/// Who has a port, and what to do about it.
+fn who(option: &str, sinew: Option<&str>) -> String {
+    match sinew {
+        Some(api) => format!(
+            "the port is taken, and a Sinew answers at {api}. Use that one, or start this one \
+             beside it, with ports and a directory of its own: --listen [::]:PORT, --api \
+             127.0.0.1:PORT and --data-dir DIR"
+        ),
+        None => format!(
+            "another program has the port, and it is no Sinew. Stop that program, or choose \
+             another port with {option} ADDR:PORT"
+        ),
+    }
 }
 
 /// Adds the failed action to an I/O error.

@@ -133,6 +133,11 @@ pub fn page(args: &PageArgs) -> Result<(), CliError> {
     let address = format!("{}/{token}", client.api);
     say!("{address}");
     tell!("Whoever has this address can steer the node; treat it as a password.");
+    let lan = data_dir.daemon().map(|daemon| daemon.lan).unwrap_or_default();
+    if !lan.is_empty() {
+        let lan = lan.iter().map(|at| format!("{at}/")).collect::<Vec<_>>().join("  ");
+        tell!("From other machines: {lan}, with a key of: sinew keys create NAME");
+    }
     if args.open {
         let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
         let opened = std::process::Command::new(program).arg(&address).status();

@@ -1,18 +1,19 @@
 //! `sinew up`: this machine's node, until Ctrl-C, `sinew stop --node` or its parent's end.
 
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{Node, NodeConfig};
-use serve::{ApiKeys, FetchPicture, OwnProcess, ServeConfig, Tls};
+use serve::{ApiKeys, FetchPicture, OwnProcess, ServeConfig, StartError, Tls};
 use tokio::sync::Notify;
 
 use crate::allocator;
 use crate::api_keys::KeyFile;
 use crate::args::UpArgs;
+use crate::client;
 use crate::data_dir::{Daemon, DataDir};
 use crate::descriptors;
 use crate::device_nodes::DeviceNodes;
@@ -35,7 +36,7 @@ pub fn up(args: UpArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.data_dir)?;
     data_dir.create()?;
     if let Some(daemon) = data_dir.daemon()
-        && crate::client::Client::find(&data_dir).is_ok()
+        && client::Client::find(&data_dir).is_ok()
     {
         let api = format!("http://{}", daemon.api);
         return Err(CliError::Running { pid: daemon.pid, api });
@@ -45,7 +46,23 @@ pub fn up(args: UpArgs) -> Result<(), CliError> {
         .enable_all()
         .build()
         .doing("cannot start the runtime")?;
-    runtime.block_on(run(args, data_dir))
+    let asked = args.api;
+    runtime.block_on(run(args, data_dir)).map_err(|error| port_taken(error, asked))
+}
+
+/// An error about a port that is taken, with its option, and who may have it.
+fn port_taken(error: CliError, api: SocketAddr) -> CliError {
+    let taken = |source: &std::io::Error| source.kind() == ErrorKind::AddrInUse;
+    let (option, address) = match &error {
+        CliError::Cluster(cluster::Error::Listen { address, source }) if taken(source) => {
+            ("--listen", *address)
+        }
+        CliError::Start(StartError::Listen { addr, source }) if taken(source) => ("--api", *addr),
+        _ => return error,
+    };
+    let api = from_here(api);
+    let (api, is_sinew) = (format!("http://{api}"), client::is_sinew(api));
+    CliError::PortTaken { option, address, sinew: is_sinew.then_some(api) }
 }
 
 async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
@@ -61,7 +78,8 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     let served = served.await?;
     let (api, listen) = (served.addr(), node.listen_addr());
     let (pid, dir) = (std::process::id(), data_dir.id()?);
-    data_dir.announce(&Daemon { pid, api: from_here(api), listen, dir })?;
+    let lan = if args.lan { on_network(&args, api) } else { Vec::new() };
+    data_dir.announce(&Daemon { pid, api: from_here(api), listen, dir, lan })?;
     greet(&args, (&node, &nodes), &data_dir, api)?;
     if args.with_parent {
         end_with_parent(stop.clone());
@@ -138,7 +156,7 @@ fn greet(
     data_dir: &DataDir,
     api: SocketAddr,
 ) -> Result<(), CliError> {
-    let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
+    let scheme = scheme(args);
     let listed = |addresses: Vec<SocketAddr>, before: &str| {
         let shown = addresses.iter().take(ADDRESSES_SHOWN).map(|at| format!("{before}{at}"));
         shown.collect::<Vec<_>>().join("  ")
@@ -243,6 +261,16 @@ fn reachable(api: SocketAddr) -> Vec<SocketAddr> {
     }
     let all = cluster::own_addresses(api);
     if all.is_empty() { vec![from_here(api)] } else { all }
+}
+
+/// The addresses of the API for other machines.
+fn on_network(args: &UpArgs, api: SocketAddr) -> Vec<String> {
+    let others = reachable(api).into_iter().filter(|at| !at.ip().is_loopback());
+    others.take(ADDRESSES_SHOWN).map(|at| format!("{}://{at}", scheme(args))).collect()
+}
+
+fn scheme(args: &UpArgs) -> &'static str {
+    if args.tls_cert.is_some() { "https" } else { "http" }
 }
 
 /// Makes the first key if there is none; it is printed here and nowhere else.
