@@ -93,17 +93,12 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Checks that the device can multiply with matrices of `rows` by `cols` elements stored as
-    /// `ty`, if that is known before anything is loaded.
+    /// Checks that the device can multiply with matrices of this type, rows and columns, if that is
+    /// known before anything is loaded.
     ///
     /// # Errors
     /// It cannot.
-    fn check_matrix(
-        &self,
-        _ty: TensorType,
-        _rows: usize,
-        _cols: usize,
-    ) -> Result<(), BackendError> {
+    fn check_matrix(&self, _: TensorType, _: usize, _: usize) -> Result<(), BackendError> {
         Ok(())
     }
 
@@ -312,8 +307,7 @@ pub trait Backend {
     /// `v` is undefined.
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Self::Rows, v: &Self::Rows);
 
-    /// Copies page `from` of the cache over page `to`, after all earlier operations and before all
-    /// later ones.
+    /// Copies page `from` of the cache over page `to`, in the order of the other operations.
     fn copy_page(&mut self, kv: &mut Self::Kv, from: u32, to: u32);
 
     /// Chooses the visible positions of every row, from the products of an indexer's queries

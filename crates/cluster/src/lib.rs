@@ -38,14 +38,14 @@ mod transfer;
 mod wire;
 mod workers;
 
+pub use api::library::{Download, Held, Library, Offer, Planned, Stored};
 pub use api::machine::{Machine, Sensors};
 pub use api::peer::Peer;
 pub use api::pull::{PullStage, PullStatus};
 pub use api::{
-    CheckText, ClusterStatus, Download, GenerateDone, GenerateEvent, Held, Identified,
-    InstanceState, InstanceStatus, Invite, Joined, LINK_ADDRESSES_MAX, Library, NearbyNode,
-    NodeConfig, NodeState, NodeStatus, Offer, PairAsking, PairRequest, PairState, PairWith, Paired,
-    Pairing, Parted, Planned, RankStatus, Stored,
+    CheckText, ClusterStatus, GenerateDone, GenerateEvent, Identified, InstanceState,
+    InstanceStatus, Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState,
+    NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted, RankStatus,
 };
 pub use context::{draft_bytes, tower_bytes};
 pub use core::journal::{ClusterEvent, EventKind, History, Tone};

@@ -24,7 +24,7 @@ use std::path::Path;
 use ggml::{Device, Graph, Library, Memory, Stream, Temporary, Type, Usage};
 use kernels::Dequantizer;
 
-use crate::{BackendError, CacheKind, RopeTable};
+use crate::{BackendError, CacheKind, PAGE_POSITIONS, RopeTable};
 use inputs::{Input, Inputs};
 pub use loading::Loader;
 
@@ -172,6 +172,19 @@ impl Ggml {
             self.graphs.insert(hash, (ops, graph));
         }
         self.stream.compute(&self.graphs[&hash].1)
+    }
+
+    /// Copies a page of the cache over another one.
+    fn copy(&mut self, kv: &Kv, pages: [u32; 2]) {
+        self.submit();
+        if self.fault.is_some() {
+            return;
+        }
+        for (array, dim) in [(&kv.k, kv.k_dim), (&kv.v, kv.v_dim)] {
+            let bytes = PAGE_POSITIONS * self.stream.device().row_bytes(kv.ty, dim * kv.heads);
+            let [from, to] = pages.map(|page| page as usize * bytes);
+            self.stream.copy_within(&array.0, from, to, bytes);
+        }
     }
 
     /// An input's array; `None` after a failure, which is reported later.

@@ -21,7 +21,6 @@ use crate::{
 };
 
 const CHOICES: &str = "layers that choose the positions they see";
-
 const RECURRENCE: &str = "layers that carry a state";
 
 fn glu_key(activation: Activation) -> Option<GluKey> {
@@ -359,8 +358,7 @@ impl Backend for Ggml {
         self.note(op());
     }
 
-    /// The first part is the whole sum; further parts, which a rank has if shares are uneven, are
-    /// zero.
+    /// The first part is the whole sum; further ones, of uneven shares, are zero.
     fn linear_parts(
         &mut self,
         x: &Rows,
@@ -404,13 +402,7 @@ impl Backend for Ggml {
     }
 
     fn copy_page(&mut self, kv: &mut Option<Kv>, from: u32, to: u32) {
-        self.submit();
-        let Some(kv) = kv.as_ref().filter(|_| self.fault.is_none()) else { return };
-        for (array, dim) in [(&kv.k, kv.k_dim), (&kv.v, kv.v_dim)] {
-            let row = self.stream.device().row_bytes(kv.ty, dim * kv.heads);
-            let [from, to] = [from, to].map(|page| page as usize * PAGE_POSITIONS * row);
-            self.stream.copy_within(&array.0, from, to, PAGE_POSITIONS * row);
-        }
+        kv.iter().for_each(|kv| self.copy(kv, [from, to]));
     }
 
     fn attend(

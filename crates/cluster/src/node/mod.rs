@@ -1,9 +1,8 @@
 pub(crate) mod about;
 pub(crate) mod burn;
+mod calls;
 pub(crate) mod desk;
 pub(crate) mod leave;
-mod members;
-mod models;
 
 use std::net::SocketAddr;
 use std::pin::Pin;

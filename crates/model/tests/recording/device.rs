@@ -463,13 +463,8 @@ impl Backend for Recording {
     ) {
         let (rule, routes) = (*rule, routes.clone());
         let (bias, scales) = (vectors.choice_bias.cloned(), vectors.scales.cloned());
-        let experts = vectors.experts.map(<[u32]>::to_vec);
-        let memory = logits.memory.clone();
-        let gate = match shared {
-            SharedExpert::Gated(gate) => Some(gate.memory.clone()),
-            _ => None,
-        };
-        let is_absent = matches!(shared, SharedExpert::Absent);
+        let (experts, memory) = (vectors.experts.map(<[u32]>::to_vec), logits.memory.clone());
+        let (gate, is_absent) = mixture::gate(shared);
         self.record("route", &[logits], move |cpu| {
             let gate = gate.as_ref().map(|gate| gate.lock().unwrap());
             let shared = match &gate {

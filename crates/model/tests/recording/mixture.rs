@@ -18,3 +18,12 @@ pub fn on_cpu(mixture: &Mixture<Recording>) -> Mixture<Cpu> {
     let experts = mixture.experts.iter().map(expert).collect();
     Mixture { experts }
 }
+
+/// The memory of the shared expert's gate, if it has one, and whether there is no such expert.
+pub fn gate(shared: SharedExpert<'_, Rows>) -> (Option<Of<<Cpu as Backend>::Rows>>, bool) {
+    match shared {
+        SharedExpert::Gated(gate) => (Some(gate.memory.clone()), false),
+        SharedExpert::Absent => (None, true),
+        SharedExpert::Full => (None, false),
+    }
+}

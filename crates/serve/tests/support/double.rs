@@ -17,32 +17,7 @@ use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Token, Transpor
 use serve::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
 use tokio::sync::watch;
 
-/// One step of a scripted answer.
-#[derive(Debug, Clone)]
-pub enum Act {
-    /// Waits for this long.
-    Pause(Duration),
-    /// The tokens of a text, one per event.
-    Say(&'static str),
-    /// Reports this many prompt tokens as cached.
-    Cached(usize),
-    /// Like [`Act::Say`] with log-probabilities: -0.5 for each token, and -0.5 and -1.5 for the two
-    /// likeliest.
-    Likely(&'static str),
-    /// The model is not ready.
-    Waiting(&'static str),
-    Done(FinishReason),
-    Failed(&'static str),
-    /// Refuses the request as invalid.
-    Refused(&'static str),
-    /// Ends the stream without a final event.
-    Vanish,
-    /// Sends nothing more.
-    Hang,
-}
-
-/// Makes the answer from the prompt.
-pub type Writer = Box<dyn Fn(&str) -> Vec<Act> + Send + Sync>;
+pub use super::act::{Act, Writer};
 
 /// A cluster of two nodes with one instance, `tiny/qwen3`, with the vocabulary and template of a
 /// fixture.
