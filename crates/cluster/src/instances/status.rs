@@ -37,7 +37,7 @@ pub(crate) fn now(
     status.created_unix_s = wanted.created_unix_s;
     let holders = host.files.places.holders(ctx, &wanted.digest);
     status.file_nodes = holders.map(|node| ctx.name_of(node)).collect();
-    status.notes.extend(sole_holder(ctx, wanted, &status));
+    status.notes.extend(sole_holder(ctx, wanted, &status.file_nodes));
     status.notes.extend(move_note(instances, &wanted.id));
     let borrowed = borrowed(wanted, &status);
     status.notes.extend(borrowed);
@@ -88,14 +88,13 @@ fn move_note(instances: &Instances, id: &str) -> Option<String> {
 }
 
 /// Note for the user: the only node with a model's file, without which nobody can drive it.
-fn sole_holder(ctx: &Context, wanted: &Service, status: &InstanceStatus) -> Option<String> {
-    let [only] = &status.file_nodes[..] else { return None };
+fn sole_holder(ctx: &Context, wanted: &Service, file_nodes: &[String]) -> Option<String> {
+    let [only] = file_nodes else { return None };
     let is_asked = wanted.spec.copies.is_some_and(|copies| copies > 1);
     (ctx.membership.members().count() > 0 && !is_asked).then(|| {
         format!(
-            "only node {only} has its file, and without that node it stops. For a copy, on \
-             another one: sinew pull {}",
-            status.model
+            "only node {only} has its file, and without that node it stops. For a second copy, \
+             stop it and serve it with --copies 2"
         )
     })
 }
