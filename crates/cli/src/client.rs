@@ -132,6 +132,11 @@ impl Client {
         self.ask("/sinew/v1/pair", with, JOIN_MAX)
     }
 
+    /// Ends this node's request, if it has one.
+    pub fn withdraw(&self) -> Result<(), CliError> {
+        self.ask::<Value>("/sinew/v1/pair/withdraw", &json!({}), JOIN_MAX).map(drop)
+    }
+
     pub fn pairing(&self) -> Result<Pairing, CliError> {
         self.get(&format!("{}/sinew/v1/pairing", self.api))
     }

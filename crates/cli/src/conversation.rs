@@ -42,7 +42,7 @@ impl Conversation {
         &self.interrupt
     }
 
-    /// What the model is told before the conversation.
+    /// The system prompt.
     pub fn system(&self) -> Option<&str> {
         self.messages.iter().find(|message| is_of(message, "system"))?["content"].as_str()
     }

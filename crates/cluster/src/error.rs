@@ -94,7 +94,9 @@ pub enum Error {
          here where it listens: sinew join --peer ADDRESS:8751, or use a code: sinew invite there"
     )]
     NobodyNear,
-    #[error("several clusters are near: {near}. Say which one: sinew join --with NAME")]
+    #[error(
+        "several clusters are near: {near}. Say which one, by a node of it: sinew join --with NAME"
+    )]
     ManyNear { near: String },
     #[error("{name} does not announce itself nearby. Nearby: {near}")]
     NotNear { name: String, near: String },

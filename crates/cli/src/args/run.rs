@@ -40,7 +40,7 @@ pub struct RunArgs {
     /// Print the figures of each answer to standard error: tokens, their rate, the first one's time
     #[arg(short, long)]
     pub verbose: bool,
-    /// What the model is told before the conversation
+    /// The system prompt: what the model reads before the conversation
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
     /// A picture for the first question: a PNG, JPEG, WebP or GIF file; may be repeated

@@ -40,7 +40,7 @@ pub fn resolve(peer: &Peer) -> Result<SocketAddr, String> {
     let asked = host.clone();
     std::thread::spawn(move || {
         let found = (asked.as_str(), port).to_socket_addrs().ok();
-        // Nobody waits any more after a while.
+        // The caller has stopped waiting.
         let _ = done.send(found.and_then(|mut found| found.next()));
     });
     let found = found.recv_timeout(RESOLVE_MAX).ok().flatten();

@@ -1,11 +1,10 @@
 //! `sinew join`, `accept` and `refuse`: how machines become members.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::{FindNodeError, Joined, NearbyNode, PairAsking, PairState, PairWith};
+use cluster::{FindNodeError, Joined, PairAsking, PairState, PairWith};
 
 use super::query::print_json;
 use crate::args::{AcceptArgs, JoinArgs, RefuseArgs, resolve};
@@ -18,8 +17,6 @@ use crate::{output, table};
 /// Nodes that announce themselves are found within two seconds.
 const NEARBY_MAX: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Nobody listens on port 0.
-const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 pub fn join(args: &JoinArgs) -> Result<(), CliError> {
     let client = Client::find(&DataDir::find(&args.query.data_dir)?)?;
@@ -59,57 +56,21 @@ fn ask(client: &Client, with: &PairWith, interrupt: &Interrupt) -> Result<PairAs
     thread::spawn(move || drop(done.send(asker.pair(&asked))));
     loop {
         match answer.recv_timeout(LOOK_EVERY) {
-            Ok(Ok(asking)) => return Ok(asking),
-            Ok(Err(error)) if error.to_string().contains("several clusters") => {
-                return Err(which_cluster(client).unwrap_or(error));
-            }
-            Ok(Err(error)) => return Err(error),
+            Ok(asked) => return asked,
             Err(RecvTimeoutError::Timeout) if !interrupt.take() => {}
             Err(_) => return Err(withdrawn(client)),
         }
     }
 }
 
-/// Ends this node's request. A node has one at a time, and a new one to nobody ends it: the other
-/// machine forgets a request whose connection has gone.
+/// Ends this node's request, and says so.
 fn withdrawn(client: &Client) -> CliError {
-    let nobody = PairWith { node: None, peer: Some(NOBODY) };
-    let told = client.pair(&nobody).err();
-    let is_over = told.is_none_or(|error| matches!(error, CliError::Refused(_)));
-    CliError::Refused(match is_over {
+    CliError::Refused(match client.withdraw().is_ok() {
         true => "the request is withdrawn: Ctrl-C. To ask again: sinew join".to_owned(),
         false => "this node does not answer, so its request still stands at the other machine for \
                   some minutes. To send it away type there: sinew refuse NODE"
             .to_owned(),
     })
-}
-
-/// The clusters to choose from, one a line; the node's own words list each node by itself.
-fn which_cluster(client: &Client) -> Option<CliError> {
-    let clusters = clusters(&client.status().ok()?.nearby);
-    let text = "several clusters are near. Say which one, by a node of it: sinew join --with NODE";
-    (clusters.len() > 1).then(|| CliError::Refused(format!("{text}\n{}", clusters.join("\n"))))
-}
-
-/// Each cluster nearby in words: its nodes, with their ids where two have one name.
-fn clusters(near: &[NearbyNode]) -> Vec<String> {
-    let mut groups: Vec<Vec<&NearbyNode>> = Vec::new();
-    for node in near {
-        match groups.iter_mut().find(|group| group[0].cluster == node.cluster) {
-            Some(group) => group.push(node),
-            None => groups.push(vec![node]),
-        }
-    }
-    let is_alone = |name: &str| near.iter().filter(|other| other.name == name).count() == 1;
-    let name = |node: &&NearbyNode| match is_alone(&node.name) {
-        true => node.name.clone(),
-        false => format!("{} ({})", node.name, node.id.short()),
-    };
-    let line = |group: &Vec<&NearbyNode>| {
-        let names = group.iter().map(name).collect::<Vec<_>>().join(", ");
-        table::one_line(&format!("    {names}"))
-    };
-    groups.iter().map(line).collect()
 }
 
 /// A node that has just started may not have received other announcements yet.
@@ -198,28 +159,4 @@ pub fn refuse(args: &RefuseArgs) -> Result<(), CliError> {
     }
     say!("sent {} away", refused.name);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cluster_is_listed_once_and_names_that_two_have_carry_their_id() {
-        let node = |id: &str, name: &str, cluster: &str| NearbyNode {
-            id: format!("{id:0<64}").parse().unwrap(),
-            name: name.to_owned(),
-            address: ([10, 0, 0, 1], 8751).into(),
-            nodes: 1,
-            cluster: cluster.to_owned(),
-        };
-        let near = [
-            node("aa11", "laptop", "one"),
-            node("bb22", "laptop", "two"),
-            node("cc33", "attic", "three"),
-            node("dd44", "studio", "three"),
-        ];
-        let listed = ["    laptop (aa110000)", "    laptop (bb220000)", "    attic, studio"];
-        assert_eq!(clusters(&near), listed);
-    }
 }

@@ -198,6 +198,12 @@ impl Admission {
         self.own.pair(ctx, &self.nearby, with, reply);
     }
 
+    /// Ends this node's own request for admission, if it has one.
+    pub(crate) fn withdraw(&mut self, ctx: &mut Context) {
+        self.own.give_up();
+        ctx.changed();
+    }
+
     /// The machines that wait for admission, and this node's own request.
     pub(crate) fn pairing(&self, ctx: &Context) -> Pairing {
         let requests = self.approvals.requests(ctx).into_iter().map(|(one, _)| one).collect();

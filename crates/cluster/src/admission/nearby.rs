@@ -86,11 +86,7 @@ impl Nearby {
     /// # Errors
     /// No node or several nodes match.
     pub(crate) fn choose(&self, name: Option<&str>) -> Result<&Sighting> {
-        let near = || {
-            let name =
-                |one: &Sighting| format!("{} ({})", one.announced.name, one.announced.id.short());
-            self.seen.values().map(name).collect::<Vec<_>>().join(", ")
-        };
+        let near = || self.clusters().join("; ");
         let first = self.seen.values().next().ok_or(Error::NobodyNear)?;
         let Some(name) = name else {
             let is_same = |one: &Sighting| one.announced.cluster == first.announced.cluster;
@@ -105,6 +101,26 @@ impl Nearby {
             }
             Err(other) => Err(other.into()),
         }
+    }
+
+    /// Each cluster in words: its nodes, with their ids where two have one name.
+    fn clusters(&self) -> Vec<String> {
+        let mut groups: Vec<Vec<&Announcement>> = Vec::new();
+        for Sighting { announced, .. } in self.seen.values() {
+            match groups.iter_mut().find(|group| group[0].cluster == announced.cluster) {
+                Some(group) => group.push(announced),
+                None => groups.push(vec![announced]),
+            }
+        }
+        let is_alone = |name: &str| {
+            self.seen.values().filter(|other| other.announced.name == name).count() == 1
+        };
+        let name = |one: &&Announcement| match is_alone(&one.name) {
+            true => one.name.clone(),
+            false => format!("{} ({})", one.name, one.id.short()),
+        };
+        let line = |group: &Vec<_>| group.iter().map(name).collect::<Vec<_>>().join(", ");
+        groups.iter().map(line).collect()
     }
 
     /// The nodes that are not members.
@@ -149,6 +165,19 @@ mod tests {
         assert_eq!(nearby.strangers(|id| id == NodeId([1; 32])).len(), 0);
         assert!(nearby.forget(&"01".repeat(16)));
         assert_eq!(nearby.strangers(|_| false).len(), 0);
+    }
+
+    #[test]
+    fn a_cluster_is_listed_once_and_names_that_two_have_carry_their_id() {
+        let mut nearby = Nearby::default();
+        let nodes = [(1, "laptop", "one"), (2, "laptop", "two"), (3, "attic", "three")];
+        for (id, name, cluster) in nodes.into_iter().chain([(4, "studio", "three")]) {
+            let mut one = sighting(id, name, 1);
+            one.announced.cluster = cluster.to_owned();
+            nearby.see(one);
+        }
+        let listed = ["laptop (01010101)", "laptop (02020202)", "attic, studio"];
+        assert_eq!(nearby.clusters(), listed);
     }
 
     #[test]

@@ -77,6 +77,12 @@ impl OwnRequest {
         self.asking.as_mut().filter(|one| one.attempt == attempt)
     }
 
+    /// Ends the request and the calls that would make one, because their user has given up.
+    pub(super) fn give_up(&mut self) {
+        self.undecided.clear();
+        self.withdraw();
+    }
+
     /// Ends the request, because this node is now a member of a cluster.
     pub(super) fn withdraw(&mut self) {
         self.asking.take_if(|asking| asking.state == PairState::Waiting);

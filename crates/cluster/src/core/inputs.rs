@@ -46,6 +46,9 @@ pub(crate) enum Call {
         with: PairWith,
         reply: Reply<PairAsking>,
     },
+    WithdrawRequest {
+        reply: Reply<()>,
+    },
     Accept {
         number: String,
         node: Option<String>,

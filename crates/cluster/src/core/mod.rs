@@ -148,6 +148,10 @@ impl Core {
             Call::Accept { number, node, reply } => {
                 admission.approvals.accept(ctx, &number, node.as_deref(), reply);
             }
+            Call::WithdrawRequest { reply } => {
+                admission.withdraw(ctx);
+                drop(reply.send(Ok(())));
+            }
             Call::RefuseRequest { node, reply } => admission.approvals.refuse(ctx, &node, reply),
             Call::Pairing { reply } => drop(reply.send(Ok(admission.pairing(ctx)))),
             Call::Serve { prepared, reply } => {

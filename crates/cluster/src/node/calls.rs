@@ -85,6 +85,14 @@ impl Node {
         self.call(|reply| Call::Accept { number, node, reply }).await
     }
 
+    /// Ends this node's request for admission, if it has one: the other node forgets it.
+    ///
+    /// # Errors
+    /// The node has been shut down.
+    pub async fn withdraw(&self) -> Result<()> {
+        self.call(|reply| Call::WithdrawRequest { reply }).await
+    }
+
     /// Rejects a machine that waits for admission.
     ///
     /// # Errors

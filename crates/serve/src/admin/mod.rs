@@ -44,6 +44,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/pair", post(pairing::pair))
         .route("/sinew/v1/pair/accept", post(pairing::accept))
         .route("/sinew/v1/pair/refuse", post(pairing::refuse))
+        .route("/sinew/v1/pair/withdraw", post(pairing::withdraw))
         .route("/sinew/v1/remove", post(members::remove))
         .route("/sinew/v1/leave", post(members::leave))
         .route("/sinew/v1/plan", post(plan))

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use cluster::{PairAsking, PairRequest, PairWith, Paired, Pairing};
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::http::error::ApiError;
@@ -53,4 +54,10 @@ pub(super) async fn refuse(
 ) -> Result<Json<PairRequest>, ApiError> {
     let body: RefuseBody = app.intake.read_json(request).await?;
     Ok(Json(app.cluster.refuse(&body.node).await?))
+}
+
+/// Ends this node's own request.
+pub(super) async fn withdraw(State(app): State<Arc<App>>) -> Result<Json<Value>, ApiError> {
+    app.cluster.withdraw().await?;
+    Ok(Json(json!({})))
 }

@@ -46,6 +46,10 @@ impl Cluster for Node {
         Box::pin(async move { Ok(Node::refuse(self, node).await?) })
     }
 
+    fn withdraw(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move { Ok(Node::withdraw(self).await?) })
+    }
+
     fn pairing(&self) -> BoxFuture<'_, Result<Pairing, Refusal>> {
         Box::pin(async move { Ok(Node::pairing(self).await?) })
     }

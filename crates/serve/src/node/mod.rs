@@ -53,6 +53,9 @@ pub trait Cluster: Send + Sync + 'static {
     /// Refuses a machine's request to join.
     fn refuse<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PairRequest, Refusal>>;
 
+    /// Ends this node's request to join, if it has one.
+    fn withdraw(&self) -> BoxFuture<'_, Result<(), Refusal>>;
+
     /// Machines that request to join here, and requests sent by this node.
     fn pairing(&self) -> BoxFuture<'_, Result<Pairing, Refusal>>;
 

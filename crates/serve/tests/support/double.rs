@@ -244,6 +244,11 @@ impl Cluster for Double {
         Box::pin(async move { called.map(|()| request) })
     }
 
+    fn withdraw(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+        let called = self.call("withdraw".to_owned());
+        Box::pin(async move { called })
+    }
+
     fn pairing(&self) -> BoxFuture<'_, Result<Pairing, Refusal>> {
         let called = self.call("pairing".to_owned());
         Box::pin(async move { called.map(|()| Pairing::default()) })

@@ -5,7 +5,7 @@ use crate::near;
 /// The commands, what they take, and what they do.
 const COMMANDS: [(&str, &str, &str); 11] = [
     ("/help", "", "list these"),
-    ("/system", "[TEXT]", "tell the model this before the conversation, or show what it is told"),
+    ("/system", "[TEXT]", "set the system prompt, or show it"),
     ("/set", "[NAME VALUE]", "change how it answers, or show what can be set"),
     ("/show", "", "the model, its context, where it runs, and what is set"),
     ("/image", "PATH", "put a picture in front of the next question"),

@@ -20,7 +20,7 @@ use crate::output;
 pub const FENCE: &str = "\"\"\"";
 /// Questions that the history keeps: months of chats.
 const HISTORY_MAX: usize = 1000;
-/// A longer question is a pasted document, which nobody looks for by Ctrl-R.
+/// The history leaves out longer questions: people paste documents, and do not search for them.
 const HISTORY_BYTES_MAX: usize = 16 << 10;
 /// Terminals without cursor movement, in which the editor reads plain lines.
 const PLAIN_TERMINALS: [&str; 3] = ["dumb", "cons25", "emacs"];

@@ -21,7 +21,7 @@ use crate::pictures::{self, Part, Picture};
 pub struct Chat {
     conversation: Conversation,
     editor: LineEditor,
-    /// An error is told when something is to be kept.
+    /// `/save` and `/load` report the error.
     chats: Result<Chats, CliError>,
 }
 
@@ -80,7 +80,7 @@ impl Chat {
             Command::Help => explain!("{}", command::help()),
             Command::System("") => match conversation.system() {
                 Some(system) => say!("{system}"),
-                None => say!("the model is told nothing. To change that: /system TEXT"),
+                None => say!("there is no system prompt. To set one: /system TEXT"),
             },
             Command::System(text) => conversation.set_system(text),
             Command::Set("", _) => {

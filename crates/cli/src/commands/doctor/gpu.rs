@@ -13,7 +13,7 @@ use crate::device::{Device, Devices, folder, look, shown};
 use crate::error::CliError;
 use crate::table;
 
-/// What fetches ggml's libraries. It belongs to the program, whose version of ggml it knows.
+/// The script that fetches ggml's libraries, in the version that this program needs.
 const SCRIPT: &str = include_str!("../../../../../scripts/gpu-libraries.sh");
 
 /// Reports on the devices; an error (and so a status other than 0) if there are none.
