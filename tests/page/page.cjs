@@ -46,6 +46,8 @@ async function open(browser, url, options = {}) {
   return { page, context, complaints };
 }
 
+/** The one button of this whole name: a name that only contains it is another button's. */
+const button = (page, name) => page.getByRole("button", { name, exact: true });
 const view = (page, name) => page.locator(".top nav").getByRole("link", { name }).click();
 
 async function axe(page) {
@@ -113,7 +115,7 @@ async function chatByKeyboard(page) {
 }
 
 async function editRetryAndKeep(page) {
-  await page.getByRole("button", { name: "Edit" }).click();
+  await button(page, "Edit").click();
   const field = page.locator(".said.user textarea");
   assert.equal(await field.inputValue(), "Who are you?");
   await field.fill("Which boat is blue?");
@@ -121,16 +123,16 @@ async function editRetryAndKeep(page) {
   await isWhole(page);
   assert.equal(await page.locator(".said").count(), 2);
   assert.match(await lastAnswer(page).textContent(), /Petrel/);
-  await page.getByRole("button", { name: "Answer this again" }).click();
+  await button(page, "Answer this again").click();
   await page.waitForFunction(() => document.querySelectorAll(".said").length === 2);
   await isWhole(page);
   assert.equal(await page.locator(".said").count(), 2);
   await page.reload();
   await lastAnswer(page).waitFor();
   assert.equal(await page.locator(".said.user .body").textContent(), "Which boat is blue?");
-  await page.getByRole("button", { name: "New", exact: true }).click();
+  await button(page, "New").click();
   assert.equal(await page.locator(".said").count(), 0);
-  await page.getByRole("button", { name: "Which boat is blue?", exact: true }).click();
+  await button(page, "Which boat is blue?").click();
   assert.equal(await page.locator(".said").count(), 2);
 }
 
@@ -146,7 +148,7 @@ async function aConversationIsRenamedForgottenAndSaved(page) {
   const [list, cross] = [await page.locator("#talks").boundingBox(), await item.locator(".forget").boundingBox()];
   assert.ok(cross.x + cross.width <= list.x + list.width, "the cross is in reach");
   const saved = page.waitForEvent("download");
-  await page.getByRole("button", { name: "Save it as Markdown" }).click();
+  await button(page, "Save it as Markdown").click();
   const file = await saved;
   assert.equal(file.suggestedFilename(), "Which-of-the-many-boats-in-this-long-question-is-the-blue-on.md");
   const text = readFileSync(await file.path(), "utf8");
@@ -154,7 +156,7 @@ async function aConversationIsRenamedForgottenAndSaved(page) {
   await page.locator("#chat-options summary").click();
   await item.locator(".forget").click();
   await item.waitFor({ state: "detached" });
-  await page.getByRole("button", { name: "Undo" }).click();
+  await button(page, "Undo").click();
   await item.waitFor();
   assert.equal(await page.locator(".said").count(), 2);
 }
@@ -164,13 +166,13 @@ async function compareAndSteer(browser) {
   assert.ok(!page.url().includes(env.SINEW_ADMIN), "the token is out of sight");
   await aModelIsLookedFor(page);
   await page.getByLabel(SEARCH).fill(env.SINEW_MODEL);
-  await page.getByRole("button", { name: "Compare plans" }).click();
+  await button(page, "Compare plans").click();
   await page.locator(".plan[data-best]").waitFor();
   assert.match(await page.locator(".plan[data-best] .who").textContent(), /desk \d.*iB/);
   assert.ok(await page.locator(".plan .why li").count() >= 2);
   await page.screenshot({ path: join(env.SINEW_PICTURES, "plans.png"), fullPage: true });
   await aDownloadIsShownAndCancelled(page);
-  await page.getByRole("button", { name: "Make a code" }).click();
+  await button(page, "Make a code").click();
   await page.locator("#invite-code", { hasText: /sinew join sinew-/ }).waitFor();
   assert.deepEqual(complaints, []);
   await context.close();
@@ -189,12 +191,12 @@ async function aModelIsLookedFor(page) {
   await rows.filter({ hasText: "qwen3:8b" }).getByText(/about 4.*iB, on the hub: /).waitFor();
   assert.ok(await rows.count() < 10);
   await page.getByLabel(SEARCH).fill("org/Demo-GGUF");
-  await page.getByRole("button", { name: "Compare plans" }).click();
+  await button(page, "Compare plans").click();
   await page.locator("#load-state", { hasText: /It is on no disk yet.*sinew-demo, 6\.6 MiB/ }).waitFor();
   await page.locator(".plan[data-best] button", { hasText: "Download and load this way" }).waitFor();
   await page.screenshot({ path: join(env.SINEW_PICTURES, "library.png"), fullPage: true });
   const pull = sinew("desk", "pull", "org/Demo-GGUF");
-  await page.getByRole("button", { name: "Cancel the download of org/Demo-GGUF" }).click();
+  await button(page, "Cancel the download of org/Demo-GGUF").click();
   await page.locator("#toast", { hasText: "What has come is kept" }).waitFor();
   assert.notEqual(await pull.ended, 0, pull.told);
 }
@@ -219,7 +221,7 @@ async function aDownloadIsShownAndCancelled(page) {
   const state = page.locator("#load-state");
   await state.getByText("pulling, 1.0 MiB of 4.0 MiB. Q4_K_M fits").waitFor();
   assert.equal(await page.getByRole("progressbar", { name: "Loaded" }).getAttribute("value"), "25");
-  await page.getByRole("button", { name: "Cancel" }).click();
+  await button(page, "Cancel").click();
   await state.getByText("goes on from there").waitFor();
   assert.ok(await page.locator("#load-cancel").isHidden());
   await page.evaluate(() => { window.fetch = window.realFetch; });
@@ -262,7 +264,7 @@ async function aMachineIsLetIn(browser) {
   const desk = (await (await fetch(`${env.SINEW_URL}/sinew/v1/status`)).json()).nodes[0].address;
   const ask = () => sinew("studio", "join", "--peer", desk);
   const refused = ask();
-  await page.getByRole("button", { name: "Refuse studio" }).focus();
+  await button(page, "Refuse studio").focus();
   await page.keyboard.press("Enter");
   assert.notEqual(await refused.ended, 0, refused.told);
   await page.locator(".asking").waitFor({ state: "detached" });
@@ -283,7 +285,7 @@ async function aMachineIsLetIn(browser) {
   await machine(page, "studio").locator(".pill", { hasText: "live" }).waitFor();
 
   page.once("dialog", (dialog) => dialog.accept());
-  await page.getByRole("button", { name: "Remove studio" }).focus();
+  await button(page, "Remove studio").focus();
   await page.keyboard.press("Enter");
   await machine(page, "studio").waitFor({ state: "detached" });
   assert.deepEqual(complaints, []);
@@ -294,12 +296,12 @@ async function aMachineIsDrained(browser) {
   const { page, context, complaints } = await owned(browser);
   await page.locator("article.model .sub", { hasText: "on 2 machines" }).waitFor();
   page.once("dialog", (dialog) => dialog.accept());
-  await page.getByRole("button", { name: "Drain laptop" }).focus();
+  await button(page, "Drain laptop").focus();
   await page.keyboard.press("Enter");
   await machine(page, "laptop").locator(".pill", { hasText: "drained" }).waitFor();
   await page.locator("article.model .sub", { hasText: "on 1 machine" }).waitFor();
   await page.screenshot({ path: join(env.SINEW_PICTURES, "drained.png"), fullPage: true });
-  await page.getByRole("button", { name: "Undrain laptop" }).focus();
+  await button(page, "Undrain laptop").focus();
   await page.keyboard.press("Enter");
   await machine(page, "laptop").locator(".pill", { hasText: "live" }).waitFor();
   await page.locator("article.model .sub", { hasText: "on 2 machines" }).waitFor({ timeout: 180_000 });
@@ -335,7 +337,7 @@ async function aNodeIsKilled(page) {
   await page.getByLabel("problems only").check();
   assert.equal(await page.locator("#timeline [data-tone=good]").count(), 0);
   await view(page, "Chat");
-  await page.getByRole("button", { name: "New", exact: true }).click();
+  await button(page, "New").click();
   await page.locator("#prompt").fill("Which boat is blue?");
   await page.keyboard.press("Enter");
   await isWhole(page);
@@ -366,7 +368,7 @@ async function hostile(browser) {
   await page.screenshot({ path: join(env.SINEW_PICTURES, "answer.png") });
   await page.locator("#prompt").fill("And again.");
   await page.keyboard.press("Enter");
-  await page.getByRole("button", { name: "Stop", exact: true }).click();
+  await button(page, "Stop").click();
   await page.locator(".about", { hasText: "stopped" }).waitFor();
   await context.close();
 }
@@ -398,11 +400,11 @@ async function picturesAreDroppedPastedAndKept(browser) {
   await fits(page);
   await axe(page);
   await page.screenshot({ path: join(env.SINEW_PICTURES, "previews.png") });
-  await page.getByRole("button", { name: "Remove b.png" }).focus();
+  await button(page, "Remove b.png").focus();
   await page.keyboard.press("Enter");
   await count(2);
   const chooser = page.waitForEvent("filechooser");
-  await page.getByRole("button", { name: "Add a picture" }).focus();
+  await button(page, "Add a picture").focus();
   await page.keyboard.press("Enter");
   await (await chooser).setFiles({ name: "no.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
   await page.locator("#toast", { hasText: "no.png is no picture" }).waitFor();
@@ -418,7 +420,7 @@ async function picturesAreDroppedPastedAndKept(browser) {
   });
   await count(3);
   assert.deepEqual(await waiting.last().locator("img").evaluate((one) => [one.naturalWidth, one.naturalHeight]), [2048, 512]);
-  await page.getByRole("button", { name: "Remove large.png" }).click();
+  await button(page, "Remove large.png").click();
 
   const request = page.waitForRequest("**/v1/chat/completions");
   await page.locator("#prompt").fill("What is this?");
@@ -438,7 +440,7 @@ async function picturesAreDroppedPastedAndKept(browser) {
   await page.reload();
   await page.locator(".said.user .pictures img").last().waitFor();
   assert.equal(await page.locator(".said.user .pictures img").count(), 2);
-  await page.getByRole("button", { name: "Edit" }).click();
+  await button(page, "Edit").click();
   await page.locator(".said.user textarea").fill("And this?");
   const again = page.waitForRequest("**/v1/chat/completions");
   await page.keyboard.press("Enter");
