@@ -18,7 +18,7 @@ pub const FILE: &str = "api-keys.json";
 /// Locked during changes, so that of two changes none is lost.
 pub const LOCK: &str = "api-keys.lock";
 /// Prefix of every key, by which people and programs recognise leaked secrets.
-const PREFIX: &str = "sk-sinew-";
+pub const PREFIX: &str = "sk-sinew-";
 /// Each request is compared with every key; a household has a few.
 const KEYS_MAX: usize = 1000;
 const NAME_CHARS_MAX: usize = 64;

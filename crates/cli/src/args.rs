@@ -13,6 +13,7 @@ mod groups;
 mod members;
 mod models;
 mod plan;
+mod preset;
 mod run;
 mod values;
 
@@ -29,12 +30,17 @@ pub use members::{
 };
 pub use models::{ListArgs, PullArgs, RmArgs, ShowArgs};
 pub use plan::PlanArgs;
+pub use preset::{PresetCommand, PresetCreateArgs, PresetNamedArgs};
 pub use run::RunArgs;
 
 /// One AI computer out of the machines you already own.
 #[derive(Debug, Parser)]
 #[command(name = "sinew", version, arg_required_else_help = true, infer_subcommands = false)]
 pub struct Cli {
+    /// Use the node on another machine, for commands that need none here: its host, perhaps with a
+    /// port [default: $SINEW_HOST; the key for it is $SINEW_API_KEY]
+    #[arg(long, global = true, value_name = "HOST")]
+    pub url: Option<String>,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -115,6 +121,9 @@ pub enum Command {
     Rm(RmArgs),
     /// Ask a model, or chat with it
     Run(RunArgs),
+    /// Make names for models with a system prompt and settings of their own
+    #[command(subcommand)]
+    Preset(PresetCommand),
     /// Make, list and revoke the keys with which other machines use this node's API
     #[command(subcommand)]
     Keys(KeysCommand),

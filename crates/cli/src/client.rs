@@ -1,6 +1,7 @@
 //! A client of a running node's HTTP API, for commands.
 
 mod looking;
+mod presets;
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::patient::{self, Patient};
+use crate::remote::{self, Remote};
 
 /// A node on this machine answers at once; one that does not is stuck or gone.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -33,13 +35,15 @@ const PROBE_MAX: Duration = Duration::from_secs(2);
 /// A node ends its last pass over its memory, which it had to fill first.
 const BURN_LATE_MAX: Duration = Duration::from_secs(180);
 
-/// A running node of this machine.
+/// A running node: this machine's, or the one of [`remote`].
 #[derive(Debug, Clone)]
 pub struct Client {
     agent: ureq::Agent,
     pub api: String,
-    token: String,
-    pid: u32,
+    /// The admin token of this machine's node; any key or none for another's.
+    pub key: Option<String>,
+    /// The process, if it is on this machine.
+    pid: Option<u32>,
 }
 
 /// Progress of placing a model, as streamed by the node.
@@ -92,20 +96,30 @@ pub struct Left {
 }
 
 impl Client {
-    /// The node that runs with this data directory.
+    /// The chosen node on another machine, or the one that runs with this data directory.
     ///
     /// # Errors
     /// No node runs, or it does not answer.
     pub fn find(data_dir: &DataDir) -> Result<Self, CliError> {
+        match remote::find()? {
+            Some(Remote { api, key }) => {
+                let client = Self { agent: agent(), api, key, pid: None };
+                client.status().map(|_| client)
+            }
+            None => Self::here(data_dir),
+        }
+    }
+
+    /// The node that runs with this data directory.
+    ///
+    /// # Errors
+    /// No node runs, or it does not answer.
+    pub fn here(data_dir: &DataDir) -> Result<Self, CliError> {
         let missing = || CliError::NoNode { data_dir: data_dir.path().to_path_buf() };
         let daemon = data_dir.daemon().ok_or_else(missing)?;
         let token = data_dir.admin_token().ok_or_else(missing)?;
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_connect(Some(ANSWER_MAX))
-            .build();
-        let (agent, api, pid) = (config.into(), format!("http://{}", daemon.api), daemon.pid);
-        let client = Self { agent, api, token, pid };
+        let api = format!("http://{}", daemon.api);
+        let client = Self { agent: agent(), api, key: Some(token), pid: Some(daemon.pid) };
         // A killed node leaves its announcement behind. A process that accepts the connection and
         // hangs up is a node under load.
         client.status().map(|_| client).map_err(|error| match error {
@@ -176,7 +190,7 @@ impl Client {
     /// The models on the nodes' disks, as the node sees them.
     pub fn models(&self) -> Result<Vec<Held>, CliError> {
         let request = self.agent.get(format!("{}/sinew/v1/models", self.api));
-        let request = request.header("authorization", self.authorization());
+        let request = self.authorize(request);
         let request = request.config().timeout_global(Some(LOOK_MAX)).build();
         self.read_json(request.call().map_err(|error| self.unreachable(error, LOOK_MAX))?)
     }
@@ -305,7 +319,7 @@ impl Client {
 
     /// A GET request, which this machine's node answers at once.
     fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, CliError> {
-        let request = self.agent.get(url).header("authorization", self.authorization());
+        let request = self.authorize(self.agent.get(url));
         let request = request.config().timeout_global(Some(ANSWER_MAX)).build();
         self.read_json(request.call().map_err(|error| self.unreachable(error, ANSWER_MAX))?)
     }
@@ -318,7 +332,7 @@ impl Client {
         limit: Duration,
     ) -> Result<T, CliError> {
         let request = self.agent.post(format!("{}{path}", self.api));
-        let request = request.header("authorization", self.authorization());
+        let request = self.authorize(request);
         let request = request.config().timeout_global(Some(limit)).build();
         self.read_json(request.send_json(body).map_err(|error| self.unreachable(error, limit))?)
     }
@@ -326,22 +340,30 @@ impl Client {
     /// A POST request with a streamed answer of any duration.
     fn stream(&self, path: &str, body: &impl Serialize) -> Result<Patient, CliError> {
         let request = self.agent.post(format!("{}{path}", self.api));
-        let request = request.header("authorization", self.authorization());
+        let request = self.authorize(request);
         let body = serde_json::to_value(body).map_err(|e| CliError::Refused(e.to_string()))?;
         let response = patient::wait(self, move || request.send_json(body))?;
         let response = response.map_err(|error| self.unreachable(error, ANSWER_MAX))?;
-        Ok(Patient::new(self.clone(), refuse_errors(response)?.into_body().into_reader()))
+        Ok(Patient::new(self.clone(), self.refuse_errors(response)?.into_body().into_reader()))
     }
 
-    fn authorization(&self) -> String {
-        format!("Bearer {}", self.token)
+    fn authorize<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        match &self.key {
+            Some(key) => request.header("authorization", format!("Bearer {key}")),
+            None => request,
+        }
+    }
+
+    /// Whether the node is on another machine.
+    pub fn is_elsewhere(&self) -> bool {
+        self.pid.is_none()
     }
 
     fn read_json<T: DeserializeOwned>(
         &self,
         response: ureq::http::Response<ureq::Body>,
     ) -> Result<T, CliError> {
-        let mut response = refuse_errors(response)?;
+        let mut response = self.refuse_errors(response)?;
         let body = response.body_mut().read_json();
         body.map_err(|error| {
             CliError::Refused(format!("the node's answer makes no sense: {error}"))
@@ -350,11 +372,46 @@ impl Client {
 
     fn unreachable(&self, source: ureq::Error, limit: Duration) -> CliError {
         let api = self.api.clone();
-        if matches!(source, ureq::Error::Timeout(_)) {
-            return CliError::Frozen { api, pid: self.pid, secs: limit.as_secs() };
+        let is_late = matches!(source, ureq::Error::Timeout(_));
+        match self.pid {
+            Some(pid) if is_late => CliError::Frozen { api, pid, secs: limit.as_secs() },
+            Some(_) => CliError::Unreachable { api, source: Box::new(source) },
+            None => CliError::Elsewhere { api, source: Box::new(source) },
         }
-        CliError::Unreachable { api, source: Box::new(source) }
     }
+
+    /// Turns an error status into the node's own error text.
+    fn refuse_errors(
+        &self,
+        mut response: ureq::http::Response<ureq::Body>,
+    ) -> Result<ureq::http::Response<ureq::Body>, CliError> {
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let Ok(body) = response.body_mut().read_json::<Value>() else {
+            return Err(CliError::Refused(format!("the node answered with status {status}")));
+        };
+        let message = error_message(&body["error"]);
+        Err(match status.as_u16() {
+            401 if self.is_elsewhere() => CliError::Refused(format!(
+                "{message}. Set SINEW_API_KEY here: a key (sinew keys create, there) may use \
+                 models; the admin token (the file admin.token, there) may do all"
+            )),
+            _ if body["error"]["code"] == "context_length_exceeded" => {
+                CliError::ContextFull(message)
+            }
+            _ => CliError::Refused(message),
+        })
+    }
+}
+
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_connect(Some(ANSWER_MAX))
+        .build();
+    config.into()
 }
 
 /// Whether a Sinew answers at an address: any, not this user's alone.
@@ -386,23 +443,6 @@ fn read_pull(line: &str) -> Result<PullStatus, CliError> {
     }
 }
 
-/// Turns an error status into the node's own error text.
-fn refuse_errors(
-    mut response: ureq::http::Response<ureq::Body>,
-) -> Result<ureq::http::Response<ureq::Body>, CliError> {
-    if response.status().is_success() {
-        return Ok(response);
-    }
-    let status = response.status();
-    Err(match response.body_mut().read_json::<Value>() {
-        Ok(body) if body["error"]["code"] == "context_length_exceeded" => {
-            CliError::ContextFull(error_message(&body["error"]))
-        }
-        Ok(body) => CliError::Refused(error_message(&body["error"])),
-        Err(_) => CliError::Refused(format!("the node answered with status {status}")),
-    })
-}
-
 /// An error if the node reports one.
 fn refused(error: Option<&Value>) -> Result<(), CliError> {
     error.map_or(Ok(()), |error| Err(CliError::Refused(error_message(error))))
@@ -430,10 +470,10 @@ mod tests {
         let lan = Vec::new();
         data_dir.announce(&Daemon { pid: 7, api, listen: api, dir, lan }).unwrap();
         let hangs_up = std::thread::spawn(move || drop(listener.accept().unwrap()));
-        let error = Client::find(&data_dir).unwrap_err();
+        let error = Client::here(&data_dir).unwrap_err();
         assert!(error.to_string().contains("does not answer"), "{error}");
         hangs_up.join().unwrap();
-        let error = Client::find(&data_dir).unwrap_err();
+        let error = Client::here(&data_dir).unwrap_err();
         assert!(matches!(error, CliError::NoNode { .. }), "{error}");
     }
 

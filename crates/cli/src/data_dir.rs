@@ -164,7 +164,7 @@ pub fn random_hex() -> std::io::Result<String> {
 }
 
 /// A directory from the environment; an empty name counts as unset.
-fn set(variable: &str) -> Option<PathBuf> {
+pub fn set(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 

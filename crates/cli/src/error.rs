@@ -22,6 +22,11 @@ pub enum CliError {
     )]
     Frozen { api: String, pid: u32, secs: u64 },
     #[error(
+        "the node at {api} does not answer: {source}. Check that it is up, that it lets other \
+         machines use its API (sinew up --lan), and that SINEW_HOST or --url is its address"
+    )]
+    Elsewhere { api: String, source: Box<ureq::Error> },
+    #[error(
         "the node was told to stop {secs} s ago and has not ended yet; look at what it does with: sinew logs"
     )]
     NotEnded { secs: u64 },

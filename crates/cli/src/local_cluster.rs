@@ -58,14 +58,14 @@ impl LocalCluster {
         let first = cluster.client()?;
         for node in &cluster.nodes[1..] {
             let code = first.invite(60)?.code;
-            Client::find(&node.data_dir)?.join(&code)?;
+            Client::here(&node.data_dir)?.join(&code)?;
         }
         Ok(cluster)
     }
 
     /// The first node's API.
     pub fn client(&self) -> Result<Client, CliError> {
-        Client::find(&self.nodes[0].data_dir)
+        Client::here(&self.nodes[0].data_dir)
     }
 
     /// The first node's data directory.
@@ -136,7 +136,7 @@ impl Drop for LocalCluster {
 impl LocalNode {
     fn wait_until_up(&mut self) -> Result<(), CliError> {
         let deadline = Instant::now() + START_TIMEOUT;
-        while Client::find(&self.data_dir).is_err() {
+        while Client::here(&self.data_dir).is_err() {
             let ended = self.child.try_wait().doing("cannot watch a node")?;
             let reason = match ended {
                 Some(status) => format!("{status}: {}", self.last_log_lines()),

@@ -44,6 +44,7 @@ mod own_process;
 mod patient;
 mod pictures;
 mod progress;
+mod remote;
 mod settings;
 mod signals;
 mod speed;
@@ -64,7 +65,7 @@ use crate::args::{
 };
 use crate::commands::{
     bench_cluster, bench_device, bench_model, demo, dev, docs, doctor, drain, joining, keys,
-    launch, looking, members, nodes, plan, query, run, serve, service, top, up,
+    launch, looking, members, nodes, plan, preset, query, run, serve, service, top, up,
 };
 use crate::data_dir::DataDir;
 use crate::error::CliError;
@@ -81,7 +82,9 @@ fn main() -> ExitCode {
         }
     };
     start_logging(log_folder(&cli.command).as_deref());
-    ended(execute(cli.command).and_then(|()| output::finish()), ExitCode::SUCCESS)
+    let chosen = remote::choose(cli.url, &cli.command);
+    let done = chosen.and_then(|()| execute(cli.command)).and_then(|()| output::finish());
+    ended(done, ExitCode::SUCCESS)
 }
 
 fn ended(result: Result<(), CliError>, well: ExitCode) -> ExitCode {
@@ -123,6 +126,7 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Rm(args) => commands::models::remove(&args),
         Command::Run(args) => run::run(&args),
         Command::Trace(args) => query::trace(&args),
+        Command::Preset(command) => preset::run(&command),
         Command::Keys(command) => keys::run(&command),
         Command::Bench(BenchCommand::Model(args)) => bench_model::model(&args),
         Command::Bench(BenchCommand::Quality(args)) => bench_model::quality(&args),

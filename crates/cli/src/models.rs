@@ -67,9 +67,11 @@ pub fn for_node(model: &str) -> String {
     absolute.map_or_else(|| model.to_owned(), |path| path.to_string_lossy().into_owned())
 }
 
-/// The model behind a name of `sinew ps`, as a node or this machine's store knows it; any other
-/// name stays.
+/// The model behind a preset or a name of `sinew ps`, as a node or this machine's store knows it;
+/// any other name stays.
 pub fn behind(client: &Client, name: &str) -> String {
+    let preset = client.preset(name).ok().flatten();
+    let name = preset.as_ref().map_or(name, |preset| preset.model.as_str());
     let found = || {
         let instances = client.status().ok()?.instances;
         let digest = instances.into_iter().find(|one| one.model == name)?.digest?;
@@ -102,7 +104,9 @@ pub fn with_near(
             let served = client.status().map(|status| status.instances).unwrap_or_default();
             let held = client.models().unwrap_or_default();
             let held = held.into_iter().map(|held| held.listed.model.name);
-            served.into_iter().map(|one| one.model).chain(held).collect()
+            let presets = client.presets().unwrap_or_default();
+            let presets = presets.into_iter().map(|preset| preset.name);
+            served.into_iter().map(|one| one.model).chain(held).chain(presets).collect()
         }
         None => of_store().into_iter().map(|listed| listed.model.name).collect(),
     };

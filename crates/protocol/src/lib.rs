@@ -27,6 +27,7 @@ mod keep_alive;
 mod nodes;
 pub mod parameters;
 mod picture;
+mod preset;
 mod ring;
 mod secret;
 mod spec;
@@ -46,6 +47,7 @@ pub use nodes::Nodes;
 pub use picture::{
     Detail, PICTURE_BYTES_MAX, PICTURES_MAX, Picture, PictureFile, is_of_picture, row_tokens,
 };
+pub use preset::{PRESET_BYTES_MAX, PRESET_SETTINGS, Preset, PresetMessage};
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;
 pub use spec::{

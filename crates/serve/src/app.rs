@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use protocol::Preset;
 use tokio::sync::watch;
 
 use crate::completion::Completer;
@@ -33,5 +34,10 @@ impl App {
     pub fn is_served(&self, name: &str) -> bool {
         let instances = self.cluster.status().instances;
         instances.iter().any(|one| one.model == name || one.id == name)
+    }
+
+    /// The preset of this name.
+    pub fn preset(&self, name: &str) -> Option<Preset> {
+        self.cluster.status().presets.iter().find(|preset| preset.name == name).cloned()
     }
 }

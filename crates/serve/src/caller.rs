@@ -124,6 +124,36 @@ impl Caller {
         models
     }
 
+    /// [`Self::serve_model`] of a preset's model, under the preset's name; or of a model.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn serve_if_found(
+        self,
+        app: &App,
+        name: String,
+        keep_alive: Option<KeepAlive>,
+    ) -> Result<String, ApiError> {
+        let Some(preset) = app.preset(&name).filter(|_| !app.is_served(&name)) else {
+            return self.serve_model(app, name, keep_alive, None).await;
+        };
+        let keep_alive = keep_alive.or(preset.keep_alive);
+        self.serve_model(app, preset.model, keep_alive, preset.context_tokens).await?;
+        Ok(name)
+    }
+
+    /// Fetches a model that no node has, if the caller is the owner and the name is a model's.
+    ///
+    /// # Errors
+    /// The model could not be fetched.
+    pub async fn fetch_if_missing(self, app: &App, name: &str) -> Result<(), ApiError> {
+        let found = app.cluster.identify(name).await.unwrap_or_default();
+        if found.name.is_none() && is_name(name) && self.is_owner(app).await {
+            fetch(app, name).await?;
+        }
+        Ok(())
+    }
+
     /// The name under which a model is served. If programs on this machine may use any name, the
     /// only model that is served answers under each that none has. Otherwise, for a request from
     /// this machine, a model that is not served is looked up on the nodes' disks. For the owner, it
@@ -132,11 +162,12 @@ impl Caller {
     ///
     /// # Errors
     /// The model could not be fetched, or fits on no set of nodes.
-    pub async fn serve_if_found(
+    async fn serve_model(
         self,
         app: &App,
         name: String,
         keep_alive: Option<KeepAlive>,
+        context_tokens: Option<usize>,
     ) -> Result<String, ApiError> {
         if app.config.any_name
             && self.is_local
@@ -148,10 +179,7 @@ impl Caller {
         if name.is_empty() {
             return Err(ApiError::invalid_value("model", "model must name a served model"));
         }
-        // Names only: a path would reveal what else lies on this disk, and an address could reach
-        // any host.
-        let is_name = !Path::new(&name).has_root() && !name.contains("://");
-        if !self.is_local || app.is_served(&name) || !is_name {
+        if !self.is_local || app.is_served(&name) || !is_name(&name) {
             return Ok(name);
         }
         let found = app.cluster.identify(&name).await.unwrap_or_default();
@@ -169,6 +197,7 @@ impl Caller {
         let spec = InstanceSpec {
             model: name.clone(),
             on_request: true,
+            context_tokens,
             keep_alive: Some(keep_alive.unwrap_or(KEEP_ALIVE)),
             ..InstanceSpec::default()
         };
@@ -183,6 +212,12 @@ impl Caller {
             }
         }
     }
+}
+
+/// Names only: a path would reveal what else lies on this disk, and an address could reach any
+/// host.
+fn is_name(name: &str) -> bool {
+    !Path::new(name).has_root() && !name.contains("://")
 }
 
 /// Fetches a model from the hub; `false` if it has no model of this name. The download continues if

@@ -312,7 +312,8 @@ fn whatever_refuses_does_so_with_a_plain_text() {
         (post(server.addr, "/api/embeddings", &[], &json!({"model": "m", "prompt": "x"})), 404),
         (post(server.addr, "/api/pull", &[], &json!({"model": ""})), 400),
         (post(server.addr, "/api/pull", &[far, key], &json!({"model": "llama3.2"})), 403),
-        (post(server.addr, "/api/create", &[], &json!({"model": "m"})), 501),
+        (post(server.addr, "/api/create", &[far, key], &json!({"model": "m"})), 403),
+        (post(server.addr, "/api/push", &[], &json!({"model": "m"})), 501),
     ];
     for (reply, status) in cases {
         assert_eq!((reply.status, reply.whole), (status, true), "{reply:?}");

@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         ],
     ),
     ("Models", &["serve", "ps", "stop", "plan", "pull", "list", "show", "rm"]),
-    ("Use", &["run", "page", "launch", "keys"]),
+    ("Use", &["run", "preset", "page", "launch", "keys"]),
     (
         "Operate",
         &[

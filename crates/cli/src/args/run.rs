@@ -14,9 +14,10 @@ pub struct RunArgs {
     pub data_dir: DataDir,
     #[command(flatten)]
     pub spec: InstanceSpec,
-    /// 0 always takes the likeliest token, 2 is the most
-    #[arg(long, default_value_t = 0.7, value_parser = temperature)]
-    pub temperature: f32,
+    /// 0 always takes the likeliest token, 2 is the most [default: as the model's file or preset
+    /// says, or 0.8]
+    #[arg(long, value_parser = temperature)]
+    pub temperature: Option<f32>,
     /// Only the likeliest tokens that have this probability together
     #[arg(long, value_name = "SHARE", value_parser = top_p)]
     pub top_p: Option<f32>,
@@ -46,7 +47,8 @@ pub struct RunArgs {
     /// A picture for the first question: a PNG, JPEG, WebP or GIF file; may be repeated
     #[arg(long, value_name = "FILE")]
     pub image: Vec<PathBuf>,
-    /// A name, as for `sinew pull` or from `sinew ps`, or a .gguf file; downloaded if missing
+    /// A name, as for `sinew pull` or from `sinew ps`, a preset, or a .gguf file; downloaded if
+    /// missing
     pub model: String,
     /// The question; without one, a chat begins
     pub prompt: Option<String>,
@@ -55,7 +57,7 @@ pub struct RunArgs {
 impl RunArgs {
     pub fn options(&self) -> Options {
         Options {
-            temperature: Some(self.temperature),
+            temperature: self.temperature,
             top_p: self.top_p,
             seed: self.seed,
             max_tokens: self.max_tokens,

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 
 use cluster::ClusterEvent;
 
-use super::{ANSWER_MAX, Client, refuse_errors};
+use super::{ANSWER_MAX, Client};
 use crate::error::{CliError, Doing};
 
 impl Client {
@@ -25,10 +25,10 @@ impl Client {
             events.into_iter().all(on_event);
             return Ok(());
         }
-        let request = self.agent.get(&url).header("authorization", self.authorization());
+        let request = self.authorize(self.agent.get(&url));
         let response = request.call();
         let response = response.map_err(|error| self.unreachable(error, ANSWER_MAX))?;
-        let response = refuse_errors(response)?;
+        let response = self.refuse_errors(response)?;
         for line in BufReader::new(response.into_body().into_reader()).lines() {
             let line = line.doing("the node stopped telling its events")?;
             let Some(data) = line.strip_prefix("data: ") else { continue };

@@ -19,7 +19,7 @@ const NEARBY_MAX: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 pub fn join(args: &JoinArgs) -> Result<(), CliError> {
-    let client = Client::find(&DataDir::find(&args.query.data_dir)?)?;
+    let client = Client::here(&DataDir::find(&args.query.data_dir)?)?;
     let joined = match &args.code {
         Some(code) => client.join(code)?,
         None => pair(&client, args)?,

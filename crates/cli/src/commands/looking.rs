@@ -127,7 +127,7 @@ fn line(event: &ClusterEvent, paint: bool) -> String {
 /// Prints the address of the page, with the token that lets it control the node.
 pub fn page(args: &PageArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.data_dir)?;
-    let client = Client::find(&data_dir)?;
+    let client = Client::here(&data_dir)?;
     let token = data_dir.admin_token();
     let token = token.map_or(String::new(), |token| format!("#admin={token}"));
     let address = format!("{}/{token}", client.api);

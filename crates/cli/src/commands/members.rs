@@ -91,7 +91,7 @@ fn losses(status: &ClusterStatus, held: &[Held], (id, name): (NodeId, &str)) -> 
 
 pub fn leave(args: &QueryArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.data_dir)?;
-    let parted = match Client::find(&data_dir) {
+    let parted = match Client::here(&data_dir) {
         Ok(client) => client.leave()?,
         Err(CliError::NoNode { .. }) => leave_alone(&data_dir)?,
         Err(error) => return Err(error),

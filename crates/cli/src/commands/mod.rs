@@ -17,6 +17,7 @@ pub mod members;
 pub mod models;
 pub mod nodes;
 pub mod plan;
+pub mod preset;
 pub mod query;
 pub mod run;
 pub mod serve;

@@ -18,7 +18,8 @@ use crate::{models, table};
 /// By the running node, whose download others can join; else by this process.
 pub fn pull(args: &PullArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
-    match Client::find(&data_dir) {
+    let client = if args.offline { Client::here(&data_dir) } else { Client::find(&data_dir) };
+    match client {
         Ok(client) if args.offline => find_by_node(&client, &data_dir, args),
         Ok(client) => pull_by_node(&client, args),
         Err(CliError::NoNode { .. }) => pull_here(&data_dir, args),
@@ -30,6 +31,7 @@ pub fn pull(args: &PullArgs) -> Result<(), CliError> {
 fn find_by_node(client: &Client, data_dir: &DataDir, args: &PullArgs) -> Result<(), CliError> {
     match client.describe(&models::for_node(&args.model)) {
         Err(_) => pull_here(data_dir, args),
+        Ok(about) if about.path.is_empty() => pull_here(data_dir, args),
         Ok(about) if args.query.json => {
             let (node, path) = (about.node, about.path);
             say!("{}", serde_json::json!({ "stage": "done", "path": path, "node": node }));
@@ -119,6 +121,16 @@ fn progress_json(progress: &hub::Progress) -> serde_json::Value {
     })
 }
 
+fn list_elsewhere(client: &Client, json: bool) -> Result<(), CliError> {
+    let found = client.models()?;
+    if json {
+        return print_json(&found);
+    }
+    let rows: Vec<[String; 4]> = found.iter().map(row).collect();
+    table::print(["NAME", "ID", "SIZE", "WHERE"], &rows);
+    Ok(())
+}
+
 pub fn list(args: &ListArgs) -> Result<(), CliError> {
     if args.catalogue {
         return list_catalogue(args.query.json);
@@ -127,7 +139,9 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     let store = models::store(&data_dir)?;
     let found = match Client::find(&data_dir) {
         // It may know folders that this command was not given.
+        Ok(client) if client.is_elsewhere() => return list_elsewhere(&client, args.query.json),
         Ok(client) => client.models()?,
+        Err(error @ (CliError::Elsewhere { .. } | CliError::Refused(_))) => return Err(error),
         Err(_) => {
             let here = |listed| Held { listed, node: None };
             store.list().into_iter().map(here).collect()
@@ -238,7 +252,7 @@ pub fn remove(args: &RmArgs) -> Result<(), CliError> {
 }
 
 fn remove_one(data_dir: &DataDir, model: &str) -> Result<u64, CliError> {
-    match Client::find(data_dir) {
+    match Client::here(data_dir) {
         Ok(client) => client.remove_model(&models::for_node(model)),
         Err(CliError::NoNode { .. }) => {
             let store = models::store(data_dir)?;
@@ -289,9 +303,13 @@ pub fn show(args: &ShowArgs) -> Result<(), CliError> {
 
 fn describe(data_dir: &DataDir, model: &str) -> Result<ModelAbout, CliError> {
     // Another node may have a model of that name.
-    if let Ok(client) = Client::find(data_dir) {
-        let found = client.describe(&models::behind(&client, model));
-        return found.map_err(|error| models::with_near(error, model, Some(&client), data_dir));
+    match Client::find(data_dir) {
+        Ok(client) => {
+            let found = client.describe(&models::behind(&client, model));
+            return found.map_err(|error| models::with_near(error, model, Some(&client), data_dir));
+        }
+        Err(error @ (CliError::Elsewhere { .. } | CliError::Refused(_))) => return Err(error),
+        Err(_) => {}
     }
     let store = models::store(data_dir)?;
     let path = match models::find(&store, model)? {
@@ -318,7 +336,7 @@ fn print_shown(shown: &ModelAbout) -> Result<(), CliError> {
         ("name", shown.name.clone()),
         ("title", shown.title.clone()),
         ("node", shown.node.clone().unwrap_or_default()),
-        ("file", shown.path.clone()),
+        ("file", if shown.path.is_empty() { "served" } else { &shown.path }.to_owned()),
         ("size", format!("{}{parts}", table::bytes(shown.bytes))),
         ("architecture", shown.architecture.clone()),
         ("parameters", format!("{:.2}B", shown.parameters as f64 / 1e9)),

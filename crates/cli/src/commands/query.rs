@@ -137,7 +137,10 @@ fn rank_rows(instance: &InstanceStatus) -> impl Iterator<Item = [String; 6]> {
 }
 
 pub fn stop(args: &StopArgs) -> Result<(), CliError> {
-    let client = client(&args.query)?;
+    let client = match args.node {
+        true => Client::here(&DataDir::find(&args.query.data_dir)?)?,
+        false => client(&args.query)?,
+    };
     if args.all {
         return stop_all(&client, args.query.json);
     }

@@ -26,12 +26,20 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
     let mut request = serve::request(&args.model, &args.spec, None);
     // The nodes that were started for this run end with it.
     let (client, local) = find_or_start(args, &mut request)?;
+    let mut presets = client.status()?.presets.to_vec().into_iter();
+    let preset = presets.find(|preset| preset.name == args.model);
+    if let Some(preset) = &preset {
+        request.model.clone_from(&preset.model);
+    }
     let model = match served(&client, &mut request)? {
         Some(found) => {
             check_wishes(&request, &found)?;
             found.model
         }
         None => {
+            let settings = preset.as_ref().map(|preset| client.preset(&preset.name)).transpose()?;
+            let context_tokens = settings.flatten().and_then(|preset| preset.context_tokens);
+            request.context_tokens = request.context_tokens.or(context_tokens);
             let placed = serve::place(&client, &request, &interrupt);
             let model = placed.map_err(|error| match DataDir::find(&args.data_dir) {
                 Ok(dir) => models::with_near(error, &args.model, Some(&client), &dir),
@@ -43,6 +51,7 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
             model
         }
     };
+    let model = preset.map_or(model, |preset| preset.name);
     let mut conversation = Conversation::new(client, model, interrupt);
     conversation.options = args.options();
     args.system.iter().for_each(|system| conversation.set_system(system));
@@ -107,8 +116,13 @@ fn find_or_start(
 
 /// The instance that serves the same content, if there is one; else the request gets a free name.
 fn served(client: &Client, request: &mut InstanceSpec) -> Result<Option<InstanceStatus>, CliError> {
-    let Identified { served_as, name } = client.identify(&request.model)?;
     let mut instances = client.status()?.instances;
+    let named = instances.iter().position(|one| one.model == request.model);
+    if let Some(at) = named.filter(|_| client.is_elsewhere()) {
+        // That takes an API key alone; to look at files takes the admin token.
+        return Ok(Some(instances.swap_remove(at)));
+    }
+    let Identified { served_as, name } = client.identify(&request.model)?;
     let is_taken = |name: &str| instances.iter().any(|one| one.model == name);
     if let Some(name) = name.filter(|name| served_as.is_none() && is_taken(name)) {
         let free = (2..).map(|n| format!("{name}-{n}")).find(|other| !is_taken(other));

@@ -19,7 +19,11 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
     }
     let interrupt = Interrupt::install()?;
     for model in &args.models {
-        let mut request = request(model, &args.spec, args.parallel);
+        let preset = client.preset(model)?;
+        let base = preset.as_ref().map_or(model, |preset| &preset.model);
+        let mut request = request(base, &args.spec, args.parallel);
+        let context_tokens = preset.and_then(|preset| preset.context_tokens);
+        request.context_tokens = request.context_tokens.or(context_tokens);
         request.name.clone_from(&args.name);
         request.copies = args.copies.map(usize::from);
         (request.on_request, request.keep_alive) = (args.on_request, args.keep_alive);

@@ -36,7 +36,7 @@ pub fn up(args: UpArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.data_dir)?;
     data_dir.create()?;
     if let Some(daemon) = data_dir.daemon()
-        && client::Client::find(&data_dir).is_ok()
+        && client::Client::here(&data_dir).is_ok()
     {
         let api = format!("http://{}", daemon.api);
         return Err(CliError::Running { pid: daemon.pid, api });

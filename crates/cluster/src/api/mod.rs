@@ -7,13 +7,14 @@ pub(crate) mod pull;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hub::Settings;
 use placement::Prediction;
 use protocol::{
-    AnswerToken, EngineStats, FailureKind, FinishReason, Guesses, KeepAlive, RankStats, Transport,
-    WorkerDevice,
+    AnswerToken, EngineStats, FailureKind, FinishReason, Guesses, KeepAlive, Preset, RankStats,
+    Transport, WorkerDevice,
 };
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -95,6 +96,32 @@ pub struct ClusterStatus {
     /// Machines that wait for admission at any member.
     #[serde(default)]
     pub requests: Vec<PairRequest>,
+    /// The presets of the cluster, by name. As JSON each has its model's name alone.
+    #[serde(default, with = "named")]
+    pub presets: Arc<[Preset]>,
+}
+
+/// Presets without their settings, which may be long and are not for every reader of a status.
+mod named {
+    use super::{Arc, Deserialize, Deserializer, Preset};
+
+    pub(super) fn serialize<S: serde::Serializer>(
+        presets: &[Preset],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let named = |Preset { name, model, .. }: &Preset| Preset {
+            name: name.clone(),
+            model: model.clone(),
+            ..Preset::default()
+        };
+        to.collect_seq(presets.iter().map(named))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Arc<[Preset]>, D::Error> {
+        Vec::deserialize(from).map(Arc::from)
+    }
 }
 
 /// A machine that waits for admission by a number, which it shows.
@@ -189,6 +216,7 @@ impl ClusterStatus {
             unsettled: None,
             nearby: Vec::new(),
             requests: Vec::new(),
+            presets: Arc::default(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use protocol::Preset;
 use store::Digest;
 use tokio::sync::oneshot;
 
@@ -82,6 +83,12 @@ pub(crate) enum Call {
     },
     Undrain {
         node: NodeId,
+        reply: Reply<()>,
+    },
+    /// Writes a preset, or removes the one of this name.
+    WritePreset {
+        name: String,
+        preset: Option<Box<Preset>>,
         reply: Reply<()>,
     },
     Generate {

@@ -7,6 +7,7 @@
 
 mod inputs;
 pub(crate) mod journal;
+mod presets;
 mod status;
 mod turn;
 
@@ -20,7 +21,7 @@ use crate::admission::{self, Admission};
 use crate::api::peer;
 use crate::context::{Context, News, Outside, Reply};
 use crate::core::journal::Journal;
-use crate::desired::{Document, Drain, Entry};
+use crate::desired::{Document, Drain, Entry, PresetEntry};
 use crate::files::Files;
 use crate::instance::Input;
 use crate::instances::{self, Host, Instances};
@@ -176,6 +177,10 @@ impl Core {
             Call::Undrain { node, reply } => {
                 self.set_drained(node, false);
                 self.answer_when_kept(reply, Ok(()));
+            }
+            Call::WritePreset { name, preset, reply } => {
+                let outcome = presets::write(ctx, &name, preset.map(|preset| *preset));
+                self.answer_when_kept(reply, outcome);
             }
             Call::Generate { name, request, reply } => {
                 let (requests, mut below) = self.requests();
@@ -424,6 +429,9 @@ impl Core {
         }
         for Drain { node, is_on, .. } in &news.drains {
             tracing::info!(node = ctx.name_of(*node), is_on, "a drain changed");
+        }
+        for PresetEntry { name, .. } in &news.presets {
+            tracing::info!(name, "a preset changed");
         }
         ctx.replicate(news, Some(from));
         self.reconcile();

@@ -32,6 +32,7 @@ pub(super) fn of(core: &Core) -> ClusterStatus {
         unsettled: unsettled(core),
         requests: requests.collect(),
         nearby: admission.nearby.strangers(is_known),
+        presets: ctx.desired.presets.all(),
     }
 }
 

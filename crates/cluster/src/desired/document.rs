@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use data_encoding::HEXLOWER;
-use protocol::InstanceSpec;
+use protocol::{InstanceSpec, Preset};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use store::Digest;
 
@@ -50,23 +50,26 @@ pub(crate) struct Entry {
     pub signatures: Signatures,
 }
 
-/// The served instances and the drained nodes: the whole document, as on disk, or only changes.
+/// The served instances, the drained nodes and the presets: the whole document, as on disk, or only
+/// changes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Document {
     pub entries: Vec<Entry>,
     #[serde(default)]
     pub drains: Vec<Drain>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub presets: Vec<PresetEntry>,
 }
 
 impl Document {
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.drains.is_empty()
+        self.entries.is_empty() && self.drains.is_empty() && self.presets.is_empty()
     }
 }
 
 impl From<Vec<Entry>> for Document {
     fn from(entries: Vec<Entry>) -> Self {
-        Self { entries, drains: Vec::new() }
+        Self { entries, ..Self::default() }
     }
 }
 
@@ -101,6 +104,17 @@ pub(crate) struct Drain {
     pub node: NodeId,
     pub version: Version,
     pub is_on: bool,
+    /// By the maker of the version.
+    pub signature: Signature,
+}
+
+/// The state of one preset's name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PresetEntry {
+    pub name: String,
+    pub version: Version,
+    /// `None` once it was removed.
+    pub wanted: Option<Verbatim<Preset>>,
     /// By the maker of the version.
     pub signature: Signature,
 }

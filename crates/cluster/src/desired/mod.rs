@@ -1,4 +1,4 @@
-//! The document of served instances, which every member has on disk and in memory.
+//! The document of served instances and presets, which every member has on disk and in memory.
 //!
 //! It has one entry for each name. A user's request has a version, and of two versions the higher
 //! one wins; a stopped name stays as an entry without content. The claim ranks below the version:
@@ -11,6 +11,7 @@
 
 mod document;
 mod owner;
+mod presets;
 mod signature;
 #[cfg(test)]
 mod simulation;
@@ -21,10 +22,15 @@ mod verbatim;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use presets::Presets;
+use protocol::Preset;
+
 use crate::NodeId;
 use crate::members::is_model_name;
 
-pub(crate) use document::{Document, Drain, Entry, Files, Seen, Service, Signatures, Version};
+pub(crate) use document::{
+    Document, Drain, Entry, Files, PresetEntry, Seen, Service, Signatures, Version,
+};
 pub(crate) use signature::Signer;
 
 /// Names in the document, including stopped ones; a whole document stays far below a message's
@@ -39,6 +45,7 @@ pub(crate) struct Desired {
     /// By name.
     entries: BTreeMap<String, Entry>,
     drains: BTreeMap<NodeId, Drain>,
+    pub(crate) presets: Presets,
     /// Since when the owner of a name is missing.
     missing: BTreeMap<String, Duration>,
     fingerprint: u64,
@@ -48,8 +55,9 @@ pub(crate) struct Desired {
 impl Desired {
     /// `signer` signs with this node's key.
     pub(crate) fn new(me: NodeId, document: Document, signer: Signer) -> Self {
-        let (entries, drains, missing, name) = Default::default();
-        let mut desired = Self { me, name, entries, drains, missing, fingerprint: 0, signer };
+        let (entries, drains, presets, missing, name) = Default::default();
+        let mut desired =
+            Self { me, name, entries, drains, presets, missing, fingerprint: 0, signer };
         desired.merge(document);
         desired.changed();
         desired
@@ -62,7 +70,8 @@ impl Desired {
 
     pub(crate) fn document(&self) -> Document {
         let drains = self.drains.values().cloned().collect();
-        Document { entries: self.entries.values().cloned().collect(), drains }
+        let presets = self.presets.entries().cloned().collect();
+        Document { entries: self.entries.values().cloned().collect(), drains, presets }
     }
 
     /// A hash of the document, equal for equal documents.
@@ -90,10 +99,19 @@ impl Desired {
         self.write(name, None)
     }
 
+    /// Writes a preset, or removes the one of this name; returns the change.
+    pub(crate) fn write_preset(&mut self, name: &str, wanted: Option<Preset>) -> Document {
+        let version = self.next_version();
+        let entry = self.presets.write((name, wanted), version, &self.signer);
+        self.changed();
+        Document { presets: vec![entry], ..Document::default() }
+    }
+
     /// Clears the document, because this node belongs to another cluster now, or to none.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.drains.clear();
+        self.presets.clear();
         self.missing.clear();
         self.changed();
     }
@@ -101,7 +119,8 @@ impl Desired {
     /// Merges another node's entries; returns those that were new.
     pub(crate) fn merge(&mut self, told: impl Into<Document>) -> Document {
         let told = told.into();
-        let mut news = Document { entries: Vec::new(), drains: self.merge_drains(told.drains) };
+        let (drains, presets) = (self.merge_drains(told.drains), self.presets.merge(told.presets));
+        let mut news = Document { entries: Vec::new(), drains, presets };
         for entry in told.entries {
             if self.is_news(&entry) {
                 self.entries.insert(entry.name.clone(), entry.clone());
@@ -131,17 +150,21 @@ impl Desired {
     pub(crate) fn strip_forged(&self, told: &mut Document) -> bool {
         told.entries.retain(|entry| self.is_news(entry));
         told.drains.retain(|drain| self.is_news_of_drain(drain));
-        let count = |told: &Document| told.entries.len() + told.drains.len();
+        told.presets.retain(|preset| self.presets.is_news(preset));
+        let count = |told: &Document| told.entries.len() + told.drains.len() + told.presets.len();
         let all = count(told);
         told.entries.retain(|entry| self.signer.has_signed(entry));
         told.drains.retain(|drain| self.signer.has_signed_drain(drain));
+        told.presets.retain(|preset| self.signer.has_signed_preset(preset));
         count(told) < all
     }
 
     /// A version above all known ones, so that none of these undoes it.
     pub(crate) fn next_version(&self) -> Version {
         let entries = self.entries.values().flat_map(|e| [e.version.count, e.claim.count]);
-        let counts = entries.chain(self.drains.values().map(|drain| drain.version.count));
+        let drains = self.drains.values().map(|drain| drain.version.count);
+        let presets = self.presets.entries().map(|preset| preset.version.count);
+        let counts = entries.chain(drains).chain(presets);
         Version { count: counts.max().unwrap_or(0).saturating_add(1), node: self.me }
     }
 
@@ -171,7 +194,12 @@ impl Desired {
             entries.map(|e| (&e.name, e.version, &e.wanted, e.claim, e.unloaded)).collect();
         let drains = self.drains.values();
         let drains: Vec<_> = drains.map(|d| (d.node, d.version, d.is_on)).collect();
-        let hash = blake3::hash(&serde_json::to_vec(&(content, drains)).expect("it is JSON"));
+        let mut said = serde_json::to_vec(&(content, drains)).expect("it is JSON");
+        // Without presets the hash is that of versions that know none.
+        for preset in self.presets.entries() {
+            said.extend(serde_json::to_vec(preset).expect("it is JSON"));
+        }
+        let hash = blake3::hash(&said);
         self.fingerprint = u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("8 bytes"));
     }
 }

@@ -116,7 +116,7 @@ impl Desired {
         self.signer.sign_drain(&mut drain);
         self.drains.insert(node, drain.clone());
         self.changed();
-        Document { entries: Vec::new(), drains: vec![drain] }
+        Document { drains: vec![drain], ..Document::default() }
     }
 
     /// Whether a node is drained: it gets no ranks and no new instances.

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::document::{Drain, Entry, Signature, Signatures};
+use super::document::{Drain, Entry, PresetEntry, Signature, Signatures};
 use crate::NodeId;
 use crate::id::is_signed_by;
 
@@ -14,6 +14,7 @@ use crate::id::is_signed_by;
 const VERSION: &str = "sinew 2026 version";
 const CLAIM: &str = "sinew 2026 claim";
 const DRAIN: &str = "sinew 2026 drain";
+const PRESET: &str = "sinew 2026 preset";
 
 /// Signs with this node's key, and checks the signatures of others.
 #[derive(Clone)]
@@ -43,6 +44,14 @@ impl Signer {
 
     pub(super) fn has_signed_drain(&self, drain: &Drain) -> bool {
         (self.check)(drain.version.node, &drain.text(), &drain.signature.0)
+    }
+
+    pub(super) fn has_signed_preset(&self, preset: &PresetEntry) -> bool {
+        (self.check)(preset.version.node, &preset.signed_text(), &preset.signature.0)
+    }
+
+    pub(super) fn sign_preset(&self, preset: &mut PresetEntry) {
+        preset.signature = Signature((self.sign)(&preset.signed_text()));
     }
 
     pub(super) fn sign_drain(&self, drain: &mut Drain) {
@@ -77,6 +86,13 @@ impl Drain {
     }
 }
 
+impl PresetEntry {
+    fn signed_text(&self) -> Vec<u8> {
+        let said = (PRESET, &self.name, self.version, &self.wanted);
+        serde_json::to_vec(&said).expect("it is JSON")
+    }
+}
+
 impl fmt::Debug for Signer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Signer")
@@ -85,6 +101,8 @@ impl fmt::Debug for Signer {
 
 #[cfg(test)]
 mod tests {
+    use protocol::Preset;
+
     use super::super::tests::wanted;
     use super::super::{Desired, Document};
     use super::*;
@@ -125,6 +143,13 @@ mod tests {
         forged.drains[0].is_on = false;
         forged.drains[0].version.count += 1;
         assert!(other.strip_forged(&mut forged) && forged.is_empty());
+        let preset = Preset { name: "p".to_owned(), model: "m".to_owned(), ..Preset::default() };
+        let written = owner.write_preset("p", Some(preset));
+        let mut forged = written.clone();
+        forged.presets[0].wanted = None;
+        assert!(other.strip_forged(&mut forged) && forged.is_empty());
+        let mut honest = written.clone();
+        assert!(!other.strip_forged(&mut honest) && honest == written);
         let mut honest = drained.clone();
         assert!(!other.strip_forged(&mut honest) && honest == drained);
     }

@@ -19,6 +19,12 @@ impl<T: Serialize> From<T> for Verbatim<T> {
     }
 }
 
+impl<T> Verbatim<T> {
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
 impl<T> Deref for Verbatim<T> {
     type Target = T;
 

@@ -158,6 +158,12 @@ fn own(
 
 /// A name belongs to one instance; a failed one gives way.
 fn clear_name(instances: &mut Instances, host: &mut Host, model: &str) -> Result<()> {
+    if host.ctx.desired.presets.has(model) {
+        return Err(Error::Unusable(format!(
+            "{model} is the name of a preset. Serve the model under another one (--name NAME), or \
+             remove the preset: sinew preset rm {model}"
+        )));
+    }
     let statuses = status::all(instances, host);
     let Some(existing) = statuses.into_iter().find(|status| status.model == model) else {
         return Ok(());

@@ -16,6 +16,7 @@ pub struct ModelAbout {
     /// The holder of the file, if that is another node than the one asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Empty for a served model whose file is in no folder that its node knows.
     pub path: String,
     /// Of all parts.
     pub bytes: u64,
@@ -65,31 +66,48 @@ impl ModelAbout {
         check_text: CheckText,
     ) -> Result<Self, gguf::Error> {
         let file = checkpoint::open(path)?;
-        let header: &Directory = gguf::Source::directory(&file);
-        let text = |key: &str| header.find_str(key).ok().flatten().unwrap_or_default().to_owned();
-        let architecture = text("general.architecture");
-        let number = |key: &str| number(header, &format!("{architecture}.{key}"));
         let parts = checkpoint::paths(path);
         let lens = parts.iter().filter_map(|part| std::fs::metadata(part).ok());
         let bytes = lens.map(|metadata| metadata.len()).sum();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let header = gguf::Source::directory(&file);
+        let mut about = Self::of(name, &stem, (header, bytes), room_bytes, check_text);
+        about.remarks.extend(unused_tower(path));
+        Ok(Self {
+            path: path.to_string_lossy().into_owned(),
+            parts: parts.iter().filter(|part| holds_weights(part)).count(),
+            ..about
+        })
+    }
+
+    /// Describes a model by its header and its length. The name of its file may tell how it is
+    /// quantised.
+    pub(crate) fn of(
+        name: &str,
+        stem: &str,
+        (header, bytes): (&Directory, u64),
+        room_bytes: u64,
+        check_text: CheckText,
+    ) -> Self {
+        let text = |key: &str| header.find_str(key).ok().flatten().unwrap_or_default().to_owned();
+        let architecture = text("general.architecture");
+        let number = |key: &str| number(header, &format!("{architecture}.{key}"));
         let parameters = |dims: &[u64]| dims.iter().product::<u64>();
         let needs_about_bytes = hub::need_bytes(bytes);
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let outline = layout::Outline::read(header).map_err(|error| error.to_string());
         let checked = outline.as_ref().map_err(String::clone).and_then(|_| check_text(header));
         let tower = vision::Config::find(header).ok().flatten();
-        let mut remarks = checked.clone().unwrap_or_default();
-        remarks.extend(unused_tower(path));
+        let remarks = checked.clone().unwrap_or_default();
         let tokens = header.find_array("tokenizer.ggml.tokens").ok().flatten();
-        Ok(Self {
+        Self {
             name: name.to_owned(),
             node: None,
-            path: path.to_string_lossy().into_owned(),
+            path: String::new(),
             bytes,
-            parts: parts.iter().filter(|part| holds_weights(part)).count(),
+            parts: 1,
             title: text("general.name"),
             parameters: header.tensors().iter().map(|tensor| parameters(&tensor.dims)).sum(),
-            quantisation: store::quant_of(&stem).unwrap_or_else(|| main_type(header)),
+            quantisation: store::quant_of(stem).unwrap_or_else(|| main_type(header)),
             layers: match &outline {
                 Ok(outline) => Some(outline.config.layers as u64),
                 Err(_) => number("block_count"),
@@ -110,7 +128,7 @@ impl ModelAbout {
             fits_this_machine: needs_about_bytes <= room_bytes,
             template: text("tokenizer.chat_template"),
             architecture,
-        })
+        }
     }
 }
 

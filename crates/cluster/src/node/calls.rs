@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hub::Room;
+use protocol::Preset;
 use tokio::sync::watch;
 
 use super::Node;
@@ -154,6 +155,43 @@ impl Node {
         Ok(node)
     }
 
+    /// Writes a preset on all nodes, instead of one of the same name. Its model must be there; a
+    /// preset of another preset takes over what it does not set itself.
+    ///
+    /// # Errors
+    /// No node has the model, a value is out of its range, or a served model has the name.
+    pub async fn write_preset(&self, mut preset: Preset) -> Result<()> {
+        let presets = self.status().presets;
+        if let Some(base) = presets.iter().find(|base| base.name == preset.model) {
+            preset = preset.over(base);
+        }
+        let asked = std::mem::take(&mut preset.model);
+        let Identified { served_as, name } = self.identify(&asked).await?;
+        let is_served = served_as.is_some();
+        preset.model = served_as.or(name).ok_or_else(|| {
+            Error::NotHere(format!("no node has {asked}. Fetch it first: sinew pull {asked}"))
+        })?;
+        // Requests will name it, so a path is not enough.
+        if !is_served && preset.model != asked && !self.is_known(&preset.model).await? {
+            return Err(Error::Unusable(format!(
+                "{asked} is in no folder where nodes look for models. Put it into {}, or serve it \
+                 first: sinew serve {asked}",
+                self.shared.store.models_dir().display()
+            )));
+        }
+        let (name, preset) = (preset.name.clone(), Some(Box::new(preset)));
+        self.call(|reply| Call::WritePreset { name, preset, reply }).await
+    }
+
+    /// Removes a preset from all nodes.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub async fn remove_preset(&self, name: &str) -> Result<()> {
+        let name = name.to_owned();
+        self.call(|reply| Call::WritePreset { name, preset: None, reply }).await
+    }
+
     /// Loads the memory and cores of all live nodes, and all links between them, for
     /// `spec.seconds`. Dropping the future ends the load on all nodes within seconds.
     ///
@@ -200,6 +238,10 @@ impl Node {
         if let Some(found) = self.find_elsewhere(&spec.model).await? {
             return Ok(remote::plan(self.shared.pulls.net(), &found, spec).await?.into());
         }
+        if let Some((_, header)) = self.served(&spec.model).await? {
+            let name = spec.model.clone();
+            return Ok(self.shared.desk.plan_header(spec, name, header).await?.into());
+        }
         let (previews, room, name) =
             (self.shared.previews.clone(), self.room(), spec.model.clone());
         let look = tokio::task::spawn_blocking(move || previews.look(&name, &room));
@@ -208,6 +250,21 @@ impl Node {
         let name = download.name.clone();
         let plan = self.shared.desk.plan_header(spec, name, header).await?;
         Ok(Planned { plan, download: Some(download) })
+    }
+
+    /// The instance that serves a model of this name, and its header: its file may be in no folder
+    /// that a node looks into.
+    async fn served(&self, name: &str) -> Result<Option<(InstanceStatus, Arc<gguf::Directory>)>> {
+        let instances = self.status().instances;
+        match instances.into_iter().find(|one| one.model == name) {
+            Some(one) => Ok(Some((one.clone(), self.model_header(&one.id).await?))),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a node finds a model by this name.
+    async fn is_known(&self, name: &str) -> Result<bool> {
+        Ok(self.has_model(name).await || self.find_elsewhere(name).await?.is_some())
     }
 
     /// Finds a model on other nodes.
@@ -258,7 +315,10 @@ impl Node {
             Err(error @ Error::NotHere(_)) => error,
             read => return read,
         };
-        let found = self.find_elsewhere(model).await?.ok_or(missing)?;
+        let Some(found) = self.find_elsewhere(model).await? else {
+            let (one, header) = self.served(model).await?.ok_or(missing)?;
+            return Ok(ModelAbout::of(model, model, (&header, one.model_bytes), room, check));
+        };
         let about = remote::describe(self.shared.pulls.net(), &found, model).await?;
         Ok(ModelAbout { node: Some(found.holder.name), ..about })
     }

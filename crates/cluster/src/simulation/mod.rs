@@ -261,16 +261,7 @@ impl World {
         machine.shared = Arc::new(Shared::new(node, self.random.u64(..)));
         let config = config(node, machine.memory_bytes);
         let me = (id(node), self.random.u64(..), address(node));
-        let empty = ClusterStatus {
-            node: me.0,
-            nodes: vec![],
-            instances: vec![],
-            notices: vec![],
-            unsettled: None,
-            nearby: vec![],
-            requests: vec![],
-        };
-        let (status, _) = watch::channel(Arc::new(empty));
+        let (status, _) = watch::channel(Arc::new(ClusterStatus::empty(me.0)));
         let outside = Box::new(SimulatedOutside::new(machine.shared.clone()));
         let kept = (machine.disk.clone(), Vec::new());
         machine.daemon = Some(Core::new(config, me, kept, status, outside));

@@ -21,6 +21,7 @@ mod events;
 mod members;
 mod models;
 mod pairing;
+mod presets;
 mod serve;
 
 /// Invitations are short-lived: at most a day.
@@ -58,6 +59,8 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/models/identify", post(models::identify))
         .route("/sinew/v1/models/show", post(models::show))
         .route("/sinew/v1/models/remove", post(models::remove))
+        .route("/sinew/v1/presets", get(presets::list).post(presets::write))
+        .route("/sinew/v1/presets/remove", post(presets::remove))
         .route("/sinew/v1/stop", post(stop))
         .route("/sinew/v1/drain", post(drain::drain))
         .route("/sinew/v1/undrain", post(drain::undrain))

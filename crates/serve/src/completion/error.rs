@@ -7,6 +7,11 @@ use crate::node::Refusal;
 pub(crate) enum CompletionError {
     #[error("the model \"{asked}\" is not served here. {}", served_hint(.asked, .served))]
     UnknownModel { asked: String, served: Vec<String> },
+    #[error(
+        "the preset \"{asked}\" is of the model {model}, which is not served. Start it with \
+         \"sinew serve {model}\""
+    )]
+    UnservedPreset { asked: String, model: String },
     #[error("no model is served here. Start one with \"sinew serve MODEL\"")]
     NothingServed,
     #[error("the model \"{asked}\" is not served here, and could not be fetched: {reason}")]

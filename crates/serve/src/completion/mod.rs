@@ -19,6 +19,7 @@ mod model;
 mod models;
 mod near;
 mod pictures;
+mod preset;
 mod request;
 mod sampling;
 mod words;
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{ClusterStatus, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus};
 use futures_util::StreamExt;
-use protocol::{KeepAlive, Token};
+use protocol::{KeepAlive, Preset, Token};
 use text::Special;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -125,6 +126,9 @@ impl Completer {
         let arrived = Instant::now();
         let permits = self.permits(count)?;
         let asked = request.model.clone();
+        if let Some(preset) = preset_of(&self.cluster.status(), &asked) {
+            request = request.with_preset(preset);
+        }
         let gone = |error| self.gone(error, &asked);
         let instance = self.served(&asked).await?;
         let context_tokens = instance.context_tokens;
@@ -166,10 +170,11 @@ impl Completer {
     pub async fn count_tokens(
         &self,
         model: &str,
-        prompt: Prompt,
+        mut prompt: Prompt,
     ) -> Result<usize, CompletionError> {
         let count = async {
             let instance = self.served(model).await?;
+            prompt = self.preset_prompt(model, prompt);
             let context_tokens = instance.context_tokens;
             let model = self.text_model(model).await?;
             let prompt = self.with_pictures(&model, prompt).await?;
@@ -200,6 +205,7 @@ impl Completer {
     /// # Errors
     /// The model is not served or has failed; its template rejects the messages.
     pub async fn rendered(&self, model: &str, prompt: Prompt) -> Result<String, CompletionError> {
+        let prompt = self.preset_prompt(model, prompt);
         let render = async {
             let context_tokens = self.served(model).await?.context_tokens;
             let model = self.text_model(model).await?;
@@ -207,6 +213,13 @@ impl Completer {
             self.on_thread(move || model.prompt_text(&prompt, context_tokens)).await?
         };
         render.await.inspect_err(|error| self.metrics.refused(error))
+    }
+
+    fn preset_prompt(&self, model: &str, prompt: Prompt) -> Prompt {
+        match preset_of(&self.cluster.status(), model) {
+            Some(preset) => prompt.with_preset(preset),
+            None => prompt,
+        }
     }
 
     /// The text side of a served model.
@@ -328,8 +341,8 @@ impl Completer {
         self.served(model).await.inspect_err(|error| self.metrics.refused(error))
     }
 
-    /// The instance that serves a model. If several do, the ready one with the fewest requests.
-    /// Waits if the node does not know all instances yet.
+    /// The instance that serves a model, or a preset's model. If several do, the ready one with the
+    /// fewest requests. Waits if the node does not know all instances yet.
     ///
     /// # Errors
     /// No instance serves the model, or it has failed.
@@ -337,7 +350,7 @@ impl Completer {
         let deadline = Instant::now() + SETTLE_WAIT;
         loop {
             let status = self.cluster.status();
-            match (find(&status, model), status.unsettled) {
+            match (self.found(&status, model).await, status.unsettled) {
                 (Err(CompletionError::UnknownModel { asked, .. }), Some(reason)) => {
                     if Instant::now() >= deadline {
                         return Err(CompletionError::Unsettled { asked, reason });
@@ -348,6 +361,28 @@ impl Completer {
             }
         }
     }
+
+    async fn found(
+        &self,
+        status: &ClusterStatus,
+        name: &str,
+    ) -> Result<InstanceStatus, CompletionError> {
+        let Some(preset) = preset_of(status, name) else { return find(status, name) };
+        match find(status, &preset.model) {
+            Err(CompletionError::UnknownModel { .. }) => {}
+            found => return found,
+        }
+        // The preset's model may be served under another name.
+        let (asked, model) = (name.to_owned(), preset.model.clone());
+        let served_as = self.cluster.identify(&preset.model).await?.served_as;
+        find(status, &served_as.ok_or(CompletionError::UnservedPreset { asked, model })?)
+    }
+}
+
+/// The preset of this name, unless a model is served under it.
+fn preset_of<'s>(status: &'s ClusterStatus, name: &str) -> Option<&'s Preset> {
+    let is_served = status.instances.iter().any(|one| one.model == name || one.id == name);
+    status.presets.iter().find(|preset| !is_served && preset.name == name)
 }
 
 fn find(status: &ClusterStatus, model: &str) -> Result<InstanceStatus, CompletionError> {
@@ -370,7 +405,8 @@ fn find(status: &ClusterStatus, model: &str) -> Result<InstanceStatus, Completio
 
 fn unknown(status: &ClusterStatus, asked: &str) -> CompletionError {
     let others = status.instances.iter().filter(|one| one.model != asked);
-    let mut served: Vec<String> = others.map(|one| one.model.clone()).collect();
+    let presets = status.presets.iter().map(|preset| preset.name.clone());
+    let mut served: Vec<String> = others.map(|one| one.model.clone()).chain(presets).collect();
     served.sort();
     served.dedup();
     CompletionError::UnknownModel { asked: asked.to_owned(), served }

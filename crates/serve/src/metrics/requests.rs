@@ -174,6 +174,7 @@ impl RequestMetrics {
 fn failure(error: &CompletionError) -> &'static str {
     match error {
         CompletionError::UnknownModel { .. }
+        | CompletionError::UnservedPreset { .. }
         | CompletionError::NothingServed
         | CompletionError::Unfetched { .. } => "unknown_model",
         CompletionError::ModelFailed { .. } => "model_failed",

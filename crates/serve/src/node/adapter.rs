@@ -9,6 +9,7 @@ use cluster::{
     PairRequest, PairWith, Paired, Pairing, Parted, Planned,
 };
 use futures_util::stream;
+use protocol::Preset;
 use tokio::sync::watch;
 
 use super::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
@@ -137,6 +138,14 @@ impl Cluster for Node {
 
     fn undrain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>> {
         Box::pin(async move { Ok(Node::undrain(self, node).await?) })
+    }
+
+    fn write_preset(&self, preset: Preset) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move { Ok(Node::write_preset(self, preset).await?) })
+    }
+
+    fn remove_preset<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(async move { Ok(Node::remove_preset(self, name).await?) })
     }
 
     fn generate<'a>(

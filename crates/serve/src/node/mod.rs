@@ -13,6 +13,7 @@ use cluster::{
     PairWith, Paired, Pairing, Parted, Planned, PullStatus,
 };
 use futures_util::Stream;
+use protocol::Preset;
 use tokio::sync::watch;
 
 /// A boxed future, which keeps [`Cluster`] object-safe.
@@ -116,6 +117,12 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// Lets a node take work again.
     fn undrain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>>;
+
+    /// Writes a preset on all nodes, instead of one of the same name.
+    fn write_preset(&self, preset: Preset) -> BoxFuture<'_, Result<(), Refusal>>;
+
+    /// Removes a preset from all nodes.
+    fn remove_preset<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Generates tokens with an instance.
     fn generate<'a>(

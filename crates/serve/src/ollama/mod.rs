@@ -10,13 +10,13 @@
 
 mod answer;
 mod chat;
+mod create;
 mod embed;
 mod generate;
 mod message;
 mod models;
 mod options;
 mod pull;
-mod refuse;
 mod request;
 mod show;
 
@@ -42,9 +42,9 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/api/embeddings", post(embed::embed_one))
         .route("/api/pull", post(pull::pull))
         .route("/api/delete", delete(pull::delete))
-        .route("/api/create", post(refuse::store))
-        .route("/api/copy", post(refuse::store))
-        .route("/api/push", post(refuse::store))
+        .route("/api/create", post(create::create))
+        .route("/api/copy", post(create::copy))
+        .route("/api/push", post(create::push))
 }
 
 /// An error in Ollama's format: `{"error": "text"}`, as a body or as a line of a stream.

@@ -28,7 +28,7 @@ pub(super) async fn version() -> Json<Value> {
     Json(json!({ "version": OLLAMA_VERSION }))
 }
 
-/// The served models, then those that a request would load.
+/// The served models, those that a request would load, and the presets of both.
 pub(super) async fn tags(State(app): State<Arc<App>>, request: Request) -> Json<Value> {
     let caller = Caller::of(&app, &request);
     let unloaded = caller.loadable(&app).await;
@@ -49,6 +49,17 @@ pub(super) async fn tags(State(app): State<Arc<App>>, request: Request) -> Json<
             "details": details(None),
         })
     }));
+    for preset in app.cluster.status().presets.iter() {
+        let of = models.iter().find(|model| model["name"] == preset.model.as_str());
+        let listed = of.cloned().map(|mut model| {
+            model["name"] = preset.name.clone().into();
+            model["model"] = preset.name.clone().into();
+            model["digest"] = digest(&preset.name).into();
+            model["details"]["parent_model"] = preset.model.clone().into();
+            model
+        });
+        models.extend(listed);
+    }
     Json(json!({ "models": models }))
 }
 

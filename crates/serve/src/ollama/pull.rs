@@ -1,4 +1,5 @@
 //! `POST /api/pull` and `DELETE /api/delete`: download and delete models on this machine's disk.
+//! A preset's name deletes the preset.
 //!
 //! Both are reserved to the node's owner: a client that may use models must not change what is on
 //! the disk.
@@ -122,7 +123,11 @@ pub(super) async fn delete(
     request: Request,
 ) -> Result<StatusCode, ApiError> {
     let (asked, _) = Named::read(&app, request).await?;
-    app.cluster.remove_model(&served_name(&app, &asked)).await?;
+    let name = served_name(&app, &asked);
+    match app.preset(&name) {
+        Some(_) => app.cluster.remove_preset(&name).await?,
+        None => drop(app.cluster.remove_model(&name).await?),
+    }
     Ok(StatusCode::OK)
 }
 

@@ -126,7 +126,7 @@ impl Common {
 /// tag.
 pub(super) fn served_name(app: &App, asked: &str) -> String {
     match asked.strip_suffix(":latest") {
-        Some(bare) if !app.is_served(asked) => bare.to_owned(),
+        Some(bare) if !app.is_served(asked) && app.preset(asked).is_none() => bare.to_owned(),
         _ => asked.to_owned(),
     }
 }

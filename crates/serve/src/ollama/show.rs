@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Request, State};
 use gguf::Directory;
+use protocol::Preset;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -72,6 +73,8 @@ pub(super) async fn show(
     let name = served_name(&app, &asked.ok_or_else(missing)?);
     let instance = app.completer.find(&name).await?;
     let text = app.completer.model(&name).await?;
+    let model = || Preset { model: instance.model.clone(), ..Preset::default() };
+    let preset = app.preset(&name).unwrap_or_else(model);
     let header = app.cluster.model_header(&instance.id).await?;
     let template = header.find_str(TEMPLATE).ok().flatten().unwrap_or_default();
     let mut capabilities = vec!["completion"];
@@ -87,13 +90,19 @@ pub(super) async fn show(
     if text.tokenizer.fill_tokens().is_some() {
         capabilities.push("insert");
     }
+    let context_tokens = instance.context_tokens;
+    let context_tokens =
+        preset.context_tokens.map_or(context_tokens, |own| own.min(context_tokens));
+    let with_context = Preset { context_tokens: Some(context_tokens), ..preset };
     Ok(Json(json!({
-        "modelfile": format!("FROM {}", instance.model),
-        "parameters": format!("num_ctx {}", instance.context_tokens),
+        "modelfile": with_context.to_string(),
+        "parameters": with_context.parameters().join("\n"),
+        "system": with_context.system.unwrap_or_default(),
+        "messages": with_context.messages,
         "template": template,
         "license": header.find_str("general.license").ok().flatten().unwrap_or_default(),
         "details": details(Some(&header)),
-        "model_info": model_info(&header, instance.context_tokens),
+        "model_info": model_info(&header, context_tokens),
         "capabilities": capabilities,
         "modified_at": rfc3339(instance.created_unix_s),
     })))

@@ -41,6 +41,7 @@ impl ApiError {
         };
         match error {
             CompletionError::UnknownModel { .. }
+            | CompletionError::UnservedPreset { .. }
             | CompletionError::NothingServed
             | CompletionError::Unfetched { .. } => {
                 Self::request(StatusCode::NOT_FOUND, "model_not_found", message).with_param("model")

@@ -28,7 +28,7 @@ pub(super) struct ModelList {
 
 /// OpenAI reads `id`, `object`, `created`, `owned_by`. Anthropic reads `id`, `type`,
 /// `display_name`, `created_at`. Agents read the context size under either of its names.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub(super) struct Model {
     id: String,
     object: &'static str,
@@ -50,7 +50,7 @@ pub(super) struct Model {
 }
 
 /// Whether a model is loaded, as llama-server lists it.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 struct Status {
     value: &'static str,
 }
@@ -68,7 +68,7 @@ impl Status {
 }
 
 /// What a model reads and writes, as OpenRouter lists it.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 struct Architecture {
     input_modalities: &'static [&'static str],
     output_modalities: &'static [&'static str],
@@ -105,7 +105,8 @@ pub(super) async fn show(
     found.map(Json).ok_or_else(|| unknown_model(id, names))
 }
 
-/// The models that can answer, each once: the served ones, then those that a request would load.
+/// The models that can answer, each once: the served ones, those that a request would load, and the
+/// presets of both.
 async fn listed(app: &App, caller: Caller) -> Vec<Model> {
     let unloaded = caller.loadable(app).await;
     let mut models = served(app).await;
@@ -122,6 +123,12 @@ async fn listed(app: &App, caller: Caller) -> Vec<Model> {
         architecture: None,
         display_name: held.listed.model.name,
     }));
+    for preset in app.cluster.status().presets.iter() {
+        let of = models.iter().find(|model| model.id == preset.model);
+        let name = || preset.name.clone();
+        let listed = of.map(|of| Model { id: name(), display_name: name(), ..of.clone() });
+        models.extend(listed);
+    }
     models
 }
 

@@ -39,12 +39,16 @@ window.addEventListener("hashchange", () => {
   window.scrollTo(0, 0);
 });
 
-/** Names of the served models, ready ones first. */
+/** The served models, ready ones first, then the presets of each. */
 function servedModels(status) {
   const isReady = (one) => Number(one.state.state === "ready");
   const usable = status.instances.filter((one) => one.state.state !== "failed");
   usable.sort((a, b) => isReady(b) - isReady(a));
-  return usable;
+  const presets = (status.presets ?? []).flatMap(({ name, model }) => {
+    const of = usable.find((one) => one.model === model);
+    return of ? [{ ...of, model: name }] : [];
+  });
+  return usable.concat(presets);
 }
 
 /** Requests to join have their own place on the page. */

@@ -4,5 +4,6 @@
 pub mod act;
 pub mod client;
 pub mod double;
+mod nodes;
 pub mod server;
 pub mod sight;

@@ -59,7 +59,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), CliError> {
 
 fn whole(args: &DoctorArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
-    let client = match Client::find(&data_dir) {
+    let client = match Client::here(&data_dir) {
         Err(error @ (CliError::Frozen { .. } | CliError::Unreachable { .. })) => return Err(error),
         found => found.ok(),
     };

@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use cluster::InstanceState;
 use serve::clients::{Change, Program, Target, programs};
 
+use crate::api_keys;
 use crate::args::{LaunchArgs, LaunchProgram};
 use crate::client::Client;
 use crate::data_dir::DataDir;
@@ -101,8 +102,21 @@ fn target(client: &Client, model: Option<&str>) -> Result<Target, CliError> {
         base: client.api.clone(),
         model: found.model.clone(),
         context_tokens: found.context_tokens,
-        key: ANY_KEY.to_owned(),
+        key: key(client)?,
     })
+}
+
+/// The key that a program sends: not the owner's, which may do all.
+fn key(client: &Client) -> Result<String, CliError> {
+    match client.key.as_ref().filter(|_| client.is_elsewhere()) {
+        None => Ok(ANY_KEY.to_owned()),
+        Some(key) if key.starts_with(api_keys::PREFIX) => Ok(key.clone()),
+        Some(_) => {
+            let text = "SINEW_API_KEY is no key for a program: it may do all that the owner may. \
+                        Make one there (sinew keys create NAME), and set SINEW_API_KEY to it";
+            Err(CliError::Refused(text.to_owned()))
+        }
+    }
 }
 
 fn print(program: &Program) -> Result<(), CliError> {

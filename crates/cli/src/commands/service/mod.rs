@@ -161,7 +161,7 @@ impl Service {
 /// Whether a node runs with the service's data directory.
 fn is_up() -> bool {
     let data_dir = DataDir::find(&args::DataDir { data_dir: None });
-    data_dir.is_ok_and(|data_dir| Client::find(&data_dir).is_ok())
+    data_dir.is_ok_and(|data_dir| Client::here(&data_dir).is_ok())
 }
 
 fn install(args: &ServiceInstallArgs) -> Result<(), CliError> {

@@ -1,0 +1,336 @@
+//! A name for a model together with the settings of its requests.
+
+mod modelfile;
+
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::KeepAlive;
+
+/// The most bytes of a preset as JSON; the prompts of coding agents are about half of this.
+pub const PRESET_BYTES_MAX: usize = 64 << 10;
+
+/// A name that clients use like a model's. Its settings apply to requests that set nothing
+/// themselves.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Preset {
+    pub name: String,
+    /// The name of the model that answers.
+    pub model: String,
+    /// The system prompt of conversations that have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// Put before each conversation, after the system prompt.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<PresetMessage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_k: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_p: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repetition_penalty: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frequency_penalty: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub presence_penalty: Option<f32>,
+    /// The most tokens of an answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<usize>,
+    /// The most tokens of a conversation. A model that a request loads gets this context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<usize>,
+    /// Strings that end an answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+    /// Whether a thinking model thinks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub think: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_effort: Option<String>,
+    /// Variables of the model's template.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub template_options: Map<String, Value>,
+    /// How long the model stays loaded after a request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_alive: Option<KeepAlive>,
+}
+
+/// A message of an example conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PresetMessage {
+    /// `system`, `user` or `assistant`.
+    pub role: String,
+    pub content: String,
+}
+
+/// The settings that [`Preset::set`] knows, with the values of each.
+pub const PRESET_SETTINGS: [(&str, &str); 14] = [
+    ("temperature", "0 to 2"),
+    ("top_k", "a whole number; 0 keeps all"),
+    ("top_p", "0 to 1"),
+    ("min_p", "0 to 1"),
+    ("seed", "a whole number"),
+    ("repetition_penalty", "0.01 to 10"),
+    ("frequency_penalty", "-2 to 2"),
+    ("presence_penalty", "-2 to 2"),
+    ("max_tokens", "a whole number"),
+    ("context", "a whole number of tokens"),
+    ("stop", "a string that ends an answer; may be given several times"),
+    ("think", "on, off, low, medium or high"),
+    ("keep_alive", "a time such as 10m, or -1 for good"),
+    ("template.NAME", "a variable of the model's template, as JSON or text"),
+];
+
+/// Parameters of Ollama's with another name here.
+const OLLAMA_NAMES: [(&str, &str); 3] = [
+    ("repeat_penalty", "repetition_penalty"),
+    ("num_predict", "max_tokens"),
+    ("num_ctx", "context"),
+];
+
+/// Parameters of Ollama's that set how a model is loaded, which `sinew serve` decides, and those
+/// that its clients write without intent.
+const WITHOUT_EFFECT: [&str; 9] = [
+    "num_batch",
+    "num_gpu",
+    "num_keep",
+    "num_thread",
+    "numa",
+    "main_gpu",
+    "repeat_last_n",
+    "use_mlock",
+    "use_mmap",
+];
+
+const EFFORTS: [&str; 3] = ["low", "medium", "high"];
+const ROLES: [&str; 3] = ["system", "user", "assistant"];
+
+impl Preset {
+    /// Changes a setting by its name here or in Ollama's Modelfiles.
+    ///
+    /// # Errors
+    /// There is no such setting, or the value is none of its.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let other = OLLAMA_NAMES.iter().find(|(theirs, _)| *theirs == name);
+        let known = other.map_or(name, |(_, ours)| ours);
+        let wrong = || {
+            let values = PRESET_SETTINGS.iter().find(|(setting, _)| *setting == known);
+            format!("{name} {value}: expected {}", values.map_or("another value", |(_, of)| of))
+        };
+        fn read<T: std::str::FromStr>(value: &str) -> Option<Option<T>> {
+            value.parse().ok().map(Some)
+        }
+        let done = match known {
+            "temperature" => read(value).map(|read| self.temperature = read),
+            "top_k" => read(value).map(|read| self.top_k = read),
+            "top_p" => read(value).map(|read| self.top_p = read),
+            "min_p" => read(value).map(|read| self.min_p = read),
+            // As in Ollama, -1 is a random seed, and as many tokens as there is room for.
+            "seed" if value == "-1" => Some(self.seed = None),
+            "seed" => read(value).map(|read| self.seed = read),
+            "repetition_penalty" => read(value).map(|read| self.repetition_penalty = read),
+            "frequency_penalty" => read(value).map(|read| self.frequency_penalty = read),
+            "presence_penalty" => read(value).map(|read| self.presence_penalty = read),
+            "max_tokens" if ["-1", "-2"].contains(&value) => Some(self.max_tokens = None),
+            "max_tokens" => read(value).map(|read| self.max_tokens = read),
+            "context" => read(value).map(|read| self.context_tokens = read),
+            "stop" => Some(self.stop.push(value.to_owned())),
+            "think" => self.set_thinking(value),
+            "keep_alive" => value.parse().ok().map(|read| self.keep_alive = Some(read)),
+            _ if WITHOUT_EFFECT.contains(&known) => Some(()),
+            _ => {
+                let Some(variable) = known.strip_prefix("template.") else {
+                    let names = PRESET_SETTINGS.map(|(name, _)| name).join(", ");
+                    return Err(format!("there is no setting {name}. There are: {names}"));
+                };
+                let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+                self.template_options.insert(variable.to_owned(), value);
+                Some(())
+            }
+        };
+        done.ok_or_else(wrong)?;
+        self.check_numbers().map_err(|_| wrong())
+    }
+
+    fn set_thinking(&mut self, value: &str) -> Option<()> {
+        let (think, effort) = match value {
+            "on" | "true" => (true, None),
+            "off" | "false" => (false, None),
+            level if EFFORTS.contains(&level) => (true, Some(level.to_owned())),
+            _ => return None,
+        };
+        (self.think, self.reasoning_effort) = (Some(think), effort);
+        Some(())
+    }
+
+    /// The preset with the model and the settings of another where it has none itself.
+    pub fn over(self, base: &Self) -> Self {
+        let base = base.clone();
+        let mut template_options = base.template_options;
+        template_options.extend(self.template_options);
+        // What a model thinks is one setting of two fields.
+        let (think, reasoning_effort) = match self.think {
+            Some(_) => (self.think, self.reasoning_effort),
+            None => (base.think, self.reasoning_effort.or(base.reasoning_effort)),
+        };
+        Self {
+            name: self.name,
+            model: base.model,
+            system: self.system.or(base.system),
+            messages: if self.messages.is_empty() { base.messages } else { self.messages },
+            temperature: self.temperature.or(base.temperature),
+            top_k: self.top_k.or(base.top_k),
+            top_p: self.top_p.or(base.top_p),
+            min_p: self.min_p.or(base.min_p),
+            seed: self.seed.or(base.seed),
+            repetition_penalty: self.repetition_penalty.or(base.repetition_penalty),
+            frequency_penalty: self.frequency_penalty.or(base.frequency_penalty),
+            presence_penalty: self.presence_penalty.or(base.presence_penalty),
+            max_tokens: self.max_tokens.or(base.max_tokens),
+            context_tokens: self.context_tokens.or(base.context_tokens),
+            stop: if self.stop.is_empty() { base.stop } else { self.stop },
+            think,
+            reasoning_effort,
+            template_options,
+            keep_alive: self.keep_alive.or(base.keep_alive),
+        }
+    }
+
+    /// Checks the preset except its name.
+    ///
+    /// # Errors
+    /// It names no model, a value is out of its range, or it is too large.
+    pub fn check(&self) -> Result<(), String> {
+        if self.model.trim().is_empty() {
+            return Err("a preset needs the name of the model that answers".to_owned());
+        }
+        self.check_numbers()?;
+        if let Some(other) = self.messages.iter().find(|one| !ROLES.contains(&one.role.as_str())) {
+            let roles = ROLES.join(", ");
+            return Err(format!("a message has the role {:?}; there are: {roles}", other.role));
+        }
+        let bytes = serde_json::to_vec(self).map_or(usize::MAX, |json| json.len());
+        if bytes > PRESET_BYTES_MAX {
+            let limit = PRESET_BYTES_MAX;
+            return Err(format!("a preset may have {limit} bytes, and this one has {bytes}"));
+        }
+        Ok(())
+    }
+
+    fn check_numbers(&self) -> Result<(), String> {
+        let floats = [
+            ("temperature", self.temperature, 0.0..=2.0),
+            ("top_p", self.top_p, 0.0..=1.0),
+            ("min_p", self.min_p, 0.0..=1.0),
+            ("repetition_penalty", self.repetition_penalty, 0.01..=10.0),
+            ("frequency_penalty", self.frequency_penalty, -2.0..=2.0),
+            ("presence_penalty", self.presence_penalty, -2.0..=2.0),
+        ];
+        floats.into_iter().try_for_each(|(name, value, range)| within(name, value, range))?;
+        let tokens = 1..=i32::MAX as usize;
+        within("max_tokens", self.max_tokens, tokens.clone())?;
+        within("context_tokens", self.context_tokens, tokens)?;
+        within("top_k", self.top_k, 0..=10_000_000)
+    }
+}
+
+fn within<T: PartialOrd + std::fmt::Display>(
+    name: &str,
+    value: Option<T>,
+    range: RangeInclusive<T>,
+) -> Result<(), String> {
+    match value {
+        Some(value) if !range.contains(&value) => {
+            Err(format!("{name} is {value}; it must be from {} to {}", range.start(), range.end()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_have_names_of_both_kinds_and_ranges() {
+        let mut preset = Preset { model: "m".to_owned(), ..Preset::default() };
+        let pairs = [
+            ("temperature", "0.5"),
+            ("num_predict", "9"),
+            ("num_ctx", "512"),
+            ("repeat_penalty", "1.1"),
+            ("seed", "7"),
+            ("stop", "END"),
+            ("stop", "###"),
+            ("think", "low"),
+            ("keep_alive", "10m"),
+            ("template.enable_tools", "false"),
+            ("template.tone", "dry"),
+            ("num_gpu", "99"),
+        ];
+        pairs.into_iter().for_each(|(name, value)| preset.set(name, value).unwrap());
+        let json = serde_json::to_value(&preset).unwrap();
+        let want = serde_json::json!({
+            "name": "", "model": "m", "temperature": 0.5, "max_tokens": 9, "context_tokens": 512,
+            "repetition_penalty": 1.1, "seed": 7, "stop": ["END", "###"], "think": true,
+            "reasoning_effort": "low", "keep_alive": 600,
+            "template_options": { "enable_tools": false, "tone": "dry" },
+        });
+        let number = |value: &Value| value.as_f64().map(|number| (number * 1e4).round());
+        for (name, value) in want.as_object().unwrap() {
+            let same = json[name] == *value || number(&json[name]) == number(value);
+            assert!(same && json.as_object().unwrap().len() == 12, "{name}: {json}");
+        }
+        assert_eq!(preset.check(), Ok(()));
+        preset.set("max_tokens", "-1").unwrap();
+        assert_eq!(preset.max_tokens, None);
+    }
+
+    #[test]
+    fn a_preset_over_another_keeps_what_it_says_itself() {
+        let base =
+            Preset::from_modelfile("FROM m\nSYSTEM s\nPARAMETER top_k 3\nPARAMETER think low");
+        let own = Preset::from_modelfile("FROM base\nPARAMETER top_k 5\nPARAMETER think off");
+        let over = own.unwrap().over(&base.unwrap());
+        let lines = "FROM m\nPARAMETER top_k 5\nPARAMETER think off\nSYSTEM s\n";
+        assert_eq!(over.to_string(), lines);
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        let cases = [
+            ("temperature", "3", "expected 0 to 2"),
+            ("temperature", "NaN", "expected 0 to 2"),
+            ("num_ctx", "-5", "expected a whole number of tokens"),
+            ("think", "much", "on, off, low"),
+            ("mirostat", "2", "there is no setting mirostat. There are: temperature, top_k"),
+        ];
+        for (name, value, why) in cases {
+            let error = Preset::default().set(name, value).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+        let large = Some("x".repeat(PRESET_BYTES_MAX));
+        let message = PresetMessage { role: "tool".to_owned(), content: String::new() };
+        let model = "m".to_owned();
+        let cases = [
+            (Preset::default(), "the name of the model"),
+            (Preset { model: model.clone(), system: large, ..Preset::default() }, "65536 bytes"),
+            (Preset { model: model.clone(), messages: vec![message], ..Preset::default() }, "tool"),
+            (Preset { model, min_p: Some(2.0), ..Preset::default() }, "min_p is 2; it must be"),
+        ];
+        for (preset, why) in cases {
+            let error = preset.check().unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}
