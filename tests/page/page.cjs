@@ -284,20 +284,55 @@ async function aMachineIsLetIn(browser) {
   assert.equal(await asked.ended, 0, asked.told);
   await machine(page, "studio").locator(".pill", { hasText: "live" }).waitFor();
 
-  page.once("dialog", (dialog) => dialog.accept());
   await button(page, "Remove studio").focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog", { name: "Remove studio from the cluster?" }).waitFor();
+  await button(page, "Remove it").focus();
   await page.keyboard.press("Enter");
   await machine(page, "studio").waitFor({ state: "detached" });
   assert.deepEqual(complaints, []);
   await context.close();
 }
 
+/** The question that a button asks: escaped, then cancelled; its button has the focus again. */
+async function noIsTheFirstAnswer(page, name, question) {
+  const sent = [];
+  page.on("request", (request) => { if (request.method() === "POST") sent.push(request.url()); });
+  const dialog = page.getByRole("dialog", { name: question });
+  const focused = () => page.evaluate(() => document.activeElement.textContent);
+  const hasFocusAgain = () => page.waitForFunction(
+    (label) => document.activeElement.getAttribute("aria-label") === label, name);
+  for (const answer of ["Escape", "Enter"]) {
+    await button(page, name).focus();
+    await page.keyboard.press("Enter");
+    await dialog.waitFor();
+    assert.equal(await focused(), "Cancel");
+    if (answer === "Escape") {
+      for (const colorScheme of ["light", "dark"]) {
+        await page.emulateMedia({ colorScheme });
+        await axe(page);
+        await page.screenshot({ path: join(env.SINEW_PICTURES, `question-${colorScheme}.png`) });
+      }
+      // Beside the dialog there is only the browser itself, for which the body stands.
+      for (let at = 0; at < 5; at += 1) {
+        await page.keyboard.press("Tab");
+        assert.ok(await page.evaluate(() => Boolean(document.activeElement.closest("dialog"))
+          || document.activeElement === document.body), await focused());
+      }
+    }
+    await page.keyboard.press(answer);
+    await dialog.waitFor({ state: "hidden" });
+    await hasFocusAgain();
+  }
+  assert.deepEqual(sent, []);
+}
+
 async function aMachineIsDrained(browser) {
   const { page, context, complaints } = await owned(browser);
   await page.locator("article.model .sub", { hasText: "on 2 machines" }).waitFor();
-  page.once("dialog", (dialog) => dialog.accept());
-  await button(page, "Drain laptop").focus();
-  await page.keyboard.press("Enter");
+  await noIsTheFirstAnswer(page, "Drain laptop", "Drain laptop?");
+  await button(page, "Drain laptop").click();
+  await button(page, "Drain it").click();
   await machine(page, "laptop").locator(".pill", { hasText: "drained" }).waitFor();
   await page.locator("article.model .sub", { hasText: "on 1 machine" }).waitFor();
   await page.screenshot({ path: join(env.SINEW_PICTURES, "drained.png"), fullPage: true });

@@ -5,6 +5,7 @@ import { button, byId, element, keyed, setText, toast } from "./dom.js";
 import { bytes } from "./format.js";
 import { administer, adminGet, isAdmin } from "./net.js";
 import { compare } from "./admin.js";
+import { confirmed } from "./confirm.js";
 
 /** Rows shown before more are requested. */
 const ROWS = 6;
@@ -83,7 +84,8 @@ function choose(name) {
 }
 
 async function remove(one) {
-  if (!window.confirm(`Delete ${one.name}, ${bytes(one.bytes)}, from this node's disk?`)) return;
+  const detail = `Its ${bytes(one.bytes)} on this node's disk become free.`;
+  if (!await confirmed(`Delete ${one.name}?`, detail, "Delete it")) return;
   await administer("models/remove", { model: one.path });
   toast(`${one.name} is deleted.`);
   await look();
