@@ -50,12 +50,13 @@ async function open(browser, url, options = {}) {
 const button = (page, name) => page.getByRole("button", { name, exact: true });
 const view = (page, name) => page.locator(".top nav").getByRole("link", { name }).click();
 
-async function axe(page) {
+/** Checks the page, or the element that a selector names. */
+async function axe(page, within = "html") {
   // Run as a tool would, past the page's own policy.
   await page.evaluate(AXE);
-  const found = await page.evaluate(() => window.axe.run(document, {
+  const found = await page.evaluate((selector) => window.axe.run(selector, {
     runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
-  }));
+  }), within);
   const told = found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`);
   assert.deepEqual(told, []);
 }
@@ -399,6 +400,14 @@ async function hostile(browser) {
   for (const tag of ["h5", "strong", "ul li", "ol li", "pre code", "table td", "blockquote"]) {
     assert.ok(await answer.locator(`.md ${tag}`).count() > 0, tag);
   }
+  for (const [kind, text] of [["keyword", "fn"], ["string", '"hello from {} machines"'], ["number", "3"]]) {
+    assert.equal(await answer.locator(`pre .${kind}`).textContent(), text);
+  }
+  for (const colorScheme of ["dark", "light"]) {
+    await page.emulateMedia({ colorScheme });
+    // The order of headings is the model's own.
+    await axe(page, ".said.assistant .code");
+  }
   assert.deepEqual(complaints, []);
   await page.screenshot({ path: join(env.SINEW_PICTURES, "answer.png") });
   await page.locator("#prompt").fill("And again.");
@@ -484,6 +493,38 @@ async function picturesAreDroppedPastedAndKept(browser) {
   await context.close();
 }
 
+/** Code of each kind of language as `[kind, text]`, with what is plain left out. */
+async function codeIsColoured(browser) {
+  const { page, context } = await open(browser, env.SINEW_DOUBLE);
+  const cases = [
+    ["rust", "let c: &'a str = 'x'; // it's", ["keyword let", "string 'x'", "comment // it's"]],
+    ["python", 'def f():\n  """a\nb"""\n  return 0x1f # c', ["keyword def", 'string """a\nb"""', "keyword return",
+      "number 0x1f", "comment # c"]],
+    ["C++", "int x1 = 1.5; /* return\n2 */", ["keyword int", "number 1.5", "comment /* return\n2 */"]],
+    ["js", "const a = `for ${\n1}`; in_ + b", ["keyword const", "string `for ${\n1}`"]],
+    ["sql", "Select 'it''s' -- 1", ["keyword Select", "string 'it'", "string 's'", "comment -- 1"]],
+    ["bash", 'echo "${#a} \\" b" # c', ['string "${#a} \\" b"', "comment # c"]],
+    ["html", '<img src=x onerror="alert(1)"> it\'s <!-- <b> -->', ["keyword <img", 'string "alert(1)"', "keyword >",
+      "comment <!-- <b> -->"]],
+    ["json", '{"a//": true}', ['string "a//"', "keyword true"]],
+    ["rust,ignore", "fn main", ["keyword fn"]],
+    ["constructor", "return 1", []],
+    ["", "return 1", []],
+  ];
+  for (const [language, text, expected] of cases) {
+    const shown = await page.evaluate(async ([info, code]) => {
+      const { render } = await import("/assets/markdown.js");
+      const [whole, open] = [document.createElement("div"), document.createElement("div")];
+      render(whole, `\`\`\`${info}\n${code}\n\`\`\``);
+      render(open, `\`\`\`${info}\n${code}`);
+      const found = [...whole.querySelectorAll("code *")].map((one) => `${one.tagName} ${one.className} ${one.textContent}`);
+      return { found, text: whole.querySelector("code").textContent, open: open.querySelectorAll("code *").length };
+    }, [language, text]);
+    assert.deepEqual(shown, { found: expected.map((one) => `SPAN ${one}`), text, open: 0 });
+  }
+  await context.close();
+}
+
 /** What a parser must bear: long, deep and unclosed marks, in a blink. */
 async function markdownIsQuick(browser) {
   const { page, context } = await open(browser, env.SINEW_DOUBLE);
@@ -491,7 +532,10 @@ async function markdownIsQuick(browser) {
     const { render } = await import("/assets/markdown.js");
     const texts = ["[".repeat(15_000), "*".repeat(15_000), "_a ".repeat(6000), "> ".repeat(5000),
       "`".repeat(15_000), "![](".repeat(4000), `${" ".repeat(2000)}- `.repeat(50), "|".repeat(9000) + "\n|-|",
-      "**a ".repeat(4000), "https://".repeat(2000), "\\".repeat(9000), "- ".repeat(4000), "~~a".repeat(4000)];
+      "**a ".repeat(4000), ...["rust", "js", "c", "python", "html", "sql", "json"].flatMap((language) => [
+        "'", '"', "'\\", '"\\', "`", "/*", "<!--", '"""', "\n# '", "a1 ", "<a =\"", "r#\"", "1.", "9"].map(
+        (code) => `\`\`\`${language}\n${code.repeat(90_000 / code.length)}\n\`\`\``)),
+      "https://".repeat(2000), "\\".repeat(9000), "- ".repeat(4000), "~~a".repeat(4000)];
     const times = [];
     for (const text of texts) {
       const place = document.createElement("div");
@@ -512,6 +556,7 @@ async function main() {
     console.log("page:");
     await check("hostile output stays text", () => hostile(browser));
     await check("pictures are dropped, pasted and kept", () => picturesAreDroppedPastedAndKept(browser));
+    await check("code is coloured by its language", () => codeIsColoured(browser));
     await check("no text makes the page slow", () => markdownIsQuick(browser));
     await pictures(browser, env.SINEW_DOUBLE, "many");
     const { page, context, complaints } = await open(browser, env.SINEW_URL);
