@@ -41,5 +41,5 @@ pub use partial::{Kept, Partial};
 pub use plan::Plan;
 pub use pull::{Hub, Progress, Pulled, Stage, Watch};
 pub use settings::{Settings, Token};
-pub use space::check_room;
+pub use space::{check_room, free_bytes};
 pub use unfinished::{Unfinished, unfinished};

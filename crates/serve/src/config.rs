@@ -38,10 +38,14 @@ pub struct ServeConfig {
     pub allowed_origins: Vec<String>,
     /// Called once when `POST /sinew/v1/shutdown` is accepted.
     pub on_shutdown: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Free space where downloads go, for `/metrics`.
+    pub disk_free_bytes: Option<DiskFreeBytes>,
     /// The API's certificate for other machines; with it they cannot use plain HTTP.
     pub tls: Option<Tls>,
     pub limits: Limits,
 }
+
+pub type DiskFreeBytes = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 
 /// A certificate and its key, in PEM.
 #[derive(Clone)]
@@ -66,6 +70,7 @@ impl ServeConfig {
             host_names: Vec::new(),
             allowed_origins: Vec::new(),
             on_shutdown: None,
+            disk_free_bytes: None,
             tls: None,
             limits: Limits::default(),
         }

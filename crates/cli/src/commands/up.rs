@@ -124,6 +124,8 @@ fn serve_config(
     config.fetch_picture = fetch_picture(&args.picture_hosts);
     config.host_names = settings::host_names(args);
     config.allowed_origins.clone_from(&args.allow_origin);
+    let dir = data_dir.path().to_path_buf();
+    config.disk_free_bytes = Some(Arc::new(move || hub::free_bytes(&dir)));
     let stop = stop.clone();
     config.on_shutdown = Some(Arc::new(move || stop.notify_one()));
     Ok(config)

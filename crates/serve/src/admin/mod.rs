@@ -20,6 +20,7 @@ mod drain;
 mod events;
 mod members;
 mod models;
+mod operate;
 mod pairing;
 mod serve;
 
@@ -63,6 +64,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/undrain", post(drain::undrain))
         .route("/sinew/v1/shutdown", post(shutdown))
         .route("/sinew/v1/trace", get(trace))
+        .route("/sinew/v1/keys", get(operate::keys))
 }
 
 async fn status(State(app): State<Arc<App>>) -> Json<ClusterStatus> {
