@@ -21,8 +21,8 @@ pub use values::{NODE_PORT, bytes, resolve};
 pub use self::bench::{BenchCommand, BenchDeviceArgs, BenchModelArgs, BenchQualityArgs};
 pub use burn::{BenchClusterArgs, WorkerArgs, WorkerCommand};
 pub use face::{
-    CompletionsArgs, EventsArgs, LaunchArgs, LaunchProgram, LogsArgs, ManArgs, PageArgs,
-    ServiceArgs, ServiceCommand, ServiceInstallArgs, TopArgs,
+    CompletionsArgs, EventsArgs, LaunchArgs, LaunchProgram, LogLevelArgs, LogsArgs, ManArgs,
+    PageArgs, ServiceArgs, ServiceCommand, ServiceInstallArgs, TopArgs,
 };
 pub use members::{
     AcceptArgs, DrainArgs, FleetKeyCommand, InviteArgs, JoinArgs, RefuseArgs, RemoveArgs,
@@ -93,6 +93,8 @@ pub enum Command {
     Events(EventsArgs),
     /// Print the end of this node's log
     Logs(LogsArgs),
+    /// Set what this node logs from now on, without a restart
+    LogLevel(LogLevelArgs),
     /// Print the address of the page, with which the node can also be steered
     Page(PageArgs),
     /// Empty a node, to switch it off: what it has moves to the others, without a failed request

@@ -183,6 +183,24 @@ fn the_usage_of_each_key_is_counted() {
 }
 
 #[test]
+fn the_log_level_changes_while_the_node_runs() {
+    let node = Node::start("a");
+    let log = node.dir.path().join("logs/sinew.log");
+    let told = || {
+        get(&node, "/health");
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.lines().filter(|line| line.contains("DEBUG") && line.contains("answered")).count()
+    };
+    assert_eq!(told(), 0);
+    assert!(node.refused(&["log-level", "loud"]).contains("no level"));
+    node.run(&["log-level", "warn,serve=debug"]);
+    wait_for("the log to have requests", || (told() > 0).then_some(()));
+    node.run(&["log-level", "default"]);
+    let before = told();
+    assert_eq!(told(), before);
+}
+
+#[test]
 fn a_proxy_on_this_machine_needs_a_key_and_no_lan() {
     let node = Node::start("a");
     let key = node.run(&["keys", "create", "proxy"]).trim().to_owned();

@@ -34,6 +34,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "top",
             "events",
             "logs",
+            "log-level",
             "doctor",
             "service",
             "bench",

@@ -65,6 +65,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/shutdown", post(shutdown))
         .route("/sinew/v1/trace", get(trace))
         .route("/sinew/v1/keys", get(operate::keys))
+        .route("/sinew/v1/log-level", post(operate::log_level))
 }
 
 async fn status(State(app): State<Arc<App>>) -> Json<ClusterStatus> {
