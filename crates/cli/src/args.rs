@@ -27,7 +27,7 @@ pub use face::{
 pub use members::{
     AcceptArgs, DrainArgs, FleetKeyCommand, InviteArgs, JoinArgs, RefuseArgs, RemoveArgs,
 };
-pub use models::{ListArgs, PullArgs, RmArgs, ShowArgs};
+pub use models::{ListArgs, PullArgs, RmArgs, SearchArgs, ShowArgs};
 pub use plan::PlanArgs;
 pub use run::RunArgs;
 
@@ -111,6 +111,8 @@ pub enum Command {
     Pull(PullArgs),
     /// List the models on this machine's disk, wherever they lie
     List(ListArgs),
+    /// Search the hub for models
+    Search(SearchArgs),
     /// Say what a model is: architecture, sizes, licence, template, where it fits
     Show(ShowArgs),
     /// Delete models from this machine's models folder

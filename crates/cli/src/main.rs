@@ -118,6 +118,7 @@ fn execute(command: Command, levels: Levels) -> Result<(), CliError> {
         Command::Stop(args) => query::stop(&args),
         Command::Pull(args) => commands::models::pull(&args),
         Command::List(args) => commands::models::list(&args),
+        Command::Search(args) => commands::models::search(&args),
         Command::Show(args) => commands::models::show(&args),
         Command::Rm(args) => commands::models::remove(&args),
         Command::Run(args) => run::run(&args),

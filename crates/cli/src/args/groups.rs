@@ -25,7 +25,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "fleet-key",
         ],
     ),
-    ("Models", &["serve", "ps", "stop", "plan", "pull", "list", "show", "rm"]),
+    ("Models", &["serve", "ps", "stop", "plan", "search", "pull", "list", "show", "rm"]),
     ("Use", &["run", "page", "launch", "keys"]),
     (
         "Operate",

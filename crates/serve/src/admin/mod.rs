@@ -54,6 +54,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/models", get(models::list))
         .route("/sinew/v1/library", get(models::library))
         .route("/sinew/v1/library/variants", post(models::variants))
+        .route("/sinew/v1/library/search", post(models::search))
         .route("/sinew/v1/pull", post(models::pull))
         .route("/sinew/v1/pull/stop", post(models::stop_pull))
         .route("/sinew/v1/models/identify", post(models::identify))
