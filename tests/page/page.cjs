@@ -206,9 +206,21 @@ async function aModelIsLookedFor(page) {
   await page.locator(".plan[data-best] button", { hasText: "Download and load this way" }).waitFor();
   await page.screenshot({ path: join(env.SINEW_PICTURES, "library.png"), fullPage: true });
   const pull = sinew("desk", "pull", "org/Demo-GGUF");
-  await button(page, "Cancel the download of org/Demo-GGUF").click();
-  await page.locator("#toast", { hasText: "What has come is kept" }).waitFor();
+  const row = page.locator("#downloads li", { hasText: "org/Demo-GGUF" });
+  await row.getByText(/downloading, /).waitFor();
+  await button(page, "Pause the download of org/Demo-GGUF").click();
+  await row.getByText(/paused, .* of 6\.6 MiB/).waitFor();
   assert.notEqual(await pull.ended, 0, pull.told);
+  await page.reload();
+  await row.getByText(/paused, .* of 6\.6 MiB/).waitFor();
+  await axe(page);
+  await page.screenshot({ path: join(env.SINEW_PICTURES, "paused.png"), fullPage: true });
+  await button(page, "Go on with the download of org/Demo-GGUF").click();
+  await row.getByText(/downloading, /).waitFor();
+  await button(page, "Pause the download of org/Demo-GGUF").click();
+  await row.getByText(/paused, /).waitFor();
+  await button(page, "Hide the download of org/Demo-GGUF").click();
+  await row.waitFor({ state: "detached" });
 }
 
 /** The node's answer is played: nothing but the nodes is reached, and none of them downloads. */
