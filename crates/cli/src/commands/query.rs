@@ -10,7 +10,7 @@ use crate::args::{InviteArgs, LogLevelArgs, QueryArgs, StopArgs, TraceArgs};
 use crate::client::Client;
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
-use crate::table;
+use crate::{logging, table};
 
 pub fn invite(args: &InviteArgs) -> Result<(), CliError> {
     let invite = client(&args.query)?.invite(args.ttl)?;
@@ -34,7 +34,10 @@ pub fn log_level(args: &LogLevelArgs) -> Result<(), CliError> {
     if args.query.json {
         return print_json(&serde_json::json!({ "level": args.level }));
     }
-    say!("this node logs {} until it ends; to read it: sinew logs -f", args.level);
+    match args.level.as_str() {
+        logging::DEFAULT => say!("this node logs as it did at its start"),
+        level => say!("this node logs {level} until it ends; to read it: sinew logs -f"),
+    }
     Ok(())
 }
 
