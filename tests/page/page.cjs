@@ -555,7 +555,7 @@ async function markdownIsQuick(browser) {
       "`".repeat(15_000), "![](".repeat(4000), `${" ".repeat(2000)}- `.repeat(50), "|".repeat(9000) + "\n|-|",
       "**a ".repeat(4000), ...["rust", "js", "c", "python", "html", "sql", "json"].flatMap((language) => [
         "'", '"', "'\\", '"\\', "`", "/*", "<!--", '"""', "\n# '", "a1 ", "<a =\"", "r#\"", "1.", "9"].map(
-        (code) => `\`\`\`${language}\n${code.repeat(90_000 / code.length)}\n\`\`\``)),
+        (code) => `\`\`\`${language}\n${code.repeat(29_000 / code.length)}\n\`\`\``)),
       "https://".repeat(2000), "\\".repeat(9000), "- ".repeat(4000), "~~a".repeat(4000)];
     const times = [];
     for (const text of texts) {

@@ -101,7 +101,7 @@ mod tests {
         for client in [0, laptop.client_number(), laptop.client_number(), phone.client_number()] {
             usage.add(client, request);
         }
-        let found = usage.of(&[laptop.clone()]);
+        let found = usage.of(std::slice::from_ref(&laptop));
         let expected =
             KeyUsage { requests: 2, prompt_tokens: 10, cached_tokens: 4, generated_tokens: 6 };
         assert_eq!(found.keys, BTreeMap::from([("laptop".to_owned(), expected)]));

@@ -5,7 +5,7 @@
 import { element } from "./dom.js";
 
 /** A longer block stays plain. */
-const CODE_MAX = 100_000;
+const CODE_MAX = 30_000;
 
 const SLASHES = "//.*|/\\*[\\s\\S]*?(?:\\*/|$)";
 // Inside of a word, # is another sign.
