@@ -50,12 +50,13 @@ async function open(browser, url, options = {}) {
 const button = (page, name) => page.getByRole("button", { name, exact: true });
 const view = (page, name) => page.locator(".top nav").getByRole("link", { name }).click();
 
-async function axe(page) {
+/** Checks the page, or the element that a selector names. */
+async function axe(page, within = "html") {
   // Run as a tool would, past the page's own policy.
   await page.evaluate(AXE);
-  const found = await page.evaluate(() => window.axe.run(document, {
+  const found = await page.evaluate((selector) => window.axe.run(selector, {
     runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
-  }));
+  }), within);
   const told = found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`);
   assert.deepEqual(told, []);
 }
@@ -190,15 +191,36 @@ async function aModelIsLookedFor(page) {
   await page.getByLabel(SEARCH).fill("qwen3 8b");
   await rows.filter({ hasText: "qwen3:8b" }).getByText(/about 4.*iB, on the hub: /).waitFor();
   assert.ok(await rows.count() < 10);
-  await page.getByLabel(SEARCH).fill("org/Demo-GGUF");
-  await button(page, "Compare plans").click();
+  await page.getByLabel(SEARCH).fill("demo gguf");
+  assert.equal(await page.locator("#hub-list li").count(), 0, "the hub is not asked by itself");
+  await button(page, "Search the hub for “demo gguf”").click();
+  await page.locator("#hub-list li", { hasText: "org/Demo-GGUF" }).getByText("1200 downloads, changed 2026-11-27").waitFor();
+  await page.getByLabel(SEARCH).fill("no such thing");
+  assert.equal(await page.locator("#hub-list li").count(), 0);
+  await button(page, "Search the hub for “no such thing”").click();
+  await page.locator("#hub-state", { hasText: "The hub has none." }).waitFor();
+  await page.getByLabel(SEARCH).fill("demo");
+  await button(page, "Search the hub for “demo”").click();
+  await button(page, "Plan org/Demo-GGUF of the hub").click();
   await page.locator("#load-state", { hasText: /It is on no disk yet.*sinew-demo, 6\.6 MiB/ }).waitFor();
   await page.locator(".plan[data-best] button", { hasText: "Download and load this way" }).waitFor();
   await page.screenshot({ path: join(env.SINEW_PICTURES, "library.png"), fullPage: true });
   const pull = sinew("desk", "pull", "org/Demo-GGUF");
-  await button(page, "Cancel the download of org/Demo-GGUF").click();
-  await page.locator("#toast", { hasText: "What has come is kept" }).waitFor();
+  const row = page.locator("#downloads li", { hasText: "org/Demo-GGUF" });
+  await row.getByText(/downloading, /).waitFor();
+  await button(page, "Pause the download of org/Demo-GGUF").click();
+  await row.getByText(/paused, .* of 6\.6 MiB/).waitFor();
   assert.notEqual(await pull.ended, 0, pull.told);
+  await page.reload();
+  await row.getByText(/paused, .* of 6\.6 MiB/).waitFor();
+  await axe(page);
+  await page.screenshot({ path: join(env.SINEW_PICTURES, "paused.png"), fullPage: true });
+  await button(page, "Go on with the download of org/Demo-GGUF").click();
+  await row.getByText(/downloading, /).waitFor();
+  await button(page, "Pause the download of org/Demo-GGUF").click();
+  await row.getByText(/paused, /).waitFor();
+  await button(page, "Hide the download of org/Demo-GGUF").click();
+  await row.waitFor({ state: "detached" });
 }
 
 /** The node's answer is played: nothing but the nodes is reached, and none of them downloads. */
@@ -284,20 +306,55 @@ async function aMachineIsLetIn(browser) {
   assert.equal(await asked.ended, 0, asked.told);
   await machine(page, "studio").locator(".pill", { hasText: "live" }).waitFor();
 
-  page.once("dialog", (dialog) => dialog.accept());
   await button(page, "Remove studio").focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog", { name: "Remove studio from the cluster?" }).waitFor();
+  await button(page, "Remove it").focus();
   await page.keyboard.press("Enter");
   await machine(page, "studio").waitFor({ state: "detached" });
   assert.deepEqual(complaints, []);
   await context.close();
 }
 
+/** The question that a button asks: escaped, then cancelled; its button has the focus again. */
+async function noIsTheFirstAnswer(page, name, question) {
+  const sent = [];
+  page.on("request", (request) => { if (request.method() === "POST") sent.push(request.url()); });
+  const dialog = page.getByRole("dialog", { name: question });
+  const focused = () => page.evaluate(() => document.activeElement.textContent);
+  const hasFocusAgain = () => page.waitForFunction(
+    (label) => document.activeElement.getAttribute("aria-label") === label, name);
+  for (const answer of ["Escape", "Enter"]) {
+    await button(page, name).focus();
+    await page.keyboard.press("Enter");
+    await dialog.waitFor();
+    assert.equal(await focused(), "Cancel");
+    if (answer === "Escape") {
+      for (const colorScheme of ["light", "dark"]) {
+        await page.emulateMedia({ colorScheme });
+        await axe(page);
+        await page.screenshot({ path: join(env.SINEW_PICTURES, `question-${colorScheme}.png`) });
+      }
+      // Beside the dialog there is only the browser itself, for which the body stands.
+      for (let at = 0; at < 5; at += 1) {
+        await page.keyboard.press("Tab");
+        assert.ok(await page.evaluate(() => Boolean(document.activeElement.closest("dialog"))
+          || document.activeElement === document.body), await focused());
+      }
+    }
+    await page.keyboard.press(answer);
+    await dialog.waitFor({ state: "hidden" });
+    await hasFocusAgain();
+  }
+  assert.deepEqual(sent, []);
+}
+
 async function aMachineIsDrained(browser) {
   const { page, context, complaints } = await owned(browser);
   await page.locator("article.model .sub", { hasText: "on 2 machines" }).waitFor();
-  page.once("dialog", (dialog) => dialog.accept());
-  await button(page, "Drain laptop").focus();
-  await page.keyboard.press("Enter");
+  await noIsTheFirstAnswer(page, "Drain laptop", "Drain laptop?");
+  await button(page, "Drain laptop").click();
+  await button(page, "Drain it").click();
   await machine(page, "laptop").locator(".pill", { hasText: "drained" }).waitFor();
   await page.locator("article.model .sub", { hasText: "on 1 machine" }).waitFor();
   await page.screenshot({ path: join(env.SINEW_PICTURES, "drained.png"), fullPage: true });
@@ -363,6 +420,14 @@ async function hostile(browser) {
   for (const link of links) assert.deepEqual(link, ["https:", "noopener noreferrer nofollow", "_blank"]);
   for (const tag of ["h5", "strong", "ul li", "ol li", "pre code", "table td", "blockquote"]) {
     assert.ok(await answer.locator(`.md ${tag}`).count() > 0, tag);
+  }
+  for (const [kind, text] of [["keyword", "fn"], ["string", '"hello from {} machines"'], ["number", "3"]]) {
+    assert.equal(await answer.locator(`pre .${kind}`).textContent(), text);
+  }
+  for (const colorScheme of ["dark", "light"]) {
+    await page.emulateMedia({ colorScheme });
+    // The order of headings is the model's own.
+    await axe(page, ".said.assistant .code");
   }
   assert.deepEqual(complaints, []);
   await page.screenshot({ path: join(env.SINEW_PICTURES, "answer.png") });
@@ -449,6 +514,38 @@ async function picturesAreDroppedPastedAndKept(browser) {
   await context.close();
 }
 
+/** Code of each kind of language as `[kind, text]`, with what is plain left out. */
+async function codeIsColoured(browser) {
+  const { page, context } = await open(browser, env.SINEW_DOUBLE);
+  const cases = [
+    ["rust", "let c: &'a str = 'x'; // it's", ["keyword let", "string 'x'", "comment // it's"]],
+    ["python", 'def f():\n  """a\nb"""\n  return 0x1f # c', ["keyword def", 'string """a\nb"""', "keyword return",
+      "number 0x1f", "comment # c"]],
+    ["C++", "int x1 = 1.5; /* return\n2 */", ["keyword int", "number 1.5", "comment /* return\n2 */"]],
+    ["js", "const a = `for ${\n1}`; in_ + b", ["keyword const", "string `for ${\n1}`"]],
+    ["sql", "Select 'it''s' -- 1", ["keyword Select", "string 'it'", "string 's'", "comment -- 1"]],
+    ["bash", 'echo "${#a} \\" b" # c', ['string "${#a} \\" b"', "comment # c"]],
+    ["html", '<img src=x onerror="alert(1)"> it\'s <!-- <b> -->', ["keyword <img", 'string "alert(1)"', "keyword >",
+      "comment <!-- <b> -->"]],
+    ["json", '{"a//": true}', ['string "a//"', "keyword true"]],
+    ["rust,ignore", "fn main", ["keyword fn"]],
+    ["constructor", "return 1", []],
+    ["", "return 1", []],
+  ];
+  for (const [language, text, expected] of cases) {
+    const shown = await page.evaluate(async ([info, code]) => {
+      const { render } = await import("/assets/markdown.js");
+      const [whole, open] = [document.createElement("div"), document.createElement("div")];
+      render(whole, `\`\`\`${info}\n${code}\n\`\`\``);
+      render(open, `\`\`\`${info}\n${code}`);
+      const found = [...whole.querySelectorAll("code *")].map((one) => `${one.tagName} ${one.className} ${one.textContent}`);
+      return { found, text: whole.querySelector("code").textContent, open: open.querySelectorAll("code *").length };
+    }, [language, text]);
+    assert.deepEqual(shown, { found: expected.map((one) => `SPAN ${one}`), text, open: 0 });
+  }
+  await context.close();
+}
+
 /** What a parser must bear: long, deep and unclosed marks, in a blink. */
 async function markdownIsQuick(browser) {
   const { page, context } = await open(browser, env.SINEW_DOUBLE);
@@ -456,7 +553,10 @@ async function markdownIsQuick(browser) {
     const { render } = await import("/assets/markdown.js");
     const texts = ["[".repeat(15_000), "*".repeat(15_000), "_a ".repeat(6000), "> ".repeat(5000),
       "`".repeat(15_000), "![](".repeat(4000), `${" ".repeat(2000)}- `.repeat(50), "|".repeat(9000) + "\n|-|",
-      "**a ".repeat(4000), "https://".repeat(2000), "\\".repeat(9000), "- ".repeat(4000), "~~a".repeat(4000)];
+      "**a ".repeat(4000), ...["rust", "js", "c", "python", "html", "sql", "json"].flatMap((language) => [
+        "'", '"', "'\\", '"\\', "`", "/*", "<!--", '"""', "\n# '", "a1 ", "<a =\"", "r#\"", "1.", "9"].map(
+        (code) => `\`\`\`${language}\n${code.repeat(29_000 / code.length)}\n\`\`\``)),
+      "https://".repeat(2000), "\\".repeat(9000), "- ".repeat(4000), "~~a".repeat(4000)];
     const times = [];
     for (const text of texts) {
       const place = document.createElement("div");
@@ -477,6 +577,7 @@ async function main() {
     console.log("page:");
     await check("hostile output stays text", () => hostile(browser));
     await check("pictures are dropped, pasted and kept", () => picturesAreDroppedPastedAndKept(browser));
+    await check("code is coloured by its language", () => codeIsColoured(browser));
     await check("no text makes the page slow", () => markdownIsQuick(browser));
     await pictures(browser, env.SINEW_DOUBLE, "many");
     const { page, context, complaints } = await open(browser, env.SINEW_URL);

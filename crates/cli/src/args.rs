@@ -22,13 +22,13 @@ pub use values::{NODE_PORT, bytes, resolve};
 pub use self::bench::{BenchCommand, BenchDeviceArgs, BenchModelArgs, BenchQualityArgs};
 pub use burn::{BenchClusterArgs, WorkerArgs, WorkerCommand};
 pub use face::{
-    CompletionsArgs, EventsArgs, LaunchArgs, LaunchProgram, LogsArgs, ManArgs, PageArgs,
-    ServiceArgs, ServiceCommand, ServiceInstallArgs, TopArgs,
+    CompletionsArgs, EventsArgs, LaunchArgs, LaunchProgram, LogLevelArgs, LogsArgs, ManArgs,
+    PageArgs, ServiceArgs, ServiceCommand, ServiceInstallArgs, TopArgs,
 };
 pub use members::{
     AcceptArgs, DrainArgs, FleetKeyCommand, InviteArgs, JoinArgs, RefuseArgs, RemoveArgs,
 };
-pub use models::{ListArgs, PullArgs, RmArgs, ShowArgs};
+pub use models::{ListArgs, PullArgs, RmArgs, SearchArgs, ShowArgs};
 pub use plan::PlanArgs;
 pub use preset::{PresetCommand, PresetCreateArgs, PresetNamedArgs};
 pub use run::RunArgs;
@@ -99,6 +99,8 @@ pub enum Command {
     Events(EventsArgs),
     /// Print the end of this node's log
     Logs(LogsArgs),
+    /// Set what this node logs from now on, without a restart
+    LogLevel(LogLevelArgs),
     /// Print the address of the page, with which the node can also be steered
     Page(PageArgs),
     /// Empty a node, to switch it off: what it has moves to the others, without a failed request
@@ -115,6 +117,8 @@ pub enum Command {
     Pull(PullArgs),
     /// List the models on this machine's disk, wherever they lie
     List(ListArgs),
+    /// Search the hub for models
+    Search(SearchArgs),
     /// Say what a model is: architecture, sizes, licence, template, where it fits
     Show(ShowArgs),
     /// Delete models from this machine's models folder

@@ -15,6 +15,7 @@ use cluster::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use serve::KeysUsage;
 
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
@@ -229,6 +230,17 @@ impl Client {
     /// The last requests of this node's API, as a Chrome trace.
     pub fn trace(&self) -> Result<Value, CliError> {
         self.get(&format!("{}/sinew/v1/trace", self.api))
+    }
+
+    /// Requests and tokens by API key.
+    pub fn keys_usage(&self) -> Result<KeysUsage, CliError> {
+        self.get(&format!("{}/sinew/v1/keys", self.api))
+    }
+
+    /// Sets what the node logs from now on.
+    pub fn log_level(&self, level: &str) -> Result<(), CliError> {
+        let body = json!({ "level": level });
+        self.ask::<Value>("/sinew/v1/log-level", &body, ANSWER_MAX).map(drop)
     }
 
     pub fn shutdown(&self) -> Result<(), CliError> {

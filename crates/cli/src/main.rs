@@ -34,6 +34,7 @@ mod error;
 mod hints;
 mod interrupt;
 mod local_cluster;
+mod logging;
 mod logs;
 mod machine;
 mod models;
@@ -54,11 +55,8 @@ mod usage;
 mod width;
 mod wrap;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::prelude::*;
 
 use crate::args::{
     BenchCommand, Cli, Command, DevCommand, FleetKeyCommand, WorkerArgs, WorkerCommand,
@@ -69,7 +67,7 @@ use crate::commands::{
 };
 use crate::data_dir::DataDir;
 use crate::error::CliError;
-use crate::logs::Rotating;
+use crate::logging::Levels;
 use crate::progress::TERMINAL;
 
 fn main() -> ExitCode {
@@ -81,9 +79,9 @@ fn main() -> ExitCode {
             return ended(output::finish(), ExitCode::from(code));
         }
     };
-    start_logging(log_folder(&cli.command).as_deref());
+    let levels = logging::start(log_folder(&cli.command).as_deref());
     let chosen = remote::choose(cli.url, &cli.command);
-    let done = chosen.and_then(|()| execute(cli.command)).and_then(|()| output::finish());
+    let done = chosen.and_then(|()| execute(cli.command, levels)).and_then(|()| output::finish());
     ended(done, ExitCode::SUCCESS)
 }
 
@@ -97,10 +95,10 @@ fn ended(result: Result<(), CliError>, well: ExitCode) -> ExitCode {
     }
 }
 
-fn execute(command: Command) -> Result<(), CliError> {
+fn execute(command: Command, levels: Levels) -> Result<(), CliError> {
     match command {
         Command::Demo(args) => demo::demo(&args),
-        Command::Up(args) => up::up(args),
+        Command::Up(args) => up::up(args, levels),
         Command::Invite(args) => query::invite(&args),
         Command::Join(args) => joining::join(&args),
         Command::Accept(args) => joining::accept(&args),
@@ -113,6 +111,7 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Top(args) => top::top(&args),
         Command::Events(args) => looking::events(&args),
         Command::Logs(args) => looking::logs(&args),
+        Command::LogLevel(args) => query::log_level(&args),
         Command::Page(args) => looking::page(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Drain(args) => drain::drain(&args),
@@ -122,6 +121,7 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Stop(args) => query::stop(&args),
         Command::Pull(args) => commands::models::pull(&args),
         Command::List(args) => commands::models::list(&args),
+        Command::Search(args) => commands::models::search(&args),
         Command::Show(args) => commands::models::show(&args),
         Command::Rm(args) => commands::models::remove(&args),
         Command::Run(args) => run::run(&args),
@@ -165,30 +165,4 @@ fn log_folder(command: &Command) -> Option<PathBuf> {
     let Command::Up(args) = command else { return None };
     // The command itself reports a missing directory.
     Some(DataDir::find(&args.data_dir).ok()?.path().join(logs::FOLDER))
-}
-
-/// Logs go to standard error; `SINEW_LOG` sets their level, like `RUST_LOG` elsewhere: one level,
-/// or levels of modules too (`warn,cluster=debug`). A node's log also goes to its own file.
-fn start_logging(folder: Option<&Path>) {
-    let at_least = |level| Targets::new().with_default(level);
-    let filter = match std::env::var("SINEW_LOG") {
-        Ok(wanted) => wanted.parse().unwrap_or_else(|error| {
-            tell!(
-                "SINEW_LOG={wanted:?} is not understood ({error}), so warnings are logged. Set it to \
-                 a level, or to levels of modules too, such as warn,cluster=debug"
-            );
-            at_least(LevelFilter::WARN)
-        }),
-        Err(_) => at_least(LevelFilter::WARN),
-    };
-    let colours = output::obeys(&std::io::stderr());
-    let to_stderr = tracing_subscriber::fmt::layer().with_target(false).with_ansi(colours);
-    let to_stderr = to_stderr.with_writer(std::io::stderr).with_filter(filter);
-    // The command itself reports an unwritable folder.
-    let file = folder.and_then(|folder| Rotating::open(folder).ok());
-    let to_file = file.map(|file| {
-        let format = tracing_subscriber::fmt::layer().with_target(false).with_ansi(false);
-        format.with_writer(move || file.clone()).with_filter(at_least(LevelFilter::INFO))
-    });
-    tracing_subscriber::registry().with(to_stderr).with(to_file).init();
 }

@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Node, PATIENCE, demo_model, kill_9, sinew, stdout, wait_for};
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn get(node: &Node, path: &str) -> String {
     node.request(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"))
@@ -147,6 +148,59 @@ fn keys_are_made_and_revoked_while_the_node_runs() {
 }
 
 #[test]
+fn the_usage_of_each_key_is_counted() {
+    let node = Node::start("a");
+    node.run(&["serve", &demo_model()]);
+    let key = node.run(&["keys", "create", "laptop"]).trim().to_owned();
+    node.run(&["keys", "create", "phone"]);
+    node.chat("sinew-demo", "Who are you?", 4);
+    let body = json!({ "model": "sinew-demo", "prompt": "Who are you? ", "max_tokens": 3 });
+    let usage = [(); 2].map(|()| {
+        let agent = ureq::Agent::new_with_defaults();
+        let request = agent.post(format!("{}/v1/completions", node.api));
+        let request = request.header("authorization", format!("Bearer {key}"));
+        let answer: Value = request.send_json(&body).unwrap().body_mut().read_json().unwrap();
+        answer["usage"].clone()
+    });
+    let sum = |field: &str| usage.iter().map(|one| one[field].as_u64().unwrap()).sum::<u64>();
+    let (prompt, generated) = (sum("prompt_tokens"), sum("completion_tokens"));
+    let listed: Value = serde_json::from_str(&node.run(&["keys", "list", "--json"])).unwrap();
+    let of = |name: &str| {
+        let found = listed.as_array().unwrap().iter().find(|key| key["name"] == name);
+        found.unwrap()["usage"].clone()
+    };
+    let told = of("laptop");
+    assert_eq!((&told["requests"], &told["prompt_tokens"]), (&json!(2), &json!(prompt)), "{told}");
+    assert_eq!(told["generated_tokens"], generated, "{told}");
+    assert_eq!(of("phone")["requests"], 0, "a request without a key is nobody's");
+    let metrics = get(&node, "/metrics");
+    for (series, count) in [("generation_tokens", generated), ("prompt_tokens", prompt)] {
+        let line = format!("sinew_key_{series}_total{{key=\"laptop\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}");
+    }
+    node.run(&["keys", "revoke", "laptop"]);
+    assert!(!get(&node, "/metrics").contains("key=\"laptop\""));
+}
+
+#[test]
+fn the_log_level_changes_while_the_node_runs() {
+    let node = Node::start("a");
+    let log = node.dir.path().join("logs/sinew.log");
+    let told = || {
+        get(&node, "/health");
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.lines().filter(|line| line.contains("DEBUG") && line.contains("answered")).count()
+    };
+    assert_eq!(told(), 0);
+    assert!(node.refused(&["log-level", "loud"]).contains("no level"));
+    node.run(&["log-level", "warn,serve=debug"]);
+    wait_for("the log to have requests", || (told() > 0).then_some(()));
+    node.run(&["log-level", "default"]);
+    let before = told();
+    assert_eq!(told(), before);
+}
+
+#[test]
 fn a_proxy_on_this_machine_needs_a_key_and_no_lan() {
     let node = Node::start("a");
     let key = node.run(&["keys", "create", "proxy"]).trim().to_owned();
@@ -181,23 +235,77 @@ fn an_answer_that_ends_at_a_stop_string_tells_what_of_its_prompt_was_cached() {
     assert_eq!(stopped, warm);
 }
 
-/// The names of series in a board's queries.
-fn asked_series(board: &serde_json::Value) -> std::collections::BTreeSet<String> {
+/// The queries of the board.
+fn board_queries() -> Vec<String> {
+    let board = common::repository().join("contrib/grafana/sinew.json");
+    let board: Value = serde_json::from_slice(&std::fs::read(board).unwrap()).unwrap();
     let panels = board["panels"].as_array().unwrap();
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
-    let queries = targets.map(|target| target["expr"].as_str().unwrap().to_owned());
-    let names = queries.flat_map(|query| {
-        let words = query.split(|c: char| !c.is_alphanumeric() && c != '_');
-        words.filter(|word| word.starts_with("sinew_")).map(str::to_owned).collect::<Vec<_>>()
-    });
-    names.collect()
+    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+}
+
+/// An alert rule: its lines as key and text, without quotes.
+type Rule = BTreeMap<String, String>;
+
+/// The alert rules, whose file has one key a line.
+fn alert_rules() -> Vec<Rule> {
+    let text = std::fs::read_to_string(common::repository().join("contrib/grafana/alerts.yml"));
+    let text = text.unwrap();
+    let rules = text.split("      - alert: ").skip(1);
+    let rule = |text: &str| {
+        let lines = format!("alert: {text}");
+        let pairs = lines.lines().map(|line| line.trim().split_once(':').expect(line));
+        let pair = |(key, text): (&str, &str)| {
+            let text = text.trim();
+            let is_quoted = text.starts_with('"') && text.ends_with('"');
+            // YAML reads these as something else.
+            let is_plain = !text.contains(": ") && !text.contains(" #") && !text.starts_with('{');
+            assert!(is_quoted || is_plain || key == "labels", "{key}: {text}");
+            (key.to_owned(), text.trim_matches('"').to_owned())
+        };
+        pairs.map(pair).collect()
+    };
+    rules.map(rule).collect()
+}
+
+/// The names of series in a query.
+fn series(query: &str) -> Vec<String> {
+    let words = query.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("sinew_")).map(str::to_owned).collect()
+}
+
+/// Every command between backticks is one of the program.
+#[test]
+fn every_alert_says_what_happened_and_what_to_type() {
+    let rules = alert_rules();
+    assert!(rules.len() >= 10, "{rules:?}");
+    for rule in rules {
+        let keys: Vec<&str> = rule.keys().map(String::as_str).filter(|key| *key != "for").collect();
+        let expected = ["alert", "annotations", "description", "expr", "labels", "summary"];
+        assert_eq!(keys, expected, "{rule:?}");
+        let query = &rule["expr"];
+        assert!(query == "up{job=\"sinew\"} == 0" || !series(query).is_empty(), "{query}");
+        let severity = ["{ severity: critical }", "{ severity: warning }"];
+        assert!(severity.contains(&rule["labels"].as_str()), "{rule:?}");
+        let commands: Vec<&str> = rule["description"].split('`').skip(1).step_by(2).collect();
+        assert!(!commands.is_empty(), "{rule:?}");
+        for command in commands {
+            let words = command.strip_prefix("sinew ").expect(command).split(' ');
+            let is_name = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase());
+            let names: Vec<&str> = words.clone().take_while(is_name).collect();
+            let help = stdout(&[&names[..], &["--help"]].concat());
+            for flag in words.filter(|word| word.starts_with('-')) {
+                assert!(help.contains(flag), "{command}");
+            }
+        }
+    }
 }
 
 #[test]
-fn every_query_of_the_board_has_something_to_show() {
-    let board = common::repository().join("contrib/grafana/sinew.json");
-    let board = serde_json::from_slice(&std::fs::read(board).unwrap()).unwrap();
-    let asked = asked_series(&board);
+fn every_query_of_the_board_and_the_alerts_has_something_to_show() {
+    let alerts = alert_rules().into_iter().map(|rule| rule["expr"].clone());
+    let queries = board_queries().into_iter().chain(alerts);
+    let asked: BTreeSet<String> = queries.flat_map(|query| series(&query)).collect();
     assert!(asked.len() > 30, "{asked:?}");
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);

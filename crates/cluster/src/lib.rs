@@ -52,6 +52,7 @@ pub use core::journal::{ClusterEvent, EventKind, History, Tone};
 pub use device::{DeviceConfig, NodeDevice};
 pub use error::{CodeError, Error, Result};
 pub use find_node::{FindNodeError, find_node};
+pub use hub::Found;
 pub use id::{NodeId, NodeIdError};
 pub use io::fleet_key::FleetKey;
 pub use io::identity::{check_data_dir, id_in, is_in_use};

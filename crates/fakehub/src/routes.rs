@@ -21,6 +21,9 @@ pub(crate) fn answer(state: &State, request: &Request) -> Answer {
         return answer.with("x-error-message", "this repository is disabled");
     }
     let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
+    if path == "/api/models" {
+        return search(&inner, request, query);
+    }
     if let Some(api) = path.strip_prefix("/api/models/") {
         if inner.has(|fault| *fault == Fault::PageForApi) {
             return Answer::page();
@@ -59,6 +62,22 @@ pub(crate) fn seen(place: Place, request: &Request) -> Seen {
         range: request.header("range").map(str::to_owned),
         token: request.token(),
     }
+}
+
+/// Repositories whose names have every word.
+fn search(inner: &Inner, request: &Request, query: &str) -> Answer {
+    let words = query.split('&').find_map(|pair| pair.strip_prefix("search="));
+    let words = decode(words.unwrap_or_default()).to_lowercase();
+    let has = |name: &str| words.split_whitespace().all(|word| name.to_lowercase().contains(word));
+    let found = inner.repos().filter(|(name, repo)| has(name) && may_see(repo, request));
+    let row = |(name, repo): (&String, &Repo)| {
+        let gated = if repo.gate == Gate::Open { json!(false) } else { json!("manual") };
+        json!({
+            "id": name, "modelId": name, "downloads": 1200, "likes": 3, "gated": gated,
+            "tags": ["gguf"], "lastModified": "2026-11-27T08:00:00.000Z",
+        })
+    };
+    Answer::json(200, &Value::Array(found.map(row).collect()))
 }
 
 /// `OWNER/REPO/refs` and `OWNER/REPO/tree/REVISION`.

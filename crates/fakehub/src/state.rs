@@ -77,6 +77,10 @@ impl State {
 }
 
 impl Inner {
+    pub fn repos(&self) -> impl Iterator<Item = (&String, &Repo)> {
+        self.repos.iter()
+    }
+
     pub fn repo(&mut self, name: &str) -> &mut Repo {
         self.repos.entry(name.to_owned()).or_default()
     }

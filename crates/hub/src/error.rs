@@ -19,6 +19,11 @@ pub enum HubError {
     )]
     Offline { name: String, why: &'static str, models: PathBuf },
     #[error(
+        "the hub is not searched, because {why}. Unset that, or see what is on this machine: sinew \
+         list"
+    )]
+    SearchOffline { why: &'static str },
+    #[error(
         "{repo} was not found on {host}: it does not exist, or it is private or gated and no \
          token was given. Check the name; for a private one set HF_TOKEN or type: hf auth login"
     )]

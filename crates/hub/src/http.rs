@@ -6,10 +6,11 @@
 use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Duration;
 
+use ureq::RequestBuilder;
 use ureq::config::ConfigBuilder;
 use ureq::http::{Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
-use ureq::typestate::AgentScope;
+use ureq::typestate::{AgentScope, WithoutBody};
 
 use crate::settings::{Settings, Token};
 
@@ -189,16 +190,31 @@ impl Client {
         to: &Address,
         range: Option<(u64, u64)>,
     ) -> Result<Response<ureq::Body>, Silence> {
-        let mut request = self.agent.get(to.url());
-        if let (Some(hub), Some(token)) = (&self.hub, &self.token)
-            && hub.is_origin_of(to)
-        {
-            request = request.header("authorization", format!("Bearer {}", token.secret()));
-        }
+        let mut request = self.request(to);
         if let Some((start, end)) = range {
             request = request.header("range", format!("bytes={start}-{}", end.max(start + 1) - 1));
         }
         request.call().map_err(|error| words(&error))
+    }
+
+    /// Like [`Self::get`], with a limit from the name's resolution to the body's last byte.
+    pub fn get_within(
+        &self,
+        to: &Address,
+        time: Duration,
+    ) -> Result<Response<ureq::Body>, Silence> {
+        let request = self.request(to).config().timeout_global(Some(time)).build();
+        request.call().map_err(|error| words(&error))
+    }
+
+    fn request(&self, to: &Address) -> RequestBuilder<WithoutBody> {
+        let request = self.agent.get(to.url());
+        match (&self.hub, &self.token) {
+            (Some(hub), Some(token)) if hub.is_origin_of(to) => {
+                request.header("authorization", format!("Bearer {}", token.secret()))
+            }
+            _ => request,
+        }
     }
 
     pub fn token_origin(&self) -> Option<&str> {

@@ -155,7 +155,7 @@ fn is_gguf(path: &str) -> bool {
 }
 
 /// Two halves of letters, digits and `-_.`, the hub's rule.
-fn repo_name(text: &str) -> Option<String> {
+pub(crate) fn repo_name(text: &str) -> Option<String> {
     let (owner, name) = text.split_once('/')?;
     let is_half = |half: &str| {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

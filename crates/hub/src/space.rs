@@ -7,14 +7,19 @@ use crate::HubError;
 /// Space to leave free: a completely full disk stops other programs.
 pub(crate) const MARGIN_BYTES: u64 = 64 << 20;
 
+/// Free space on the disk of `dir`; `None` if its file system does not report it.
+pub fn free_bytes(dir: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(dir).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
 /// Checks that the disk of `dir` has room for `needed` more bytes, before the first is fetched.
 ///
 /// # Errors
 /// There is not enough room.
 pub fn check_room(dir: &Path, file: &str, needed: u64) -> Result<(), HubError> {
     // If the file system does not report its space, writing shows it.
-    let Ok(stat) = rustix::fs::statvfs(dir) else { return Ok(()) };
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let Some(free) = free_bytes(dir) else { return Ok(()) };
     match missing(needed, free) {
         None => Ok(()),
         Some(missing) => Err(full(dir, file, needed, free, missing)),

@@ -38,10 +38,18 @@ pub struct ServeConfig {
     pub allowed_origins: Vec<String>,
     /// Called once when `POST /sinew/v1/shutdown` is accepted.
     pub on_shutdown: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Sets what the node logs from now on, by `POST /sinew/v1/log-level`; its error says why a
+    /// level cannot be set.
+    pub set_log_level: Option<SetLogLevel>,
+    /// Free space where downloads go, for `/metrics`.
+    pub disk_free_bytes: Option<DiskFreeBytes>,
     /// The API's certificate for other machines; with it they cannot use plain HTTP.
     pub tls: Option<Tls>,
     pub limits: Limits,
 }
+
+pub type SetLogLevel = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+pub type DiskFreeBytes = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 
 /// A certificate and its key, in PEM.
 #[derive(Clone)]
@@ -66,6 +74,8 @@ impl ServeConfig {
             host_names: Vec::new(),
             allowed_origins: Vec::new(),
             on_shutdown: None,
+            set_log_level: None,
+            disk_free_bytes: None,
             tls: None,
             limits: Limits::default(),
         }

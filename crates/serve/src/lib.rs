@@ -51,6 +51,7 @@ pub use clock::rfc3339;
 pub use config::{Limits, ServeConfig, StartError, Tls};
 pub use http::keys::{ApiKey, ApiKeys};
 pub use http::owner::OwnProcess;
+pub use metrics::{KeyUsage, KeysUsage};
 pub use node::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
 pub use pictures::FetchPicture;
 pub use server::{Running, start};

@@ -42,7 +42,7 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
     let addr = listener.local_addr().map_err(listen)?;
     let config = Arc::new(config);
     let stop = watch::Sender::new(false);
-    let metrics = Metrics::new(Arc::clone(&cluster));
+    let metrics = Metrics::new(Arc::clone(&cluster), Arc::clone(&config));
     let (completions_max, requests) = (config.limits.completions_max, &metrics.requests);
     let app = Arc::new(App {
         completer: Completer::new(

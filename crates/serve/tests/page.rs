@@ -79,6 +79,10 @@ fn text_cannot_become_markup() {
             "setHTML",
             "srcdoc",
             "javascript:",
+            // A browser's own questions stop the page, and some browsers leave them out.
+            "confirm(",
+            "alert(",
+            "prompt(",
         ];
         for gate in gates {
             assert!(!body.contains(gate), "{path} contains {gate}");

@@ -37,6 +37,15 @@ pub struct LogsArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct LogLevelArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// off, error, warn, info, debug or trace; levels of modules too, as in warn,cluster=debug; or
+    /// default, the levels with which the node began
+    pub level: String,
+}
+
+#[derive(Debug, Args)]
 pub struct PageArgs {
     #[command(flatten)]
     pub data_dir: DataDir,

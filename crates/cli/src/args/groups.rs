@@ -25,7 +25,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "fleet-key",
         ],
     ),
-    ("Models", &["serve", "ps", "stop", "plan", "pull", "list", "show", "rm"]),
+    ("Models", &["serve", "ps", "stop", "plan", "search", "pull", "list", "show", "rm"]),
     ("Use", &["run", "preset", "page", "launch", "keys"]),
     (
         "Operate",
@@ -34,6 +34,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "top",
             "events",
             "logs",
+            "log-level",
             "doctor",
             "service",
             "bench",

@@ -28,6 +28,16 @@ pub struct ListArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct SearchArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Words of the model's name
+    #[arg(required = true, value_name = "WORD")]
+    pub words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 pub struct ShowArgs {
     #[command(flatten)]
     pub query: QueryArgs,

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use cluster::{Held, ModelAbout, PullStage, PullStatus};
-use hub::catalogue;
+use hub::{Hub, catalogue};
 use serde::Serialize;
 use store::Shelf;
 
-use crate::args::{ListArgs, PullArgs, RmArgs, ShowArgs};
+use crate::args::{ListArgs, PullArgs, RmArgs, SearchArgs, ShowArgs};
 use crate::client::Client;
 use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
@@ -177,6 +177,28 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
             "put .gguf files there, or fetch a model: sinew pull llama3.2 (sinew list --catalogue)"
         );
     }
+    Ok(())
+}
+
+/// Asks the hub itself, so that no node must run.
+pub fn search(args: &SearchArgs) -> Result<(), CliError> {
+    let hub = Hub::new(models::hub_settings(false));
+    let words = args.words.join(" ");
+    let found = hub.search(&words)?;
+    if args.json {
+        return print_json(&found);
+    }
+    if found.is_empty() {
+        explain!("the hub has no GGUF model with {} in its name", table::one_line(&words));
+        return Ok(());
+    }
+    let rows = found.iter().map(|one| {
+        let gated = if one.gated { "gated" } else { "" };
+        let changed = one.changed.clone().unwrap_or_default();
+        [one.name.clone(), one.downloads.to_string(), changed, gated.to_owned()]
+    });
+    table::print(["NAME", "DOWNLOADS", "CHANGED", ""], &rows.collect::<Vec<_>>());
+    explain!("to see what one would do here: sinew plan NAME; to fetch it: sinew pull NAME");
     Ok(())
 }
 

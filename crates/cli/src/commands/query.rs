@@ -6,11 +6,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use cluster::{ClusterStatus, InstanceState, InstanceStatus, RankStatus};
 use serde::Serialize;
 
-use crate::args::{InviteArgs, QueryArgs, StopArgs, TraceArgs};
+use crate::args::{InviteArgs, LogLevelArgs, QueryArgs, StopArgs, TraceArgs};
 use crate::client::Client;
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
-use crate::table;
+use crate::{logging, table};
 
 pub fn invite(args: &InviteArgs) -> Result<(), CliError> {
     let invite = client(&args.query)?.invite(args.ttl)?;
@@ -26,6 +26,18 @@ pub fn invite(args: &InviteArgs) -> Result<(), CliError> {
         secs => format!("{} minutes", secs.div_ceil(60)),
     };
     say!("The code works once, within {time}.");
+    Ok(())
+}
+
+pub fn log_level(args: &LogLevelArgs) -> Result<(), CliError> {
+    client(&args.query)?.log_level(&args.level)?;
+    if args.query.json {
+        return print_json(&serde_json::json!({ "level": args.level }));
+    }
+    match args.level.as_str() {
+        logging::DEFAULT => say!("this node logs as it did at its start"),
+        level => say!("this node logs {level} until it ends; to read it: sinew logs -f"),
+    }
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use crate::data_dir::{Daemon, DataDir};
 use crate::descriptors;
 use crate::device_nodes::DeviceNodes;
 use crate::error::{CliError, Doing};
+use crate::logging::Levels;
 use crate::output;
 use crate::own_process;
 use crate::settings;
@@ -31,7 +32,7 @@ const ADDRESSES_SHOWN: usize = 3;
 const ALONE_MAX: Duration = Duration::from_secs(10);
 
 /// Runs the node to its end.
-pub fn up(args: UpArgs) -> Result<(), CliError> {
+pub fn up(args: UpArgs, levels: Levels) -> Result<(), CliError> {
     allocator::give_back();
     let data_dir = DataDir::find(&args.data_dir)?;
     data_dir.create()?;
@@ -47,7 +48,7 @@ pub fn up(args: UpArgs) -> Result<(), CliError> {
         .build()
         .doing("cannot start the runtime")?;
     let asked = args.api;
-    runtime.block_on(run(args, data_dir)).map_err(|error| port_taken(error, asked))
+    runtime.block_on(run(args, data_dir, levels)).map_err(|error| port_taken(error, asked))
 }
 
 /// An error about a port that is taken, with its option, and who may have it.
@@ -65,7 +66,7 @@ fn port_taken(error: CliError, api: SocketAddr) -> CliError {
     CliError::PortTaken { option, address, sinew: is_sinew.then_some(api) }
 }
 
-async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
+async fn run(args: UpArgs, data_dir: DataDir, levels: Levels) -> Result<(), CliError> {
     let mut signals = StopSignals::new().doing("cannot handle Ctrl-C")?;
     let stop = Arc::new(Notify::new());
     let asked = settings::api(args.api, args.lan)?;
@@ -73,7 +74,8 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     let (first, others) = nodes.split_first().expect("every machine has a device");
     let node = Node::start(first.clone()).await?;
     let device_nodes = DeviceNodes::start(&node, others).await?;
-    let config = serve_config(&args, asked, &data_dir, &stop)?;
+    let mut config = serve_config(&args, asked, &data_dir, &stop)?;
+    config.set_log_level = Some(Arc::new(move |level| levels.set(level)));
     let served = serve::start(Arc::new(node.clone()), config);
     let served = served.await?;
     let (api, listen) = (served.addr(), node.listen_addr());
@@ -124,6 +126,8 @@ fn serve_config(
     config.fetch_picture = fetch_picture(&args.picture_hosts);
     config.host_names = settings::host_names(args);
     config.allowed_origins.clone_from(&args.allow_origin);
+    let dir = data_dir.path().to_path_buf();
+    config.disk_free_bytes = Some(Arc::new(move || hub::free_bytes(&dir)));
     let stop = stop.clone();
     config.on_shutdown = Some(Arc::new(move || stop.notify_one()));
     Ok(config)

@@ -1,10 +1,12 @@
 //! Models that no node has yet: what there is, what it would do here, and downloads that anybody
 //! may end.
 
+use std::process::{Command, Stdio};
+
 use fakehub::Fault;
 use serde_json::{Value, json};
 
-use crate::common::{Node, wait_for};
+use crate::common::{Node, SINEW, wait_for};
 use crate::{REPO, World, lines};
 
 /// The answer to an administrative request, in JSON.
@@ -54,6 +56,54 @@ fn a_model_is_planned_before_it_is_downloaded() {
     // A file that is none of a model.
     let refused = a.refused(&["plan", "org/Demo-GGUF:Q8_0"]);
     assert!(refused.contains("is no model"), "{refused}");
+}
+
+#[test]
+fn the_hub_is_searched_by_words_and_never_for_long() {
+    let world = World::new();
+    world.hub.add("other/Llama-GGUF", "llama-Q4_K_M.gguf", vec![0; 1]);
+    world.hub.add("org/Gated-Demo-GGUF", "x-Q4_K_M.gguf", vec![0; 1]);
+    world.hub.gate("org/Gated-Demo-GGUF", fakehub::Gate::Token("secret".to_owned()));
+    let ask = |args: &[&str]| {
+        let mut command = Command::new(SINEW);
+        command.arg("search").args(args).stdin(Stdio::null());
+        command
+    };
+    let told = |command: &mut Command| {
+        let output = world.isolate(command).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    };
+    let (is_well, found) = told(&mut ask(&["DEMO", "gguf"]));
+    assert!(is_well && found.contains(REPO) && !found.contains("other/Llama"), "{found}");
+    let gated = found.lines().find(|line| line.contains("Gated-Demo")).unwrap();
+    assert!(gated.contains("gated") && gated.contains("1200"), "{gated}");
+    let asked = world.hub.seen().pop().unwrap().path;
+    assert_eq!(asked, "/api/models?search=DEMO%20gguf&filter=gguf&sort=downloads&limit=20");
+    let (is_well, none) = told(&mut ask(&["no-such-thing"]));
+    assert!(is_well && none.contains("no GGUF model"), "{none}");
+
+    let before = world.hub.seen().len();
+    let (is_well, offline) = told(ask(&["demo"]).env("HF_HUB_OFFLINE", "1"));
+    assert!(!is_well && offline.contains("HF_HUB_OFFLINE is set"), "{offline}");
+    assert_eq!(world.hub.seen().len(), before);
+
+    // The page asks through its node.
+    let node = world.node("a");
+    let found = administer(&node, "library/search", &json!({ "words": "demo" }));
+    assert_eq!(names(&found), ["org/Demo-GGUF", "org/Gated-Demo-GGUF"]);
+    let refused = administer(&node, "library/search", &json!({ "words": " " }));
+    assert!(refused["error"]["message"].is_string(), "{refused}");
+
+    // A hub that takes connections and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = ask(&["demo"]);
+    world
+        .isolate(&mut command)
+        .env("HF_ENDPOINT", format!("http://{}", silent.local_addr().unwrap()));
+    let output = command.output().unwrap();
+    let why = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && why.contains("does not answer"), "{why}");
 }
 
 #[test]

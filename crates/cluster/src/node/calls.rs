@@ -393,6 +393,16 @@ impl Node {
         list.await.map_err(|_| Error::ShutDown)?
     }
 
+    /// Searches the hub for models, the most downloaded first.
+    ///
+    /// # Errors
+    /// The hub may not be asked, or does not answer in time.
+    pub async fn search(&self, words: &str) -> Result<Vec<hub::Found>> {
+        let (previews, words) = (self.shared.previews.clone(), words.to_owned());
+        let search = tokio::task::spawn_blocking(move || previews.search(&words));
+        search.await.map_err(|_| Error::ShutDown)?
+    }
+
     /// Stops a download of this node, whichever client waits for it.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gguf::Directory;
-use hub::{Hub, HubError, Name, Progress, Room, Settings};
+use hub::{Found, Hub, HubError, Name, Progress, Room, Settings};
 
 use crate::{Download, Error, Offer, Result};
 
@@ -118,6 +118,15 @@ impl Previews {
             .collect();
         offers.sort_by_key(|offer| offer.bytes);
         Ok(offers)
+    }
+
+    /// Searches the hub. Blocks on the network.
+    ///
+    /// # Errors
+    /// The hub may not be asked, or does not answer in time.
+    pub fn search(&self, words: &str) -> Result<Vec<Found>> {
+        let found = Hub::new(self.settings.clone()).search(words);
+        found.map_err(|error| Error::Unusable(error.to_string()))
     }
 
     fn kept(&self) -> MutexGuard<'_, Vec<Preview>> {

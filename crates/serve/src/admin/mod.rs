@@ -20,6 +20,7 @@ mod drain;
 mod events;
 mod members;
 mod models;
+mod operate;
 mod pairing;
 mod presets;
 mod serve;
@@ -54,6 +55,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/models", get(models::list))
         .route("/sinew/v1/library", get(models::library))
         .route("/sinew/v1/library/variants", post(models::variants))
+        .route("/sinew/v1/library/search", post(models::search))
         .route("/sinew/v1/pull", post(models::pull))
         .route("/sinew/v1/pull/stop", post(models::stop_pull))
         .route("/sinew/v1/models/identify", post(models::identify))
@@ -66,6 +68,8 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/undrain", post(drain::undrain))
         .route("/sinew/v1/shutdown", post(shutdown))
         .route("/sinew/v1/trace", get(trace))
+        .route("/sinew/v1/keys", get(operate::keys))
+        .route("/sinew/v1/log-level", post(operate::log_level))
 }
 
 async fn status(State(app): State<Arc<App>>) -> Json<ClusterStatus> {

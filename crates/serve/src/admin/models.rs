@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use cluster::{Held, Identified, Library, ModelAbout, Offer, PullStage, PullStatus};
+use cluster::{Found, Held, Identified, Library, ModelAbout, Offer, PullStage, PullStatus};
 use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -44,6 +44,23 @@ pub(super) async fn variants(
 ) -> Result<Json<Vec<Offer>>, ApiError> {
     let named: Named = app.intake.read_json(request).await?;
     Ok(Json(app.cluster.variants(&named.model).await?))
+}
+
+#[derive(Deserialize)]
+struct Sought {
+    words: String,
+}
+
+/// Searches the hub.
+pub(super) async fn search(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Json<Vec<Found>>, ApiError> {
+    let sought: Sought = app.intake.read_json(request).await?;
+    if sought.words.trim().is_empty() {
+        return Err(ApiError::invalid_value("words", "words must say what to look for"));
+    }
+    Ok(Json(app.cluster.search(&sought.words).await?))
 }
 
 /// Stops a download of this node; what has come is kept.

@@ -53,8 +53,8 @@ impl Completer {
         let (_permit, instance, requests) = ready?;
         let embed = async |request: GenerateRequest| {
             let prompt_tokens = request.prompt.len();
-            let mut watch =
-                RequestWatch::new(&self.metrics, &instance.model, arrived, prompt_tokens);
+            let who = (instance.model.as_str(), request.client);
+            let mut watch = RequestWatch::new(&self.metrics, who, arrived, prompt_tokens);
             let embedded = self.embed_one(&instance.id, request, &mut watch).await;
             let embedded = embedded.map_err(|error| self.gone(error, &instance.model));
             embedded.inspect_err(|error| watch.failed(error))

@@ -143,9 +143,10 @@ impl Completer {
             request.sampling.seed = sampling::derived_seed(request.sampling.seed, index);
             request.cache_salt = self.cache_salt(request.client);
             let prompt: Arc<[Token]> = request.prompt.as_slice().into();
+            let who = (instance.model.as_str(), request.client);
             let events = self.cluster.generate(&instance.id, request).await;
             let events = events.map_err(|refusal| gone(refusal.into()))?;
-            let watch = RequestWatch::new(&self.metrics, &instance.model, arrived, prompt.len());
+            let watch = RequestWatch::new(&self.metrics, who, arrived, prompt.len());
             let (words, field) = (prepared.words.clone(), prepared.grammar_field);
             answers.push(Answer::new(events, words, field, prompt, watch, permit));
         }

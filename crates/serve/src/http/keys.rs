@@ -26,7 +26,7 @@ impl ApiKey {
 
     /// A number for the key's holder. It is never 0, which stands for clients on this machine
     /// without a key.
-    fn client_number(&self) -> u64 {
+    pub(crate) fn client_number(&self) -> u64 {
         let first = self.hash.first_chunk().copied().unwrap_or_default();
         u64::from_le_bytes(first).max(1)
     }

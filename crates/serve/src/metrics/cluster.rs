@@ -8,16 +8,13 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use protocol::{EngineStats, StepStats};
 
-use super::ranks;
-use crate::node::Cluster;
+use super::{NodeSources, ranks, usage};
 
 pub(super) type Labels = Vec<(&'static str, String)>;
 pub(super) type Encoded = Result<(), fmt::Error>;
 
-/// A node's metrics of its instances and peers, collected at each scrape.
-pub(super) struct Collector {
-    pub cluster: Arc<dyn Cluster>,
-}
+/// A node's metrics of itself, its instances and peers, collected at each scrape.
+pub(super) struct Collector(pub Arc<NodeSources>);
 
 impl fmt::Debug for Collector {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,9 +24,11 @@ impl fmt::Debug for Collector {
 
 impl collector::Collector for Collector {
     fn encode(&self, encoder: DescriptorEncoder) -> Encoded {
-        let status = self.cluster.status();
+        let status = self.0.cluster.status();
         let mut out = Out { encoder };
         build(&mut out)?;
+        usage::encode(&mut out, &self.0.keys_usage())?;
+        disk(&mut out, self.0.config.disk_free_bytes.as_ref().and_then(|free| free()))?;
         nodes(&mut out, &status)?;
         let owned = |one: &&InstanceStatus| one.owner == status.node;
         let instances: Vec<&InstanceStatus> = status.instances.iter().filter(owned).collect();
@@ -63,7 +62,7 @@ impl Out<'_> {
         Ok(())
     }
 
-    fn counter(
+    pub fn counter(
         &mut self,
         name: &str,
         help: &str,
@@ -99,6 +98,12 @@ fn build(out: &mut Out) -> Encoded {
     ])
 }
 
+/// The disk of this node's data directory, where downloads go.
+fn disk(out: &mut Out, free_bytes: Option<u64>) -> Encoded {
+    let rows = free_bytes.map(|bytes| (Labels::new(), bytes as f64));
+    out.gauge("disk_free", "Free space where downloads go", Some(Unit::Bytes), rows)
+}
+
 /// The members of the cluster, including this node, as this node sees them.
 fn nodes(out: &mut Out, status: &ClusterStatus) -> Encoded {
     let nodes = &status.nodes;
@@ -117,7 +122,9 @@ fn nodes(out: &mut Out, status: &ClusterStatus) -> Encoded {
     out.gauge("node_memory", help, Some(Unit::Bytes), memory)?;
     let used = all().map(|at| (labels(at), nodes[at].memory_used_bytes as f64));
     let help = "Memory of a node that placed models take";
-    out.gauge("node_memory_used", help, Some(Unit::Bytes), used)
+    out.gauge("node_memory_used", help, Some(Unit::Bytes), used)?;
+    let help = "Notices of this node that need a person's attention, as in its status";
+    out.gauge("notices", help, None, [(Labels::new(), status.notices.len() as f64)])
 }
 
 fn short(id: &cluster::NodeId) -> String {

@@ -8,6 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::trace::{Ended, Trace};
+use super::usage::{KeyUsage, Usage};
 use crate::completion::{CompletionError, Finish, Outcome};
 use crate::node::RefusalKind;
 
@@ -55,6 +56,7 @@ pub(crate) struct RequestMetrics {
     request_generation_tokens: Histograms,
     models: Mutex<BTreeSet<String>>,
     pub trace: Trace,
+    pub usage: Usage,
 }
 
 impl Default for RequestMetrics {
@@ -81,6 +83,7 @@ impl Default for RequestMetrics {
             request_generation_tokens: counts(),
             models: Mutex::default(),
             trace: Trace::default(),
+            usage: Usage::default(),
         }
     }
 }
@@ -203,6 +206,8 @@ fn failure(error: &CompletionError) -> &'static str {
 pub(crate) struct RequestWatch {
     metrics: Arc<RequestMetrics>,
     labels: Labels,
+    /// The number of the client's API key; 0 without one.
+    client: u64,
     arrived: Instant,
     prompt_tokens: usize,
     generated_tokens: usize,
@@ -214,13 +219,14 @@ pub(crate) struct RequestWatch {
 impl RequestWatch {
     pub fn new(
         metrics: &Arc<RequestMetrics>,
-        model: &str,
+        (model, client): (&str, u64),
         arrived: Instant,
         prompt_tokens: usize,
     ) -> Self {
         Self {
             metrics: Arc::clone(metrics),
             labels: metrics.labels(model),
+            client,
             arrived,
             prompt_tokens,
             generated_tokens: 0,
@@ -301,6 +307,16 @@ impl RequestWatch {
     }
 
     fn note(&self, reason: &'static str, outcome: Option<&Outcome>) {
+        let is_read = self.first.is_some() || outcome.is_some();
+        self.metrics.usage.add(
+            self.client,
+            KeyUsage {
+                requests: 1,
+                prompt_tokens: if is_read { self.prompt_tokens as u64 } else { 0 },
+                cached_tokens: outcome.map_or(0, |outcome| outcome.cached_tokens as u64),
+                generated_tokens: self.generated_tokens as u64,
+            },
+        );
         self.metrics.trace.note(Ended {
             model: self.labels[0].1.clone(),
             arrived: self.arrived,
@@ -332,7 +348,7 @@ mod tests {
     fn all_that_a_request_waits_for_is_its_queue() {
         let metrics = Arc::new(RequestMetrics::default());
         let arrived = Instant::now() - Duration::from_secs(10);
-        let mut watch = RequestWatch::new(&metrics, "m", arrived, 3);
+        let mut watch = RequestWatch::new(&metrics, ("m", 0), arrived, 3);
         watch.tokens(1);
         watch.finished(&Outcome {
             finish: Finish::Stop,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    BurnReport, BurnSpec, ClusterStatus, Error, FindNodeError, GenerateRequest, Held, History,
-    Identified, InstanceSpec, Invite, Joined, Library, ModelAbout, Node, NodeId, Offer, PairAsking,
-    PairRequest, PairWith, Paired, Pairing, Parted, Planned,
+    BurnReport, BurnSpec, ClusterStatus, Error, FindNodeError, Found, GenerateRequest, Held,
+    History, Identified, InstanceSpec, Invite, Joined, Library, ModelAbout, Node, NodeId, Offer,
+    PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned,
 };
 use futures_util::stream;
 use protocol::Preset;
@@ -110,6 +110,10 @@ impl Cluster for Node {
 
     fn variants<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Vec<Offer>, Refusal>> {
         Box::pin(async move { Ok(Node::variants(self, model).await?) })
+    }
+
+    fn search<'a>(&'a self, words: &'a str) -> BoxFuture<'a, Result<Vec<Found>, Refusal>> {
+        Box::pin(async move { Ok(Node::search(self, words).await?) })
     }
 
     fn stop_pull(&self, model: &str) -> Result<(), Refusal> {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    BurnReport, BurnSpec, ClusterStatus, GenerateEvent, GenerateRequest, Held, History, Identified,
-    InstanceSpec, Invite, Joined, Library, ModelAbout, NodeId, Offer, PairAsking, PairRequest,
-    PairWith, Paired, Pairing, Parted, Planned, PullStatus,
+    BurnReport, BurnSpec, ClusterStatus, Found, GenerateEvent, GenerateRequest, Held, History,
+    Identified, InstanceSpec, Invite, Joined, Library, ModelAbout, NodeId, Offer, PairAsking,
+    PairRequest, PairWith, Paired, Pairing, Parted, Planned, PullStatus,
 };
 use futures_util::Stream;
 use protocol::Preset;
@@ -95,6 +95,9 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// The quantisations of a model on the hub.
     fn variants<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Vec<Offer>, Refusal>>;
+
+    /// Searches the hub for models.
+    fn search<'a>(&'a self, words: &'a str) -> BoxFuture<'a, Result<Vec<Found>, Refusal>>;
 
     /// Stops a download of this node, whichever client waits for it.
     fn stop_pull(&self, model: &str) -> Result<(), Refusal>;

@@ -3,10 +3,11 @@
 import { button, byId, element, keyed, setText, toast } from "./dom.js";
 import { bytes, duration, percent, plural, rate, time } from "./format.js";
 import { administer, isAdmin, lines } from "./net.js";
+import { confirmed } from "./confirm.js";
 
-/** Asks for confirmation before a destructive action. */
-async function confirmed(question, act) {
-  if (window.confirm(question)) await act();
+/** Sends an administrative request if the person agrees. */
+async function afterAsking(question, detail, deed, path, body) {
+  if (await confirmed(question, detail, deed)) await administer(path, body);
 }
 
 export function modelActions(place, model) {
@@ -18,9 +19,9 @@ export function modelActions(place, model) {
   });
   place.append(chat);
   if (!isAdmin()) return;
-  place.append(button("Stop", "small danger", () => confirmed(
-    `Stop ${model.model}? Its answers in progress end.`,
-    () => administer("stop", { instance: model.id }),
+  place.append(button("Stop", "small danger", () => afterAsking(
+    `Stop ${model.model}?`, "Its answers in progress end.", "Stop it",
+    "stop", { instance: model.id },
   ), `Stop ${model.model}`));
 }
 
@@ -30,16 +31,16 @@ export function machineActions(place, node, isHere) {
   if (node.drained) {
     actions.push(["undrain", "Undrain", "", () => administer("undrain", { node: node.id })]);
   } else if (node.state === "live") {
-    actions.push(["drain", "Drain", "", () => confirmed(
-      `Drain ${node.name}? Its models move to other machines, and their answers go on there. `
-        + "It gets no new work until it is undrained.",
-      () => administer("drain", { node: node.id, wait: false }),
+    actions.push(["drain", "Drain", "", () => afterAsking(
+      `Drain ${node.name}?`, "Its models move to other machines, and their answers go on there. "
+        + "It gets no new work until it is undrained.", "Drain it",
+      "drain", { node: node.id, wait: false },
     )]);
   }
   if (!isHere) {
-    actions.push(["remove", "Remove", "danger", () => confirmed(
-      `Remove ${node.name} from the cluster? It needs a new code to come back.`,
-      () => administer("remove", { node: node.id }),
+    actions.push(["remove", "Remove", "danger", () => afterAsking(
+      `Remove ${node.name} from the cluster?`, "It needs a new code to come back.", "Remove it",
+      "remove", { node: node.id },
     )]);
   }
   const create = ([, name, tone, act]) => (

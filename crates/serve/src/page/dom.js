@@ -67,12 +67,13 @@ export function setPill(pill, tone, word) {
   setText(pill.firstElementChild, word);
 }
 
-/** A button that runs `act` and is disabled meanwhile. */
+/** A button that runs `act`, is disabled meanwhile, and has the focus again if it had it. */
 export function button(text, className, act, label = "") {
   const made = element("button", className, text);
   made.type = "button";
   if (label) made.setAttribute("aria-label", label);
   made.addEventListener("click", async () => {
+    const hadFocus = document.activeElement === made;
     made.disabled = true;
     try {
       await act(made);
@@ -80,6 +81,9 @@ export function button(text, className, act, label = "") {
       toast(error.message);
     }
     made.disabled = false;
+    // It may have gone elsewhere meanwhile; a closed dialog's button has it for a moment.
+    const now = document.activeElement;
+    if (hadFocus && (now === document.body || !now.checkVisibility())) made.focus();
   });
   return made;
 }

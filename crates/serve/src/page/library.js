@@ -5,6 +5,7 @@ import { button, byId, element, keyed, setText, toast } from "./dom.js";
 import { bytes } from "./format.js";
 import { administer, adminGet, isAdmin } from "./net.js";
 import { compare } from "./admin.js";
+import { confirmed } from "./confirm.js";
 
 /** Rows shown before more are requested. */
 const ROWS = 6;
@@ -14,7 +15,11 @@ let showsAll = false;
 
 export function prepareLibrary() {
   if (!isAdmin()) return;
-  byId("load-model").addEventListener("input", show);
+  byId("load-model").addEventListener("input", () => {
+    show();
+    forgetHub();
+  });
+  byId("hub-search").addEventListener("click", searchHub);
   byId("library-more").addEventListener("click", () => {
     showsAll = true;
     show();
@@ -57,6 +62,43 @@ function show() {
   setText(more, `Show all ${found.length}`);
 }
 
+// The hub is asked only when its button is pressed: its owner learns what is searched.
+
+const sought = () => byId("load-model").value.trim();
+
+function forgetHub() {
+  const ask = byId("hub-search");
+  ask.hidden = !sought();
+  setText(ask, `Search the hub for “${sought()}”`);
+  setText(byId("hub-state"), "");
+  byId("hub-list").replaceChildren();
+}
+
+async function searchHub() {
+  const [words, state] = [sought(), byId("hub-state")];
+  setText(state, "Asking the hub…");
+  let found = [];
+  let told = "";
+  try {
+    found = await (await administer("library/search", { words })).json();
+    told = found.length ? "From the hub, the most downloaded first:" : "The hub has none.";
+  } catch (error) {
+    told = error.message;
+  }
+  // Other words may have been typed meanwhile.
+  if (words !== sought()) return;
+  setText(state, told);
+  keyed(byId("hub-list"), found, (one) => one.name, createFound, () => {});
+}
+
+function createFound(one) {
+  const about = [`${one.downloads} downloads`, one.changed && `changed ${one.changed}`,
+    one.gated && "gated: it needs an account that accepted its terms"].filter(Boolean);
+  return element("li", "row",
+    element("div", "", element("b", "", one.name), element("p", "hint", about.join(", "))),
+    button("Plan", "small", () => choose(one.name), `Plan ${one.name} of the hub`));
+}
+
 function create(one) {
   const actions = element("span", "row",
     button("Plan", "small", () => choose(one.path ?? one.name), `Plan ${one.name}`));
@@ -79,11 +121,13 @@ function update(item, one) {
 function choose(name) {
   byId("load-model").value = name;
   show();
+  forgetHub();
   return compare();
 }
 
 async function remove(one) {
-  if (!window.confirm(`Delete ${one.name}, ${bytes(one.bytes)}, from this node's disk?`)) return;
+  const detail = `Its ${bytes(one.bytes)} on this node's disk become free.`;
+  if (!await confirmed(`Delete ${one.name}?`, detail, "Delete it")) return;
   await administer("models/remove", { model: one.path });
   toast(`${one.name} is deleted.`);
   await look();

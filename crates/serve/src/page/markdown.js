@@ -5,6 +5,7 @@
 // https or mail, shows its target, and sends no referrer.
 
 import { copyButton, element } from "./dom.js";
+import { highlight } from "./highlight.js";
 
 /** Deeper lists and quotes are shown flat: they are unreadable, and a hostile text could nest
  * thousands. */
@@ -111,7 +112,10 @@ function code(lines, at, [, indent, marks, language]) {
   while (end < lines.length && !closing.test(lines[end].trimStart())) end += 1;
   const unindented = (one) => (one.startsWith(indent) ? one.slice(indent.length) : one);
   const text = lines.slice(at + 1, end).map(unindented).join("\n");
-  const pre = element("pre", "", element("code", "", text));
+  // While code is written, its block is drawn anew with each token: colours come once it is whole.
+  const isClosed = end < lines.length;
+  const parts = isClosed ? highlight(text, language) : [text];
+  const pre = element("pre", "", element("code", "", ...parts));
   pre.tabIndex = 0;
   const box = element("div", "code", pre, copyButton(() => text, "Copy this code"));
   if (language) box.append(element("span", "lang", language.slice(0, 20)));

@@ -29,8 +29,8 @@ macro_rules! assets {
 /// Name, type and content of each other file.
 const ASSETS: &[(&str, &str, &str)] = assets! {
     CSS_TYPE => "base.css", "cluster.css", "chat.css";
-    JS_TYPE => "app.js", "admin.js", "chat.js", "connect.js", "dom.js", "downloads.js", "events.js",
-        "format.js", "joining.js", "library.js", "machines.js", "map.js", "markdown.js",
+    JS_TYPE => "app.js", "admin.js", "chat.js", "confirm.js", "connect.js", "dom.js", "downloads.js",
+        "events.js", "format.js", "highlight.js", "joining.js", "library.js", "machines.js", "map.js", "markdown.js",
         "models.js", "net.js", "pictures.js", "rates.js", "said.js", "store.js", "totals.js";
     "image/svg+xml" => "icon.svg";
 };

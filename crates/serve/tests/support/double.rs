@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cluster::{
-    BurnReport, BurnSpec, ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, Held,
+    BurnReport, BurnSpec, ClusterStatus, Found, GenerateDone, GenerateEvent, GenerateRequest, Held,
     History, Identified, InstanceSpec, InstanceState, Invite, Joined, Library, ModelAbout, NodeId,
     Offer, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted, Plan, Planned,
     PullStatus,
@@ -321,6 +321,11 @@ impl Cluster for Double {
 
     fn variants<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Vec<Offer>, Refusal>> {
         let called = self.call(format!("variants {model}"));
+        Box::pin(async move { called.map(|()| Vec::new()) })
+    }
+
+    fn search<'a>(&'a self, words: &'a str) -> BoxFuture<'a, Result<Vec<Found>, Refusal>> {
+        let called = self.call(format!("search {words}"));
         Box::pin(async move { called.map(|()| Vec::new()) })
     }
 
