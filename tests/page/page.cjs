@@ -173,6 +173,7 @@ async function compareAndSteer(browser) {
   assert.ok(await page.locator(".plan .why li").count() >= 2);
   await page.screenshot({ path: join(env.SINEW_PICTURES, "plans.png"), fullPage: true });
   await aDownloadIsShownAndCancelled(page);
+  await aPresetIsKept(page);
   await button(page, "Make a code").click();
   await page.locator("#invite-code", { hasText: /sinew join sinew-/ }).waitFor();
   assert.deepEqual(complaints, []);
@@ -221,6 +222,19 @@ async function aModelIsLookedFor(page) {
   await row.getByText(/paused, /).waitFor();
   await button(page, "Hide the download of org/Demo-GGUF").click();
   await row.waitFor({ state: "detached" });
+}
+
+async function aPresetIsKept(page) {
+  await view(page, "Chat");
+  await page.locator("#chat-options summary").click();
+  await page.getByLabel("System prompt").fill("You are a guide.");
+  await page.getByLabel(/^Name of a preset/).fill("guide");
+  await button(page, "Keep").click();
+  await page.locator("#toast", { hasText: "guide is listed among the models" }).waitFor();
+  await axe(page, "#chat-options");
+  await page.getByLabel("System prompt").fill("");
+  await page.locator("#chat-model option", { hasText: "guide" }).waitFor({ state: "attached" });
+  await view(page, "Cluster");
 }
 
 /** The node's answer is played: nothing but the nodes is reached, and none of them downloads. */
@@ -566,8 +580,9 @@ async function markdownIsQuick(browser) {
     }
     return Math.max(...times);
   });
-  // A tenth of a second is seen; ten of them mean that something grows with the square.
-  assert.ok(took < 1000, `${took} ms`);
+  // Each takes a tenth of a second, or two where others use the processor: what grows with the
+  // square takes minutes.
+  assert.ok(took < 3000, `${took} ms`);
   await context.close();
 }
 

@@ -17,7 +17,7 @@ mod preset;
 mod run;
 mod values;
 
-pub use values::{NODE_PORT, bytes, resolve};
+pub use self::values::{Copies, NODE_PORT, bytes, resolve};
 
 pub use self::bench::{BenchCommand, BenchDeviceArgs, BenchModelArgs, BenchQualityArgs};
 pub use burn::{BenchClusterArgs, WorkerArgs, WorkerCommand};
@@ -370,9 +370,10 @@ pub struct ServeArgs {
     /// Requests that may run at once [default: 16]
     #[arg(long, value_name = "N")]
     pub parallel: Option<usize>,
-    /// Nodes that shall have the whole file: with 2, the model outlives the loss of either
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub copies: Option<u8>,
+    /// Nodes that shall have the whole file: with 2, the model outlives the loss of either. auto is 2
+    /// where a disk has room for the file twice over, and 1 makes no copies
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = values::copies)]
+    pub copies: Copies,
     /// Only name the models: the first request loads each
     #[arg(long)]
     pub on_request: bool,

@@ -237,12 +237,6 @@ impl Client {
         self.get(&format!("{}/sinew/v1/keys", self.api))
     }
 
-    /// Sets what the node logs from now on.
-    pub fn log_level(&self, level: &str) -> Result<(), CliError> {
-        let body = json!({ "level": level });
-        self.ask::<Value>("/sinew/v1/log-level", &body, ANSWER_MAX).map(drop)
-    }
-
     pub fn shutdown(&self) -> Result<(), CliError> {
         self.ask::<Value>("/sinew/v1/shutdown", &json!({}), ANSWER_MAX).map(drop)
     }

@@ -9,7 +9,7 @@ use hub::{Hub, HubError, Name, Progress, Room, Settings, Stage};
 use store::{Places, Store};
 
 use crate::client::Client;
-use crate::data_dir::DataDir;
+use crate::data_dir::{self, DataDir};
 use crate::error::CliError;
 use crate::machine;
 use crate::near;
@@ -115,6 +115,38 @@ pub fn with_near(
         return error;
     }
     CliError::Refused(format!("{error}. Did you mean {}?", table::one_line(&near.join(" or "))))
+}
+
+/// Variables of the hub that a node reads at its start.
+const HUB_VARIABLES: [&str; 4] =
+    ["HF_ENDPOINT", "MODEL_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
+
+/// The error of a node's download, with the variables of this command that had no effect on it.
+pub fn with_variables(error: CliError) -> CliError {
+    let set = HUB_VARIABLES.into_iter().filter(|name| data_dir::set(name).is_some());
+    let set: Vec<&str> = set.collect();
+    match error {
+        CliError::Refused(text) if !set.is_empty() && text.contains("HF_") => {
+            CliError::Refused(format!(
+                "{text}. {} of this command had no effect: the node downloads, and reads such \
+                 variables when it starts. Restart it with them",
+                set.join(", ")
+            ))
+        }
+        error => error,
+    }
+}
+
+/// Refuses a download if this command may ask no hub.
+///
+/// # Errors
+/// No node has the model.
+pub fn check_offline(client: &Client, model: &str) -> Result<(), CliError> {
+    let Some(why) = hub_settings(false).offline else { return Ok(()) };
+    match client.identify(model)?.name {
+        Some(_) => Ok(()),
+        None => Err(CliError::Refused(format!("{why}, and no node has {model}"))),
+    }
 }
 
 /// Whether a path is a file, or a folder with a model.

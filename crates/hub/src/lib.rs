@@ -43,5 +43,5 @@ pub use plan::Plan;
 pub use pull::{Hub, Progress, Pulled, Stage, Watch};
 pub use search::Found;
 pub use settings::{Settings, Token};
-pub use space::{check_room, free_bytes};
+pub use space::{check_room, free_bytes, has_ample_room};
 pub use unfinished::{Unfinished, unfinished};

@@ -13,6 +13,11 @@ pub fn free_bytes(dir: &Path) -> Option<u64> {
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
+/// Whether the disk of `dir` has room for `needed` more bytes twice over.
+pub fn has_ample_room(dir: &Path, needed: u64) -> bool {
+    free_bytes(dir).is_some_and(|free| free / 2 >= needed)
+}
+
 /// Checks that the disk of `dir` has room for `needed` more bytes, before the first is fetched.
 ///
 /// # Errors
@@ -57,6 +62,7 @@ mod tests {
         assert_eq!(missing(0, 0), None);
         let dir = tempfile::tempdir().unwrap();
         check_room(dir.path(), "m", 1).unwrap();
+        assert!(has_ample_room(dir.path(), 1) && !has_ample_room(dir.path(), u64::MAX / 2));
         let error = check_room(dir.path(), "m", u64::MAX / 2).unwrap_err().to_string();
         assert!(error.contains("it goes on where it stopped"), "{error}");
     }

@@ -57,6 +57,10 @@ pub struct InstanceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub copies: Option<usize>,
+    /// Whether copies are made only where a disk has ample room, and missing ones are no fault.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub copies_if_room: bool,
     /// Whether the instance starts unloaded: the first request loads it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "clap", arg(skip))]

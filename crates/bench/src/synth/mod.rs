@@ -61,14 +61,19 @@ pub fn synth(args: &SynthArgs) -> Result<String, Error> {
     Ok(format!("{path}: {} of tensors", size(written)))
 }
 
-/// The directory of a file for `SHAPE:QUANT`, without its weights, which suffices for a plan.
+/// The type of files that the hub's names mean without one.
+const USUAL_TYPE: &str = "q4_k_m";
+
+/// The directory of a file for `SHAPE` or `SHAPE:QUANT`, without its weights, which suffices for a
+/// plan. Shapes have the short names that models have on the hub.
 ///
 /// # Errors
 /// The name is unknown.
 pub fn header(name: &str) -> Result<Directory, Error> {
-    let Some((shape, quant)) = name.split_once(':') else {
-        let text = format!("{name} is no file, and no shape and type such as qwen3-235b:q8_0");
-        return Err(Error::Usage(text));
+    let is_shape = |name: &str| SHAPES.iter().any(|shape| shape.names.contains(&name));
+    let (shape, quant) = match name.rsplit_once(':') {
+        Some((shape, quant)) if !is_shape(name) => (shape, quant),
+        _ => (name, USUAL_TYPE),
     };
     let shape = find("shape", shape, SHAPES, |shape| shape.names)?;
     let mix = find("type", &quant.to_ascii_lowercase(), MIXES, |mix| mix.names)?;

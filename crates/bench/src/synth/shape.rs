@@ -82,7 +82,7 @@ pub struct Tensor {
 }
 
 pub const LLAMA_1B: Shape = Shape {
-    names: &["llama-3.2-1b"],
+    names: &["llama3.2:1b", "llama-3.2-1b"],
     arch: "llama",
     layers: 16,
     width: 2048,
@@ -114,7 +114,7 @@ pub const SHAPES: &[Shape] = &[
     },
     LLAMA_1B,
     Shape {
-        names: &["llama-3.1-8b"],
+        names: &["llama3.1:8b", "llama-3.1-8b"],
         layers: 32,
         width: 4096,
         head_dim: 128,
@@ -134,7 +134,7 @@ pub const SHAPES: &[Shape] = &[
         ..LLAMA_1B
     },
     Shape {
-        names: &["qwen3-0.6b"],
+        names: &["qwen3:0.6b", "qwen3-0.6b"],
         arch: "qwen3",
         layers: 28,
         width: 1024,
@@ -171,7 +171,7 @@ pub const SHAPES: &[Shape] = &[
     QWEN35_MOE,
     // For machines with a GPU: 17 and 12 GiB in Q4_K_M and MXFP4.
     Shape {
-        names: &["qwen3-30b-a3b", "qwen3-30b"],
+        names: &["qwen3:30b-a3b", "qwen3-30b-a3b", "qwen3-30b"],
         arch: "qwen3moe",
         layers: 48,
         width: 2048,
@@ -187,7 +187,7 @@ pub const SHAPES: &[Shape] = &[
         ..LLAMA_1B
     },
     Shape {
-        names: &["gpt-oss-20b"],
+        names: &["gpt-oss:20b", "gpt-oss-20b"],
         arch: GPT_OSS,
         layers: 24,
         width: 2880,
@@ -205,7 +205,7 @@ pub const SHAPES: &[Shape] = &[
     QWEN36_27B,
     QWEN36_35B,
     Shape {
-        names: &["llama-3.3-70b", "llama-3.1-70b"],
+        names: &["llama3.3:70b", "llama3.1:70b", "llama-3.3-70b", "llama-3.1-70b"],
         layers: 80,
         width: 8192,
         heads: 64,
@@ -215,7 +215,7 @@ pub const SHAPES: &[Shape] = &[
         ..LLAMA_1B
     },
     Shape {
-        names: &["qwen3-235b"],
+        names: &["qwen3:235b-a22b", "qwen3-235b"],
         arch: "qwen3moe",
         layers: 94,
         width: 4096,
@@ -238,7 +238,7 @@ pub const SHAPES: &[Shape] = &[
     DEEPSEEK_V4_FLASH,
     DEEPSEEK_V4_FEW,
     Shape {
-        names: &["kimi-k2"],
+        names: &["kimi-k2:1t", "kimi-k2"],
         heads: 64,
         kv_heads: 64,
         experts: Some(Experts {

@@ -29,8 +29,8 @@ pub struct PlanArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 10, requires = "scale")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     pub jitter: u8,
-    /// Path of a .gguf file, or a name from `sinew list`; with --cluster also a shape and a type,
-    /// such as qwen3-235b:q8_0
+    /// Path of a .gguf file, or a name from `sinew list`; with --cluster also a shape,
+    /// perhaps with a type: llama3.3:70b, qwen3:235b-a22b:q8_0
     pub model: String,
 }
 

@@ -15,6 +15,23 @@ const RESOLVE_MAX: Duration = Duration::from_secs(5);
 /// Some of a machine's CPUs, by number.
 pub type Cpus = Vec<usize>;
 
+/// Nodes that shall have a model's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copies {
+    /// Two, where a disk has room.
+    Auto,
+    Count(u8),
+}
+
+/// Parses a number of nodes, or `auto`.
+pub fn copies(text: &str) -> Result<Copies, String> {
+    let count = text.parse().ok().filter(|count| (1..=64).contains(count));
+    match text {
+        "auto" => Ok(Copies::Auto),
+        _ => count.map(Copies::Count).ok_or_else(|| "expected 1 to 64, or auto".to_owned()),
+    }
+}
+
 /// Parses a CPU, or a range of them as in taskset and control groups.
 pub fn cpus(text: &str) -> Result<Cpus, String> {
     let number = |text: &str| text.trim().parse::<usize>().ok().filter(|cpu| *cpu < 1 << 20);

@@ -1,8 +1,9 @@
-//! Requests for a node's events.
+//! Requests for a node's events, and for what it logs.
 
 use std::io::{BufRead, BufReader};
 
 use cluster::ClusterEvent;
+use serde_json::{Value, json};
 
 use super::{ANSWER_MAX, Client};
 use crate::error::{CliError, Doing};
@@ -39,5 +40,11 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Sets what the node logs from now on.
+    pub fn log_level(&self, level: &str) -> Result<(), CliError> {
+        let body = json!({ "level": level });
+        self.ask::<Value>("/sinew/v1/log-level", &body, ANSWER_MAX).map(drop)
     }
 }

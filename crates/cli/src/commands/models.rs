@@ -18,9 +18,10 @@ use crate::{models, table};
 /// By the running node, whose download others can join; else by this process.
 pub fn pull(args: &PullArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
-    let client = if args.offline { Client::here(&data_dir) } else { Client::find(&data_dir) };
+    let offline = args.offline || models::hub_settings(false).offline.is_some();
+    let client = if offline { Client::here(&data_dir) } else { Client::find(&data_dir) };
     match client {
-        Ok(client) if args.offline => find_by_node(&client, &data_dir, args),
+        Ok(client) if offline => find_by_node(&client, &data_dir, args),
         Ok(client) => pull_by_node(&client, args),
         Err(CliError::NoNode { .. }) => pull_here(&data_dir, args),
         Err(error) => Err(error),
@@ -61,7 +62,7 @@ fn pull_by_node(client: &Client, args: &PullArgs) -> Result<(), CliError> {
         bar.show_at(word(status), status.done_bytes, status.total_bytes, status.bytes_per_sec);
     });
     bar.clear();
-    let done = done?;
+    let done = done.map_err(models::with_variables)?;
     if !args.query.json {
         let model = table::one_line(&args.model);
         match done.total_bytes {

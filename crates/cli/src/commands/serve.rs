@@ -2,7 +2,7 @@
 
 use protocol::InstanceSpec;
 
-use crate::args::ServeArgs;
+use crate::args::{Copies, ServeArgs};
 use crate::client::{Client, ServeProgress, ShareProgress};
 use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
@@ -25,7 +25,10 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
         let context_tokens = preset.and_then(|preset| preset.context_tokens);
         request.context_tokens = request.context_tokens.or(context_tokens);
         request.name.clone_from(&args.name);
-        request.copies = args.copies.map(usize::from);
+        (request.copies, request.copies_if_room) = match args.copies {
+            Copies::Auto => (Some(2), true),
+            Copies::Count(count) => (Some(usize::from(count)).filter(|count| *count > 1), false),
+        };
         (request.on_request, request.keep_alive) = (args.on_request, args.keep_alive);
         let ready = place(&client, &request, &interrupt)?;
         if args.query.json {
@@ -35,7 +38,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
                 true => say!("{ready} is loaded by the first request to {}/v1", client.api),
                 false => say!("{ready} is ready at {}/v1", client.api),
             }
-            if let Some(copies) = args.copies.filter(|copies| *copies > 1) {
+            if let Copies::Count(copies @ 2..) = args.copies {
                 tell!(
                     "its file is being copied until {copies} nodes have it: sinew list says where it lies"
                 );
@@ -62,6 +65,7 @@ pub fn place(
     request: &InstanceSpec,
     interrupt: &Interrupt,
 ) -> Result<String, CliError> {
+    models::check_offline(client, &request.model)?;
     let mut bars = ProgressLines::new();
     let mut said = String::new();
     let ready = client.serve(request, |progress| {
@@ -79,7 +83,7 @@ pub fn place(
         Ok(())
     });
     bars.clear();
-    let ready = ready?;
+    let ready = ready.map_err(models::with_variables)?;
     let instances = client.status()?.instances;
     let placed = instances.into_iter().find(|instance| instance.id == ready.instance);
     // If it is missing, another user has stopped it at this moment.

@@ -419,6 +419,27 @@ fn a_model_in_two_copies_outlives_the_node_that_had_its_file() {
 }
 
 #[test]
+fn a_served_model_gets_a_second_copy_by_itself_unless_one_is_asked_for() {
+    let world = World::new();
+    let (a, b) = (world.node("a"), world.node("b"));
+    a.admit(&b);
+    let models = a.dir.path().join("models");
+    std::fs::copy(common::fixture("models/qwen3.gguf"), models.join("one.gguf")).unwrap();
+    std::fs::copy(demo_model(), models.join("two.gguf")).unwrap();
+    a.run(&["serve", "one", "--copies", "1", "--nodes", "1"]);
+    let notes = a.instance("one").unwrap()["notes"].to_string();
+    assert!(notes.contains("only node a has its file") && notes.contains("--copies 2"), "{notes}");
+    a.run(&["serve", "two", "--nodes", "1"]);
+    let copy = |name: &str| b.dir.path().join(format!("models/{name}.gguf")).is_file();
+    common::wait_for("the copy that is made by itself", || copy("two").then_some(()));
+    assert!(!copy("one"), "a copy that nobody asked for");
+    common::wait_for("both nodes to be listed", || {
+        let nodes = a.instance("two")?["file_nodes"].as_array()?.len();
+        (nodes == 2).then_some(())
+    });
+}
+
+#[test]
 fn a_download_that_was_cut_is_listed_shown_and_removed() {
     let world = World::new();
     let folder = world.data_dir().join("models/org/Demo-GGUF");

@@ -1,4 +1,5 @@
-//! Keeps the files of served models on the number of nodes that `--copies` requests.
+//! Keeps the files of served models on the number of nodes that `--copies` requests, or on two where
+//! disks have room.
 //!
 //! Every node decides for itself: of the nodes that lack a file with too few holders, those with
 //! the lowest ids copy it, one for each missing copy. A node that fails reports that in its
@@ -20,6 +21,8 @@ use crate::desired::Service;
 const SHORT_MAX: Duration = Duration::from_secs(10);
 /// Pause before a failed copy is retried.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
+/// The same, for a copy that is made only where a disk has room.
+const LOOK_FOR_ROOM: Duration = Duration::from_secs(600);
 
 /// A copy of a file that this node makes.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +66,10 @@ impl Copies {
             let is_due = match since {
                 Copying::Short(since) => is_new || now.saturating_sub(*since) >= SHORT_MAX,
                 Copying::Running => false,
-                Copying::Failed(_, since) => now.saturating_sub(*since) >= TRY_AGAIN,
+                Copying::Failed(_, since) => {
+                    let pause = if wanted.spec.copies_if_room { LOOK_FOR_ROOM } else { TRY_AGAIN };
+                    now.saturating_sub(*since) >= pause
+                }
             };
             let turn = takers(ctx, places, &digest).iter().position(|node| *node == ctx.me);
             if is_due && turn.is_some_and(|turn| turn < missing) {
@@ -95,6 +101,11 @@ impl Copies {
                 self.all.remove(&digest);
                 places.located(ctx, digest, Some(path));
             }
+            Err(why) if is_optional(ctx, &digest) => {
+                info!(why, "a model's file is not copied to this node");
+                self.all.insert(digest, Copying::Failed(why, ctx.now()));
+                ctx.post(News::Heartbeats);
+            }
             Err(why) => {
                 warn!(why, "a model's file cannot be copied to this node");
                 let failed = Copying::Failed(why, ctx.now());
@@ -109,6 +120,9 @@ impl Copies {
         let mut notices = Vec::new();
         for (entry, wanted) in ctx.desired.wanted() {
             let (name, here) = (&entry.name, &ctx.config.name);
+            if wanted.spec.copies_if_room {
+                continue;
+            }
             if let Some(Copying::Failed(why, _)) = self.all.get(&wanted.digest) {
                 notices.push(format!("the file of {name} cannot be copied to node {here}: {why}"));
             }
@@ -123,6 +137,17 @@ impl Copies {
         }
         notices
     }
+}
+
+/// Whether copies of this file are made only where a disk has room.
+fn is_optional(ctx: &Context, digest: &Digest) -> bool {
+    let of_file = ctx.desired.wanted().filter(|(_, wanted)| wanted.digest == *digest);
+    of_file.into_iter().all(|(_, wanted)| wanted.spec.copies_if_room)
+}
+
+/// Whether a node will copy this file, or does so.
+pub(crate) fn can_follow(ctx: &Context, places: &Places, wanted: &Service) -> bool {
+    shortage(ctx, places, wanted).is_some() && !takers(ctx, places, &wanted.digest).is_empty()
 }
 
 /// The number of missing copies, if too few reachable nodes have the file.

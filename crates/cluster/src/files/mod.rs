@@ -7,9 +7,9 @@ mod places;
 pub(crate) mod source;
 
 use copies::Copies;
+pub(crate) use copies::can_follow;
 use damage::Damage;
-use places::Places;
-pub(crate) use places::{LOOK_AGAIN, seen, sources};
+pub(crate) use places::{LOOK_AGAIN, Places, seen, sources};
 
 #[derive(Debug, Default)]
 pub(crate) struct Files {

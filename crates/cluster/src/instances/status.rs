@@ -8,6 +8,7 @@ use super::running::Instances;
 use super::slow_links;
 use crate::context::Context;
 use crate::desired::{Entry, Service};
+use crate::files::{Places, can_follow};
 use crate::{Error, InstanceState, InstanceStatus, RankStatus};
 
 /// All served instances.
@@ -37,7 +38,8 @@ pub(crate) fn now(
     status.created_unix_s = wanted.created_unix_s;
     let holders = host.files.places.holders(ctx, &wanted.digest);
     status.file_nodes = holders.map(|node| ctx.name_of(node)).collect();
-    status.notes.extend(sole_holder(ctx, wanted, &status.file_nodes));
+    let places = &host.files.places;
+    status.notes.extend(sole_holder((ctx, places), wanted, &status.file_nodes));
     status.notes.extend(move_note(instances, &wanted.id));
     let borrowed = borrowed(wanted, &status);
     status.notes.extend(borrowed);
@@ -88,14 +90,23 @@ fn move_note(instances: &Instances, id: &str) -> Option<String> {
 }
 
 /// Note for the user: the only node with a model's file, without which nobody can drive it.
-fn sole_holder(ctx: &Context, wanted: &Service, file_nodes: &[String]) -> Option<String> {
+fn sole_holder(
+    (ctx, places): (&Context, &Places),
+    wanted: &Service,
+    file_nodes: &[String],
+) -> Option<String> {
     let [only] = file_nodes else { return None };
     let is_asked = wanted.spec.copies.is_some_and(|copies| copies > 1);
-    (ctx.membership.members().count() > 0 && !is_asked).then(|| {
-        format!(
-            "only node {only} has its file, and without that node it stops. For a second copy, \
-             stop it and serve it with --copies 2"
-        )
+    let is_due = is_asked && !wanted.spec.copies_if_room;
+    (ctx.membership.members().count() > 0 && !is_due).then(|| {
+        let next = if can_follow(ctx, places, wanted) {
+            "Another node copies it"
+        } else if is_asked {
+            "No other node that is here has room for a copy on its disk"
+        } else {
+            "For a second copy, stop it and serve it with --copies 2"
+        };
+        format!("only node {only} has its file, and without that node it stops. {next}")
     })
 }
 

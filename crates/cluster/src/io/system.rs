@@ -287,7 +287,16 @@ impl Outside for System {
         let is_wanted = move || {
             desired.look(|document| document.entries.iter().any(|entry| entry.wants(&digest)))
         };
+        let models = self.store.models_dir().to_path_buf();
         self.report(async move {
+            if wanted.spec.copies_if_room && !hub::has_ample_room(&models, wanted.bytes) {
+                let gib = wanted.bytes as f64 / (1u64 << 30) as f64;
+                let why = format!(
+                    "the disk of {} has no room for twice its {gib:.1} GiB",
+                    models.display()
+                );
+                return Some(Event::Copied { digest, copied: Err(why) });
+            }
             let (name, job) = pulls.begin_copy(&wanted.spec.model);
             let copied = pulls.copy((&name, &job), &swarm, is_wanted).await;
             Some(Event::Copied { digest, copied: copied.map_err(|error| error.to_string()) })

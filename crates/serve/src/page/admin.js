@@ -75,6 +75,9 @@ const PLANS_MAX = 6;
 /** Shorter measurements are too noisy for a rate. */
 const RATE_AFTER_SECS = 1.5;
 
+/** As `sinew serve` by itself: a second node gets the file where its disk has room. */
+const COPIES = { copies: 2, copies_if_room: true };
+
 function wanted() {
   const body = { model: byId("load-model").value.trim() };
   const context = Number.parseInt(byId("load-context").value, 10);
@@ -159,7 +162,7 @@ async function load(how) {
   let began = null;
   asked = wanted().model;
   try {
-    const response = await administer("serve", { ...wanted(), ...how }, controller.signal);
+    const response = await administer("serve", { ...wanted(), ...COPIES, ...how }, controller.signal);
     byId("plans").replaceChildren();
     for await (const line of lines(response.body)) {
       if (!line.trim()) continue;

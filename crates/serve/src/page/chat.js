@@ -2,7 +2,7 @@
 
 import { byId, element, keyed, setText, toast } from "./dom.js";
 import { rate } from "./format.js";
-import { events, headers, refusal } from "./net.js";
+import { administer, events, headers, isAdmin, refusal } from "./net.js";
 import * as pictures from "./pictures.js";
 import { say } from "./said.js";
 import * as store from "./store.js";
@@ -143,22 +143,44 @@ function content({ content: text, pictures: shown }) {
   return text ? [...parts, { type: "text", text }] : parts;
 }
 
+/** What the options set of a request besides its messages. */
+function settings() {
+  const set = {};
+  const number = (id) => Number.parseFloat(byId(id).value);
+  if (Number.isFinite(number("chat-temperature"))) set.temperature = number("chat-temperature");
+  if (Number.isFinite(number("chat-top-p"))) set.top_p = number("chat-top-p");
+  if (number("chat-seed") >= 0) set.seed = Math.floor(number("chat-seed"));
+  if (number("chat-tokens") >= 1) set.max_tokens = Math.floor(number("chat-tokens"));
+  return set;
+}
+
+const systemPrompt = () => byId("chat-system").value.trim();
+
+/** Makes a preset of the options, on all nodes. */
+async function keepPreset() {
+  const name = byId("chat-preset").value.trim();
+  const system = systemPrompt();
+  const preset = { name, model: select.value, ...settings(), ...(system ? { system } : {}) };
+  try {
+    await administer("presets", preset);
+    byId("chat-preset").value = "";
+    toast(`${name} is listed among the models, on every node.`);
+  } catch (error) {
+    toast(error.message);
+  }
+}
+
 function request(messages) {
-  const system = byId("chat-system").value.trim();
+  const system = systemPrompt();
   const said = messages.filter((one) => one.content || one.pictures)
     .map((one) => ({ role: one.role, content: content(one) }));
-  const body = {
+  return {
     model: select.value,
     messages: system ? [{ role: "system", content: system }, ...said] : said,
     stream: true,
     stream_options: { include_usage: true },
+    ...settings(),
   };
-  const number = (id) => Number.parseFloat(byId(id).value);
-  if (Number.isFinite(number("chat-temperature"))) body.temperature = number("chat-temperature");
-  if (Number.isFinite(number("chat-top-p"))) body.top_p = number("chat-top-p");
-  if (number("chat-seed") >= 0) body.seed = Math.floor(number("chat-seed"));
-  if (number("chat-tokens") >= 1) body.max_tokens = Math.floor(number("chat-tokens"));
-  return body;
 }
 
 async function ask(text, sent) {
@@ -319,6 +341,9 @@ document.addEventListener("keydown", (event) => {
     running.abort();
   }
 });
+
+byId("preset").hidden = !isAdmin();
+byId("chat-preset-keep").addEventListener("click", keepPreset);
 
 // Options are kept between visits.
 const fields = ["chat-system", "chat-temperature", "chat-top-p", "chat-seed", "chat-tokens"]

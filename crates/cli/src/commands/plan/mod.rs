@@ -240,6 +240,25 @@ mod tests {
     }
 
     #[test]
+    fn shapes_have_the_names_and_sizes_of_the_catalogue() {
+        let mut found = 0;
+        for entry in hub::catalogue::entries() {
+            let name = format!("{}:{}", entry.name, entry.tag);
+            let Ok(header) = bench::header(&name) else { continue };
+            let weights: u64 =
+                header.tensors().iter().map(|t| t.dims.iter().product::<u64>()).sum();
+            let ratio = weights as f64 / entry.parameters as f64;
+            assert!((0.9..1.1).contains(&ratio), "{name}: {weights} of {}", entry.parameters);
+            let same = bench::header(&format!("{name}:q4_k_m")).unwrap();
+            assert_eq!(header.tensors(), same.tensors(), "{name}");
+            found += 1;
+        }
+        assert_eq!(found, 9);
+        let error = bench::header("llama3.3:71b").unwrap_err().to_string();
+        assert!(error.contains("there are: ") && error.contains("llama3.3:70b"), "{error}");
+    }
+
+    #[test]
     fn a_header_is_planned_as_its_name_is_and_runs_nowhere() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("header.gguf");
