@@ -370,8 +370,8 @@ pub struct ServeArgs {
     /// Requests that may run at once [default: 16]
     #[arg(long, value_name = "N")]
     pub parallel: Option<usize>,
-    /// Nodes that shall have the whole file: with 2, the model outlives the loss of either. auto is 2
-    /// where a disk has room for the file twice over, and 1 makes no copies
+    /// Nodes that shall have the whole file: with 2, the model outlives the loss of either. auto is
+    /// 2 where a disk has room for the file twice over, and 1 makes no copies
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = values::copies)]
     pub copies: Copies,
     /// Only name the models: the first request loads each

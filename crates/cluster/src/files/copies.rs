@@ -1,5 +1,5 @@
-//! Keeps the files of served models on the number of nodes that `--copies` requests, or on two where
-//! disks have room.
+//! Keeps the files of served models on the number of nodes that `--copies` requests; by itself on
+//! two, where disks have room.
 //!
 //! Every node decides for itself: of the nodes that lack a file with too few holders, those with
 //! the lowest ids copy it, one for each missing copy. A node that fails reports that in its
