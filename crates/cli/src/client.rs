@@ -400,9 +400,11 @@ impl Client {
         };
         let message = error_message(&body["error"]);
         Err(match status.as_u16() {
+            // What follows is for other programs.
             401 if self.is_elsewhere() => CliError::Refused(format!(
-                "{message}. Set SINEW_API_KEY here: a key (sinew keys create, there) may use \
-                 models; the admin token (the file admin.token, there) may do all"
+                "{}. Set SINEW_API_KEY here: a key (sinew keys create, there) may use \
+                 models; the admin token (the file admin.token, there) may do all",
+                message.split(": send").next().unwrap_or(&message)
             )),
             _ if body["error"]["code"] == "context_length_exceeded" => {
                 CliError::ContextFull(message)

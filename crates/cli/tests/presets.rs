@@ -52,9 +52,10 @@ fn what_is_wrong_with_a_preset_is_told() {
     node.run(&["serve", &demo_model(), "--ctx", "256"]);
     let elsewhere = folder.path().join("other.gguf");
     std::fs::copy(common::fixture("models/qwen3.gguf"), &elsewhere).unwrap();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["x", "--from", elsewhere.to_str().unwrap()], "is in no folder where nodes look"),
         (&["x", "--from", "nothing-like-it"], "no node has nothing-like-it. Fetch it first"),
+        (&["x", "--from", "sinew-dmo"], "Did you mean sinew-demo?"),
         (&["x", "--from", "sinew-demo", "--set", "temperature=9"], "expected 0 to 2"),
         (&["x", "--from", "sinew-demo", "--set", "temprature=1"], "There are: temperature, top_k"),
         (&["x", "--from", "sinew-demo", "--set", "stop"], "expected NAME=VALUE"),

@@ -30,7 +30,11 @@ fn find(args: &QueryArgs) -> Result<Client, CliError> {
 
 fn create(args: &PresetCreateArgs) -> Result<(), CliError> {
     let preset = preset(args)?;
-    let kept = find(&args.query)?.write_preset(&preset)?;
+    let data_dir = DataDir::find(&args.query.data_dir)?;
+    let client = Client::find(&data_dir)?;
+    let kept = client.write_preset(&preset);
+    let kept =
+        kept.map_err(|error| models::with_near(error, &preset.model, Some(&client), &data_dir))?;
     if args.query.json {
         return print_json(&kept);
     }

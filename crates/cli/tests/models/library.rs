@@ -166,3 +166,25 @@ fn a_download_is_ended_by_another_client_and_goes_on_later() {
     let sent = world.hub.bytes_sent();
     assert!(sent < 2 * world.size, "{sent}: the rest alone of {}", world.size);
 }
+
+#[test]
+fn a_file_on_another_nodes_disk_is_deleted_from_here() {
+    let world = World::new();
+    let (a, b) = (world.node("a"), world.node("b"));
+    a.admit(&b);
+    let file = b.dir.path().join("models/far.gguf");
+    std::fs::copy(crate::common::demo_model(), &file).unwrap();
+    b.run(&["serve", "far", "--copies", "1", "--nodes", "b"]);
+    let remove = |node: &str| {
+        administer(&a, "models/remove", &json!({ "model": "far", "node": node })).to_string()
+    };
+    assert!(remove("b").contains("Stop it first") && file.is_file());
+    assert!(remove("c").contains("node c is not here"));
+    // Without a node it is this one's.
+    let here = administer(&a, "models/remove", &json!({ "model": "far" })).to_string();
+    assert!(here.contains("is on node b, not here") && file.is_file(), "{here}");
+    b.run(&["stop", "far"]);
+    wait_for("a to know that it was stopped", || a.instance("far").is_none().then_some(()));
+    assert!(remove("b").contains("\"freed_bytes\":") && !file.exists());
+    assert!(remove("b").contains("was not deleted on node b"));
+}

@@ -411,32 +411,21 @@ impl Node {
         self.shared.pulls.stop(model)
     }
 
-    /// Deletes a model from this node's model folder; returns the bytes freed.
+    /// Deletes a model from this node's model folder, or from that of the member with this name;
+    /// returns the bytes freed.
     ///
     /// # Errors
     /// The model is missing, served, another program's, or cannot be deleted.
-    pub async fn remove_model(&self, model: &str) -> Result<u64> {
-        let (store, asked) = (self.shared.store.clone(), model.to_owned());
-        let look =
-            move || lookup::locate(&store, &asked).ok().and_then(|(_, at)| store.known_digest(&at));
-        let digest = tokio::task::spawn_blocking(look).await.map_err(|_| Error::ShutDown)?;
-        let instances = self.status().instances;
-        let is_it = |one: &InstanceStatus| match digest {
-            Some(_) => one.digest == digest,
-            None => one.model == model || one.id == model,
-        };
-        if let Some(served) = instances.iter().find(|one| is_it(one)) {
-            let name = &served.model;
-            let text = format!("{name} is served. Stop it first: sinew stop {name}");
-            return Err(Error::Unusable(text));
+    pub async fn remove_model(&self, model: &str, node: Option<&str>) -> Result<u64> {
+        let pulls = &self.shared.pulls;
+        if let Some(node) = node.filter(|node| *node != self.name()) {
+            let holder = pulls.neighbours().into_iter().find(|other| other.name == node);
+            let gone =
+                || Error::NotHere(format!("node {node} is not here. List them: sinew nodes"));
+            return remote::remove(pulls.net(), &holder.ok_or_else(gone)?, model).await;
         }
-        let (store, model) = (self.shared.store.clone(), model.to_owned());
-        let remove = {
-            let model = model.clone();
-            tokio::task::spawn_blocking(move || lookup::remove(&store, &model))
-        };
-        match remove.await.map_err(|_| Error::ShutDown)? {
-            Err(Error::NotHere(why)) => match self.find_elsewhere(&model).await {
+        match self.shared.desk.remove(model).await {
+            Err(Error::NotHere(why)) => match self.find_elsewhere(model).await {
                 Ok(Some(found)) => Err(Error::NotHere(format!(
                     "{model} is on node {0}, not here. Type on {0}: sinew rm {model}",
                     found.holder.name

@@ -14,7 +14,10 @@ use crate::desired::Document;
 use crate::io::kept::Saver;
 use crate::node::burn::Burner;
 use crate::transfer::lookup::{self, Asked};
-use crate::{CheckText, ClusterStatus, Error, InstanceSpec, NodeId, NodeState, NodeStatus, Result};
+use crate::{
+    CheckText, ClusterStatus, Error, InstanceSpec, InstanceStatus, NodeId, NodeState, NodeStatus,
+    Result,
+};
 
 /// Measuring a node takes some tenths of a second; a probe takes less on any link worth splitting
 /// over.
@@ -109,6 +112,30 @@ impl Desk {
         });
         let (model, spec) = read.await.map_err(|_| Error::ShutDown)?.map_err(Error::Unusable)?;
         self.plan_model(spec, model).await
+    }
+
+    /// Deletes a model from this node's model folder; returns the bytes freed.
+    ///
+    /// # Errors
+    /// The model is missing, served, another program's, or cannot be deleted.
+    pub async fn remove(&self, model: &str) -> Result<u64> {
+        let (store, asked) = (self.store.clone(), model.to_owned());
+        let look =
+            move || lookup::locate(&store, &asked).ok().and_then(|(_, at)| store.known_digest(&at));
+        let digest = tokio::task::spawn_blocking(look).await.map_err(|_| Error::ShutDown)?;
+        let instances = self.status.borrow().instances.clone();
+        let is_it = |one: &InstanceStatus| match digest {
+            Some(_) => one.digest == digest,
+            None => one.model == model || one.id == model,
+        };
+        if let Some(served) = instances.iter().find(|one| is_it(one)) {
+            let name = &served.model;
+            let text = format!("{name} is served. Stop it first: sinew stop {name}");
+            return Err(Error::Unusable(text));
+        }
+        let (store, model) = (self.store.clone(), model.to_owned());
+        let remove = tokio::task::spawn_blocking(move || lookup::remove(&store, &model));
+        remove.await.map_err(|_| Error::ShutDown)?
     }
 
     async fn plan_model(&self, spec: InstanceSpec, model: Placeable) -> Result<placement::Plan> {

@@ -35,6 +35,8 @@ pub(crate) enum Ask {
     Serve { spec: Box<InstanceSpec> },
     /// Plans a model without serving it: [`Outcome`].
     Plan { spec: Box<InstanceSpec> },
+    /// Deletes a model from the listener's own folder: [`Outcome`].
+    Remove { model: String },
     /// State of a model's file on the listener.
     About { model: String, file: String, size: u64 },
     /// Reads bytes of the file that the last [`Self::About`] or [`Self::Open`] named.
@@ -64,7 +66,7 @@ pub(crate) enum Having {
     No,
 }
 
-/// Result of [`Ask::Serve`] and [`Ask::Plan`].
+/// Result of [`Ask::Serve`], [`Ask::Plan`], [`Ask::Remove`] and [`Ask::Burn`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
@@ -74,6 +76,9 @@ pub(crate) enum Outcome {
         instance: String,
     },
     Planned(Box<placement::Plan>),
+    Removed {
+        freed_bytes: u64,
+    },
     Burned(Box<Part>),
     AlreadyServed {
         model: String,

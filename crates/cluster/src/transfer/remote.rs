@@ -111,6 +111,21 @@ pub(crate) async fn plan(
     }
 }
 
+/// Deletes a model from a member's own folder; returns the bytes freed.
+///
+/// # Errors
+/// The member refuses or is lost meanwhile.
+pub(crate) async fn remove(net: &Arc<Net>, holder: &Neighbour, model: &str) -> Result<u64> {
+    let ask = Ask::Remove { model: model.to_owned() };
+    let outcome = ask_and_wait(net, holder, &ask).await;
+    let told = match outcome.map_err(|error| error.to_string()) {
+        Ok(Outcome::Removed { freed_bytes }) => return Ok(freed_bytes),
+        Ok(Outcome::Refused { reason }) | Err(reason) => reason,
+        Ok(_) => "it answered something else".to_owned(),
+    };
+    Err(Error::Unusable(format!("{model} was not deleted on node {}: {told}", holder.name)))
+}
+
 /// Copies a model from its holders to this node's model folder.
 pub(crate) fn pull(
     pulls: Arc<Pulls>,

@@ -81,6 +81,11 @@ pub(crate) async fn answer(
                 };
                 decide(&mut connection, planning).await?;
             }
+            Ask::Remove { model } => {
+                let removing =
+                    async { Ok(Outcome::Removed { freed_bytes: desk.remove(&model).await? }) };
+                decide(&mut connection, removing).await?;
+            }
             Ask::About { model, file, size } => {
                 let (store, asked) = (pulls.store(), model.clone());
                 let find = move || held(&store, &asked, &file, size);

@@ -105,14 +105,21 @@ pub(super) async fn pull(
     Ok(respond(Framing::JsonLines, items, app.config.limits.keep_alive))
 }
 
-/// Deletes a model from the node's own folder.
+#[derive(Deserialize)]
+struct Removed {
+    model: String,
+    /// The node's name; this node if absent.
+    node: Option<String>,
+}
+
+/// Deletes a model from a node's own folder.
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    let named: Named = app.intake.read_json(request).await?;
-    let freed = app.cluster.remove_model(&named.model).await?;
-    Ok(Json(json!({ "removed": named.model, "freed_bytes": freed })))
+    let Removed { model, node } = app.intake.read_json(request).await?;
+    let freed = app.cluster.remove_model(&model, node.as_deref()).await?;
+    Ok(Json(json!({ "removed": model, "freed_bytes": freed })))
 }
 
 pub(super) fn failed(status: &PullStatus) -> ApiError {

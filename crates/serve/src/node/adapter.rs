@@ -128,8 +128,12 @@ impl Cluster for Node {
         Box::pin(async move { Ok(Node::describe(self, model).await?) })
     }
 
-    fn remove_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<u64, Refusal>> {
-        Box::pin(async move { Ok(Node::remove_model(self, model).await?) })
+    fn remove_model<'a>(
+        &'a self,
+        model: &'a str,
+        node: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<u64, Refusal>> {
+        Box::pin(async move { Ok(Node::remove_model(self, model, node).await?) })
     }
 
     fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {

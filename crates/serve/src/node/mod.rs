@@ -108,8 +108,13 @@ pub trait Cluster: Send + Sync + 'static {
     /// Details of a model, from any node that has it.
     fn describe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelAbout, Refusal>>;
 
-    /// Deletes a model from this node's own folder; returns the number of bytes freed.
-    fn remove_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<u64, Refusal>>;
+    /// Deletes a model from the own folder of this node, or of the member with this name; returns
+    /// the number of bytes freed.
+    fn remove_model<'a>(
+        &'a self,
+        model: &'a str,
+        node: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<u64, Refusal>>;
 
     /// Stops an instance.
     fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;

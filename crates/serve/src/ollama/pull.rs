@@ -126,7 +126,7 @@ pub(super) async fn delete(
     let name = served_name(&app, &asked);
     match app.preset(&name) {
         Some(_) => app.cluster.remove_preset(&name).await?,
-        None => drop(app.cluster.remove_model(&name).await?),
+        None => drop(app.cluster.remove_model(&name, None).await?),
     }
     Ok(StatusCode::OK)
 }

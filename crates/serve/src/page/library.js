@@ -42,7 +42,7 @@ async function look() {
 
 function rows() {
   const onDisk = library.disks.map((one) => ({
-    ...one, on: one.node ?? "this node", mine: !one.node && one.shelf === "own",
+    ...one, on: one.node ?? "this node", owned: one.shelf === "own",
   }));
   return [...onDisk, ...library.catalogue];
 }
@@ -102,8 +102,9 @@ function createFound(one) {
 function create(one) {
   const actions = element("span", "row",
     button("Plan", "small", () => choose(one.path ?? one.name), `Plan ${one.name}`));
-  if (one.mine) {
-    actions.append(button("Delete", "small danger", () => remove(one), `Delete ${one.name}`));
+  if (one.owned) {
+    const label = `Delete ${one.name}${one.node ? ` of ${one.node}` : ""}`;
+    actions.append(button("Delete", "small danger", () => remove(one), label));
   }
   return element("li", "row", element("div", "", element("b"), element("p", "hint")), actions);
 }
@@ -126,9 +127,11 @@ function choose(name) {
 }
 
 async function remove(one) {
-  const detail = `Its ${bytes(one.bytes)} on this node's disk become free.`;
+  const disk = one.node ? `the disk of ${one.node}` : "this node's disk";
+  const detail = `Its ${bytes(one.bytes)} on ${disk} become free.`;
   if (!await confirmed(`Delete ${one.name}?`, detail, "Delete it")) return;
-  await administer("models/remove", { model: one.path });
+  const where = one.node ? { model: one.name, node: one.node } : { model: one.path };
+  await administer("models/remove", where);
   toast(`${one.name} is deleted.`);
   await look();
 }

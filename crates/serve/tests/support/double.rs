@@ -343,7 +343,11 @@ impl Cluster for Double {
         Box::pin(async move { called.and(Err(missing)) })
     }
 
-    fn remove_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<u64, Refusal>> {
+    fn remove_model<'a>(
+        &'a self,
+        model: &'a str,
+        _: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<u64, Refusal>> {
         let called = self.call(format!("remove {model}"));
         Box::pin(async move { called.map(|()| 1 << 20) })
     }
