@@ -26,7 +26,9 @@ pub struct Remote {
 /// # Errors
 /// The command is about this machine.
 pub fn choose(url: Option<String>, command: &Command) -> Result<(), CliError> {
-    let Some(url) = url else { return Ok(()) };
+    // That command has an option of this name, for a server of any make.
+    let is_own = matches!(command, Command::Bench(BenchCommand::Serve(_)));
+    let Some(url) = url.filter(|_| !is_own) else { return Ok(()) };
     if !can_be_elsewhere(command) {
         let text = "--url names a node on another machine, and this command is about this one. \
                     Leave it out";

@@ -101,7 +101,7 @@ fn what_the_rest_cannot_bear_is_told_in_every_dialect() {
     let b = start("b", new_dir(), "127.0.0.1:0", MEMORY_OF_HALF);
     a.admit(&b);
     put_model(&a, "slow", "1");
-    a.run(&["serve", "slow", "--ctx", "1024"]);
+    a.run(&["serve", "slow", "--ctx", "1024", "--copies", "1"]);
     let listen = b.listen_addr();
 
     // Memory: half of the model is lost, and the whole does not fit on the other node.

@@ -180,11 +180,11 @@ fn a_file_on_another_nodes_disk_is_deleted_from_here() {
     };
     assert!(remove("b").contains("Stop it first") && file.is_file());
     assert!(remove("c").contains("node c is not here"));
+    b.run(&["stop", "far"]);
+    wait_for("a to know that it was stopped", || a.instance("far").is_none().then_some(()));
     // Without a node it is this one's.
     let here = administer(&a, "models/remove", &json!({ "model": "far" })).to_string();
     assert!(here.contains("is on node b, not here") && file.is_file(), "{here}");
-    b.run(&["stop", "far"]);
-    wait_for("a to know that it was stopped", || a.instance("far").is_none().then_some(()));
     assert!(remove("b").contains("\"freed_bytes\":") && !file.exists());
     assert!(remove("b").contains("was not deleted on node b"));
 }

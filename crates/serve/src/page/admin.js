@@ -162,7 +162,8 @@ async function load(how) {
   let began = null;
   asked = wanted().model;
   try {
-    const response = await administer("serve", { ...wanted(), ...COPIES, ...how }, controller.signal);
+    const body = { ...wanted(), ...COPIES, ...how };
+    const response = await administer("serve", body, controller.signal);
     byId("plans").replaceChildren();
     for await (const line of lines(response.body)) {
       if (!line.trim()) continue;
