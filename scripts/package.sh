@@ -10,7 +10,7 @@
 #       aarch64-macos    for macOS 14 on Apple's processors; what it imports is checked
 #       all              these four
 #
-# A linker and C libraries for the last three come from PyPI (100 MB) into target/cross.
+# A linker and C libraries for the last three come from PyPI (80 MB) into target/cross.
 set -euo pipefail
 usage() {
     sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2
