@@ -1,69 +1,86 @@
 #!/usr/bin/env bash
-# Makes what is handed out: an archive with the binary, its completions and manual, and a Debian package
-# of the same.
+# Makes what is handed out: for each kind of machine an archive with the binary, its completions and
+# manual, a bill of materials (CycloneDX) beside it, and the checksums of all.
 #
-#     scripts/package.sh [FOLDER]        default: dist
+#     scripts/package.sh [--to FOLDER] [KIND...]      default: --to dist here
 #
-# Where rustup has the target for musl, the binary in the archive needs nothing of the system; otherwise
-# it is linked to the C library of this machine, and the name of the archive says so.
+# KIND: here             linked to this machine's C library; where dpkg is, a Debian package too
+#       x86_64-linux     static, for any Linux on that processor; a static program opens no
+#       aarch64-linux    libraries, so it uses neither GPUs nor RDMA
+#       aarch64-macos    for macOS 14 on Apple's processors; what it imports is checked
+#       all              these four
+#
+# A linker and C libraries for the last three come from PyPI (80 MB) into target/cross.
 set -euo pipefail
-out=$(realpath -m "${1:-dist}")
+usage() {
+    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2
+    exit 2
+}
+out=dist
+kinds=()
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --to) out=${2:?--to needs a folder}; shift ;;
+    here | x86_64-linux | aarch64-linux | aarch64-macos) kinds+=("$1") ;;
+    all) kinds+=(here x86_64-linux aarch64-linux aarch64-macos) ;;
+    *) usage ;;
+    esac
+    shift
+done
+[ ${#kinds[@]} -gt 0 ] || kinds=(here)
+out=$(realpath -m "$out")
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
+. scripts/cross.sh
+command -v python3 >/dev/null ||
+    setup_fail 'Python, which writes the bill of materials, is missing.' 'apt-get install python3'
 target=${CARGO_TARGET_DIR:-$PWD/target}
-machine=$(uname -m)
-libc=gnu
-place=$target/release
-musl=$machine-unknown-linux-musl
-if rustup target list --installed 2>/dev/null | grep -qx "$musl" && command -v musl-gcc >/dev/null; then
-    cargo build --release --quiet --locked -p sinew --target "$musl"
-    libc=musl
-    place=$target/$musl/release
-else
-    cargo build --release --quiet --locked -p sinew
-fi
-sinew=$place/sinew
-version=$("$sinew" --version | cut -d' ' -f2)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# Every kind needs a binary that runs here: it prints the manual and the completions.
+cargo build --release --quiet --locked -p sinew
+here=$target/release/sinew
+version=$("$here" --version | cut -d' ' -f2)
+
 # Lays everything out below a folder, as it lies below /usr.
-lay_out() { # folder
-    install -D -m 755 "$sinew" "$1/bin/sinew"
-    mkdir -p "$1/share/man/man1" "$1/share/doc/sinew"
-    "$sinew" man "$1/share/man/man1"
-    gzip -9n "$1"/share/man/man1/*.1
-    mkdir -p "$1/share/bash-completion/completions" "$1/share/zsh/site-functions" \
-        "$1/share/fish/vendor_completions.d"
-    "$sinew" completions bash >"$1/share/bash-completion/completions/sinew"
-    "$sinew" completions zsh >"$1/share/zsh/site-functions/_sinew"
-    "$sinew" completions fish >"$1/share/fish/vendor_completions.d/sinew.fish"
-    install -m 644 README.md SECURITY.md LICENSE "$1/share/doc/sinew/"
+lay_out() { # binary, folder
+    install -D -m 755 "$1" "$2/bin/sinew"
+    mkdir -p "$2/share/man/man1" "$2/share/doc/sinew"
+    "$here" man "$2/share/man/man1"
+    gzip -9n "$2"/share/man/man1/*.1
+    mkdir -p "$2/share/bash-completion/completions" "$2/share/zsh/site-functions" \
+        "$2/share/fish/vendor_completions.d"
+    "$here" completions bash >"$2/share/bash-completion/completions/sinew"
+    "$here" completions zsh >"$2/share/zsh/site-functions/_sinew"
+    "$here" completions fish >"$2/share/fish/vendor_completions.d/sinew.fish"
+    install -m 644 README.md SECURITY.md LICENSE "$2/share/doc/sinew/"
 }
 
-mkdir -p "$out"
-name=sinew-$version-$machine-linux-$libc
-lay_out "$work/$name"
-# The same files give the same archive.
-tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -C "$work" -c "$name" |
-    gzip -9n >"$out/$name.tar.gz"
-echo "$out/$name.tar.gz"
+archive() { # binary, the machine in the archive's name, Rust target
+    local name=sinew-$version-$2
+    lay_out "$1" "$work/$name"
+    # The same files give the same archive.
+    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -C "$work" -c "$name" |
+        gzip -9n >"$out/$name.tar.gz"
+    scripts/sbom.py "$3" >"$out/$name.cdx.json"
+    printf '%s\n' "$out/$name.tar.gz" "$out/$name.cdx.json"
+}
 
-if command -v dpkg-deb >/dev/null; then
-    deb=$work/deb
-    lay_out "$deb/usr"
+debian() {
+    local deb=$work/deb architecture depends
+    lay_out "$here" "$deb/usr"
     mv "$deb/usr/share/doc/sinew/LICENSE" "$deb/usr/share/doc/sinew/copyright"
     architecture=$(dpkg --print-architecture)
     mkdir -p "$deb/DEBIAN"
-    depends=
-    [ $libc = musl ] || depends="Depends: libc6 (>= $(ldd --version | sed -n '1s/.* //p')), libgcc-s1"
+    depends="libc6 (>= $(ldd --version | sed -n '1s/.* //p')), libgcc-s1"
     cat >"$deb/DEBIAN/control" <<CONTROL
 Package: sinew
 Version: $version
 Architecture: $architecture
 Maintainer: The maintainers of Sinew <maintainers@sinew.invalid>
-${depends:+$depends
-}Recommends: libibverbs1
+Depends: $depends
+Recommends: libibverbs1
 Section: net
 Priority: optional
 Installed-Size: $(du -sk "$deb/usr" | cut -f1)
@@ -83,5 +100,37 @@ POSTINST
     chmod 755 "$deb/DEBIAN/postinst"
     dpkg-deb --root-owner-group --build "$deb" "$out/sinew_${version}_$architecture.deb" >/dev/null
     echo "$out/sinew_${version}_$architecture.deb"
-fi
-(cd "$out" && sha256sum -- * >SHA256SUMS.new && grep -v SHA256SUMS SHA256SUMS.new >SHA256SUMS; rm -f SHA256SUMS.new)
+}
+
+# Builds for another kind of machine; the binary lies at $built.
+build() { # Rust target
+    cross_setup
+    cross "$1" zigbuild --release --quiet -p sinew
+    built=$target/$1/release/sinew
+}
+
+mkdir -p "$out"
+for kind in "${kinds[@]}"; do
+    case $kind in
+    here)
+        archive "$here" "$(uname -m)-linux-gnu" "$(rustc -vV | sed -n 's/^host: //p')"
+        ! command -v dpkg-deb >/dev/null || debian
+        ;;
+    *-linux)
+        build "${kind%-linux}-unknown-linux-musl"
+        archive "$built" "$kind-musl" "${kind%-linux}-unknown-linux-musl"
+        ;;
+    aarch64-macos)
+        scripts/macos/facts.sh >&2
+        build aarch64-apple-darwin
+        scripts/macos/imports.py "$built" "$cross_tools/ziglang/lib/libc/darwin/libSystem.tbd" \
+            scripts/macos/*.tbd >&2
+        archive "$built" aarch64-macos aarch64-apple-darwin
+        ;;
+    esac
+done
+(
+    cd "$out"
+    find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs sha256sum
+) >"$work/sums"
+mv "$work/sums" "$out/SHA256SUMS"

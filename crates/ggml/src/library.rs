@@ -179,7 +179,13 @@ fn load(path: &Path) -> Result<libloading::Library, Error> {
 }
 
 fn failed_to_open(path: &Path, error: &libloading::Error) -> Error {
-    Error::Open { path: path.to_owned(), reason: error.to_string() }
+    let reason = match cfg!(all(unix, target_feature = "crt-static")) {
+        true => "this program is static and opens no libraries; the one of the archive that ends \
+                 in -linux-gnu does"
+            .to_owned(),
+        false => error.to_string(),
+    };
+    Error::Open { path: path.to_owned(), reason }
 }
 
 #[cfg(test)]

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Digest;
+use crate::{Digest, identity};
 
 /// Metadata that shows whether a model's files have changed since they were hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,14 +26,14 @@ impl Stamp {
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut stamp = Self { bytes: 0, modified_ns: 0, inodes: 0 };
         for part in checkpoint::paths(path) {
-            let metadata = fs::metadata(part)?;
+            let metadata = fs::metadata(&part)?;
             if !metadata.is_file() {
                 return Err(io::Error::other("it is not a regular file"));
             }
             let modified = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
             stamp.bytes += metadata.len();
             stamp.modified_ns = stamp.modified_ns.max(modified.as_nanos() as u64);
-            stamp.inodes = stamp.inodes.rotate_left(1) ^ metadata.ino();
+            stamp.inodes = stamp.inodes.rotate_left(1) ^ identity(&part)?.1;
         }
         Ok(stamp)
     }

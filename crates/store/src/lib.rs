@@ -11,6 +11,7 @@
 mod checked;
 mod digest;
 mod error;
+mod identity;
 mod index;
 mod judge;
 mod naming;
@@ -26,6 +27,7 @@ mod tree;
 pub use checked::{Checked, CheckedFile, Groups};
 pub use digest::Digest;
 pub use error::StoreError;
+pub use identity::{Identity, identity};
 pub use peer::PeerFile;
 pub use quant::{quant_fit, quant_gone, quant_of, quant_rank, quant_runs};
 pub use shelves::{Incomplete, Places, Shelf, Shelved};

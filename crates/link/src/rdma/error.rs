@@ -46,6 +46,9 @@ impl RdmaError {
 pub(super) fn library_advice() -> &'static str {
     if cfg!(target_os = "macos") {
         "RDMA needs macOS 26.2 or newer on a Mac with Thunderbolt 5"
+    } else if cfg!(all(unix, target_feature = "crt-static")) {
+        "this program is static and opens no libraries; the one of the archive that ends in \
+         -linux-gnu does"
     } else {
         "install rdma-core (Debian, Ubuntu: `apt install rdma-core ibverbs-providers`)"
     }

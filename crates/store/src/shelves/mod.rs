@@ -14,7 +14,6 @@ mod places;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +23,7 @@ pub(crate) use incomplete::incomplete;
 pub use places::Places;
 
 use crate::repository::{InRepository, is_marked_beside, labels};
+use crate::{Identity, identity};
 
 /// The most files to visit on one shelf: a wrong folder (a whole disk) must end.
 const FILES_MAX: usize = 10_000;
@@ -187,12 +187,11 @@ fn descend(
     dir: &Path,
     is_wanted: &dyn Fn(&Path, &str) -> bool,
     depth: usize,
-    seen: &mut HashSet<(u64, u64)>,
+    seen: &mut HashSet<Identity>,
     found: &mut Vec<PathBuf>,
 ) {
     // Links may form a cycle.
-    let Ok(metadata) = std::fs::metadata(dir) else { return };
-    if !seen.insert((metadata.dev(), metadata.ino())) {
+    if !identity(dir).is_ok_and(|identity| seen.insert(identity)) {
         return;
     }
     let Ok(entries) = std::fs::read_dir(dir) else { return };
