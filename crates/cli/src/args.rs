@@ -37,8 +37,7 @@ pub use run::RunArgs;
 #[derive(Debug, Parser)]
 #[command(name = "sinew", version, arg_required_else_help = true, infer_subcommands = false)]
 pub struct Cli {
-    /// Use the node on another machine, for commands that need none here: its host, perhaps with a
-    /// port [default: $SINEW_HOST; the key for it is $SINEW_API_KEY]
+    /// Use the node of another machine, with $SINEW_API_KEY [default: $SINEW_HOST]
     #[arg(long, global = true, value_name = "HOST")]
     pub url: Option<String>,
     #[command(subcommand)]

@@ -63,6 +63,11 @@ fn address(text: &str) -> Result<String, String> {
     };
     let uri: ureq::http::Uri = with_scheme.parse().map_err(|why| format!("{why}; {expected}"))?;
     let host = uri.host().filter(|host| !host.is_empty()).ok_or(expected)?;
+    // A port that is no number is no port.
+    let named = uri.authority().map_or("", |authority| authority.as_str());
+    if uri.port_u16().is_none() && named != host {
+        return Err(expected.to_owned());
+    }
     let path = uri.path().trim_end_matches('/');
     match (uri.scheme_str(), uri.port_u16()) {
         (Some("http"), None) => Ok(format!("http://{host}:{PORT}{path}")),

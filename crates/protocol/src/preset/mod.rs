@@ -136,15 +136,24 @@ impl Preset {
             "top_p" => read(value).map(|read| self.top_p = read),
             "min_p" => read(value).map(|read| self.min_p = read),
             // As in Ollama, -1 is a random seed, and as many tokens as there is room for.
-            "seed" if value == "-1" => Some(self.seed = None),
+            "seed" if value == "-1" => {
+                self.seed = None;
+                Some(())
+            }
             "seed" => read(value).map(|read| self.seed = read),
             "repetition_penalty" => read(value).map(|read| self.repetition_penalty = read),
             "frequency_penalty" => read(value).map(|read| self.frequency_penalty = read),
             "presence_penalty" => read(value).map(|read| self.presence_penalty = read),
-            "max_tokens" if ["-1", "-2"].contains(&value) => Some(self.max_tokens = None),
+            "max_tokens" if ["-1", "-2"].contains(&value) => {
+                self.max_tokens = None;
+                Some(())
+            }
             "max_tokens" => read(value).map(|read| self.max_tokens = read),
             "context" => read(value).map(|read| self.context_tokens = read),
-            "stop" => Some(self.stop.push(value.to_owned())),
+            "stop" => {
+                self.stop.push(value.to_owned());
+                Some(())
+            }
             "think" => self.set_thinking(value),
             "keep_alive" => value.parse().ok().map(|read| self.keep_alive = Some(read)),
             _ if WITHOUT_EFFECT.contains(&known) => Some(()),
