@@ -38,6 +38,6 @@ impl App {
 
     /// The preset of this name.
     pub fn preset(&self, name: &str) -> Option<Preset> {
-        self.cluster.status().presets.iter().find(|preset| preset.name == name).cloned()
+        self.cluster.presets().iter().find(|preset| preset.name == name).cloned()
     }
 }

@@ -19,6 +19,11 @@ fn server(double: &Arc<Double>, is_own: bool) -> Server {
     })
 }
 
+fn preset() -> Preset {
+    let (name, model) = ("pirate".to_owned(), "tiny/qwen3".to_owned());
+    Preset { name, model, ..Preset::default() }
+}
+
 fn create(server: &Server, fields: Value) -> Reply {
     let mut body = json!({
         "model": "pirate",
@@ -124,9 +129,7 @@ fn presets_are_listed_shown_copied_and_deleted_like_models() {
 fn a_preset_of_a_model_that_is_not_served_says_which() {
     let double = Double::new(&FINE);
     let server = Server::with(&double, |config| config.api_keys = Some(ApiKeys::fixed(&[KEY])));
-    let preset =
-        Preset { name: "pirate".to_owned(), model: "tiny/qwen3".to_owned(), ..Preset::default() };
-    double.status.lock().unwrap().presets = [preset].into();
+    double.status.lock().unwrap().presets = [preset()].into();
     double.status.lock().unwrap().instances.clear();
     let key = format!("Bearer {KEY}");
     let far = [("x-forwarded-for", "10.0.0.9"), ("authorization", key.as_str())];
@@ -162,6 +165,10 @@ fn only_the_owner_writes_presets() {
     let double = Double::new(&FINE);
     let server = server(&double, false);
     let copy = json!({ "source": "tiny/qwen3", "destination": "x" });
+    let preset = Preset { system: Some("secret".to_owned()), ..preset() };
+    double.status.lock().unwrap().presets = [preset].into();
+    let shown = post(server.addr, "/api/show", &[], &json!({ "model": "pirate" }));
+    assert!(shown.status == 200 && !shown.body.contains("secret"), "{shown:?}");
     for reply in [create(&server, json!({})), post(server.addr, "/api/copy", &[], &copy)] {
         assert!(reply.status == 403 && reply.body.contains("sinew preset create"), "{reply:?}");
     }

@@ -100,7 +100,7 @@ fn sole_holder(
     let is_due = is_asked && !wanted.spec.copies_if_room;
     (ctx.membership.members().count() > 0 && !is_due).then(|| {
         let next = if can_follow(ctx, places, wanted) {
-            "Another node copies it"
+            "Another node copies it if its disk has room"
         } else if is_asked {
             "No other node that is here has room for a copy on its disk"
         } else {

@@ -155,13 +155,18 @@ impl Node {
         Ok(node)
     }
 
+    /// The presets of the cluster, by name.
+    pub fn presets(&self) -> Arc<[Preset]> {
+        self.shared.desk.status.borrow().presets.clone()
+    }
+
     /// Writes a preset on all nodes, instead of one of the same name. Its model must be there; a
     /// preset of another preset takes over what it does not set itself.
     ///
     /// # Errors
     /// No node has the model, a value is out of its range, or a served model has the name.
     pub async fn write_preset(&self, mut preset: Preset) -> Result<()> {
-        let presets = self.status().presets;
+        let presets = self.presets();
         if let Some(base) = presets.iter().find(|base| base.name == preset.model) {
             preset = preset.over(base);
         }

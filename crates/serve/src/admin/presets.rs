@@ -13,7 +13,7 @@ use crate::http::error::ApiError;
 
 /// All presets, by name.
 pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Vec<Preset>> {
-    Json(app.cluster.status().presets.to_vec())
+    Json(app.cluster.presets().to_vec())
 }
 
 /// Writes a preset, instead of one of the same name; returns it as it is kept.

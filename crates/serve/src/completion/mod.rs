@@ -126,8 +126,8 @@ impl Completer {
         let arrived = Instant::now();
         let permits = self.permits(count)?;
         let asked = request.model.clone();
-        if let Some(preset) = preset_of(&self.cluster.status(), &asked) {
-            request = request.with_preset(preset);
+        if let Some(preset) = self.preset(&asked) {
+            request = request.with_preset(&preset);
         }
         let gone = |error| self.gone(error, &asked);
         let instance = self.served(&asked).await?;
@@ -216,9 +216,15 @@ impl Completer {
         render.await.inspect_err(|error| self.metrics.refused(error))
     }
 
+    /// The preset of this name. Most names are models', for which no status is copied.
+    fn preset(&self, name: &str) -> Option<Preset> {
+        let is_one = self.cluster.presets().iter().any(|preset| preset.name == name);
+        if is_one { preset_of(&self.cluster.status(), name).cloned() } else { None }
+    }
+
     fn preset_prompt(&self, model: &str, prompt: Prompt) -> Prompt {
-        match preset_of(&self.cluster.status(), model) {
-            Some(preset) => prompt.with_preset(preset),
+        match self.preset(model) {
+            Some(preset) => prompt.with_preset(&preset),
             None => prompt,
         }
     }

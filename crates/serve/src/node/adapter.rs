@@ -148,6 +148,10 @@ impl Cluster for Node {
         Box::pin(async move { Ok(Node::undrain(self, node).await?) })
     }
 
+    fn presets(&self) -> Arc<[Preset]> {
+        Node::presets(self)
+    }
+
     fn write_preset(&self, preset: Preset) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move { Ok(Node::write_preset(self, preset).await?) })
     }

@@ -126,6 +126,9 @@ pub trait Cluster: Send + Sync + 'static {
     /// Lets a node take work again.
     fn undrain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>>;
 
+    /// The presets of the cluster, by name, without a copy of the status.
+    fn presets(&self) -> Arc<[Preset]>;
+
     /// Writes a preset on all nodes, instead of one of the same name.
     fn write_preset(&self, preset: Preset) -> BoxFuture<'_, Result<(), Refusal>>;
 

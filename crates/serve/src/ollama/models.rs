@@ -49,7 +49,7 @@ pub(super) async fn tags(State(app): State<Arc<App>>, request: Request) -> Json<
             "details": details(None),
         })
     }));
-    for preset in app.cluster.status().presets.iter() {
+    for preset in app.cluster.presets().iter() {
         let of = models.iter().find(|model| model["name"] == preset.model.as_str());
         let listed = of.cloned().map(|mut model| {
             model["name"] = preset.name.clone().into();

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::request::served_name;
 use crate::app::App;
+use crate::caller::Caller;
 use crate::clock::rfc3339;
 use crate::http::error::ApiError;
 
@@ -67,6 +68,7 @@ pub(super) async fn show(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
+    let caller = Caller::of(&app, &request);
     let request: ShowRequest = app.intake.read_json(request).await?;
     let asked = request.model.or(request.name).filter(|model| !model.is_empty());
     let missing = || ApiError::invalid_value("model", "model must name a served model");
@@ -74,7 +76,11 @@ pub(super) async fn show(
     let instance = app.completer.find(&name).await?;
     let text = app.completer.model(&name).await?;
     let model = || Preset { model: instance.model.clone(), ..Preset::default() };
-    let preset = app.preset(&name).unwrap_or_else(model);
+    // A system prompt is for its owner, as in the list of presets.
+    let preset = match caller.is_owner(&app).await {
+        true => app.preset(&name).unwrap_or_else(model),
+        false => model(),
+    };
     let header = app.cluster.model_header(&instance.id).await?;
     let template = header.find_str(TEMPLATE).ok().flatten().unwrap_or_default();
     let mut capabilities = vec!["completion"];

@@ -123,7 +123,7 @@ async fn listed(app: &App, caller: Caller) -> Vec<Model> {
         architecture: None,
         display_name: held.listed.model.name,
     }));
-    for preset in app.cluster.status().presets.iter() {
+    for preset in app.cluster.presets().iter() {
         let of = models.iter().find(|model| model.id == preset.model);
         let name = || preset.name.clone();
         let listed = of.map(|of| Model { id: name(), display_name: name(), ..of.clone() });

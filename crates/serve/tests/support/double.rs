@@ -369,6 +369,10 @@ impl Cluster for Double {
         Box::pin(async move { called.map(|()| NodeId([2; 32])) })
     }
 
+    fn presets(&self) -> Arc<[Preset]> {
+        self.status.lock().unwrap().presets.clone()
+    }
+
     fn write_preset(&self, preset: Preset) -> BoxFuture<'_, Result<(), Refusal>> {
         let called = self.call(format!("preset {}", preset.name));
         if called.is_ok() {

@@ -134,7 +134,7 @@ struct Pump {
 impl Pump {
     fn run(self) {
         let mut keys = Keys::default();
-        // The line of which the editor has got the end, and the time.
+        // The line whose end the editor has read last, and when.
         let mut given: Option<(u64, Instant)> = None;
         while !self.state.is_closed.load(Ordering::Acquire) {
             self.keep_raw();
