@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
 # Makes what is handed out: for each kind of machine an archive with the binary, its completions and
-# manual, a bill of materials (CycloneDX) beside it, and the checksums of all.
+# manual, a bill of materials (CycloneDX) beside it, packages, and the checksums of all.
 #
-#     scripts/package.sh [--to FOLDER] [KIND...]      default: --to dist here
+#     scripts/package.sh [--to FOLDER] [--url ADDRESS] [KIND...]      default: --to dist here
 #
-# KIND: here             linked to this machine's C library; where dpkg is, a Debian package too
+# KIND: here             linked to this machine's C library; a Debian package and an RPM too
 #       x86_64-linux     static, for any Linux on that processor; a static program opens no
-#       aarch64-linux    libraries, so it uses neither GPUs nor RDMA
-#       aarch64-macos    for macOS 14 on Apple's processors; what it imports is checked
+#       aarch64-linux    libraries, so it uses neither GPUs nor RDMA; packages too, for the processor
+#                        that is not this machine's
+#       aarch64-macos    for macOS 14 on Apple's processors; what it imports is checked; a formula of
+#                        Homebrew for the archive
 #       all              these four
 #
+# ADDRESS is where the archives will be; formula and winget's manifests name it. Packages are made
+# where their tools are (dpkg-deb, rpmbuild), winget's manifests where the folder has a zip for Windows.
 # A linker and C libraries for the last three come from PyPI (80 MB) into target/cross.
 set -euo pipefail
 usage() {
@@ -17,10 +21,12 @@ usage() {
     exit 2
 }
 out=dist
+url=https://sinew.invalid
 kinds=()
 while [ $# -gt 0 ]; do
     case "$1" in
     --to) out=${2:?--to needs a folder}; shift ;;
+    --url) url=${2:?--url needs an address}; shift ;;
     here | x86_64-linux | aarch64-linux | aarch64-macos) kinds+=("$1") ;;
     all) kinds+=(here x86_64-linux aarch64-linux aarch64-macos) ;;
     *) usage ;;
@@ -67,39 +73,45 @@ archive() { # binary, the machine in the archive's name, Rust target
     printf '%s\n' "$out/$name.tar.gz" "$out/$name.cdx.json"
 }
 
-debian() {
-    local deb=$work/deb architecture depends
-    lay_out "$here" "$deb/usr"
-    mv "$deb/usr/share/doc/sinew/LICENSE" "$deb/usr/share/doc/sinew/copyright"
-    architecture=$(dpkg --print-architecture)
-    mkdir -p "$deb/DEBIAN"
-    depends="libc6 (>= $(ldd --version | sed -n '1s/.* //p')), libgcc-s1"
-    cat >"$deb/DEBIAN/control" <<CONTROL
-Package: sinew
-Version: $version
-Architecture: $architecture
-Maintainer: The maintainers of Sinew <maintainers@sinew.invalid>
-Depends: $depends
-Recommends: libibverbs1
-Section: net
-Priority: optional
-Installed-Size: $(du -sk "$deb/usr" | cut -f1)
-Description: One AI computer out of the machines you already own
- Sinew pools the memory of several machines and runs one language model on
- all of them. Start a node on each with "sinew up", or keep it up with
- "sinew service install".
-CONTROL
-    # A running service goes on with the old binary until it is started again.
-    cat >"$deb/DEBIAN/postinst" <<'POSTINST'
-#!/bin/sh
-set -e
-if [ -d /run/systemd/system ] && systemctl is-active --quiet sinew.service; then
-    systemctl restart sinew.service
-fi
-POSTINST
-    chmod 755 "$deb/DEBIAN/postinst"
-    dpkg-deb --root-owner-group --build "$deb" "$out/sinew_${version}_$architecture.deb" >/dev/null
-    echo "$out/sinew_${version}_$architecture.deb"
+# Packages of the archive just made. Those of this machine's processor are linked, for a static program
+# opens no libraries of GPUs and RDMA; rpm then asks for the versions of the C library that it names.
+packages() { # the machine in the archive's name, processor
+    local kind tool
+    mv "$work/sinew-$version-$1" "$work/usr"
+    for kind in deb rpm; do
+        tool=$([ $kind = deb ] && echo dpkg-deb || echo rpmbuild)
+        if command -v $tool >/dev/null; then
+            scripts/packages.sh $kind "$work" "$version" "$2" "$out"
+        else
+            echo "no $kind for $2: $tool is missing (Debian: apt-get install dpkg rpm)" >&2
+        fi
+    done
+    rm -r "$work/usr"
+}
+
+# For package managers that fetch an archive: where it will be, and its checksum.
+winget() { # the zip
+    local program file
+    program=$(python3 -m zipfile -l "$1" | grep -o '^[^ ]*sinew\.exe' | tr / '\\')
+    mkdir -p "$out/winget"
+    for file in contrib/winget/*.yaml; do
+        sed -e "s|@VERSION@|$version|" -e "s|@PROGRAM@|${program//\\/\\\\}|" \
+            -e "s|@URL@|$url/$(basename "$1")|" \
+            -e "s|@SHA256@|$(sha256sum "$1" | cut -d' ' -f1 | tr a-f A-F)|" \
+            "$file" >"$out/winget/$(basename "$file")"
+        echo "$out/winget/$(basename "$file")"
+    done
+}
+
+homebrew() { # the archive for Macs
+    sed -e '1,2d' -e '/^  head do/,/^  end/c\
+  url "'"$url/$(basename "$1")"'"\
+  version "'"$version"'"\
+  sha256 "'"$(sha256sum "$1" | cut -d' ' -f1)"'"\
+\
+  depends_on arch: :arm64\
+  depends_on :macos' contrib/homebrew/sinew.rb >"$out/sinew.rb"
+    echo "$out/sinew.rb"
 }
 
 # Builds for another kind of machine; the binary lies at $built.
@@ -114,11 +126,12 @@ for kind in "${kinds[@]}"; do
     case $kind in
     here)
         archive "$here" "$(uname -m)-linux-gnu" "$(rustc -vV | sed -n 's/^host: //p')"
-        ! command -v dpkg-deb >/dev/null || debian
+        packages "$(uname -m)-linux-gnu" "$(uname -m)"
         ;;
     *-linux)
         build "${kind%-linux}-unknown-linux-musl"
         archive "$built" "$kind-musl" "${kind%-linux}-unknown-linux-musl"
+        [ "${kind%-linux}" = "$(uname -m)" ] || packages "$kind-musl" "${kind%-linux}"
         ;;
     aarch64-macos)
         scripts/macos/facts.sh >&2
@@ -126,9 +139,12 @@ for kind in "${kinds[@]}"; do
         scripts/macos/imports.py "$built" "$cross_tools/ziglang/lib/libc/darwin/libSystem.tbd" \
             scripts/macos/*.tbd >&2
         archive "$built" aarch64-macos aarch64-apple-darwin
+        homebrew "$out/sinew-$version-aarch64-macos.tar.gz"
         ;;
     esac
 done
+zip=$out/sinew-$version-x86_64-windows.zip
+[ ! -f "$zip" ] || winget "$zip"
 (
     cd "$out"
     find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs sha256sum

@@ -1,12 +1,20 @@
 # A formula that builds the checkout which it lies in: brew install --HEAD ./contrib/homebrew/sinew.rb
+# scripts/package.sh writes another beside the archive for Macs, which installs that one.
 class Sinew < Formula
   desc "One AI computer out of the machines you already own"
   license "Apache-2.0"
-  head "file://#{File.expand_path("../..", __dir__)}", using: :git, branch: "main"
 
-  depends_on "rust" => :build
+  head do
+    url "file://#{File.expand_path("../..", __dir__)}", using: :git, branch: "main"
+    depends_on "rust" => :build
+  end
 
   def install
+    unless build.head?
+      # The archive lies as it will lie below the prefix.
+      prefix.install Dir["bin", "share"]
+      return
+    end
     system "cargo", "install", *std_cargo_args(path: "crates/cli")
     generate_completions_from_executable(bin/"sinew", "completions")
     (buildpath/"man").mkpath
