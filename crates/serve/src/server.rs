@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
@@ -9,6 +10,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::app::App;
 use crate::completion::Completer;
@@ -22,11 +24,15 @@ use crate::metrics::Metrics;
 use crate::node::Cluster;
 use crate::{admin, anthropic, dialect, health, llama, metrics, ollama, openai, openapi, page};
 
+/// How long an answer that was ended may take to say so.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// A running server. Dropping it stops it at once; [`Running::stop`] lets running requests finish.
 #[derive(Debug)]
 pub struct Running {
     addr: SocketAddr,
     stop: watch::Sender<bool>,
+    shutdown_grace: Duration,
     task: JoinHandle<()>,
 }
 
@@ -61,7 +67,8 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
     let door = Door { router: router(app), limits: config.limits.clone(), tls };
     let serving = listener::run(listener, door, stop.subscribe());
     tracing::info!(%addr, "http api listens");
-    Ok(Running { addr, stop, task: tokio::spawn(serving) })
+    let shutdown_grace = config.limits.shutdown_grace;
+    Ok(Running { addr, stop, shutdown_grace, task: tokio::spawn(serving) })
 }
 
 impl Running {
@@ -70,11 +77,16 @@ impl Running {
         self.addr
     }
 
-    /// Accepts no more requests, gives running ones the grace time to finish, and returns.
-    pub async fn stop(mut self) {
+    /// Accepts no more requests and gives running ones the grace time to finish. Then it runs
+    /// `end_answers`, which ends those of the cluster, and lets them tell their clients so.
+    pub async fn stop(mut self, end_answers: impl Future<Output = ()>) {
         self.stop.send_replace(true);
-        // An error means that it has already ended.
-        let _ = (&mut self.task).await;
+        // An error means that time is up, or that the server has already ended.
+        let _ = timeout(self.shutdown_grace, &mut self.task).await;
+        end_answers.await;
+        if !self.task.is_finished() {
+            let _ = timeout(LAST_WORDS, &mut self.task).await;
+        }
     }
 }
 

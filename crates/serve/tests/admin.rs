@@ -305,6 +305,6 @@ fn shutdown_tells_the_daemon_and_ends_the_server() {
     let reply = admin(&server, "/sinew/v1/shutdown", json!({}));
     assert_eq!((reply.status, reply.json()), (200, json!({"status": "stopping"})));
     assert_eq!(told.load(Ordering::SeqCst), 1);
-    server.runtime.block_on(server.running.unwrap().stop());
+    server.runtime.block_on(server.running.unwrap().stop(async {}));
     assert!(std::net::TcpStream::connect(server.addr).is_err());
 }

@@ -55,6 +55,29 @@ fn a_stream_that_fails_midway_says_so_and_is_cut() {
     }
 }
 
+/// The double's answer fails by itself after the grace, as one does when its node shuts down.
+#[test]
+fn an_answer_that_a_stop_cuts_says_so() {
+    let script = [Act::Say("half"), Act::Pause(Duration::from_millis(300)), Act::Failed(LOST)];
+    let double = Double::new(&script);
+    let mut server = Server::with(&double, |config| {
+        config.limits.shutdown_grace = Duration::from_millis(10);
+    });
+    let addr = server.addr;
+    let asking = std::thread::spawn(move || chat(addr, json!({"stream": true})));
+    wait_running(&double, 1);
+    let end_answers = async {
+        while double.running.load(Ordering::SeqCst) > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    server.runtime.block_on(server.running.take().unwrap().stop(end_answers));
+    let reply = asking.join().unwrap();
+    assert_eq!((reply.text().as_str(), reply.whole), ("half", false), "{reply:?}");
+    let events = reply.events();
+    assert!(events.last().unwrap()["error"]["message"].as_str().unwrap().contains(LOST));
+}
+
 #[test]
 fn a_stream_that_fails_at_once_fails_with_a_status() {
     let server = Server::start(&Double::new(&[Act::Failed(LOST)]));

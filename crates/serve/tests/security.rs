@@ -341,7 +341,7 @@ fn stopping_lets_a_running_answer_end() {
         assert!(start.elapsed() < Duration::from_secs(10), "nothing was asked");
         std::thread::sleep(Duration::from_millis(5));
     }
-    server.runtime.block_on(server.running.take().unwrap().stop());
+    server.runtime.block_on(server.running.take().unwrap().stop(async {}));
     let reply = asking.join().unwrap();
     assert_eq!((reply.text().as_str(), reply.whole), ("first last", true));
     assert!(std::net::TcpStream::connect(addr).is_err(), "nobody listens any more");

@@ -95,9 +95,11 @@ async fn run(args: UpArgs, data_dir: DataDir, levels: Levels) -> Result<(), CliE
     hinting.abort();
     telling.abort();
     data_dir.withdraw();
-    served.stop().await;
-    device_nodes.shutdown().await;
-    node.shutdown().await;
+    let end_nodes = async {
+        device_nodes.shutdown().await;
+        node.shutdown().await;
+    };
+    served.stop(end_nodes).await;
     Ok(())
 }
 

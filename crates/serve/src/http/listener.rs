@@ -57,7 +57,7 @@ pub(crate) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves until `stop` becomes true, then gives running requests the grace time to finish.
+/// Serves until `stop` becomes true, then until running requests have finished.
 pub(crate) async fn run(listener: TcpListener, door: Door, mut stop: watch::Receiver<bool>) {
     let limits = &door.limits;
     let admission = Arc::new(Admission::new(limits.connections_max));
@@ -97,10 +97,7 @@ pub(crate) async fn run(listener: TcpListener, door: Door, mut stop: watch::Rece
         }
     }
     drop(listener);
-    let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(limits.shutdown_grace, all).await.is_err() {
-        connections.abort_all();
-    }
+    while connections.join_next().await.is_some() {}
 }
 
 /// Whether the client closed the connection while it was being accepted.
