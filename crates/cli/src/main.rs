@@ -36,6 +36,7 @@ mod interrupt;
 mod local_cluster;
 mod logging;
 mod logs;
+mod mac;
 mod machine;
 mod models;
 mod near;

@@ -9,7 +9,7 @@ use cluster::{DeviceConfig, FleetKey, LINK_ADDRESSES_MAX, NodeConfig};
 use crate::args::{Announce, UpArgs};
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
-use crate::{device, machine, table};
+use crate::{device, mac, machine, table};
 
 /// A smaller value is a typing error: not even the smallest model fits.
 const MEMORY_MIN: u64 = 16 << 20;
@@ -97,7 +97,7 @@ fn node_config(
             None => self::memory_bytes(args.memory, machine_part(parts.of_memory))?,
         },
         device: device.clone(),
-        threads: threads(args.threads, cpus.len(), (machine::threads() / parts.of_threads).max(1))?,
+        threads: threads(args.threads, cpus.len(), parts.of_threads)?,
         measure: crate::speed::measure_node,
         check_text: crate::models::check_text,
         cpus,
@@ -138,14 +138,25 @@ fn machine_part(parts: usize) -> machine::Memory {
     machine::Memory { bytes: bytes / parts as u64, of }
 }
 
+/// For one of `parts` nodes of this machine.
+fn threads(asked: Option<usize>, pinned: usize, parts: usize) -> Result<usize, CliError> {
+    let [there_are, usual] = [machine::threads(), mac::threads()].map(|all| (all / parts).max(1));
+    threads_of(asked, pinned, there_are, usual)
+}
+
 /// `pinned`: number of the given CPUs; each gets one thread.
-fn threads(asked: Option<usize>, pinned: usize, there_are: usize) -> Result<usize, CliError> {
+fn threads_of(
+    asked: Option<usize>,
+    pinned: usize,
+    there_are: usize,
+    usual: usize,
+) -> Result<usize, CliError> {
     match asked {
         Some(asked) if pinned > 0 && asked != pinned => Err(CliError::Usage(format!(
             "--threads {asked} with {pinned} --cpus: each thread has one CPU. Leave --threads out"
         ))),
         _ if pinned > 0 => Ok(pinned),
-        None => Ok(there_are),
+        None => Ok(usual),
         Some(asked) if (1..=there_are).contains(&asked) => Ok(asked),
         Some(asked) => Err(CliError::Usage(format!(
             "--threads {asked}: this machine lets sinew use {there_are}. Give 1 to {there_are}, or \
@@ -232,7 +243,7 @@ mod tests {
     #[test]
     fn threads_are_those_that_there_are() {
         for (asked, pinned, expected) in [
-            (None, 0, Some(4)),
+            (None, 0, Some(3)),
             (Some(1), 0, Some(1)),
             (Some(4), 0, Some(4)),
             (Some(0), 0, None),
@@ -241,9 +252,9 @@ mod tests {
             (Some(2), 2, Some(2)),
             (Some(3), 2, None),
         ] {
-            assert_eq!(threads(asked, pinned, 4).ok(), expected, "{asked:?} {pinned}");
+            assert_eq!(threads_of(asked, pinned, 4, 3).ok(), expected, "{asked:?} {pinned}");
         }
-        let error = threads(Some(64), 0, 4).unwrap_err().to_string();
+        let error = threads_of(Some(64), 0, 4, 3).unwrap_err().to_string();
         assert!(error.contains("--threads 64") && error.contains("use 4"), "{error}");
     }
 

@@ -7,7 +7,7 @@ use crate::args::BenchDeviceArgs;
 use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
 use crate::error::CliError;
-use crate::{device, machine, table};
+use crate::{device, mac, table};
 
 pub fn run(args: &BenchDeviceArgs) -> Result<(), CliError> {
     if args.device.eq_ignore_ascii_case("cpu") {
@@ -16,7 +16,7 @@ pub fn run(args: &BenchDeviceArgs) -> Result<(), CliError> {
         return Err(CliError::Usage(text.to_owned()));
     }
     let dir = device::folder(&args.libraries, &DataDir::find(&args.data_dir)?);
-    let threads = args.threads.unwrap_or_else(machine::threads);
+    let threads = args.threads.unwrap_or_else(mac::threads);
     let speed = device_speed::measure(&dir, device::known(&args.device), threads)
         .map_err(|error| CliError::Refused(error.to_string()))?;
     if args.output == Output::Json {

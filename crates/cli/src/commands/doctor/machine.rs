@@ -19,7 +19,6 @@ const DISK_FREE_MIN: u64 = 20 * GIB;
 pub(super) fn look(data_dir: &Path, told: Option<u64>) -> Vec<Finding> {
     let mut found = vec![memory(told)];
     found.extend(limit());
-    found.extend(wired());
     found.push(processor());
     found.extend(disk(data_dir));
     found.extend(clock());
@@ -63,21 +62,6 @@ fn limit() -> Option<Finding> {
     let hint = "raise it where it comes from (docker run --memory, MemoryMax= of a unit), or give \
                 the node less with --memory";
     Some(Finding::new("memory", Verdict::Better, text).hint(hint))
-}
-
-/// On a Mac: the limit of the memory that a GPU may hold.
-fn wired() -> Option<Finding> {
-    if !cfg!(target_os = "macos") {
-        return None;
-    }
-    let output = std::process::Command::new("sysctl").args(["-n", "iogpu.wired_limit_mb"]).output();
-    let limit = String::from_utf8(output.ok()?.stdout).ok()?;
-    let text = match limit.trim() {
-        "0" | "" => "the GPU may hold the system's share of it, about three quarters".to_owned(),
-        mib => format!("the GPU may hold {mib} MiB of it"),
-    };
-    let hint = "sudo sysctl iogpu.wired_limit_mb=MIB raises it until the next start";
-    Some(Finding::new("memory", Verdict::Note, text).hint(hint))
 }
 
 fn processor() -> Finding {

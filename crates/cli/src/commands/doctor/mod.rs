@@ -2,6 +2,7 @@
 
 mod cluster;
 mod gpu;
+mod mac;
 mod machine;
 mod network;
 mod rdma;
@@ -69,6 +70,7 @@ fn whole(args: &DoctorArgs) -> Result<(), CliError> {
     let own =
         status.as_ref().and_then(|status| status.nodes.iter().find(|node| node.id == status.node));
     findings.extend(machine::look(data_dir.path(), own.map(|node| node.memory_bytes)));
+    findings.extend(mac::look());
     findings.extend(network::look(listen));
     findings.push(rdma::finding());
     findings.push(gpu::finding(&data_dir));
