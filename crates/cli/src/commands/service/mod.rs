@@ -124,6 +124,9 @@ impl Service {
                 let path = self.path.to_string_lossy();
                 // A loaded service must be removed first; an error means that there is none.
                 let _ = self.manage(&["bootout", &format!("{}/{LABEL}", self.domain())]);
+                // Until the old node has ended, launchd refuses another under its name (error 5).
+                let is_there = || self.is_running();
+                units::await_end(is_there, || std::thread::sleep(units::END_POLL));
                 self.manage(&["bootstrap", &self.domain(), &path])
             }
         }

@@ -1,9 +1,27 @@
 //! Descriptions of the service for systemd and launchd.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub const UNIT: &str = "sinew.service";
 pub const LABEL: &str = "ai.sinew.node";
+
+/// How long a node that is told to end may take before it is killed.
+const EXIT_SECS: u64 = 20;
+/// Between two looks at whether the old node has ended.
+pub const END_POLL: Duration = Duration::from_millis(250);
+
+/// Waits until `is_there` is false, and a little longer than a node may take to end. `pause` takes
+/// [`END_POLL`].
+pub fn await_end(mut is_there: impl FnMut() -> bool, mut pause: impl FnMut()) {
+    let most = (EXIT_SECS + 5) * 1000 / END_POLL.as_millis() as u64;
+    for _ in 0..most {
+        if !is_there() {
+            return;
+        }
+        pause();
+    }
+}
 
 /// The command of the service.
 pub struct ServiceSpec {
@@ -40,7 +58,7 @@ pub fn systemd(wanted: &ServiceSpec) -> String {
          Restart=always\n\
          RestartSec=2\n\
          KillMode=mixed\n\
-         TimeoutStopSec=20\n\
+         TimeoutStopSec={EXIT_SECS}\n\
          OOMPolicy=continue\n\
          LimitNOFILE=65536\n\
          LimitMEMLOCK=infinity\n\
@@ -79,7 +97,7 @@ pub fn launchd(wanted: &ServiceSpec) -> String {
            <key>RunAtLoad</key>\n  <true/>\n  \
            <key>KeepAlive</key>\n  <true/>\n  \
            <key>ProcessType</key>\n  <string>Interactive</string>\n  \
-           <key>ExitTimeOut</key>\n  <integer>20</integer>\n\
+           <key>ExitTimeOut</key>\n  <integer>{EXIT_SECS}</integer>\n\
          </dict>\n\
          </plist>\n",
         words.collect::<String>()
@@ -113,6 +131,15 @@ mod tests {
         let unit = systemd(&wanted(true, &[]));
         assert!(unit.contains("WantedBy=multi-user.target") && unit.contains("User=ann\n"));
         assert!(unit.lines().all(|line| !line.starts_with(' ')), "{unit}");
+    }
+
+    #[test]
+    fn another_node_waits_until_the_old_one_has_ended() {
+        for (ends_after, expected) in [(0, 0), (3, 3), (u64::MAX, 100)] {
+            let pauses = std::cell::Cell::new(0);
+            await_end(|| pauses.get() < ends_after, || pauses.set(pauses.get() + 1));
+            assert_eq!(pauses.get(), expected);
+        }
     }
 
     #[test]
