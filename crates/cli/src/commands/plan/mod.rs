@@ -214,6 +214,15 @@ mod tests {
         assert!((ratio / (16.0 / 5.0) - 1.0).abs() < 0.25, "{ratio}");
     }
 
+    /// The table of docs/plans.md.
+    #[test]
+    fn cpu_cores_of_macs_gain_with_nodes() {
+        for (nodes, told) in [(1, 16.6), (2, 27.9), (4, 42.8)] {
+            let found = rate("mac-studio-cpu.toml", "qwen3-235b:q8_0", nodes, Strategy::Tensor);
+            assert!((found / told - 1.0).abs() < 0.01, "{nodes}: {found}, told {told}");
+        }
+    }
+
     #[test]
     fn sums_over_slow_messages_make_nodes_a_loss() {
         let of = |nodes, strategy| rate("mac-studio-tcp.toml", "qwen3-235b:q8_0", nodes, strategy);
