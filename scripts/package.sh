@@ -86,7 +86,7 @@ packages() { # the machine in the archive's name, processor
             echo "no $kind for $2: $tool is missing (Debian: apt-get install dpkg rpm)" >&2
         fi
     done
-    rm -r "$work/usr"
+    rm -r "${work:?}/usr"
 }
 
 # For package managers that fetch an archive: where it will be, and its checksum.
