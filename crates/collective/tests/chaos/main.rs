@@ -8,6 +8,8 @@
 //! survivors continue in the next epoch unchanged, and their open files, mappings and threads are
 //! counted in between.
 
+#![cfg(unix)]
+
 mod host;
 mod rank;
 mod round;

@@ -1,7 +1,6 @@
 //! Conversations that are kept on this machine: a private file each, in the data directory.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -35,8 +34,7 @@ impl Chats {
     pub fn new(data_dir: &DataDir) -> Result<Self, CliError> {
         data_dir.create()?;
         let folder = data_dir.path().join("chats");
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-        made.doing(format!("cannot make {}", folder.display()))?;
+        store::private::folder(&folder).doing(format!("cannot make {}", folder.display()))?;
         Ok(Self { folder })
     }
 
