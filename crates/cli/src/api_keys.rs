@@ -161,8 +161,6 @@ impl KeptKey {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -194,8 +192,8 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains("laptop") && !text.contains(&key[PREFIX.len()..]), "{text}");
         for file in [FILE, LOCK] {
-            let mode = fs::metadata(dir.path().join(file)).unwrap().permissions().mode();
-            assert_eq!(mode & 0o777, 0o600, "{file}");
+            let found = fs::metadata(dir.path().join(file)).unwrap();
+            assert!(!private::is_open_to_others(&found), "{file}");
         }
     }
 

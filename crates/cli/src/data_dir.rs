@@ -209,6 +209,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn links_in_place_of_what_lets_people_in_are_refused() {
         let home = tempfile::tempdir().unwrap();
         let dir = DataDir::at(home.path().join("node"));

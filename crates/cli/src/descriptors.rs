@@ -33,7 +33,7 @@ mod platform {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use rustix::process::{Resource, getrlimit};
 

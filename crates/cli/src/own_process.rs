@@ -101,7 +101,7 @@ mod macos {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use std::net::{TcpListener, TcpStream};
 

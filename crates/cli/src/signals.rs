@@ -95,7 +95,7 @@ mod platform {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::platform::is_hangup_ignored;
 

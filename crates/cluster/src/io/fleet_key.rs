@@ -100,7 +100,7 @@ impl FleetKey {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;

@@ -194,32 +194,38 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
-
-    use rustix::process::geteuid;
-
     use super::*;
     use crate::id::is_signed_by;
 
+    #[cfg(unix)]
     fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().permissions().mode() & 0o777
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions()) & 0o777
     }
 
     #[test]
-    fn a_key_is_made_once_and_kept_private() {
+    fn a_key_is_made_once() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("node");
         let lock = open_data_dir(&dir).unwrap();
         let first = Identity::load_or_create(&dir).unwrap().id();
         assert_eq!(Identity::load_or_create(&dir).unwrap().id(), first);
+        drop(lock);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_key_that_others_may_read_is_made_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("node");
+        let _lock = open_data_dir(&dir).unwrap();
+        Identity::load_or_create(&dir).unwrap();
         assert_eq!(mode(&dir), 0o700);
         assert_eq!(mode(&dir.join(KEY_FILE)), 0o600);
-
-        fs::set_permissions(dir.join(KEY_FILE), Permissions::from_mode(0o644)).unwrap();
+        let open = fs::Permissions::from_mode(0o644);
+        fs::set_permissions(dir.join(KEY_FILE), open).unwrap();
         Identity::load_or_create(&dir).unwrap();
         assert_eq!(mode(&dir.join(KEY_FILE)), 0o600);
-        drop(lock);
     }
 
     #[test]
@@ -239,11 +245,12 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn a_directory_of_another_user_is_refused() {
         for (owner, user, trusted) in [(7, 7, true), (0, 7, true), (7, 8, false), (7, 0, false)] {
             assert_eq!(is_trusted(owner, user), trusted, "{owner} {user}");
         }
-        if !geteuid().is_root() {
+        if !rustix::process::geteuid().is_root() {
             return println!("not tested: only root can give a directory away");
         }
         let home = tempfile::tempdir().unwrap();
@@ -254,6 +261,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn links_in_place_of_key_files_are_refused_and_other_links_are_not() {
         use std::os::unix::fs::symlink;
         let home = tempfile::tempdir().unwrap();

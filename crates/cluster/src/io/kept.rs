@@ -321,11 +321,10 @@ mod tests {
 
     #[test]
     fn what_is_equal_is_not_written() {
-        use std::os::unix::fs::MetadataExt;
         let (dir, file, path) = kept();
         file.save(&vec![1]).unwrap();
         file.save(&vec![2]).unwrap();
-        let inode = || std::fs::metadata(&path).unwrap().ino();
+        let inode = || store::identity(&path).unwrap();
         let before = inode();
         file.save(&vec![2]).unwrap();
         assert_eq!(inode(), before);

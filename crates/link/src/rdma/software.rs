@@ -389,6 +389,6 @@ fn deliver(from: &Bank, sent: Piece, to: &Bank, posted: Piece) {
     unsafe { target.copy_from_nonoverlapping(source, sent.len) };
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 #[path = "software_tests.rs"]
 mod tests;

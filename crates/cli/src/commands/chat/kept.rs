@@ -105,7 +105,6 @@ impl Chats {
 mod tests {
     use super::*;
     use serde_json::json;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_conversation_comes_back_and_is_private() {
@@ -114,7 +113,7 @@ mod tests {
         let messages = vec![json!({ "role": "user", "content": "Hello" })];
         let kept = Kept { model: "m".to_owned(), messages: messages.clone() };
         let path = chats.save("boats-2", &kept).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!store::private::is_open_to_others(&fs::metadata(&path).unwrap()));
         let loaded = chats.load("boats-2").unwrap();
         assert_eq!((loaded.model.as_str(), loaded.messages), ("m", messages));
         assert_eq!(chats.names(), ["boats-2"]);
