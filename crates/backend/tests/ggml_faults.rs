@@ -4,6 +4,8 @@
 //! Needs ggml's libraries (`scripts/gpu-libraries.sh`) in the folder `SINEW_GPU_LIBRARIES`; without
 //! them the test prints that it is skipped.
 
+#![cfg(unix)]
+
 use std::convert::Infallible;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;

@@ -2,7 +2,6 @@
 //! each request, so that a key is valid from its creation to its revocation.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use serve::ApiKey;
+use store::{Identity, identity, private};
 
 use crate::data_dir::{random_hex, replace_private};
 use crate::error::{CliError, Doing};
@@ -41,7 +41,12 @@ pub struct KeyFile {
 }
 
 /// Identifies a version of the file, which every change replaces.
-type Stamp = (u64, i64, i64, u64);
+type Stamp = (Identity, SystemTime, u64);
+
+fn stamp(path: &Path) -> std::io::Result<Stamp> {
+    let file = fs::metadata(path)?;
+    Ok((identity(path)?, file.modified()?, file.len()))
+}
 
 impl KeyFile {
     pub fn new(data_dir: &Path) -> Self {
@@ -51,9 +56,7 @@ impl KeyFile {
     /// The valid keys. An unreadable file accepts no key.
     pub fn now(&self) -> Arc<[ApiKey]> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = fs::metadata(self.dir.join(FILE))
-            .ok()
-            .map(|file| (file.ino(), file.mtime(), file.mtime_nsec(), file.size()));
+        let stamp = stamp(&self.dir.join(FILE)).ok();
         if read.0 != stamp {
             let keys = self.list().unwrap_or_else(|error| {
                 tracing::error!(%error, "the API keys cannot be read, so none is accepted");
@@ -135,8 +138,10 @@ impl KeyFile {
         change: impl FnOnce(&mut Vec<KeptKey>) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
         let mut options = File::options();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let lock = options.open(self.dir.join(LOCK)).and_then(|file| file.lock().map(|()| file));
+        options.write(true).create(true).truncate(false);
+        let lock = private::file(&mut options)
+            .open(self.dir.join(LOCK))
+            .and_then(|file| file.lock().map(|()| file));
         let _lock = lock.doing("cannot lock the API keys")?;
         let mut keys = self.list()?;
         change(&mut keys)?;
@@ -156,8 +161,6 @@ impl KeptKey {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -189,8 +192,8 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains("laptop") && !text.contains(&key[PREFIX.len()..]), "{text}");
         for file in [FILE, LOCK] {
-            let mode = fs::metadata(dir.path().join(file)).unwrap().permissions().mode();
-            assert_eq!(mode & 0o777, 0o600, "{file}");
+            let found = fs::metadata(dir.path().join(file)).unwrap();
+            assert!(!private::is_open_to_others(&found), "{file}");
         }
     }
 

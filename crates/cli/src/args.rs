@@ -21,6 +21,8 @@ pub use self::values::{Copies, NODE_PORT, bytes, resolve};
 
 pub use self::bench::{BenchCommand, BenchDeviceArgs, BenchModelArgs, BenchQualityArgs};
 pub use burn::{BenchClusterArgs, WorkerArgs, WorkerCommand};
+#[cfg(windows)]
+pub use face::ServiceRunArgs;
 pub use face::{
     CompletionsArgs, EventsArgs, LaunchArgs, LaunchProgram, LogLevelArgs, LogsArgs, ManArgs,
     PageArgs, ServiceArgs, ServiceCommand, ServiceInstallArgs, TopArgs,

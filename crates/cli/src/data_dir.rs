@@ -3,10 +3,10 @@
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use store::{identity, private};
 
 use crate::error::{CliError, Doing};
 use crate::{api_keys, args, hints};
@@ -70,9 +70,9 @@ impl DataDir {
 
     /// Identifies this directory and distinguishes it from its copies.
     pub fn id(&self) -> Result<DirId, CliError> {
-        let found =
-            fs::metadata(&self.path).doing(format!("cannot read {}", self.path.display()))?;
-        Ok(DirId { device: found.dev(), inode: found.ino() })
+        let (device, inode) =
+            identity(&self.path).doing(format!("cannot read {}", self.path.display()))?;
+        Ok(DirId { device, inode })
     }
 
     /// Creates it with access only for this user.
@@ -80,7 +80,7 @@ impl DataDir {
     /// # Errors
     /// It cannot be created, belongs to another user, or has links in place of secret files.
     pub fn create(&self) -> Result<(), CliError> {
-        let make = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
+        let make = private::folder(&self.path);
         let check = || Ok(cluster::check_data_dir(&self.path, &PRIVATE_FILES)?);
         make.map_err(|error| {
             CliError::Usage(format!(
@@ -143,7 +143,8 @@ impl DataDir {
 /// Writes a file that only this user may read.
 pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut options = fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    options.write(true).create(true).truncate(true);
+    let mut file = private::file(&mut options).open(path)?;
     file.write_all(bytes)
 }
 
@@ -168,11 +169,17 @@ pub fn set(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
+/// The variable with the folder that the data's default place lies in.
+pub const HOME: &str = if cfg!(windows) { "LOCALAPPDATA" } else { store::HOME };
+
 /// `None` without a home directory, as in some services: keys do not belong into the current
 /// directory.
 fn default_dir() -> Option<PathBuf> {
     if cfg!(target_os = "macos") {
         return Some(home()?.join("Library/Application Support/Sinew"));
+    }
+    if cfg!(windows) {
+        return Some(home()?.join("Sinew"));
     }
     let xdg = set("XDG_DATA_HOME").filter(|path| path.is_absolute());
     Some(xdg.or_else(|| Some(home()?.join(".local/share")))?.join("sinew"))
@@ -180,7 +187,7 @@ fn default_dir() -> Option<PathBuf> {
 
 /// A relative path would depend on the current directory.
 fn home() -> Option<PathBuf> {
-    set("HOME").filter(|path| path.is_absolute())
+    set(HOME).filter(|path| path.is_absolute())
 }
 
 #[cfg(test)]
@@ -202,6 +209,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn links_in_place_of_what_lets_people_in_are_refused() {
         let home = tempfile::tempdir().unwrap();
         let dir = DataDir::at(home.path().join("node"));

@@ -1,27 +1,42 @@
 //! The limit of open files and connections of this process.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+pub use platform::raise;
 
-/// The maximum on macOS, whatever it reports (`OPEN_MAX`).
-const OPEN_MAX: u64 = 10_240;
+#[cfg(unix)]
+mod platform {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit to the user's maximum, and returns the new limit: the defaults, 256 and 1024,
-/// are meant for programs of one user.
-pub fn raise() -> usize {
-    let before = getrlimit(Resource::Nofile);
-    for wanted in [before.maximum, Some(before.maximum.unwrap_or(OPEN_MAX).min(OPEN_MAX))] {
-        let raised = Rlimit { current: wanted, ..before };
-        // If that fails, there are only fewer connections.
-        if setrlimit(Resource::Nofile, raised).is_ok() {
-            break;
+    /// The maximum on macOS, whatever it reports (`OPEN_MAX`).
+    const OPEN_MAX: u64 = 10_240;
+
+    /// Raises the limit to the user's maximum, and returns the new limit: the defaults, 256 and 1024,
+    /// are meant for programs of one user.
+    pub fn raise() -> usize {
+        let before = getrlimit(Resource::Nofile);
+        for wanted in [before.maximum, Some(before.maximum.unwrap_or(OPEN_MAX).min(OPEN_MAX))] {
+            let raised = Rlimit { current: wanted, ..before };
+            // If that fails, there are only fewer connections.
+            if setrlimit(Resource::Nofile, raised).is_ok() {
+                break;
+            }
         }
+        let now = getrlimit(Resource::Nofile).current;
+        now.and_then(|now| usize::try_from(now).ok()).unwrap_or(usize::MAX)
     }
-    let now = getrlimit(Resource::Nofile).current;
-    now.and_then(|now| usize::try_from(now).ok()).unwrap_or(usize::MAX)
 }
 
-#[cfg(test)]
+#[cfg(windows)]
+mod platform {
+    /// Windows limits sockets and files by memory alone.
+    pub fn raise() -> usize {
+        usize::MAX
+    }
+}
+
+#[cfg(all(test, unix))]
 mod tests {
+    use rustix::process::{Resource, getrlimit};
+
     use super::*;
 
     #[test]

@@ -31,8 +31,9 @@ pub enum CliError {
     )]
     NotEnded { secs: u64 },
     #[error(
-        "there is no place for the node's data: HOME is not set, or not absolute. Name a directory with --data-dir \
-         DIR, or in SINEW_DATA_DIR"
+        "there is no place for the node's data: {} is not set, or not absolute. Name a directory with --data-dir \
+         DIR, or in SINEW_DATA_DIR",
+        crate::data_dir::HOME
     )]
     NoHome,
     /// The node refused, in its own words.

@@ -44,6 +44,7 @@ impl Interrupt {
     }
 
     /// Ctrl-C from a terminal that sends no signal for it.
+    #[cfg(unix)]
     pub fn set(&self) {
         self.pending.store(true, Ordering::Release);
     }

@@ -2,9 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+
+use store::private;
 
 /// Below the data directory.
 pub const FOLDER: &str = "logs";
@@ -38,7 +39,7 @@ impl Rotating {
     }
 
     fn with(folder: &Path, bytes_max: u64) -> io::Result<Self> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        private::folder(folder)?;
         let file = open(folder)?;
         let bytes = file.metadata()?.len();
         let written = Written { folder: folder.to_path_buf(), file, bytes, bytes_max };
@@ -83,7 +84,7 @@ impl Written {
 
 /// Readable only for this user, because it names machines and models.
 fn open(folder: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(folder.join(FILE))
+    private::file(OpenOptions::new().create(true).append(true)).open(folder.join(FILE))
 }
 
 fn numbered(folder: &Path, number: usize) -> PathBuf {

@@ -11,7 +11,10 @@ const MEMORY_FALLBACK: u64 = 8 << 30;
 
 pub fn host_name() -> String {
     let from_kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let name = from_kernel.or_else(|| output("hostname", &["-s"]));
+    let name = from_kernel.or_else(|| match cfg!(windows) {
+        true => output("hostname", &[]),
+        false => output("hostname", &["-s"]),
+    });
     name.map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "node".to_owned())
@@ -49,6 +52,12 @@ pub fn share_for_models(bytes: u64) -> u64 {
     bytes / MEMORY_SHARE.1 * MEMORY_SHARE.0
 }
 
+#[cfg(windows)]
+fn installed_bytes() -> Option<u64> {
+    Some(win32::machine::memory()?.total_bytes)
+}
+
+#[cfg(unix)]
 fn installed_bytes() -> Option<u64> {
     if cfg!(target_os = "macos") {
         return output("sysctl", &["-n", "hw.memsize"])?.trim().parse().ok();

@@ -62,7 +62,7 @@ fn can_run(header: &gguf::Directory) -> Result<Vec<String>, String> {
 pub fn for_node(model: &str) -> String {
     let path = Path::new(model);
     // A folder of the same name must not hide a model's name.
-    let is_path = is_model(path) || model.contains('/') && path.exists();
+    let is_path = is_model(path) || model.contains(std::path::is_separator) && path.exists();
     let absolute = is_path.then(|| std::path::absolute(path).ok()).flatten();
     absolute.map_or_else(|| model.to_owned(), |path| path.to_string_lossy().into_owned())
 }

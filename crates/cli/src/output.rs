@@ -33,7 +33,19 @@ fn within(text: Arguments<'_>, is_terminal: bool) -> String {
 /// Whether a stream leads to a terminal that interprets escape sequences. Terminals that call
 /// themselves dumb, as in editors or build servers, print them.
 pub fn obeys(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && !is_dumb(std::env::var_os("TERM").as_deref())
+    stream.is_terminal() && !is_dumb(std::env::var_os("TERM").as_deref()) && platform_obeys()
+}
+
+#[cfg(unix)]
+fn platform_obeys() -> bool {
+    true
+}
+
+/// A console interprets them once it is told to.
+#[cfg(windows)]
+fn platform_obeys() -> bool {
+    static OBEYS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *OBEYS.get_or_init(win32::console::obeys_sequences)
 }
 
 fn is_dumb(term: Option<&OsStr>) -> bool {

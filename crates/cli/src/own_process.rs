@@ -1,23 +1,36 @@
 //! Finds the user of the program at the other end of a connection on this machine.
 //!
 //! Linux lists every TCP socket with its user in `/proc/net/tcp`. On macOS `lsof` lists the sockets
-//! of the caller's own programs. Other systems are not supported.
+//! of the caller's own programs, and Windows names each connection's process.
 
 use std::net::SocketAddr;
 
 /// Whether the client's end of a connection belongs to the user of this process, or to root, who
 /// can read the admin token anyway. False if the user is unknown.
 pub fn is_own(client: SocketAddr, server: SocketAddr) -> bool {
-    let me = rustix::process::geteuid().as_raw();
-    if cfg!(target_os = "linux") {
-        linux::uid(client, server).is_some_and(|uid| uid == me || uid == 0)
-    } else if cfg!(target_os = "macos") {
-        macos::has_end(client, server, me)
-    } else {
-        false
+    platform::is_own(client, server)
+}
+
+#[cfg(unix)]
+mod platform {
+    use super::*;
+
+    pub fn is_own(client: SocketAddr, server: SocketAddr) -> bool {
+        let me = rustix::process::geteuid().as_raw();
+        if cfg!(target_os = "linux") {
+            linux::uid(client, server).is_some_and(|uid| uid == me || uid == 0)
+        } else if cfg!(target_os = "macos") {
+            macos::has_end(client, server, me)
+        } else {
+            false
+        }
     }
 }
 
+#[cfg(windows)]
+use win32::process as platform;
+
+#[cfg(unix)]
 mod linux {
     use std::fs::File;
     use std::io::{BufRead, BufReader};
@@ -64,6 +77,7 @@ mod linux {
     }
 }
 
+#[cfg(unix)]
 mod macos {
     use std::net::SocketAddr;
     use std::process::{Command, Stdio};
@@ -87,7 +101,7 @@ mod macos {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use std::net::{TcpListener, TcpStream};
 

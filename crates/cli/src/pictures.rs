@@ -192,7 +192,7 @@ fn of_address(word: &str) -> Option<String> {
 
 /// A path with the home folder in place of `~`.
 fn at_home(path: &str) -> PathBuf {
-    match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
+    match (path.strip_prefix("~/"), std::env::var_os(store::HOME)) {
         (Some(rest), Some(home)) => Path::new(&home).join(rest),
         _ => PathBuf::from(path),
     }

@@ -1,62 +1,103 @@
-use std::io::{self, IsTerminal};
+pub use platform::StopSignals;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+#[cfg(unix)]
+mod platform {
+    use std::io::{self, IsTerminal};
 
-/// Ctrl-C, requests to terminate and the end of the terminal. None is lost between two calls of
-/// `recv`.
-pub struct StopSignals {
-    interrupt: Signal,
-    terminate: Signal,
-    /// `None` if the parent process has it ignored, as `nohup` does.
-    hangup: Option<Signal>,
-}
+    use tokio::signal::unix::{Signal, SignalKind, signal};
 
-impl StopSignals {
-    /// # Errors
-    /// The system has no room for the handlers.
-    pub fn new() -> io::Result<Self> {
-        let interrupt = signal(SignalKind::interrupt())?;
-        let terminate = signal(SignalKind::terminate())?;
-        let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
-        Ok(Self { interrupt, terminate, hangup })
+    /// Ctrl-C, requests to terminate and the end of the terminal. None is lost between two calls of
+    /// `recv`.
+    pub struct StopSignals {
+        interrupt: Signal,
+        terminate: Signal,
+        /// `None` if the parent process has it ignored, as `nohup` does.
+        hangup: Option<Signal>,
     }
 
-    /// Completes at the next signal.
-    pub async fn recv(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            () = next(&mut self.hangup) => {}
+    impl StopSignals {
+        /// # Errors
+        /// The system has no room for the handlers.
+        pub fn new() -> io::Result<Self> {
+            let interrupt = signal(SignalKind::interrupt())?;
+            let terminate = signal(SignalKind::terminate())?;
+            let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
+            Ok(Self { interrupt, terminate, hangup })
+        }
+
+        /// Completes at the next signal.
+        pub async fn recv(&mut self) {
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => {}
+                () = next(&mut self.hangup) => {}
+            }
+        }
+    }
+
+    async fn next(signal: &mut Option<Signal>) {
+        match signal {
+            Some(signal) => drop(signal.recv().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// If the system does not report it, a program without a terminal was most likely started to
+    /// outlive one.
+    fn ignores_hangup() -> bool {
+        match std::fs::read_to_string("/proc/self/status") {
+            Ok(status) => is_hangup_ignored(&status),
+            Err(_) => !io::stdin().is_terminal() && !io::stdout().is_terminal(),
+        }
+    }
+
+    /// Reads the mask of ignored signals, in which SIGHUP has the first bit.
+    pub(super) fn is_hangup_ignored(status: &str) -> bool {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_some_and(|mask| mask & 1 == 1)
+    }
+}
+
+#[cfg(windows)]
+mod platform {
+    use std::io;
+
+    use tokio::signal::windows::{CtrlBreak, CtrlC, CtrlClose, CtrlShutdown};
+    use tokio::signal::windows::{ctrl_break, ctrl_c, ctrl_close, ctrl_shutdown};
+
+    /// Ctrl-C, the end of the console and of the system. None is lost between two calls of `recv`.
+    pub struct StopSignals {
+        interrupt: CtrlC,
+        terminate: CtrlBreak,
+        close: CtrlClose,
+        shutdown: CtrlShutdown,
+    }
+
+    impl StopSignals {
+        /// # Errors
+        /// The system has no room for the handlers.
+        pub fn new() -> io::Result<Self> {
+            let (interrupt, terminate) = (ctrl_c()?, ctrl_break()?);
+            let (close, shutdown) = (ctrl_close()?, ctrl_shutdown()?);
+            Ok(Self { interrupt, terminate, close, shutdown })
+        }
+
+        /// Completes at the next signal.
+        pub async fn recv(&mut self) {
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => {}
+                _ = self.close.recv() => {}
+                _ = self.shutdown.recv() => {}
+            }
         }
     }
 }
 
-async fn next(signal: &mut Option<Signal>) {
-    match signal {
-        Some(signal) => drop(signal.recv().await),
-        None => std::future::pending().await,
-    }
-}
-
-/// If the system does not report it, a program without a terminal was most likely started to
-/// outlive one.
-fn ignores_hangup() -> bool {
-    match std::fs::read_to_string("/proc/self/status") {
-        Ok(status) => is_hangup_ignored(&status),
-        Err(_) => !io::stdin().is_terminal() && !io::stdout().is_terminal(),
-    }
-}
-
-/// Reads the mask of ignored signals, in which SIGHUP has the first bit.
-fn is_hangup_ignored(status: &str) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask & 1 == 1)
-}
-
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
-    use super::*;
+    use super::platform::is_hangup_ignored;
 
     #[test]
     fn an_ignored_hangup_stays_so() {

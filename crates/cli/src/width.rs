@@ -1,8 +1,6 @@
 //! The width of the terminal, and text folded to it: words stay whole, and continuation lines are
 //! indented below their text. Output to other places stays as it is.
 
-use std::fs::File;
-use std::process::Command;
 use std::sync::OnceLock;
 
 /// Assumed if the width is unknown.
@@ -16,13 +14,22 @@ pub fn columns() -> usize {
     *COLUMNS.get_or_init(columns_now)
 }
 
-/// Columns of the terminal, by `stty`, which every system has.
+/// Columns of the terminal.
 pub fn columns_now() -> usize {
-    let told =
-        File::open("/dev/tty").and_then(|tty| Command::new("stty").arg("size").stdin(tty).output());
-    let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let columns = told.ok().and_then(|told| told.split_whitespace().nth(1)?.parse().ok());
-    columns.filter(|columns| *columns > 0).unwrap_or(USUAL).max(LEAST)
+    told().filter(|columns| *columns > 0).unwrap_or(USUAL).max(LEAST)
+}
+
+/// By `stty`, which every Unix has.
+#[cfg(unix)]
+fn told() -> Option<usize> {
+    let tty = std::fs::File::open("/dev/tty").ok()?;
+    let told = std::process::Command::new("stty").arg("size").stdin(tty).output().ok()?;
+    String::from_utf8_lossy(&told.stdout).split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(windows)]
+fn told() -> Option<usize> {
+    win32::console::size().map(|(columns, _)| columns)
 }
 
 /// The text in lines of at most `width` characters, as far as words allow.

@@ -4,6 +4,8 @@
 //! Needs the libraries (`scripts/gpu-libraries.sh`) in the folder in `SINEW_GPU_LIBRARIES`. Without
 //! it, only the tests that need no libraries run, and each other test prints that.
 
+#![cfg(unix)]
+
 mod common;
 
 use common::{Node, demo_model, fixture, kill_9, refused, sinew, wait_for};

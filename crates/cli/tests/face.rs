@@ -139,6 +139,7 @@ fn shells_and_manuals_know_every_command() {
 }
 
 /// Fake system tools that record their arguments and do nothing.
+#[cfg(unix)]
 fn pretended(dir: &std::path::Path, name: &str) {
     use std::os::unix::fs::PermissionsExt;
     let script = format!("#!/bin/sh\necho \"{name} $*\" >>\"$CALLS\"\n");

@@ -1,6 +1,8 @@
 //! Permissions of other users' programs, and the first process to die when memory runs out, with
 //! real processes.
 
+#![cfg(unix)]
+
 mod common;
 
 use std::os::unix::process::CommandExt;

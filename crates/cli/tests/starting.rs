@@ -1,5 +1,7 @@
 //! Refused starts, and their errors.
 
+#![cfg(unix)]
+
 mod common;
 
 use std::fs;

@@ -30,6 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "store",
             "text",
             "vision",
+            "win32",
         ],
     ),
     (
@@ -53,7 +54,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("serve", &["cluster", "gguf", "protocol", "text", "vision"]),
     (
         "cluster",
-        &["checkpoint", "gguf", "hub", "layout", "placement", "protocol", "store", "vision"],
+        &[
+            "checkpoint",
+            "gguf",
+            "hub",
+            "layout",
+            "placement",
+            "protocol",
+            "store",
+            "vision",
+            "win32",
+        ],
     ),
     (
         "engine",
@@ -69,12 +80,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "protocol",
             "store",
             "vision",
+            "win32",
         ],
     ),
     ("constrain", &["gguf", "protocol", "text"]),
     ("placement", &["layout", "protocol"]),
-    ("hub", &["checkpoint", "gguf", "store"]),
-    ("store", &["checkpoint", "gguf"]),
+    ("hub", &["checkpoint", "gguf", "store", "win32"]),
+    ("store", &["checkpoint", "gguf", "win32"]),
     ("text", &["gguf"]),
     ("model", &["backend", "gguf", "layout", "protocol"]),
     ("vision", &["gguf", "kernels", "protocol"]),
@@ -83,16 +95,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ggml", &[]),
     ("collective", &["link", "sumtree"]),
     ("layout", &["gguf", "protocol", "sumtree"]),
-    ("link", &[]),
+    ("link", &["win32"]),
     ("protocol", &[]),
     ("checkpoint", &["gguf"]),
     ("gguf", &[]),
     ("fakehub", &[]),
     ("sumtree", &[]),
+    ("win32", &[]),
 ];
 
 /// The only crates that may contain `unsafe`.
-const MAY_BE_UNSAFE: &[&str] = &["ggml", "kernels", "link"];
+const MAY_BE_UNSAFE: &[&str] = &["ggml", "kernels", "link", "win32"];
 
 const LINES_MAX: usize = 500;
 const COLUMNS_MAX: usize = 100;
@@ -142,9 +155,12 @@ fn arrows_only_point_down() {
             continue;
         };
         let manifest = read(&entry.path().join("Cargo.toml"));
-        let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or_default();
-        let dependencies = dependencies.split("\n[").next().unwrap_or_default();
-        for line in dependencies.lines() {
+        // Also those of one system: `[target.'cfg(windows)'.dependencies]`.
+        let sections = manifest.split("\n[").filter_map(|section| section.split_once("]\n"));
+        let used = sections
+            .filter(|(title, _)| *title == "dependencies" || title.ends_with(".dependencies"))
+            .flat_map(|(_, lines)| lines.lines());
+        for line in used {
             let dependency = line.split(['.', ' ', '=']).next().unwrap_or_default();
             if rules.contains_key(dependency) && !may.contains(dependency) {
                 wrong.push(format!("{name} -> {dependency}"));

@@ -47,7 +47,6 @@ impl Unpin {
     }
 }
 
-#[cfg(target_os = "linux")]
 impl Drop for Unpin {
     fn drop(&mut self) {
         keep_to(&self.0);

@@ -174,7 +174,8 @@ impl<'a, B: Backend> Worker<'a, B> {
                 // calls.
                 WorkerCommand::Cancel { .. }
                 | WorkerCommand::Disconnect
-                | WorkerCommand::Called => orders.recv().ok(),
+                | WorkerCommand::Called
+                | WorkerCommand::CalledBy { .. } => orders.recv().ok(),
                 WorkerCommand::Open(_) => {
                     return Err(EngineError::Protocol("a worker is opened once".to_owned()));
                 }
@@ -353,8 +354,8 @@ fn read_commands(calls: Calls) -> Receiver<Order> {
                     std::process::exit(1);
                 }
             };
-            if matches!(command, WorkerCommand::Called) {
-                input.get_mut().call().into_iter().for_each(|call| calls.push(call));
+            if matches!(command, WorkerCommand::Called | WorkerCommand::CalledBy { .. }) {
+                input.get_mut().call(&command).into_iter().for_each(|call| calls.push(call));
                 continue;
             }
             if matches!(command, WorkerCommand::Connect { .. } | WorkerCommand::Disconnect) {

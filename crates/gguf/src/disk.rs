@@ -145,13 +145,21 @@ impl Disk {
     }
 }
 
+/// Fills `out` with a file's bytes from `start` on, whatever position the file has.
+///
+/// # Errors
+/// The file ends before, or cannot be read.
 #[cfg(unix)]
-fn read_exact_at(file: &File, start: u64, out: &mut [u8]) -> io::Result<()> {
+pub fn read_exact_at(file: &File, start: u64, out: &mut [u8]) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, out, start)
 }
 
+/// Fills `out` with a file's bytes from `start` on, and moves the file's position.
+///
+/// # Errors
+/// The file ends before, or cannot be read.
 #[cfg(windows)]
-fn read_exact_at(file: &File, mut start: u64, mut out: &mut [u8]) -> io::Result<()> {
+pub fn read_exact_at(file: &File, mut start: u64, mut out: &mut [u8]) -> io::Result<()> {
     while !out.is_empty() {
         match std::os::windows::fs::FileExt::seek_read(file, out, start)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),

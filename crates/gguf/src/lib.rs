@@ -22,7 +22,7 @@ mod value;
 mod writer;
 
 pub use directory::{Directory, TensorInfo};
-pub use disk::{Bytes, on_disk, read_header};
+pub use disk::{Bytes, on_disk, read_exact_at, read_header};
 pub use error::Error;
 pub use file::File;
 pub use memory::Memory;

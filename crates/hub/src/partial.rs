@@ -4,7 +4,6 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -113,7 +112,7 @@ impl Partial {
     /// # Errors
     /// The disk fails.
     pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, at)
+        write_all_at(&self.file, at, bytes)
     }
 
     /// Reads bytes at an offset.
@@ -121,7 +120,7 @@ impl Partial {
     /// # Errors
     /// The disk fails, or the file is shorter.
     pub fn read(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(bytes, at)
+        gguf::read_exact_at(&self.file, at, bytes)
     }
 
     /// Saves the list of ranges, in one step. It is not synced: after a power loss it may list
@@ -179,4 +178,22 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(suffix);
     path.with_file_name(name)
+}
+#[cfg(unix)]
+fn write_all_at(file: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn write_all_at(file: &File, mut at: u64, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_write(file, bytes, at)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => {
+                at += written as u64;
+                bytes = &bytes[written..];
+            }
+        }
+    }
+    Ok(())
 }

@@ -126,7 +126,7 @@ fn hf_home(set: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
         return Some(home.into());
     }
     let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(set("HOME")?).join(".cache")));
+    let cache = cache.or_else(|| Some(PathBuf::from(set(store::HOME)?).join(".cache")));
     Some(cache?.join("huggingface"))
 }
 
@@ -176,7 +176,7 @@ mod tests {
             assert_eq!(settings.token.as_ref().unwrap().secret(), *want);
             assert!(!format!("{settings:?}").contains(want));
         }
-        assert_eq!(read(&[("HOME", home)]).token, None);
+        assert_eq!(read(&[(store::HOME, home)]).token, None);
         assert_eq!(read(&[("HF_TOKEN", "two words\nand a line")]).token, None);
     }
 }

@@ -8,9 +8,16 @@ use crate::HubError;
 pub(crate) const MARGIN_BYTES: u64 = 64 << 20;
 
 /// Free space on the disk of `dir`; `None` if its file system does not report it.
+#[cfg(unix)]
 pub fn free_bytes(dir: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Free space on the disk of `dir`; `None` if the system does not tell.
+#[cfg(windows)]
+pub fn free_bytes(dir: &Path) -> Option<u64> {
+    win32::disk::free_bytes(dir)
 }
 
 /// Whether the disk of `dir` has room for `needed` more bytes twice over.

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -98,10 +97,20 @@ impl Unfinished {
                 return Err(io::Error::other("it is being downloaded now. Stop that first"));
             }
             // It has its full length from the beginning, with holes.
-            freed = file.metadata()?.blocks() * 512;
+            freed = bytes_on_disk(&file.metadata()?);
             fs::remove_file(&part)?;
         }
         fs::remove_file(&note)?;
         Ok(freed)
     }
+}
+/// A partial file has holes.
+#[cfg(unix)]
+fn bytes_on_disk(file: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(file) * 512
+}
+
+#[cfg(windows)]
+fn bytes_on_disk(file: &fs::Metadata) -> u64 {
+    file.len()
 }

@@ -7,11 +7,11 @@
 //! was busy meanwhile waits no longer than on a real wire.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::fd::BorrowedFd;
 
+use crate::clock::monotonic_ns;
 use crate::{Link, LinkError, LinkInfo, Liveness};
 
 /// The longest delay: a longer one would exceed deadlines of a few seconds.
@@ -102,7 +102,7 @@ impl Link for Delay {
 
     fn commit(&mut self, len: usize) -> Result<(), LinkError> {
         let slot = self.link.poll_send()?.expect("commit without a lent slot");
-        slot[len..len + STAMP_BYTES].copy_from_slice(&now_ns().to_le_bytes());
+        slot[len..len + STAMP_BYTES].copy_from_slice(&monotonic_ns().to_le_bytes());
         self.link.commit(len + STAMP_BYTES)
     }
 
@@ -115,7 +115,7 @@ impl Link for Delay {
         match self.queue.front() {
             // An error is reported after the messages that came before it.
             None => drained.map(|()| None),
-            Some(next) => Ok((now_ns() >= next.due_ns).then(|| &next.message[..next.len])),
+            Some(next) => Ok((monotonic_ns() >= next.due_ns).then(|| &next.message[..next.len])),
         }
     }
 
@@ -139,10 +139,4 @@ impl Link for Delay {
     fn fd(&self) -> BorrowedFd<'_> {
         self.link.fd()
     }
-}
-
-/// The machine's monotonic clock, shared by all its processes. `Instant` does not promise that.
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }

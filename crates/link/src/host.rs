@@ -27,7 +27,13 @@ fn boot_identity() -> Option<Vec<u8>> {
     std::fs::read("/proc/sys/kernel/random/boot_id").ok()
 }
 
-#[cfg(not(target_os = "linux"))]
+/// Windows names its installations, and no boot.
+#[cfg(windows)]
+fn boot_identity() -> Option<Vec<u8>> {
+    win32::machine::id().map(String::into_bytes)
+}
+
+#[cfg(not(any(target_os = "linux", windows)))]
 fn boot_identity() -> Option<Vec<u8>> {
     let output =
         std::process::Command::new("sysctl").args(["-n", "kern.bootsessionuuid"]).output().ok()?;

@@ -18,6 +18,7 @@
 //! This crate knows nothing of tensors, collectives, or how ranks get their addresses and their
 //! secret (the control plane distributes both).
 
+mod clock;
 mod config;
 mod delay;
 mod error;

@@ -1,10 +1,10 @@
 //! The trait of all transports, and the sizes they share.
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::BorrowedFd;
 
 use crate::{LinkError, Liveness};
 

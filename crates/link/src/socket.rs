@@ -4,8 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
-use rustix::net::{self, AddressFamily, RecvFlags, SocketType, sockopt};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::LinkError;
 
@@ -19,25 +18,21 @@ const KEEPALIVE_TRIES: u32 = 3;
 /// Starts to connect, with segments no larger than `segment` both ways; [`connect_result`] returns
 /// the outcome.
 pub(crate) fn start_connect(addr: SocketAddr, segment: Option<u16>) -> std::io::Result<TcpStream> {
-    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = net::socket(family, SocketType::STREAM, None)?;
-    fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
-    ioctl_fionbio(&socket, true)?;
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
     if let Some(segment) = segment {
-        socket2::SockRef::from(&socket).set_tcp_mss(segment.into())?;
+        limit_segments(&socket, segment)?;
     }
-    match net::connect(&socket, &addr) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(TcpStream::from(socket)),
-        Err(errno) => Err(errno.into()),
+    match socket.connect(&addr.into()) {
+        Err(error) if !is_under_way(&error) => Err(error),
+        _ => Ok(TcpStream::from(socket)),
     }
 }
 
 /// `Some(Ok)` once connected, `Some(Err)` after a failure, `None` in between.
 pub(crate) fn connect_result(stream: &TcpStream) -> Option<std::io::Result<()>> {
-    match sockopt::socket_error(stream) {
-        Ok(Err(errno)) => return Some(Err(errno.into())),
-        Err(errno) => return Some(Err(errno.into())),
-        Ok(Ok(())) => {}
+    if let Err(error) = stream.take_error().and_then(|error| error.map_or(Ok(()), Err)) {
+        return Some(Err(error));
     }
     match stream.peer_addr() {
         Ok(_) => Some(Ok(())),
@@ -46,15 +41,34 @@ pub(crate) fn connect_result(stream: &TcpStream) -> Option<std::io::Result<()>> 
     }
 }
 
+/// Whether a connection is being made meanwhile.
+fn is_under_way(error: &std::io::Error) -> bool {
+    #[cfg(unix)]
+    return error.raw_os_error() == Some(libc::EINPROGRESS);
+    #[cfg(windows)]
+    return error.kind() == ErrorKind::WouldBlock;
+}
+
+#[cfg(unix)]
+fn limit_segments(socket: &Socket, segment: u16) -> std::io::Result<()> {
+    socket.set_tcp_mss(segment.into())
+}
+
+/// Windows has no such option: the system finds out the size of a path's segments by itself.
+#[cfg(windows)]
+fn limit_segments(_: &Socket, _: u16) -> std::io::Result<()> {
+    Ok(())
+}
+
 /// Makes a connected socket fit for a link.
 pub(crate) fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_TRIES)?;
-    Ok(())
+    let often = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+    let socket = SockRef::from(stream);
+    // Windows counts the tries only since 2017; before that there are ten.
+    let counted = socket.set_tcp_keepalive(&often.clone().with_retries(KEEPALIVE_TRIES));
+    if cfg!(windows) && counted.is_err() { socket.set_tcp_keepalive(&often) } else { counted }
 }
 
 /// Writes as many bytes as the kernel accepts now, possibly 0.
@@ -87,10 +101,11 @@ pub(crate) fn read_some(
 /// Looks for the end of the stream without taking bytes off it.
 pub(crate) fn peek_end(stream: &TcpStream, peer: usize) -> Result<(), LinkError> {
     let mut byte = [0u8; 1];
-    match net::recv(stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-        Ok((0, _)) => Err(LinkError::lost(peer, "it closed the connection")),
-        Ok(_) | Err(Errno::AGAIN) | Err(Errno::INTR) => Ok(()),
-        Err(errno) => Err(LinkError::lost(peer, std::io::Error::from(errno).to_string())),
+    match stream.peek(&mut byte) {
+        Ok(0) => Err(LinkError::lost(peer, "it closed the connection")),
+        Ok(_) => Ok(()),
+        Err(error) if is_transient(&error) => Ok(()),
+        Err(error) => Err(LinkError::lost(peer, error.to_string())),
     }
 }
 

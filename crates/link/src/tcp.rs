@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fd::{AsFd, BorrowedFd};
 
 use crate::error::Sticky;
 use crate::frame::{HEADER_BYTES, Header, Verdict};

@@ -42,6 +42,11 @@ pub enum WorkerCommand {
     /// Another rank has called this one at the node's port: its connection comes with the first
     /// byte of this command.
     Called,
+    /// The same where no connection passes beside bytes (Windows): what this process needs to open
+    /// it.
+    CalledBy {
+        connection: Vec<u8>,
+    },
 }
 
 /// A message from a worker to its daemon.

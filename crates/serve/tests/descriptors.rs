@@ -1,6 +1,8 @@
 //! A process without free file descriptors still answers. This test has its own file because the
 //! limit applies to the whole process.
 
+#![cfg(unix)]
+
 mod support;
 
 use std::net::SocketAddr;

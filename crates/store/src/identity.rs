@@ -17,21 +17,13 @@ pub fn identity(path: &Path) -> io::Result<Identity> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Follows links. Safe Rust reads no file number on Windows, so the real path stands for it, with
-/// the time at which the file was made; a second hard link counts as another file.
+/// Follows links.
 ///
 /// # Errors
 /// The file cannot be found or looked at.
 #[cfg(windows)]
 pub fn identity(path: &Path) -> io::Result<Identity> {
-    use std::os::windows::fs::MetadataExt;
-    let made = std::fs::metadata(path)?.creation_time();
-    let real = std::fs::canonicalize(path)?;
-    let hash = blake3::hash(real.as_os_str().as_encoded_bytes());
-    let [first, ..] = hash.as_bytes().as_chunks::<8>().0 else {
-        unreachable!("a hash has 32 bytes")
-    };
-    Ok((u64::from_le_bytes(*first), made))
+    win32::disk::identity(path)
 }
 
 #[cfg(test)]

@@ -107,6 +107,6 @@ fn is_gguf(path: &Path) -> bool {
 
 /// A path with its folder's links resolved.
 pub(crate) fn real(path: &Path) -> PathBuf {
-    let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());
+    let folder = path.parent().and_then(|folder| dunce::canonicalize(folder).ok());
     folder.map_or_else(|| path.to_path_buf(), |it| it.join(path.file_name().unwrap_or_default()))
 }

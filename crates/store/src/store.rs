@@ -308,7 +308,7 @@ impl Store {
             // The real folder and the given name: the name of a link shows its part number, its
             // target's may not.
             let io = |source| StoreError::Io { path: path.to_path_buf(), source };
-            let folder = fs::canonicalize(path.parent().unwrap_or(path)).map_err(io)?;
+            let folder = dunce::canonicalize(path.parent().unwrap_or(path)).map_err(io)?;
             let path = folder.join(path.file_name().unwrap_or_default());
             return Ok(Located { name: crate::naming::name_of(&path), path });
         }
@@ -432,7 +432,7 @@ mod tests {
         let other = store.resolve(outside.to_str().unwrap()).unwrap();
         assert_ne!(other.digest, small.digest);
         assert!(store.find(&small.digest, 7).is_some());
-        assert_eq!(store.find(&other.digest, 7), Some(fs::canonicalize(&outside).unwrap()));
+        assert_eq!(store.find(&other.digest, 7), Some(dunce::canonicalize(&outside).unwrap()));
         assert_eq!(store.find(&small.digest, 8), None);
     }
 

@@ -49,7 +49,7 @@ impl Store {
 
 /// A link to a file, or where links need a privilege, a second name of it.
 fn link(from: &Path, to: &Path) -> io::Result<()> {
-    let from = fs::canonicalize(from)?;
+    let from = dunce::canonicalize(from)?;
     #[cfg(unix)]
     return std::os::unix::fs::symlink(from, to);
     #[cfg(not(unix))]

@@ -1,7 +1,10 @@
 //! Models of other programs, in the layouts of those programs.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+#[cfg(unix)]
+use std::os::unix::fs::{symlink as link_folder, symlink as link_file};
+#[cfg(windows)]
+use std::os::windows::fs::{symlink_dir as link_folder, symlink_file as link_file};
 use std::path::{Path, PathBuf};
 
 use store::{Places, Shelf, Store, StoreError};
@@ -56,7 +59,7 @@ fn hub_cache(disk: &Disk, root: &str, repo: &str, file: &str, content: &str) -> 
     disk.write(&format!("{dir}/refs/main"), "c0ffee");
     let link = disk.path(&format!("{dir}/snapshots/c0ffee/{file}"));
     fs::create_dir_all(link.parent().unwrap()).unwrap();
-    symlink(blob, &link).unwrap();
+    link_file(blob, &link).unwrap();
     link
 }
 
@@ -154,8 +157,8 @@ fn a_name_means_one_file_of_a_repository() {
 fn loops_of_links_end_and_incomplete_sets_are_named() {
     let disk = Disk::new();
     let file = disk.write("data/models/o/r/m-Q8_0.gguf", "GGUF");
-    symlink(disk.path("data/models"), disk.path("data/models/o/loop")).unwrap();
-    symlink(disk.path("data/models/o"), disk.path("data/models/again")).unwrap();
+    link_folder(disk.path("data/models"), disk.path("data/models/o/loop")).unwrap();
+    link_folder(disk.path("data/models/o"), disk.path("data/models/again")).unwrap();
     disk.write("data/models/o/big/b-Q8_0-00001-of-00003.gguf", "GGUF");
     disk.write("data/models/o/big/b-Q8_0-00003-of-00003.gguf", "GGUF");
     let store = disk.store(&[]);

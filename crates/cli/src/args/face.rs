@@ -74,6 +74,23 @@ pub enum ServiceCommand {
     Uninstall(ServiceArgs),
     /// Say whether it is installed, and whether it runs
     Status(ServiceArgs),
+    /// Keep a node up, as the system's entry says
+    #[cfg(windows)]
+    #[command(hide = true)]
+    Run(ServiceRunArgs),
+}
+
+#[cfg(windows)]
+#[derive(Debug, Args)]
+pub struct ServiceRunArgs {
+    /// As the machine's service
+    #[arg(long)]
+    pub system: bool,
+    /// In a process without a window
+    #[arg(long, conflicts_with = "system")]
+    pub hidden: bool,
+    #[arg(last = true)]
+    pub options: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -139,7 +139,11 @@ pub fn page(args: &PageArgs) -> Result<(), CliError> {
         tell!("From other machines: {lan}, with a key of: sinew keys create NAME");
     }
     if args.open {
-        let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+        let program = match std::env::consts::OS {
+            "macos" => "open",
+            "windows" => "explorer",
+            _ => "xdg-open",
+        };
         let opened = std::process::Command::new(program).arg(&address).status();
         opened.doing(format!("cannot start {program}. Open the address yourself"))?;
     }

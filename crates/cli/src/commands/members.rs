@@ -2,7 +2,6 @@
 
 use std::fs::OpenOptions;
 use std::io::{IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use cluster::{ClusterStatus, FleetKey, Held, InstanceStatus, NodeId, Parted};
@@ -120,7 +119,8 @@ fn leave_alone(data_dir: &DataDir) -> Result<Parted, CliError> {
 pub fn new_fleet_key(file: &Path) -> Result<(), CliError> {
     let doing = || format!("cannot write {}", file.display());
     let mut options = OpenOptions::new();
-    let mut made = options.write(true).create_new(true).mode(0o600).open(file).doing(doing())?;
+    options.write(true).create_new(true);
+    let mut made = store::private::file(&mut options).open(file).doing(doing())?;
     made.write_all(FleetKey::generate().text().as_bytes()).doing(doing())?;
     let file = file.display();
     say!(

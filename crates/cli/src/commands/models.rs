@@ -216,9 +216,8 @@ fn row(Held { listed, node }: &Held) -> [String; 4] {
 }
 
 fn free(dir: &Path) -> String {
-    let stat = rustix::fs::statvfs(dir).ok();
-    let free = stat.map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-    free.map_or(String::new(), |free| format!("; its disk has {} free", table::bytes(free)))
+    hub::free_bytes(dir)
+        .map_or(String::new(), |free| format!("; its disk has {} free", table::bytes(free)))
 }
 
 #[derive(Serialize)]

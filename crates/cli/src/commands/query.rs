@@ -193,7 +193,7 @@ fn stop_all(client: &Client, json: bool) -> Result<(), CliError> {
 }
 
 /// Waits until the node has released its ports, so that another can start in its place.
-fn wait_for_end(data_dir: &DataDir) -> Result<(), CliError> {
+pub fn wait_for_end(data_dir: &DataDir) -> Result<(), CliError> {
     const LONGEST: Duration = Duration::from_secs(30);
     let since = Instant::now();
     while cluster::is_in_use(data_dir.path()) {

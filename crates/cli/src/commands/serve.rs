@@ -52,7 +52,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
 pub fn request(model: &str, spec: &InstanceSpec, parallel: Option<usize>) -> InstanceSpec {
     let model = models::for_node(model);
     let mut options = spec.options.clone();
-    let whole = |path: std::path::PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
+    let whole = |path: std::path::PathBuf| dunce::canonicalize(&path).unwrap_or(path);
     options.draft = options.draft.map(whole);
     let mmproj = spec.mmproj.clone().map(whole);
     InstanceSpec { model, mmproj, sequences_max: parallel, options, ..spec.clone() }

@@ -161,8 +161,7 @@ impl Node {
     }
 
     pub fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        self::signal(signal, self.child.id().into());
     }
 
     pub fn has_ended(&mut self) -> bool {
@@ -244,6 +243,15 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+#[cfg(windows)]
+pub fn is_alive(pid: u64) -> bool {
+    let listed = Command::new("tasklist").output().unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).replace(',', " ");
+    let pid = pid.to_string();
+    listed.lines().any(|line| line.split_whitespace().any(|word| word.trim_matches('"') == pid))
+}
+
+#[cfg(unix)]
 pub fn is_alive(pid: u64) -> bool {
     // A zombie has ended; its parent has not waited for it yet.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
@@ -254,7 +262,16 @@ pub fn kill_9(pid: u64) {
     signal("-9", pid);
 }
 
+#[cfg(unix)]
 pub fn signal(signal: &str, pid: u64) {
     let status = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// Windows can only end a process.
+#[cfg(windows)]
+pub fn signal(signal: &str, pid: u64) {
+    assert!(["-9", "-KILL"].contains(&signal), "there is no {signal} on Windows");
+    let status = Command::new("taskkill").args(["/F", "/PID", &pid.to_string()]).status().unwrap();
     assert!(status.success());
 }

@@ -223,7 +223,8 @@ impl World {
                     self.tell(node, after, Input::FromWorker { worker, event: done(request) });
                 }
             }
-            WorkerCommand::Cancel { .. } | WorkerCommand::Open(_) | WorkerCommand::Called => {}
+            WorkerCommand::Cancel { .. } | WorkerCommand::Open(_) => {}
+            WorkerCommand::Called | WorkerCommand::CalledBy { .. } => {}
         }
     }
 

@@ -103,7 +103,7 @@ pub(super) fn brief(effects: &[Effect]) -> String {
             WorkerCommand::Generate { request, .. } => format!("generate{worker}#{request}"),
             WorkerCommand::Cancel { request } => format!("cancel{worker}#{request}"),
             WorkerCommand::Open(_) => "open".to_owned(),
-            WorkerCommand::Called => "called".to_owned(),
+            WorkerCommand::Called | WorkerCommand::CalledBy { .. } => "called".to_owned(),
         },
         Effect::Emit { request, event } => match event {
             GenerateEvent::Waiting { .. } => format!("waiting#{request}"),

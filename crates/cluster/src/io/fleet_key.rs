@@ -3,7 +3,6 @@
 //! proof is bound to that connection.
 
 use std::fmt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use subtle::ConstantTimeEq;
@@ -57,7 +56,7 @@ impl FleetKey {
         let io = |source| Error::KeyFile { path: path.to_owned(), source };
         let about = std::fs::metadata(path).map_err(io)?;
         let bad = |why: &str| Error::FleetKey { path: path.to_owned(), why: why.to_owned() };
-        if about.permissions().mode() & 0o077 != 0 {
+        if store::private::is_open_to_others(&about) {
             return Err(bad("other users of this machine may read or change it; type: chmod 600"));
         }
         if about.len() > FILE_BYTES_MAX {
@@ -101,9 +100,10 @@ impl FleetKey {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 

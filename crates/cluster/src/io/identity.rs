@@ -1,15 +1,13 @@
 //! The key pair that identifies a node, and its data directory.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
-use rustix::fs::{FlockOperation, flock};
-use rustix::process::geteuid;
 use rustls::pki_types::PrivatePkcs8KeyDer;
+use store::private;
 
 use crate::{Error, NodeId, Result};
 
@@ -19,9 +17,6 @@ const LOCK_FILE: &str = "lock";
 /// would take its former key for another member, and that member's models for its own.
 const KEYS_FILES: [&str; 4] =
     ["members.json", "members.previous", "desired.json", "desired.previous"];
-/// Owner only: other local users must not read the key or change the members.
-const DIR_MODE: u32 = 0o700;
-pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// This node's Ed25519 key pair. The public half is its [`NodeId`].
 pub(crate) struct Identity {
@@ -52,7 +47,7 @@ impl Identity {
             }
             Err(error) => return Err(io(error)),
         };
-        fs::set_permissions(&path, Permissions::from_mode(FILE_MODE)).map_err(io)?;
+        private::restrict_file(&path).map_err(io)?;
         let pair = Ed25519KeyPair::from_pkcs8(&pkcs8)
             .map_err(|error| Error::Damaged { path: path.clone(), why: error.to_string() })?;
         let id = NodeId(pair.public_key().as_ref().try_into().expect("Ed25519 keys have 32 bytes"));
@@ -97,8 +92,10 @@ pub fn id_in(data_dir: &Path) -> Result<NodeId> {
 /// The directory is refused or unreadable; the error names the command that helps.
 pub fn check_data_dir(data_dir: &Path, files: &[&str]) -> Result<()> {
     let io = |source| Error::DataDir { path: data_dir.to_path_buf(), source };
-    let (owner, user) = (fs::metadata(data_dir).map_err(io)?.uid(), geteuid().as_raw());
-    if !is_trusted(owner, user) {
+    let found = fs::metadata(data_dir).map_err(io)?;
+    if let Some((owner, user)) =
+        owner_and_user(&found).filter(|&(owner, user)| !is_trusted(owner, user))
+    {
         return Err(Error::ForeignDir { path: data_dir.to_path_buf(), owner, user });
     }
     for path in files.iter().map(|file| data_dir.join(file)) {
@@ -107,6 +104,18 @@ pub fn check_data_dir(data_dir: &Path, files: &[&str]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(unix)]
+fn owner_and_user(found: &fs::Metadata) -> Option<(u32, u32)> {
+    use std::os::unix::fs::MetadataExt;
+    Some((found.uid(), rustix::process::geteuid().as_raw()))
+}
+
+/// Users have no numbers on Windows; the user's folders belong to the user.
+#[cfg(windows)]
+fn owner_and_user(_: &fs::Metadata) -> Option<(u32, u32)> {
+    None
 }
 
 /// As in ssh, root is trusted: root can change everything anyway.
@@ -121,27 +130,22 @@ pub(crate) fn open_data_dir(data_dir: &Path) -> Result<File> {
     fs::create_dir_all(data_dir).map_err(io)?;
     check_data_dir(data_dir, &[LOCK_FILE, KEY_FILE])?;
     check_data_dir(data_dir, &KEYS_FILES)?;
-    fs::set_permissions(data_dir, Permissions::from_mode(DIR_MODE)).map_err(io)?;
-    let lock = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(FILE_MODE)
-        .open(data_dir.join(LOCK_FILE))
-        .map_err(io)?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+    // Other local users must not read the key or change the members.
+    private::restrict_folder(data_dir).map_err(io)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    let lock = private::file(&mut options).open(data_dir.join(LOCK_FILE)).map_err(io)?;
+    match lock.try_lock() {
         Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(Error::DataDirInUse { path: data_dir.to_path_buf() })
-        }
-        Err(error) => Err(io(error.into())),
+        Err(TryLockError::WouldBlock) => Err(Error::DataDirInUse { path: data_dir.to_path_buf() }),
+        Err(TryLockError::Error(error)) => Err(io(error)),
     }
 }
 
 /// Whether a daemon runs with this directory.
 pub fn is_in_use(data_dir: &Path) -> bool {
     let lock = File::open(data_dir.join(LOCK_FILE));
-    lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
+    lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
 }
 
 /// Writes a file atomically: a crash leaves the old content or the new one.
@@ -153,13 +157,24 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     }
     let written = write_new(&partial, bytes).and_then(|()| fs::rename(&partial, path));
     written.inspect_err(|_| drop(fs::remove_file(&partial)))?;
-    // The rename is durable only after a sync of the directory.
+    sync_folder_of(path)
+}
+
+/// A rename is durable only after a sync of the directory.
+#[cfg(unix)]
+fn sync_folder_of(path: &Path) -> std::io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
+/// Windows opens no directories as files, and writes a rename to its journal.
+#[cfg(windows)]
+fn sync_folder_of(_: &Path) -> std::io::Result<()> {
+    Ok(())
+}
+
 fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)?;
+    let mut file = private::file(OpenOptions::new().write(true).create_new(true)).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -182,24 +197,35 @@ mod tests {
     use super::*;
     use crate::id::is_signed_by;
 
+    #[cfg(unix)]
     fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().permissions().mode() & 0o777
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions()) & 0o777
     }
 
     #[test]
-    fn a_key_is_made_once_and_kept_private() {
+    fn a_key_is_made_once() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("node");
         let lock = open_data_dir(&dir).unwrap();
         let first = Identity::load_or_create(&dir).unwrap().id();
         assert_eq!(Identity::load_or_create(&dir).unwrap().id(), first);
+        drop(lock);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_key_that_others_may_read_is_made_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("node");
+        let _lock = open_data_dir(&dir).unwrap();
+        Identity::load_or_create(&dir).unwrap();
         assert_eq!(mode(&dir), 0o700);
         assert_eq!(mode(&dir.join(KEY_FILE)), 0o600);
-
-        fs::set_permissions(dir.join(KEY_FILE), Permissions::from_mode(0o644)).unwrap();
+        let open = fs::Permissions::from_mode(0o644);
+        fs::set_permissions(dir.join(KEY_FILE), open).unwrap();
         Identity::load_or_create(&dir).unwrap();
         assert_eq!(mode(&dir.join(KEY_FILE)), 0o600);
-        drop(lock);
     }
 
     #[test]
@@ -219,11 +245,12 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn a_directory_of_another_user_is_refused() {
         for (owner, user, trusted) in [(7, 7, true), (0, 7, true), (7, 8, false), (7, 0, false)] {
             assert_eq!(is_trusted(owner, user), trusted, "{owner} {user}");
         }
-        if !geteuid().is_root() {
+        if !rustix::process::geteuid().is_root() {
             return println!("not tested: only root can give a directory away");
         }
         let home = tempfile::tempdir().unwrap();
@@ -234,6 +261,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn links_in_place_of_key_files_are_refused_and_other_links_are_not() {
         use std::os::unix::fs::symlink;
         let home = tempfile::tempdir().unwrap();

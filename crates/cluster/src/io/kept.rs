@@ -7,15 +7,15 @@
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::marker::PhantomData;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use store::private;
 use tracing::error;
 
-use crate::io::identity::{FILE_MODE, random, write_atomic};
+use crate::io::identity::{random, write_atomic};
 use crate::{Error, Result};
 
 /// The growth that a check of the disk leaves room for: all members of a large cluster, or a
@@ -132,8 +132,8 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
             file.sync_all()
         };
         let mut options = File::options();
-        options.write(true).create_new(true).mode(FILE_MODE);
-        let written = options.open(&trial).and_then(write);
+        options.write(true).create_new(true);
+        let written = private::file(&mut options).open(&trial).and_then(write);
         let removed = std::fs::remove_file(&trial);
         written.and(removed).map_err(|source| Error::DataDir { path: self.path.clone(), source })
     }
@@ -321,11 +321,10 @@ mod tests {
 
     #[test]
     fn what_is_equal_is_not_written() {
-        use std::os::unix::fs::MetadataExt;
         let (dir, file, path) = kept();
         file.save(&vec![1]).unwrap();
         file.save(&vec![2]).unwrap();
-        let inode = || std::fs::metadata(&path).unwrap().ino();
+        let inode = || store::identity(&path).unwrap();
         let before = inode();
         file.save(&vec![2]).unwrap();
         assert_eq!(inode(), before);

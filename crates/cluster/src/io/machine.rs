@@ -17,6 +17,12 @@ pub(crate) fn read() -> Machine {
     Machine { chip: chip(), cores, devices: devices(Path::new("/")) }.within_limits()
 }
 
+#[cfg(windows)]
+fn chip() -> String {
+    win32::machine::processor().unwrap_or_default()
+}
+
+#[cfg(unix)]
 fn chip() -> String {
     if cfg!(target_os = "macos") {
         let output =
@@ -31,6 +37,7 @@ fn chip() -> String {
 }
 
 /// x86 names each processor; some Arm machines name their kind at the end.
+#[cfg_attr(windows, allow(dead_code))]
 fn chip_of(cpus: &str) -> Option<String> {
     let named = |wanted: &str| {
         let mut lines = cpus.lines().filter_map(|line| line.split_once(':'));

@@ -15,6 +15,7 @@ pub(crate) mod machine;
 pub(crate) mod net;
 pub(crate) mod peer_names;
 pub(crate) mod probe;
+mod process;
 mod processes;
 mod segments;
 mod steal;

@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
-use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
 
 /// Capacity of the table of addresses.
@@ -57,7 +56,7 @@ pub(crate) async fn connect(
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     if let Some(segment) = segment {
-        SockRef::from(&socket).set_tcp_mss(segment.into())?;
+        platform::limit(&socket, segment)?;
     }
     socket.connect(address).await
 }
@@ -68,8 +67,36 @@ pub(super) fn headers_bytes(address: IpAddr) -> u16 {
 
 /// The largest segment that a connection sends, including TCP options.
 pub(super) fn used_segment(stream: &TcpStream) -> u16 {
+    platform::used(stream).and_then(|bytes| u16::try_from(bytes).ok()).unwrap_or(u16::MAX)
+}
+
+#[cfg(unix)]
+mod platform {
+    use socket2::SockRef;
+    use tokio::net::{TcpSocket, TcpStream};
+
     /// The timestamp option, which the system subtracts.
     const OPTIONS_BYTES: u32 = 12;
-    let bytes = SockRef::from(stream).tcp_mss().map(|bytes| u16::try_from(bytes + OPTIONS_BYTES));
-    bytes.ok().and_then(Result::ok).unwrap_or(u16::MAX)
+
+    pub fn limit(socket: &TcpSocket, segment: u16) -> std::io::Result<()> {
+        SockRef::from(socket).set_tcp_mss(segment.into())
+    }
+
+    pub fn used(stream: &TcpStream) -> Option<u32> {
+        Some(SockRef::from(stream).tcp_mss().ok()? + OPTIONS_BYTES)
+    }
+}
+
+/// Windows has no such option: it looks for the size of a path's segments itself.
+#[cfg(windows)]
+mod platform {
+    use tokio::net::{TcpSocket, TcpStream};
+
+    pub fn limit(_: &TcpSocket, _: u16) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    pub fn used(_: &TcpStream) -> Option<u32> {
+        None
+    }
 }

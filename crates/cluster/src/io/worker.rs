@@ -1,22 +1,14 @@
 //! One worker process: its pipes, its log, its end. Knows no instances and no nodes.
 
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream as StdUnixStream;
-use std::os::unix::process::ExitStatusExt;
 use std::pin::{Pin, pin};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use protocol::frame::{self, FRAME_BYTES_MAX, FrameError};
+use protocol::frame::FRAME_BYTES_MAX;
 use protocol::{WorkerCommand, WorkerEvent};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
-use tokio::net::UnixStream;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -24,6 +16,7 @@ use tracing::{debug, info};
 
 use crate::context::WorkerNews;
 use crate::io::frames;
+use crate::io::process::{Group, Input, InputEnd, killed_by};
 
 /// Capacity of the queue of commands; a worker that leaves this many unread is stuck.
 const COMMANDS_MAX: usize = 4096;
@@ -67,23 +60,21 @@ impl WorkerProcess {
     ) -> std::io::Result<Self> {
         let (program, arguments) =
             command.split_first().ok_or_else(|| std::io::Error::other("no program is named"))?;
-        // A Unix socket instead of a pipe, because connections are passed beside the commands.
-        let (stdin, worker_stdin) = StdUnixStream::pair()?;
-        stdin.set_nonblocking(true)?;
-        let stdin = UnixStream::from_std(stdin)?;
-        let mut child = tokio::process::Command::new(program)
+        let mut command = tokio::process::Command::new(program);
+        let input = InputEnd::of(&mut command)?;
+        let mut child = command
             .args(arguments)
-            .stdin(OwnedFd::from(worker_stdin))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // Without a backtrace, ggml's last message is one line, not the output of a debugger.
             .env("GGML_NO_BACKTRACE", "1")
             // A setting of the daemon's allocator; a worker reuses its large blocks.
             .env_remove("MALLOC_MMAP_THRESHOLD_")
-            .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
         let pid = child.id().expect("it has not been waited for");
+        let group = Group::of(&child);
+        let input = input.of_started(&mut child);
         let stdout = child.stdout.take().expect("piped above");
         let stderr = child.stderr.take().expect("piped above");
         let (orders, inbox) = mpsc::channel(COMMANDS_MAX);
@@ -104,7 +95,8 @@ impl WorkerProcess {
         tokio::spawn(async move {
             let mut is_frozen = frozen.clone();
             let freezing = async move { is_frozen.wait_for(|frozen| *frozen).await.is_ok() };
-            let status = supervise(&mut child, pid, speak(stdin, inbox), (killed, freezing)).await;
+            let status =
+                supervise((&mut child, group), speak(input, inbox), (killed, freezing)).await;
             // Both end by themselves unless a grandchild holds the pipes open.
             let _ = timeout(DRAIN, async { (said.await, log.await) }).await;
             let last_line = last_line.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -152,8 +144,7 @@ impl WorkerProcess {
 /// Feeds the worker until it exits, is killed, or exceeds its grace period after the end of its
 /// input.
 async fn supervise(
-    child: &mut Child,
-    pid: u32,
+    (child, group): (&mut Child, Group),
     speaking: impl Future<Output = ()>,
     (killed, freezing): (oneshot::Receiver<()>, impl Future<Output = bool>),
 ) -> std::io::Result<ExitStatus> {
@@ -178,48 +169,23 @@ async fn supervise(
         () = killed => {}
         () = freezes => {}
     }
-    if let Some(group) = i32::try_from(pid).ok().and_then(Pid::from_raw)
-        && let Err(error) = kill_process_group(group, Signal::KILL)
-    {
-        debug!(pid, %error, "killing a worker's process group failed");
-    }
+    group.kill(child);
     child.wait().await
 }
 
 /// Writes commands until the queue closes, then closes the worker's input.
-async fn speak(mut stdin: UnixStream, mut inbox: mpsc::Receiver<Order>) {
+async fn speak(mut input: Input, mut inbox: mpsc::Receiver<Order>) {
     while let Some(order) = inbox.recv().await {
         let sent = match &order.beside {
-            None => frames::write(&mut stdin, &order.command).await,
-            Some(call) => hand_over(&mut stdin, &order.command, call).await,
+            None => input.write(&order.command).await,
+            Some(call) => input.hand_over(&order.command, call).await,
         };
         if let Err(error) = sent {
             debug!(%error, "a worker takes no more commands");
             break;
         }
     }
-    // An error means that the worker is gone; its exit status is more informative.
-    let _ = stdin.shutdown().await;
-}
-
-/// Sends a command, with a connection attached to its first byte.
-async fn hand_over(
-    stdin: &mut UnixStream,
-    command: &WorkerCommand,
-    call: &TcpStream,
-) -> Result<(), FrameError> {
-    let bytes = frame::encode(command)?;
-    let (first, rest) = bytes.split_at(1);
-    let send = || {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let call = [call.as_fd()];
-        control.push(SendAncillaryMessage::ScmRights(&call));
-        let first = [IoSlice::new(first)];
-        sendmsg(&*stdin, &first, &mut control, SendFlags::empty()).map_err(io::Error::from)
-    };
-    stdin.async_io(Interest::WRITABLE, send).await?;
-    Ok(stdin.write_all(rest).await?)
+    input.close().await;
 }
 
 /// Whether a worker that had sent pulses fell silent.
@@ -303,7 +269,7 @@ fn describe(status: std::io::Result<ExitStatus>, last_line: Option<String>) -> S
         Ok(status) => status,
         Err(error) => return format!("could not be waited for: {error}"),
     };
-    match (status.signal(), status.code(), last_line) {
+    match (killed_by(status), status.code(), last_line) {
         (Some(9), _, _) => KILLED.to_owned(),
         (Some(signal), _, Some(line)) => {
             format!("was killed by signal {signal}; the last that it said: {}", line.trim_start())

@@ -179,7 +179,8 @@ impl World {
                     self.finish(pid, request, &generate, FinishReason::Cancelled);
                 }
             }
-            WorkerCommand::Open(_) | WorkerCommand::Called => {}
+            WorkerCommand::Open(_) => {}
+            WorkerCommand::Called | WorkerCommand::CalledBy { .. } => {}
         }
     }
 

@@ -15,7 +15,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,7 +152,7 @@ enum Opened {
 impl Opened {
     fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()> {
         match self {
-            Self::File(file) => file.read_exact_at(out, start),
+            Self::File(file) => gguf::read_exact_at(file, start, out),
             Self::Model(model) => model.read(start, out),
         }
     }

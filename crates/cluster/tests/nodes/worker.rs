@@ -155,7 +155,8 @@ impl Worker {
 
     fn command(&mut self, command: WorkerCommand) {
         match command {
-            WorkerCommand::Open(_) | WorkerCommand::Called => {}
+            WorkerCommand::Open(_) => {}
+            WorkerCommand::Called | WorkerCommand::CalledBy { .. } => {}
             WorkerCommand::Connect { epoch, endpoints, ring, .. } => {
                 self.connect(epoch, &endpoints, ring);
             }

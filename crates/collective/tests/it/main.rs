@@ -4,6 +4,7 @@ mod all_reduce;
 mod common;
 mod counts;
 mod faults;
+#[cfg(unix)]
 mod processes;
 mod rooted;
 mod stages;

@@ -21,13 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
 pub(crate) use channel::{Channel, Received};
 pub(crate) use shm::ShmHeartbeats;
 pub(crate) use tcp::{TcpHeartbeats, TcpKeys};
 pub use way::Cut;
 pub(crate) use way::Way;
+
+use crate::clock::with_sleep_ms as now_ms;
 
 /// Interval of heartbeats. The usual limit of 3 s holds two dozen, so single lost or late ones do
 /// no harm; three unacknowledged ones take less than half a second.
@@ -190,16 +190,6 @@ impl Liveness {
     pub fn own_standstill(&self) -> Option<Duration> {
         self.heartbeats.shared.standstill(now_ms())
     }
-}
-
-/// A clock that keeps running while the machine sleeps.
-fn now_ms() -> u64 {
-    #[cfg(target_os = "linux")]
-    let id = ClockId::Boottime;
-    #[cfg(not(target_os = "linux"))]
-    let id = ClockId::Monotonic;
-    let now = clock_gettime(id);
-    (now.tv_sec as u64).wrapping_mul(1000).wrapping_add(now.tv_nsec as u64 / 1_000_000)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::ptr::NonNull;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use platform::{map, unmap};
 
 /// The span that the low 32 bits of an address can name.
 pub(super) const BANK_SPAN_BYTES: u64 = 1 << 32;
@@ -48,12 +48,7 @@ impl Bank {
     }
 
     fn map(len: usize) -> std::io::Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice aliases no Rust object.
-        let start =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE) }?;
-        let start = NonNull::new(start.cast()).ok_or_else(|| std::io::Error::other("null map"))?;
-        Ok(Bank { start, len })
+        Ok(Bank { start: map(len)?, len })
     }
 
     pub fn crosses_boundary(&self) -> bool {
@@ -84,17 +79,55 @@ impl Bank {
 
 impl Drop for Bank {
     fn drop(&mut self) {
-        // SAFETY: `start` and `len` are those of the mmap above, and every owner of a pointer into
+        // SAFETY: `start` and `len` are those of the mapping above, and every owner of a pointer into
         // the bank also owns a share of it.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        unsafe { unmap(self.start, self.len) };
     }
 }
 
-#[cfg(test)]
+#[cfg(unix)]
+mod platform {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+    use super::*;
+
+    pub fn map(len: usize) -> std::io::Result<NonNull<u8>> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice aliases no Rust object.
+        let start =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE) }?;
+        NonNull::new(start.cast()).ok_or_else(|| std::io::Error::other("null map"))
+    }
+
+    /// # Safety
+    /// `start` and `len` are those of a mapping made here, which nobody uses any more.
+    pub unsafe fn unmap(start: NonNull<u8>, len: usize) {
+        // SAFETY: as the caller promises.
+        let _ = unsafe { munmap(start.as_ptr().cast(), len) };
+    }
+}
+
+#[cfg(windows)]
+mod platform {
+    use super::*;
+
+    pub fn map(_: usize) -> std::io::Result<NonNull<u8>> {
+        Err(std::io::Error::new(
+            std::io::ErrorKind::Unsupported,
+            "RDMA is not supported on Windows; use TCP",
+        ))
+    }
+
+    /// # Safety
+    /// None is needed: nothing is ever mapped here.
+    pub unsafe fn unmap(_: NonNull<u8>, _: usize) {}
+}
+
+#[cfg(all(test, unix))]
 impl Bank {
     /// A bank across a 4 GiB boundary, which [`Bank::new`] never returns.
     pub fn across_boundary(len: usize) -> std::io::Result<Self> {
-        use rustix::mm::mmap_anonymous;
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
         let span = BANK_SPAN_BYTES as usize + 2 * len;
         // SAFETY: as in `map`; most of it is never touched and takes no memory.
         let start = unsafe {
@@ -118,7 +151,7 @@ impl Bank {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 

@@ -7,8 +7,9 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::time::Instant;
+
+use rustix::fd::BorrowedFd;
 
 use super::bank::Piece;
 use super::device::Lease;

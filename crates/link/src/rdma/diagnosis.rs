@@ -1,8 +1,6 @@
 //! Diagnoses whether RDMA works on this machine, for `sinew doctor rdma`: everything that one
 //! machine can find out. Whether a message reaches another machine only a link can show.
 
-use rustix::process::{Resource, getrlimit};
-
 use super::channel::DEPTH;
 use super::device::{LINKS_MAX, Rdma};
 use super::error::RdmaError;
@@ -45,13 +43,23 @@ impl Diagnosis {
     }
 }
 
+#[cfg(unix)]
+fn locked_bytes_max() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+}
+
+#[cfg(windows)]
+fn locked_bytes_max() -> Option<u64> {
+    None
+}
+
 /// Checks the library, the devices and their ports; on each port it makes and drops the objects of
 /// a link: registered memory and a queue pair.
 pub fn diagnose() -> Diagnosis {
     let mut found = Diagnosis {
         library: true,
         ports: Vec::new(),
-        locked_bytes_max: getrlimit(Resource::Memlock).current,
+        locked_bytes_max: locked_bytes_max(),
         locked_bytes: (LINKS_MAX * CHANNEL_BYTES) as u64,
         problems: Vec::new(),
     };

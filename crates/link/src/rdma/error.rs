@@ -49,6 +49,8 @@ pub(super) fn library_advice() -> &'static str {
     } else if cfg!(all(unix, target_feature = "crt-static")) {
         "this program is static and opens no libraries; the one of the archive that ends in \
          -linux-gnu does"
+    } else if cfg!(windows) {
+        "RDMA is not supported on Windows"
     } else {
         "install rdma-core (Debian, Ubuntu: `apt install rdma-core ibverbs-providers`)"
     }

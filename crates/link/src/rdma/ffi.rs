@@ -16,8 +16,10 @@ use super::error::RdmaError;
 
 #[cfg(target_os = "macos")]
 pub(super) const LIBRARY_NAMES: &[&str] = &["librdma.dylib", "/usr/lib/librdma.dylib"];
-#[cfg(not(target_os = "macos"))]
+#[cfg(target_os = "linux")]
 pub(super) const LIBRARY_NAMES: &[&str] = &["libibverbs.so.1"];
+#[cfg(not(any(target_os = "macos", target_os = "linux")))]
+pub(super) const LIBRARY_NAMES: &[&str] = &[];
 
 pub(super) const TRANSPORT_IB: c_int = 0;
 pub(super) const TRANSPORT_THUNDERBOLT: c_int = 100;

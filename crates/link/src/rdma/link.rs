@@ -6,8 +6,9 @@
 //! before it closes, so that this end still waits for the last of them.
 
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
+
+use rustix::fd::{AsFd, BorrowedFd};
 
 use super::channel::Channel;
 use super::sleeper::Sleeper;

@@ -21,7 +21,7 @@ mod device;
 mod diagnosis;
 mod error;
 mod ffi;
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod layout;
 mod link;
 mod objects;

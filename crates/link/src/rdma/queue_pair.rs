@@ -4,11 +4,11 @@
 //! recovers from neither.
 
 use std::ffi::c_int;
-use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use ring::rand::{SecureRandom, SystemRandom};
+use rustix::fd::BorrowedFd;
 use rustix::io::ioctl_fionbio;
 
 use super::bank::Piece;
@@ -104,7 +104,7 @@ impl Queues {
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         let channel = NonNull::new(self.channel)?;
         // SAFETY: the channel is live, and keeps its descriptor open until it is destroyed.
-        Some(unsafe { BorrowedFd::borrow_raw(channel.as_ref().fd) })
+        Some(unsafe { BorrowedFd::borrow_raw(channel.as_ref().fd as _) })
     }
 }
 

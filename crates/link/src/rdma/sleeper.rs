@@ -1,8 +1,9 @@
 //! One descriptor to sleep on for every wake-up of an RDMA link: the TCP connection, and the
 //! device's events where it has them. Without events, a timer ends the sleep.
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
+
+use rustix::fd::BorrowedFd;
 
 use super::waker::Waker;
 

@@ -10,8 +10,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fd::BorrowedFd;
 
 use super::bank::Piece;
 use super::bank::{BANK_SPAN_BYTES, Bank};
@@ -388,6 +389,6 @@ fn deliver(from: &Bank, sent: Piece, to: &Bank, posted: Piece) {
     unsafe { target.copy_from_nonoverlapping(source, sent.len) };
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 #[path = "software_tests.rs"]
 mod tests;

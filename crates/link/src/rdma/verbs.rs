@@ -6,8 +6,9 @@
 //! that use it, because memory registered later may never receive.
 
 use std::net::Ipv4Addr;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+
+use rustix::fd::BorrowedFd;
 
 use super::bank::{Bank, Piece};
 use super::error::RdmaError;

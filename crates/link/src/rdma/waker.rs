@@ -1,7 +1,10 @@
 //! One descriptor to sleep on several others, with a timer that may end the sleep.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+
+use rustix::fd::BorrowedFd;
+#[cfg(unix)]
+use rustix::fd::{AsFd, OwnedFd};
 
 pub(crate) use platform::Waker;
 
@@ -50,7 +53,7 @@ mod platform {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(all(unix, not(target_os = "linux")))]
 mod platform {
     use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;
@@ -91,12 +94,41 @@ mod platform {
             let mut happened = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
             // SAFETY: the descriptors in the queue outlive it: the link that owns the queue also
             // owns them.
-            unsafe { kevent(&self.kqueue, changes, &mut happened[..], Some(Duration::ZERO)) }?;
-            Ok(())
+            let (happened, _) =
+                unsafe { kevent(&self.kqueue, changes, &mut happened[..], Some(Duration::ZERO)) }?;
+            // A change that fails is told as an event, with the error's number as its data.
+            match happened.iter().find(|event| event.flags().contains(EventFlags::ERROR)) {
+                Some(failed) => Err(std::io::Error::from_raw_os_error(failed.data() as i32)),
+                None => Ok(()),
+            }
         }
 
         pub fn fd(&self) -> BorrowedFd<'_> {
             self.kqueue.as_fd()
+        }
+    }
+}
+
+/// Windows has no verbs library, so nothing asks for one.
+#[cfg(windows)]
+mod platform {
+    use super::*;
+
+    pub(crate) struct Waker {
+        never: std::convert::Infallible,
+    }
+
+    impl Waker {
+        pub fn new<'a>(_: impl IntoIterator<Item = BorrowedFd<'a>>) -> std::io::Result<Self> {
+            Err(std::io::ErrorKind::Unsupported.into())
+        }
+
+        pub fn start_timer(&self, _: Duration) -> std::io::Result<()> {
+            match self.never {}
+        }
+
+        pub fn fd(&self) -> BorrowedFd<'_> {
+            match self.never {}
         }
     }
 }

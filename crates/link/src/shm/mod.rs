@@ -9,12 +9,14 @@
 
 mod object;
 mod ring;
+mod system;
 
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+
+use rustix::fd::{AsFd, BorrowedFd};
 
 pub use object::unlink_leftovers;
 pub(crate) use object::{Mapping, ObjectName, sweep};

@@ -6,15 +6,11 @@
 //! later ([`sweep`]). [`unlink_leftovers`] finds it at once by the epoch, because the name follows
 //! from instance, epoch and ranks.
 
-use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 #[cfg(target_os = "linux")]
 use std::time::Duration;
 
-use rustix::fs::{fstat, ftruncate};
-use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rustix::shm::{self, Mode, OFlags};
+use super::system;
 
 /// The prefix of all names.
 const PREFIX: &str = "sinew-";
@@ -40,49 +36,12 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Creates the object, `len` zero bytes readable by this user only, and maps it.
     pub fn create(name: &ObjectName, len: usize) -> std::io::Result<Self> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let fd = match shm::open(name.as_str(), flags, mode) {
-            Err(Errno::EXIST) => {
-                // A rank killed in this same epoch left it; no other epoch derives this name.
-                let _ = shm::unlink(name.as_str());
-                shm::open(name.as_str(), flags, mode)?
-            }
-            other => other?,
-        };
-        let mapped = reserve(&fd, len).and_then(|()| Self::map(&fd, len));
-        if mapped.is_err() {
-            let _ = shm::unlink(name.as_str());
-        }
-        mapped
+        Ok(Mapping { start: system::create(name.as_str(), len)?, len })
     }
 
     /// Maps the peer's object, if it belongs to this user and is `len` bytes long.
     pub fn open(name: &ObjectName, len: usize) -> std::io::Result<Self> {
-        let fd = shm::open(name.as_str(), OFlags::RDWR, Mode::empty())?;
-        let stat = fstat(&fd)?;
-        if stat.st_uid != rustix::process::getuid().as_raw() {
-            return Err(std::io::Error::other("the object belongs to another user"));
-        }
-        // Some systems round the size up to a page.
-        if (stat.st_size as u64) < len as u64 {
-            let text = format!("the object has {} bytes, {len} expected", stat.st_size);
-            return Err(std::io::Error::other(text));
-        }
-        Self::map(&fd, len)
-    }
-
-    fn map(fd: &OwnedFd, len: usize) -> std::io::Result<Self> {
-        #[cfg(target_os = "linux")]
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        #[cfg(not(target_os = "linux"))]
-        let flags = MapFlags::SHARED;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice aliases no Rust object; the
-        // object is at least `len` bytes long, so that no access faults.
-        let start = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, fd, 0) }?;
-        let start = NonNull::new(start.cast()).ok_or_else(|| std::io::Error::other("null map"))?;
-        Ok(Mapping { start, len })
+        Ok(Mapping { start: system::open(name.as_str(), len)?, len })
     }
 
     /// The address of byte `at`, good for `len` bytes.
@@ -95,19 +54,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `start` and `len` are those of the mmap above, and every pointer from `at` is
+        // SAFETY: `start` and `len` are those of the mapping above, and every pointer from `at` is
         // used only while its owner also owns this mapping.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        unsafe { system::unmap(self.start, self.len) };
     }
-}
-
-/// Sets the size of the object, and reserves its memory where the system would otherwise overcommit
-/// and kill the process that touches it.
-fn reserve(fd: &OwnedFd, len: usize) -> std::io::Result<()> {
-    ftruncate(fd, len as u64)?;
-    #[cfg(target_os = "linux")]
-    rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::empty(), 0, len as u64)?;
-    Ok(())
 }
 
 /// The name of a pair's object. Dropping it removes the name; existing mappings stay.
@@ -129,7 +79,7 @@ impl ObjectName {
 
 impl Drop for ObjectName {
     fn drop(&mut self) {
-        let _ = shm::unlink(&*self.0);
+        let _ = system::unlink(&self.0);
     }
 }
 
@@ -160,7 +110,7 @@ pub fn unlink_leftovers(instance: &[u8; 16], epoch: u64, ranks: usize) -> usize 
     pairs
         .filter(|&(lower, higher)| {
             let name = ObjectName::new(instance, epoch, lower, higher);
-            shm::unlink(name.as_str()).is_ok()
+            system::unlink(name.as_str()).is_ok()
         })
         .count()
 }

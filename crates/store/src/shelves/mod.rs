@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use incomplete::Incomplete;
 pub(crate) use incomplete::incomplete;
-pub use places::Places;
+pub use places::{HOME, Places};
 
 use crate::repository::{InRepository, is_marked_beside, labels};
 use crate::{Identity, identity};

@@ -1,5 +1,8 @@
 use std::path::{Path, PathBuf};
 
+/// The variable with the user's folder.
+pub const HOME: &str = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
+
 /// The model folders of other programs on this machine. Empty by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places {
@@ -21,14 +24,19 @@ impl Places {
     /// The same from any source of variables.
     pub fn read(var: &dyn Fn(&str) -> Option<String>) -> Self {
         let dir = |name: &str| var(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let Some(home) = dir("HOME") else { return Self::default() };
+        let Some(home) = dir(HOME) else { return Self::default() };
         let cache = dir("XDG_CACHE_HOME").unwrap_or_else(|| home.join(".cache"));
         let hf_home = dir("HF_HOME").unwrap_or_else(|| cache.join("huggingface"));
         let hub = dir("HF_HUB_CACHE").or_else(|| dir("HUGGINGFACE_HUB_CACHE"));
         let llama = dir("LLAMA_CACHE");
+        let local = dir("LOCALAPPDATA").filter(|_| cfg!(windows));
         let mut places = Self {
             hugging_face: vec![hub.unwrap_or_else(|| hf_home.join("hub"))],
-            llama_cpp: vec![cache.join("llama.cpp"), home.join("Library/Caches/llama.cpp")],
+            llama_cpp: [cache.clone(), home.join("Library/Caches")]
+                .into_iter()
+                .chain(local)
+                .map(|caches| caches.join("llama.cpp"))
+                .collect(),
             lm_studio: lm_studio(&home),
             ollama: match dir("OLLAMA_MODELS") {
                 Some(dir) => vec![dir],

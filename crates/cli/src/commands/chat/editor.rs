@@ -196,7 +196,6 @@ mod tests {
 
     #[test]
     fn the_history_is_private_and_bounded() {
-        use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("history");
         for session in 0..2 {
@@ -207,8 +206,7 @@ mod tests {
             editor.keep("two\nlines");
             editor.keep(&"x".repeat(HISTORY_BYTES_MAX + 1));
         }
-        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
+        assert!(!store::private::is_open_to_others(&std::fs::metadata(&path).unwrap()));
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("two\\nlines") && !text.contains("xxx"));
         assert!(text.lines().count() <= HISTORY_MAX + 1, "{}", text.lines().count());

@@ -1,7 +1,6 @@
 //! Conversations that are kept on this machine: a private file each, in the data directory.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -35,8 +34,7 @@ impl Chats {
     pub fn new(data_dir: &DataDir) -> Result<Self, CliError> {
         data_dir.create()?;
         let folder = data_dir.path().join("chats");
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-        made.doing(format!("cannot make {}", folder.display()))?;
+        store::private::folder(&folder).doing(format!("cannot make {}", folder.display()))?;
         Ok(Self { folder })
     }
 
@@ -107,7 +105,6 @@ impl Chats {
 mod tests {
     use super::*;
     use serde_json::json;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_conversation_comes_back_and_is_private() {
@@ -116,7 +113,7 @@ mod tests {
         let messages = vec![json!({ "role": "user", "content": "Hello" })];
         let kept = Kept { model: "m".to_owned(), messages: messages.clone() };
         let path = chats.save("boats-2", &kept).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!store::private::is_open_to_others(&fs::metadata(&path).unwrap()));
         let loaded = chats.load("boats-2").unwrap();
         assert_eq!((loaded.model.as_str(), loaded.messages), ("m", messages));
         assert_eq!(chats.names(), ["boats-2"]);

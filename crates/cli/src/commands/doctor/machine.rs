@@ -31,7 +31,7 @@ fn memory(told: Option<u64>) -> Finding {
         Some(_) => format!("{} for models, as the node here was started", table::bytes(meant)),
         None => format!("{} for models, unless sinew up --memory says more", table::bytes(meant)),
     };
-    if let Some(free) = meminfo("MemAvailable:") {
+    if let Some(free) = available_bytes() {
         text.push_str(&format!("; {} are free now", table::bytes(free)));
         if free < meant / 2 {
             return Finding::new("memory", Verdict::Better, text)
@@ -39,6 +39,16 @@ fn memory(told: Option<u64>) -> Finding {
         }
     }
     Finding::new("memory", Verdict::Good, text)
+}
+
+#[cfg(windows)]
+fn available_bytes() -> Option<u64> {
+    Some(win32::machine::memory()?.available_bytes)
+}
+
+#[cfg(unix)]
+fn available_bytes() -> Option<u64> {
+    meminfo("MemAvailable:")
 }
 
 fn meminfo(field: &str) -> Option<u64> {
@@ -93,8 +103,7 @@ fn disk(data_dir: &Path) -> Vec<Finding> {
         return Vec::new();
     };
     let mut found = Vec::new();
-    if let Ok(room) = rustix::fs::statvfs(folder) {
-        let free = room.f_bavail.saturating_mul(room.f_frsize);
+    if let Some(free) = hub::free_bytes(folder) {
         let text = format!("{} free where models are kept", table::bytes(free));
         let hint = "remove what is not needed (sinew rm MODEL), or use --data-dir on another disk";
         found.push(match free < DISK_FREE_MIN {

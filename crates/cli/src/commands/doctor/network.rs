@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use super::{Finding, Verdict, read};
@@ -54,9 +53,28 @@ fn port(port: u16) -> Finding {
 /// Firewalls of this machine that report themselves as active. Those of routers are invisible from
 /// here.
 fn firewall(port: u16) -> Option<Finding> {
-    let (name, hint) = if cfg!(target_os = "macos") {
+    let (name, hint) = active(port)?;
+    let text = format!("the firewall {name} is on; other machines must reach TCP port {port}");
+    Some(Finding::new("firewall", Verdict::Note, text).hint(hint))
+}
+
+/// The name of an active firewall, and how sinew gets through.
+#[cfg(windows)]
+fn active(_: u16) -> Option<(&'static str, String)> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let rule = format!(
+        "as an administrator: netsh advfirewall firewall add rule name=Sinew dir=in action=allow \
+         program=\"{}\"",
+        program.display()
+    );
+    win32::machine::firewall_is_on().then_some(("of Windows", rule))
+}
+
+#[cfg(unix)]
+fn active(port: u16) -> Option<(&'static str, String)> {
+    Some(if cfg!(target_os = "macos") {
         let tool = "/usr/libexec/ApplicationFirewall/socketfilterfw";
-        let state = Command::new(tool).arg("--getglobalstate").output().ok()?;
+        let state = std::process::Command::new(tool).arg("--getglobalstate").output().ok()?;
         let is_on = String::from_utf8_lossy(&state.stdout).contains("enabled");
         let program = std::env::current_exe().unwrap_or_default();
         is_on.then(|| ("macOS's", format!("sudo {tool} --add {}", program.display())))?
@@ -71,9 +89,7 @@ fn firewall(port: u16) -> Option<Finding> {
         )
     } else {
         return None;
-    };
-    let text = format!("the firewall {name} is on; other machines must reach TCP port {port}");
-    Some(Finding::new("firewall", Verdict::Note, text).hint(hint))
+    })
 }
 
 /// The system's data of each interface that is up.

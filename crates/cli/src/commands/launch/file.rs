@@ -110,7 +110,7 @@ impl Backups {
 /// Replaces the file atomically and keeps its permissions.
 fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
     // A link stays a link: its target is written.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let path = dunce::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".sinew-new");
     let temporary = path.with_file_name(name);

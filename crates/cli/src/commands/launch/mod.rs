@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use cluster::InstanceState;
 use serve::clients::{Change, Program, Target, programs};
+use store::HOME;
 
 use crate::api_keys;
 use crate::args::{LaunchArgs, LaunchProgram};
@@ -154,6 +155,8 @@ fn write(program: &Program, backups: &Backups) -> Result<(), CliError> {
 }
 
 fn home() -> Result<PathBuf, CliError> {
-    let text = "HOME is not set, so the program's settings cannot be found. Set it";
-    std::env::var_os("HOME").map(PathBuf::from).ok_or_else(|| CliError::Usage(text.to_owned()))
+    std::env::var_os(HOME).map(PathBuf::from).ok_or_else(|| {
+        let text = format!("{HOME} is not set, so the program's settings cannot be found. Set it");
+        CliError::Usage(text)
+    })
 }

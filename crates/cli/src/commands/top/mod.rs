@@ -3,6 +3,7 @@
 mod draw;
 mod rates;
 mod screen;
+mod terminal;
 
 use std::io::IsTerminal;
 use std::sync::mpsc::{Receiver, channel};

@@ -1,10 +1,11 @@
 //! A terminal to draw on: its size, its keys, and lines of coloured text.
 //!
-//! It uses only universal means: `stty` for the mode of the terminal, and the sequences of ECMA-48
-//! that every terminal supports. The terminal is restored at the end, also after a panic.
+//! It uses the sequences of ECMA-48 that every terminal supports. The terminal is restored at the end,
+//! also after a panic.
 
-use std::io::{self, Read, Write};
-use std::process::{Command, Stdio};
+use std::io::{self, Write};
+
+use super::terminal::Terminal;
 
 /// The alternate screen, which preserves the former content; no cursor; no wrapping of long lines.
 const BEGIN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
@@ -90,32 +91,25 @@ pub enum Key {
 
 /// The terminal; dropping it restores the former mode.
 pub struct Screen {
-    /// The former mode.
-    before: String,
+    terminal: Terminal,
     colours: bool,
 }
 
 impl Screen {
     /// # Errors
-    /// Standard input is no terminal, or there is no `stty`.
+    /// Those of [`Terminal::open`].
     pub fn open() -> io::Result<Self> {
-        let before = stty(&["-g"])?;
-        // Keys arrive at once and without echo; a read ends after a tenth of a second without one.
-        stty(&["-icanon", "-echo", "min", "0", "time", "1"])?;
+        let terminal = Terminal::open()?;
         let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let screen = Self { before, colours };
+        let screen = Self { terminal, colours };
         print(BEGIN)?;
         Ok(screen)
     }
 
     /// Rows and columns.
     pub fn size(&self) -> (usize, usize) {
-        let told = stty(&["size"]).unwrap_or_default();
-        let mut numbers = told.split_whitespace().map(str::parse::<usize>);
-        match (numbers.next(), numbers.next()) {
-            (Some(Ok(rows)), Some(Ok(columns))) if rows > 0 && columns > 0 => (rows, columns),
-            _ => SIZE_USUAL,
-        }
+        let told = self.terminal.size().filter(|(rows, columns)| *rows > 0 && *columns > 0);
+        told.unwrap_or(SIZE_USUAL)
     }
 
     /// Replaces the screen's content; lines below the last row are cut off.
@@ -133,16 +127,15 @@ impl Screen {
     /// Waits a tenth of a second for keys.
     pub fn keys(&self) -> io::Result<Vec<Key>> {
         let mut pressed = [0; 64];
-        let length = io::stdin().read(&mut pressed)?;
+        let length = self.terminal.read(&mut pressed)?;
         Ok(keys(&pressed[..length]))
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Errors mean that the terminal is gone.
+        // An error means that the terminal is gone.
         let _ = print(END);
-        let _ = stty(&[&self.before]);
     }
 }
 
@@ -169,15 +162,6 @@ fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
-}
-
-/// Reads or sets the mode of the terminal at standard input.
-fn stty(args: &[&str]) -> io::Result<String> {
-    let output = Command::new("stty").args(args).stdin(Stdio::inherit()).output()?;
-    if !output.status.success() {
-        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The terminal's keys while a chat runs: what is typed during an answer is the next question.
+//! What is typed during an answer is the next question.
 //!
 //! The line editor forgets keys that it has read beyond the end of a line, and the terminal would
 //! show keys in the middle of an answer. So a thread reads the terminal, which echoes nothing, and
