@@ -10,11 +10,12 @@
 #                        that is not this machine's
 #       aarch64-macos    for macOS 14 on Apple's processors; what it imports is checked; a formula of
 #                        Homebrew for the archive
-#       all              these four
+#       x86_64-windows   for Windows 10; what winget takes
+#       all              these five
 #
 # ADDRESS is where the archives will be; formula and winget's manifests name it. Packages are made
-# where their tools are (dpkg-deb, rpmbuild), winget's manifests where the folder has a zip for Windows.
-# A linker and C libraries for the last three come from PyPI (80 MB) into target/cross.
+# where their tools are (dpkg-deb, rpmbuild). A linker and C libraries for all but the first come from
+# PyPI (80 MB) into target/cross.
 set -euo pipefail
 usage() {
     sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2
@@ -27,8 +28,8 @@ while [ $# -gt 0 ]; do
     case "$1" in
     --to) out=${2:?--to needs a folder}; shift ;;
     --url) url=${2:?--url needs an address}; shift ;;
-    here | x86_64-linux | aarch64-linux | aarch64-macos) kinds+=("$1") ;;
-    all) kinds+=(here x86_64-linux aarch64-linux aarch64-macos) ;;
+    here | x86_64-linux | aarch64-linux | aarch64-macos | x86_64-windows) kinds+=("$1") ;;
+    all) kinds+=(here x86_64-linux aarch64-linux aarch64-macos x86_64-windows) ;;
     *) usage ;;
     esac
     shift
@@ -71,6 +72,20 @@ archive() { # binary, the machine in the archive's name, Rust target
         gzip -9n >"$out/$name.tar.gz"
     scripts/sbom.py "$3" >"$out/$name.cdx.json"
     printf '%s\n' "$out/$name.tar.gz" "$out/$name.cdx.json"
+}
+
+# The same for Windows, as a zip, without what its shells do not read.
+zipped() { # binary
+    local name=sinew-$version-x86_64-windows
+    install -D -m 755 "$1" "$work/$name/sinew.exe"
+    "$here" completions powershell >"$work/$name/completions.ps1"
+    install -m 644 README.md SECURITY.md LICENSE docs/guides/windows.md "$work/$name/"
+    # The same files give the same archive.
+    find "$work/$name" -exec touch -d 1980-01-01T00:00:00Z {} +
+    rm -f "$out/$name.zip"
+    (cd "$work" && TZ=UTC python3 -m zipfile -c "$out/$name.zip" "$name")
+    scripts/sbom.py x86_64-pc-windows-gnu >"$out/$name.cdx.json"
+    printf '%s\n' "$out/$name.zip" "$out/$name.cdx.json"
 }
 
 # Packages of the archive just made. Those of this machine's processor are linked, for a static program
@@ -141,10 +156,13 @@ for kind in "${kinds[@]}"; do
         archive "$built" aarch64-macos aarch64-apple-darwin
         homebrew "$out/sinew-$version-aarch64-macos.tar.gz"
         ;;
+    x86_64-windows)
+        build x86_64-pc-windows-gnu
+        zipped "$built.exe"
+        winget "$out/sinew-$version-x86_64-windows.zip"
+        ;;
     esac
 done
-zip=$out/sinew-$version-x86_64-windows.zip
-[ ! -f "$zip" ] || winget "$zip"
 (
     cd "$out"
     find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs sha256sum
