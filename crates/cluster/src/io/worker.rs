@@ -281,7 +281,8 @@ fn describe(status: std::io::Result<ExitStatus>, last_line: Option<String>) -> S
     }
 }
 
-#[cfg(test)]
+/// The workers here are scripts of a Unix shell.
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 

@@ -48,7 +48,8 @@ pub(super) async fn run(command: &[String], size: Size, spec: &BurnSpec) -> io::
     serde_json::from_slice(&output.stdout).map_err(io::Error::other)
 }
 
-#[cfg(test)]
+/// The processes here are scripts of a Unix shell.
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
