@@ -36,7 +36,8 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let is_it = |one: &&Interface| {
         one.name == name || name.parse::<u32>().is_ok_and(|number| one.index == Some(number))
     };
-    let Some(scope) = interfaces.iter().find(is_it).and_then(|one| one.index) else {
+    // Windows numbers an interface by its IPv6 addresses alone.
+    let Some(scope) = interfaces.iter().filter(is_it).find_map(|one| one.index) else {
         let mut names: Vec<&str> = interfaces.iter().map(|one| one.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();

@@ -1,6 +1,8 @@
 //! Visitors that speak a node's protocol but must not get far.
 
 mod owners;
+/// Its silent workers are `sleep`.
+#[cfg(unix)]
 mod validation;
 
 use std::path::Path;
