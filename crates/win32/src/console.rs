@@ -3,7 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use windows_sys::Win32::Foundation::{HANDLE, WAIT_OBJECT_0};
+use windows_sys::Win32::Foundation::{
+    HANDLE, HANDLE_FLAG_INHERIT, SetHandleInformation, WAIT_OBJECT_0,
+};
 use windows_sys::Win32::System::Console::{
     CONSOLE_MODE, CONSOLE_SCREEN_BUFFER_INFO, ENABLE_EXTENDED_FLAGS, ENABLE_VIRTUAL_TERMINAL_INPUT,
     ENABLE_VIRTUAL_TERMINAL_PROCESSING, GetConsoleMode, GetConsoleScreenBufferInfo, GetStdHandle,
@@ -105,6 +107,15 @@ impl Drop for Keys {
     fn drop(&mut self) {
         // SAFETY: takes numbers; an error means that the console is gone.
         unsafe { SetConsoleMode(standard(STD_INPUT_HANDLE), self.before) };
+    }
+}
+
+/// Keeps standard input and output from programs that this one starts and that outlive it: whoever
+/// reads the output would otherwise wait for their end.
+pub fn keep_from_children() {
+    for which in [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE] {
+        // SAFETY: takes numbers; a handle that is none has nothing to keep.
+        unsafe { SetHandleInformation(standard(which), HANDLE_FLAG_INHERIT, 0) };
     }
 }
 

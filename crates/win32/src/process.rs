@@ -1,10 +1,10 @@
-//! Whose process holds a connection.
+//! Whether a process runs, and whose process holds a connection.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::windows::io::{AsRawHandle, OwnedHandle};
 
-use windows_sys::Win32::Foundation::{ERROR_INSUFFICIENT_BUFFER, HANDLE};
+use windows_sys::Win32::Foundation::{ERROR_INSUFFICIENT_BUFFER, HANDLE, WAIT_TIMEOUT};
 use windows_sys::Win32::NetworkManagement::IpHelper::{
     GetExtendedTcpTable, TCP_TABLE_OWNER_PID_CONNECTIONS,
 };
@@ -14,6 +14,7 @@ use windows_sys::Win32::Security::{
 };
 use windows_sys::Win32::System::Threading::{
     GetCurrentProcess, OpenProcess, OpenProcessToken, PROCESS_QUERY_LIMITED_INFORMATION,
+    PROCESS_SYNCHRONIZE, WaitForSingleObject,
 };
 
 use crate::{checked, owned};
@@ -30,6 +31,14 @@ pub fn is_own(client: SocketAddr, server: SocketAddr) -> bool {
     let holders = [AF_INET, AF_INET6].into_iter().flat_map(connections);
     let mut pids = holders.filter(|(found, _)| *found == ends).map(|(_, pid)| pid);
     pids.next().is_some_and(|pid| is_of_this_user(pid).unwrap_or(false))
+}
+
+/// Whether a process with this number has not ended.
+pub fn is_alive(pid: u32) -> bool {
+    // SAFETY: takes numbers alone.
+    let process = owned(unsafe { OpenProcess(PROCESS_SYNCHRONIZE, 0, pid) });
+    // SAFETY: the handle is open; the call does not wait.
+    process.is_ok_and(|it| unsafe { WaitForSingleObject(it.as_raw_handle(), 0) } == WAIT_TIMEOUT)
 }
 
 fn canonical(end: SocketAddr) -> SocketAddr {
@@ -119,6 +128,13 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    #[test]
+    fn an_ended_process_is_told_from_one_that_runs() {
+        let mut child = std::process::Command::new("cmd").args(["/c", "exit"]).spawn().unwrap();
+        child.wait().unwrap();
+        assert!(is_alive(std::process::id()) && !is_alive(child.id()));
+    }
 
     #[test]
     fn an_own_connection_is_told_from_none() {

@@ -3,11 +3,15 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::windows::io::{AsRawSocket, FromRawSocket};
+use std::sync::OnceLock;
 
 use windows_sys::Win32::Networking::WinSock::{
-    FROM_PROTOCOL_INFO, INVALID_SOCKET, WSA_FLAG_NO_HANDLE_INHERIT, WSA_FLAG_OVERLAPPED,
-    WSADuplicateSocketW, WSAGetLastError, WSAPROTOCOL_INFOW, WSASocketW,
+    FROM_PROTOCOL_INFO, INVALID_SOCKET, WSA_FLAG_NO_HANDLE_INHERIT, WSA_FLAG_OVERLAPPED, WSADATA,
+    WSADuplicateSocketW, WSAGetLastError, WSAPROTOCOL_INFOW, WSASocketW, WSAStartup,
 };
+
+/// Of Windows's sockets: 2.2.
+const VERSION: u16 = 0x0202;
 
 /// The length of a description.
 pub const DESCRIPTION_BYTES: usize = std::mem::size_of::<WSAPROTOCOL_INFOW>();
@@ -49,6 +53,7 @@ pub fn opened(description: &[u8]) -> io::Result<TcpStream> {
         let to = (&raw mut info).cast::<u8>();
         to.copy_from_nonoverlapping(description.as_ptr(), DESCRIPTION_BYTES);
     }
+    begin()?;
     let flags = WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT;
     let same = FROM_PROTOCOL_INFO;
     // SAFETY: the call reads the structure.
@@ -58,6 +63,17 @@ pub fn opened(description: &[u8]) -> io::Result<TcpStream> {
     }
     // SAFETY: the socket was made above, and belongs to nobody else.
     Ok(unsafe { TcpStream::from_raw_socket(socket as u64) })
+}
+
+/// The standard library begins to use sockets with its own first one, which may come later.
+fn begin() -> io::Result<()> {
+    static BEGUN: OnceLock<i32> = OnceLock::new();
+    let begun = *BEGUN.get_or_init(|| {
+        let mut about = WSADATA::default();
+        // SAFETY: the call fills the structure.
+        unsafe { WSAStartup(VERSION, &mut about) }
+    });
+    if begun == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(begun)) }
 }
 
 fn last_error() -> io::Error {

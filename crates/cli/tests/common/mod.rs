@@ -245,10 +245,7 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 #[cfg(windows)]
 pub fn is_alive(pid: u64) -> bool {
-    let listed = Command::new("tasklist").output().unwrap();
-    let listed = String::from_utf8_lossy(&listed.stdout).replace(',', " ");
-    let pid = pid.to_string();
-    listed.lines().any(|line| line.split_whitespace().any(|word| word.trim_matches('"') == pid))
+    win32::process::is_alive(pid as u32)
 }
 
 #[cfg(unix)]

@@ -216,6 +216,7 @@ fn start_hidden(options: &[String]) -> Result<(), CliError> {
 /// Starts this program without a window.
 fn hidden(words: &[&str], options: &[String]) -> Result<Child, CliError> {
     let program = std::env::current_exe().doing("cannot find this program's own file")?;
+    win32::console::keep_from_children();
     let mut command = Command::new(program);
     command.args(words).args(options).creation_flags(CREATE_NO_WINDOW);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
