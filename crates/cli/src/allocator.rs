@@ -13,8 +13,8 @@ mod platform {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
-    /// `M_MMAP_THRESHOLD` of `mallopt(3)`. Workers do not have it (`cluster/src/io/worker.rs`): they
-    /// reuse the same large blocks.
+    /// `M_MMAP_THRESHOLD` of `mallopt(3)`. Workers do not have it (`cluster/src/io/worker.rs`):
+    /// they reuse the same large blocks.
     const THRESHOLD: &str = "MALLOC_MMAP_THRESHOLD_";
     const THRESHOLD_BYTES: &str = "1048576";
 

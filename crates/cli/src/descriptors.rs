@@ -9,8 +9,8 @@ mod platform {
     /// The maximum on macOS, whatever it reports (`OPEN_MAX`).
     const OPEN_MAX: u64 = 10_240;
 
-    /// Raises the limit to the user's maximum, and returns the new limit: the defaults, 256 and 1024,
-    /// are meant for programs of one user.
+    /// Raises the limit to the user's maximum, and returns the new limit: the defaults, 256 and
+    /// 1024, are meant for programs of one user.
     pub fn raise() -> usize {
         let before = getrlimit(Resource::Nofile);
         for wanted in [before.maximum, Some(before.maximum.unwrap_or(OPEN_MAX).min(OPEN_MAX))] {
@@ -33,7 +33,8 @@ mod platform {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use rustix::process::{Resource, getrlimit};
 

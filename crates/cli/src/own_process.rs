@@ -101,7 +101,8 @@ mod macos {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
 

@@ -95,7 +95,8 @@ mod platform {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::platform::is_hangup_ignored;
 

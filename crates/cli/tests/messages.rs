@@ -22,7 +22,8 @@ const OF_TOOLS: &[&str] = &[
     "--quiet",
 ];
 /// Options by which the program starts itself.
-const OF_ITSELF: &[&str] = &["--as-rank", "--with-parent", "--seconds", "--memory-bytes"];
+const OF_ITSELF: &[&str] =
+    &["--as-rank", "--with-parent", "--hidden", "--seconds", "--memory-bytes"];
 
 /// All occurrences of `--word` in a text.
 fn options(text: &str) -> BTreeSet<String> {

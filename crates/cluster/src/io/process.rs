@@ -1,31 +1,26 @@
-//! What systems do differently with a worker's process: its standard input, beside which connections
-//! are passed, its children, and its end.
-
-use std::io;
-use std::net::TcpStream;
-use std::process::ExitStatus;
-
-use protocol::WorkerCommand;
-use protocol::frame::FrameError;
-use tokio::process::{Child, Command};
+//! What systems do differently with a worker's process: its standard input, beside which
+//! connections are passed, its children, and its end.
 
 pub(super) use platform::{Group, Input, InputEnd, killed_by};
 
 #[cfg(unix)]
 mod platform {
-    use std::io::IoSlice;
+    use std::io::{self, IoSlice};
     use std::mem::MaybeUninit;
+    use std::net::TcpStream;
     use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
 
-    use protocol::frame;
+    use protocol::WorkerCommand;
+    use protocol::frame::{self, FrameError};
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use rustix::process::{Pid, Signal, kill_process_group};
     use tokio::io::{AsyncWriteExt, Interest};
     use tokio::net::UnixStream;
+    use tokio::process::{Child, Command};
     use tracing::debug;
 
-    use super::*;
     use crate::io::frames;
 
     /// The daemon's end: a Unix socket instead of a pipe, because connections are passed beside the
@@ -110,15 +105,18 @@ mod platform {
 
 #[cfg(windows)]
 mod platform {
-    use std::process::Stdio;
+    use std::io;
+    use std::net::TcpStream;
+    use std::process::{ExitStatus, Stdio};
 
+    use protocol::WorkerCommand;
+    use protocol::frame::FrameError;
     use tokio::io::AsyncWriteExt;
-    use tokio::process::ChildStdin;
+    use tokio::process::{Child, ChildStdin, Command};
     use tracing::debug;
     use win32::job::Job;
     use win32::socket;
 
-    use super::*;
     use crate::io::frames;
 
     /// Keeps Ctrl-C at a console from the worker: the daemon ends it.

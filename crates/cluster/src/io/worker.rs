@@ -282,7 +282,8 @@ fn describe(status: std::io::Result<ExitStatus>, last_line: Option<String>) -> S
 }
 
 /// The workers here are scripts of a Unix shell.
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
 

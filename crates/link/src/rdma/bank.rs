@@ -79,8 +79,8 @@ impl Bank {
 
 impl Drop for Bank {
     fn drop(&mut self) {
-        // SAFETY: `start` and `len` are those of the mapping above, and every owner of a pointer into
-        // the bank also owns a share of it.
+        // SAFETY: `start` and `len` are those of the mapping above, and every owner of a pointer
+        // into the bank also owns a share of it.
         unsafe { unmap(self.start, self.len) };
     }
 }
@@ -151,7 +151,8 @@ impl Bank {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
 

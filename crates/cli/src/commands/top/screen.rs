@@ -1,7 +1,7 @@
 //! A terminal to draw on: its size, its keys, and lines of coloured text.
 //!
-//! It uses the sequences of ECMA-48 that every terminal supports. The terminal is restored at the end,
-//! also after a panic.
+//! It uses the sequences of ECMA-48 that every terminal supports. The terminal is restored at the
+//! end, also after a panic.
 
 use std::io::{self, Write};
 

@@ -49,7 +49,8 @@ pub(super) async fn run(command: &[String], size: Size, spec: &BurnSpec) -> io::
 }
 
 /// The processes here are scripts of a Unix shell.
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
 

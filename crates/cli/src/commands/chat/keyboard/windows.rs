@@ -1,4 +1,5 @@
-//! Refuses: the keys are read behind a pseudo-terminal in place of standard input, which Windows lacks.
+//! Refuses: the keys are read behind a pseudo-terminal in place of standard input, which Windows
+//! lacks.
 
 use std::convert::Infallible;
 use std::io;
