@@ -179,6 +179,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.push(suffix);
     path.with_file_name(name)
 }
+
 #[cfg(unix)]
 fn write_all_at(file: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, at)

@@ -104,6 +104,7 @@ impl Unfinished {
         Ok(freed)
     }
 }
+
 /// A partial file has holes.
 #[cfg(unix)]
 fn bytes_on_disk(file: &fs::Metadata) -> u64 {
