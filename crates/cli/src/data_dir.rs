@@ -153,7 +153,7 @@ pub fn replace_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     let new = path.with_file_name(name);
-    let written = write_private(&new, bytes).and_then(|()| fs::rename(&new, path));
+    let written = write_private(&new, bytes).and_then(|()| store::rename(&new, path));
     written.inspect_err(|_| drop(fs::remove_file(&new)))
 }
 

@@ -73,7 +73,7 @@ impl Written {
                 _ => numbered(&self.folder, number - 1),
             };
             if older.exists() {
-                fs::rename(older, numbered(&self.folder, number))?;
+                store::rename(older, numbered(&self.folder, number))?;
             }
         }
         self.file = open(&self.folder)?;

@@ -49,6 +49,7 @@ fn a_split_model_answers_like_a_whole_one() {
     assert!(text.contains("Sinew"), "{text}");
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn ranks_are_called_at_their_nodes_ports_alone() {
     let (a, b) = (Node::start("a"), Node::start("b"));
@@ -81,6 +82,7 @@ fn a_call_for_no_worker_ends_at_once_and_half_a_call_soon() {
 }
 
 /// The sockets on which a process listens, as the kernel lists them.
+#[cfg(target_os = "linux")]
 fn ports_of(pid: u64) -> Vec<String> {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let links = files.filter_map(|file| std::fs::read_link(file.path()).ok());

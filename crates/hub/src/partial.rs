@@ -131,7 +131,7 @@ impl Partial {
     pub fn save(&self, kept: &Kept) -> io::Result<()> {
         let (path, new) = (self.note(), with_suffix(&self.path, PART_NOTE_NEW));
         let text = serde_json::to_vec(kept).map_err(io::Error::other)?;
-        let saved = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+        let saved = fs::write(&new, text).and_then(|()| store::rename(&new, path));
         // On a full disk: an empty list is useless.
         saved.inspect_err(|_| _ = fs::remove_file(&new))
     }
@@ -142,7 +142,7 @@ impl Partial {
     /// The disk fails.
     pub fn finish(self) -> Result<(), HubError> {
         self.file.sync_all().map_err(HubError::disk(&self.path))?;
-        fs::rename(with_suffix(&self.path, PART), &self.path)
+        store::rename(with_suffix(&self.path, PART), &self.path)
             .map_err(HubError::disk(&self.path))?;
         remove(&self.note())
     }

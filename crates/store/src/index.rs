@@ -110,7 +110,7 @@ impl Index {
     fn save(&self) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(&self.entries).map_err(io::Error::other)?;
         fs::write(self.temporary(), text)?;
-        fs::rename(self.temporary(), &self.path)
+        crate::rename(self.temporary(), &self.path)
     }
 
     fn temporary(&self) -> PathBuf {

@@ -155,7 +155,7 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let written = write_new(&partial, bytes).and_then(|()| fs::rename(&partial, path));
+    let written = write_new(&partial, bytes).and_then(|()| store::rename(&partial, path));
     written.inspect_err(|_| drop(fs::remove_file(&partial)))?;
     sync_folder_of(path)
 }

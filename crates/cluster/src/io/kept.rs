@@ -94,7 +94,7 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
 
     fn put_aside(path: &Path, why: &str) -> Result<String> {
         let aside = path.with_extension("damaged");
-        std::fs::rename(path, &aside)
+        store::rename(path, &aside)
             .map_err(|source| Error::DataDir { path: path.to_owned(), source })?;
         let (path, aside) = (path.display(), aside.display());
         Ok(format!("{path} could not be read ({why}); it is kept as {aside}"))
@@ -190,7 +190,7 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
             _ => {}
         }
         match std::fs::hard_link(&self.path, &new) {
-            Ok(()) => std::fs::rename(new, self.previous()),
+            Ok(()) => store::rename(new, self.previous()),
             // There is no file yet, or this file system has no hard links.
             Err(_) => Ok(()),
         }

@@ -181,13 +181,13 @@ fn is_tower(path: &Path) -> bool {
 /// the other files are counted without it. Returns the model's first file.
 fn rename(stem: &Path, model: &[PathBuf], tower: &Path) -> io::Result<PathBuf> {
     let named = |end: String| PathBuf::from(format!("{}{end}", stem.display()));
-    std::fs::rename(tower, named(".mmproj.gguf".to_owned()))?;
+    store::rename(tower, named(".mmproj.gguf".to_owned()))?;
     let count = model.len();
     let own = |at: usize| match count {
         1 => named(".gguf".to_owned()),
         _ => named(format!("-{:05}-of-{count:05}.gguf", at + 1)),
     };
-    model.iter().enumerate().try_for_each(|(at, path)| std::fs::rename(path, own(at)))?;
+    model.iter().enumerate().try_for_each(|(at, path)| store::rename(path, own(at)))?;
     Ok(own(0))
 }
 

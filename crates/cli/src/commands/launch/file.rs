@@ -118,7 +118,7 @@ fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
         if let Ok(found) = fs::metadata(&path) {
             fs::set_permissions(&temporary, found.permissions())?;
         }
-        fs::rename(&temporary, &path)
+        store::rename(&temporary, &path)
     });
     written.inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
