@@ -14,6 +14,8 @@ use crate::error::{CliError, Doing};
 
 /// The ends of files' names by which a chat takes a path for a picture.
 const ENDS: &[&str] = &["png", "jpg", "jpeg", "webp", "gif"];
+/// Whether a backslash protects the next character of a path; on Windows it parts folders.
+const ESCAPES: bool = cfg!(unix);
 /// What may stand behind a path in a sentence.
 const BEHIND: &[char] = &['?', '!', '.', ',', ':', ';', ')'];
 
@@ -140,7 +142,7 @@ fn word(text: &str) -> usize {
     let mut is_escaped = false;
     let end = text.find(|ch: char| {
         let ends = ch.is_whitespace() && !is_escaped;
-        is_escaped = ch == '\\' && !is_escaped;
+        is_escaped = ESCAPES && ch == '\\' && !is_escaped;
         ends
     });
     end.unwrap_or(text.len())
@@ -172,6 +174,7 @@ fn without_backslashes(word: &str) -> String {
 fn of_address(word: &str) -> Option<String> {
     let rest = word.strip_prefix("file://")?;
     let path = &rest[rest.find('/')?..];
+    let path = if cfg!(windows) { path.trim_start_matches('/') } else { path };
     let mut bytes = Vec::with_capacity(path.len());
     let mut left = path.as_bytes();
     while let [first, after @ ..] = left {
@@ -223,17 +226,20 @@ mod tests {
             std::fs::write(dir.path().join(name), river()).unwrap();
         }
         let dir = dir.path().to_str().unwrap();
+        let root = if cfg!(windows) { "/" } else { "" };
         let cases = [
             (format!("{dir}/a.png"), "[a.png]"),
             (format!("{dir}/b c.JPG"), "[b c.JPG]"),
             (format!("'{dir}/b c.JPG' what is it"), "[b c.JPG] what is it"),
             (format!("\"{dir}/it's.gif\" and '{dir}/a.png'"), "[it's.gif] and [a.png]"),
+            (format!("file://{root}{dir}/b%20c.JPG what"), "[b c.JPG] what"),
+            (format!("file://localhost{root}{dir}/a.png"), "[a.png]"),
+        ];
+        let escaped = [
             (format!("what is {dir}/b\\ c.JPG ?"), "what is [b c.JPG] ?"),
             (format!("is {dir}/it\\'s.gif like {dir}/a.png?"), "is [it's.gif] like [a.png]?"),
-            (format!("file://{dir}/b%20c.JPG what"), "[b c.JPG] what"),
-            (format!("file://localhost{dir}/a.png"), "[a.png]"),
         ];
-        for (line, want) in cases {
+        for (line, want) in cases.into_iter().chain(escaped.into_iter().filter(|_| ESCAPES)) {
             assert_eq!(shown(&line), want, "{line}");
         }
         let plain = [

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Node, demo_model, is_alive, kill_9, signal, sinew, stdout, wait_for};
+#[cfg(unix)]
+use common::signal;
+use common::{Node, demo_model, is_alive, kill_9, sinew, stdout, wait_for};
 use serde_json::json;
 
 #[test]

@@ -34,6 +34,8 @@ fn free_port() -> String {
 fn services_are_installed_start_a_node_and_go() {
     for kind in [&[][..], &["--system"]] {
         let home = TempDir::new().unwrap();
+        // One that a test before has left.
+        at_home(home.path(), &[&["service", "uninstall"][..], kind].concat());
         let run = |args: &[&str]| at_home(home.path(), &[args, kind].concat());
         let (api, listen) = (free_port(), free_port());
         let mut install = vec!["service", "install"];

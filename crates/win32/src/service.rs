@@ -14,6 +14,7 @@ use windows_service::service::{
 use windows_service::service_control_handler::{self, ServiceControlHandlerResult};
 use windows_service::service_manager::{ServiceManager, ServiceManagerAccess};
 use windows_service::{Error, Result, define_windows_service, service_dispatcher};
+use windows_sys::Win32::Foundation::ERROR_INVALID_LEVEL;
 
 /// How long the system may wait for a start or an end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -61,7 +62,11 @@ pub fn install(name: &str, title: &str, program: &Path, arguments: &[OsString]) 
         command: None,
         actions: Some(vec![again; 3]),
     })?;
-    service.set_failure_actions_on_non_crash_failures(true)?;
+    // Wine restarts after crashes alone.
+    match service.set_failure_actions_on_non_crash_failures(true) {
+        Err(Error::Winapi(error)) if error.raw_os_error() == Some(ERROR_INVALID_LEVEL as i32) => {}
+        set => set?,
+    }
     stop(name)?;
     service.start::<OsString>(&[])
 }

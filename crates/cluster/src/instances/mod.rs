@@ -27,7 +27,7 @@ pub(crate) use host::Host;
 pub(crate) use idle::{load, unload_idle};
 pub(crate) use moving::review;
 pub(crate) use owned::Sink;
-#[cfg(test)]
+#[cfg(all(test, unix))]
 pub(crate) use owned::WORKERS_BITS;
 pub(crate) use reconcile::{end_superseded, inherit, opened, start_owned};
 pub(crate) use reported::reported;

@@ -35,6 +35,8 @@ impl ServedFile {
     }
 }
 
+/// Windows before 10 replaces no open file.
+#[cfg(unix)]
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -49,9 +51,7 @@ mod tests {
         bytes
     }
 
-    /// Windows before 10 replaces no open file.
     #[test]
-    #[cfg(unix)]
     fn what_was_placed_stays_readable_or_is_known_to_be_gone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.gguf");

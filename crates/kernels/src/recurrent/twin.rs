@@ -3,6 +3,7 @@
 
 use super::layer::{RecurrentShape, RecurrentWeights, Rule};
 use crate::math;
+use crate::simd::fused::fused;
 use crate::simd::scalar::Scalar;
 
 /// A sequence's inputs, as in [`super::RecurrentRows`].
@@ -38,7 +39,7 @@ fn convolve(taps: &[f32], bias: f32, row: usize, x: impl Fn(usize) -> f32) -> f3
     let mut sum = bias;
     for (tap, weight) in taps.iter().enumerate() {
         let at = (row + tap + 1).checked_sub(taps.len());
-        sum = at.map_or(0.0, &x).mul_add(*weight, sum);
+        sum = fused(at.map_or(0.0, &x), *weight, sum);
     }
     sum
 }
@@ -62,7 +63,7 @@ fn head(
     if let Some(length) = length {
         let mut squares = [0.0_f32; 16];
         for (i, x) in out.iter().enumerate() {
-            squares[i % 16] = x.mul_add(*x, squares[i % 16]);
+            squares[i % 16] = fused(*x, *x, squares[i % 16]);
         }
         let factor = 1.0 / (halves(squares) + 1e-6).sqrt() * length;
         out.iter_mut().for_each(|x| *x *= factor);
@@ -74,7 +75,7 @@ fn head(
 fn product(x: &[f32], state: &[f32], v_dim: usize, column: usize, parts: usize) -> f32 {
     let mut sums = [0.0_f32; 2];
     for (i, x) in x.iter().enumerate() {
-        sums[i % parts] = x.mul_add(state[i * v_dim + column], sums[i % parts]);
+        sums[i % parts] = fused(*x, state[i * v_dim + column], sums[i % parts]);
     }
     sums[0] + sums[1]
 }
@@ -142,12 +143,12 @@ fn step(
         };
         for i in 0..k_dim {
             let s = &mut state[i * v_dim + column];
-            *s = k[i].mul_add(d, *s);
+            *s = fused(k[i], d, *s);
         }
         let parts = if shape.rule == Rule::Mamba { 2 } else { 1 };
         out[column] = product(&q, state, v_dim, column, parts);
         if shape.rule == Rule::Mamba {
-            out[column] = skip[v_head].mul_add(v[column], out[column]);
+            out[column] = fused(skip[v_head], v[column], out[column]);
         }
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_codebook;
 mod codebook;
+pub(crate) mod fused;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 #[cfg(target_arch = "aarch64")]

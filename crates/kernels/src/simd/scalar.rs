@@ -1,7 +1,8 @@
 //! The definition of every vector operation, in plain Rust; also the fallback for machines without
-//! vectors. Fused multiply-add without hardware is a library call, so this is slow but exact, and
+//! vectors. Fused multiply-add without hardware takes ten operations, so this is slow but exact, and
 //! functions that cost more than a call stay calls: kernels stay small.
 
+use super::fused::fused;
 use super::{LANES, Simd};
 use half::{bf16, f16};
 
@@ -99,7 +100,7 @@ impl Simd for Scalar {
     fn fma(self, a: F, b: F, c: F) -> F {
         let mut out = c;
         for lane in 0..LANES {
-            out[lane] = a[lane].mul_add(b[lane], c[lane]);
+            out[lane] = fused(a[lane], b[lane], c[lane]);
         }
         out
     }

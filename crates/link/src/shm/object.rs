@@ -150,9 +150,12 @@ mod tests {
             assert_eq!(theirs.at(8191, 1).read(), 42);
         }
         assert!(Mapping::open(&name, 16384).is_err(), "too short");
+        // On Windows nothing is left over, so nothing is replaced.
+        #[cfg(unix)]
         let _again = Mapping::create(&name, 8192).unwrap();
         assert_eq!(unlink_leftovers(&instance, 3, 3), 1);
         assert_eq!(unlink_leftovers(&instance, 3, 3), 0);
+        drop((ours, theirs));
         assert!(Mapping::open(&name, 8192).is_err(), "unlinked");
     }
 }
