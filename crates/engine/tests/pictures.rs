@@ -13,13 +13,16 @@ use protocol::{
 };
 use serde_json::Value;
 
-const MODELS: [&str; 9] = [
+const MODELS: [&str; 12] = [
     "gemma3-sees",
     "gemma4-e-sees",
     "gemma4-sees",
+    "glm4moe-sees",
     "glm4v-sees",
     "kimi-k25-sees",
+    "llama-sees",
     "llama4-sees",
+    "llama4-tiles-sees",
     "mistral3-sees",
     "qwen35-sees",
     "qwen3vl-sees",

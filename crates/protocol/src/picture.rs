@@ -1,5 +1,6 @@
 //! Pictures in a prompt, and the tokens that stand for their rows.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -43,8 +44,14 @@ pub struct Picture {
 }
 
 /// The bytes of a PNG, JPEG, WebP or GIF file; Base64 in JSON. Clones share them.
-#[derive(Clone, PartialEq, Eq)]
-pub struct PictureFile(Arc<[u8]>);
+#[derive(Clone)]
+pub struct PictureFile(Arc<Held>);
+
+struct Held {
+    bytes: Vec<u8>,
+    /// Dropped with the last clone.
+    _guard: Option<Box<dyn Any + Send + Sync>>,
+}
 
 impl Picture {
     /// The tokens that stand for its rows, without end. They follow from the file and the detail,
@@ -59,7 +66,7 @@ pub fn row_tokens(file: &PictureFile, detail: Detail) -> impl Iterator<Item = To
     const CONTEXT: &str = "sinew 2026-11 tokens of a picture's rows";
     let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
     hasher.update(&[detail as u8]);
-    hasher.update(&file.0);
+    hasher.update(file.bytes());
     let mut reader = hasher.finalize_xof();
     std::iter::repeat_with(move || {
         let mut word = [0; 4];
@@ -71,31 +78,44 @@ pub fn row_tokens(file: &PictureFile, detail: Detail) -> impl Iterator<Item = To
 
 impl PictureFile {
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.0.bytes
+    }
+
+    /// A file whose memory is counted: `guard` lives as long as the bytes.
+    pub fn counted(bytes: Vec<u8>, guard: impl Any + Send + Sync) -> Self {
+        Self(Arc::new(Held { bytes, _guard: Some(Box::new(guard)) }))
     }
 }
 
+impl PartialEq for PictureFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for PictureFile {}
+
 impl From<&[u8]> for PictureFile {
     fn from(bytes: &[u8]) -> Self {
-        Self(bytes.into())
+        bytes.to_vec().into()
     }
 }
 
 impl From<Vec<u8>> for PictureFile {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(bytes.into())
+        Self(Arc::new(Held { bytes, _guard: None }))
     }
 }
 
 impl fmt::Debug for PictureFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PictureFile of {} bytes", self.0.len())
+        write!(f, "PictureFile of {} bytes", self.bytes().len())
     }
 }
 
 impl Serialize for PictureFile {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&BASE64.encode(&self.0))
+        to.serialize_str(&BASE64.encode(self.bytes()))
     }
 }
 

@@ -43,8 +43,12 @@ pub(crate) enum CompletionError {
     /// A picture that the model cannot see; `at` is its path in the request.
     #[error("{message}")]
     Picture { at: String, message: String },
-    #[error("the pictures of {limit} other requests are being fetched. Try again in a moment")]
-    Fetching { limit: usize },
+    #[error(
+        "the pictures that other requests have fetched, or still fetch, fill the {} MiB meant for \
+         them. Try again in a moment",
+        bytes >> 20
+    )]
+    Fetching { bytes: usize },
     /// The model's file has no usable vocabulary or template.
     #[error("the model's vocabulary or chat template cannot be used: {0}")]
     Unreadable(text::TextError),

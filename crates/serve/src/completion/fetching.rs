@@ -1,29 +1,31 @@
 //! Pictures at addresses of the network: fetched one after the other, on a blocking thread, before
-//! a prompt is rendered.
+//! a prompt is rendered. Their bytes are counted until the request that has them is over.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use protocol::PICTURE_BYTES_MAX;
-use tokio::sync::Semaphore;
+use protocol::{PICTURE_BYTES_MAX, PictureFile};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{CompletionError, Prompt};
 use crate::pictures::{FetchPicture, Picture};
 
-/// Requests whose pictures are fetched at a time: each has a thread, and up to 24 MiB arrive.
-const FETCHES_MAX: usize = 8;
+/// Bytes of all fetched pictures in memory. A request reserves [`PICTURE_BYTES_MAX`] until its
+/// pictures are there, so this limits the threads that fetch as well.
+const FETCHED_BYTES_MAX: usize = 8 * PICTURE_BYTES_MAX;
 
 /// For all pictures of a request: a stream sends nothing meanwhile.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Fetching {
     fetch: FetchPicture,
-    permits: Arc<Semaphore>,
+    /// One permit a byte.
+    memory: Arc<Semaphore>,
 }
 
 impl Fetching {
     pub fn new(fetch: FetchPicture) -> Self {
-        Self { fetch, permits: Arc::new(Semaphore::new(FETCHES_MAX)) }
+        Self { fetch, memory: Arc::new(Semaphore::new(FETCHED_BYTES_MAX)) }
     }
 
     /// The prompt with the files of all its pictures.
@@ -34,21 +36,23 @@ impl Fetching {
         if prompt.pictures().iter().all(|picture| picture.address.is_none()) {
             return Ok(prompt);
         }
-        let permit = tokio::time::timeout(TIME_MAX, Arc::clone(&self.permits).acquire_owned());
-        let permit = permit.await.map_err(|_| CompletionError::Fetching { limit: FETCHES_MAX })?;
-        let permit = permit.map_err(|_| CompletionError::Crashed)?;
+        let memory = Arc::clone(&self.memory).acquire_many_owned(PICTURE_BYTES_MAX as u32);
+        let memory = tokio::time::timeout(TIME_MAX, memory).await;
+        let memory = memory.map_err(|_| CompletionError::Fetching { bytes: FETCHED_BYTES_MAX })?;
+        let memory = memory.map_err(|_| CompletionError::Crashed)?;
         let fetch = self.fetch.clone();
-        let work = move || {
-            // The work continues after the client disconnects, so it keeps its permit.
-            let _permit = permit;
-            fill(&fetch, prompt.pictures_mut()).map(|()| prompt)
-        };
+        // The work continues after the client disconnects, so it keeps its memory.
+        let work = move || fill(&fetch, prompt.pictures_mut(), memory).map(|()| prompt);
         tokio::task::spawn_blocking(work).await.map_err(|_| CompletionError::Crashed)?
     }
 }
 
-/// Fetches each picture that has an address.
-fn fill(fetch: &FetchPicture, pictures: &mut [Picture]) -> Result<(), CompletionError> {
+/// Fetches each picture that has an address, and leaves it its part of the reserved memory.
+fn fill(
+    fetch: &FetchPicture,
+    pictures: &mut [Picture],
+    mut memory: OwnedSemaphorePermit,
+) -> Result<(), CompletionError> {
     let deadline = Instant::now() + TIME_MAX;
     let mut bytes: usize = pictures.iter().map(|picture| picture.file.bytes().len()).sum();
     for picture in pictures {
@@ -70,7 +74,10 @@ fn fill(fetch: &FetchPicture, pictures: &mut [Picture]) -> Result<(), Completion
             CompletionError::Picture { at, message }
         })?;
         bytes += file.len();
-        picture.file = file.into();
+        picture.file = match memory.split(file.len()) {
+            Some(part) => PictureFile::counted(file, part),
+            None => file.into(),
+        };
     }
     Ok(())
 }
@@ -85,8 +92,8 @@ mod tests {
     use crate::completion::Chat;
     use crate::pictures::Pictures;
 
-    #[test]
-    fn each_picture_has_what_the_others_leave_of_the_limits() {
+    #[tokio::test]
+    async fn each_picture_has_what_the_others_leave_of_the_limits() {
         let mut pictures = Pictures::new();
         pictures.base64("a", "aGkh", Detail::Auto).unwrap();
         pictures.address("b", "https://b.example/1", Detail::Auto).unwrap();
@@ -101,12 +108,21 @@ mod tests {
                 Ok(address.as_bytes()[..11].to_vec())
             }
         });
-        fill(&fetch, &mut read).unwrap();
+        let memory = Arc::new(Semaphore::new(PICTURE_BYTES_MAX));
+        let reserved = Arc::clone(&memory).acquire_many_owned(PICTURE_BYTES_MAX as u32).await;
+        fill(&fetch, &mut read, reserved.unwrap()).unwrap();
         let bytes: Vec<&[u8]> = read.iter().map(|picture| picture.file.bytes()).collect();
         assert_eq!(bytes, [&b"hi!"[..], b"https://b.e", b"HTTP://b.ex"]);
         let most = PICTURE_BYTES_MAX - 3;
         let want = [("https://b.example/1", most), ("HTTP://b.example/2", most - 11)];
         assert_eq!(*asked.lock().unwrap(), want.map(|(at, most)| (at.to_owned(), most)));
+        // What was fetched is counted as long as somebody has it.
+        let kept = read[1].file.clone();
+        assert_eq!(memory.available_permits(), PICTURE_BYTES_MAX - 22);
+        drop(read);
+        assert_eq!(memory.available_permits(), PICTURE_BYTES_MAX - 11);
+        drop(kept);
+        assert_eq!(memory.available_permits(), PICTURE_BYTES_MAX);
     }
 
     #[tokio::test]
