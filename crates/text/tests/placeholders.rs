@@ -80,7 +80,10 @@ fn tokens_around_pictures_are_the_fixtures() {
         ("gemma3", "\n\n<start_of_image>", "<end_of_image>\n\n"),
         ("gemma4-e", "<|image>", "<image|>"),
         ("glm4v", "<|begin_of_image|>", "<|end_of_image|>"),
+        ("glm4moe", "<|begin_of_image|>", "<|end_of_image|>"),
+        ("llama", "", "[IMG_END]"),
         ("llama4", "<|image_start|><|image|>", "<|image_end|>"),
+        ("llama4-tiles", "<|image_start|>", "<|image_end|>"),
         ("mistral3", "", "[IMG_END]"),
     ] {
         let tokenizer = tokenizer(&format!("sees/{name}-sees.gguf"));

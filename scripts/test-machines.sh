@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Whatever other machines than this one need, as far as it can be tried here: archives and packages
+# for all, installed and upgraded; tests on an emulated Arm machine; tests under Wine. Two hours or
+# so on 2 cores, and 4 GB of disk. Needs root, and Debian's cpio, debootstrap, rpm and
+# systemd-container; what it builds with it installs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/setup.sh
+target=${CARGO_TARGET_DIR:-$PWD/target}
+[ "$(id -u)" = 0 ] || setup_fail 'Only root may do this.' 'sudo scripts/test-machines.sh'
+
+scripts/package.sh --to "$target/packages" all
+for package in "$target"/packages/sinew_*_"$(dpkg --print-architecture)".deb \
+    "$target"/packages/sinew-*."$(uname -m)".rpm; do
+    tests/bare/package "$package"
+done
+
+# Tests start programs of the emulated machine: the kernel must know what runs them.
+handlers=/proc/sys/fs/binfmt_misc
+[ -e $handlers/register ] || mount -t binfmt_misc binfmt_misc $handlers
+scripts/test-aarch64.sh # Installs the emulator, and tests the kernels.
+if [ "$(uname -m)" != aarch64 ] && [ ! -e $handlers/qemu-aarch64 ]; then
+    machine='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
+    mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
+    printf '%s' ":qemu-aarch64:M::$machine:$mask:$(command -v qemu-aarch64-static):F" >$handlers/register
+fi
+export QEMU_CPU=max QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
+scripts/test-aarch64.sh --release --no-fail-fast --lib \
+    -p protocol -p collective -p link -p engine -p cluster -p store -p serve
+scripts/test-aarch64.sh --release --no-fail-fast -p sinew --test two_nodes --test losses
+"$target/aarch64-unknown-linux-musl/release/sinew" demo --once
+
+scripts/test-windows.sh
+echo 'machines: all that can be tried here passed'
