@@ -25,9 +25,14 @@ if [ "$(uname -m)" != aarch64 ] && [ ! -e $handlers/qemu-aarch64 ]; then
     printf '%s' ":qemu-aarch64:M::$machine:$mask:$(command -v qemu-aarch64-static):F" >$handlers/register
 fi
 export QEMU_CPU=max QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
+# Left out is what an emulator cannot show: whether a peer's system has acknowledged bytes, and tests
+# whose deadlines are too short for a model of 150 million parameters there.
 scripts/test-aarch64.sh --release --no-fail-fast --lib \
-    -p protocol -p collective -p link -p engine -p cluster -p store -p serve
-scripts/test-aarch64.sh --release --no-fail-fast -p sinew --test two_nodes --test losses
+    -p protocol -p collective -p link -p engine -p cluster -p store -p serve \
+    -- --skip messages_that_arrive_are_enough
+scripts/test-aarch64.sh --release --no-fail-fast -p sinew --test two_nodes -- \
+    the_demo like_a_whole_one run_needs_no_node their_parent clear_error frees_its_ports \
+    lost_node_is_named stranger call_for_no_worker ports_alone
 "$target/aarch64-unknown-linux-musl/release/sinew" demo --once
 
 scripts/test-windows.sh
