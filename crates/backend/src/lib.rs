@@ -25,7 +25,7 @@ pub use group_norm::GroupNorm;
 pub use kernels::{
     Activation, AttentionRange, Begin, CacheKind, Choice, Compression, EntryShape, Indexer,
     MatrixMix, PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, Rule,
-    Segment, StateSegment, StreamMix, Temperature, isa,
+    Segment, StateSegment, StreamMix, Temperature, isa, softmax,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
 use operands::refused;

@@ -147,14 +147,14 @@ impl Sampler {
         self.candidates[0].token
     }
 
-    /// Softmax of `logit / temperature` over the sorted candidates.
+    /// Softmax of `logit / temperature` over the sorted candidates. An answer may go on on another
+    /// kind of machine, so it is not made of the system's exponential.
     fn set_probabilities(&mut self, temperature: f32) {
         let max = self.candidates[0].logit;
-        let weight = |candidate: &Candidate| ((candidate.logit - max) / temperature).exp();
+        let scaled = |candidate: &Candidate| (candidate.logit - max) / temperature;
         self.probabilities.clear();
-        self.probabilities.extend(self.candidates.iter().map(weight));
-        let sum: f32 = self.probabilities.iter().sum();
-        self.probabilities.iter_mut().for_each(|probability| *probability /= sum);
+        self.probabilities.extend(self.candidates.iter().map(scaled));
+        backend::softmax(&mut self.probabilities);
     }
 }
 

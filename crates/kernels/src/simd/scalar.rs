@@ -1,6 +1,6 @@
 //! The definition of every vector operation, in plain Rust; also the fallback for machines without
-//! vectors. Fused multiply-add without hardware takes ten operations, so this is slow but exact, and
-//! functions that cost more than a call stay calls: kernels stay small.
+//! vectors. Fused multiply-add without hardware takes ten operations, so this is slow but exact,
+//! and functions that cost more than a call stay calls: kernels stay small.
 
 use super::fused::fused;
 use super::{LANES, Simd};
