@@ -58,7 +58,7 @@ mod tests {
             let sign = |negative: i64| if negative == 1 { -1 } else { 1 };
             let (a, b) = (sign(draw(1)) * draw(24), sign(draw(1)) * draw(24));
             let (c, shift) = (sign(draw(1)) * draw(24), draw(6) as i32 - 8);
-            // All are multiples of 2^-8, below 2^80.
+            // All are multiples of 2^-8, below 2^90.
             let exact = i128::from(a) * i128::from(b) * 256 + (i128::from(c) << (shift + 8));
             let found = fused(a as f32, b as f32, c as f32 * 2_f32.powi(shift));
             assert_eq!(found, round(exact) * 2_f32.powi(-8), "{a} {b} {c} {shift}");
