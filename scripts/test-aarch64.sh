@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
-[ $# -gt 0 ] || set -- -p kernels
+[ $# -gt 0 ] || set -- -p kernels --lib
 case "$(uname -m)" in aarch64 | arm64) exec cargo test --locked "$@" ;; esac
 
 emulator() { command -v qemu-aarch64-static || command -v qemu-aarch64; }
