@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Whatever other machines than this one need, as far as it can be tried here: archives and packages
-# for all, installed and upgraded; tests on an emulated Arm machine; tests under Wine. Two hours or
-# so on 2 cores, and 4 GB of disk. Needs root, and Debian's cpio, debootstrap, rpm and
-# systemd-container; what it builds with it installs.
+# for all, installed and upgraded; tests on an emulated Arm machine; tests under Wine. Needs root, and
+# Debian's cpio, debootstrap, rpm and systemd-container; what it builds with it installs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/setup.sh

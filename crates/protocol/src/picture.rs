@@ -81,7 +81,7 @@ impl PictureFile {
         &self.0.bytes
     }
 
-    /// A file whose memory is counted: `guard` lives as long as the bytes.
+    /// A file that keeps `guard`, which may count its bytes, until the last clone is dropped.
     pub fn counted(bytes: Vec<u8>, guard: impl Any + Send + Sync) -> Self {
         Self(Arc::new(Held { bytes, _guard: Some(Box::new(guard)) }))
     }

@@ -5,9 +5,8 @@ use std::path::Path;
 
 /// Renames a file; one of the new name is replaced in one step.
 ///
-/// Windows refuses that while another program has the replaced file open (an older Windows, a file
-/// system of a network) or the renamed one (a virus scanner). Both last for moments, so it is tried
-/// for a second there.
+/// A system of Windows may refuse that while another program has one of the two open; Wine does.
+/// Programs read such files for moments, so it is tried for a second there, and blocks meanwhile.
 ///
 /// # Errors
 /// The disk fails, a folder is missing or of another user, or on Windows a file stays open.
