@@ -110,6 +110,20 @@ impl DraftJob<'_> {
     }
 }
 
+/// Refuses a draft of another vocabulary than the model's.
+pub(crate) fn check_vocabulary(draft: &Directory, model: &Directory) -> Result<(), EngineError> {
+    match VOCABULARY.iter().all(|name| draft.get(name) == model.get(name)) {
+        true => Ok(()),
+        false => Err(other_vocabulary()),
+    }
+}
+
+fn other_vocabulary() -> EngineError {
+    let reason = "the draft model has another vocabulary than the model that it guesses for. Take \
+                  a smaller model of the same family";
+    EngineError::Draft(reason.to_owned())
+}
+
 impl<B: Backend> Draft<B> {
     /// Loads a draft for the model of `header` and `config`.
     ///
@@ -122,12 +136,9 @@ impl<B: Backend> Draft<B> {
         context_tokens: usize,
     ) -> Result<Self, EngineError> {
         let outline = Outline::read(source.directory())?;
-        let (own, due) = (outline.config.vocab, config.vocab);
-        let same = |name: &&str| source.directory().get(name) == header.get(name);
-        if own != due || !VOCABULARY.iter().all(same) {
-            let reason = "the draft model has another vocabulary than the model that it guesses \
-                          for. Take a smaller model of the same family";
-            return Err(EngineError::Draft(reason.to_owned()));
+        check_vocabulary(source.directory(), header)?;
+        if outline.config.vocab != config.vocab {
+            return Err(other_vocabulary());
         }
         let layout = Layout::new(&[1], &[], outline.config.layers).map_err(layout::Error::from)?;
         let capacity = Capacity::of_draft(outline.config.context_max, context_tokens);

@@ -5,6 +5,7 @@
 //! [`worker`] process driven by a daemon, or as a thread of [`Local`], which tools use for
 //! measurements and tests.
 
+mod block_source;
 mod called;
 mod comm;
 mod cpus;

@@ -1,26 +1,29 @@
-//! A model's own block of multi-token prediction (MTP), whole on rank 0, that speculates next
-//! tokens.
+//! A model's own block of multi-token prediction (MTP), or an EAGLE-3 head for it, whole on rank 0,
+//! that speculates next tokens.
 //!
 //! A row of the block has a token's embedding and the model's state before it: the state that the
 //! token was drawn from. So a step's outputs give the block its rows, and no step computes anything
 //! for it. It sees the rows of the answer so far, and none of the prompt but the last: the model's
-//! state has read the prompt. After the first guess, its own normalised output takes the place of
-//! the model's state.
+//! state has read the prompt. After the first guess, its own output takes the place of the model's
+//! state. An EAGLE-3 head fuses the model's states, and may have fewer tokens.
 //!
 //! Its tokens are drawn as [`Draft`](crate::draft::Draft) draws them.
 
-use std::collections::VecDeque;
+mod rows;
+
 use std::sync::Arc;
 
-use backend::{Backend, Segment};
-use gguf::{Directory, ReadError, Source, Strided};
-use layout::{Capacity, Config, DRAFTS_MAX, Layout, Outline};
+use backend::Backend;
+use gguf::Source;
+use layout::{Capacity, Config, DRAFTS_MAX, Eagle3Head, Layout, MtpBlock, Outline};
 use model::{Batch, BatchPictures, Embedding, Model, Outputs};
 use protocol::{RequestId, Token};
+use rows::{Place, Rows, Waiting};
 
 use crate::EngineError;
+use crate::block_source::{BlockSource, integers};
 use crate::comm::Alone;
-use crate::draft::DraftJob;
+use crate::draft::{DraftJob, check_vocabulary};
 use crate::logits::Extent;
 use crate::sampler::Sampler;
 use crate::step::Step;
@@ -28,6 +31,9 @@ use crate::step::Step;
 /// Rows of a sequence that wait for the block, at most: more than one step gives. Older ones are
 /// dropped.
 const WAITING_MAX: usize = 32;
+
+/// The logit of a token that a head does not know.
+const UNKNOWN: f32 = -1e30;
 
 pub(crate) struct Mtp<B: Backend> {
     model: Model<B>,
@@ -40,114 +46,25 @@ pub(crate) struct Mtp<B: Backend> {
     sampler: Sampler,
     rows: Rows,
     input: Vec<f32>,
+    fewer: Option<Fewer>,
 }
 
-/// A part of the cache, for one sequence.
-struct Place {
-    request: Option<RequestId>,
-    /// When it was last used.
-    used: u64,
-    table: Arc<[u32]>,
-    /// Rows in the cache whose tokens are certain.
-    filled: usize,
-    waiting: VecDeque<Waiting>,
-}
-
-/// The state from which the token at `position` is drawn.
-struct Waiting {
-    position: usize,
-    state: Vec<f32>,
-}
-
-/// The rows of a pass.
-#[derive(Default)]
-struct Rows {
-    segments: Vec<Segment>,
-    positions: Vec<u32>,
+/// The tokens of a head that has fewer than its model.
+struct Fewer {
+    /// The model's token for each.
     tokens: Vec<Token>,
-    embeddings: Vec<f32>,
-    /// `[rows, state_width]`.
-    states: Vec<f32>,
-    /// The jobs that get a token, and their last rows.
-    drawing: Vec<usize>,
-    outputs: Vec<usize>,
-    output_segments: Vec<Segment>,
+    /// The logits of all the model's tokens.
+    logits: Vec<f32>,
 }
 
-/// A file under the header of the block inside of it.
-struct BlockSource {
-    directory: Arc<Directory>,
-    file: Arc<dyn Source>,
-}
-
-impl Source for BlockSource {
-    fn directory(&self) -> &Arc<Directory> {
-        &self.directory
-    }
-
-    fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
-        self.file.read(pieces, out)
-    }
-
-    fn read_again(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
-        self.file.read_again(pieces, out)
-    }
-}
-
-impl Place {
-    fn new(at: usize, pages: usize) -> Self {
-        let table = (at * pages..(at + 1) * pages).map(|page| page as u32).collect();
-        Self { request: None, used: 0, table, filled: 0, waiting: VecDeque::new() }
-    }
-
-    /// Serves another sequence.
-    fn begin(&mut self, request: RequestId) {
-        self.request = Some(request);
-        self.filled = 0;
-        self.waiting.clear();
-    }
-
-    /// Keeps a state. Those of this position and later ones followed a wrong guess.
-    fn wait(&mut self, position: usize, state: &[f32], waiting_max: usize) {
-        while self.waiting.back().is_some_and(|last| last.position >= position) {
-            self.waiting.pop_back();
+impl Fewer {
+    /// The logits of all the model's tokens.
+    fn spread(&mut self, own: &[f32]) -> &[f32] {
+        self.logits.fill(UNKNOWN);
+        for (token, logit) in self.tokens.iter().zip(own) {
+            self.logits[*token as usize] = *logit;
         }
-        if self.waiting.len() == waiting_max {
-            self.waiting.pop_front();
-        }
-        self.waiting.push_back(Waiting { position, state: state.to_vec() });
-    }
-}
-
-impl Rows {
-    fn clear(&mut self) {
-        let Self { segments, positions, tokens, states, drawing, outputs, output_segments, .. } =
-            self;
-        segments.clear();
-        positions.clear();
-        tokens.clear();
-        states.clear();
-        drawing.clear();
-        outputs.clear();
-        output_segments.clear();
-    }
-
-    fn push(&mut self, token: Token, position: usize, state: &[f32]) {
-        self.tokens.push(token);
-        self.positions.push(position as u32);
-        self.states.extend_from_slice(state);
-    }
-
-    /// Ends the rows of a job, which begin at `first` in its table.
-    fn end(&mut self, job: usize, table: &Arc<[u32]>, first: usize) {
-        let before: usize = self.segments.iter().map(|segment| segment.rows).sum();
-        let rows = self.tokens.len() - before;
-        let segment =
-            |first_pos, rows| Segment { table: table.clone(), first_pos, rows, mutual: false };
-        self.segments.push(segment(first, rows));
-        self.output_segments.push(segment(first + rows - 1, 1));
-        self.outputs.push(self.tokens.len() - 1);
-        self.drawing.push(job);
+        &self.logits
     }
 }
 
@@ -161,15 +78,44 @@ impl<B: Backend> Mtp<B> {
         file: &Arc<dyn Source>,
         context_tokens: usize,
     ) -> Result<Option<Self>, EngineError> {
-        let Some(block) = layout::MtpBlock::read(file.directory())? else { return Ok(None) };
-        let capacity = Capacity::of_mtp(&block.outline.config, context_tokens);
-        let source = BlockSource { directory: block.directory.into(), file: file.clone() };
+        let Some(block) = MtpBlock::read(file.directory())? else { return Ok(None) };
+        let source = BlockSource::new(block.directory, file, file);
+        Self::open(backend, source, &block.outline, context_tokens, None).map(Some)
+    }
+
+    /// Loads the EAGLE-3 head of `file` for the model of `source` and `config`.
+    ///
+    /// # Errors
+    /// It is for another model, cannot be used, or memory is short.
+    pub fn load_head(
+        backend: &mut B,
+        file: &Arc<dyn Source>,
+        (source, config): (&Arc<dyn Source>, &Config),
+        context_tokens: usize,
+    ) -> Result<Self, EngineError> {
+        check_vocabulary(file.directory(), source.directory())?;
+        let head = Eagle3Head::read(file.directory(), (source.directory(), config))?;
+        let fewer = head.tokens.map(|tokens| {
+            let tokens = integers(file.as_ref(), &tokens, config.vocab)?;
+            Ok::<_, EngineError>(Fewer { tokens, logits: vec![UNKNOWN; config.vocab] })
+        });
+        let source = BlockSource::new(head.directory, file, source);
+        Self::open(backend, source, &head.outline, context_tokens, fewer.transpose()?)
+    }
+
+    fn open(
+        backend: &mut B,
+        source: BlockSource,
+        outline: &Outline,
+        context_tokens: usize,
+        fewer: Option<Fewer>,
+    ) -> Result<Self, EngineError> {
         let source: Arc<dyn Source> = Arc::new(source);
+        let capacity = Capacity::of_mtp(&outline.config, context_tokens);
         let whole = Layout::new(&[1], &[], 1).map_err(layout::Error::from)?;
-        let outline: &Outline = &block.outline;
         let model = Model::load(backend, &source, outline, &whole, 0, capacity, &mut |_| {})?;
         let pages = capacity.pages_per_sequence();
-        Ok(Some(Self {
+        Ok(Self {
             embedding: Embedding::open(source, model.config())?,
             model,
             places: (0..DRAFTS_MAX).map(|at| Place::new(at, pages)).collect(),
@@ -178,7 +124,8 @@ impl<B: Backend> Mtp<B> {
             sampler: Sampler::default(),
             rows: Rows::default(),
             input: Vec::new(),
-        }))
+            fewer,
+        })
     }
 
     pub fn model(&self) -> &Model<B> {
@@ -189,15 +136,23 @@ impl<B: Backend> Mtp<B> {
         self.model.config()
     }
 
-    /// Elements of a state.
+    /// Elements of a state of its own.
     fn state_width(&self) -> usize {
         self.config().stream_width()
     }
 
-    /// Keeps the states of a finished step's outputs, `[outputs, state_width]` f32; empty if rank
+    /// The model's layers that its states are read before, if it does not read the last one's
+    /// output.
+    pub fn tapped_layers(&self) -> &[usize] {
+        self.config().eagle3.as_ref().map_or(&[], |eagle3| &eagle3.layers)
+    }
+
+    /// Keeps the model's states of a finished step's outputs, `[outputs, width]` f32; empty if rank
     /// 0 has no part of the output head.
     pub fn note(&mut self, step: &Step, states: &[f32]) {
-        let rows = states.chunks_exact(self.state_width());
+        let eagle3 = self.config().eagle3.as_ref();
+        let width = eagle3.map_or(self.state_width(), |eagle3| eagle3.state_width());
+        let rows = states.chunks_exact(width);
         assert!(rows.len() == step.outputs.len() || states.is_empty(), "states of another step");
         for ((output, wanted), state) in step.outputs.iter().zip(step.wanted()).zip(rows) {
             if wanted != Extent::Hidden {
@@ -236,6 +191,7 @@ impl<B: Backend> Mtp<B> {
         for (at, job) in jobs.iter().enumerate() {
             self.read(at, job, places[at]);
         }
+        self.fuse(backend)?;
         let count = jobs.iter().map(|job| job.count).max().unwrap_or(0);
         for round in 0..count {
             if self.rows.drawing.is_empty() {
@@ -279,6 +235,16 @@ impl<B: Backend> Mtp<B> {
         waiting.clear();
     }
 
+    /// In an EAGLE-3 head, makes its states of the model's in the prepared rows.
+    fn fuse(&mut self, backend: &mut B) -> Result<(), EngineError> {
+        if self.config().eagle3.is_some() && !self.rows.states.is_empty() {
+            let fused = self.model.fuse(backend, &self.rows.states)?;
+            self.rows.states.clear();
+            self.rows.states.extend_from_slice(fused);
+        }
+        Ok(())
+    }
+
     /// Runs the prepared rows and draws a token for each job in them; returns the states after
     /// these, `[jobs, state_width]` f32.
     fn forward(
@@ -291,7 +257,8 @@ impl<B: Backend> Mtp<B> {
         let states = self.model.state(backend)?.to_vec();
         let vocab = self.config().vocab;
         let logits = self.model.logits(backend)?;
-        for (at, logits) in self.rows.drawing.iter().zip(logits.chunks_exact(vocab)) {
+        for (at, own) in self.rows.drawing.iter().zip(logits.chunks_exact(vocab)) {
+            let logits = self.fewer.as_mut().map_or(own, |fewer| fewer.spread(own));
             jobs[*at].draw(&mut self.sampler, logits, &mut guesses[*at]);
         }
         Ok(states)
@@ -318,21 +285,21 @@ impl<B: Backend> Mtp<B> {
 
 #[cfg(test)]
 mod tests {
-    use backend::Cpu;
+    use backend::{Cpu, Segment};
     use gguf::File;
     use serde_json::Value;
 
     use super::*;
 
     fn open(name: &str) -> (Arc<dyn Source>, Value) {
-        let path = format!("{}/../../fixtures/models/{name}", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/../../fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
         let json = std::fs::read_to_string(format!("{path}.json")).unwrap();
         let file = File::open(format!("{path}.gguf")).unwrap();
         (Arc::new(file), serde_json::from_str(&json).unwrap())
     }
 
-    /// A model's own states after a text, `[tokens, width]`, and its next token.
-    fn trunk(file: &Arc<dyn Source>, text: &[Token]) -> (Vec<f32>, Token) {
+    /// What a block reads of a model after a text, `[tokens, width]`, and the model's next token.
+    fn trunk(file: &Arc<dyn Source>, text: &[Token], tapped: &[usize]) -> (Vec<f32>, Token) {
         let mut backend = Cpu::new(1, &[]).unwrap();
         let outline = Outline::read(file.directory()).unwrap();
         let whole = Layout::new(&[1], &[], outline.config.layers).unwrap();
@@ -346,6 +313,7 @@ mod tests {
         };
         let mut model =
             Model::load(&mut backend, file, &outline, &whole, 0, capacity, &mut |_| {}).unwrap();
+        model.tap(tapped);
         let mut input = Vec::new();
         let mut embedding = Embedding::open(file.clone(), model.config()).unwrap();
         embedding.look_up(&mut backend, text, &[], &mut input).unwrap();
@@ -376,8 +344,25 @@ mod tests {
         let vocab = model.config().vocab;
         let logits = model.logits(&mut backend).unwrap();
         let last = &logits[logits.len() - vocab..];
-        let likeliest = |a: &usize, b: &usize| last[*a].total_cmp(&last[*b]);
-        (found, (0..last.len()).max_by(likeliest).unwrap() as Token)
+        (found, largest(last))
+    }
+
+    fn largest(logits: &[f32]) -> Token {
+        let larger = |a: &usize, b: &usize| logits[*a].total_cmp(&logits[*b]);
+        (0..logits.len()).max_by(larger).unwrap() as Token
+    }
+
+    /// The largest difference of logits, without those that the reference has as -infinity.
+    fn far(own: &[f32], due: &Value) -> f32 {
+        let due = due.as_array().unwrap();
+        assert_eq!(own.len(), due.len());
+        let known = own.iter().zip(due).filter_map(|(own, due)| Some((own, due.as_f64()?)));
+        known.map(|(own, due)| (own - due as f32).abs()).fold(0.0, f32::max)
+    }
+
+    fn tokens(prompt: &Value) -> Vec<Token> {
+        let ids = prompt["ids"].as_array().unwrap();
+        ids.iter().map(|id| id.as_u64().unwrap() as Token).collect()
     }
 
     #[test]
@@ -390,12 +375,10 @@ mod tests {
             ("mimo2-mtp", "llama_cpp_f32_draft"),
             ("deepseek4-mtp", "llama_cpp_f32_draft"),
         ] {
-            let (file, reference) = open(name);
+            let (file, reference) = open(&format!("models/{name}"));
             for prompt in reference["prompts"].as_array().unwrap() {
-                let expected = prompt[by]["logits"].as_array().unwrap();
-                let ids = prompt["ids"].as_array().unwrap();
-                let mut text: Vec<Token> = ids.iter().map(|id| id.as_u64().unwrap() as _).collect();
-                let (states, next) = trunk(&file, &text);
+                let mut text = tokens(prompt);
+                let (states, next) = trunk(&file, &text, &[]);
                 text.push(next);
                 let mut backend = Cpu::new(1, &[]).unwrap();
                 let mut mtp = Mtp::load(&mut backend, &file, 512).unwrap().unwrap();
@@ -408,10 +391,47 @@ mod tests {
                 mtp.rows.end(0, &mtp.places[0].table.clone(), 0);
                 mtp.pass(&mut backend).unwrap();
                 let logits = mtp.model.logits(&mut backend).unwrap();
-                let pairs = logits.iter().zip(expected);
-                let far = pairs.map(|(own, due)| (own - due.as_f64().unwrap() as f32).abs());
-                let far = far.fold(0.0, f32::max);
+                let far = far(logits, &prompt[by]["logits"]);
                 assert!(far < 1e-4, "{name}, {} tokens: {far}", text.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_gives_the_logits_of_its_reference() {
+        for name in ["qwen3", "nemotron_h"] {
+            let (file, _) = open(&format!("models/{name}"));
+            let (head, reference) = open(&format!("heads/{name}-eagle3"));
+            let config = Outline::read(file.directory()).unwrap().config;
+            for prompt in reference["prompts"].as_array().unwrap() {
+                let mut backend = Cpu::new(1, &[]).unwrap();
+                let mut mtp = Mtp::load_head(&mut backend, &head, (&file, &config), 512).unwrap();
+                let mut text = tokens(prompt);
+                let (states, next) = trunk(&file, &text, mtp.tapped_layers());
+                text.push(next);
+                for (at, state) in states.chunks_exact(states.len() / (text.len() - 1)).enumerate()
+                {
+                    mtp.rows.push(text[at + 1], at + 1, state);
+                }
+                let table = mtp.places[0].table.clone();
+                mtp.rows.end(0, &table, 0);
+                mtp.fuse(&mut backend).unwrap();
+                for due in prompt["llama_cpp_f32_heads"].as_array().unwrap() {
+                    mtp.pass(&mut backend).unwrap();
+                    let state = mtp.model.state(&mut backend).unwrap().to_vec();
+                    let own = mtp.model.logits(&mut backend).unwrap();
+                    let logits = match &mut mtp.fewer {
+                        Some(fewer) => fewer.spread(own),
+                        None => own,
+                    };
+                    let far = far(logits, due);
+                    assert!(far < 1e-4, "{name}, {} tokens: {far}", text.len());
+                    let guess = largest(logits);
+                    mtp.rows.clear();
+                    mtp.rows.push(guess, text.len(), &state);
+                    mtp.rows.end(0, &table, text.len() - 1);
+                    text.push(guess);
+                }
             }
         }
     }

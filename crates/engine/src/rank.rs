@@ -102,7 +102,7 @@ impl<B: Backend> Rank<B> {
             return Err(EngineError::Protocol(what));
         }
         let rank = options.rank;
-        let model =
+        let mut model =
             Model::load(&mut backend, &source, &outline, &layout, rank, capacity, progress)?;
         let config = model.config();
         let embedding = match options.rank {
@@ -139,6 +139,9 @@ impl<B: Backend> Rank<B> {
         };
         let tables = Tables::new(&limits);
         let buffers = Buffers::default();
+        if let Some(speculator) = &speculator {
+            model.tap(speculator.tapped_layers());
+        }
         Ok(Self {
             route,
             backend,

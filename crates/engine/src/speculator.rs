@@ -1,11 +1,11 @@
-//! What speculates next tokens on rank 0 beside the text itself: a draft model, or the model's own
-//! MTP block.
+//! What speculates next tokens on rank 0 beside the text itself: a draft model, an EAGLE-3 head, or
+//! the model's own MTP block.
 
 use std::sync::Arc;
 
 use backend::Backend;
 use gguf::Source;
-use layout::Config;
+use layout::{Config, Eagle3Head};
 use model::Model;
 use protocol::{Speculation, Token};
 
@@ -49,6 +49,16 @@ impl<B: Backend> Speculator<B> {
         match checkpoint::open(path) {
             Ok(file) => {
                 let file: Arc<dyn Source> = Arc::new(file);
+                if Eagle3Head::is_one(file.directory()) {
+                    if split.stages.len() > 1 {
+                        let what = "its EAGLE-3 head guesses no tokens: it reads layers that other \
+                                    machines have in a pipeline";
+                        notes.push(what.to_owned());
+                        return Ok(None);
+                    }
+                    let head = Mtp::load_head(backend, &file, (source, config), context_tokens)?;
+                    return Ok(Some(Self::Mtp(Box::new(head))));
+                }
                 let due = (source.directory().as_ref(), config);
                 let draft = Draft::load(backend, &file, due, context_tokens)?;
                 Ok(Some(Self::Draft(Box::new(draft))))
@@ -60,6 +70,14 @@ impl<B: Backend> Speculator<B> {
                     .push(format!("no draft model guesses tokens: {path} cannot be read: {error}"));
                 Ok(None)
             }
+        }
+    }
+
+    /// The model's layers that it reads the residual stream before; none if it reads none.
+    pub fn tapped_layers(&self) -> &[usize] {
+        match self {
+            Self::Draft(_) => &[],
+            Self::Mtp(mtp) => mtp.tapped_layers(),
         }
     }
 

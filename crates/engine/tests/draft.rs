@@ -1,4 +1,5 @@
-//! A draft model, or the model's own MTP block, changes the time of an answer, never its tokens.
+//! A draft model, an EAGLE-3 head, or the model's own MTP block changes the time of an answer,
+//! never its tokens.
 
 #[path = "../../checkpoint/tests/common/mod.rs"]
 mod common;
@@ -14,7 +15,8 @@ use protocol::{
 };
 
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR")))
+    let folder = if name.ends_with("-eagle3") { "heads" } else { "models" };
+    PathBuf::from(format!("{}/../../fixtures/{folder}/{name}.gguf", env!("CARGO_MANIFEST_DIR")))
 }
 
 /// Who guesses beside the text itself.
@@ -132,6 +134,32 @@ fn an_mtp_block_guesses_and_every_answer_stays_the_same() {
             assert!(counted.guessed_tokens > 20, "{name} over {split:?}: {counted:?}");
         }
     }
+}
+
+/// Heads have random weights too. In a pipeline they would read layers of other machines.
+#[test]
+fn an_eagle3_head_guesses_and_every_answer_stays_the_same() {
+    for name in ["qwen3", "nemotron_h"] {
+        let (expected, _) = answers(&mut start(name, (&[1], &[]), Guesses::No).unwrap());
+        let head = format!("{name}-eagle3");
+        for split in [(&[1][..], &[][..]), (&[2, 1], &[])] {
+            let (found, counted) = answers(&mut start(name, split, Guesses::Draft(&head)).unwrap());
+            assert_eq!(found, expected, "{name} over {split:?}");
+            assert!(counted.guessed_tokens > 20, "{name} over {split:?}: {counted:?}");
+        }
+        let mut local = start(name, (&[1, 1], &[1, 1]), Guesses::Draft(&head)).unwrap();
+        let told = local.rank().notes().iter().any(|note| note.contains("pipeline"));
+        assert!(told, "{name}: {:?}", local.rank().notes());
+        assert_eq!(answers(&mut local).0, expected, "{name} in a pipeline");
+    }
+}
+
+#[test]
+fn an_eagle3_head_for_another_model_is_refused() {
+    let Err(error) = start("llama3-tied", (&[1], &[]), Guesses::Draft("qwen3-eagle3")) else {
+        panic!("it was taken")
+    };
+    assert!(error.to_string().contains("vocabulary"), "{error}");
 }
 
 /// The blocks of folders, each with other numbers than those of the fixtures.

@@ -72,6 +72,9 @@ pub struct Arch {
     /// An MTP block reads the model's residual streams, instead of the last norm's output (Step
     /// 3.5, MiMo 2, DeepSeek V4).
     pub mtp_reads_residual: bool,
+    /// Attention reads a token's embedding beside the residual stream, as many numbers again
+    /// (EAGLE-3).
+    pub reads_token: bool,
 }
 
 const PRE_NORMS: Norms = Norms {
@@ -142,6 +145,7 @@ const LLAMA: Arch = Arch {
     experts: ExpertKind::IfPresent(SOFTMAX),
     dense_beside_experts: false,
     mtp_reads_residual: false,
+    reads_token: false,
 };
 
 const QWEN2: Arch = Arch {

@@ -11,6 +11,8 @@ pub struct Buffers {
     pub outputs: usize,
     /// The residual stream.
     pub width: usize,
+    /// The attention's input, if it is wider than that.
+    pub joined: Option<usize>,
     /// For each kind of heads.
     pub heads: Vec<HeadBuffers>,
     pub latent: Option<LatentBuffers>,
@@ -193,6 +195,7 @@ impl Holding<'_> {
             rows: capacity.rows_max(self.stages),
             outputs: capacity.outputs_max(),
             width: config.width,
+            joined: config.arch.reads_token.then(|| config.attention_width()),
             heads: (0..config.heads().len()).map(|kind| self.head_buffers(kind)).collect(),
             latent: config.latent.map(|latent| {
                 let heads = shard.attention[0].queries.len();
@@ -319,7 +322,7 @@ impl Buffers {
             Some(streams) => (streams.widths(width), None),
             None => (Vec::new(), Some(width)),
         };
-        let of_rows = x.into_iter().chain([width]).chain(of_heads).chain(hidden);
+        let of_rows = x.into_iter().chain(self.joined).chain([width]).chain(of_heads).chain(hidden);
         let banks = self.banks.iter().flat_map(|banks| [banks.all, banks.mixed]);
         let of_rows = of_rows.chain(compressed).chain(streams).chain(banks).chain(ngrams);
         let of_rows =

@@ -2,22 +2,24 @@
 
 use gguf::Directory;
 
-use crate::arch::{self, Arch, AttentionScale, LogitScale, QkNorm, Rotation, Windows};
+use crate::arch::{self, Arch, AttentionScale, LogitScale, QkNorm, Rotation};
 use crate::attention::{Attending, Heads};
 use crate::experts::sparse;
 use crate::limits::{Situ, clamps};
 use crate::metadata::{Metadata, in_range};
 use crate::mtp::BlockCounts;
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
+use crate::windows::windows;
 use crate::{
-    Banks, Compressed, Error, Experts, Indexer, Ngrams, Rope, Sight, Streams, Temperature, indexer,
+    Banks, Compressed, Eagle3, Error, Experts, Indexer, Ngrams, Rope, Sight, Streams, Temperature,
+    indexer, names,
 };
 
 /// Far above any published model; a larger file is broken or hostile.
 pub(crate) const LAYERS_MAX: u64 = 1024;
 pub(crate) const WIDTH_MAX: u64 = 1 << 20;
 const VOCAB_MAX: u64 = 1 << 24;
-const CONTEXT_MAX: u64 = 1 << 30;
+pub(crate) const CONTEXT_MAX: u64 = 1 << 30;
 
 /// Everything about a model that is not a weight.
 #[derive(Debug, Clone)]
@@ -80,6 +82,8 @@ pub struct Config {
     pub logit_cap: Option<f32>,
     /// How rows of a picture see each other, if they do.
     pub sight: Option<Sight>,
+    /// What only an EAGLE-3 head has.
+    pub eagle3: Option<Eagle3>,
 }
 
 /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): the cache holds one compressed
@@ -136,7 +140,7 @@ impl Config {
             feed_forward_kinds,
             sparse: sparse(&metadata, layers, experts.as_ref()),
             experts,
-            vocab: vocab(directory)?,
+            vocab: vocab(directory, arch)?,
             context_max: metadata.size("context_length", CONTEXT_MAX)?,
             rms_eps: rms_eps(&metadata)?,
             attention_scales: attention_scales(&metadata, &rope, width, &attending.heads, layers)?,
@@ -161,6 +165,7 @@ impl Config {
             },
             logit_cap: cap("final_logit_softcapping")?,
             sight: Sight::read(directory, by_layer.is_some())?,
+            eagle3: Eagle3::read(&metadata)?,
         };
         config.check()?;
         Ok(config)
@@ -308,6 +313,11 @@ impl Config {
         streams + embedding + by_layer * (self.layers - layer)
     }
 
+    /// Elements of a row that attention reads.
+    pub fn attention_width(&self) -> usize {
+        if self.arch.reads_token { 2 * self.width } else { self.width }
+    }
+
     /// The last layer that caches positions: after it, only rows that produce logits continue.
     pub fn last_keeping(&self) -> usize {
         let keeps = |layer: &usize| self.keeps(*layer) || self.recurrence_of(*layer).is_some();
@@ -375,7 +385,6 @@ fn check_is_model(directory: &Directory) -> Result<(), Error> {
     Err(Error::NoModel { what })
 }
 
-/// The number of layers to run, without those for multi-token prediction.
 fn rms_eps(metadata: &Metadata<'_>) -> Result<f32, Error> {
     const KEY: &str = "attention.layer_norm_rms_epsilon";
     // Nemotron-H's converter writes this name, although its norms are RMS norms.
@@ -455,45 +464,10 @@ fn feed_forward(
     Ok((widths, kinds))
 }
 
-/// The window of each layer; `None` for all in a file without windows.
-fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>, Error> {
-    const KEY: &str = "attention.sliding_window";
-    let window = match metadata.arch.windows {
-        // A window of 0 turns chunks off. No file has another chunk size.
-        Windows::ChunksButEvery { size, .. } if metadata.get(KEY).is_none() => Some(size),
-        _ => metadata.find_size(KEY, CONTEXT_MAX)?,
-    };
-    let windowed: Vec<bool> = match metadata.arch.windows {
-        _ if window.is_none() => vec![false; layers],
-        Windows::Never => vec![false; layers],
-        Windows::Always => vec![true; layers],
-        Windows::AllButEvery(every) | Windows::ChunksButEvery { every, .. } => {
-            pattern(metadata, layers, every)?
-        }
-    };
-    Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed)).collect())
-}
-
-/// The layers with a window; the file may list them or give a period.
-fn pattern(metadata: &Metadata<'_>, layers: usize, every: usize) -> Result<Vec<bool>, Error> {
-    const KEY: &str = "attention.sliding_window_pattern";
-    let array = metadata.get(KEY).and_then(|value| value.as_array());
-    if let Some(flags) = array.and_then(|array| array.integers()) {
-        let flags: Vec<bool> = flags.map(|flag| flag != 0).collect();
-        if flags.len() < layers {
-            let what = format!("{} names {} of {layers} layers", metadata.key(KEY), flags.len());
-            return Err(Error::Impossible { what });
-        }
-        return Ok(flags[..layers].to_vec());
-    }
-    // A period of 0 would mean a window in all layers, not the default pattern.
-    let is_given = metadata.get(KEY).is_some();
-    let every = if is_given { metadata.size(KEY, LAYERS_MAX)? } else { every };
-    Ok((0..layers).map(|layer| !(layer + 1_usize).is_multiple_of(every)).collect())
-}
-
-/// The number of tokens, from the embedding matrix: every file has it.
-fn vocab(directory: &Directory) -> Result<usize, Error> {
-    let rows = directory.tensor(crate::names::EMBEDDING)?.rows() as u64;
+/// The number of tokens, from the embedding matrix: every file has it. An EAGLE-3 head may guess
+/// fewer than it reads.
+fn vocab(directory: &Directory, arch: &Arch) -> Result<usize, Error> {
+    let of = if arch.reads_token { names::OUTPUT } else { names::EMBEDDING };
+    let rows = directory.tensor(of)?.rows() as u64;
     in_range("the number of tokens", rows, VOCAB_MAX)
 }

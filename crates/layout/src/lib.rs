@@ -15,6 +15,7 @@ mod capacity;
 mod compressed;
 mod config;
 mod device;
+mod eagle3;
 mod error;
 mod experts;
 mod factors;
@@ -37,6 +38,7 @@ mod streams;
 mod temperature;
 mod tensors;
 mod unread;
+mod windows;
 
 pub use arch::{
     Activation, Arch, Gating, HeadOrder, IndexerKind, NormKind, QkNorm, RecurrenceKind, RopeStyle,
@@ -55,6 +57,7 @@ pub use capacity::{
 pub use compressed::{Blocks, Compressed, EntryCache};
 pub use config::{Config, Latent};
 pub use device::Device;
+pub use eagle3::{Eagle3, Eagle3Head};
 pub use error::Error;
 pub use experts::Experts;
 pub use factors::factors_of;

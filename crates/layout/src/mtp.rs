@@ -77,16 +77,25 @@ impl MtpBlock {
 impl Outline {
     /// The memory of the MTP block on the rank that has it, if there is one that can run.
     pub fn mtp_footprint(&self, context_tokens: usize, device: Device) -> Option<Footprint> {
-        let block = self.mtp.as_deref()?;
-        let whole = Layout::new(&[1], &[], 1).ok()?;
-        let capacity = Capacity::of_mtp(&block.config, context_tokens);
-        let held = Holding::new(block, &whole, 0).footprint(&capacity, device);
+        Some(self.mtp.as_deref()?.block_footprint(context_tokens, device))
+    }
+
+    /// The memory of an MTP block or an EAGLE-3 head of this outline.
+    pub(crate) fn block_footprint(&self, context_tokens: usize, device: Device) -> Footprint {
+        let whole = Layout::new(&[1], &[], 1).expect("one rank has one layer");
+        let capacity = Capacity::of_mtp(&self.config, context_tokens);
+        let held = Holding::new(self, &whole, 0).footprint(&capacity, device);
         // The two inputs of a row in each stream: as they come, normalised, and joined.
-        let Config { width, .. } = block.config;
-        let rows = capacity.rows_max(1) * block.config.stream_count();
-        let entry = [width, width, width, width, 2 * width, width];
-        let entry: u64 = entry.iter().map(|width| device.rows_bytes(rows, *width)).sum();
-        Some(Footprint { buffer_bytes: held.buffer_bytes + entry, ..held })
+        let Config { width, .. } = self.config;
+        let rows = capacity.rows_max(1) * self.config.stream_count();
+        let entered = match &self.config.eagle3 {
+            // Attention reads the joined ones.
+            Some(eagle3) => [eagle3.state_width(), width],
+            None => [2 * width, width],
+        };
+        let entry = [width; 4].into_iter().chain(entered);
+        let entry: u64 = entry.map(|width| device.rows_bytes(rows, width)).sum();
+        Footprint { buffer_bytes: held.buffer_bytes + entry, ..held }
     }
 }
 

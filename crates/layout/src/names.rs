@@ -51,6 +51,13 @@ pub(crate) const MTP_ENTRY: &str = "nextn.eh_proj.weight";
 pub(crate) const MTP_NORMS: [(&str, &str); 2] =
     [("entry_token_norm", "nextn.enorm.weight"), ("entry_state_norm", "nextn.hnorm.weight")];
 
+/// The matrix that makes a state of the model's, in an EAGLE-3 head, and the norm before it.
+pub(crate) const FUSION: &str = "fc.weight";
+pub(crate) const FUSION_NORM: &str = "enc.output_norm.weight";
+/// The norms of a row's token and state in such a head, with their roles.
+pub(crate) const EAGLE3_NORMS: [(&str, &str); 2] =
+    [("entry_token_norm", "attn_norm.weight"), ("entry_state_norm", "attn_norm_2.weight")];
+
 /// Tensors of the whole model that neither layers nor the head read.
 pub const APART: [&str; 7] = [
     EMBEDDING,

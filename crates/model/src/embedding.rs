@@ -91,7 +91,9 @@ impl Embedding {
             Ok::<_, ModelError>(Table { name, tensor, scale, norm_eps, kept, bytes: Vec::new() })
         };
         let norm_eps = config.arch.embedding_norm.then_some(config.rms_eps);
-        let (width, vocab, scale) = (config.width, config.vocab, config.embedding_scale);
+        let vocab = source.directory().tensor(names::EMBEDDING);
+        let vocab = vocab.map_err(layout::Error::from)?.rows();
+        let (width, scale) = (config.width, config.embedding_scale);
         let mut tables = vec![table(names::EMBEDDING, [width, vocab], scale, norm_eps)?];
         if let Some(own) = config.by_layer {
             let scale = (own as f32).sqrt();

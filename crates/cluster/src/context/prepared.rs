@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use layout::Eagle3Head;
 use placement::Beside;
 use store::ModelFile;
 
@@ -51,17 +52,23 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// An instance that `resumes` may lack its draft on this node; the model then runs without.
+    ///
     /// # Errors
     /// The file is unreadable, or this version cannot run its model or read its tokenizer.
     pub fn read(
         spec: InstanceSpec,
         found: ModelFile,
-        draft_bytes: u64,
         created_unix_s: u64,
         check_text: CheckText,
+        resumes: bool,
     ) -> std::result::Result<Self, String> {
         let file = ServedFile::open(&found.path).map_err(|error| error.to_string())?;
         let name = found.name.clone();
+        let draft_bytes = match draft_bytes(&spec, file.directory()) {
+            Err(_) if resumes => 0,
+            found => found?,
+        };
         let mut model = Placeable::read(name, file.directory(), draft_bytes, check_text)?;
         model.remarks.extend(unused_tower(&found.path));
         Ok(Self { spec, found, file: Arc::new(file), model, created_unix_s })
@@ -84,21 +91,30 @@ pub fn tower_bytes(header: &gguf::Directory) -> std::result::Result<u64, vision:
     Ok(footprint.map_or(0, |footprint| footprint.bytes(layout::PICTURES_KEPT)))
 }
 
-/// Memory of an instance's draft model on the leading node; 0 without a draft.
+/// Memory on the leading node of an instance's draft model or EAGLE-3 head, for the model of
+/// `header`; 0 without a draft.
 ///
 /// # Errors
-/// The draft is unreadable or no model that can run.
-pub fn draft_bytes(spec: &InstanceSpec) -> std::result::Result<u64, String> {
+/// The draft is unreadable, no model that can run, or for another model.
+pub fn draft_bytes(
+    spec: &InstanceSpec,
+    header: &gguf::Directory,
+) -> std::result::Result<u64, String> {
     let Some(path) = &spec.options.draft else { return Ok(0) };
     let unusable = |error: &dyn std::fmt::Display| {
         format!("the draft model {} cannot be used: {error}", path.display())
     };
     let file = checkpoint::open(path).map_err(|error| unusable(&error))?;
-    let header = gguf::Source::directory(&file);
-    let outline = layout::Outline::read(header).map_err(|error| unusable(&error))?;
+    let draft = gguf::Source::directory(&file);
+    let context_tokens = spec.context_tokens.unwrap_or(usize::MAX);
+    if Eagle3Head::is_one(draft) {
+        let config = layout::Config::read(header).map_err(|error| unusable(&error))?;
+        let head = Eagle3Head::read(draft, (header, &config)).map_err(|error| unusable(&error))?;
+        return Ok(head.footprint(context_tokens).bytes());
+    }
+    let outline = layout::Outline::read(draft).map_err(|error| unusable(&error))?;
     let whole = layout::Layout::new(&[1], &[], outline.config.layers);
     let whole = whole.map_err(|error| unusable(&error))?;
-    let context_tokens = spec.context_tokens.unwrap_or(usize::MAX);
     let capacity = layout::Capacity::of_draft(outline.config.context_max, context_tokens);
     let holding = layout::Holding::new(&outline, &whole, 0);
     Ok(holding.footprint(&capacity, layout::Device::Cpu).bytes())

@@ -21,7 +21,7 @@ use super::lobby::{Line, Lobby};
 use super::processes::{Processes, run_worker};
 use crate::admission::code::JoinCode;
 use crate::context::{
-    Announcement, Attempt, Done, HeaderOf, Outside, Prepared, ProcessId, Reply, Start, draft_bytes,
+    Announcement, Attempt, Done, HeaderOf, Outside, Prepared, ProcessId, Reply, Start,
 };
 use crate::core::Event;
 use crate::desired::{Document, Service, Signer};
@@ -430,10 +430,8 @@ fn open(store: &Store, wanted: &Service, check: CheckText) -> Result<Prepared, S
         let (model, bytes) = (&wanted.spec.model, wanted.bytes);
         format!("the file of {model} ({bytes} bytes) is not on this node any more")
     })?;
-    // The draft may be missing on this node; the model then runs without.
-    let draft_bytes = draft_bytes(&wanted.spec).unwrap_or(0);
     let (spec, created_unix_s) = (InstanceSpec::clone(&wanted.spec), wanted.created_unix_s);
-    Prepared::read(spec, found, draft_bytes, created_unix_s, check)
+    Prepared::read(spec, found, created_unix_s, check, true)
 }
 
 /// Calls a peer at one address and measures the path.

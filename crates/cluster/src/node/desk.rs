@@ -107,7 +107,7 @@ impl Desk {
     ) -> Result<placement::Plan> {
         let check = self.check_text;
         let read = tokio::task::spawn_blocking(move || {
-            let draft_bytes = draft_bytes(&spec)?;
+            let draft_bytes = draft_bytes(&spec, &header)?;
             Ok((Placeable::read(name, &header, draft_bytes, check)?, spec))
         });
         let (model, spec) = read.await.map_err(|_| Error::ShutDown)?.map_err(Error::Unusable)?;
@@ -227,8 +227,7 @@ fn prepare(
         spec.model = path.to_string_lossy().into_owned();
     }
     let found = lookup::find(store, &spec.model, asked, &|_| {}).map_err(lookup::refuse)?;
-    let draft_bytes = draft_bytes(&spec).map_err(Error::Unusable)?;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     let created_unix_s = since_1970.map_or(0, |since| since.as_secs());
-    Prepared::read(spec, found, draft_bytes, created_unix_s, check).map_err(Error::Unusable)
+    Prepared::read(spec, found, created_unix_s, check, false).map_err(Error::Unusable)
 }

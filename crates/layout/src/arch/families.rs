@@ -9,6 +9,15 @@ use super::{
 /// Llama without experts and windows: only Llama's and Mistral's files may have them.
 const DENSE_LLAMA: Arch = Arch { windows: Windows::Never, experts: ExpertKind::Never, ..LLAMA };
 
+/// The norms before its attention are among the tensors with which a row begins.
+pub(super) const EAGLE3: Arch = Arch {
+    name: "eagle3",
+    norms: Norms { attention: None, ..PRE_NORMS },
+    mtp_reads_residual: true,
+    reads_token: true,
+    ..DENSE_LLAMA
+};
+
 const HUNYUAN_DENSE: Arch =
     Arch { name: "hunyuan-dense", qk_norm: QkNorm::HeadsAfterRotation, ..QWEN2 };
 

@@ -9,7 +9,7 @@ impl Layer<'_> {
     /// Queries, and the layer's keys and values for each head or group of heads, unless it reads
     /// another layer's.
     pub(super) fn attention(&mut self, config: &Config) -> Result<(), Error> {
-        let (width, kind) = (config.width, config.heads_kind(self.layer));
+        let (width, kind) = (config.attention_width(), config.heads_kind(self.layer));
         let Heads { queries, keys, k_dim, v_dim, .. } = *config.heads_of(self.layer);
         let sizes = [queries * k_dim, keys * k_dim, keys * v_dim];
         // MiMo 2 has fused ones in some layers.

@@ -1,4 +1,4 @@
-//! The output head, and what an MTP block begins with.
+//! The output head, and what the rows of an MTP block or an EAGLE-3 head begin with.
 
 use gguf::Directory;
 
@@ -7,8 +7,7 @@ use crate::tensors::{Part, Tensor};
 use crate::{Config, Error, names};
 
 impl Layer<'_> {
-    /// The tensors of the output head; those with which the rows of an MTP block begin, if
-    /// `is_block`.
+    /// The tensors of the output head; those with which the rows of a block begin, if `is_block`.
     pub(super) fn read_head(
         directory: &Directory,
         config: &Config,
@@ -30,7 +29,17 @@ impl Layer<'_> {
         if let Some(streams) = &config.streams {
             head.head_streams(width, streams)?;
         }
-        if is_block {
+        if let Some(eagle3) = &config.eagle3 {
+            for (role, name) in names::EAGLE3_NORMS {
+                head.add_vector(role, &names::bare(0, name), 1, width)?;
+            }
+            let all = eagle3.state_width();
+            if head.has(names::FUSION_NORM) {
+                head.add_vector("fusion_norm", names::FUSION_NORM, 1, all)?;
+            }
+            let (rows, cols) = (Part::Of(0..width), Part::Of(0..all));
+            head.add("fusion", names::FUSION, [all, width], rows, cols)?;
+        } else if is_block {
             for (role, name) in names::MTP_NORMS {
                 head.add_vector(role, name, 1, width)?;
             }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use gguf::Directory;
 
-use crate::{Config, Error, factors, names, unread};
+use crate::{Config, Error, eagle3, factors, names, unread};
 
 /// An unused tensor would have changed the results: this version does not support such a file.
 /// Towers and MTP blocks are exceptions: the model runs without them.
@@ -23,7 +23,10 @@ pub(super) fn check_all_known(
             let follows = config.arch.indexer.is_some() && name.contains(".indexer.");
             follows || names::REDUNDANT.iter().any(|redundant| name.ends_with(redundant))
         }
-        None => names::APART.contains(&name) || unread::is_apart(name),
+        None => {
+            let is_apart = names::APART.contains(&name) || unread::is_apart(name);
+            is_apart || eagle3::holds_tokens(name, config)
+        }
     };
     let is_factor = |name: &str| factors::is_one(directory, name, read);
     match names().find(|name| !read.contains(name) && !may_be_left(name) && !is_factor(name)) {

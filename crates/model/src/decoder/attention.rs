@@ -106,21 +106,21 @@ impl<B: Backend> HeadAttention<B> {
     /// product also computes the queries.
     pub fn cache(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
-        let heads = &mut s.heads[self.kind];
+        let (heads, h) = (&mut s.heads[self.kind], s.joined.as_ref().unwrap_or(&s.h));
         let q = (&self.q.projection.matrix, self.q.room(&mut heads.all_q, &mut heads.q));
         let Some(own) = &self.own else {
             if c.outputs.is_none() {
-                backend.linear(&s.h, &mut [q]);
+                backend.linear(h, &mut [q]);
             }
             return;
         };
         let k = (&own.k.projection.matrix, own.k.room(&mut heads.all_k, &mut heads.k));
         let v = own.v.as_ref().map(|v| (&v.matrix, &mut heads.v));
         match (c.outputs, v) {
-            (None, Some(v)) => backend.linear(&s.h, &mut [q, k, v]),
-            (None, None) => backend.linear(&s.h, &mut [q, k]),
-            (Some(_), Some(v)) => backend.linear(&s.h, &mut [k, v]),
-            (Some(_), None) => backend.linear(&s.h, &mut [k]),
+            (None, Some(v)) => backend.linear(h, &mut [q, k, v]),
+            (None, None) => backend.linear(h, &mut [q, k]),
+            (Some(_), Some(v)) => backend.linear(h, &mut [k, v]),
+            (Some(_), None) => backend.linear(h, &mut [k]),
         }
         own.finish(backend, config, self.rope, heads);
         backend.store(c.kept.keys_and_values(), c.segments, &heads.k, &heads.v);
@@ -134,8 +134,9 @@ impl<B: Backend> HeadAttention<B> {
         let Context { backend, config, scratch: s, .. } = c;
         let heads = &mut s.heads[self.kind];
         if c.outputs.is_some() {
+            let h = s.joined.as_ref().unwrap_or(&s.h);
             let q = (&self.q.projection.matrix, self.q.room(&mut heads.all_q, &mut heads.q));
-            backend.linear(&s.h, &mut [q]);
+            backend.linear(h, &mut [q]);
         }
         self.q.finish(backend, config, self.rope, &mut heads.all_q, &mut heads.q);
         if let Some(temperature) = &self.temperature {

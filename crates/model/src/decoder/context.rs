@@ -149,6 +149,9 @@ impl<B: Backend> Context<'_, B> {
         if !rows.is_empty() {
             self.backend.keep(&mut self.scratch.x, rows);
             self.backend.keep(&mut self.scratch.h, rows);
+            if let Some(joined) = &mut self.scratch.joined {
+                self.backend.keep(joined, rows);
+            }
             if let Some(by_layer) = &mut self.scratch.by_layer {
                 self.backend.keep(&mut by_layer.shared, rows);
                 self.backend.keep(&mut by_layer.all, rows);

@@ -17,6 +17,7 @@ use super::norm::Norm;
 use super::recurrence::recurrent_shape;
 use super::scratch::Scratch;
 use super::streams::HeadStreams;
+use super::taps::Taps;
 use super::{Head, Model};
 use crate::loader::{Loader, Progress};
 use crate::operations::routing_rule;
@@ -81,6 +82,7 @@ impl<B: Backend> Model<B> {
             entry,
             scratch,
             handed_on: Vec::new(),
+            taps: Taps::default(),
             weight_bytes,
             kv_bytes: kept_bytes,
             // Every layer has the same kind.

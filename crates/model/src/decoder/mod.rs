@@ -19,12 +19,14 @@ mod latent;
 mod layer;
 mod load;
 mod ngrams;
+mod noise;
 mod norm;
 mod projection;
 mod recurrence;
 mod residual;
 mod scratch;
 mod streams;
+mod taps;
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -39,6 +41,7 @@ use layer::Layer;
 use norm::Norm;
 use scratch::Scratch;
 use streams::HeadStreams;
+use taps::Taps;
 
 /// The row-parallel products; their partial sums are reduced over the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +90,7 @@ pub trait Reduce {
 pub struct Model<B: Backend> {
     config: Config,
     shard: Shard,
-    /// How rows begin, in an MTP block.
+    /// How rows begin, in an MTP block or an EAGLE-3 head.
     entry: Option<Entry<B>>,
     /// The layers of this rank's stage.
     layers: Vec<Layer<B>>,
@@ -96,23 +99,13 @@ pub struct Model<B: Backend> {
     rope: Vec<RopeTable>,
     scratch: Scratch<B>,
     handed_on: Vec<f32>,
+    /// What a head for this model reads.
+    taps: Taps,
     weight_bytes: u64,
     kv_bytes: u64,
     buffer_bytes: u64,
     cache_kind: CacheKind,
     rows_max: usize,
-}
-
-/// Pseudo-random numbers from -1 to 1; the same seed gives the same numbers.
-struct Noise(u64);
-
-impl Noise {
-    /// Knuth's linear congruential generator (MMIX).
-    fn next(&mut self) -> f32 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
 }
 
 /// Computes logits from the residual stream after the last layer.
@@ -168,7 +161,7 @@ impl<B: Backend> Model<B> {
     ///
     /// `input`: the result of [`Embedding::look_up`](crate::Embedding::look_up) for the batch's
     /// tokens, or the [output](Self::hand_on) of the previous stage, `[rows, input_width]` f32; for
-    /// an MTP block the embedding and the model's [state](Self::state) before it.
+    /// an MTP block or an EAGLE-3 head the embedding and the [state](Self::state) before it.
     ///
     /// # Errors
     /// An error of `reduce` or of the device.
@@ -188,10 +181,15 @@ impl<B: Backend> Model<B> {
         }
         let (first, last_keeping) = (self.first_layer(), self.config.last_keeping());
         let some = batch.outputs.rows.len() < rows;
+        self.taps.begin(batch.outputs.rows.len());
         for layer in &self.layers {
             let behind = layer.index > last_keeping && some;
             if behind && batch.outputs.rows.is_empty() {
                 break;
+            }
+            if self.taps.has(layer.index) {
+                let rows = (!behind).then_some(batch.outputs.rows);
+                self.taps.take(layer.index, backend.host(&mut self.scratch.x)?, rows);
             }
             let (all_segments, windows) = match behind {
                 true => (batch.outputs.segments, batch.outputs.windows),
@@ -230,39 +228,6 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    /// Caches a step's positions as rows of noise in every layer, and computes nothing else: a long
-    /// context for measurements, in the time of a short one.
-    pub fn keep_noise(&mut self, backend: &mut B, batch: &Batch<'_>) {
-        let (rows, first) = (batch.positions.len(), self.first_layer());
-        backend.set_positions(&self.rope, batch.positions);
-        for layer in &self.layers {
-            let mut noise = Noise(layer.index as u64 + (u64::from(batch.positions[0]) << 16));
-            let fill = |h: &mut [f32]| {
-                h.fill_with(|| noise.next());
-                Ok::<_, Infallible>(())
-            };
-            let Ok(()) = backend.write(&mut self.scratch.h, rows, fill);
-            let has_window = self.config.windows[layer.index].is_some();
-            layer.take_in(&mut Context {
-                backend,
-                config: &self.config,
-                scratch: &mut self.scratch,
-                kept: &mut self.kept[self.config.cache_of(layer.index) - first],
-                layer: layer.index,
-                step_rows: rows,
-                rows,
-                segments: if has_window { batch.windows } else { batch.segments },
-                all_segments: batch.segments,
-                states: batch.states,
-                outputs: None,
-            });
-        }
-        self.set_residual(
-            backend,
-            &vec![0.5; batch.outputs.rows.len() * self.config.stream_width()],
-        );
-    }
-
     fn first_layer(&self) -> usize {
         self.layers.first().map_or(0, |layer| layer.index)
     }
@@ -279,7 +244,7 @@ impl<B: Backend> Model<B> {
         input: &[f32],
     ) -> Result<(), BackendError> {
         if let Some(entry) = &mut self.entry {
-            return entry.enter(backend, rows, input, &mut self.scratch.x);
+            return entry.enter(backend, rows, input, &mut self.scratch);
         }
         let (width, first) = (self.config.width, self.first_layer());
         let (s, line) = (&mut self.scratch, self.config.input_width(first));
@@ -417,16 +382,38 @@ impl<B: Backend> Model<B> {
         backend.host(&mut s.normed)
     }
 
-    /// What an MTP block reads of each output: the input of the logits, or in some models the
-    /// residual streams, `[outputs, stream_width]` f32.
+    /// Lets [`Self::state`] give the residual stream before each of these layers, all of which this
+    /// rank must have; their number stands for the stream after the last one.
+    pub fn tap(&mut self, layers: &[usize]) {
+        self.taps = Taps::new(layers.to_vec(), self.config.width);
+    }
+
+    /// What an MTP block or an EAGLE-3 head reads of each output: the [tapped](Self::tap) layers'
+    /// inputs, `[outputs, layers * width]` f32; else the input of the logits, or in some models
+    /// the residual streams, `[outputs, stream_width]` f32.
     ///
     /// # Errors
     /// The device failed.
     pub fn state(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
+        if !self.taps.is_empty() {
+            if self.taps.has(self.config.layers) {
+                self.taps.take(self.config.layers, backend.host(&mut self.scratch.x)?, None);
+            }
+            return Ok(self.taps.rows());
+        }
         match self.config.arch.mtp_reads_residual {
             true => self.residual(backend),
             false => self.hidden(backend),
         }
+    }
+
+    /// An EAGLE-3 head's states, `[rows, width]` f32, of its model's, `[rows, layers * width]`;
+    /// empty in any other model.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn fuse(&mut self, backend: &mut B, states: &[f32]) -> Result<&[f32], BackendError> {
+        self.entry.as_mut().map_or(Ok(&[]), |entry| entry.fuse(backend, states))
     }
 
     /// This rank's slice of the logits of the last stage's residual stream, if there are outputs:

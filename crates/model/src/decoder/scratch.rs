@@ -13,6 +13,9 @@ pub(super) struct Scratch<B: Backend> {
     pub x: B::Rows,
     /// Input of a layer's half, and then its total, `[rows, width]`.
     pub h: B::Rows,
+    /// The attention's input, if it is not `h`: a token's embedding beside a state, `[rows, 2 *
+    /// width]`.
+    pub joined: Option<B::Rows>,
     /// For each kind of heads.
     pub heads: Vec<HeadScratch<B>>,
     pub latent: Option<LatentScratch<B>>,
@@ -238,6 +241,7 @@ impl<B: Backend> Scratch<B> {
         Self {
             x: rows(sizes.streams.map_or(width, |streams| streams.all)),
             h: rows(sizes.width),
+            joined: sizes.joined.map(&mut rows),
             heads: sizes.heads.iter().map(|kind| HeadScratch::new(kind, &mut rows)).collect(),
             latent,
             recurrent,
@@ -264,7 +268,7 @@ impl<B: Backend> Scratch<B> {
 
     /// Bytes of all buffers.
     pub fn bytes(&self, backend: &B) -> u64 {
-        let of_all = [&self.x, &self.h, &self.sums].into_iter();
+        let of_all = [&self.x, &self.h, &self.sums].into_iter().chain(&self.joined);
         let beside = self.beside.iter().flat_map(|beside| [&beside.sums, &beside.total]);
         let of_heads = self.heads.iter().flat_map(HeadScratch::all);
         let of_hidden = self.hidden.iter().flat_map(|hidden| [&hidden.gate, &hidden.up]);

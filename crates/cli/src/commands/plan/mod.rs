@@ -63,11 +63,13 @@ fn plan_here(args: &PlanArgs, mut request: InstanceSpec) -> Result<Planned, CliE
 
 /// The outline of a file, or of a shape and a type, and what runs beside it.
 fn outline(spec: &InstanceSpec) -> Result<(Outline, Beside), CliError> {
-    let draft_bytes = cluster::draft_bytes(spec).map_err(CliError::Usage)?;
+    let draft_bytes =
+        |header: &Directory| cluster::draft_bytes(spec, header).map_err(CliError::Usage);
     let path = std::path::Path::new(&spec.model);
     if !path.is_file() && !checkpoint::is_folder(path) {
-        let beside = Beside { draft_bytes, ..Beside::default() };
-        return Ok((Outline::read(&bench::header(&spec.model)?)?, beside));
+        let header = bench::header(&spec.model)?;
+        let beside = Beside { draft_bytes: draft_bytes(&header)?, ..Beside::default() };
+        return Ok((Outline::read(&header)?, beside));
     }
     let opened = match spec.mmproj.as_deref() {
         tower @ Some(_) if path.is_file() => gguf::File::open_with(path, tower),
@@ -80,7 +82,7 @@ fn outline(spec: &InstanceSpec) -> Result<(Outline, Beside), CliError> {
     };
     // A node leaves out a tower that it cannot use, too.
     let tower_bytes = cluster::tower_bytes(&header).unwrap_or(0);
-    Ok((checked(&header)?, Beside { tower_bytes, draft_bytes }))
+    Ok((checked(&header)?, Beside { tower_bytes, draft_bytes: draft_bytes(&header)? }))
 }
 
 /// # Errors
