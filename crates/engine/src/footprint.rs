@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use backend::{Backend, Cpu, Ggml};
 use gguf::{File, Source, TensorType};
-use layout::{Capacity, Device, Footprint, Gating, Holding, Layout, Outline};
+use layout::{Capacity, Device, Eagle3Head, Footprint, Gating, Holding, Layout, Outline};
 use protocol::{CacheType, Split, SplitOptions, StageSize};
 
+use crate::mtp::Mtp;
 use crate::rank::{Rank, RankOptions};
 
 /// Shares of the ranks, and the ranks of each stage: those in `parity.rs`, and uneven ones.
@@ -49,6 +50,14 @@ fn taken<B: Backend>(rank: &Rank<B>) -> Footprint {
     }
 }
 
+fn of_model<B: Backend>(model: &model::Model<B>) -> Footprint {
+    Footprint {
+        weight_bytes: model.weight_bytes(),
+        cache_bytes: model.kv_bytes(),
+        buffer_bytes: model.buffer_bytes(),
+    }
+}
+
 /// On ggml's devices the plan is an upper bound, and each rank passes its trial. Needs their
 /// libraries in `SINEW_GPU_LIBRARIES`; without them the test prints that it is skipped.
 #[test]
@@ -85,17 +94,20 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
                     context_tokens: capacity.context_tokens,
                     sequences_max: capacity.sequences_max,
                     cache_tokens: capacity.cache_tokens,
-                    ..Split::default()
+                    mtp: true,
                 };
                 let checkpoints = Some(capacity.checkpoints);
                 let options = SplitOptions { checkpoints, ..SplitOptions::default() };
                 let options = RankOptions { rank, options, split, threads: 1, cpus: Vec::new() };
                 let ggml = Ggml::open(Path::new(&dir), "CPU", 1).unwrap();
                 let mut found = Rank::load(ggml, source.clone(), &options, &mut |_| {}).unwrap();
-                let (planned, taken) = (
-                    Holding::new(&outline, &layout, rank).footprint(&capacity, Device::Ggml),
-                    taken(&found),
-                );
+                let holding = Holding::new(&outline, &layout, rank);
+                let mut planned = holding.footprint(&capacity, Device::Ggml);
+                let block = outline.mtp_footprint(capacity.context_tokens, Device::Ggml);
+                if let Some(block) = block.filter(|_| rank == 0) {
+                    planned = planned.plus(&block);
+                }
+                let taken = taken(&found);
                 let what = format!("{path:?}, rank {rank} of {shares:?}: {planned:?} {taken:?}");
                 assert!(planned.weight_bytes >= taken.weight_bytes, "{what}");
                 assert!(planned.cache_bytes >= taken.cache_bytes, "{what}");
@@ -173,5 +185,33 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn planned_bytes_of_an_eagle3_head_are_enough() {
+    let dir = std::env::var_os("SINEW_GPU_LIBRARIES").filter(|dir| !dir.is_empty());
+    let fixture =
+        |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+    for name in ["qwen3", "nemotron_h"] {
+        let open = |path| -> Arc<dyn Source> { Arc::new(File::open(path).unwrap()) };
+        let model = open(fixture(&format!("models/{name}.gguf")));
+        let file = open(fixture(&format!("heads/{name}-eagle3.gguf")));
+        let config = Outline::read(model.directory()).unwrap().config;
+        let due = (model.directory().as_ref(), &config);
+        let head = Eagle3Head::read(file.directory(), due).unwrap();
+        let mut cpu = Cpu::new(1, &[]).unwrap();
+        let found = Mtp::load_head(&mut cpu, &file, (&model, &config), 100).unwrap();
+        assert_eq!(head.footprint(100, Device::Cpu), of_model(found.model()), "{name}");
+        let Some(dir) = &dir else {
+            println!("not tested on ggml: SINEW_GPU_LIBRARIES names no folder of its libraries");
+            continue;
+        };
+        let mut ggml = Ggml::open(Path::new(dir), "CPU", 1).unwrap();
+        let found = Mtp::load_head(&mut ggml, &file, (&model, &config), 100).unwrap();
+        let (planned, taken) = (head.footprint(100, Device::Ggml), of_model(found.model()));
+        assert!(planned.weight_bytes >= taken.weight_bytes, "{name}: {planned:?} {taken:?}");
+        assert!(planned.cache_bytes >= taken.cache_bytes, "{name}: {planned:?} {taken:?}");
+        assert!(planned.buffer_bytes >= taken.buffer_bytes, "{name}: {planned:?} {taken:?}");
     }
 }

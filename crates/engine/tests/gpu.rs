@@ -15,7 +15,7 @@ use device::{largest_difference, libraries, options, spread};
 use engine::Local;
 use fixtures::{Prompt, QUANTISED_MODELS, Reference, path, prompts};
 use gguf::File;
-use protocol::{CacheType, GenerateRequest};
+use protocol::{CacheType, GenerateRequest, Speculation};
 
 const CONTEXT_TOKENS: usize = 256;
 
@@ -371,5 +371,51 @@ fn a_text_that_leaves_a_page_goes_on_in_a_copy_as_the_reference_does() {
         assert!(sure > 0, "{name}");
         assert_eq!(answers[1][..sure], exact.greedy[..sure], "{name}");
         assert_eq!(local.stats().prefix_hit_tokens, 40, "{name}");
+    }
+}
+
+/// MTP blocks and EAGLE-3 heads with random weights, and a draft that is the model itself.
+#[test]
+fn guesses_change_no_answer() {
+    let Some(_) = libraries() else { return };
+    let requests = || {
+        let prompt = |seed: u32| (0..12 + 9 * seed).map(move |at| (at * 17 + seed * at * at) % 250);
+        let request = |seed| GenerateRequest {
+            prompt: prompt(seed).collect(),
+            max_tokens: 40,
+            ..GenerateRequest::default()
+        };
+        (0..8).map(request).collect::<Vec<_>>()
+    };
+    for (name, draft) in [
+        ("models/glm4moe-mtp", None),
+        ("models/step35-mtp", None),
+        ("models/mimo2-mtp", None),
+        ("models/qwen3", Some("heads/qwen3-eagle3")),
+        ("models/qwen3", Some("models/qwen3")),
+    ] {
+        let answers = |guesses: bool, shares: &[u32]| {
+            let file = File::open(path(name, "gguf")).unwrap();
+            let mut options = options(4, CONTEXT_TOKENS, shares, CacheType::Auto);
+            options.options.speculation = match guesses {
+                true => Speculation::Prompt,
+                false => Speculation::Off,
+            };
+            options.options.draft = draft.filter(|_| guesses).map(|draft| path(draft, "gguf"));
+            options.split.mtp = guesses && draft.is_none();
+            let mut local = device::start(name, Arc::new(file), &options);
+            assert!(local.rank().notes().is_empty(), "{name}: {:?}", local.rank().notes());
+            let mut answers = Vec::new();
+            for request in requests() {
+                answers.extend(local.serve(vec![request]).unwrap());
+            }
+            (answers, local.stats().guessed_tokens)
+        };
+        for shares in [&[1][..], &[1, 1]] {
+            let (due, _) = answers(false, shares);
+            let (found, guessed) = answers(true, shares);
+            assert_eq!(found, due, "{name} with {draft:?} over {shares:?}");
+            assert!(guessed > 0, "{name} with {draft:?} over {shares:?} guesses nothing");
+        }
     }
 }

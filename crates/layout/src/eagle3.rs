@@ -124,8 +124,8 @@ impl Eagle3Head {
     }
 
     /// Its memory on the rank that has it.
-    pub fn footprint(&self, context_tokens: usize) -> Footprint {
-        self.outline.block_footprint(context_tokens, Device::Cpu)
+    pub fn footprint(&self, context_tokens: usize, device: Device) -> Footprint {
+        self.outline.block_footprint(context_tokens, device)
     }
 }
 
@@ -201,7 +201,8 @@ mod tests {
         let output = without.directory.find_tensor(names::OUTPUT).unwrap();
         assert!(output.range.start > Eagle3Head::BORROWED);
         assert_eq!(without.outline.config.vocab, 512);
-        let (own, more) = (head.footprint(1024).bytes(), without.footprint(1024).bytes());
+        let bytes = |head: &Eagle3Head| head.footprint(1024, Device::Cpu).bytes();
+        let (own, more) = (bytes(&head), bytes(&without));
         assert!(more > own, "{more} of {own}");
     }
 

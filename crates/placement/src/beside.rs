@@ -1,6 +1,6 @@
 //! Room on rank 0 for what runs beside a model: its vision tower and its draft model.
 
-use layout::Outline;
+use layout::{Device, Outline};
 
 use crate::choice::gib;
 use crate::{Error, Node, Options, Plan, plan};
@@ -10,12 +10,32 @@ use crate::{Error, Node, Options, Plan, plan};
 pub struct Beside {
     /// Of the vision tower, a picture while it is looked at, and the rows of those that stay.
     pub tower_bytes: u64,
-    pub draft_bytes: u64,
+    pub draft: DraftBytes,
+}
+
+/// Memory of a draft model or an EAGLE-3 head, by the device of rank 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DraftBytes {
+    cpu: u64,
+    ggml: u64,
+}
+
+impl DraftBytes {
+    pub fn by(bytes: impl Fn(Device) -> u64) -> Self {
+        Self { cpu: bytes(Device::Cpu), ggml: bytes(Device::Ggml) }
+    }
+
+    pub fn on(self, device: Device) -> u64 {
+        match device {
+            Device::Cpu => self.cpu,
+            Device::Ggml => self.ggml,
+        }
+    }
 }
 
 impl Beside {
-    pub fn bytes(&self) -> u64 {
-        self.tower_bytes.saturating_add(self.draft_bytes)
+    fn bytes(&self, device: Device) -> u64 {
+        self.tower_bytes.saturating_add(self.draft.on(device))
     }
 }
 
@@ -30,15 +50,17 @@ pub fn plan_beside(
     beside: Beside,
 ) -> Result<Plan, Error> {
     let mut nodes = nodes.to_vec();
+    let device = nodes.first().map_or(Device::default(), |first| first.device);
+    let bytes = beside.bytes(device);
     if let Some(first) = nodes.first_mut() {
-        first.memory_free_bytes = first.memory_free_bytes.saturating_sub(beside.bytes());
+        first.memory_free_bytes = first.memory_free_bytes.saturating_sub(bytes);
     }
     let mut plan = plan(model, &nodes, options)?;
     let Some(first) = plan.ranks.first_mut() else { return Ok(plan) };
-    first.memory_bytes = first.memory_bytes.saturating_add(beside.bytes());
+    first.memory_bytes = first.memory_bytes.saturating_add(bytes);
     for (bytes, what) in [
         (beside.tower_bytes, "the vision tower and its pictures"),
-        (beside.draft_bytes, "the draft model"),
+        (beside.draft.on(device), "the draft model"),
     ] {
         if bytes > 0 {
             plan.why.push(format!("{} also holds {what}: {}", first.name, gib(bytes)));

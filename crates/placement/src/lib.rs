@@ -30,7 +30,7 @@ mod wire;
 mod wishes;
 mod work;
 
-pub use beside::{Beside, plan_beside};
+pub use beside::{Beside, DraftBytes, plan_beside};
 pub use calibrate::Measured;
 pub use choice::Alternative;
 pub use classes::{ClassRates, Classes};

@@ -1,6 +1,6 @@
 //! Room for a model's MTP block, which rank 0 has whole: it speculates next tokens.
 
-use layout::{Device, GUESSES_MAX, Outline};
+use layout::{GUESSES_MAX, Outline};
 use protocol::Speculation;
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +22,7 @@ pub struct Guessed {
     pub decode_tokens_per_sec: f64,
 }
 
-/// A plan with room for the block, if rank 0 is a CPU and the same ranks suffice for it; else one
-/// without.
+/// A plan with room for the block, if the same ranks suffice for it; else one without.
 pub(crate) fn plan(
     model: &Outline,
     nodes: &[Node],
@@ -34,7 +33,7 @@ pub(crate) fn plan(
     without.prediction.iter_mut().for_each(|prediction| prediction.guessed = None);
     let asked = &options.spec.options;
     let is_wanted = asked.speculation == Speculation::Prompt && asked.draft.is_none();
-    let leader = nodes.first().filter(|leader| is_wanted && leader.device == Device::Cpu);
+    let leader = nodes.first().filter(|_| is_wanted);
     let Some(leader) = leader else { return Ok(without) };
     let footprint = model.mtp_footprint(without.split.context_tokens, leader.device);
     let Some(footprint) = footprint else { return Ok(without) };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use layout::Eagle3Head;
-use placement::Beside;
+use placement::{Beside, DraftBytes};
 use store::ModelFile;
 
 use crate::transfer::model_file::ServedFile;
@@ -27,7 +27,7 @@ impl Placeable {
     pub fn read(
         name: String,
         header: &gguf::Directory,
-        draft_bytes: u64,
+        draft: DraftBytes,
         check_text: CheckText,
     ) -> std::result::Result<Self, String> {
         let outline = layout::Outline::read(header).map_err(|error| error.to_string())?;
@@ -36,7 +36,7 @@ impl Placeable {
             remarks.push(format!("no picture can be seen: {error}"));
             0
         });
-        Ok(Self { name, outline, beside: Beside { tower_bytes, draft_bytes }, remarks })
+        Ok(Self { name, outline, beside: Beside { tower_bytes, draft }, remarks })
     }
 }
 
@@ -65,11 +65,11 @@ impl Prepared {
     ) -> std::result::Result<Self, String> {
         let file = ServedFile::open(&found.path).map_err(|error| error.to_string())?;
         let name = found.name.clone();
-        let draft_bytes = match draft_bytes(&spec, file.directory()) {
-            Err(_) if resumes => 0,
+        let draft = match draft_bytes(&spec, file.directory()) {
+            Err(_) if resumes => DraftBytes::default(),
             found => found?,
         };
-        let mut model = Placeable::read(name, file.directory(), draft_bytes, check_text)?;
+        let mut model = Placeable::read(name, file.directory(), draft, check_text)?;
         model.remarks.extend(unused_tower(&found.path));
         Ok(Self { spec, found, file: Arc::new(file), model, created_unix_s })
     }
@@ -92,15 +92,15 @@ pub fn tower_bytes(header: &gguf::Directory) -> std::result::Result<u64, vision:
 }
 
 /// Memory on the leading node of an instance's draft model or EAGLE-3 head, for the model of
-/// `header`; 0 without a draft.
+/// `header`; none without a draft.
 ///
 /// # Errors
 /// The draft is unreadable, no model that can run, or for another model.
 pub fn draft_bytes(
     spec: &InstanceSpec,
     header: &gguf::Directory,
-) -> std::result::Result<u64, String> {
-    let Some(path) = &spec.options.draft else { return Ok(0) };
+) -> std::result::Result<DraftBytes, String> {
+    let Some(path) = &spec.options.draft else { return Ok(DraftBytes::default()) };
     let unusable = |error: &dyn std::fmt::Display| {
         format!("the draft model {} cannot be used: {error}", path.display())
     };
@@ -110,12 +110,12 @@ pub fn draft_bytes(
     if Eagle3Head::is_one(draft) {
         let config = layout::Config::read(header).map_err(|error| unusable(&error))?;
         let head = Eagle3Head::read(draft, (header, &config)).map_err(|error| unusable(&error))?;
-        return Ok(head.footprint(context_tokens).bytes());
+        return Ok(DraftBytes::by(|device| head.footprint(context_tokens, device).bytes()));
     }
     let outline = layout::Outline::read(draft).map_err(|error| unusable(&error))?;
     let whole = layout::Layout::new(&[1], &[], outline.config.layers);
     let whole = whole.map_err(|error| unusable(&error))?;
     let capacity = layout::Capacity::of_draft(outline.config.context_max, context_tokens);
     let holding = layout::Holding::new(&outline, &whole, 0);
-    Ok(holding.footprint(&capacity, layout::Device::Cpu).bytes())
+    Ok(DraftBytes::by(|device| holding.footprint(&capacity, device).bytes()))
 }

@@ -35,7 +35,7 @@ pub(crate) fn check_drain(
         check_heir(host, node, entry, wanted)?;
         let found = models.iter().find(|(id, _, _)| *id == wanted.id);
         let Some(&(_, ref model, tower_bytes)) = found else { continue };
-        let beside = placement::Beside { tower_bytes, draft_bytes: 0 };
+        let beside = placement::Beside { tower_bytes, ..placement::Beside::default() };
         let placed = plan_for(model, beside, &free, &relaxed(&wanted.spec), false);
         let plan = placed.map_err(|why| not_without(host, node, &entry.name, free.len(), &why))?;
         for rank in &plan.ranks {

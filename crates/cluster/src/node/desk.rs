@@ -107,8 +107,8 @@ impl Desk {
     ) -> Result<placement::Plan> {
         let check = self.check_text;
         let read = tokio::task::spawn_blocking(move || {
-            let draft_bytes = draft_bytes(&spec, &header)?;
-            Ok((Placeable::read(name, &header, draft_bytes, check)?, spec))
+            let draft = draft_bytes(&spec, &header)?;
+            Ok((Placeable::read(name, &header, draft, check)?, spec))
         });
         let (model, spec) = read.await.map_err(|_| Error::ShutDown)?.map_err(Error::Unusable)?;
         self.plan_model(spec, model).await

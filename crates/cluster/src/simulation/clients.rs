@@ -44,7 +44,8 @@ pub(super) fn model() -> Prepared {
     let root = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
     let path = root.join("llama3-tied.gguf");
     let file = ServedFile::open(&path).expect("a fixture");
-    let model = Placeable::read("m".to_owned(), file.directory(), 0, |_| Ok(Vec::new()));
+    let model =
+        Placeable::read("m".to_owned(), file.directory(), Default::default(), |_| Ok(Vec::new()));
     let bytes = std::fs::metadata(&path).expect("a fixture").len();
     let found = ModelFile { name: "m".to_owned(), path, digest: digest(0), bytes };
     let spec = InstanceSpec {

@@ -63,12 +63,11 @@ fn plan_here(args: &PlanArgs, mut request: InstanceSpec) -> Result<Planned, CliE
 
 /// The outline of a file, or of a shape and a type, and what runs beside it.
 fn outline(spec: &InstanceSpec) -> Result<(Outline, Beside), CliError> {
-    let draft_bytes =
-        |header: &Directory| cluster::draft_bytes(spec, header).map_err(CliError::Usage);
+    let draft = |header: &Directory| cluster::draft_bytes(spec, header).map_err(CliError::Usage);
     let path = std::path::Path::new(&spec.model);
     if !path.is_file() && !checkpoint::is_folder(path) {
         let header = bench::header(&spec.model)?;
-        let beside = Beside { draft_bytes: draft_bytes(&header)?, ..Beside::default() };
+        let beside = Beside { draft: draft(&header)?, ..Beside::default() };
         return Ok((Outline::read(&header)?, beside));
     }
     let opened = match spec.mmproj.as_deref() {
@@ -82,7 +81,7 @@ fn outline(spec: &InstanceSpec) -> Result<(Outline, Beside), CliError> {
     };
     // A node leaves out a tower that it cannot use, too.
     let tower_bytes = cluster::tower_bytes(&header).unwrap_or(0);
-    Ok((checked(&header)?, Beside { tower_bytes, draft_bytes: draft_bytes(&header)? }))
+    Ok((checked(&header)?, Beside { tower_bytes, draft: draft(&header)? }))
 }
 
 /// # Errors
@@ -299,7 +298,10 @@ mod tests {
         let model = root.join("fixtures/sees/qwen3vl-sees.gguf").to_string_lossy().into_owned();
         let spec = InstanceSpec { model, nodes: Some(2.into()), ..InstanceSpec::default() };
         let (model, beside) = super::outline(&spec).unwrap();
-        assert!(beside.tower_bytes > 0 && beside.draft_bytes == 0, "{beside:?}");
+        assert!(
+            beside.tower_bytes > 0 && beside.draft == placement::DraftBytes::default(),
+            "{beside:?}"
+        );
         let options = Options { spec: &spec, ring: false, load: None };
         let [with, without] = [beside, Beside::default()]
             .map(|beside| placement::plan_beside(&model, &nodes, &options, beside).unwrap());
