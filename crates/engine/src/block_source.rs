@@ -1,9 +1,9 @@
-//! The tensors of an MTP block or of an EAGLE-3 head, which are parts of files.
+//! The tensors of an MTP block or an EAGLE-3 head, which are parts of files.
 
 use std::sync::Arc;
 
 use gguf::{Directory, ReadError, Source, Strided, TensorInfo};
-use layout::Eagle3Head;
+use layout::BlockFile;
 use model::ModelError;
 use protocol::Token;
 
@@ -23,7 +23,7 @@ impl BlockSource {
 
     /// The file with these pieces, and where they are in it.
     fn place(&self, pieces: Strided) -> (&dyn Source, Strided) {
-        match pieces.start.checked_sub(Eagle3Head::BORROWED) {
+        match pieces.start.checked_sub(BlockFile::BORROWED) {
             Some(start) => (self.model.as_ref(), Strided { start, ..pieces }),
             None => (self.file.as_ref(), pieces),
         }

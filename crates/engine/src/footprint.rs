@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backend::{Backend, Cpu, Ggml};
 use gguf::{File, Source, TensorType};
-use layout::{Capacity, Device, Eagle3Head, Footprint, Gating, Holding, Layout, Outline};
+use layout::{BlockFile, Capacity, Device, Footprint, Gating, Holding, Layout, Outline};
 use protocol::{CacheType, Split, SplitOptions, StageSize};
 
 use crate::mtp::Mtp;
@@ -199,16 +199,16 @@ fn planned_bytes_of_an_eagle3_head_are_enough() {
         let file = open(fixture(&format!("heads/{name}-eagle3.gguf")));
         let config = Outline::read(model.directory()).unwrap().config;
         let due = (model.directory().as_ref(), &config);
-        let head = Eagle3Head::read(file.directory(), due).unwrap();
+        let head = BlockFile::read(file.directory(), due).unwrap();
         let mut cpu = Cpu::new(1, &[]).unwrap();
-        let found = Mtp::load_head(&mut cpu, &file, (&model, &config), 100).unwrap();
+        let found = Mtp::load_file(&mut cpu, &file, (&model, &config), 100).unwrap();
         assert_eq!(head.footprint(100, Device::Cpu), of_model(found.model()), "{name}");
         let Some(dir) = &dir else {
             println!("not tested on ggml: SINEW_GPU_LIBRARIES names no folder of its libraries");
             continue;
         };
         let mut ggml = Ggml::open(Path::new(dir), "CPU", 1).unwrap();
-        let found = Mtp::load_head(&mut ggml, &file, (&model, &config), 100).unwrap();
+        let found = Mtp::load_file(&mut ggml, &file, (&model, &config), 100).unwrap();
         let (planned, taken) = (head.footprint(100, Device::Ggml), of_model(found.model()));
         assert!(planned.weight_bytes >= taken.weight_bytes, "{name}: {planned:?} {taken:?}");
         assert!(planned.cache_bytes >= taken.cache_bytes, "{name}: {planned:?} {taken:?}");

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use backend::Backend;
 use gguf::Source;
-use layout::{Capacity, Config, DRAFTS_MAX, Eagle3Head, Layout, MtpBlock, Outline};
+use layout::{BlockFile, Capacity, Config, DRAFTS_MAX, Layout, MtpBlock, Outline};
 use model::{Batch, BatchPictures, Embedding, Model, Outputs};
 use protocol::{RequestId, Token};
 use rows::{Place, Rows, Waiting};
@@ -83,24 +83,24 @@ impl<B: Backend> Mtp<B> {
         Self::open(backend, source, &block.outline, context_tokens, None).map(Some)
     }
 
-    /// Loads the EAGLE-3 head of `file` for the model of `source` and `config`.
+    /// Loads the EAGLE-3 head or the MTP block of `file` for the model of `source` and `config`.
     ///
     /// # Errors
     /// It is for another model, cannot be used, or memory is short.
-    pub fn load_head(
+    pub fn load_file(
         backend: &mut B,
         file: &Arc<dyn Source>,
         (source, config): (&Arc<dyn Source>, &Config),
         context_tokens: usize,
     ) -> Result<Self, EngineError> {
         check_vocabulary(file.directory(), source.directory())?;
-        let head = Eagle3Head::read(file.directory(), (source.directory(), config))?;
-        let fewer = head.tokens.map(|tokens| {
+        let block = BlockFile::read(file.directory(), (source.directory(), config))?;
+        let fewer = block.tokens.map(|tokens| {
             let tokens = integers(file.as_ref(), &tokens, config.vocab)?;
             Ok::<_, EngineError>(Fewer { tokens, logits: vec![UNKNOWN; config.vocab] })
         });
-        let source = BlockSource::new(head.directory, file, source);
-        Self::open(backend, source, &head.outline, context_tokens, fewer.transpose()?)
+        let source = BlockSource::new(block.directory, file, source);
+        Self::open(backend, source, &block.outline, context_tokens, fewer.transpose()?)
     }
 
     fn open(
@@ -365,6 +365,23 @@ mod tests {
         ids.iter().map(|id| id.as_u64().unwrap() as Token).collect()
     }
 
+    /// The block of a file as if it were alone in it, and the same model without a block, if there
+    /// is one.
+    fn alone(file: &Arc<dyn Source>, name: &str) -> Option<[Arc<dyn Source>; 2]> {
+        let base = name.strip_suffix("-mtp")?;
+        if !["step35", "mimo2", "deepseek4"].contains(&base) {
+            return None;
+        }
+        let (model, _) = open(&format!("models/{base}"));
+        let layers = Outline::read(model.directory()).unwrap().config.layers;
+        let of_block = format!("blk.{layers}.");
+        let directory = file.directory();
+        let metadata = directory.metadata().map(|(key, value)| (key.to_owned(), value.clone()));
+        let own = directory.tensors().iter().filter(|tensor| tensor.name.starts_with(&of_block));
+        let directory = directory.with(metadata.collect(), own.cloned().collect());
+        Some([Arc::new(BlockSource::new(directory, file, file)), model])
+    }
+
     #[test]
     fn a_block_gives_the_logits_of_its_reference() {
         for (name, by) in [
@@ -381,18 +398,24 @@ mod tests {
                 let (states, next) = trunk(&file, &text, &[]);
                 text.push(next);
                 let mut backend = Cpu::new(1, &[]).unwrap();
-                let mut mtp = Mtp::load(&mut backend, &file, 512).unwrap().unwrap();
-                // The last row sees no more of a single layer with a window.
-                let seen = mtp.config().window().unwrap_or(usize::MAX);
-                let rows = states.chunks_exact(mtp.state_width()).enumerate();
-                for (at, state) in rows.skip((text.len() - 1).saturating_sub(seen)) {
-                    mtp.rows.push(text[at + 1], at + 1, state);
+                let own = Mtp::load(&mut backend, &file, 512).unwrap().unwrap();
+                let apart = alone(&file, name).map(|[block, model]| {
+                    let config = Outline::read(model.directory()).unwrap().config;
+                    Mtp::load_file(&mut backend, &block, (&model, &config), 512).unwrap()
+                });
+                for mut mtp in std::iter::once(own).chain(apart) {
+                    // The last row sees no more of a single layer with a window.
+                    let seen = mtp.config().window().unwrap_or(usize::MAX);
+                    let rows = states.chunks_exact(mtp.state_width()).enumerate();
+                    for (at, state) in rows.skip((text.len() - 1).saturating_sub(seen)) {
+                        mtp.rows.push(text[at + 1], at + 1, state);
+                    }
+                    mtp.rows.end(0, &mtp.places[0].table.clone(), 0);
+                    mtp.pass(&mut backend).unwrap();
+                    let logits = mtp.model.logits(&mut backend).unwrap();
+                    let far = far(logits, &prompt[by]["logits"]);
+                    assert!(far < 1e-4, "{name}, {} tokens: {far}", text.len());
                 }
-                mtp.rows.end(0, &mtp.places[0].table.clone(), 0);
-                mtp.pass(&mut backend).unwrap();
-                let logits = mtp.model.logits(&mut backend).unwrap();
-                let far = far(logits, &prompt[by]["logits"]);
-                assert!(far < 1e-4, "{name}, {} tokens: {far}", text.len());
             }
         }
     }
@@ -405,7 +428,7 @@ mod tests {
             let config = Outline::read(file.directory()).unwrap().config;
             for prompt in reference["prompts"].as_array().unwrap() {
                 let mut backend = Cpu::new(1, &[]).unwrap();
-                let mut mtp = Mtp::load_head(&mut backend, &head, (&file, &config), 512).unwrap();
+                let mut mtp = Mtp::load_file(&mut backend, &head, (&file, &config), 512).unwrap();
                 let mut text = tokens(prompt);
                 let (states, next) = trunk(&file, &text, mtp.tapped_layers());
                 text.push(next);

@@ -1,11 +1,11 @@
 //! What speculates next tokens on rank 0 beside the text itself: a draft model, an EAGLE-3 head, or
-//! the model's own MTP block.
+//! an MTP block, the model's own or that of another file.
 
 use std::sync::Arc;
 
 use backend::Backend;
 use gguf::Source;
-use layout::{Config, Eagle3Head};
+use layout::{BlockFile, Config};
 use model::Model;
 use protocol::{Speculation, Token};
 
@@ -14,6 +14,9 @@ use crate::draft::{Draft, DraftJob};
 use crate::mtp::Mtp;
 use crate::rank::RankOptions;
 use crate::step::Step;
+
+const FAR_LAYERS: &str = "its EAGLE-3 head guesses no tokens: it reads layers that other machines have \
+                          in a pipeline";
 
 pub(crate) enum Speculator<B: Backend> {
     Draft(Box<Draft<B>>),
@@ -49,15 +52,14 @@ impl<B: Backend> Speculator<B> {
         match checkpoint::open(path) {
             Ok(file) => {
                 let file: Arc<dyn Source> = Arc::new(file);
-                if Eagle3Head::is_one(file.directory()) {
-                    if split.stages.len() > 1 {
-                        let what = "its EAGLE-3 head guesses no tokens: it reads layers that other \
-                                    machines have in a pipeline";
-                        notes.push(what.to_owned());
+                if BlockFile::is_one(file.directory()) {
+                    let model = (source, config);
+                    let block = Mtp::load_file(backend, &file, model, context_tokens)?;
+                    if split.stages.len() > 1 && !block.tapped_layers().is_empty() {
+                        notes.push(FAR_LAYERS.to_owned());
                         return Ok(None);
                     }
-                    let head = Mtp::load_head(backend, &file, (source, config), context_tokens)?;
-                    return Ok(Some(Self::Mtp(Box::new(head))));
+                    return Ok(Some(Self::Mtp(Box::new(block))));
                 }
                 let due = (source.directory().as_ref(), config);
                 let draft = Draft::load(backend, &file, due, context_tokens)?;

@@ -19,6 +19,11 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(format!("{}/../../fixtures/{folder}/{name}.gguf", env!("CARGO_MANIFEST_DIR")))
 }
 
+/// A fixture's file, or one of the test's own.
+fn draft_path(draft: &str) -> PathBuf {
+    if draft.ends_with(".gguf") { draft.into() } else { path(draft) }
+}
+
 /// Who guesses beside the text itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Guesses<'a> {
@@ -49,7 +54,11 @@ fn start_file(
         Guesses::Mtp => (Speculation::Prompt, None),
     };
     let options = LocalOptions {
-        options: SplitOptions { speculation, draft: draft.map(path), ..SplitOptions::default() },
+        options: SplitOptions {
+            speculation,
+            draft: draft.map(draft_path),
+            ..SplitOptions::default()
+        },
         split: Split {
             shares: shares.to_vec(),
             stages: stages.iter().enumerate().map(size).collect(),
@@ -160,6 +169,56 @@ fn an_eagle3_head_for_another_model_is_refused() {
         panic!("it was taken")
     };
     assert!(error.to_string().contains("vocabulary"), "{error}");
+}
+
+/// The file has an embedding and an output head of its own, or not.
+#[test]
+fn an_mtp_block_in_a_file_of_its_own_guesses_and_every_answer_stays_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["step35", "mimo2", "deepseek4"] {
+        let whole = File::open(path(&format!("{name}-mtp"))).unwrap();
+        let layers = layout::Outline::read(whole.directory()).unwrap().config.layers;
+        let (expected, _) = answers(&mut start(name, (&[1], &[]), Guesses::No).unwrap());
+        for (alone, split) in [(false, (&[1][..], &[][..])), (true, (&[1, 1], &[1, 1]))] {
+            let draft = dir.path().join("mtp.gguf");
+            write_block(&whole, &format!("blk.{layers}."), alone, &draft);
+            let mut local = start_file(
+                File::open(path(name)).unwrap(),
+                split,
+                Guesses::Draft(draft.to_str().unwrap()),
+            );
+            let (found, counted) = answers(local.as_mut().unwrap());
+            assert_eq!(found, expected, "{name}");
+            assert!(counted.guessed_tokens > 20, "{name}: {counted:?}");
+        }
+        let error =
+            layout::Outline::read(File::open(dir.path().join("mtp.gguf")).unwrap().directory());
+        assert!(error.unwrap_err().to_string().contains("--draft"), "{name}");
+    }
+}
+
+/// Writes the tensors that begin with `block`; unless `alone`, those of the whole model too.
+fn write_block(file: &File, block: &str, alone: bool, to: &std::path::Path) {
+    let mut writer = gguf::Writer::new();
+    for (key, value) in file.directory().metadata() {
+        writer.set(key, value.clone());
+    }
+    for tensor in file.directory().tensors() {
+        if tensor.name.starts_with(block) || !(alone || tensor.name.starts_with("blk.")) {
+            writer.declare(&tensor.name, &tensor.dims, tensor.ty);
+        }
+    }
+    let mut bytes = Vec::new();
+    let fill = |name: &str, _, len: u64, out: &mut Vec<u8>| {
+        let start = file.directory().find_tensor(name).unwrap().range.start;
+        let at = out.len();
+        out.resize(at + len as usize, 0);
+        let pieces = gguf::Strided { start, piece: len, stride: len, count: 1 };
+        file.read(pieces, &mut out[at..]).unwrap();
+        Ok(())
+    };
+    writer.write(&mut bytes, fill).unwrap();
+    std::fs::write(to, bytes).unwrap();
 }
 
 /// The blocks of folders, each with other numbers than those of the fixtures.

@@ -12,9 +12,9 @@ pub enum Error {
     )]
     NoModel { what: &'static str },
     #[error(
-        "the file is no model but an EAGLE-3 head, which guesses the tokens of one. Serve that model, with --draft and this file"
+        "the file is no model but a block that guesses the tokens of one (EAGLE-3 or MTP). Serve that model, with --draft and this file"
     )]
-    Head,
+    Block,
     #[error(
         "tensor \"{name}\"{probably} is none that this version knows in a model of architecture \"{arch}\", and without it the answers would be wrong. Convert the model again with a current convert_hf_to_gguf.py and its default options, or serve another file"
     )]

@@ -10,6 +10,7 @@
 mod arch;
 mod attention;
 mod banks;
+mod block_file;
 mod buffers;
 mod capacity;
 mod compressed;
@@ -46,6 +47,7 @@ pub use arch::{
 };
 pub use attention::Heads;
 pub use banks::Banks;
+pub use block_file::BlockFile;
 pub use buffers::{
     BankBuffers, Buffers, CompressedBuffers, HeadBuffers, IndexerBuffers, LatentBuffers,
     LayerEmbeddingBuffers, NgramBuffers, StreamBuffers,
@@ -57,7 +59,7 @@ pub use capacity::{
 pub use compressed::{Blocks, Compressed, EntryCache};
 pub use config::{Config, Latent};
 pub use device::Device;
-pub use eagle3::{Eagle3, Eagle3Head};
+pub use eagle3::Eagle3;
 pub use error::Error;
 pub use experts::Experts;
 pub use factors::factors_of;

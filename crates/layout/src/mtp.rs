@@ -54,7 +54,11 @@ impl MtpBlock {
     /// # Errors
     /// It is incomplete, or of a kind that is not supported.
     pub fn read(file: &Directory) -> Result<Option<Self>, Error> {
-        let Some(directory) = header(file)? else { return Ok(None) };
+        header(file)?.map(Self::of).transpose()
+    }
+
+    /// The block with this header.
+    pub(crate) fn of(directory: Directory) -> Result<Self, Error> {
         let outline = Outline::read_block(&directory)?;
         let config = &outline.config;
         let is_compressed = config.compressed.as_ref().is_some_and(|c| c.blocks(0).is_some());
@@ -69,7 +73,7 @@ impl MtpBlock {
             Some((what, _)) => {
                 Err(Error::Unsupported { what: format!("an MTP block with {what}") })
             }
-            None => Ok(Some(Self { directory, outline })),
+            None => Ok(Self { directory, outline }),
         }
     }
 }
@@ -99,8 +103,15 @@ impl Outline {
     }
 }
 
+/// Whether a file has an MTP block and not the first layer of its model.
+pub(crate) fn is_alone(file: &Directory) -> bool {
+    let has_block = || BlockCounts::read(file).is_ok_and(|counts| counts.layers < counts.all);
+    let mut names = file.tensors().iter().map(|tensor| &tensor.name);
+    !names.any(|name| names::layer_of(name) == Some(0)) && has_block()
+}
+
 /// The header of the block.
-fn header(directory: &Directory) -> Result<Option<Directory>, Error> {
+pub(crate) fn header(directory: &Directory) -> Result<Option<Directory>, Error> {
     let counts = BlockCounts::read(directory)?;
     let at = counts.layers;
     if at == counts.all || directory.find_tensor(&names::bare(at, names::MTP_ENTRY)).is_none() {

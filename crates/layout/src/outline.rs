@@ -19,7 +19,7 @@ use crate::arch::NormKind;
 use crate::recurrence::LayerHalves;
 use crate::shard::{Cuts, Hidden, RecurrentCut};
 use crate::tensors::{Part, Tensor, check_float, check_types};
-use crate::{Config, Eagle3Head, Error, MtpBlock, factors, names, unread};
+use crate::{BlockFile, Config, Error, MtpBlock, factors, names, unread};
 
 /// A runnable model, without its weights.
 #[derive(Debug, Clone)]
@@ -50,13 +50,13 @@ impl Outline {
     /// # Errors
     /// The file is not a complete model of a supported kind.
     pub fn read(directory: &Directory) -> Result<Self, Error> {
-        if Eagle3Head::is_one(directory) {
-            return Err(Error::Head);
+        if BlockFile::is_one(directory) {
+            return Err(Error::Block);
         }
         Self::read_as(directory, false)
     }
 
-    /// Reads the header of an [MTP block](crate::MtpBlock) or an [EAGLE-3 head](Eagle3Head): its
+    /// Reads the header of an [MTP block](crate::MtpBlock) or a [block of a file](BlockFile): its
     /// output head also has the tensors with which a row begins.
     ///
     /// # Errors

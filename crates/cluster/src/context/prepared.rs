@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use layout::Eagle3Head;
+use layout::BlockFile;
 use placement::{Beside, DraftBytes};
 use store::ModelFile;
 
@@ -91,8 +91,8 @@ pub fn tower_bytes(header: &gguf::Directory) -> std::result::Result<u64, vision:
     Ok(footprint.map_or(0, |footprint| footprint.bytes(layout::PICTURES_KEPT)))
 }
 
-/// Memory on the leading node of an instance's draft model or EAGLE-3 head, for the model of
-/// `header`; none without a draft.
+/// Memory on the leading node of an instance's draft, a model or a block for that of `header`; none
+/// without a draft.
 ///
 /// # Errors
 /// The draft is unreadable, no model that can run, or for another model.
@@ -107,10 +107,10 @@ pub fn draft_bytes(
     let file = checkpoint::open(path).map_err(|error| unusable(&error))?;
     let draft = gguf::Source::directory(&file);
     let context_tokens = spec.context_tokens.unwrap_or(usize::MAX);
-    if Eagle3Head::is_one(draft) {
+    if BlockFile::is_one(draft) {
         let config = layout::Config::read(header).map_err(|error| unusable(&error))?;
-        let head = Eagle3Head::read(draft, (header, &config)).map_err(|error| unusable(&error))?;
-        return Ok(DraftBytes::by(|device| head.footprint(context_tokens, device).bytes()));
+        let block = BlockFile::read(draft, (header, &config)).map_err(|error| unusable(&error))?;
+        return Ok(DraftBytes::by(|device| block.footprint(context_tokens, device).bytes()));
     }
     let outline = layout::Outline::read(draft).map_err(|error| unusable(&error))?;
     let whole = layout::Layout::new(&[1], &[], outline.config.layers);
