@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use backend::{Backend, Begin, Segment, StateSegment};
 use gguf::{Directory, Source};
-use layout::{Capacity, Config, DRAFTS_MAX, Layout, Outline, PAGE_POSITIONS};
+use layout::{Capacity, Config, DRAFTS_MAX, Layout, Outline, PAGE_POSITIONS, check_vocabulary};
 use model::{Batch, BatchPictures, Embedding, Model, Outputs};
 use protocol::{GenerateRequest, RequestId, Token};
 
@@ -21,9 +21,6 @@ use crate::sampler::{Draw, Sampler};
 
 /// With more rows of a sequence than this, the draft is reading new text.
 const READ_MIN: usize = 8;
-
-/// The metadata keys of a file's vocabulary.
-const VOCABULARY: [&str; 2] = ["tokenizer.ggml.model", "tokenizer.ggml.tokens"];
 
 pub(crate) struct Draft<B: Backend> {
     model: Model<B>,
@@ -110,18 +107,8 @@ impl DraftJob<'_> {
     }
 }
 
-/// Refuses a draft of another vocabulary than the model's.
-pub(crate) fn check_vocabulary(draft: &Directory, model: &Directory) -> Result<(), EngineError> {
-    match VOCABULARY.iter().all(|name| draft.get(name) == model.get(name)) {
-        true => Ok(()),
-        false => Err(other_vocabulary()),
-    }
-}
-
-fn other_vocabulary() -> EngineError {
-    let reason = "the draft model has another vocabulary than the model that it guesses for. Take \
-                  a smaller model of the same family";
-    EngineError::Draft(reason.to_owned())
+pub(crate) fn unusable(error: layout::Error) -> EngineError {
+    EngineError::Draft(error.to_string())
 }
 
 impl<B: Backend> Draft<B> {
@@ -136,9 +123,9 @@ impl<B: Backend> Draft<B> {
         context_tokens: usize,
     ) -> Result<Self, EngineError> {
         let outline = Outline::read(source.directory())?;
-        check_vocabulary(source.directory(), header)?;
+        check_vocabulary(source.directory(), header).map_err(unusable)?;
         if outline.config.vocab != config.vocab {
-            return Err(other_vocabulary());
+            return Err(unusable(layout::Error::OtherVocabulary));
         }
         let layout = Layout::new(&[1], &[], outline.config.layers).map_err(layout::Error::from)?;
         let capacity = Capacity::of_draft(outline.config.context_max, context_tokens);

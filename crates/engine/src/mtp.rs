@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use backend::Backend;
 use gguf::Source;
-use layout::{BlockFile, Capacity, Config, DRAFTS_MAX, Layout, MtpBlock, Outline};
+use layout::{
+    BlockFile, Capacity, Config, DRAFTS_MAX, Layout, MtpBlock, Outline, check_vocabulary,
+};
 use model::{Batch, BatchPictures, Embedding, Model, Outputs};
 use protocol::{RequestId, Token};
 use rows::{Place, Rows, Waiting};
@@ -23,7 +25,7 @@ use rows::{Place, Rows, Waiting};
 use crate::EngineError;
 use crate::block_source::{BlockSource, integers};
 use crate::comm::Alone;
-use crate::draft::{DraftJob, check_vocabulary};
+use crate::draft::{DraftJob, unusable};
 use crate::logits::Extent;
 use crate::sampler::Sampler;
 use crate::step::Step;
@@ -93,8 +95,9 @@ impl<B: Backend> Mtp<B> {
         (source, config): (&Arc<dyn Source>, &Config),
         context_tokens: usize,
     ) -> Result<Self, EngineError> {
-        check_vocabulary(file.directory(), source.directory())?;
-        let block = BlockFile::read(file.directory(), (source.directory(), config))?;
+        check_vocabulary(file.directory(), source.directory()).map_err(unusable)?;
+        let due = (source.directory().as_ref(), config);
+        let block = BlockFile::read(file.directory(), due).map_err(unusable)?;
         let fewer = block.tokens.map(|tokens| {
             let tokens = integers(file.as_ref(), &tokens, config.vocab)?;
             Ok::<_, EngineError>(Fewer { tokens, logits: vec![UNKNOWN; config.vocab] })

@@ -38,10 +38,13 @@ impl BlockFile {
             Some(eagle3) => eagle3.check(config)?,
             None => check_like(&outline.config, config)?,
         }
+        let impossible = |what: String| Err(Error::Impossible { what });
+        if outline.config.layers != 1 {
+            return impossible(format!("a head of {} layers", outline.config.layers));
+        }
         let (own, due) = (outline.config.vocab, config.vocab);
         let embedded = directory.tensor(names::EMBEDDING)?.rows();
         let tokens = directory.find_tensor(TOKENS).cloned();
-        let impossible = |what: String| Err(Error::Impossible { what });
         let mapped = match &tokens {
             Some(found) if found.ty != TensorType::I64 => {
                 return impossible(format!("tensor \"{TOKENS}\" has type {}, not i64", found.ty));
@@ -152,7 +155,19 @@ mod tests {
 
     #[test]
     fn a_head_for_another_model_or_a_broken_one_is_refused() {
-        let refusals: [(&str, Change); 7] = [
+        let refusals: [(&str, Change); 8] = [
+            ("a head of 2 layers", |metadata, tensors| {
+                set(metadata, "eagle3.block_count", Value::U32(2));
+                let second = |one: &TensorInfo| {
+                    let name = one.name.replace("blk.0.", "blk.1.");
+                    TensorInfo { name, ..one.clone() }
+                };
+                let of_layer = |one: &&TensorInfo| {
+                    one.name.starts_with("blk.0.") && !one.name.contains("attn_norm")
+                };
+                let more: Vec<_> = tensors.iter().filter(of_layer).map(second).collect();
+                tensors.extend(more);
+            }),
             ("reads layers [0, 1, 3]", |metadata, _| {
                 set(metadata, "eagle3.target_layers", Value::Array(Array::from_i32s(&[0, 1, 3])));
             }),

@@ -16,6 +16,10 @@ pub enum Error {
     )]
     Block,
     #[error(
+        "it has another vocabulary than the model that it guesses for. Take a smaller model of the same family"
+    )]
+    OtherVocabulary,
+    #[error(
         "tensor \"{name}\"{probably} is none that this version knows in a model of architecture \"{arch}\", and without it the answers would be wrong. Convert the model again with a current convert_hf_to_gguf.py and its default options, or serve another file"
     )]
     UnknownTensor { name: String, probably: String, arch: String },

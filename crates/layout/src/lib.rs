@@ -39,6 +39,7 @@ mod streams;
 mod temperature;
 mod tensors;
 mod unread;
+mod vocabulary;
 mod windows;
 
 pub use arch::{
@@ -81,3 +82,4 @@ pub use sight::Sight;
 pub use streams::{Mixing, Streams};
 pub use temperature::Temperature;
 pub use tensors::{Slice, Slices, Tensor};
+pub use vocabulary::check_vocabulary;

@@ -106,6 +106,10 @@ pub fn draft_bytes(
     };
     let file = checkpoint::open(path).map_err(|error| unusable(&error))?;
     let draft = gguf::Source::directory(&file);
+    // A header for planning needs no vocabulary.
+    if header.get("tokenizer.ggml.tokens").is_some() {
+        layout::check_vocabulary(draft, header).map_err(|error| unusable(&error))?;
+    }
     let context_tokens = spec.context_tokens.unwrap_or(usize::MAX);
     if BlockFile::is_one(draft) {
         let config = layout::Config::read(header).map_err(|error| unusable(&error))?;
@@ -118,4 +122,33 @@ pub fn draft_bytes(
     let capacity = layout::Capacity::of_draft(outline.config.context_max, context_tokens);
     let holding = layout::Holding::new(&outline, &whole, 0);
     Ok(DraftBytes::by(|device| holding.footprint(&capacity, device).bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use gguf::{File, Source};
+    use layout::Device;
+
+    use super::*;
+
+    #[test]
+    fn a_draft_is_looked_at_before_anything_is_loaded() {
+        let path = |name: &str| {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+            root.join(format!("{name}.gguf"))
+        };
+        let bytes = |model: &str, draft: &str| {
+            let mut spec = InstanceSpec::default();
+            spec.options.draft = Some(path(draft));
+            draft_bytes(&spec, File::open(path(model)).unwrap().directory())
+        };
+        for draft in ["heads/qwen3-eagle3", "models/qwen3"] {
+            let found = bytes("models/qwen3", draft).unwrap();
+            assert!(found.on(Device::Ggml) > found.on(Device::Cpu), "{draft}: {found:?}");
+            let error = bytes("models/llama3-tied", draft).unwrap_err();
+            assert!(error.contains("vocabulary"), "{draft}: {error}");
+        }
+        let error = bytes("models/qwen3", "models/not-there").unwrap_err();
+        assert!(error.contains("not-there"), "{error}");
+    }
 }
