@@ -25,8 +25,8 @@ if [ "$(uname -m)" != aarch64 ] && [ ! -e $handlers/qemu-aarch64 ]; then
 fi
 export QEMU_CPU=max QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
 # Left out is what an emulator cannot show: whether a peer's system has acknowledged bytes, and tests
-# whose deadlines are too short for a model of 150 million parameters there. Whole simulations take it
-# half an hour, and planned bytes (the loads of all fixtures) all of 24 GiB.
+# whose deadlines are too short for a model of 150 million parameters there. A whole simulation takes
+# it minutes, and the test of planned bytes (it loads every fixture) more than 23 GiB.
 scripts/test-aarch64.sh --release --no-fail-fast --lib \
     -p protocol -p collective -p link -p engine -p cluster -p store -p serve \
     -- --skip messages_that_arrive_are_enough --skip simulation::runs --skip footprint::

@@ -46,7 +46,7 @@ impl Source for BlockSource {
     }
 }
 
-/// A tensor of i64 that are tokens of a model with so many.
+/// Reads a tensor of tokens, i64, for a model with `vocab` tokens.
 ///
 /// # Errors
 /// It cannot be read, or there is no such token.

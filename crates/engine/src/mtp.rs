@@ -144,8 +144,7 @@ impl<B: Backend> Mtp<B> {
         self.config().stream_width()
     }
 
-    /// The model's layers that its states are read before, if it does not read the last one's
-    /// output.
+    /// The layers of the model before which an EAGLE-3 head reads the residual stream.
     pub fn tapped_layers(&self) -> &[usize] {
         self.config().eagle3.as_ref().map_or(&[], |eagle3| &eagle3.layers)
     }

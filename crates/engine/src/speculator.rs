@@ -7,7 +7,7 @@ use backend::Backend;
 use gguf::Source;
 use layout::{BlockFile, Config};
 use model::Model;
-use protocol::{Speculation, Token};
+use protocol::{Speculation, Split, Token};
 
 use crate::EngineError;
 use crate::draft::{Draft, DraftJob};
@@ -51,19 +51,7 @@ impl<B: Backend> Speculator<B> {
         };
         match checkpoint::open(path) {
             Ok(file) => {
-                let file: Arc<dyn Source> = Arc::new(file);
-                if BlockFile::is_one(file.directory()) {
-                    let model = (source, config);
-                    let block = Mtp::load_file(backend, &file, model, context_tokens)?;
-                    if split.stages.len() > 1 && !block.tapped_layers().is_empty() {
-                        notes.push(FAR_LAYERS.to_owned());
-                        return Ok(None);
-                    }
-                    return Ok(Some(Self::Mtp(Box::new(block))));
-                }
-                let due = (source.directory().as_ref(), config);
-                let draft = Draft::load(backend, &file, due, context_tokens)?;
-                Ok(Some(Self::Draft(Box::new(draft))))
+                Self::of_file(backend, &(Arc::new(file) as _), (source, config), split, notes)
             }
             // The present leader may not have the file.
             Err(error) => {
@@ -75,7 +63,29 @@ impl<B: Backend> Speculator<B> {
         }
     }
 
-    /// The model's layers that it reads the residual stream before; none if it reads none.
+    /// A draft model or a block, which a file has.
+    fn of_file(
+        backend: &mut B,
+        file: &Arc<dyn Source>,
+        (source, config): (&Arc<dyn Source>, &Config),
+        split: &Split,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Self>, EngineError> {
+        let context_tokens = split.context_tokens;
+        if !BlockFile::is_one(file.directory()) {
+            let due = (source.directory().as_ref(), config);
+            let draft = Draft::load(backend, file, due, context_tokens)?;
+            return Ok(Some(Self::Draft(Box::new(draft))));
+        }
+        let block = Mtp::load_file(backend, file, (source, config), context_tokens)?;
+        if split.stages.len() > 1 && !block.tapped_layers().is_empty() {
+            notes.push(FAR_LAYERS.to_owned());
+            return Ok(None);
+        }
+        Ok(Some(Self::Mtp(Box::new(block))))
+    }
+
+    /// The layers of the model before which it reads the residual stream, if it reads any.
     pub fn tapped_layers(&self) -> &[usize] {
         match self {
             Self::Draft(_) => &[],

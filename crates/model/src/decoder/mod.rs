@@ -382,8 +382,9 @@ impl<B: Backend> Model<B> {
         backend.host(&mut s.normed)
     }
 
-    /// Lets [`Self::state`] give the residual stream before each of these layers, all of which this
-    /// rank must have; their number stands for the stream after the last one.
+    /// From now on [`Self::state`] returns the residual stream before each of these layers. This
+    /// rank must have them all. The number of the model's layers stands for the stream after the
+    /// last one.
     pub fn tap(&mut self, layers: &[usize]) {
         self.taps = Taps::new(layers.to_vec(), self.config.width);
     }

@@ -26,7 +26,7 @@ impl Taps {
         &self.rows
     }
 
-    /// Begins a step with so many outputs.
+    /// Makes room for the outputs of a step.
     pub fn begin(&mut self, outputs: usize) {
         self.rows.clear();
         self.rows.resize(outputs * self.layers.len() * self.width, 0.0);
