@@ -89,6 +89,8 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct DraftJob<'a> {
     pub id: RequestId,
+    /// Its slot in the model's tables.
+    pub slot: usize,
     pub request: &'a GenerateRequest,
     /// Prompt and answer so far.
     pub text: &'a [Token],

@@ -1,11 +1,12 @@
-//! A model's own block of multi-token prediction (MTP), or an EAGLE-3 head for it, whole on rank 0,
-//! that speculates next tokens.
+//! A model's own block of multi-token prediction (MTP), an EAGLE-3 head for it, or Gemma 4's
+//! assistant, whole on rank 0, that speculates next tokens.
 //!
 //! A row of the block has a token's embedding and the model's state before it: the state that the
 //! token was drawn from. So a step's outputs give the block its rows, and no step computes anything
 //! for it. It sees the rows of the answer so far, and none of the prompt but the last: the model's
 //! state has read the prompt. After the first guess, its own output takes the place of the model's
-//! state. An EAGLE-3 head fuses the model's states, and may have fewer tokens.
+//! state. An EAGLE-3 head fuses the model's states, and may have fewer tokens. An assistant keeps
+//! nothing: its rows see the model's cache, and so the whole text.
 //!
 //! Its tokens are drawn as [`Draft`](crate::draft::Draft) draws them.
 
@@ -16,7 +17,8 @@ use std::sync::Arc;
 use backend::Backend;
 use gguf::Source;
 use layout::{
-    BlockFile, Capacity, Config, DRAFTS_MAX, Layout, MtpBlock, Outline, check_vocabulary,
+    BlockFile, Capacity, Config, DRAFTS_MAX, Layout, MtpBlock, Outline, PAGE_POSITIONS,
+    check_vocabulary,
 };
 use model::{Batch, BatchPictures, Embedding, Model, Outputs};
 use protocol::{RequestId, Token};
@@ -29,6 +31,7 @@ use crate::draft::{DraftJob, unusable};
 use crate::logits::Extent;
 use crate::sampler::Sampler;
 use crate::step::Step;
+use crate::tables::Tables;
 
 /// Rows of a sequence that wait for the block, at most: more than one step gives. Older ones are
 /// dropped.
@@ -49,6 +52,12 @@ pub(crate) struct Mtp<B: Backend> {
     rows: Rows,
     input: Vec<f32>,
     fewer: Option<Fewer>,
+}
+
+/// The model that a block guesses for, and its tables.
+pub(crate) struct Target<'a, B: Backend> {
+    pub model: &'a mut Model<B>,
+    pub tables: &'a Tables,
 }
 
 /// The tokens of a head that has fewer than its model.
@@ -81,11 +90,12 @@ impl<B: Backend> Mtp<B> {
         context_tokens: usize,
     ) -> Result<Option<Self>, EngineError> {
         let Some(block) = MtpBlock::read(file.directory())? else { return Ok(None) };
-        let source = BlockSource::new(block.directory, file, file);
-        Self::open(backend, source, &block.outline, context_tokens, None).map(Some)
+        let source: Arc<dyn Source> = Arc::new(BlockSource::new(block.directory, file, file));
+        let embedding = Embedding::open(source.clone(), &block.outline.config)?;
+        Self::open(backend, &source, &block.outline, context_tokens, embedding).map(Some)
     }
 
-    /// Loads the EAGLE-3 head or the MTP block of `file` for the model of `source` and `config`.
+    /// Loads the block of `file` for the model of `source` and `config`.
     ///
     /// # Errors
     /// It is for another model, cannot be used, or memory is short.
@@ -102,24 +112,33 @@ impl<B: Backend> Mtp<B> {
             let tokens = integers(file.as_ref(), &tokens, config.vocab)?;
             Ok::<_, EngineError>(Fewer { tokens, logits: vec![UNKNOWN; config.vocab] })
         });
-        let source = BlockSource::new(block.directory, file, source);
-        Self::open(backend, source, &block.outline, context_tokens, fewer.transpose()?)
+        let fewer = fewer.transpose()?;
+        let own: Arc<dyn Source> = Arc::new(BlockSource::new(block.directory, file, source));
+        let embedding = match block.outline.config.assistant {
+            Some(_) => {
+                let mut shared = config.clone();
+                shared.by_layer = None;
+                Embedding::open(source.clone(), &shared)?
+            }
+            None => Embedding::open(own.clone(), &block.outline.config)?,
+        };
+        let block = Self::open(backend, &own, &block.outline, context_tokens, embedding)?;
+        Ok(Self { fewer, ..block })
     }
 
     fn open(
         backend: &mut B,
-        source: BlockSource,
+        source: &Arc<dyn Source>,
         outline: &Outline,
         context_tokens: usize,
-        fewer: Option<Fewer>,
+        embedding: Embedding,
     ) -> Result<Self, EngineError> {
-        let source: Arc<dyn Source> = Arc::new(source);
         let capacity = Capacity::of_mtp(&outline.config, context_tokens);
-        let whole = Layout::new(&[1], &[], 1).map_err(layout::Error::from)?;
-        let model = Model::load(backend, &source, outline, &whole, 0, capacity, &mut |_| {})?;
+        let whole = Layout::new(&[1], &[], outline.config.layers).map_err(layout::Error::from)?;
+        let model = Model::load(backend, source, outline, &whole, 0, capacity, &mut |_| {})?;
         let pages = capacity.pages_per_sequence();
         Ok(Self {
-            embedding: Embedding::open(source, model.config())?,
+            embedding,
             model,
             places: (0..DRAFTS_MAX).map(|at| Place::new(at, pages)).collect(),
             uses: 0,
@@ -127,7 +146,7 @@ impl<B: Backend> Mtp<B> {
             sampler: Sampler::default(),
             rows: Rows::default(),
             input: Vec::new(),
-            fewer,
+            fewer: None,
         })
     }
 
@@ -139,9 +158,16 @@ impl<B: Backend> Mtp<B> {
         self.model.config()
     }
 
-    /// Elements of a state of its own.
-    fn state_width(&self) -> usize {
-        self.config().stream_width()
+    /// Whether it reads the model's cache.
+    pub fn sees_model(&self) -> bool {
+        self.config().assistant.is_some()
+    }
+
+    /// Elements of a token's embedding, and of a state of its own.
+    fn widths(&self) -> (usize, usize) {
+        let config = self.config();
+        let own = (config.width, config.stream_width());
+        config.assistant.map_or(own, |assistant| (assistant.model_width, assistant.model_width))
     }
 
     /// The layers of the model before which an EAGLE-3 head reads the residual stream.
@@ -153,7 +179,7 @@ impl<B: Backend> Mtp<B> {
     /// 0 has no part of the output head.
     pub fn note(&mut self, step: &Step, states: &[f32]) {
         let eagle3 = self.config().eagle3.as_ref();
-        let width = eagle3.map_or(self.state_width(), |eagle3| eagle3.state_width());
+        let width = eagle3.map_or(self.widths().1, |eagle3| eagle3.state_width());
         let rows = states.chunks_exact(width);
         assert!(rows.len() == step.outputs.len() || states.is_empty(), "states of another step");
         for ((output, wanted), state) in step.outputs.iter().zip(step.wanted()).zip(rows) {
@@ -185,13 +211,14 @@ impl<B: Backend> Mtp<B> {
     pub fn guess(
         &mut self,
         backend: &mut B,
+        target: &mut Target<'_, B>,
         jobs: &[DraftJob<'_>],
         guesses: &mut [Vec<Token>],
     ) -> Result<usize, EngineError> {
         let places: Vec<usize> = jobs.iter().map(|job| self.place_of(job.id)).collect();
         self.rows.clear();
         for (at, job) in jobs.iter().enumerate() {
-            self.read(at, job, places[at]);
+            self.read(at, job, places[at], target.tables);
         }
         self.fuse(backend)?;
         let count = jobs.iter().map(|job| job.count).max().unwrap_or(0);
@@ -199,18 +226,20 @@ impl<B: Backend> Mtp<B> {
             if self.rows.drawing.is_empty() {
                 return Ok(round);
             }
-            let states = self.forward(backend, jobs, guesses)?;
+            let states = self.forward(backend, target, jobs, guesses)?;
+            // All rows over the model's cache stand where the last token does.
+            let ahead = if self.sees_model() { 0 } else { round + 1 };
             let drawn = std::mem::take(&mut self.rows.drawing);
             self.rows.clear();
-            for (at, state) in drawn.into_iter().zip(states.chunks_exact(self.state_width())) {
+            for (at, state) in drawn.into_iter().zip(states.chunks_exact(self.widths().1)) {
                 let (job, made) = (&jobs[at], guesses[at].len());
                 let Some(token) = guesses[at].last().filter(|_| made == round + 1) else {
                     continue;
                 };
                 if made < job.count {
                     let place = &self.places[places[at]];
-                    self.rows.push(*token, job.text.len() + round, state);
-                    self.rows.end(at, &place.table, place.filled + round);
+                    self.rows.push(*token, job.text.len() - 1 + ahead, state);
+                    self.rows.end(at, &place.tables, place.filled - 1 + ahead);
                 }
             }
         }
@@ -218,21 +247,26 @@ impl<B: Backend> Mtp<B> {
     }
 
     /// Prepares the rows of a sequence that wait, if the last token's is among them.
-    fn read(&mut self, at: usize, job: &DraftJob<'_>, place: usize) {
-        let context = self.places[place].table.len() * layout::PAGE_POSITIONS;
-        let Place { table, filled, waiting, .. } = &mut self.places[place];
+    fn read(&mut self, at: usize, job: &DraftJob<'_>, place: usize, of_model: &Tables) {
+        let sees_model = self.sees_model();
+        let Place { tables, filled, waiting, .. } = &mut self.places[place];
         waiting.retain(|one| one.position < job.text.len());
         if waiting.back().is_none_or(|last| last.position + 1 != job.text.len()) {
             return;
         }
-        if *filled + waiting.len() + job.count > context {
+        if sees_model {
+            // The model has cached all tokens but the last.
+            *tables = [of_model.get(job.slot), of_model.window(job.slot)];
+            *filled = job.text.len() - 2;
+            waiting.drain(..waiting.len() - 1);
+        } else if *filled + waiting.len() + job.count > tables[0].len() * PAGE_POSITIONS {
             // What was said long ago is forgotten.
             *filled = 0;
         }
         for Waiting { position, state } in waiting.iter() {
             self.rows.push(job.text[*position], *position, state);
         }
-        self.rows.end(at, table, *filled);
+        self.rows.end(at, tables, *filled);
         *filled += waiting.len();
         waiting.clear();
     }
@@ -252,10 +286,11 @@ impl<B: Backend> Mtp<B> {
     fn forward(
         &mut self,
         backend: &mut B,
+        target: &mut Target<'_, B>,
         jobs: &[DraftJob<'_>],
         guesses: &mut [Vec<Token>],
     ) -> Result<Vec<f32>, EngineError> {
-        self.pass(backend)?;
+        self.pass(backend, target.model)?;
         let states = self.model.state(backend)?.to_vec();
         let vocab = self.config().vocab;
         let logits = self.model.logits(backend)?;
@@ -267,8 +302,9 @@ impl<B: Backend> Mtp<B> {
     }
 
     /// Runs the prepared rows.
-    fn pass(&mut self, backend: &mut B) -> Result<(), EngineError> {
-        let (width, state_width) = (self.config().width, self.state_width());
+    fn pass(&mut self, backend: &mut B, target: &mut Model<B>) -> Result<(), EngineError> {
+        let (width, state_width) = self.widths();
+        let target = self.sees_model().then_some(target);
         let Rows { tokens, embeddings, states, .. } = &mut self.rows;
         self.embedding.look_up(backend, tokens, &[], embeddings)?;
         self.input.clear();
@@ -276,188 +312,13 @@ impl<B: Backend> Mtp<B> {
         for (embedding, state) in embeddings.chunks_exact(width).zip(states) {
             self.input.extend(embedding.iter().chain(state));
         }
-        let Rows { segments, positions, outputs, output_segments: ends, .. } = &self.rows;
+        let Rows { segments, windows, positions, outputs, output_segments: ends, .. } = &self.rows;
         let outputs = Outputs { rows: outputs, segments: ends, windows: ends };
         let pictures = BatchPictures::default();
-        let batch =
-            Batch { segments, windows: segments, positions, pictures, states: &[], outputs };
-        self.model.forward(backend, &mut Alone, &batch, &self.input)
+        let batch = Batch { segments, windows, positions, pictures, states: &[], outputs };
+        self.model.forward_over(backend, &mut Alone, &batch, &self.input, target)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use backend::{Cpu, Segment};
-    use gguf::File;
-    use serde_json::Value;
-
-    use super::*;
-
-    fn open(name: &str) -> (Arc<dyn Source>, Value) {
-        let path = format!("{}/../../fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
-        let json = std::fs::read_to_string(format!("{path}.json")).unwrap();
-        let file = File::open(format!("{path}.gguf")).unwrap();
-        (Arc::new(file), serde_json::from_str(&json).unwrap())
-    }
-
-    /// What a block reads of a model after a text, `[tokens, width]`, and the model's next token.
-    fn trunk(file: &Arc<dyn Source>, text: &[Token], tapped: &[usize]) -> (Vec<f32>, Token) {
-        let mut backend = Cpu::new(1, &[]).unwrap();
-        let outline = Outline::read(file.directory()).unwrap();
-        let whole = Layout::new(&[1], &[], outline.config.layers).unwrap();
-        let capacity = Capacity {
-            context_tokens: 512,
-            sequences_max: 512,
-            cache_tokens: 512,
-            cache_type: protocol::CacheType::Auto,
-            picture_rows: 0,
-            checkpoints: 0,
-        };
-        let mut model =
-            Model::load(&mut backend, file, &outline, &whole, 0, capacity, &mut |_| {}).unwrap();
-        model.tap(tapped);
-        let mut input = Vec::new();
-        let mut embedding = Embedding::open(file.clone(), model.config()).unwrap();
-        embedding.look_up(&mut backend, text, &[], &mut input).unwrap();
-        let table: Arc<[u32]> = (0..8).collect();
-        let segments = [Segment { table, first_pos: 0, rows: text.len(), mutual: false }];
-        let rows: Vec<usize> = (0..text.len()).collect();
-        let positions: Vec<u32> = (0..text.len() as u32).collect();
-        let state = backend::StateSegment {
-            slot: 0,
-            rows: text.len(),
-            begin: backend::Begin::Zero,
-            guesses: 0,
-            save: None,
-        };
-        let states: &[_] = &[state];
-        let states = if model.config().recurrence.is_some() { states } else { &[] };
-        let outputs = Outputs { rows: &rows, segments: &segments, windows: &segments };
-        let batch = Batch {
-            segments: &segments,
-            windows: &segments,
-            positions: &positions,
-            pictures: BatchPictures::default(),
-            states,
-            outputs,
-        };
-        model.forward(&mut backend, &mut Alone, &batch, &input).unwrap();
-        let found = model.state(&mut backend).unwrap().to_vec();
-        let vocab = model.config().vocab;
-        let logits = model.logits(&mut backend).unwrap();
-        let last = &logits[logits.len() - vocab..];
-        (found, largest(last))
-    }
-
-    fn largest(logits: &[f32]) -> Token {
-        let larger = |a: &usize, b: &usize| logits[*a].total_cmp(&logits[*b]);
-        (0..logits.len()).max_by(larger).unwrap() as Token
-    }
-
-    /// The largest difference of logits, without those that the reference has as -infinity.
-    fn far(own: &[f32], due: &Value) -> f32 {
-        let due = due.as_array().unwrap();
-        assert_eq!(own.len(), due.len());
-        let known = own.iter().zip(due).filter_map(|(own, due)| Some((own, due.as_f64()?)));
-        known.map(|(own, due)| (own - due as f32).abs()).fold(0.0, f32::max)
-    }
-
-    fn tokens(prompt: &Value) -> Vec<Token> {
-        let ids = prompt["ids"].as_array().unwrap();
-        ids.iter().map(|id| id.as_u64().unwrap() as Token).collect()
-    }
-
-    /// The block of a file as if it were alone in it, and the same model without a block, if there
-    /// is one.
-    fn alone(file: &Arc<dyn Source>, name: &str) -> Option<[Arc<dyn Source>; 2]> {
-        let base = name.strip_suffix("-mtp")?;
-        if !["step35", "mimo2", "deepseek4"].contains(&base) {
-            return None;
-        }
-        let (model, _) = open(&format!("models/{base}"));
-        let layers = Outline::read(model.directory()).unwrap().config.layers;
-        let of_block = format!("blk.{layers}.");
-        let directory = file.directory();
-        let metadata = directory.metadata().map(|(key, value)| (key.to_owned(), value.clone()));
-        let own = directory.tensors().iter().filter(|tensor| tensor.name.starts_with(&of_block));
-        let directory = directory.with(metadata.collect(), own.cloned().collect());
-        Some([Arc::new(BlockSource::new(directory, file, file)), model])
-    }
-
-    #[test]
-    fn a_block_gives_the_logits_of_its_reference() {
-        for (name, by) in [
-            ("qwen35-mtp", "hf_draft"),
-            ("glm4moe-mtp", "hf_draft"),
-            ("deepseek32-mtp", "hf_draft"),
-            ("step35-mtp", "llama_cpp_f32_draft"),
-            ("mimo2-mtp", "llama_cpp_f32_draft"),
-            ("deepseek4-mtp", "llama_cpp_f32_draft"),
-        ] {
-            let (file, reference) = open(&format!("models/{name}"));
-            for prompt in reference["prompts"].as_array().unwrap() {
-                let mut text = tokens(prompt);
-                let (states, next) = trunk(&file, &text, &[]);
-                text.push(next);
-                let mut backend = Cpu::new(1, &[]).unwrap();
-                let own = Mtp::load(&mut backend, &file, 512).unwrap().unwrap();
-                let apart = alone(&file, name).map(|[block, model]| {
-                    let config = Outline::read(model.directory()).unwrap().config;
-                    Mtp::load_file(&mut backend, &block, (&model, &config), 512).unwrap()
-                });
-                for mut mtp in std::iter::once(own).chain(apart) {
-                    // The last row sees no more of a single layer with a window.
-                    let seen = mtp.config().window().unwrap_or(usize::MAX);
-                    let rows = states.chunks_exact(mtp.state_width()).enumerate();
-                    for (at, state) in rows.skip((text.len() - 1).saturating_sub(seen)) {
-                        mtp.rows.push(text[at + 1], at + 1, state);
-                    }
-                    mtp.rows.end(0, &mtp.places[0].table.clone(), 0);
-                    mtp.pass(&mut backend).unwrap();
-                    let logits = mtp.model.logits(&mut backend).unwrap();
-                    let far = far(logits, &prompt[by]["logits"]);
-                    assert!(far < 1e-4, "{name}, {} tokens: {far}", text.len());
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_head_gives_the_logits_of_its_reference() {
-        for name in ["qwen3", "nemotron_h"] {
-            let (file, _) = open(&format!("models/{name}"));
-            let (head, reference) = open(&format!("heads/{name}-eagle3"));
-            let config = Outline::read(file.directory()).unwrap().config;
-            for prompt in reference["prompts"].as_array().unwrap() {
-                let mut backend = Cpu::new(1, &[]).unwrap();
-                let mut mtp = Mtp::load_file(&mut backend, &head, (&file, &config), 512).unwrap();
-                let mut text = tokens(prompt);
-                let (states, next) = trunk(&file, &text, mtp.tapped_layers());
-                text.push(next);
-                for (at, state) in states.chunks_exact(states.len() / (text.len() - 1)).enumerate()
-                {
-                    mtp.rows.push(text[at + 1], at + 1, state);
-                }
-                let table = mtp.places[0].table.clone();
-                mtp.rows.end(0, &table, 0);
-                mtp.fuse(&mut backend).unwrap();
-                for due in prompt["llama_cpp_f32_heads"].as_array().unwrap() {
-                    mtp.pass(&mut backend).unwrap();
-                    let state = mtp.model.state(&mut backend).unwrap().to_vec();
-                    let own = mtp.model.logits(&mut backend).unwrap();
-                    let logits = match &mut mtp.fewer {
-                        Some(fewer) => fewer.spread(own),
-                        None => own,
-                    };
-                    let far = far(logits, due);
-                    assert!(far < 1e-4, "{name}, {} tokens: {far}", text.len());
-                    let guess = largest(logits);
-                    mtp.rows.clear();
-                    mtp.rows.push(guess, text.len(), &state);
-                    mtp.rows.end(0, &table, text.len() - 1);
-                    text.push(guess);
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -20,6 +20,7 @@ use crate::draft::DraftJob;
 use crate::history::History;
 use crate::logits::{Extent, pick};
 use crate::meter::{Meter, TELL_INTERVAL};
+use crate::mtp::Target;
 use crate::results::OutputPart;
 use crate::route::Route;
 use crate::sight::{Placed, Sight, Unseen};
@@ -115,7 +116,7 @@ impl<B: Backend> Rank<B> {
             _ => None,
         };
         let before = embedding.as_ref().map_or(0, Embedding::before);
-        let speculator = Speculator::load(&mut backend, (&source, config), options, &mut notes)?;
+        let speculator = Speculator::load(&mut backend, (&source, &model), options, &mut notes)?;
         // The same on every rank, also if rank 0 cannot use the tower.
         let tower = vision::Config::find(source.directory()).ok().flatten();
         let deepstack = tower.map_or(0, |tower| tower.deepstack.len().min(config.layers));
@@ -255,8 +256,9 @@ impl<B: Backend> Rank<B> {
         jobs: &[DraftJob<'_>],
         guesses: &mut [Vec<Token>],
     ) -> Result<usize, EngineError> {
-        let Self { speculator, backend, .. } = self;
-        speculator.as_mut().map_or(Ok(0), |own| own.guess(backend, jobs, guesses))
+        let Self { speculator, backend, model, tables, .. } = self;
+        let mut target = Target { model, tables };
+        speculator.as_mut().map_or(Ok(0), |own| own.guess(backend, &mut target, jobs, guesses))
     }
 
     /// The kind of speculation.

@@ -1,22 +1,24 @@
-//! What speculates next tokens on rank 0 beside the text itself: a draft model, an EAGLE-3 head, or
-//! an MTP block, the model's own or that of another file.
+//! What speculates next tokens on rank 0 beside the text itself: a draft model, an MTP block, the
+//! model's own or that of another file, an EAGLE-3 head, or Gemma 4's assistant.
 
 use std::sync::Arc;
 
 use backend::Backend;
 use gguf::Source;
-use layout::{BlockFile, Config};
+use layout::BlockFile;
 use model::Model;
 use protocol::{Speculation, Split, Token};
 
 use crate::EngineError;
 use crate::draft::{Draft, DraftJob};
-use crate::mtp::Mtp;
+use crate::mtp::{Mtp, Target};
 use crate::rank::RankOptions;
 use crate::step::Step;
 
 const FAR_LAYERS: &str = "its EAGLE-3 head guesses no tokens: it reads layers that other machines have \
                           in a pipeline";
+const FAR_CACHE: &str = "its assistant guesses no tokens: it reads keys and values that other machines \
+                         have";
 
 pub(crate) enum Speculator<B: Backend> {
     Draft(Box<Draft<B>>),
@@ -30,7 +32,7 @@ impl<B: Backend> Speculator<B> {
     /// It cannot be used, or memory is short.
     pub fn load(
         backend: &mut B,
-        (source, config): (&Arc<dyn Source>, &Config),
+        (source, model): (&Arc<dyn Source>, &Model<B>),
         RankOptions { rank, options, split, .. }: &RankOptions,
         notes: &mut Vec<String>,
     ) -> Result<Option<Self>, EngineError> {
@@ -51,7 +53,7 @@ impl<B: Backend> Speculator<B> {
         };
         match checkpoint::open(path) {
             Ok(file) => {
-                Self::of_file(backend, &(Arc::new(file) as _), (source, config), split, notes)
+                Self::of_file(backend, &(Arc::new(file) as _), (source, model), split, notes)
             }
             // The present leader may not have the file.
             Err(error) => {
@@ -67,22 +69,26 @@ impl<B: Backend> Speculator<B> {
     fn of_file(
         backend: &mut B,
         file: &Arc<dyn Source>,
-        (source, config): (&Arc<dyn Source>, &Config),
+        (source, model): (&Arc<dyn Source>, &Model<B>),
         split: &Split,
         notes: &mut Vec<String>,
     ) -> Result<Option<Self>, EngineError> {
-        let context_tokens = split.context_tokens;
+        let (context_tokens, config) = (split.context_tokens, model.config());
         if !BlockFile::is_one(file.directory()) {
             let due = (source.directory().as_ref(), config);
             let draft = Draft::load(backend, file, due, context_tokens)?;
             return Ok(Some(Self::Draft(Box::new(draft))));
         }
         let block = Mtp::load_file(backend, file, (source, config), context_tokens)?;
-        if split.stages.len() > 1 && !block.tapped_layers().is_empty() {
-            notes.push(FAR_LAYERS.to_owned());
-            return Ok(None);
-        }
-        Ok(Some(Self::Mtp(Box::new(block))))
+        let is_far = match block.sees_model() {
+            true => (!model.keeps_for_assistant()).then_some(FAR_CACHE),
+            false => {
+                let taps = !block.tapped_layers().is_empty();
+                (split.stages.len() > 1 && taps).then_some(FAR_LAYERS)
+            }
+        };
+        notes.extend(is_far.map(str::to_owned));
+        Ok(is_far.is_none().then(|| Self::Mtp(Box::new(block))))
     }
 
     /// The layers of the model before which it reads the residual stream, if it reads any.
@@ -125,12 +131,13 @@ impl<B: Backend> Speculator<B> {
     pub fn guess(
         &mut self,
         backend: &mut B,
+        target: &mut Target<'_, B>,
         jobs: &[DraftJob<'_>],
         guesses: &mut [Vec<Token>],
     ) -> Result<usize, EngineError> {
         match self {
             Self::Draft(draft) => draft.guess(backend, jobs, guesses),
-            Self::Mtp(mtp) => mtp.guess(backend, jobs, guesses),
+            Self::Mtp(mtp) => mtp.guess(backend, target, jobs, guesses),
         }
     }
 }

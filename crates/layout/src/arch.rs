@@ -196,6 +196,15 @@ const NEMOTRON_H: Arch = Arch {
     ..LLAMA
 };
 
+const GEMMA4: Arch = Arch {
+    name: "gemma4",
+    attention_scale: AttentionScale::One,
+    values: Values::Normalised,
+    experts: ExpertKind::IfPresent(SOFTMAX),
+    dense_beside_experts: true,
+    ..GEMMA3
+};
+
 const LFM2: Arch = Arch {
     name: "lfm2",
     qk_norm: QkNorm::Heads,
@@ -238,14 +247,7 @@ const ARCHS: &[Arch] = &[
     },
     Arch { name: "phi3", fused: Fused::All, windows: Windows::Always, ..QWEN2 },
     GEMMA3,
-    Arch {
-        name: "gemma4",
-        attention_scale: AttentionScale::One,
-        values: Values::Normalised,
-        experts: ExpertKind::IfPresent(SOFTMAX),
-        dense_beside_experts: true,
-        ..GEMMA3
-    },
+    GEMMA4,
     Arch { name: "granite", experts: ExpertKind::Never, ..LLAMA },
     Arch {
         name: "smollm3",

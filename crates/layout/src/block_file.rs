@@ -1,9 +1,11 @@
-//! A file that guesses for another model: an EAGLE-3 head, or an MTP block without its model.
+//! A file that guesses for another model: an EAGLE-3 head, Gemma 4's assistant, or an MTP block without
+//! its model.
 //!
-//! It is read as a model of one layer. What it lacks is read from the model's file.
+//! It is read as a model of its own. What it lacks is read from the model's file.
 
 use gguf::{Directory, TensorInfo, TensorType};
 
+use crate::assistant::{self, is_assistant};
 use crate::eagle3::{TOKENS, is_head};
 use crate::mtp::{MtpBlock, is_alone};
 use crate::{Config, Device, Error, Footprint, Outline, mtp, names};
@@ -23,7 +25,7 @@ impl BlockFile {
 
     /// Whether a file is one.
     pub fn is_one(file: &Directory) -> bool {
-        is_head(file) || is_alone(file)
+        is_head(file) || is_assistant(file) || is_alone(file)
     }
 
     /// The block of a file, for the model of `header` and `config`.
@@ -31,15 +33,19 @@ impl BlockFile {
     /// # Errors
     /// It is incomplete, or made for another model.
     pub fn read(file: &Directory, (header, config): (&Directory, &Config)) -> Result<Self, Error> {
-        let block = if is_head(file) { None } else { mtp::header(file)? };
-        let directory = with_borrowed(block.as_ref().unwrap_or(file), header)?;
+        let directory = match () {
+            () if is_assistant(file) => assistant::header(file),
+            () if is_head(file) => with_borrowed(file, header)?,
+            () => with_borrowed(mtp::header(file)?.as_ref().unwrap_or(file), header)?,
+        };
         let MtpBlock { directory, outline } = MtpBlock::of(directory)?;
-        match &outline.config.eagle3 {
-            Some(eagle3) => eagle3.check(config)?,
-            None => check_like(&outline.config, config)?,
+        match (&outline.config.eagle3, outline.config.assistant) {
+            (Some(eagle3), _) => eagle3.check(config)?,
+            (None, Some(assistant)) => assistant.check(&outline.config, config)?,
+            (None, None) => check_like(&outline.config, config)?,
         }
         let impossible = |what: String| Err(Error::Impossible { what });
-        if outline.config.layers != 1 {
+        if outline.config.layers != 1 && outline.config.assistant.is_none() {
             return impossible(format!("a head of {} layers", outline.config.layers));
         }
         let (own, due) = (outline.config.vocab, config.vocab);

@@ -103,8 +103,13 @@ impl Capacity {
         }
     }
 
-    /// The capacity of an MTP block: it sees the last rows of an answer, within its window.
+    /// The capacity of an MTP block: it sees the last rows of an answer, within its window. Gemma 4's
+    /// assistant has a row of each sequence over the model's cache.
     pub fn of_mtp(block: &Config, context_tokens: usize) -> Self {
+        if block.assistant.is_some() {
+            let cache_tokens = full_cache_tokens(context_tokens, DRAFTS_MAX);
+            return Self { context_tokens: 1, cache_tokens, ..Self::of_draft(1, 1) };
+        }
         // A page is the least, so layers with a window need no pages of their own.
         let seen = block.window().map_or(MTP_POSITIONS, |window| window.max(PAGE_POSITIONS));
         let context_tokens = context_tokens.min(seen).min(MTP_POSITIONS);

@@ -11,8 +11,8 @@ use crate::mtp::BlockCounts;
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
 use crate::windows::windows;
 use crate::{
-    Banks, Compressed, Eagle3, Error, Experts, Indexer, Ngrams, Rope, Sight, Streams, Temperature,
-    indexer, names,
+    Assistant, Banks, Compressed, Eagle3, Error, Experts, Indexer, Ngrams, Rope, Sight, Streams,
+    Temperature, indexer, names,
 };
 
 /// Far above any published model; a larger file is broken or hostile.
@@ -84,6 +84,8 @@ pub struct Config {
     pub sight: Option<Sight>,
     /// What only an EAGLE-3 head has.
     pub eagle3: Option<Eagle3>,
+    /// What only Gemma 4's assistant has: it caches nothing and reads the caches of its model.
+    pub assistant: Option<Assistant>,
 }
 
 /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): the cache holds one compressed
@@ -166,6 +168,7 @@ impl Config {
             logit_cap: cap("final_logit_softcapping")?,
             sight: Sight::read(directory, by_layer.is_some())?,
             eagle3: Eagle3::read(&metadata)?,
+            assistant: Assistant::read(&metadata)?,
         };
         config.check()?;
         Ok(config)
@@ -326,7 +329,16 @@ impl Config {
 
     /// Whether layer `layer` has its own cache of keys and values.
     pub fn keeps(&self, layer: usize) -> bool {
-        self.attends(layer) && self.cache_of(layer) == layer
+        self.assistant.is_none() && self.attends(layer) && self.cache_of(layer) == layer
+    }
+
+    /// The layer whose cache the last layer with a window, or without one, reads: its own, or
+    /// another's. `None` if no such layer caches keys and values of heads.
+    pub fn last_cache(&self, has_window: bool) -> Option<usize> {
+        let alike =
+            |layer: &usize| self.attends(*layer) && self.windows[*layer].is_some() == has_window;
+        let plain = self.latent.is_none() && self.compressed.is_none() && self.indexer.is_none();
+        (0..self.layers).rev().find(alike).filter(|_| plain).map(|layer| self.cache_of(layer))
     }
 
     /// The layers before which a pipeline may be cut, and both ends. A layer that reads another's

@@ -8,6 +8,7 @@
 //! Pure arithmetic on a file's directory: no I/O, no clock.
 
 mod arch;
+mod assistant;
 mod attention;
 mod banks;
 mod block_file;
@@ -46,6 +47,7 @@ pub use arch::{
     Activation, Arch, Gating, HeadOrder, IndexerKind, NormKind, QkNorm, RecurrenceKind, RopeStyle,
     StreamKind, Values, architectures,
 };
+pub use assistant::Assistant;
 pub use attention::Heads;
 pub use banks::Banks;
 pub use block_file::BlockFile;

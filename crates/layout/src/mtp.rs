@@ -9,7 +9,9 @@ use gguf::{Directory, TensorInfo, Value};
 
 use crate::config::LAYERS_MAX;
 use crate::metadata::Metadata;
-use crate::{Capacity, Config, Device, Error, Footprint, Holding, Layout, Outline, arch, names};
+use crate::{
+    Assistant, Capacity, Config, Device, Error, Footprint, Holding, Layout, Outline, arch, names,
+};
 
 /// The model's own tensors with another name in a block, which uses them unless it has its own.
 const SHARED: [(&str, &str); 3] = [
@@ -84,21 +86,24 @@ impl Outline {
         Some(self.mtp.as_deref()?.block_footprint(context_tokens, device))
     }
 
-    /// The memory of an MTP block or an EAGLE-3 head of this outline.
+    /// The memory of an MTP block or a block of a file of this outline.
     pub(crate) fn block_footprint(&self, context_tokens: usize, device: Device) -> Footprint {
-        let whole = Layout::new(&[1], &[], 1).expect("one rank has one layer");
+        let whole = Layout::new(&[1], &[], self.config.layers).expect("one rank has all layers");
         let capacity = Capacity::of_mtp(&self.config, context_tokens);
         let held = Holding::new(self, &whole, 0).footprint(&capacity, device);
-        // The two inputs of a row in each stream: as they come, normalised, and joined.
         let Config { width, .. } = self.config;
         let rows = capacity.rows_max(1) * self.config.stream_count();
-        let entered = match &self.config.eagle3 {
+        // The two inputs of a row in each stream: as they come, normalised, and joined.
+        let inputs = [width; 4];
+        let entry = match (&self.config.eagle3, self.config.assistant) {
+            // The joined ones, and the states after its layers.
+            (_, Some(Assistant { model_width, .. })) => vec![2 * model_width, model_width],
             // Attention reads the joined ones.
-            Some(eagle3) => [eagle3.state_width(), width],
-            None => [2 * width, width],
+            (Some(eagle3), _) => [&inputs[..], &[eagle3.state_width(), width]].concat(),
+            (None, None) => [&inputs[..], &[2 * width, width]].concat(),
         };
-        let entry = [width; 4].into_iter().chain(entered);
-        let entry: u64 = entry.map(|width| device.rows_bytes(rows, width)).sum();
+        let entry = entry.into_iter().map(|width| device.rows_bytes(rows, width));
+        let entry: u64 = entry.sum();
         Footprint { buffer_bytes: held.buffer_bytes + entry, ..held }
     }
 }

@@ -58,6 +58,10 @@ pub(crate) const FUSION_NORM: &str = "enc.output_norm.weight";
 pub(crate) const EAGLE3_NORMS: [(&str, &str); 2] =
     [("entry_token_norm", "attn_norm.weight"), ("entry_state_norm", "attn_norm_2.weight")];
 
+/// The matrices around the layers of Gemma 4's assistant, from the model's states and to them.
+pub(crate) const ASSISTANT_ENTRY: &str = "nextn.pre_projection.weight";
+pub(crate) const ASSISTANT_EXIT: &str = "nextn.post_projection.weight";
+
 /// Tensors of the whole model that neither layers nor the head read.
 pub const APART: [&str; 7] = [
     EMBEDDING,

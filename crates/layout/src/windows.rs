@@ -1,9 +1,9 @@
 //! The layers that attend only to a window of positions.
 
-use crate::Error;
 use crate::arch::Windows;
 use crate::config::{CONTEXT_MAX, LAYERS_MAX};
 use crate::metadata::Metadata;
+use crate::{Assistant, Error};
 
 /// The window of each layer; `None` for all in a file without windows.
 pub(crate) fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>, Error> {
@@ -13,6 +13,7 @@ pub(crate) fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Opti
         Windows::ChunksButEvery { size, .. } if metadata.get(KEY).is_none() => Some(size),
         _ => metadata.find_size(KEY, CONTEXT_MAX)?,
     };
+    let window = window.map(|window| Assistant::seen(metadata, window)).transpose()?;
     let windowed: Vec<bool> = match metadata.arch.windows {
         _ if window.is_none() => vec![false; layers],
         Windows::Never => vec![false; layers],

@@ -11,7 +11,8 @@ pub(super) struct Place {
     pub request: Option<RequestId>,
     /// When it was last used.
     pub used: u64,
-    pub table: Arc<[u32]>,
+    /// Of all positions, and of those in a window.
+    pub tables: [Arc<[u32]>; 2],
     /// Rows in the cache whose tokens are certain.
     pub filled: usize,
     pub waiting: VecDeque<Waiting>,
@@ -27,6 +28,8 @@ pub(super) struct Waiting {
 #[derive(Default)]
 pub(super) struct Rows {
     pub segments: Vec<Segment>,
+    /// The same with the tables of layers with a window.
+    pub windows: Vec<Segment>,
     pub positions: Vec<u32>,
     pub tokens: Vec<Token>,
     pub embeddings: Vec<f32>,
@@ -40,8 +43,9 @@ pub(super) struct Rows {
 
 impl Place {
     pub fn new(at: usize, pages: usize) -> Self {
-        let table = (at * pages..(at + 1) * pages).map(|page| page as u32).collect();
-        Self { request: None, used: 0, table, filled: 0, waiting: VecDeque::new() }
+        let table: Arc<[u32]> = (at * pages..(at + 1) * pages).map(|page| page as u32).collect();
+        let tables = [table.clone(), table];
+        Self { request: None, used: 0, tables, filled: 0, waiting: VecDeque::new() }
     }
 
     /// Serves another sequence.
@@ -65,15 +69,15 @@ impl Place {
 
 impl Rows {
     pub fn clear(&mut self) {
-        let Self { segments, positions, tokens, states, drawing, outputs, output_segments, .. } =
-            self;
+        let Self { segments, windows, positions, tokens, states, .. } = self;
         segments.clear();
+        windows.clear();
         positions.clear();
         tokens.clear();
         states.clear();
-        drawing.clear();
-        outputs.clear();
-        output_segments.clear();
+        self.drawing.clear();
+        self.outputs.clear();
+        self.output_segments.clear();
     }
 
     pub fn push(&mut self, token: Token, position: usize, state: &[f32]) {
@@ -82,14 +86,17 @@ impl Rows {
         self.states.extend_from_slice(state);
     }
 
-    /// Ends the rows of a job, which begin at `first` in its table.
-    pub fn end(&mut self, job: usize, table: &Arc<[u32]>, first: usize) {
+    /// Ends the rows of a job, which begin at `first` in its tables.
+    pub fn end(&mut self, job: usize, [table, window]: &[Arc<[u32]>; 2], first: usize) {
         let before: usize = self.segments.iter().map(|segment| segment.rows).sum();
         let rows = self.tokens.len() - before;
-        let segment =
-            |first_pos, rows| Segment { table: table.clone(), first_pos, rows, mutual: false };
-        self.segments.push(segment(first, rows));
-        self.output_segments.push(segment(first + rows - 1, 1));
+        let segment = |table: &Arc<[u32]>, first_pos, rows| {
+            let table = table.clone();
+            Segment { table, first_pos, rows, mutual: false }
+        };
+        self.segments.push(segment(table, first, rows));
+        self.windows.push(segment(window, first, rows));
+        self.output_segments.push(segment(table, first + rows - 1, 1));
         self.outputs.push(self.tokens.len() - 1);
         self.drawing.push(job);
     }

@@ -328,8 +328,8 @@ impl Sequence {
     }
 
     pub fn draft_job(&self) -> Option<DraftJob<'_>> {
-        let Self { id, request, tokens: text, drafts_wanted: count, .. } = self;
-        (*count > 0).then_some(DraftJob { id: *id, request, text, count: *count })
+        let Self { id, slot, request, tokens: text, drafts_wanted: count, .. } = self;
+        (*count > 0).then_some(DraftJob { id: *id, slot: *slot, request, text, count: *count })
     }
 
     /// Stores a draft model's guesses.

@@ -1,9 +1,9 @@
 //! Families that differ in a few switches from a row of the main table.
 
 use super::{
-    Activation, Arch, BOTH_NORMS, DEEPSEEK2, ExpertDefaults, ExpertKind, Fused, GatedAttention,
-    Gating, LLAMA, LogitScale, NormKind, Norms, POST_NORMS, PRE_NORMS, PRE_NORMS_RENAMED, QWEN2,
-    QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, TemperatureRule, Windows,
+    Activation, Arch, BOTH_NORMS, DEEPSEEK2, ExpertDefaults, ExpertKind, Fused, GEMMA4,
+    GatedAttention, Gating, LLAMA, LogitScale, NormKind, Norms, POST_NORMS, PRE_NORMS,
+    PRE_NORMS_RENAMED, QWEN2, QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, TemperatureRule, Windows,
 };
 
 /// Llama without experts and windows: only Llama's and Mistral's files may have them.
@@ -17,6 +17,9 @@ pub(super) const EAGLE3: Arch = Arch {
     reads_token: true,
     ..DENSE_LLAMA
 };
+
+pub(super) const GEMMA4_ASSISTANT: Arch =
+    Arch { name: "gemma4-assistant", experts: ExpertKind::Never, ..GEMMA4 };
 
 const HUNYUAN_DENSE: Arch =
     Arch { name: "hunyuan-dense", qk_norm: QkNorm::HeadsAfterRotation, ..QWEN2 };

@@ -8,7 +8,7 @@ fn all() -> impl Iterator<Item = &'static Arch> {
     ARCHS.iter().chain(families::ARCHS)
 }
 
-/// The names of all supported architectures; that of heads for other models is not among them.
+/// The names of all supported architectures; those that only guess for others are not among them.
 pub fn names() -> impl Iterator<Item = &'static str> {
     all().map(|arch| arch.name)
 }
@@ -16,7 +16,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// The architecture is not in the table.
 pub fn find(name: &str) -> Result<&'static Arch, Error> {
-    let mut all = all().chain([&families::EAGLE3]);
+    let mut all = all().chain([&families::EAGLE3, &families::GEMMA4_ASSISTANT]);
     all.find(|arch| arch.name == name).ok_or_else(|| {
         let known: Vec<&str> = names().collect();
         let near = nearest(name, &known);

@@ -1,4 +1,4 @@
-//! The output head, and what the rows of an MTP block or an EAGLE-3 head begin with.
+//! The output head, and what the rows of a block begin and end with.
 
 use gguf::Directory;
 
@@ -7,7 +7,7 @@ use crate::tensors::{Part, Tensor};
 use crate::{Config, Error, names};
 
 impl Layer<'_> {
-    /// The tensors of the output head; those with which the rows of a block begin, if `is_block`.
+    /// The tensors of the output head; those around its layers, if `is_block`.
     pub(super) fn read_head(
         directory: &Directory,
         config: &Config,
@@ -29,7 +29,14 @@ impl Layer<'_> {
         if let Some(streams) = &config.streams {
             head.head_streams(width, streams)?;
         }
-        if let Some(eagle3) = &config.eagle3 {
+        if let Some(assistant) = config.assistant {
+            for (role, name, [columns, rows]) in [
+                ("assistant_entry", names::ASSISTANT_ENTRY, [2 * assistant.model_width, width]),
+                ("assistant_exit", names::ASSISTANT_EXIT, [width, assistant.model_width]),
+            ] {
+                head.add(role, name, [columns, rows], Part::Of(0..rows), Part::Of(0..columns))?;
+            }
+        } else if let Some(eagle3) = &config.eagle3 {
             for (role, name) in names::EAGLE3_NORMS {
                 head.add_vector(role, &names::bare(0, name), 1, width)?;
             }

@@ -14,6 +14,7 @@ use super::entry::Entry;
 use super::layer::Layer;
 use super::ngrams::ngram_shape;
 use super::norm::Norm;
+use super::projections::Projections;
 use super::recurrence::recurrent_shape;
 use super::scratch::Scratch;
 use super::streams::HeadStreams;
@@ -67,19 +68,24 @@ impl<B: Backend> Model<B> {
         let head =
             holding.head().map(|slices| Head::load(&mut loader, config, &slices)).transpose()?;
         let buffers = holding.buffers(&capacity);
-        let entry = match holding.head() {
-            Some(slices) => Entry::find(&mut loader, config, &slices, buffers.rows)?,
-            None => None,
+        let (entry, projections) = match holding.head() {
+            Some(slices) => (
+                Entry::find(&mut loader, config, &slices, buffers.rows)?,
+                Projections::find(&mut loader, config, &slices, buffers.rows)?,
+            ),
+            None => (None, None),
         };
         let weight_bytes = loader.device_bytes;
         let rope = rope_tables(&mut loader, config, capacity.context_tokens)?;
 
         let scratch = Scratch::new(backend, &buffers);
-        let entry_bytes = entry.as_ref().map_or(0, |entry| entry.buffer_bytes(backend));
+        let entry_bytes = entry.as_ref().map_or(0, |entry| entry.buffer_bytes(backend))
+            + projections.as_ref().map_or(0, |own| own.buffer_bytes(backend));
         Ok(Self {
             rope,
             buffer_bytes: scratch.bytes(backend) + entry_bytes,
             entry,
+            projections,
             scratch,
             handed_on: Vec::new(),
             taps: Taps::default(),

@@ -8,6 +8,7 @@ mod attention;
 mod banks;
 mod batch;
 mod beside;
+mod blocks;
 mod by_layer;
 mod compressed;
 mod context;
@@ -22,6 +23,7 @@ mod ngrams;
 mod noise;
 mod norm;
 mod projection;
+mod projections;
 mod recurrence;
 mod residual;
 mod scratch;
@@ -39,6 +41,7 @@ use context::{Context, Kept};
 use entry::Entry;
 use layer::Layer;
 use norm::Norm;
+use projections::Projections;
 use scratch::Scratch;
 use streams::HeadStreams;
 use taps::Taps;
@@ -92,6 +95,8 @@ pub struct Model<B: Backend> {
     shard: Shard,
     /// How rows begin, in an MTP block or an EAGLE-3 head.
     entry: Option<Entry<B>>,
+    /// How rows begin and end, in an assistant.
+    projections: Option<Projections<B>>,
     /// The layers of this rank's stage.
     layers: Vec<Layer<B>>,
     head: Option<Head<B>>,
@@ -161,7 +166,7 @@ impl<B: Backend> Model<B> {
     ///
     /// `input`: the result of [`Embedding::look_up`](crate::Embedding::look_up) for the batch's
     /// tokens, or the [output](Self::hand_on) of the previous stage, `[rows, input_width]` f32; for
-    /// an MTP block or an EAGLE-3 head the embedding and the [state](Self::state) before it.
+    /// a [block](layout::BlockFile) the embedding and the [state](Self::state) before it.
     ///
     /// # Errors
     /// An error of `reduce` or of the device.
@@ -171,6 +176,21 @@ impl<B: Backend> Model<B> {
         reduce: &mut R,
         batch: &Batch<'_>,
         input: &[f32],
+    ) -> Result<(), R::Error> {
+        self.forward_over(backend, reduce, batch, input, None)
+    }
+
+    /// The same; an assistant reads the caches of its `model`, whose tables `batch` has.
+    ///
+    /// # Errors
+    /// Those of [`Self::forward`].
+    pub fn forward_over<R: Reduce>(
+        &mut self,
+        backend: &mut B,
+        reduce: &mut R,
+        batch: &Batch<'_>,
+        input: &[f32],
+        mut model: Option<&mut Self>,
     ) -> Result<(), R::Error> {
         let rows = batch.positions.len();
         debug_assert!(rows <= self.rows_max);
@@ -196,11 +216,15 @@ impl<B: Backend> Model<B> {
                 false => (batch.segments, batch.windows),
             };
             let has_window = self.config.windows[layer.index].is_some();
+            let kept = match &mut model {
+                Some(model) => model.last_kept(has_window),
+                None => &mut self.kept[self.config.cache_of(layer.index) - first],
+            };
             let mut context = Context {
                 backend,
                 config: &self.config,
                 scratch: &mut self.scratch,
-                kept: &mut self.kept[self.config.cache_of(layer.index) - first],
+                kept,
                 layer: layer.index,
                 step_rows: rows,
                 rows: if behind { batch.outputs.rows.len() } else { rows },
@@ -245,6 +269,10 @@ impl<B: Backend> Model<B> {
     ) -> Result<(), BackendError> {
         if let Some(entry) = &mut self.entry {
             return entry.enter(backend, rows, input, &mut self.scratch);
+        }
+        if let Some(projections) = &mut self.projections {
+            projections.enter(backend, rows, input, &mut self.scratch);
+            return Ok(());
         }
         let (width, first) = (self.config.width, self.first_layer());
         let (s, line) = (&mut self.scratch, self.config.input_width(first));
@@ -380,41 +408,6 @@ impl<B: Backend> Model<B> {
         let s = &mut self.scratch;
         head.read(backend, self.config.width, s);
         backend.host(&mut s.normed)
-    }
-
-    /// From now on [`Self::state`] returns the residual stream before each of these layers. This
-    /// rank must have them all. The number of the model's layers stands for the stream after the
-    /// last one.
-    pub fn tap(&mut self, layers: &[usize]) {
-        self.taps = Taps::new(layers.to_vec(), self.config.width);
-    }
-
-    /// What an MTP block or an EAGLE-3 head reads of each output: the [tapped](Self::tap) layers'
-    /// inputs, `[outputs, layers * width]` f32; else the input of the logits, or in some models
-    /// the residual streams, `[outputs, stream_width]` f32.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn state(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
-        if !self.taps.is_empty() {
-            if self.taps.has(self.config.layers) {
-                self.taps.take(self.config.layers, backend.host(&mut self.scratch.x)?, None);
-            }
-            return Ok(self.taps.rows());
-        }
-        match self.config.arch.mtp_reads_residual {
-            true => self.residual(backend),
-            false => self.hidden(backend),
-        }
-    }
-
-    /// An EAGLE-3 head's states, `[rows, width]` f32, of its model's, `[rows, layers * width]`;
-    /// empty in any other model.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn fuse(&mut self, backend: &mut B, states: &[f32]) -> Result<&[f32], BackendError> {
-        self.entry.as_mut().map_or(Ok(&[]), |entry| entry.fuse(backend, states))
     }
 
     /// This rank's slice of the logits of the last stage's residual stream, if there are outputs:

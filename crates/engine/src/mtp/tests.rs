@@ -1,0 +1,210 @@
+use backend::{Cpu, Segment};
+use gguf::File;
+use serde_json::Value;
+
+use super::*;
+
+fn open(name: &str) -> (Arc<dyn Source>, Value) {
+    let path = format!("{}/../../fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
+    let json = std::fs::read_to_string(format!("{path}.json")).unwrap();
+    let file = File::open(format!("{path}.gguf")).unwrap();
+    (Arc::new(file), serde_json::from_str(&json).unwrap())
+}
+
+/// The table of the text that a model has read.
+fn table() -> Arc<[u32]> {
+    (0..8).collect()
+}
+
+/// A model after a text, what a block reads of it, `[tokens, width]`, and its next token.
+fn trunk(
+    backend: &mut Cpu,
+    file: &Arc<dyn Source>,
+    text: &[Token],
+    tapped: &[usize],
+) -> (Model<Cpu>, Vec<f32>, Token) {
+    let outline = Outline::read(file.directory()).unwrap();
+    let whole = Layout::new(&[1], &[], outline.config.layers).unwrap();
+    let capacity = Capacity {
+        context_tokens: 512,
+        sequences_max: 512,
+        cache_tokens: 512,
+        cache_type: protocol::CacheType::Auto,
+        picture_rows: 0,
+        checkpoints: 0,
+    };
+    let mut model = Model::load(backend, file, &outline, &whole, 0, capacity, &mut |_| {}).unwrap();
+    model.tap(tapped);
+    let mut input = Vec::new();
+    let mut embedding = Embedding::open(file.clone(), model.config()).unwrap();
+    embedding.look_up(backend, text, &[], &mut input).unwrap();
+    let segments = [Segment { table: table(), first_pos: 0, rows: text.len(), mutual: false }];
+    let rows: Vec<usize> = (0..text.len()).collect();
+    let positions: Vec<u32> = (0..text.len() as u32).collect();
+    let state = backend::StateSegment {
+        slot: 0,
+        rows: text.len(),
+        begin: backend::Begin::Zero,
+        guesses: 0,
+        save: None,
+    };
+    let states: &[_] = &[state];
+    let states = if model.config().recurrence.is_some() { states } else { &[] };
+    let outputs = Outputs { rows: &rows, segments: &segments, windows: &segments };
+    let batch = Batch {
+        segments: &segments,
+        windows: &segments,
+        positions: &positions,
+        pictures: BatchPictures::default(),
+        states,
+        outputs,
+    };
+    model.forward(backend, &mut Alone, &batch, &input).unwrap();
+    let found = model.state(backend).unwrap().to_vec();
+    let vocab = model.config().vocab;
+    let logits = model.logits(backend).unwrap();
+    let last = &logits[logits.len() - vocab..];
+    let next = largest(last);
+    (model, found, next)
+}
+
+fn largest(logits: &[f32]) -> Token {
+    let larger = |a: &usize, b: &usize| logits[*a].total_cmp(&logits[*b]);
+    (0..logits.len()).max_by(larger).unwrap() as Token
+}
+
+/// The largest difference of logits, without those that the reference has as -infinity.
+fn far(own: &[f32], due: &Value) -> f32 {
+    let due = due.as_array().unwrap();
+    assert_eq!(own.len(), due.len());
+    let known = own.iter().zip(due).filter_map(|(own, due)| Some((own, due.as_f64()?)));
+    known.map(|(own, due)| (own - due as f32).abs()).fold(0.0, f32::max)
+}
+
+fn tokens(prompt: &Value) -> Vec<Token> {
+    let ids = prompt["ids"].as_array().unwrap();
+    ids.iter().map(|id| id.as_u64().unwrap() as Token).collect()
+}
+
+/// The block of a file as if it were alone in it, and the same model without a block, if there
+/// is one.
+fn alone(file: &Arc<dyn Source>, name: &str) -> Option<[Arc<dyn Source>; 2]> {
+    let base = name.strip_suffix("-mtp")?;
+    if !["step35", "mimo2", "deepseek4"].contains(&base) {
+        return None;
+    }
+    let (model, _) = open(&format!("models/{base}"));
+    let layers = Outline::read(model.directory()).unwrap().config.layers;
+    let of_block = format!("blk.{layers}.");
+    let directory = file.directory();
+    let metadata = directory.metadata().map(|(key, value)| (key.to_owned(), value.clone()));
+    let own = directory.tensors().iter().filter(|tensor| tensor.name.starts_with(&of_block));
+    let directory = directory.with(metadata.collect(), own.cloned().collect());
+    Some([Arc::new(BlockSource::new(directory, file, file)), model])
+}
+
+#[test]
+fn a_block_gives_the_logits_of_its_reference() {
+    for (name, by) in [
+        ("qwen35-mtp", "hf_draft"),
+        ("glm4moe-mtp", "hf_draft"),
+        ("deepseek32-mtp", "hf_draft"),
+        ("step35-mtp", "llama_cpp_f32_draft"),
+        ("mimo2-mtp", "llama_cpp_f32_draft"),
+        ("deepseek4-mtp", "llama_cpp_f32_draft"),
+    ] {
+        let (file, reference) = open(&format!("models/{name}"));
+        for prompt in reference["prompts"].as_array().unwrap() {
+            let mut text = tokens(prompt);
+            let mut backend = Cpu::new(1, &[]).unwrap();
+            let (mut model, states, next) = trunk(&mut backend, &file, &text, &[]);
+            text.push(next);
+            let own = Mtp::load(&mut backend, &file, 512).unwrap().unwrap();
+            let apart = alone(&file, name).map(|[block, model]| {
+                let config = Outline::read(model.directory()).unwrap().config;
+                Mtp::load_file(&mut backend, &block, (&model, &config), 512).unwrap()
+            });
+            for mut mtp in std::iter::once(own).chain(apart) {
+                // The last row sees no more of a single layer with a window.
+                let seen = mtp.config().window().unwrap_or(usize::MAX);
+                let rows = states.chunks_exact(mtp.widths().1).enumerate();
+                for (at, state) in rows.skip((text.len() - 1).saturating_sub(seen)) {
+                    mtp.rows.push(text[at + 1], at + 1, state);
+                }
+                mtp.rows.end(0, &mtp.places[0].tables.clone(), 0);
+                mtp.pass(&mut backend, &mut model).unwrap();
+                let logits = mtp.model.logits(&mut backend).unwrap();
+                let far = far(logits, &prompt[by]["logits"]);
+                assert!(far < 1e-4, "{name}, {} tokens: {far}", text.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_head_gives_the_logits_of_its_reference() {
+    for name in ["qwen3", "nemotron_h"] {
+        let (file, _) = open(&format!("models/{name}"));
+        let (head, reference) = open(&format!("heads/{name}-eagle3"));
+        let config = Outline::read(file.directory()).unwrap().config;
+        for prompt in reference["prompts"].as_array().unwrap() {
+            let mut backend = Cpu::new(1, &[]).unwrap();
+            let mut mtp = Mtp::load_file(&mut backend, &head, (&file, &config), 512).unwrap();
+            let mut text = tokens(prompt);
+            let (mut model, states, next) = trunk(&mut backend, &file, &text, mtp.tapped_layers());
+            text.push(next);
+            for (at, state) in states.chunks_exact(states.len() / (text.len() - 1)).enumerate() {
+                mtp.rows.push(text[at + 1], at + 1, state);
+            }
+            let tables = mtp.places[0].tables.clone();
+            mtp.rows.end(0, &tables, 0);
+            mtp.fuse(&mut backend).unwrap();
+            for due in prompt["llama_cpp_f32_heads"].as_array().unwrap() {
+                mtp.pass(&mut backend, &mut model).unwrap();
+                let state = mtp.model.state(&mut backend).unwrap().to_vec();
+                let own = mtp.model.logits(&mut backend).unwrap();
+                let logits = match &mut mtp.fewer {
+                    Some(fewer) => fewer.spread(own),
+                    None => own,
+                };
+                let far = far(logits, due);
+                assert!(far < 1e-4, "{name}, {} tokens: {far}", text.len());
+                let guess = largest(logits);
+                mtp.rows.clear();
+                mtp.rows.push(guess, text.len(), &state);
+                mtp.rows.end(0, &tables, text.len() - 1);
+                text.push(guess);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_assistant_gives_the_logits_of_its_references() {
+    for name in ["gemma4", "gemma4-e"] {
+        let (file, _) = open(&format!("models/{name}"));
+        let (assistant, reference) = open(&format!("heads/{name}-assistant"));
+        let config = Outline::read(file.directory()).unwrap().config;
+        for prompt in reference["prompts"].as_array().unwrap() {
+            let mut backend = Cpu::new(1, &[]).unwrap();
+            let mut mtp = Mtp::load_file(&mut backend, &assistant, (&file, &config), 512).unwrap();
+            let text = tokens(prompt);
+            let (mut model, states, mut token) = trunk(&mut backend, &file, &text, &[]);
+            let mut state = states[states.len() - mtp.widths().1..].to_vec();
+            for at in 0..2 {
+                mtp.rows.clear();
+                mtp.rows.push(token, text.len(), &state);
+                mtp.rows.end(0, &[table(), table()], text.len() - 1);
+                mtp.pass(&mut backend, &mut model).unwrap();
+                state = mtp.model.state(&mut backend).unwrap().to_vec();
+                let logits = mtp.model.logits(&mut backend).unwrap();
+                token = largest(logits);
+                // llama.cpp rounds the GELU of each number to 16 bits.
+                for (by, limit) in [("hf_heads", 1e-4), ("llama_cpp_f32_heads", 1e-2)] {
+                    let far = far(logits, &prompt[by][at]);
+                    assert!(far < limit, "{name}, {} tokens, {by}: {far}", text.len());
+                }
+            }
+        }
+    }
+}
