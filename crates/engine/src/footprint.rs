@@ -189,14 +189,19 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
 }
 
 #[test]
-fn planned_bytes_of_an_eagle3_head_are_enough() {
+fn planned_bytes_of_a_head_are_enough() {
     let dir = std::env::var_os("SINEW_GPU_LIBRARIES").filter(|dir| !dir.is_empty());
     let fixture =
         |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
-    for name in ["qwen3", "nemotron_h"] {
+    for (name, kind) in [
+        ("qwen3", "eagle3"),
+        ("nemotron_h", "eagle3"),
+        ("gemma4", "assistant"),
+        ("gemma4-e", "assistant"),
+    ] {
         let open = |path| -> Arc<dyn Source> { Arc::new(File::open(path).unwrap()) };
         let model = open(fixture(&format!("models/{name}.gguf")));
-        let file = open(fixture(&format!("heads/{name}-eagle3.gguf")));
+        let file = open(fixture(&format!("heads/{name}-{kind}.gguf")));
         let config = Outline::read(model.directory()).unwrap().config;
         let due = (model.directory().as_ref(), &config);
         let head = BlockFile::read(file.directory(), due).unwrap();

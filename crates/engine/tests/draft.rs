@@ -1,5 +1,5 @@
-//! A draft model, an EAGLE-3 head, or the model's own MTP block changes the time of an answer,
-//! never its tokens.
+//! A draft model, an EAGLE-3 head, an assistant, or the model's own MTP block changes the time of an
+//! answer, never its tokens.
 
 #[path = "../../checkpoint/tests/common/mod.rs"]
 mod common;
@@ -15,7 +15,8 @@ use protocol::{
 };
 
 fn path(name: &str) -> PathBuf {
-    let folder = if name.ends_with("-eagle3") { "heads" } else { "models" };
+    let is_head = ["-eagle3", "-assistant"].iter().any(|end| name.ends_with(end));
+    let folder = if is_head { "heads" } else { "models" };
     PathBuf::from(format!("{}/../../fixtures/{folder}/{name}.gguf", env!("CARGO_MANIFEST_DIR")))
 }
 
@@ -45,8 +46,8 @@ fn start_file(
     (shares, stages): (&[u32], &[usize]),
     guesses: Guesses<'_>,
 ) -> Result<Local, engine::EngineError> {
-    let layers = layout::Outline::read(file.directory()).unwrap().config.layers;
-    let border = |stage: usize| layers * stage / stages.len();
+    let borders = layout::Outline::read(file.directory()).unwrap().config.borders();
+    let border = |stage: usize| borders[(borders.len() - 1) * stage / stages.len()];
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
     let (speculation, draft) = match guesses {
         Guesses::No => (Speculation::Off, None),
@@ -160,6 +161,27 @@ fn an_eagle3_head_guesses_and_every_answer_stays_the_same() {
         let told = local.rank().notes().iter().any(|note| note.contains("pipeline"));
         assert!(told, "{name}: {:?}", local.rank().notes());
         assert_eq!(answers(&mut local).0, expected, "{name} in a pipeline");
+    }
+}
+
+/// Rank 0 has all keys and values of a model with one head of them, unless they are in another
+/// stage; of a model with two, another rank has some.
+#[test]
+fn an_assistant_guesses_and_every_answer_stays_the_same() {
+    for (name, over_ranks) in [("gemma4", false), ("gemma4-e", true)] {
+        let (expected, _) = answers(&mut start(name, (&[1], &[]), Guesses::No).unwrap());
+        let assistant = format!("{name}-assistant");
+        for (split, guesses) in
+            [((&[1][..], &[][..]), true), ((&[1, 1], &[]), over_ranks), ((&[1, 1], &[1, 1]), false)]
+        {
+            let mut local = start(name, split, Guesses::Draft(&assistant)).unwrap();
+            let notes = local.rank().notes().to_vec();
+            let (found, counted) = answers(&mut local);
+            assert_eq!(found, expected, "{name} over {split:?}");
+            assert!(counted.guessed_tokens > 20, "{name} over {split:?}: {counted:?}");
+            let told = notes.iter().any(|note| note.contains("other machines"));
+            assert_eq!(told, !guesses, "{name} over {split:?}: {notes:?}");
+        }
     }
 }
 

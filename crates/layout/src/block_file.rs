@@ -119,6 +119,16 @@ mod tests {
         File::open(path).unwrap().directory().as_ref().clone()
     }
 
+    /// An assistant with other metadata or tensors, for `model`.
+    fn assistant(name: &str, model: &str, change: Change) -> Result<BlockFile, Error> {
+        let (file, model) = (open(&format!("heads/{name}-assistant")), open(model));
+        let metadata = file.metadata().map(|(key, value)| (key.to_owned(), value.clone()));
+        let (mut metadata, mut tensors) = (metadata.collect(), file.tensors().to_vec());
+        change(&mut metadata, &mut tensors);
+        let config = Config::read(&model).unwrap();
+        BlockFile::read(&file.with(metadata, tensors), (&model, &config))
+    }
+
     type Change = fn(&mut Vec<(String, Value)>, &mut Vec<TensorInfo>);
 
     /// The head with other metadata or tensors, for qwen3.
@@ -199,6 +209,51 @@ mod tests {
         }
         let error = Outline::read(&open("heads/qwen3-eagle3")).unwrap_err().to_string();
         assert!(error.contains("--draft"), "{error}");
+    }
+
+    #[test]
+    fn an_assistant_keeps_nothing_and_reads_what_its_model_keeps() {
+        for name in ["gemma4", "gemma4-e"] {
+            // What chooses some tokens before their logits are computed is left out.
+            let found = assistant(name, &format!("models/{name}"), |_, tensors| {
+                let choice = TensorInfo {
+                    name: "masked_embd_centroids.weight".into(),
+                    ..tensors[0].clone()
+                };
+                tensors.push(choice);
+            });
+            let found = found.unwrap();
+            let Footprint { cache_bytes, .. } = found.footprint(4096, Device::Cpu);
+            assert_eq!(cache_bytes, 0, "{name}");
+            let config = &found.outline.config;
+            assert!((0..config.layers).all(|layer| !config.keeps(layer)), "{name}");
+            assert_eq!(config.logit_cap, None, "{name}");
+            let bare = Outline::read(&open(&format!("heads/{name}-assistant"))).unwrap_err();
+            assert!(bare.to_string().contains("--draft"), "{name}: {bare}");
+        }
+    }
+
+    #[test]
+    fn an_assistant_for_another_model_or_a_broken_one_is_refused() {
+        const OF: &str = "gemma4-assistant";
+        let refusals: [(&str, &str, Change); 6] = [
+            ("models/gemma4-moe", "states of 48 numbers; the model's have 56", |_, _| {}),
+            ("models/gemma4-e", "its layer 0 reads 2 heads", |_, _| {}),
+            ("models/qwen3", "states of 48 numbers", |_, _| {}),
+            ("models/gemma4", "over 9 positions; layer 3 of the model caches", |metadata, _| {
+                set(metadata, &format!("{OF}.attention.sliding_window"), Value::U32(9));
+            }),
+            ("models/gemma4", "a window of 1", |metadata, _| {
+                set(metadata, &format!("{OF}.attention.sliding_window"), Value::U32(1));
+            }),
+            ("models/gemma4", "nextn.pre_projection", |_, tensors| {
+                tensors.retain(|tensor| tensor.name != names::ASSISTANT_ENTRY);
+            }),
+        ];
+        for (model, due, change) in refusals {
+            let error = assistant("gemma4", model, change).unwrap_err().to_string();
+            assert!(error.contains(due), "{due}: {error}");
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 use backend::{Cpu, Segment};
 use gguf::File;
+use protocol::GenerateRequest;
 use serde_json::Value;
 
 use super::*;
+use crate::step::{Limits, StepSegment};
 
 fn open(name: &str) -> (Arc<dyn Source>, Value) {
     let path = format!("{}/../../fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -11,9 +13,33 @@ fn open(name: &str) -> (Arc<dyn Source>, Value) {
     (Arc::new(file), serde_json::from_str(&json).unwrap())
 }
 
-/// The table of the text that a model has read.
-fn table() -> Arc<[u32]> {
-    (0..8).collect()
+/// The tables of the text that a model has read; layers with a window have another one.
+fn tables() -> [Arc<[u32]>; 2] {
+    [(0..8).collect(), (0..8).rev().collect()]
+}
+
+/// Such tables as a rank has them, in slot 1.
+fn tables_of_rank(tokens: usize) -> Tables {
+    let limits = Limits {
+        slots: 2,
+        context_tokens: 512,
+        pages: 8,
+        rows_max: 512,
+        outputs_max: 512,
+        width: 1,
+        window: Some(layout::Window { positions: 12, pages: 8 }),
+        keeps_all: false,
+        has_states: false,
+        checkpoints: 0,
+        picture_room: 0,
+        additions: 0,
+    };
+    let [pages, window_pages] = tables().map(|pages| pages.to_vec());
+    let segment = StepSegment { pages: pages.len(), ..StepSegment::new(1, 0, tokens) };
+    let step = Step { segments: vec![segment], pages, window_pages, ..Step::default() };
+    let mut tables = Tables::new(&limits);
+    tables.update(&step).unwrap();
+    tables
 }
 
 /// A model after a text, what a block reads of it, `[tokens, width]`, and its next token.
@@ -38,7 +64,8 @@ fn trunk(
     let mut input = Vec::new();
     let mut embedding = Embedding::open(file.clone(), model.config()).unwrap();
     embedding.look_up(backend, text, &[], &mut input).unwrap();
-    let segments = [Segment { table: table(), first_pos: 0, rows: text.len(), mutual: false }];
+    let segment = |table| [Segment { table, first_pos: 0, rows: text.len(), mutual: false }];
+    let [segments, windows] = tables().map(segment);
     let rows: Vec<usize> = (0..text.len()).collect();
     let positions: Vec<u32> = (0..text.len() as u32).collect();
     let state = backend::StateSegment {
@@ -50,10 +77,10 @@ fn trunk(
     };
     let states: &[_] = &[state];
     let states = if model.config().recurrence.is_some() { states } else { &[] };
-    let outputs = Outputs { rows: &rows, segments: &segments, windows: &segments };
+    let outputs = Outputs { rows: &rows, segments: &segments, windows: &windows };
     let batch = Batch {
         segments: &segments,
-        windows: &segments,
+        windows: &windows,
         positions: &positions,
         pictures: BatchPictures::default(),
         states,
@@ -188,23 +215,35 @@ fn an_assistant_gives_the_logits_of_its_references() {
         for prompt in reference["prompts"].as_array().unwrap() {
             let mut backend = Cpu::new(1, &[]).unwrap();
             let mut mtp = Mtp::load_file(&mut backend, &assistant, (&file, &config), 512).unwrap();
-            let text = tokens(prompt);
-            let (mut model, states, mut token) = trunk(&mut backend, &file, &text, &[]);
-            let mut state = states[states.len() - mtp.widths().1..].to_vec();
+            let mut text = tokens(prompt);
+            let (mut model, states, next) = trunk(&mut backend, &file, &text, &[]);
+            let last = states.chunks_exact(mtp.widths().1).last().unwrap();
+            let (mut token, mut state, mut due) = (next, last.to_vec(), Vec::new());
             for at in 0..2 {
                 mtp.rows.clear();
                 mtp.rows.push(token, text.len(), &state);
-                mtp.rows.end(0, &[table(), table()], text.len() - 1);
+                mtp.rows.end(0, &tables(), text.len() - 1);
                 mtp.pass(&mut backend, &mut model).unwrap();
                 state = mtp.model.state(&mut backend).unwrap().to_vec();
                 let logits = mtp.model.logits(&mut backend).unwrap();
                 token = largest(logits);
+                due.push(token);
                 // llama.cpp rounds the GELU of each number to 16 bits.
                 for (by, limit) in [("hf_heads", 1e-4), ("llama_cpp_f32_heads", 1e-2)] {
                     let far = far(logits, &prompt[by][at]);
                     assert!(far < limit, "{name}, {} tokens, {by}: {far}", text.len());
                 }
             }
+            let (id, request) = (7, GenerateRequest { prompt: text.clone(), ..Default::default() });
+            let place = mtp.place_of(id);
+            mtp.places[place].wait(text.len(), last, 4);
+            text.push(next);
+            let job = DraftJob { id, slot: 1, request: &request, text: &text, count: 2 };
+            let tables = tables_of_rank(text.len() - 1);
+            let mut target = Target { model: &mut model, tables: &tables };
+            let mut guesses = [Vec::new()];
+            mtp.guess(&mut backend, &mut target, &[job], &mut guesses).unwrap();
+            assert_eq!(guesses[0], due, "{name}, {} tokens", text.len());
         }
     }
 }
