@@ -6,7 +6,7 @@ use crate::families::{Family, To};
 use crate::weight::{Tensors, Weight};
 
 /// Parts of names of tensors that belong to other senses than text, or to nothing.
-const UNREAD: [&str; 10] = [
+const UNREAD: [&str; 11] = [
     "visual.",
     "vision",
     "audio",
@@ -16,6 +16,7 @@ const UNREAD: [&str; 10] = [
     "image_newline",
     "vit_large_projector",
     "masked_bias",
+    "masked_embedding",
     "rotary_emb.inv_freq",
 ];
 

@@ -1,4 +1,4 @@
-//! Gemma 2 to 4.
+//! Gemma 2 to 4, and Gemma 4's assistant, which guesses for it.
 
 use super::shared::{ATTENTION, DENSE, FEED_FORWARD, WHOLE, plus_one};
 use super::{Family, Row, To::*, Words};
@@ -30,7 +30,7 @@ const WHOLE_NORMS: &[Row] = &[
     ("post_feedforward_layernorm_2", Name("post_ffw_norm_2")),
 ];
 
-const GEMMA4: &[Row] = &[
+const GEMMA4_LAYER: &[Row] = &[
     ("layer_scalar", Name("layer_output_scale.weight")),
     ("per_layer_input_gate", Name("inp_gate")),
     ("per_layer_projection", Name("proj")),
@@ -52,6 +52,11 @@ const GEMMA4_WHOLE: &[Row] = &[
     ("model.per_layer_projection_norm", Name("per_layer_proj_norm")),
 ];
 
+const ASSISTANT_WHOLE: &[Row] = &[
+    ("pre_projection", Name("nextn.pre_projection")),
+    ("post_projection", Name("nextn.post_projection")),
+];
+
 const GEMMA3: Family = Family {
     classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
     arch: "gemma3",
@@ -61,18 +66,27 @@ const GEMMA3: Family = Family {
     ..DENSE
 };
 
+const GEMMA4: Family = Family {
+    classes: &["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"],
+    arch: "gemma4",
+    layer: &[WHOLE_NORMS, ATTENTION, FEED_FORWARD, GEMMA4_LAYER],
+    whole: &[WHOLE, GEMMA4_WHOLE],
+    keys: keys_of_gemma4,
+    computed: turns_of_gemma4,
+    words: Words::Gemma4,
+    ..DENSE
+};
+
 pub(super) const FAMILIES: &[Family] = &[
     Family { classes: &["Gemma2ForCausalLM"], arch: "gemma2", keys: keys_of_gemma2, ..GEMMA3 },
     GEMMA3,
+    GEMMA4,
     Family {
-        classes: &["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"],
-        arch: "gemma4",
-        layer: &[WHOLE_NORMS, ATTENTION, FEED_FORWARD, GEMMA4],
-        whole: &[WHOLE, GEMMA4_WHOLE],
-        keys: keys_of_gemma4,
-        computed: turns_of_gemma4,
-        words: Words::Gemma4,
-        ..DENSE
+        classes: &["Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"],
+        arch: "gemma4-assistant",
+        whole: &[WHOLE, ASSISTANT_WHOLE],
+        keys: keys_of_assistant,
+        ..GEMMA4
     },
 ];
 
@@ -154,6 +168,14 @@ fn keys_of_gemma4(config: &Config, header: &mut Header) -> Result<(), Error> {
         let heads: Vec<u64> = windows.iter().map(of).collect();
         header.sizes_of_layers("attention.head_count_kv", &heads);
     }
+    Ok(())
+}
+
+/// All layers of an assistant predict further tokens.
+fn keys_of_assistant(config: &Config, header: &mut Header) -> Result<(), Error> {
+    keys_of_gemma4(config, header)?;
+    header.size("embedding_length_out", config.u64(&["backbone_hidden_size"])?);
+    header.size("nextn_predict_layers", config.u64(&["num_hidden_layers"])?);
     Ok(())
 }
 
