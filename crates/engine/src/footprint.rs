@@ -220,3 +220,57 @@ fn planned_bytes_of_a_head_are_enough() {
         assert!(planned.buffer_bytes >= taken.buffer_bytes, "{name}: {planned:?} {taken:?}");
     }
 }
+
+/// Rank 0 keeps more keys and values for an assistant; the others do not know of it.
+#[test]
+fn planned_bytes_beside_an_assistant_are_allocated_bytes() {
+    let fixture =
+        |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+    let capacity = Capacity {
+        context_tokens: 100,
+        sequences_max: 3,
+        cache_tokens: 2000,
+        cache_type: CacheType::Auto,
+        picture_rows: 0,
+        checkpoints: 0,
+    };
+    for name in ["gemma4", "gemma4-e"] {
+        let source: Arc<dyn Source> =
+            Arc::new(File::open(fixture(&format!("models/{name}.gguf"))).unwrap());
+        let draft = fixture(&format!("heads/{name}-assistant.gguf"));
+        let file = File::open(&draft).unwrap();
+        let outline = Outline::read_for(source.directory(), true).unwrap();
+        let due = (source.directory().as_ref(), &outline.config);
+        let assistant = BlockFile::read(file.directory(), due).unwrap().footprint(100, Device::Cpu);
+        for shares in [&[1][..], &[2, 1], &[1, 1, 1]] {
+            let layout = Layout::new(shares, &[], outline.config.layers).unwrap();
+            for rank in 0..shares.len() {
+                let options = RankOptions {
+                    rank,
+                    options: SplitOptions {
+                        draft: Some(draft.clone()),
+                        checkpoints: Some(capacity.checkpoints),
+                        ..SplitOptions::default()
+                    },
+                    split: Split {
+                        shares: shares.to_vec(),
+                        stages: Vec::new(),
+                        whole_experts: false,
+                        context_tokens: capacity.context_tokens,
+                        sequences_max: capacity.sequences_max,
+                        cache_tokens: capacity.cache_tokens,
+                        mtp: false,
+                    },
+                    threads: 1,
+                    cpus: Vec::new(),
+                };
+                let cpu = Cpu::new(1, &[]).unwrap();
+                let found = Rank::load(cpu, source.clone(), &options, &mut |_| {}).unwrap();
+                let planned =
+                    Holding::new(&outline, &layout, rank).footprint(&capacity, Device::Cpu);
+                let planned = if rank == 0 { planned.plus(&assistant) } else { planned };
+                assert_eq!(planned, taken(&found), "{name}, rank {rank} of {shares:?}");
+            }
+        }
+    }
+}

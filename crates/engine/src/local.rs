@@ -138,6 +138,15 @@ impl<B: Backend + 'static> Local<B> {
         &self.rank
     }
 
+    /// What rank 0 speculates after the last fed tokens.
+    #[cfg(test)]
+    pub(crate) fn guess(&mut self, job: crate::draft::DraftJob<'_>) -> Vec<Token> {
+        let mut guesses = [Vec::new()];
+        self.rank.note_states(self.pipeline.finished()).unwrap();
+        self.rank.guess(&[job], &mut guesses).unwrap();
+        guesses.concat()
+    }
+
     /// Truncates the sequence to its first `len` tokens; or to none, if layers carry a state that
     /// was not [kept](Self::feed_and_keep) there, or their window does not reach back that far.
     /// Returns the number of remaining tokens.

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use backend::{Backend, CacheKind};
 use gguf::Source;
-use layout::{Capacity, Config, Layout, Leaves, Outline};
+use layout::{BlockFile, Capacity, Config, Layout, Leaves, Outline};
 use model::{Embedding, Model, Product, Progress};
 use protocol::{GenerateRequest, RankStats, Speculation, Split, SplitOptions, Token};
 
@@ -73,6 +73,23 @@ impl RankOptions {
         layout.check(config).map_err(layout::Error::from)?;
         Ok(layout.with_whole_experts(self.split.whole_experts))
     }
+
+    /// Rank 0: the file of a draft, if one is asked for.
+    pub(crate) fn draft(&self) -> Option<Result<gguf::File, gguf::Error>> {
+        let Self { rank, options: SplitOptions { draft, speculation, .. }, .. } = self;
+        let guesses = *rank == 0 && *speculation == Speculation::Prompt;
+        draft.as_ref().filter(|_| guesses).map(|path| checkpoint::open(path))
+    }
+
+    /// The outline of a model's file, with what a draft needs of it.
+    ///
+    /// # Errors
+    /// The file is no model that can run.
+    pub(crate) fn outline(&self, source: &dyn Source) -> Result<Outline, EngineError> {
+        let draft = self.draft().and_then(Result::ok);
+        let has_assistant = draft.is_some_and(|draft| BlockFile::reads_cache(draft.directory()));
+        Ok(Outline::read_for(source.directory(), has_assistant)?)
+    }
 }
 
 impl<B: Backend> Rank<B> {
@@ -86,7 +103,7 @@ impl<B: Backend> Rank<B> {
         options: &RankOptions,
         progress: Progress<'_>,
     ) -> Result<Self, EngineError> {
-        let outline = Outline::read(source.directory())?;
+        let outline = options.outline(source.as_ref())?;
         let layout = options.layout(&outline.config)?;
         let route = Route::new(&layout, options.rank, &outline.config);
         let capacity = Capacity {

@@ -7,7 +7,7 @@ use backend::Backend;
 use gguf::Source;
 use layout::BlockFile;
 use model::Model;
-use protocol::{Speculation, Split, Token};
+use protocol::{Speculation, Split, SplitOptions, Token};
 
 use crate::EngineError;
 use crate::draft::{Draft, DraftJob};
@@ -33,35 +33,33 @@ impl<B: Backend> Speculator<B> {
     pub fn load(
         backend: &mut B,
         (source, model): (&Arc<dyn Source>, &Model<B>),
-        RankOptions { rank, options, split, .. }: &RankOptions,
+        options: &RankOptions,
         notes: &mut Vec<String>,
     ) -> Result<Option<Self>, EngineError> {
-        if *rank > 0 || options.speculation != Speculation::Prompt {
-            return Ok(None);
-        }
-        let context_tokens = split.context_tokens;
-        let Some(path) = &options.draft else {
-            if !split.mtp {
-                return Ok(None);
-            }
-            // The model runs without its block.
-            let mtp = Mtp::load(backend, source, context_tokens).unwrap_or_else(|error| {
-                notes.push(format!("its MTP block guesses no tokens: {error}"));
-                None
-            });
-            return Ok(mtp.map(|mtp| Self::Mtp(Box::new(mtp))));
-        };
-        match checkpoint::open(path) {
-            Ok(file) => {
+        let RankOptions { rank, options: SplitOptions { draft, speculation, .. }, split, .. } =
+            options;
+        let has_block = *rank == 0 && *speculation == Speculation::Prompt && split.mtp;
+        match (options.draft(), draft) {
+            (Some(Ok(file)), _) => {
                 Self::of_file(backend, &(Arc::new(file) as _), (source, model), split, notes)
             }
             // The present leader may not have the file.
-            Err(error) => {
+            (Some(Err(error)), Some(path)) => {
                 let path = path.display();
-                notes
-                    .push(format!("no draft model guesses tokens: {path} cannot be read: {error}"));
+                let why = format!("{path} cannot be read: {error}");
+                notes.push(format!("no draft model guesses tokens: {why}"));
                 Ok(None)
             }
+            (None, None) if has_block => {
+                // The model runs without its block.
+                let mtp = Mtp::load(backend, source, split.context_tokens);
+                let mtp = mtp.unwrap_or_else(|error| {
+                    notes.push(format!("its MTP block guesses no tokens: {error}"));
+                    None
+                });
+                Ok(mtp.map(|mtp| Self::Mtp(Box::new(mtp))))
+            }
+            _ => Ok(None),
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use backend::{Backend, BackendError, Cpu, Ggml};
 use gguf::Source;
-use layout::{Holding, Outline};
+use layout::Holding;
 use link::{Calls, Listener};
 use protocol::frame::{self, FrameError};
 use protocol::{
@@ -334,7 +334,7 @@ fn load<B: Backend>(
 
 /// The number of bytes that this rank will load.
 fn share_of_file(options: &RankOptions, source: &dyn Source) -> Result<u64, EngineError> {
-    let outline = Outline::read(source.directory())?;
+    let outline = options.outline(source)?;
     let layout = options.layout(&outline.config)?;
     Ok(Holding::new(&outline, &layout, options.rank).file_bytes())
 }

@@ -393,6 +393,7 @@ fn guesses_change_no_answer() {
         ("models/mimo2-mtp", None),
         ("models/qwen3", Some("heads/qwen3-eagle3")),
         ("models/qwen3", Some("models/qwen3")),
+        ("models/gemma4", Some("heads/gemma4-assistant")),
         ("models/gemma4-e", Some("heads/gemma4-e-assistant")),
     ] {
         let answers = |guesses: bool, shares: &[u32]| {

@@ -71,7 +71,9 @@ impl Assistant {
             if sizes(heads) != sizes(found) || window.map(|window| window + 1) != due {
                 let say = |(keys, k_dim, v_dim): (usize, usize, usize), window: Option<usize>| {
                     let seen = window.map_or("all".to_owned(), |window| window.to_string());
-                    format!("{keys} heads of {k_dim} and {v_dim} numbers over {seen} positions")
+                    format!(
+                        "{keys} keys of {k_dim} and values of {v_dim} numbers over {seen} positions"
+                    )
                 };
                 return impossible(format!(
                     "its layer {layer} reads {}; layer {cached} of the model caches {}",

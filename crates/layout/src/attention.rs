@@ -21,6 +21,8 @@ pub struct Heads {
     /// first.
     pub out_heads: usize,
     pub out_dim: usize,
+    /// Whether rank 0 keeps all keys and values, for an assistant that reads them.
+    pub whole_on_first: bool,
 }
 
 /// The attention of all layers.
@@ -99,7 +101,15 @@ impl Attending {
             let (k_dim, v_dim, latent) =
                 head_sizes(metadata, width / queries, windows[layer].is_some())?;
             let keys = if latent.is_some() { 1 } else { keys };
-            let mut heads = Heads { queries, keys, k_dim, v_dim, out_heads: 1, out_dim: v_dim };
+            let mut heads = Heads {
+                queries,
+                keys,
+                k_dim,
+                v_dim,
+                out_heads: 1,
+                out_dim: v_dim,
+                whole_on_first: false,
+            };
             if let Some(compressed) = compressed {
                 (heads.keys, heads.out_dim) = (1, compressed.out_rank);
                 heads.out_heads = queries / compressed.out_groups;
@@ -124,6 +134,22 @@ impl Attending {
         }
         let caches = caches(metadata, &kinds, windows)?;
         Ok(Self { heads, kinds, caches, latent })
+    }
+}
+
+impl Attending {
+    /// From now on rank 0 keeps all keys and values of layer `layer`: its heads are of a new kind,
+    /// the last one. Returns their kind before.
+    pub fn keep_whole(&mut self, layer: usize) -> usize {
+        let before = self.kinds[layer];
+        self.heads.push(Heads { whole_on_first: true, ..self.heads[before] });
+        let now = self.heads.len() - 1;
+        for (kind, cache) in self.kinds.iter_mut().zip(&self.caches) {
+            if *cache == layer {
+                *kind = now;
+            }
+        }
+        before
     }
 }
 

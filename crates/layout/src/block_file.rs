@@ -28,6 +28,11 @@ impl BlockFile {
         is_head(file) || is_assistant(file) || is_alone(file)
     }
 
+    /// Whether it reads the cache of its model.
+    pub fn reads_cache(file: &Directory) -> bool {
+        is_assistant(file)
+    }
+
     /// The block of a file, for the model of `header` and `config`.
     ///
     /// # Errors
@@ -238,7 +243,7 @@ mod tests {
         const OF: &str = "gemma4-assistant";
         let refusals: [(&str, &str, Change); 6] = [
             ("models/gemma4-moe", "states of 48 numbers; the model's have 56", |_, _| {}),
-            ("models/gemma4-e", "its layer 0 reads 2 heads", |_, _| {}),
+            ("models/gemma4-e", "its layer 0 reads 2 keys", |_, _| {}),
             ("models/qwen3", "states of 48 numbers", |_, _| {}),
             ("models/gemma4", "over 9 positions; layer 3 of the model caches", |metadata, _| {
                 set(metadata, &format!("{OF}.attention.sliding_window"), Value::U32(9));

@@ -196,7 +196,12 @@ impl Holding<'_> {
             outputs: capacity.outputs_max(),
             width: config.width,
             joined: config.arch.reads_token.then(|| config.attention_width()),
-            heads: (0..config.heads().len()).map(|kind| self.head_buffers(kind)).collect(),
+            heads: {
+                let kinds = config.heads().iter().enumerate();
+                // The others do not know of an assistant on rank 0.
+                let own = kinds.filter(|(_, heads)| shard.rank == 0 || !heads.whole_on_first);
+                own.map(|(kind, _)| self.head_buffers(kind)).collect()
+            },
             latent: config.latent.map(|latent| {
                 let heads = shard.attention[0].queries.len();
                 LatentBuffers {

@@ -107,7 +107,8 @@ impl Capacity {
     /// assistant has a row of each sequence over the model's cache.
     pub fn of_mtp(block: &Config, context_tokens: usize) -> Self {
         if block.assistant.is_some() {
-            let cache_tokens = full_cache_tokens(context_tokens, DRAFTS_MAX);
+            let seen = context_tokens.min(block.context_max);
+            let cache_tokens = full_cache_tokens(seen, DRAFTS_MAX);
             return Self { context_tokens: 1, cache_tokens, ..Self::of_draft(1, 1) };
         }
         // A page is the least, so layers with a window need no pages of their own.

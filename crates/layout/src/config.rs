@@ -332,6 +332,16 @@ impl Config {
         self.assistant.is_none() && self.attends(layer) && self.cache_of(layer) == layer
     }
 
+    /// From now on rank 0 keeps all keys and values that an assistant reads.
+    pub(crate) fn keep_for_assistant(&mut self) {
+        let read: Vec<usize> =
+            [true, false].into_iter().filter_map(|it| self.last_cache(it)).collect();
+        for layer in read {
+            let before = self.attending.keep_whole(layer);
+            self.attention_scales.push(self.attention_scales[before]);
+        }
+    }
+
     /// The layer whose cache the last layer with a window, or without one, reads: its own, or
     /// another's. `None` if no such layer caches keys and values of heads.
     pub fn last_cache(&self, has_window: bool) -> Option<usize> {

@@ -12,7 +12,7 @@ pub enum Error {
     )]
     NoModel { what: &'static str },
     #[error(
-        "the file is no model but a block that guesses the tokens of one (EAGLE-3 or MTP). Serve that model, with --draft and this file"
+        "the file is no model but a block that guesses the tokens of one (an EAGLE-3 head, an assistant or an MTP block). Serve that model, with --draft and this file"
     )]
     Block,
     #[error(

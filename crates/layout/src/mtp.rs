@@ -103,8 +103,8 @@ impl Outline {
             (None, None) => [&inputs[..], &[2 * width, width]].concat(),
         };
         let entry = entry.into_iter().map(|width| device.rows_bytes(rows, width));
-        let entry: u64 = entry.sum();
-        Footprint { buffer_bytes: held.buffer_bytes + entry, ..held }
+        let buffer_bytes = entry.fold(held.buffer_bytes, u64::saturating_add);
+        Footprint { buffer_bytes, ..held }
     }
 }
 

@@ -50,10 +50,22 @@ impl Outline {
     /// # Errors
     /// The file is not a complete model of a supported kind.
     pub fn read(directory: &Directory) -> Result<Self, Error> {
+        Self::read_for(directory, false)
+    }
+
+    /// The same. If an assistant reads the model's cache, rank 0 keeps all that it reads.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`].
+    pub fn read_for(directory: &Directory, has_assistant: bool) -> Result<Self, Error> {
         if BlockFile::is_one(directory) {
             return Err(Error::Block);
         }
-        Self::read_as(directory, false)
+        let mut config = Config::read(directory)?;
+        if has_assistant {
+            config.keep_for_assistant();
+        }
+        Self::read_as(directory, config, false)
     }
 
     /// Reads the header of an [MTP block](crate::MtpBlock) or a [block of a file](BlockFile): its
@@ -62,11 +74,10 @@ impl Outline {
     /// # Errors
     /// Those of [`Self::read`].
     pub fn read_block(directory: &Directory) -> Result<Self, Error> {
-        Self::read_as(directory, true)
+        Self::read_as(directory, Config::read(directory)?, true)
     }
 
-    fn read_as(directory: &Directory, is_block: bool) -> Result<Self, Error> {
-        let config = Config::read(directory)?;
+    fn read_as(directory: &Directory, config: Config, is_block: bool) -> Result<Self, Error> {
         let layers = (0..config.layers).map(|layer| Layer::read(directory, &config, layer));
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
         if let Some(own) = config.by_layer {

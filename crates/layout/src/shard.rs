@@ -111,7 +111,7 @@ pub struct Shard {
 pub struct HeadShard {
     /// Query heads.
     pub queries: Range<usize>,
-    /// Key/value heads that these query heads read; ranks may share one.
+    /// Key/value heads that these query heads read, or all of them; ranks may share one.
     pub keys: Range<usize>,
     /// Groups of heads that share columns of the attention output matrix.
     pub groups: Range<usize>,
@@ -147,7 +147,10 @@ impl HeadShard {
             let groups = columns.start / heads.out_dim..columns.end / heads.out_dim;
             let queries = groups.start * heads.out_heads..groups.end * heads.out_heads;
             let group = heads.group();
-            let keys = queries.start / group..queries.end.div_ceil(group);
+            let keys = match heads.whole_on_first && rank == 0 {
+                true => 0..heads.keys,
+                false => queries.start / group..queries.end.div_ceil(group),
+            };
             Self { keys, queries, groups, leaves }
         };
         cuts.heads.iter().map(of_kind).collect()
@@ -351,8 +354,15 @@ fn lcm(a: usize, b: usize) -> usize {
 mod tests {
     use super::*;
 
-    const HEADS: Heads =
-        Heads { queries: 4, keys: 4, k_dim: 32, v_dim: 32, out_heads: 1, out_dim: 32 };
+    const HEADS: Heads = Heads {
+        queries: 4,
+        keys: 4,
+        k_dim: 32,
+        v_dim: 32,
+        out_heads: 1,
+        out_dim: 32,
+        whole_on_first: false,
+    };
 
     fn cuts() -> Cuts {
         Cuts {
@@ -412,6 +422,18 @@ mod tests {
         assert_eq!(few.leaves.spans(), many.leaves.spans());
         assert_eq!((few.queries.clone(), few.keys.clone()), (2..4, 2..4));
         assert_eq!((many.queries.clone(), many.keys.clone()), (3..6, 1..3));
+    }
+
+    #[test]
+    fn the_first_rank_keeps_what_an_assistant_reads() {
+        let heads = vec![HEADS, Heads { whole_on_first: true, ..HEADS }];
+        let cuts = Cuts { heads, ..cuts() };
+        for (rank, own, kept) in [(0, 0..2, 0..4), (1, 2..4, 2..4)] {
+            let shard = Shard::new(&cuts, &split(&[1, 1]), rank);
+            let keys: Vec<_> = shard.attention.iter().map(|heads| heads.keys.clone()).collect();
+            assert_eq!(keys, [own.clone(), kept], "rank {rank}");
+            assert_eq!(shard.attention[1].queries, own, "rank {rank}");
+        }
     }
 
     #[test]

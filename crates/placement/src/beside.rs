@@ -13,16 +13,18 @@ pub struct Beside {
     pub draft: DraftBytes,
 }
 
-/// Memory of a draft model or an EAGLE-3 head, by the device of rank 0.
+/// Memory of a draft model or a block, by the device of rank 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DraftBytes {
     cpu: u64,
     ggml: u64,
+    /// Whether it reads the cache of its model, of which rank 0 then keeps more.
+    pub reads_cache: bool,
 }
 
 impl DraftBytes {
     pub fn by(bytes: impl Fn(Device) -> u64) -> Self {
-        Self { cpu: bytes(Device::Cpu), ggml: bytes(Device::Ggml) }
+        Self { cpu: bytes(Device::Cpu), ggml: bytes(Device::Ggml), reads_cache: false }
     }
 
     pub fn on(self, device: Device) -> u64 {

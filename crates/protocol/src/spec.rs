@@ -107,8 +107,8 @@ pub struct SplitOptions {
     /// Whether next tokens are guessed ahead and verified together
     #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
     pub speculation: Speculation,
-    /// A small model with the same vocabulary, an EAGLE-3 head or an MTP block that guesses next
-    /// tokens: a file on the first node
+    /// What guesses next tokens, a file on the first node: a small model with the same vocabulary,
+    /// an EAGLE-3 head, an MTP block or an assistant
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
     pub draft: Option<PathBuf>,
     /// Places in conversations from which they can go on, in models whose layers carry a state

@@ -30,7 +30,8 @@ impl Placeable {
         draft: DraftBytes,
         check_text: CheckText,
     ) -> std::result::Result<Self, String> {
-        let outline = layout::Outline::read(header).map_err(|error| error.to_string())?;
+        let outline = layout::Outline::read_for(header, draft.reads_cache);
+        let outline = outline.map_err(|error| error.to_string())?;
         let mut remarks = check_text(header)?;
         let tower_bytes = tower_bytes(header).unwrap_or_else(|error| {
             remarks.push(format!("no picture can be seen: {error}"));
@@ -114,7 +115,9 @@ pub fn draft_bytes(
     if BlockFile::is_one(draft) {
         let config = layout::Config::read(header).map_err(|error| unusable(&error))?;
         let block = BlockFile::read(draft, (header, &config)).map_err(|error| unusable(&error))?;
-        return Ok(DraftBytes::by(|device| block.footprint(context_tokens, device).bytes()));
+        let mut bytes = DraftBytes::by(|device| block.footprint(context_tokens, device).bytes());
+        bytes.reads_cache = BlockFile::reads_cache(draft);
+        return Ok(bytes);
     }
     let outline = layout::Outline::read(draft).map_err(|error| unusable(&error))?;
     let whole = layout::Layout::new(&[1], &[], outline.config.layers);
@@ -142,8 +145,12 @@ mod tests {
             spec.options.draft = Some(path(draft));
             draft_bytes(&spec, File::open(path(model)).unwrap().directory())
         };
-        for draft in ["heads/qwen3-eagle3", "models/qwen3"] {
-            let found = bytes("models/qwen3", draft).unwrap();
+        for (model, draft) in [
+            ("models/qwen3", "heads/qwen3-eagle3"),
+            ("models/qwen3", "models/qwen3"),
+            ("models/gemma4-e", "heads/gemma4-e-assistant"),
+        ] {
+            let found = bytes(model, draft).unwrap();
             assert!(found.on(Device::Ggml) > found.on(Device::Cpu), "{draft}: {found:?}");
             let error = bytes("models/llama3-tied", draft).unwrap_err();
             assert!(error.contains("vocabulary"), "{draft}: {error}");

@@ -1,10 +1,13 @@
+use std::time::Duration;
+
 use backend::{Cpu, Segment};
 use gguf::File;
-use protocol::GenerateRequest;
+use protocol::{GenerateRequest, Split, SplitOptions};
 use serde_json::Value;
 
 use super::*;
 use crate::step::{Limits, StepSegment};
+use crate::{Local, LocalOptions};
 
 fn open(name: &str) -> (Arc<dyn Source>, Value) {
     let path = format!("{}/../../fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -244,6 +247,46 @@ fn an_assistant_gives_the_logits_of_its_references() {
             let mut guesses = [Vec::new()];
             mtp.guess(&mut backend, &mut target, &[job], &mut guesses).unwrap();
             assert_eq!(guesses[0], due, "{name}, {} tokens", text.len());
+        }
+    }
+}
+
+/// Rank 0 keeps the keys and values of all heads in the layers that an assistant reads.
+#[test]
+fn an_assistant_guesses_the_same_beside_any_rank() {
+    for name in ["gemma4", "gemma4-e"] {
+        let (file, _) = open(&format!("models/{name}"));
+        let (_, reference) = open(&format!("heads/{name}-assistant"));
+        let draft = format!("../../fixtures/heads/{name}-assistant.gguf");
+        for shares in [&[1][..], &[1, 1], &[1, 3], &[1, 1, 1]] {
+            let options = LocalOptions {
+                options: SplitOptions { draft: Some(draft.clone().into()), ..Default::default() },
+                split: Split {
+                    shares: shares.to_vec(),
+                    stages: Vec::new(),
+                    whole_experts: false,
+                    context_tokens: 256,
+                    sequences_max: 1,
+                    cache_tokens: 256,
+                    mtp: false,
+                },
+                ring: false,
+                link_latency: Duration::ZERO,
+                threads: 1,
+            };
+            let mut local = Local::start(file.clone(), &options).unwrap();
+            for prompt in reference["prompts"].as_array().unwrap() {
+                let mut text = tokens(prompt);
+                local.truncate(0);
+                let next = largest(local.feed(&text).unwrap());
+                let request = GenerateRequest { prompt: text.clone(), ..Default::default() };
+                text.push(next);
+                let job = DraftJob { id: 0, slot: 0, request: &request, text: &text, count: 2 };
+                let logits = prompt["hf_heads"].as_array().unwrap().iter();
+                let logits = logits.map(|one| serde_json::from_value(one.clone()).unwrap());
+                let due: Vec<Token> = logits.map(|one: Vec<f32>| largest(&one)).collect();
+                assert_eq!(local.guess(job), due, "{name} over {shares:?}, {} tokens", text.len());
+            }
         }
     }
 }

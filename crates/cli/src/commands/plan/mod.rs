@@ -68,7 +68,7 @@ fn outline(spec: &InstanceSpec) -> Result<(Outline, Beside), CliError> {
     if !path.is_file() && !checkpoint::is_folder(path) {
         let header = bench::header(&spec.model)?;
         let beside = Beside { draft: draft(&header)?, ..Beside::default() };
-        return Ok((Outline::read(&header)?, beside));
+        return Ok((Outline::read_for(&header, beside.draft.reads_cache)?, beside));
     }
     let opened = match spec.mmproj.as_deref() {
         tower @ Some(_) if path.is_file() => gguf::File::open_with(path, tower),
@@ -81,13 +81,14 @@ fn outline(spec: &InstanceSpec) -> Result<(Outline, Beside), CliError> {
     };
     // A node leaves out a tower that it cannot use, too.
     let tower_bytes = cluster::tower_bytes(&header).unwrap_or(0);
-    Ok((checked(&header)?, Beside { tower_bytes, draft: draft(&header)? }))
+    let beside = Beside { tower_bytes, draft: draft(&header)? };
+    Ok((checked(&header, beside.draft.reads_cache)?, beside))
 }
 
 /// # Errors
 /// This version cannot run it, or cannot read its tokenizer.
-fn checked(header: &Directory) -> Result<Outline, CliError> {
-    let outline = Outline::read(header)?;
+fn checked(header: &Directory, has_assistant: bool) -> Result<Outline, CliError> {
+    let outline = Outline::read_for(header, has_assistant)?;
     // A header for planning needs no vocabulary.
     if header.get("tokenizer.ggml.model").is_some() {
         models::check_text(header).map_err(CliError::Usage)?;
