@@ -16,9 +16,9 @@ use crate::rank::RankOptions;
 use crate::step::Step;
 
 const FAR_LAYERS: &str = "its EAGLE-3 head guesses no tokens: it reads layers that other machines have \
-                          in a pipeline";
+                          in a pipeline. With --strategy tensor this machine has a part of each";
 const FAR_CACHE: &str = "its assistant guesses no tokens: it reads keys and values that other machines \
-                         have";
+                         have in a pipeline. With --strategy tensor this machine keeps them";
 
 pub(crate) enum Speculator<B: Backend> {
     Draft(Box<Draft<B>>),

@@ -154,19 +154,59 @@ fn a_block_gives_the_logits_of_its_reference() {
                 let config = Outline::read(model.directory()).unwrap().config;
                 Mtp::load_file(&mut backend, &block, (&model, &config), 512).unwrap()
             });
-            for mut mtp in std::iter::once(own).chain(apart) {
-                // The last row sees no more of a single layer with a window.
-                let seen = mtp.config().window().unwrap_or(usize::MAX);
-                let rows = states.chunks_exact(mtp.widths().1).enumerate();
-                for (at, state) in rows.skip((text.len() - 1).saturating_sub(seen)) {
-                    mtp.rows.push(text[at + 1], at + 1, state);
-                }
-                mtp.rows.end(0, &mtp.places[0].tables.clone(), 0);
-                mtp.pass(&mut backend, &mut model).unwrap();
-                let logits = mtp.model.logits(&mut backend).unwrap();
-                let far = far(logits, &prompt[by]["logits"]);
-                assert!(far < 1e-4, "{name}, {} tokens: {far}", text.len());
+            for mtp in std::iter::once(own).chain(apart) {
+                check(&mut backend, mtp, &mut model, (&text, &states), &prompt[by], name);
             }
+        }
+    }
+}
+
+/// Compares the logits of a block after a text and the model's next token, its last one.
+fn check(
+    backend: &mut Cpu,
+    mut mtp: Mtp<Cpu>,
+    model: &mut Model<Cpu>,
+    (text, states): (&[Token], &[f32]),
+    due: &Value,
+    name: &str,
+) {
+    // The last row sees no more of a single layer with a window.
+    let seen = mtp.config().window().unwrap_or(usize::MAX);
+    let rows = states.chunks_exact(mtp.widths().1).enumerate();
+    for (at, state) in rows.skip((text.len() - 1).saturating_sub(seen)) {
+        mtp.rows.push(text[at + 1], at + 1, state);
+    }
+    mtp.rows.end(0, &mtp.places[0].tables.clone(), 0);
+    mtp.pass(backend, model).unwrap();
+    let far = far(mtp.model.logits(backend).unwrap(), &due["logits"]);
+    assert!(far < 1e-4, "{name}, {} tokens: {far}", text.len());
+}
+
+#[test]
+fn a_block_in_a_file_of_its_own_gives_the_logits_of_its_reference() {
+    // llama.cpp's block of GLM-5 attends to all positions, this one to those that it chooses.
+    let chosen = 16;
+    for (name, tokens_max) in [
+        ("qwen35moe", usize::MAX),
+        ("qwen3next", usize::MAX),
+        ("deepseek-v3", usize::MAX),
+        ("glm-dsa", chosen),
+        ("hy_v3", usize::MAX),
+    ] {
+        let (file, _) = open(&format!("models/{name}"));
+        let (block, reference) = open(&format!("heads/{name}-mtp"));
+        let config = Outline::read(file.directory()).unwrap().config;
+        for prompt in reference["prompts"].as_array().unwrap() {
+            let mut text = tokens(prompt);
+            if text.len() >= tokens_max {
+                continue;
+            }
+            let mut backend = Cpu::new(1, &[]).unwrap();
+            let (mut model, states, next) = trunk(&mut backend, &file, &text, &[]);
+            text.push(next);
+            let mtp = Mtp::load_file(&mut backend, &block, (&file, &config), 512).unwrap();
+            let due = &prompt["llama_cpp_f32_draft"];
+            check(&mut backend, mtp, &mut model, (&text, &states), due, name);
         }
     }
 }
