@@ -112,7 +112,8 @@ pub(crate) fn plan_for(
     };
     let nodes: Vec<Node> = (0..nodes).map(node).collect();
     let outline = Outline::read(directory)?;
-    let plan = placement::plan(&outline, &nodes, &Options { spec: &spec, ring: args.ring, load });
+    let options = Options { ring: args.ring, load, ..Options::new(&spec) };
+    let plan = placement::plan(&outline, &nodes, &options);
     plan.map_err(|error| Error::Usage(error.to_string()))
 }
 

@@ -20,11 +20,19 @@ pub struct DraftBytes {
     ggml: u64,
     /// Whether it reads the cache of its model, of which rank 0 then keeps more.
     pub reads_cache: bool,
+    /// What it reads for a token that it guesses.
+    pub read: u64,
 }
 
 impl DraftBytes {
-    pub fn by(bytes: impl Fn(Device) -> u64) -> Self {
-        Self { cpu: bytes(Device::Cpu), ggml: bytes(Device::Ggml), reads_cache: false }
+    /// Of a model or a block of this outline.
+    pub fn by(outline: &Outline, bytes: impl Fn(Device) -> u64) -> Self {
+        Self {
+            cpu: bytes(Device::Cpu),
+            ggml: bytes(Device::Ggml),
+            reads_cache: outline.config.assistant.is_some(),
+            read: outline.read_bytes,
+        }
     }
 
     pub fn on(self, device: Device) -> u64 {
@@ -57,7 +65,8 @@ pub fn plan_beside(
     if let Some(first) = nodes.first_mut() {
         first.memory_free_bytes = first.memory_free_bytes.saturating_sub(bytes);
     }
-    let mut plan = plan(model, &nodes, options)?;
+    let draft_read_bytes = Some(beside.draft.read).filter(|bytes| *bytes > 0);
+    let mut plan = plan(model, &nodes, &Options { draft_read_bytes, ..*options })?;
     let Some(first) = plan.ranks.first_mut() else { return Ok(plan) };
     first.memory_bytes = first.memory_bytes.saturating_add(bytes);
     for (bytes, what) in [

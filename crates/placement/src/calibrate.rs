@@ -74,7 +74,7 @@ fn predicted(model: &Outline, speed: Speed, load: Load) -> Option<Prediction> {
         links: Vec::new(),
     };
     let spec = InstanceSpec::default();
-    let options = Options { spec: &spec, ring: false, load: Some(load) };
+    let options = Options { load: Some(load), ..Options::new(&spec) };
     plan(model, &[node], &options).ok()?.prediction
 }
 

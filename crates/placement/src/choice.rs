@@ -156,13 +156,11 @@ pub(crate) fn words(prediction: &Prediction) -> String {
 }
 
 /// The speed with guesses in words for a user, if they pay.
-pub(crate) fn guessed_words(guessed: &Guessed) -> Option<String> {
+pub(crate) fn guessed_words(guessed: &Guessed, by: &str) -> Option<String> {
     let rate = rough(guessed.decode_tokens_per_sec);
     let percent = guessed.acceptance * 100.0;
     (guessed.depth > 0).then(|| {
-        format!(
-            "about {rate} tokens/s with the guesses of its MTP block, if {percent:.0} % are right"
-        )
+        format!("about {rate} tokens/s with the guesses of its {by}, if {percent:.0} % are right")
     })
 }
 

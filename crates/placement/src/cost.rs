@@ -113,8 +113,8 @@ pub(crate) struct Model {
     pub wire_type: WireType,
     /// Whether sums of four ranks and more go round a ring.
     pub ring: bool,
-    /// Bytes of its MTP block that a guess reads, if it has one.
-    pub block_bytes: Option<f64>,
+    /// Bytes that a guess of its MTP block or of a draft reads, if it has one.
+    pub guess_bytes: Option<f64>,
 }
 
 /// A rank and its work.

@@ -1,4 +1,5 @@
-//! Room for a model's MTP block, which rank 0 has whole: it speculates next tokens.
+//! Room for a model's MTP block, which rank 0 has whole: it speculates next tokens. What it gains, and
+//! what a draft does.
 
 use layout::{GUESSES_MAX, Outline};
 use protocol::Speculation;
@@ -8,7 +9,7 @@ use crate::choice::{gib, guessed_words};
 use crate::cost::{Load, Model, Rows, Stage};
 use crate::{Error, Node, Options, Plan};
 
-/// The assumed part of a block's guesses that are right. The report on DeepSeek-V3 has 85 to 90 %
+/// The assumed part of guesses that are right. The report on DeepSeek-V3 has 85 to 90 %
 /// for the first one; later ones are worse.
 const ACCEPTANCE: f64 = 0.7;
 
@@ -30,10 +31,15 @@ pub(crate) fn plan(
     plan: impl Fn(&Outline, &[Node], &Options<'_>) -> Result<Plan, Error>,
 ) -> Result<Plan, Error> {
     let mut without = plan(model, nodes, options)?;
-    without.prediction.iter_mut().for_each(|prediction| prediction.guessed = None);
+    let guessed = without.prediction.as_mut().and_then(|prediction| prediction.guessed.take());
     let asked = &options.spec.options;
-    let is_wanted = asked.speculation == Speculation::Prompt && asked.draft.is_none();
-    let leader = nodes.first().filter(|_| is_wanted);
+    if asked.speculation == Speculation::Off {
+        return Ok(without);
+    }
+    if asked.draft.is_some() {
+        return Ok(without.with_guesses(guessed, "draft"));
+    }
+    let leader = nodes.first();
     let Some(leader) = leader else { return Ok(without) };
     let footprint = model.mtp_footprint(without.split.context_tokens, leader.device);
     let Some(footprint) = footprint else { return Ok(without) };
@@ -46,8 +52,7 @@ pub(crate) fn plan(
             first.memory_bytes = first.memory_bytes.saturating_add(footprint.bytes());
             with.split.mtp = true;
             let guessed = with.prediction.and_then(|prediction| prediction.guessed);
-            with.why.extend(guessed.as_ref().and_then(guessed_words));
-            Ok(with)
+            Ok(with.with_guesses(guessed, "MTP block"))
         }
         _ => {
             let (bytes, name) = (gib(footprint.bytes()), &leader.name);
@@ -60,11 +65,20 @@ pub(crate) fn plan(
     }
 }
 
+impl Plan {
+    /// The plan with what the guesses of `by` are predicted to give.
+    fn with_guesses(mut self, guessed: Option<Guessed>, by: &str) -> Self {
+        self.prediction.iter_mut().for_each(|prediction| prediction.guessed = guessed);
+        self.why.extend(guessed.and_then(|guessed| guessed_words(&guessed, by)));
+        self
+    }
+}
+
 impl Model {
     /// The speed with the number of guesses a step that is best at the assumed acceptance.
     pub(super) fn guessed(&self, stages: &[Stage<'_>], load: Load) -> Option<Guessed> {
         let read = stages.first()?.ranks.first()?.speed.rates.read_bytes_per_sec;
-        let draft_secs = self.block_bytes? / read;
+        let draft_secs = self.guess_bytes? / read;
         let of_depth = |depth: usize| {
             let tokens: f64 = (0..=depth).map(|at| ACCEPTANCE.powi(at as i32)).sum();
             let step = self.token(stages, Rows::with_guesses(depth, load)).secs();

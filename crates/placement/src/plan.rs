@@ -35,6 +35,16 @@ pub struct Options<'a> {
     pub ring: bool,
     /// The load to optimize for, instead of [`InstanceSpec::mix`].
     pub load: Option<Load>,
+    /// Bytes that rank 0 reads for a token that a draft guesses. [`plan_beside`](crate::plan_beside)
+    /// sets it.
+    pub draft_read_bytes: Option<u64>,
+}
+
+impl<'a> Options<'a> {
+    /// For these wishes, over links between any two nodes.
+    pub fn new(spec: &'a InstanceSpec) -> Self {
+        Self { spec, ring: false, load: None, draft_read_bytes: None }
+    }
 }
 
 /// The decided share of each rank.
@@ -233,10 +243,13 @@ pub(crate) fn context_of<'a>(
             window: model.config.window().unwrap_or(0),
             wire_type: spec.options.wire_type,
             ring: options.ring,
-            block_bytes: model.mtp.as_ref().map(|block| {
-                let bytes = block.row_loads().map(|(_, bytes, _)| bytes);
-                bytes.sum()
-            }),
+            guess_bytes: match spec.options.draft {
+                Some(_) => options.draft_read_bytes.map(|bytes| bytes as f64),
+                None => model.mtp.as_ref().map(|block| {
+                    let bytes = block.row_loads().map(|(_, bytes, _)| bytes);
+                    bytes.sum()
+                }),
+            },
         },
         nodes,
         speeds: nodes.iter().map(speed).collect(),

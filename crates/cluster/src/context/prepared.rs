@@ -115,16 +115,15 @@ pub fn draft_bytes(
     if BlockFile::is_one(draft) {
         let config = layout::Config::read(header).map_err(|error| unusable(&error))?;
         let block = BlockFile::read(draft, (header, &config)).map_err(|error| unusable(&error))?;
-        let mut bytes = DraftBytes::by(|device| block.footprint(context_tokens, device).bytes());
-        bytes.reads_cache = BlockFile::reads_cache(draft);
-        return Ok(bytes);
+        let bytes = |device| block.footprint(context_tokens, device).bytes();
+        return Ok(DraftBytes::by(&block.outline, bytes));
     }
     let outline = layout::Outline::read(draft).map_err(|error| unusable(&error))?;
     let whole = layout::Layout::new(&[1], &[], outline.config.layers);
     let whole = whole.map_err(|error| unusable(&error))?;
     let capacity = layout::Capacity::of_draft(outline.config.context_max, context_tokens);
     let holding = layout::Holding::new(&outline, &whole, 0);
-    Ok(DraftBytes::by(|device| holding.footprint(&capacity, device).bytes()))
+    Ok(DraftBytes::by(&outline, |device| holding.footprint(&capacity, device).bytes()))
 }
 
 #[cfg(test)]

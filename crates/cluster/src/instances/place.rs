@@ -262,7 +262,7 @@ pub(super) fn plan_for(
     spec: &InstanceSpec,
     ring: bool,
 ) -> Result<placement::Plan, String> {
-    let options = placement::Options { spec, ring, load: None };
+    let options = placement::Options { ring, ..placement::Options::new(spec) };
     let plan = placement::plan_beside(model, &nodes(candidates), &options, beside);
     plan.map_err(|error| error.to_string())
 }

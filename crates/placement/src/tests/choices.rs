@@ -36,7 +36,8 @@ fn the_choice_changes_once_as_links_get_slower() {
 #[test]
 fn a_ring_makes_a_pipeline_sooner() {
     let at = |message_us: f64, ring| {
-        let options = Options { spec: &spec(), ring, load: None };
+        let spec = spec();
+        let options = Options { ring, ..Options::new(&spec) };
         crate::plan(&llama(), &nodes(4, message_us), &options).unwrap()
     };
     assert_eq!(at(3.0, true).name, "tensor");

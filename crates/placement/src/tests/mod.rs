@@ -62,7 +62,7 @@ fn of(strategy: Strategy) -> InstanceSpec {
 }
 
 fn plan(model: &Outline, nodes: &[Node], spec: &InstanceSpec) -> Result<Plan, Error> {
-    crate::plan(model, nodes, &Options { spec, ring: false, load: None })
+    crate::plan(model, nodes, &Options::new(spec))
 }
 
 /// The ranks of each stage; empty for a single stage.

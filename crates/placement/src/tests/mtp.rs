@@ -4,6 +4,7 @@ use protocol::Speculation;
 
 use super::states::outline;
 use super::*;
+use crate::{Beside, DraftBytes};
 
 fn left_out(plan: &Plan) -> bool {
     plan.why.iter().any(|why| why.contains("(MTP) is left out: n0 lacks"))
@@ -59,4 +60,25 @@ fn guesses_gain_more_over_slow_links() {
     let off = SplitOptions { speculation: Speculation::Off, ..SplitOptions::default() };
     let off = plan(&model, &[node(0, GIB, 27.0, 10.0)], &split(off)).unwrap();
     assert!(off.prediction.unwrap().guessed.is_none());
+}
+
+#[test]
+fn a_draft_s_guesses_are_predicted_too() {
+    let model = outline("qwen3");
+    let draft = SplitOptions { draft: Some("draft.gguf".into()), ..SplitOptions::default() };
+    let spec = split(SplitOptions { strategy: Strategy::Tensor, ..draft });
+    let guessed = |draft: DraftBytes, latency_us: f64| {
+        let beside = Beside { draft, ..Beside::default() };
+        let nodes = nodes(2, latency_us);
+        let plan = crate::plan_beside(&model, &nodes, &Options::new(&spec), beside).unwrap();
+        let told = plan.why.iter().any(|why| why.ends_with("of its draft, if 70 % are right"));
+        let prediction = plan.prediction.unwrap();
+        assert_eq!(told, prediction.guessed.is_some(), "{:?}", plan.why);
+        prediction.guessed.map(|one| one.decode_tokens_per_sec / prediction.decode_tokens_per_sec)
+    };
+    let own = DraftBytes::by(&model, |_| 1 << 20);
+    let (near, far) = (guessed(own, 5.0).unwrap(), guessed(own, 300.0).unwrap());
+    assert!(1.0 <= near && near < far, "{near} and {far}");
+    // The leader may lack the draft.
+    assert_eq!(guessed(DraftBytes::default(), 300.0), None);
 }

@@ -170,7 +170,7 @@ fn everything(model: &Outline, nodes: &[Node]) -> Option<Fit> {
         checkpoints: 2,
     };
     let spec = spec();
-    let options = Options { spec: &spec, ring: false, load: None };
+    let options = Options::new(&spec);
     let whole_experts = model.whole_experts(protocol::ExpertSplit::Auto);
     let subject = Subject { outline: model, whole_experts, capacity: &capacity };
     let mut best: Option<Fit> = None;

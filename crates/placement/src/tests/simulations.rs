@@ -29,7 +29,7 @@ fn uneven(count: usize) -> Vec<Node> {
 
 fn run(nodes: &[Node], spec: &InstanceSpec, jitter: f64) -> (Plan, Simulated) {
     let plan = plan(&llama(), nodes, spec).unwrap();
-    let options = Options { spec, ring: false, load: None };
+    let options = Options::new(spec);
     let chance = Chance { jitter, seed: 7 };
     let found = simulate(&llama(), nodes, &options, &plan, chance).unwrap();
     (plan, found)
@@ -89,7 +89,7 @@ fn what_was_not_measured_is_not_simulated() {
     nodes[1].speed = None;
     let spec = split(Default::default());
     let plan = plan(&llama(), &nodes, &spec).unwrap();
-    let options = Options { spec: &spec, ring: false, load: None };
+    let options = Options::new(&spec);
     let chance = Chance { jitter: 0.0, seed: 1 };
     assert_eq!(simulate(&llama(), &nodes, &options, &plan, chance), None);
 }

@@ -35,7 +35,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
                 Some(Nodes::Named(names)) => cluster.named(names).map_err(CliError::Usage)?,
                 _ => cluster.nodes(),
             };
-            let options = Options { spec: &request, ring: cluster.ring, load: None };
+            let options = Options { ring: cluster.ring, ..Options::new(&request) };
             let (model, beside) = outline(&request)?;
             placement::plan_beside(&model, &nodes, &options, beside)
                 .map_err(|error| CliError::Usage(error.to_string()))?
@@ -189,7 +189,7 @@ mod tests {
         let cluster = ClusterFile::parse(&text).unwrap().nodes();
         let options = SplitOptions { strategy, ..SplitOptions::default() };
         let spec = InstanceSpec { nodes: Some(nodes.into()), options, ..InstanceSpec::default() };
-        let options = Options { spec: &spec, ring: false, load: None };
+        let options = Options::new(&spec);
         let plan = placement::plan(&outline(model).unwrap(), &cluster, &options).unwrap();
         plan.prediction.unwrap().decode_tokens_per_sec
     }
@@ -240,7 +240,7 @@ mod tests {
             let text = std::fs::read_to_string(path.join("../../examples/clusters").join(file));
             let cluster = ClusterFile::parse(&text.unwrap()).unwrap().nodes();
             let spec = InstanceSpec { nodes: Some(2.into()), ..InstanceSpec::default() };
-            let options = Options { spec: &spec, ring: false, load: None };
+            let options = Options::new(&spec);
             placement::plan(&outline("qwen3-235b:q8_0").unwrap(), &cluster, &options).unwrap()
         };
         let metal = over("mac-studio-metal.toml");
@@ -303,7 +303,7 @@ mod tests {
             beside.tower_bytes > 0 && beside.draft == placement::DraftBytes::default(),
             "{beside:?}"
         );
-        let options = Options { spec: &spec, ring: false, load: None };
+        let options = Options::new(&spec);
         let [with, without] = [beside, Beside::default()]
             .map(|beside| placement::plan_beside(&model, &nodes, &options, beside).unwrap());
         let bytes = |plan: &Plan, rank: usize| plan.ranks[rank].memory_bytes;
@@ -314,7 +314,7 @@ mod tests {
         // Nodes with room for the model's parts alone.
         let cache_tokens = Some(without.split.cache_tokens);
         let spec = InstanceSpec { cache_tokens, ..spec.clone() };
-        let options = Options { spec: &spec, ring: false, load: None };
+        let options = Options::new(&spec);
         nodes.iter_mut().for_each(|node| node.memory_free_bytes = bytes(&without, 0));
         assert!(placement::plan_beside(&model, &nodes, &options, Beside::default()).is_ok());
         assert!(placement::plan_beside(&model, &nodes, &options, beside).is_err());

@@ -63,7 +63,7 @@ fn row(
     let cluster = cluster.scaled(count);
     let nodes = cluster.nodes();
     let spec = InstanceSpec { nodes: Some(count.into()), ..spec.clone() };
-    let options = Options { spec: &spec, ring: cluster.ring, load: None };
+    let options = Options { ring: cluster.ring, ..Options::new(&spec) };
     let plan = placement::plan_beside(model, &nodes, &options, *beside);
     let chance = Chance { jitter: f64::from(args.jitter) / 100.0, seed: 1 };
     let found = plan.as_ref().ok();
