@@ -1,10 +1,10 @@
 //! Gemma 4's assistant: a few layers that predict the next tokens of a Gemma 4 model.
 //!
-//! A row has a token's embedding and a state before it, both as wide as the model's residual stream;
-//! a matrix makes the assistant's own of them, and another the next state of its output. Its layers
-//! have queries only. They attend to what the model has cached: those with a window in its last such
-//! layer, the others in its last layer without. All predictions after a token have the position of
-//! that token, which is not in the cache yet.
+//! A row has a token's embedding and a state before it, both as wide as the model's residual
+//! stream; a matrix makes the assistant's own of them, and another the next state of its output.
+//! Its layers have queries only. They attend to what the model has cached: those with a window in
+//! its last such layer, the others in its last layer without. All predictions after a token have
+//! the position of that token, which is not in the cache yet.
 
 use gguf::Directory;
 

@@ -1,5 +1,5 @@
-//! A file that guesses for another model: an EAGLE-3 head, Gemma 4's assistant, or an MTP block without
-//! its model.
+//! A file that guesses for another model: an EAGLE-3 head, Gemma 4's assistant, or an MTP block
+//! without its model.
 //!
 //! It is read as a model of its own. What it lacks is read from the model's file.
 

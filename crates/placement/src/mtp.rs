@@ -1,5 +1,5 @@
-//! Room for a model's MTP block, which rank 0 has whole: it speculates next tokens. What it gains, and
-//! what a draft does.
+//! Room for a model's MTP block, which rank 0 has whole: it speculates next tokens. What its
+//! guesses gain, or those of a draft.
 
 use layout::{GUESSES_MAX, Outline};
 use protocol::Speculation;

@@ -35,8 +35,8 @@ pub struct Options<'a> {
     pub ring: bool,
     /// The load to optimize for, instead of [`InstanceSpec::mix`].
     pub load: Option<Load>,
-    /// Bytes that rank 0 reads for a token that a draft guesses. [`plan_beside`](crate::plan_beside)
-    /// sets it.
+    /// Bytes that rank 0 reads for a token that a draft guesses, set by
+    /// [`plan_beside`](crate::plan_beside).
     pub draft_read_bytes: Option<u64>,
 }
 
