@@ -3,7 +3,7 @@
 use layout::{Device, Outline};
 
 use crate::choice::gib;
-use crate::{Error, Node, Options, Plan, plan};
+use crate::{Error, Node, Options, Plan};
 
 /// Memory on rank 0 beside its part of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,8 +20,10 @@ pub struct DraftBytes {
     ggml: u64,
     /// Whether it reads the cache of its model, of which rank 0 then keeps more.
     pub reads_cache: bool,
+    /// Whether it reads layers of its model, of which rank 0 lacks some in a pipeline.
+    reads_layers: bool,
     /// What it reads for a token that it guesses.
-    pub read: u64,
+    read: u64,
 }
 
 impl DraftBytes {
@@ -31,6 +33,7 @@ impl DraftBytes {
             cpu: bytes(Device::Cpu),
             ggml: bytes(Device::Ggml),
             reads_cache: outline.config.assistant.is_some(),
+            reads_layers: outline.config.assistant.is_some() || outline.config.eagle3.is_some(),
             read: outline.read_bytes,
         }
     }
@@ -42,6 +45,10 @@ impl DraftBytes {
         }
     }
 }
+
+/// Why a draft does not guess in a pipeline.
+const FAR: &str = "its draft guesses no tokens in a pipeline, where other nodes have what it reads. \
+                   With --strategy tensor it would";
 
 impl Beside {
     fn bytes(&self, device: Device) -> u64 {
@@ -66,7 +73,11 @@ pub fn plan_beside(
         first.memory_free_bytes = first.memory_free_bytes.saturating_sub(bytes);
     }
     let draft_read_bytes = Some(beside.draft.read).filter(|bytes| *bytes > 0);
-    let mut plan = plan(model, &nodes, &Options { draft_read_bytes, ..*options })?;
+    let mut plan = crate::plan(model, &nodes, &Options { draft_read_bytes, ..*options })?;
+    if beside.draft.reads_layers && plan.split.stages.len() > 1 {
+        plan = crate::plan(model, &nodes, options)?;
+        plan.why.push(FAR.to_owned());
+    }
     let Some(first) = plan.ranks.first_mut() else { return Ok(plan) };
     first.memory_bytes = first.memory_bytes.saturating_add(bytes);
     for (bytes, what) in [

@@ -1,5 +1,6 @@
 //! Room for a model's MTP block.
 
+use gguf::Source;
 use protocol::Speculation;
 
 use super::states::outline;
@@ -62,23 +63,49 @@ fn guesses_gain_more_over_slow_links() {
     assert!(off.prediction.unwrap().guessed.is_none());
 }
 
+/// A plan over two nodes with a draft, and its gain, if one is predicted.
+fn with_draft(draft: DraftBytes, strategy: Strategy, latency_us: f64) -> (Plan, Option<f64>) {
+    let asked = SplitOptions { draft: Some("draft.gguf".into()), ..SplitOptions::default() };
+    let spec = split(SplitOptions { strategy, ..asked });
+    let beside = Beside { draft, ..Beside::default() };
+    let (model, nodes) = (outline("qwen3"), nodes(2, latency_us));
+    let plan = crate::plan_beside(&model, &nodes, &Options::new(&spec), beside).unwrap();
+    let told = plan.why.iter().any(|why| why.ends_with("of its draft, if 70 % are right"));
+    let prediction = plan.prediction.unwrap();
+    assert_eq!(told, prediction.guessed.is_some(), "{:?}", plan.why);
+    let rate = prediction.decode_tokens_per_sec;
+    (plan, prediction.guessed.map(|guessed| guessed.decode_tokens_per_sec / rate))
+}
+
 #[test]
 fn a_draft_s_guesses_are_predicted_too() {
-    let model = outline("qwen3");
-    let draft = SplitOptions { draft: Some("draft.gguf".into()), ..SplitOptions::default() };
-    let spec = split(SplitOptions { strategy: Strategy::Tensor, ..draft });
-    let guessed = |draft: DraftBytes, latency_us: f64| {
-        let beside = Beside { draft, ..Beside::default() };
-        let nodes = nodes(2, latency_us);
-        let plan = crate::plan_beside(&model, &nodes, &Options::new(&spec), beside).unwrap();
-        let told = plan.why.iter().any(|why| why.ends_with("of its draft, if 70 % are right"));
-        let prediction = plan.prediction.unwrap();
-        assert_eq!(told, prediction.guessed.is_some(), "{:?}", plan.why);
-        prediction.guessed.map(|one| one.decode_tokens_per_sec / prediction.decode_tokens_per_sec)
-    };
-    let own = DraftBytes::by(&model, |_| 1 << 20);
-    let (near, far) = (guessed(own, 5.0).unwrap(), guessed(own, 300.0).unwrap());
+    let own = DraftBytes::by(&outline("qwen3"), |_| 1 << 20);
+    let gain = |draft, latency_us| with_draft(draft, Strategy::Tensor, latency_us).1;
+    let (near, far) = (gain(own, 5.0).unwrap(), gain(own, 300.0).unwrap());
     assert!(1.0 <= near && near < far, "{near} and {far}");
     // The leader may lack the draft.
-    assert_eq!(guessed(DraftBytes::default(), 300.0), None);
+    assert_eq!(gain(DraftBytes::default(), 300.0), None);
+}
+
+#[test]
+fn a_head_guesses_nothing_in_a_pipeline() {
+    let fixture = |name: &str| {
+        let root = env!("CARGO_MANIFEST_DIR");
+        gguf::File::open(format!("{root}/../../fixtures/{name}.gguf")).unwrap()
+    };
+    let (model, head) = (fixture("models/qwen3"), fixture("heads/qwen3-eagle3"));
+    let config = layout::Config::read(model.directory()).unwrap();
+    let due = (model.directory().as_ref(), &config);
+    let head = layout::BlockFile::read(head.directory(), due).unwrap();
+    let head = DraftBytes::by(&head.outline, |_| 1 << 20);
+    let own = DraftBytes::by(&outline("qwen3"), |_| 1 << 20);
+    let told = |plan: &Plan| plan.why.iter().any(|why| why.contains("--strategy tensor"));
+    for (draft, strategy, guesses) in [
+        (head, Strategy::Tensor, true),
+        (head, Strategy::Pipeline, false),
+        (own, Strategy::Pipeline, true),
+    ] {
+        let (plan, gain) = with_draft(draft, strategy, 300.0);
+        assert_eq!((gain.is_some(), told(&plan)), (guesses, !guesses), "{:?}", plan.why);
+    }
 }
