@@ -46,7 +46,7 @@ pub(crate) struct Mtp<B: Backend> {
     places: Vec<Place>,
     /// Counts uses of places.
     uses: u64,
-    /// Rows of each place that may wait: those of all places fit in a pass.
+    /// Rows of each place that may wait: those of all places fit in a pass. An assistant's has one.
     waiting_max: usize,
     sampler: Sampler,
     rows: Rows,
@@ -142,7 +142,10 @@ impl<B: Backend> Mtp<B> {
             model,
             places: (0..DRAFTS_MAX).map(|at| Place::new(at, pages)).collect(),
             uses: 0,
-            waiting_max: WAITING_MAX.min(capacity.rows_max(1) / DRAFTS_MAX),
+            waiting_max: match outline.config.assistant {
+                Some(_) => WAITING_MAX,
+                None => WAITING_MAX.min(capacity.rows_max(1) / DRAFTS_MAX),
+            },
             sampler: Sampler::default(),
             rows: Rows::default(),
             input: Vec::new(),
@@ -159,7 +162,7 @@ impl<B: Backend> Mtp<B> {
     }
 
     /// Whether it reads the model's cache.
-    pub fn sees_model(&self) -> bool {
+    fn sees_model(&self) -> bool {
         self.config().assistant.is_some()
     }
 

@@ -10,7 +10,7 @@ use model::Model;
 use protocol::{Speculation, Split, SplitOptions, Token};
 
 use crate::EngineError;
-use crate::draft::{Draft, DraftJob};
+use crate::draft::{Draft, DraftJob, unusable};
 use crate::mtp::{Mtp, Target};
 use crate::rank::RankOptions;
 use crate::step::Step;
@@ -77,16 +77,19 @@ impl<B: Backend> Speculator<B> {
             let draft = Draft::load(backend, file, due, context_tokens)?;
             return Ok(Some(Self::Draft(Box::new(draft))));
         }
-        let block = Mtp::load_file(backend, file, (source, config), context_tokens)?;
-        let is_far = match block.sees_model() {
-            true => (!model.keeps_for_assistant()).then_some(FAR_CACHE),
-            false => {
-                let taps = !block.tapped_layers().is_empty();
-                (split.stages.len() > 1 && taps).then_some(FAR_LAYERS)
-            }
+        let due = (source.directory().as_ref(), config);
+        let block = BlockFile::read(file.directory(), due).map_err(unusable)?.outline.config;
+        let far = match (&block.eagle3, &block.assistant) {
+            (Some(_), _) if split.stages.len() > 1 => Some(FAR_LAYERS),
+            (_, Some(_)) if !model.keeps_for_assistant() => Some(FAR_CACHE),
+            _ => None,
         };
-        notes.extend(is_far.map(str::to_owned));
-        Ok(is_far.is_none().then(|| Self::Mtp(Box::new(block))))
+        if let Some(far) = far {
+            notes.push(far.to_owned());
+            return Ok(None);
+        }
+        let block = Mtp::load_file(backend, file, (source, config), context_tokens)?;
+        Ok(Some(Self::Mtp(Box::new(block))))
     }
 
     /// The layers of the model before which it reads the residual stream, if it reads any.

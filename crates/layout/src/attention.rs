@@ -135,9 +135,7 @@ impl Attending {
         let caches = caches(metadata, &kinds, windows)?;
         Ok(Self { heads, kinds, caches, latent })
     }
-}
 
-impl Attending {
     /// From now on rank 0 keeps all keys and values of layer `layer`: its heads are of a new kind,
     /// the last one. Returns their kind before.
     pub fn keep_whole(&mut self, layer: usize) -> usize {

@@ -72,9 +72,9 @@ impl MtpBlock {
             ("compressed keys", is_compressed),
         ];
         match has_more.iter().find(|(_, has)| *has) {
-            Some((what, _)) => {
-                Err(Error::Unsupported { what: format!("an MTP block with {what}") })
-            }
+            Some((what, _)) => Err(Error::Unsupported {
+                what: format!("a block that guesses tokens, with {what}"),
+            }),
             None => Ok(Self { directory, outline }),
         }
     }

@@ -308,7 +308,7 @@ impl Builder<'_> {
         let mask = self.recorder.view(mask, [n_kv, rows, 1, 1], strides, 0);
         let queries = self.operand(q);
         let place = self.place(out);
-        let runs = runs(&shape.kv_of_head, kv.heads);
+        let runs = runs(&shape.kv_of_head);
         let mut node = place;
         for run in &runs {
             let ((first, heads), _) = *run;
@@ -391,23 +391,22 @@ impl Builder<'_> {
     }
 }
 
-/// The groups of heads that attend together: all, if the queries are distributed evenly over the
-/// cache's heads, in order; else one group for each head of the cache, since ggml requires equal
-/// groups.
-pub(super) fn runs(kv_of_head: &[u32], kv_heads: usize) -> Vec<Run> {
-    let heads = kv_of_head.len();
-    let group = heads / kv_heads;
-    let is_equal = |(head, kv): (usize, &u32)| group > 0 && head / group == *kv as usize;
-    if heads.is_multiple_of(kv_heads) && kv_of_head.iter().enumerate().all(is_equal) {
-        return vec![((0, heads), (0, kv_heads))];
-    }
+/// The groups of heads that attend together: all, if as many of them read each of some neighbouring
+/// heads of the cache; else those of each head of the cache, since ggml requires equal groups.
+pub(super) fn runs(kv_of_head: &[u32]) -> Vec<Run> {
     let mut first = 0;
     let runs = kv_of_head.chunk_by(|a, b| a == b).map(|run| {
         let run = ((first, run.len()), (run[0] as usize, 1));
         first += run.0.1;
         run
     });
-    runs.collect()
+    let runs: Vec<Run> = runs.collect();
+    let Some(((_, group), (kv, _))) = runs.first().copied() else { return runs };
+    let is_next = |(at, run): (usize, &Run)| *run == ((at * group, group), (kv + at, 1));
+    match runs.iter().enumerate().all(is_next) {
+        true => vec![((0, kv_of_head.len()), (kv, runs.len()))],
+        false => runs,
+    }
 }
 
 /// Whether values of this type can be transposed for attention in several operations.
@@ -421,9 +420,11 @@ mod tests {
 
     #[test]
     fn ragged_groups_attend_one_by_one() {
-        assert_eq!(runs(&[0, 0, 1, 1], 2), [((0, 4), (0, 2))]);
-        assert_eq!(runs(&[0, 0, 0], 1), [((0, 3), (0, 1))]);
-        assert_eq!(runs(&[0, 1, 1], 2), [((0, 1), (0, 1)), ((1, 2), (1, 1))]);
-        assert_eq!(runs(&[0, 0, 0, 1], 2), [((0, 3), (0, 1)), ((3, 1), (1, 1))]);
+        assert_eq!(runs(&[0, 0, 1, 1]), [((0, 4), (0, 2))]);
+        assert_eq!(runs(&[2, 2, 3, 3]), [((0, 4), (2, 2))]);
+        assert_eq!(runs(&[0, 0, 2, 2]), [((0, 2), (0, 1)), ((2, 2), (2, 1))]);
+        assert_eq!(runs(&[0, 0, 0]), [((0, 3), (0, 1))]);
+        assert_eq!(runs(&[0, 1, 1]), [((0, 1), (0, 1)), ((1, 2), (1, 1))]);
+        assert_eq!(runs(&[0, 0, 0, 1]), [((0, 3), (0, 1)), ((3, 1), (1, 1))]);
     }
 }

@@ -235,7 +235,7 @@ impl Op {
     /// An upper bound of a graph's nodes and arrays.
     pub fn nodes_max(&self) -> usize {
         match self {
-            Self::Attend { kv, shape, .. } => 16 * (1 + runs(&shape.kv_of_head, kv.heads).len()),
+            Self::Attend { shape, .. } => 16 * (1 + runs(&shape.kv_of_head).len()),
             Self::Mixture { experts, .. } => 128 + 8 * experts.used(),
             _ => 16,
         }

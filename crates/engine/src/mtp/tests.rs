@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use backend::{Cpu, Segment};
 use gguf::File;
+use layout::GUESSES_MAX;
 use protocol::{GenerateRequest, Split, SplitOptions};
 use serde_json::Value;
 
@@ -279,7 +280,11 @@ fn an_assistant_gives_the_logits_of_its_references() {
             }
             let (id, request) = (7, GenerateRequest { prompt: text.clone(), ..Default::default() });
             let place = mtp.place_of(id);
-            mtp.places[place].wait(text.len(), last, 4);
+            // Wrong guesses gave states too.
+            for at in 0..=GUESSES_MAX {
+                let state = if at == 0 { last } else { &vec![0.0; last.len()] };
+                mtp.places[place].wait(text.len() + at, state, mtp.waiting_max);
+            }
             text.push(next);
             let job = DraftJob { id, slot: 1, request: &request, text: &text, count: 2 };
             let tables = tables_of_rank(text.len() - 1);
