@@ -16,11 +16,14 @@ pub(crate) struct Config {
 
 impl Config {
     /// Keys of `text_config`, in models that also see, replace those of the whole; but whether the
-    /// output matrix is the embedding's is the whole's, and its class comes before the text's.
+    /// output matrix is the embedding's is the whole's, and its class comes before the text's. Some
+    /// heads have such a part too.
     pub fn new(mut root: Map<String, Value>) -> Self {
         const TIED: &str = "tie_word_embeddings";
         const CLASSES: &str = "architectures";
-        if let Some(Value::Object(mut text)) = root.remove("text_config") {
+        let parts = ["text_config", "transformer_layer_config"];
+        let part = parts.into_iter().find_map(|part| root.remove(part));
+        if let Some(Value::Object(mut text)) = part {
             if let (Some(Value::Array(all)), Some(Value::Array(of_text))) =
                 (root.get_mut(CLASSES), text.remove(CLASSES))
             {

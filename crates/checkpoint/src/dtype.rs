@@ -17,12 +17,13 @@ pub(crate) enum Dtype {
     I8,
     U32,
     U8,
+    BOOL,
 }
 
 use Dtype::*;
 
 /// Type, its name, bytes of an element.
-const ALL: [(Dtype, &str, u64); 11] = [
+const ALL: [(Dtype, &str, u64); 12] = [
     (F64, "F64", 8),
     (F32, "F32", 4),
     (F16, "F16", 2),
@@ -34,6 +35,7 @@ const ALL: [(Dtype, &str, u64); 11] = [
     (I8, "I8", 1),
     (U32, "U32", 4),
     (U8, "U8", 1),
+    (BOOL, "BOOL", 1),
 ];
 
 impl Dtype {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::Error;
 use crate::config::Config;
-use crate::families::{self, Family};
+use crate::families::{self, Family, Words};
 use crate::folder::Weights;
 use crate::formats;
 use crate::header::Header;
@@ -25,7 +25,8 @@ pub(crate) fn read(folder: &Path, weights: &Weights) -> Result<(Header, Tensors)
     let family = families::find(&config)?;
     let Collected { mut tensors, blocks, integers } = Collected::of(family, &config, weights)?;
     config.blocks = blocks;
-    let mut header = header(folder, family, &config, vocab(&tensors)?)?;
+    let vocab = if family.words == Words::OfModel { 0 } else { vocab(&tensors)? };
+    let mut header = header(folder, family, &config, vocab)?;
     for (key, numbers) in integers {
         header.integers(key, &numbers);
     }

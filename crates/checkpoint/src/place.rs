@@ -39,6 +39,8 @@ pub(crate) enum Named {
     Parts(String, Join, Weight),
     /// Metadata under this key.
     Integers(&'static str, Weight),
+    /// Integers that become sums with their places, under this name.
+    Distances(&'static str, Weight),
 }
 
 /// How several tensors become one.
@@ -101,6 +103,7 @@ impl Place {
             To::Product(name) => Named::Parts(self.full(name, suffix), Join::Product, weight),
             To::Rows(name) => Named::Parts(format!("{name}{suffix}"), Join::Rows, weight),
             To::Integers(key) => Named::Integers(key, weight),
+            To::Distances(name) => Named::Distances(name, weight),
         }))
     }
 
@@ -135,6 +138,8 @@ fn text_name(stored: &str) -> String {
     // Models that also see or hear keep their text model under a name of its own.
     let name = stored.replace("language_model.", "").replacen("backbone.", "model.", 1);
     let name = name.replacen("model.model.", "model.", 1).replacen("model.mtp.", "mtp.", 1);
+    // The only layer of some EAGLE-3 heads.
+    let name = name.replacen("midlayer.", "layers.0.", 1);
     if name.starts_with("layers.") { format!("model.{name}") } else { name }
 }
 

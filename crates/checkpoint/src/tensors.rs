@@ -7,7 +7,7 @@ use gguf::TensorType;
 
 use crate::Error;
 use crate::config::Config;
-use crate::families::Family;
+use crate::families::{Family, Words};
 use crate::folder::Weights;
 use crate::formats;
 use crate::place::{Join, Named, Place};
@@ -17,6 +17,8 @@ use crate::weight::{Tensors, Weight};
 const PARTS_MAX: usize = 1 << 14;
 /// The longest list of integers that becomes metadata. Published ones have some 20.
 const INTEGERS_MAX: u64 = 1 << 12;
+/// The most tokens of an EAGLE-3 head. Published ones have 32,000.
+const TOKENS_MAX: u64 = 1 << 20;
 /// The most blocks of multi-token prediction. Published models have up to 3.
 const BLOCKS_MAX: u64 = 16;
 
@@ -76,8 +78,13 @@ impl Collection {
     fn take(&mut self, named: Named, number: usize, weights: &Weights) -> Result<(), Error> {
         match named {
             Named::Integers(key, weight) => {
-                self.integers.push((key, integers(&weight, weights)?));
+                self.integers.push((key, integers(&weight, weights, INTEGERS_MAX)?));
                 Ok(())
+            }
+            Named::Distances(name, weight) => {
+                let found = integers(&weight, weights, TOKENS_MAX)?.into_iter();
+                let sums = found.zip(0..).map(|(distance, at)| distance.wrapping_add(at));
+                self.add(name.to_owned(), Weight::integers(&weight.name, sums))
             }
             Named::Parts(name, join, weight) => {
                 let parts = self.parts.entry(name).or_insert((join, Vec::new()));
@@ -117,11 +124,11 @@ impl Collection {
     }
 }
 
-/// The integers of a small tensor.
-fn integers(weight: &Weight, weights: &Weights) -> Result<Vec<i64>, Error> {
+/// The integers of a tensor of at most `most`.
+fn integers(weight: &Weight, weights: &Weights, most: u64) -> Result<Vec<i64>, Error> {
     let len = weight.recipe.len();
-    if weight.ty != TensorType::I64 || len > 8 * INTEGERS_MAX {
-        return Err(weight.wrong_shape(&format!("at most {INTEGERS_MAX} numbers of I64")));
+    if weight.ty != TensorType::I64 || len > 8 * most {
+        return Err(weight.wrong_shape(&format!("at most {most} numbers of I64")));
     }
     let mut bytes = vec![0; len as usize];
     let read = weight.recipe.read(weights, 0, &mut bytes);
@@ -175,6 +182,9 @@ fn of_gguf(name: &str, family: &Family, weight: Weight) -> Result<Weight, Error>
     let is_odd = !name.ends_with(".weight");
     let is_listed = family.in_f32.iter().any(|part| name.contains(part));
     let is_float = matches!(weight.ty, TensorType::F16 | TensorType::BF16);
+    if weight.ty == TensorType::I64 && family.words == Words::OfModel {
+        return Ok(weight);
+    }
     if weight.ty == TensorType::I64 {
         return Err(Error::tensor(&weight.name, "has the type I64, which is not a weight's"));
     }

@@ -52,6 +52,13 @@ impl Weight {
         Self { name: name.to_owned(), shape, ty: TensorType::F32, recipe, factor: None }
     }
 
+    /// Integers that no file holds.
+    pub fn integers(name: &str, numbers: impl Iterator<Item = i64>) -> Self {
+        let bytes: Vec<u8> = numbers.flat_map(i64::to_le_bytes).collect();
+        let (shape, recipe) = (vec![bytes.len() as u64 / 8], Recipe::Fixed(bytes.into()));
+        Self { name: name.to_owned(), shape, ty: TensorType::I64, recipe, factor: None }
+    }
+
     /// A weight of several stored tensors.
     pub fn quantised(name: String, shape: Vec<u64>, ty: TensorType, recipe: Recipe) -> Self {
         Self { name, shape, ty, recipe, factor: None }

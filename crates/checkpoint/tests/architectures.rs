@@ -11,12 +11,13 @@ use gguf::Source;
 /// Architectures without a folder, and why.
 const WITHOUT: [(&str, &str); 0] = [];
 
-/// Those that guess for a model, and the fixture of that.
-const GUESSES: [(&str, &str); 1] = [("gemma4-assistant", "gemma4")];
+/// Those that guess for a model, their fixtures, and the model's.
+const GUESSES: [(&str, &str, &str); 2] =
+    [("gemma4-assistant", "gemma4-assistant", "gemma4"), ("eagle3", "qwen3-eagle3", "qwen3")];
 
 #[test]
 fn every_architecture_has_a_table_or_a_reason() {
-    let guess: BTreeSet<&str> = GUESSES.iter().map(|(name, _)| *name).collect();
+    let guess: BTreeSet<&str> = GUESSES.iter().map(|(name, ..)| *name).collect();
     let known = checkpoint::architectures().into_iter().filter(|name| !guess.contains(name));
     let known: BTreeSet<&str> = known.collect();
     let run: BTreeSet<&str> = layout::architectures().collect();
@@ -35,7 +36,7 @@ fn every_table_has_a_folder_which_the_engine_reads_whole() {
         described(&name).write(dir.path(), 1);
         let file = checkpoint::open(dir.path()).unwrap();
         left.remove(file.directory().str("general.architecture").unwrap());
-        if let Some((_, model)) = GUESSES.iter().find(|(guess, _)| *guess == name) {
+        if let Some((.., model)) = GUESSES.iter().find(|(_, guess, _)| *guess == name) {
             let path = format!("{}/../../fixtures/models/{model}.gguf", env!("CARGO_MANIFEST_DIR"));
             let model = gguf::File::open(path).unwrap();
             let config = layout::Outline::read(model.directory()).unwrap().config;

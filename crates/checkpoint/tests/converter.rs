@@ -29,6 +29,24 @@ fn folders_become_what_the_converter_makes_of_them() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
+/// The library speculators writes a head's layer in a part of the configuration.
+#[test]
+fn a_head_of_speculators_becomes_what_others_do() {
+    let (mut wanted, dir) = (described("qwen3-eagle3"), tempfile::tempdir().unwrap());
+    let mut layer = wanted.config.take();
+    let own = ["draft_vocab_size", "target_hidden_size", "norm_before_residual", "norm_before_fc"];
+    let own = own.into_iter().chain(["eagle_aux_hidden_state_layer_ids"]);
+    let own = own.map(|key| (key.to_owned(), layer.as_object_mut().unwrap().remove(key).unwrap()));
+    let mut root: serde_json::Map<_, _> = own.collect();
+    layer["architectures"] = serde_json::json!(["LlamaForCausalLM"]);
+    root.insert("architectures".to_owned(), serde_json::json!(["Eagle3Speculator"]));
+    root.insert("transformer_layer_config".to_owned(), layer);
+    wanted.config = root.into();
+    wanted.write(dir.path(), 1);
+    let file = checkpoint::open(dir.path()).unwrap();
+    assert_eq!(differences(&file, &wanted), [] as [String; 0]);
+}
+
 /// llama.cpp's converter leaves the blocks of DeepSeek V3 out. They are like those of V3.2, but for
 /// the indexer.
 #[test]

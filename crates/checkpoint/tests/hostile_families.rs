@@ -10,11 +10,12 @@ use gguf::Source;
 use serde_json::{Value, json};
 
 /// Models with changes of numbers that look at sizes.
-const MODELS: [&str; 18] = [
+const MODELS: [&str; 20] = [
     "deepseek32-mtp",
     "deepseek4",
     "deepseek4-mxfp4",
     "gemma4",
+    "gemma4-assistant",
     "glm4moe-mtp",
     "glm5-next",
     "granitehybrid",
@@ -25,6 +26,7 @@ const MODELS: [&str; 18] = [
     "minimax-m3",
     "mistral4",
     "nemotron_h_moe-latent",
+    "qwen3-eagle3",
     "qwen35-mtp",
     "qwen3next",
     "qwen4exp",

@@ -22,7 +22,7 @@ fn path(name: &str) -> PathBuf {
 
 /// A fixture's file, or one of the test's own.
 fn draft_path(draft: &str) -> PathBuf {
-    if draft.ends_with(".gguf") { draft.into() } else { path(draft) }
+    if draft.contains(std::path::MAIN_SEPARATOR) { draft.into() } else { path(draft) }
 }
 
 /// Who guesses beside the text itself.
@@ -257,6 +257,31 @@ fn the_block_of_a_folder_guesses_too() {
         let (found, counted) = answers(&mut start(Guesses::Mtp));
         assert_eq!(found, expected, "{name}");
         assert!(counted.guessed_tokens > 20, "{name}: {counted:?}");
+    }
+}
+
+/// A folder with a head has no vocabulary, and may leave out what it reads of its model.
+#[test]
+fn the_head_of_a_folder_guesses_too() {
+    for (head, name, left_out) in [
+        ("qwen3-eagle3", "qwen3", &[][..]),
+        ("qwen3-eagle3", "qwen3", &["eagle_aux_hidden_state_layer_ids", "target_hidden_size"]),
+        ("gemma4-assistant", "gemma4", &[]),
+    ] {
+        let (model, draft) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        common::described(name).write(model.path(), 1);
+        let mut described = common::described(head);
+        let config = described.config.as_object_mut().unwrap();
+        left_out.iter().for_each(|key| drop(config.remove(*key)));
+        described.write(draft.path(), 1);
+        let start = |guesses| {
+            let file = checkpoint::open(model.path()).unwrap();
+            start_file(file, (&[1, 1], &[]), guesses).unwrap()
+        };
+        let (expected, _) = answers(&mut start(Guesses::No));
+        let mut local = start(Guesses::Draft(draft.path().to_str().unwrap()));
+        assert!(local.rank().notes().is_empty(), "{head}: {:?}", local.rank().notes());
+        assert_eq!(answers(&mut local).0, expected, "{head}");
     }
 }
 

@@ -6,7 +6,7 @@
 use gguf::{Directory, TensorInfo, TensorType};
 
 use crate::assistant::{self, is_assistant};
-use crate::eagle3::{TOKENS, is_head};
+use crate::eagle3::{TOKENS, is_head, with_defaults};
 use crate::mtp::{MtpBlock, is_alone};
 use crate::{Config, Device, Error, Footprint, Outline, mtp, names};
 
@@ -40,7 +40,7 @@ impl BlockFile {
     pub fn read(file: &Directory, (header, config): (&Directory, &Config)) -> Result<Self, Error> {
         let directory = match () {
             () if is_assistant(file) => assistant::header(file),
-            () if is_head(file) => with_borrowed(file, header)?,
+            () if is_head(file) => with_borrowed(&with_defaults(file, config), header)?,
             () => with_borrowed(mtp::header(file)?.as_ref().unwrap_or(file), header)?,
         };
         let MtpBlock { directory, outline } = MtpBlock::of(directory)?;

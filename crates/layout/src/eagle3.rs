@@ -4,7 +4,7 @@
 //! residual stream before three of its layers, which one matrix fuses; then the head's own residual
 //! stream takes its place. Both are normalised, and the attention reads them side by side.
 
-use gguf::Directory;
+use gguf::{Array, Directory, Value};
 
 use crate::config::{LAYERS_MAX, WIDTH_MAX};
 use crate::metadata::Metadata;
@@ -12,6 +12,9 @@ use crate::{Config, Error};
 
 /// The architecture's name in files.
 const NAME: &str = "eagle3";
+/// The keys of what it reads.
+const LAYERS: &str = "target_layers";
+const MODEL_WIDTH: &str = "target_hidden_size";
 /// The token of the model that each token of the head stands for.
 pub(crate) const TOKENS: &str = "d2t";
 
@@ -33,7 +36,6 @@ pub struct Eagle3 {
 impl Eagle3 {
     /// What a file has; `None` for any other architecture.
     pub(crate) fn read(metadata: &Metadata<'_>) -> Result<Option<Self>, Error> {
-        const LAYERS: &str = "target_layers";
         if metadata.arch.name != NAME {
             return Ok(None);
         }
@@ -48,7 +50,7 @@ impl Eagle3 {
         }
         Ok(Some(Self {
             layers: layers.into_iter().map(|layer| layer as usize).collect(),
-            model_width: metadata.size("target_hidden_size", WIDTH_MAX)?,
+            model_width: metadata.size(MODEL_WIDTH, WIDTH_MAX)?,
             normed_residual: metadata.find_bool("norm_before_residual")?.unwrap_or(false),
         }))
     }
@@ -74,6 +76,20 @@ impl Eagle3 {
         }
         Ok(())
     }
+}
+
+/// The header of a head with what folders leave out: the width of its model, and the layers that are
+/// read then.
+pub(crate) fn with_defaults(file: &Directory, config: &Config) -> Directory {
+    let key = |name: &str| format!("{NAME}.{name}");
+    // SpecForge's and EAGLE's own choice.
+    let layers = [2.min(config.layers), config.layers / 2, config.layers.saturating_sub(3)];
+    let layers = Array::from_i32s(&layers.map(|layer| layer as i32));
+    let defaults =
+        [(key(LAYERS), Value::Array(layers)), (key(MODEL_WIDTH), Value::U32(config.width as u32))];
+    let metadata = file.metadata().map(|(key, value)| (key.to_owned(), value.clone()));
+    let missing = defaults.into_iter().filter(|(key, _)| file.get(key).is_none());
+    file.with(metadata.chain(missing).collect(), file.tensors().to_vec())
 }
 
 /// Whether a file is an EAGLE-3 head.

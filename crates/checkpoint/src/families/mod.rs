@@ -9,6 +9,7 @@
 
 mod deepseek;
 mod deepseek4;
+mod eagle3;
 mod gemma;
 mod kimi;
 mod llama;
@@ -71,6 +72,8 @@ pub(crate) enum To {
     Rows(&'static str),
     /// No tensor, but a list of integers in the metadata, under this key.
     Integers(&'static str),
+    /// Integers under this name: their sums with their places.
+    Distances(&'static str),
 }
 
 pub(crate) type Edit = fn(&Config, Weight) -> Result<Weight, Error>;
@@ -85,6 +88,8 @@ pub(crate) enum Words {
     Described,
     /// Gemma 4's: merges over characters.
     Gemma4,
+    /// None: the folder is for a model with another folder.
+    OfModel,
 }
 
 /// The whole table.
@@ -96,6 +101,7 @@ fn all() -> impl Iterator<Item = &'static Family> {
         gemma::FAMILIES,
         deepseek::FAMILIES,
         deepseek4::FAMILIES,
+        eagle3::FAMILIES,
         kimi::FAMILIES,
         mamba::FAMILIES,
         minimax::FAMILIES,

@@ -35,8 +35,9 @@ pub(super) struct Parts<'w, 's> {
     used: BTreeSet<String>,
 }
 
-/// Endings of tensors that say how activations are quantised, which happens elsewhere here.
-const UNREAD: [&str; 8] = [
+/// Endings of tensors that say how activations are quantised, which happens elsewhere here, or which
+/// tokens of its model an EAGLE-3 head has.
+const UNREAD: [&str; 9] = [
     ".input_scale",
     ".input_global_scale",
     ".activation_scale",
@@ -45,6 +46,7 @@ const UNREAD: [&str; 8] = [
     ".v_scale",
     ".weight_shape",
     ".g_idx",
+    "t2d",
 ];
 
 /// `quant_method` of weights that can be read, perhaps.

@@ -37,6 +37,9 @@ pub(crate) fn read(
     configs: (&Config, &Config),
     header: &mut Header,
 ) -> Result<(), Error> {
+    if words == Words::OfModel {
+        return Ok(());
+    }
     if vocab > TOKENS_MAX {
         return Err(Error::tokenizer(format!("{vocab} tokens; at most {TOKENS_MAX} are read")));
     }
@@ -101,8 +104,8 @@ impl Kind {
     fn of(stored: &Stored, words: Words) -> Self {
         match (words, stored.has_meta_spaces()) {
             (Words::Gemma4, _) => Self::MergedCharacters,
-            (Words::Described, true) => Self::Characters,
-            (Words::Described, false) => Self::Bytes,
+            (Words::Described | Words::OfModel, true) => Self::Characters,
+            (Words::Described | Words::OfModel, false) => Self::Bytes,
         }
     }
 }

@@ -63,12 +63,14 @@ pub fn numbers(name: &str, count: u64) -> Vec<u8> {
     random(name, count).flat_map(bf16).collect()
 }
 
-const TYPES: [&str; 4] = ["BF16", "I64", "I8", "F8_E8M0"];
+const TYPES: [&str; 5] = ["BF16", "I64", "I8", "F8_E8M0", "BOOL"];
 
 /// A tensor's bytes: integers, powers of two near 1, or whole 64ths.
 fn content(name: &str, count: u64, dtype: &str) -> Vec<u8> {
     let all = random(name, count);
     match dtype {
+        "BOOL" => all.map(|x| (x >> 56) as u8 % 2).collect(),
+        "I64" if name == "d2t" => (0..count).flat_map(|at| (at / 3).to_le_bytes()).collect(),
         "I64" => all.flat_map(|x| (x >> (64 - bits_of(name))).to_le_bytes()).collect(),
         "I8" => all.map(|x| (x >> 56) as u8).collect(),
         "F8_E8M0" => all.map(|x| 120 + (x >> 56) as u8 % 16).collect(),
