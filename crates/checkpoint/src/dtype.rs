@@ -17,7 +17,7 @@ pub(crate) enum Dtype {
     I8,
     U32,
     U8,
-    BOOL,
+    Bool,
 }
 
 use Dtype::*;
@@ -35,7 +35,7 @@ const ALL: [(Dtype, &str, u64); 12] = [
     (I8, "I8", 1),
     (U32, "U32", 4),
     (U8, "U8", 1),
-    (BOOL, "BOOL", 1),
+    (Bool, "BOOL", 1),
 ];
 
 impl Dtype {

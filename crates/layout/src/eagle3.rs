@@ -78,8 +78,8 @@ impl Eagle3 {
     }
 }
 
-/// The header of a head with what folders leave out: the width of its model, and the layers that are
-/// read then.
+/// The header of a head with what folders leave out: the width of its model, and the layers that
+/// are read then.
 pub(crate) fn with_defaults(file: &Directory, config: &Config) -> Directory {
     let key = |name: &str| format!("{NAME}.{name}");
     // SpecForge's and EAGLE's own choice.

@@ -56,7 +56,7 @@ impl Beside {
     }
 }
 
-/// [`plan()`] with this room. It counts in rank 0's memory, and the reasons name it.
+/// [`plan`](crate::plan()) with this room. It counts in rank 0's memory, and the reasons name it.
 ///
 /// # Errors
 /// As there.

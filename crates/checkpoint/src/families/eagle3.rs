@@ -1,7 +1,7 @@
 //! EAGLE-3 heads, which guess for a model. Each has the class of those who trained it.
 //!
-//! A head's folder has no vocabulary: it is its model's. What its configuration leaves out about the
-//! model is filled in where the model is known.
+//! A head's folder has no vocabulary: it is its model's. What its configuration leaves out about
+//! the model is filled in where the model is known.
 
 use super::llama::{ROTATED, keys_of_llama, stretched};
 use super::shared::{ATTENTION, DENSE, FEED_FORWARD, FEED_FORWARD_NORM};

@@ -35,8 +35,8 @@ pub(super) struct Parts<'w, 's> {
     used: BTreeSet<String>,
 }
 
-/// Endings of tensors that say how activations are quantised, which happens elsewhere here, or which
-/// tokens of its model an EAGLE-3 head has.
+/// Endings of tensors that say how activations are quantised, which happens elsewhere here, or
+/// which tokens of its model an EAGLE-3 head has.
 const UNREAD: [&str; 9] = [
     ".input_scale",
     ".input_global_scale",
