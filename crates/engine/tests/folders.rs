@@ -165,6 +165,10 @@ fn folders_of_all_architectures_compute() {
             continue;
         }
         model.write(dir.path(), 1);
+        // A head or an assistant computes for a model: see draft.rs.
+        if layout::BlockFile::is_one(folder(dir.path()).directory()) {
+            continue;
+        }
         let logits = |shares| logits_of(folder(dir.path()), shares, &[5, 17, 200, 42, 7, 7, 120]);
         assert!(logits(&[1]) == logits(&[1, 1]), "{name}");
     }
