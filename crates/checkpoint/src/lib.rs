@@ -58,7 +58,8 @@ pub fn is_folder(path: &Path) -> bool {
 /// Those of [`File::open`]; the folder cannot be read as a model.
 pub fn open(path: &Path) -> Result<File, gguf::Error> {
     let tower = tower_of(path);
-    match is_folder(path) {
+    // Of another folder the error says what it lacks.
+    match is_folder(path) || path.is_dir() {
         true => {
             let tower = tower.map(|tower| gguf::on_disk(&tower)).transpose();
             let tower = tower.map_err(|source| gguf::Error::Io { path: path.into(), source })?;
