@@ -82,7 +82,7 @@ impl Eagle3 {
 /// are read then.
 pub(crate) fn with_defaults(file: &Directory, config: &Config) -> Directory {
     let key = |name: &str| format!("{NAME}.{name}");
-    // SpecForge's and EAGLE's own choice.
+    // As llama.cpp's converter does.
     let layers = [2.min(config.layers), config.layers / 2, config.layers.saturating_sub(3)];
     let layers = Array::from_i32s(&layers.map(|layer| layer as i32));
     let defaults =
