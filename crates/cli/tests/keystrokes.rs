@@ -77,7 +77,7 @@ fn two_hundred_keystrokes_leave_no_page_behind() {
         }
     }
     assert!(cached / (KEYSTROKES as u64 / 2) >= 64, "{cached} tokens came from the cache");
-    // Before the engine first tells of its pages, both numbers are 0.
+    // Both numbers are 0 until the engine first reports its pages.
     wait_for("pages in the cache", || (pages(&node, "cached") > 0.0).then_some(()));
     wait_for("no request to hold a page", || (pages(&node, "used") == 0.0).then_some(()));
 }

@@ -29,6 +29,15 @@ const SPLITS: &[(&[u32], &[usize])] = &[
     (&[1, 2, 1, 1], &[2, 1, 1]),
 ];
 
+const CAPACITY: Capacity = Capacity {
+    context_tokens: 100,
+    sequences_max: 3,
+    cache_tokens: 2000,
+    cache_type: CacheType::Auto,
+    picture_rows: 0,
+    checkpoints: 2,
+};
+
 const CACHE_TYPES: [CacheType; 5] =
     [CacheType::Auto, CacheType::I16, CacheType::F16, CacheType::Q8_0, CacheType::F32];
 
@@ -65,14 +74,6 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
     let Some(dir) = std::env::var_os("SINEW_GPU_LIBRARIES").filter(|dir| !dir.is_empty()) else {
         return println!("not tested: SINEW_GPU_LIBRARIES names no folder of ggml's libraries");
     };
-    let capacity = Capacity {
-        context_tokens: 100,
-        sequences_max: 3,
-        cache_tokens: 2000,
-        cache_type: CacheType::Auto,
-        picture_rows: 0,
-        checkpoints: 2,
-    };
     for path in fixtures() {
         let source: Arc<dyn Source> = Arc::new(File::open(&path).unwrap());
         let outline = Outline::read(source.directory()).unwrap();
@@ -91,19 +92,19 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
                     shares: shares.to_vec(),
                     stages: Vec::new(),
                     whole_experts: false,
-                    context_tokens: capacity.context_tokens,
-                    sequences_max: capacity.sequences_max,
-                    cache_tokens: capacity.cache_tokens,
+                    context_tokens: CAPACITY.context_tokens,
+                    sequences_max: CAPACITY.sequences_max,
+                    cache_tokens: CAPACITY.cache_tokens,
                     mtp: true,
                 };
-                let checkpoints = Some(capacity.checkpoints);
+                let checkpoints = Some(CAPACITY.checkpoints);
                 let options = SplitOptions { checkpoints, ..SplitOptions::default() };
                 let options = RankOptions { rank, options, split, threads: 1, cpus: Vec::new() };
                 let ggml = Ggml::open(Path::new(&dir), "CPU", 1).unwrap();
                 let mut found = Rank::load(ggml, source.clone(), &options, &mut |_| {}).unwrap();
                 let holding = Holding::new(&outline, &layout, rank);
-                let mut planned = holding.footprint(&capacity, Device::Ggml);
-                let block = outline.mtp_footprint(capacity.context_tokens, Device::Ggml);
+                let mut planned = holding.footprint(&CAPACITY, Device::Ggml);
+                let block = outline.mtp_footprint(CAPACITY.context_tokens, Device::Ggml);
                 if let Some(block) = block.filter(|_| rank == 0) {
                     planned = planned.plus(&block);
                 }
@@ -226,14 +227,6 @@ fn planned_bytes_of_a_head_are_enough() {
 fn planned_bytes_beside_an_assistant_are_allocated_bytes() {
     let fixture =
         |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
-    let capacity = Capacity {
-        context_tokens: 100,
-        sequences_max: 3,
-        cache_tokens: 2000,
-        cache_type: CacheType::Auto,
-        picture_rows: 0,
-        checkpoints: 0,
-    };
     for name in ["gemma4", "gemma4-e"] {
         let source: Arc<dyn Source> =
             Arc::new(File::open(fixture(&format!("models/{name}.gguf"))).unwrap());
@@ -249,16 +242,16 @@ fn planned_bytes_beside_an_assistant_are_allocated_bytes() {
                     rank,
                     options: SplitOptions {
                         draft: Some(draft.clone()),
-                        checkpoints: Some(capacity.checkpoints),
+                        checkpoints: Some(CAPACITY.checkpoints),
                         ..SplitOptions::default()
                     },
                     split: Split {
                         shares: shares.to_vec(),
                         stages: Vec::new(),
                         whole_experts: false,
-                        context_tokens: capacity.context_tokens,
-                        sequences_max: capacity.sequences_max,
-                        cache_tokens: capacity.cache_tokens,
+                        context_tokens: CAPACITY.context_tokens,
+                        sequences_max: CAPACITY.sequences_max,
+                        cache_tokens: CAPACITY.cache_tokens,
                         mtp: false,
                     },
                     threads: 1,
@@ -267,7 +260,7 @@ fn planned_bytes_beside_an_assistant_are_allocated_bytes() {
                 let cpu = Cpu::new(1, &[]).unwrap();
                 let found = Rank::load(cpu, source.clone(), &options, &mut |_| {}).unwrap();
                 let planned =
-                    Holding::new(&outline, &layout, rank).footprint(&capacity, Device::Cpu);
+                    Holding::new(&outline, &layout, rank).footprint(&CAPACITY, Device::Cpu);
                 let planned = if rank == 0 { planned.plus(&assistant) } else { planned };
                 assert_eq!(planned, taken(&found), "{name}, rank {rank} of {shares:?}");
             }

@@ -75,21 +75,24 @@ impl RankOptions {
     }
 
     /// Rank 0: the file of a draft, if one is asked for.
-    pub(crate) fn draft(&self) -> Option<Result<gguf::File, gguf::Error>> {
+    pub(crate) fn draft(&self) -> DraftFile {
         let Self { rank, options: SplitOptions { draft, speculation, .. }, .. } = self;
         let guesses = *rank == 0 && *speculation == Speculation::Prompt;
         draft.as_ref().filter(|_| guesses).map(|path| checkpoint::open(path))
     }
+}
 
-    /// The outline of a model's file, with what a draft needs of it.
-    ///
-    /// # Errors
-    /// The file is no model that can run.
-    pub(crate) fn outline(&self, source: &dyn Source) -> Result<Outline, EngineError> {
-        let draft = self.draft().and_then(Result::ok);
-        let has_assistant = draft.is_some_and(|draft| BlockFile::reads_cache(draft.directory()));
-        Ok(Outline::read_for(source.directory(), has_assistant)?)
-    }
+/// The file of a draft, if one is asked for.
+pub(crate) type DraftFile = Option<Result<gguf::File, gguf::Error>>;
+
+/// The outline of a model's file, with what a draft needs of it.
+///
+/// # Errors
+/// The file is no model that can run.
+pub(crate) fn outline(source: &dyn Source, draft: &DraftFile) -> Result<Outline, EngineError> {
+    let draft = draft.as_ref().and_then(|draft| draft.as_ref().ok());
+    let has_assistant = draft.is_some_and(|draft| BlockFile::reads_cache(draft.directory()));
+    Ok(Outline::read_for(source.directory(), has_assistant)?)
 }
 
 impl<B: Backend> Rank<B> {
@@ -103,7 +106,8 @@ impl<B: Backend> Rank<B> {
         options: &RankOptions,
         progress: Progress<'_>,
     ) -> Result<Self, EngineError> {
-        let outline = options.outline(source.as_ref())?;
+        let draft = options.draft();
+        let outline = outline(source.as_ref(), &draft)?;
         let layout = options.layout(&outline.config)?;
         let route = Route::new(&layout, options.rank, &outline.config);
         let capacity = Capacity {
@@ -133,7 +137,8 @@ impl<B: Backend> Rank<B> {
             _ => None,
         };
         let before = embedding.as_ref().map_or(0, Embedding::before);
-        let speculator = Speculator::load(&mut backend, (&source, &model), options, &mut notes)?;
+        let speculator =
+            Speculator::load(&mut backend, (&source, config), options, draft, &mut notes)?;
         // The same on every rank, also if rank 0 cannot use the tower.
         let tower = vision::Config::find(source.directory()).ok().flatten();
         let deepstack = tower.map_or(0, |tower| tower.deepstack.len().min(config.layers));

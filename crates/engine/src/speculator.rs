@@ -5,20 +5,18 @@ use std::sync::Arc;
 
 use backend::Backend;
 use gguf::Source;
-use layout::BlockFile;
+use layout::{BlockFile, Config};
 use model::Model;
 use protocol::{Speculation, Split, SplitOptions, Token};
 
 use crate::EngineError;
-use crate::draft::{Draft, DraftJob, unusable};
+use crate::draft::{Draft, DraftJob};
 use crate::mtp::{Mtp, Target};
-use crate::rank::RankOptions;
+use crate::rank::{DraftFile, RankOptions};
 use crate::step::Step;
 
-const FAR_LAYERS: &str = "its EAGLE-3 head guesses no tokens: it reads layers that other machines have \
-                          in a pipeline. With --strategy tensor this machine has a part of each";
-const FAR_CACHE: &str = "its assistant guesses no tokens: it reads keys and values that other machines \
-                         have in a pipeline. With --strategy tensor this machine keeps them";
+const FAR: &str = "its draft guesses no tokens in a pipeline, where other machines have what it reads. \
+                   With --strategy tensor it would";
 
 pub(crate) enum Speculator<B: Backend> {
     Draft(Box<Draft<B>>),
@@ -32,16 +30,17 @@ impl<B: Backend> Speculator<B> {
     /// It cannot be used, or memory is short.
     pub fn load(
         backend: &mut B,
-        (source, model): (&Arc<dyn Source>, &Model<B>),
+        (source, config): (&Arc<dyn Source>, &Config),
         options: &RankOptions,
+        file: DraftFile,
         notes: &mut Vec<String>,
     ) -> Result<Option<Self>, EngineError> {
         let RankOptions { rank, options: SplitOptions { draft, speculation, .. }, split, .. } =
             options;
         let has_block = *rank == 0 && *speculation == Speculation::Prompt && split.mtp;
-        match (options.draft(), draft) {
+        match (file, draft) {
             (Some(Ok(file)), _) => {
-                Self::of_file(backend, &(Arc::new(file) as _), (source, model), split, notes)
+                Self::of_file(backend, &(Arc::new(file) as _), (source, config), split, notes)
             }
             // The present leader may not have the file.
             (Some(Err(error)), Some(path)) => {
@@ -67,25 +66,18 @@ impl<B: Backend> Speculator<B> {
     fn of_file(
         backend: &mut B,
         file: &Arc<dyn Source>,
-        (source, model): (&Arc<dyn Source>, &Model<B>),
+        (source, config): (&Arc<dyn Source>, &Config),
         split: &Split,
         notes: &mut Vec<String>,
     ) -> Result<Option<Self>, EngineError> {
-        let (context_tokens, config) = (split.context_tokens, model.config());
+        let context_tokens = split.context_tokens;
         if !BlockFile::is_one(file.directory()) {
             let due = (source.directory().as_ref(), config);
             let draft = Draft::load(backend, file, due, context_tokens)?;
             return Ok(Some(Self::Draft(Box::new(draft))));
         }
-        let due = (source.directory().as_ref(), config);
-        let block = BlockFile::read(file.directory(), due).map_err(unusable)?.outline.config;
-        let far = match (&block.eagle3, &block.assistant) {
-            (Some(_), _) if split.stages.len() > 1 => Some(FAR_LAYERS),
-            (_, Some(_)) if !model.keeps_for_assistant() => Some(FAR_CACHE),
-            _ => None,
-        };
-        if let Some(far) = far {
-            notes.push(far.to_owned());
+        if split.stages.len() > 1 && BlockFile::reads_layers(file.directory()) {
+            notes.push(FAR.to_owned());
             return Ok(None);
         }
         let block = Mtp::load_file(backend, file, (source, config), context_tokens)?;

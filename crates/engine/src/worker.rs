@@ -26,7 +26,7 @@ use crate::comm::{Comm, Meeting};
 use crate::leader::Leader;
 use crate::loading::Loading;
 use crate::pulse::{BEAT, Pulse};
-use crate::rank::RankOptions;
+use crate::rank::{RankOptions, outline};
 use crate::{EngineError, Rank};
 
 /// The time for the ranks of a new epoch to find each other; all of them have loaded.
@@ -334,7 +334,7 @@ fn load<B: Backend>(
 
 /// The number of bytes that this rank will load.
 fn share_of_file(options: &RankOptions, source: &dyn Source) -> Result<u64, EngineError> {
-    let outline = options.outline(source)?;
+    let outline = outline(source, &options.draft())?;
     let layout = options.layout(&outline.config)?;
     Ok(Holding::new(&outline, &layout, options.rank).file_bytes())
 }

@@ -28,7 +28,12 @@ impl BlockFile {
         is_head(file) || is_assistant(file) || is_alone(file)
     }
 
-    /// Whether it reads the cache of its model.
+    /// Whether a file reads layers of its model, of which rank 0 lacks some in a pipeline.
+    pub fn reads_layers(file: &Directory) -> bool {
+        is_head(file) || is_assistant(file)
+    }
+
+    /// Whether it reads what they cache.
     pub fn reads_cache(file: &Directory) -> bool {
         is_assistant(file)
     }

@@ -104,8 +104,8 @@ impl Capacity {
     }
 
     /// The capacity of an MTP block: it sees the last rows of an answer, within its window.
-    /// Gemma 4's assistant has a row of each sequence over the model's cache, whose length is a
-    /// guess here.
+    /// Gemma 4's assistant has one row for each sequence. It sees the model's cache, whose length
+    /// is estimated here.
     pub fn of_mtp(block: &Config, context_tokens: usize) -> Self {
         if block.assistant.is_some() {
             let seen = context_tokens.min(block.context_max);

@@ -342,8 +342,8 @@ impl Config {
         }
     }
 
-    /// The layer whose cache the last layer with a window, or without one, reads: its own, or
-    /// another's. `None` if no such layer caches keys and values of heads.
+    /// An assistant reads the cache of this layer: the last layer with a window, or without one,
+    /// reads it too. `None` if the model has no such layer with keys and values of heads.
     pub fn last_cache(&self, has_window: bool) -> Option<usize> {
         let alike =
             |layer: &usize| self.attends(*layer) && self.windows[*layer].is_some() == has_window;

@@ -3,7 +3,7 @@
 use layout::{Device, Outline};
 
 use crate::choice::gib;
-use crate::{Error, Node, Options, Plan};
+use crate::{Error, Node, Options, Plan, plan};
 
 /// Memory on rank 0 beside its part of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,12 +18,12 @@ pub struct Beside {
 pub struct DraftBytes {
     cpu: u64,
     ggml: u64,
-    /// Whether it reads the cache of its model, of which rank 0 then keeps more.
+    /// Whether it reads the cache of its model. Rank 0 then keeps more of it.
     pub reads_cache: bool,
-    /// Whether it reads layers of its model, of which rank 0 lacks some in a pipeline.
-    reads_layers: bool,
-    /// What it reads for a token that it guesses.
-    read: u64,
+    /// Whether it reads layers of its model. In a pipeline rank 0 lacks some of them.
+    pub(crate) reads_layers: bool,
+    /// The bytes that it reads for a guess.
+    read_bytes: u64,
 }
 
 impl DraftBytes {
@@ -34,8 +34,13 @@ impl DraftBytes {
             ggml: bytes(Device::Ggml),
             reads_cache: outline.config.assistant.is_some(),
             reads_layers: outline.config.assistant.is_some() || outline.config.eagle3.is_some(),
-            read: outline.read_bytes,
+            read_bytes: outline.read_bytes,
         }
+    }
+
+    /// The bytes that it reads for a guess; `None` without a draft.
+    pub(crate) fn read(self) -> Option<f64> {
+        (self.read_bytes > 0).then_some(self.read_bytes as f64)
     }
 
     pub fn on(self, device: Device) -> u64 {
@@ -56,7 +61,7 @@ impl Beside {
     }
 }
 
-/// [`plan`](crate::plan()) with this room. It counts in rank 0's memory, and the reasons name it.
+/// [`plan()`] with this room. It counts in rank 0's memory, and the reasons name it.
 ///
 /// # Errors
 /// As there.
@@ -72,10 +77,8 @@ pub fn plan_beside(
     if let Some(first) = nodes.first_mut() {
         first.memory_free_bytes = first.memory_free_bytes.saturating_sub(bytes);
     }
-    let draft_read_bytes = Some(beside.draft.read).filter(|bytes| *bytes > 0);
-    let mut plan = crate::plan(model, &nodes, &Options { draft_read_bytes, ..*options })?;
+    let mut plan = plan(model, &nodes, &Options { draft: beside.draft, ..*options })?;
     if beside.draft.reads_layers && plan.split.stages.len() > 1 {
-        plan = crate::plan(model, &nodes, options)?;
         plan.why.push(FAR.to_owned());
     }
     let Some(first) = plan.ranks.first_mut() else { return Ok(plan) };

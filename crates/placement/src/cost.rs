@@ -115,6 +115,8 @@ pub(crate) struct Model {
     pub ring: bool,
     /// Bytes that a guess of its MTP block or of a draft reads, if it has one.
     pub guess_bytes: Option<f64>,
+    /// Whether it guesses in a pipeline.
+    pub guesses_in_stages: bool,
 }
 
 /// A rank and its work.

@@ -79,6 +79,9 @@ impl Model {
     pub(super) fn guessed(&self, stages: &[Stage<'_>], load: Load) -> Option<Guessed> {
         let read = stages.first()?.ranks.first()?.speed.rates.read_bytes_per_sec;
         let draft_secs = self.guess_bytes? / read;
+        if stages.len() > 1 && !self.guesses_in_stages {
+            return None;
+        }
         let of_depth = |depth: usize| {
             let tokens: f64 = (0..=depth).map(|at| ACCEPTANCE.powi(at as i32)).sum();
             let step = self.token(stages, Rows::with_guesses(depth, load)).secs();

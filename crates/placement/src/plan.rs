@@ -7,6 +7,7 @@ use layout::{
 use protocol::{InstanceSpec, Mix, Nodes, Split, SplitOptions, Strategy};
 use serde::{Deserialize, Serialize};
 
+use crate::beside::DraftBytes;
 use crate::choice::{Alternative, alternatives, choose, cuts, describe, gib, names, words};
 use crate::cost::{Load, Model, Prediction};
 use crate::error::Error;
@@ -35,15 +36,14 @@ pub struct Options<'a> {
     pub ring: bool,
     /// The load to optimize for, instead of [`InstanceSpec::mix`].
     pub load: Option<Load>,
-    /// Bytes that rank 0 reads for a token that a draft guesses, set by
-    /// [`plan_beside`](crate::plan_beside).
-    pub draft_read_bytes: Option<u64>,
+    /// What guesses, if the spec names a draft. [`plan_beside`](crate::plan_beside) sets it.
+    pub draft: DraftBytes,
 }
 
 impl<'a> Options<'a> {
     /// For these wishes, over links between any two nodes.
     pub fn new(spec: &'a InstanceSpec) -> Self {
-        Self { spec, ring: false, load: None, draft_read_bytes: None }
+        Self { spec, ring: false, load: None, draft: DraftBytes::default() }
     }
 }
 
@@ -243,8 +243,9 @@ pub(crate) fn context_of<'a>(
             window: model.config.window().unwrap_or(0),
             wire_type: spec.options.wire_type,
             ring: options.ring,
+            guesses_in_stages: !options.draft.reads_layers,
             guess_bytes: match spec.options.draft {
-                Some(_) => options.draft_read_bytes.map(|bytes| bytes as f64),
+                Some(_) => options.draft.read(),
                 None => model.mtp.as_ref().map(|block| {
                     let bytes = block.row_loads().map(|(_, bytes, _)| bytes);
                     bytes.sum()

@@ -13,7 +13,7 @@ pub(super) struct Place {
     pub used: u64,
     /// Of all positions, and of those in a window.
     pub tables: [Arc<[u32]>; 2],
-    /// Rows in the cache whose tokens are certain; of an assistant, in its model's.
+    /// Rows in the cache whose tokens are certain. For an assistant that is its model's cache.
     pub filled: usize,
     pub waiting: VecDeque<Waiting>,
 }

@@ -48,21 +48,10 @@ impl<B: Backend> Model<B> {
         self.entry.as_mut().map_or(Ok(&[]), |entry| entry.fuse(backend, states))
     }
 
-    /// Whether this rank has all keys and values that an assistant reads.
-    pub fn keeps_for_assistant(&self) -> bool {
-        let Self { config, shard, layers, .. } = self;
-        let is_here = |layer: usize| {
-            let kind = config.heads_kind(layer);
-            let is_whole = shard.attention[kind].keys.len() == config.heads()[kind].keys;
-            is_whole && layers.iter().any(|own| own.index == layer)
-        };
-        [true, false].iter().filter_map(|window| config.last_cache(*window)).all(is_here)
-    }
-
     /// The cache that an assistant's layer with a window, or without one, reads.
     ///
     /// # Panics
-    /// If this rank has no such layer.
+    /// If this rank has no such layer: in a pipeline.
     pub(super) fn last_kept(&mut self, has_window: bool) -> &mut Kept<B> {
         let layer = self.config.last_cache(has_window).expect("checked with the assistant");
         let first = self.first_layer();

@@ -180,7 +180,7 @@ impl<B: Backend> Model<B> {
         self.forward_over(backend, reduce, batch, input, None)
     }
 
-    /// The same; an assistant reads the caches of its `model`, whose tables `batch` has.
+    /// The same. An assistant needs its `model`, whose caches it reads by the tables of `batch`.
     ///
     /// # Errors
     /// Those of [`Self::forward`].
