@@ -4,4 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/setup.sh
+# Many tests wait for processes, links and clocks: twice as many as there are processors run at once.
+processors=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * processors))}
 cargo test --release --workspace --locked "$@"

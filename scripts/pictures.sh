@@ -2,9 +2,11 @@
 # The pictures of the README, from a real session: two nodes, each with a terminal of its own (tmux),
 # paired by a number, with the demo model over both; then the page in a real browser.
 #
-#     scripts/pictures.sh        writes docs/images/two-machines.svg and docs/images/page.png
+#     scripts/pictures.sh        writes docs/images/two-machines.svg, page.png and lost-machine.svg
+#     scripts/pictures.sh lost   the last of them alone
 #
-# Takes tmux, Python, Chromium, Node and the npm package that tests/page/run installs.
+# Takes tmux, Python, Chromium, Node and the npm package that tests/page/run installs; the picture of the
+# lost machine takes the model that tests/real/run fetches.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
@@ -53,6 +55,18 @@ await() { # name, expression
 }
 type_in() { terminal send-keys -t "$1" "$2" Enter; }
 
+# Draws what the terminals of both machines show.
+draw() { # picture, title of the first machine, of the second
+    for name in desk laptop; do
+        for session in $name-up $name; do
+            terminal capture-pane -e -p -t $session | sed '/^\$ $/d' >"$work/$session.part"
+        done
+        cat <(sed -e :a -e '/^\n*$/{$d;N;ba' -e '}' "$work/$name-up.part") <(echo) "$work/$name.part" \
+            >"$work/$name.txt"
+    done
+    python3 scripts/terminals_svg.py $columns "$2=$work/desk.txt" "$3=$work/laptop.txt" >"docs/images/$1"
+}
+
 start desk 8750 8751
 start laptop 8760 8761
 for name in desk laptop; do
@@ -66,6 +80,28 @@ await desk-up 'asks to be let in'
 type_in desk "sinew accept $number"
 await desk 'is in:'
 await laptop 'joined desk'
+
+# The second machine is killed while both answer.
+lost_machine() {
+    cp "$target/real/smollm2-135m.gguf" "$work/desk/"
+    type_in desk 'sinew serve smollm2-135m.gguf --nodes 2'
+    await desk 'is ready at'
+    for session in desk laptop; do
+        terminal send-keys -t $session C-l
+        terminal clear-history -t $session
+    done
+    type_in desk 'sinew run smollm2-135m "Why is the sky blue?" --max-tokens 220 --seed 4 --verbose'
+    await desk 'The question'
+    if shown desk | grep -q 'tokens/s'; then echo 'it was over before the machine was lost' >&2; exit 1; fi
+    pkill -9 -P "$(terminal display-message -p -t laptop-up '#{pane_pid}')"
+    await desk 'tokens/s'
+    sleep 1
+    draw lost-machine.svg 'the first machine' 'the second machine, killed'
+}
+if [ "${1:-}" = lost ]; then
+    lost_machine
+    exit
+fi
 type_in desk 'sinew serve sinew-demo.gguf --nodes 2'
 await desk 'is ready at'
 type_in desk 'sinew run sinew-demo "Who are you?" --verbose'
@@ -75,15 +111,7 @@ await laptop 'RTT'
 type_in laptop 'sinew run sinew-demo "Which boat is blue?" --verbose'
 await laptop 'Petrel'
 sleep 1
-for name in desk laptop; do
-    for session in $name-up $name; do
-        terminal capture-pane -e -p -t $session | sed '/^\$ $/d' >"$work/$session.part"
-    done
-    cat <(sed -e :a -e '/^\n*$/{$d;N;ba' -e '}' "$work/$name-up.part") <(echo) "$work/$name.part" \
-        >"$work/$name.txt"
-done
-python3 scripts/terminals_svg.py $columns "the first machine, in two terminals=$work/desk.txt" \
-    "the second machine=$work/laptop.txt" >docs/images/two-machines.svg
+draw two-machines.svg 'the first machine, in two terminals' 'the second machine'
 
 browser=${SINEW_BROWSER:-$(command -v chromium chromium-browser google-chrome chrome | head -1)}
 NODE_PATH="$target/page/node_modules" SINEW_BROWSER="$browser" node - <<'EOF'
@@ -103,4 +131,5 @@ const { chromium } = require("playwright-core");
   await browser.close();
 })();
 EOF
-ls -l docs/images/two-machines.svg docs/images/page.png
+lost_machine
+ls -l docs/images/two-machines.svg docs/images/page.png docs/images/lost-machine.svg

@@ -30,9 +30,11 @@ export QEMU_CPU=max QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
 scripts/test-aarch64.sh --release --no-fail-fast --lib \
     -p protocol -p collective -p link -p engine -p cluster -p store -p serve \
     -- --skip messages_that_arrive_are_enough --skip simulation::runs --skip footprint::
-scripts/test-aarch64.sh --release --no-fail-fast -p sinew --test two_nodes -- \
-    the_demo like_a_whole_one run_needs_no_node their_parent clear_error frees_its_ports \
-    lost_node_is_named stranger call_for_no_worker ports_alone
+scripts/test-aarch64.sh --release --no-fail-fast -p sinew --test it -- \
+    two_nodes::the_demo two_nodes::a_split_model two_nodes::run_needs_no_node \
+    two_nodes::nodes_and_workers two_nodes::bad_input two_nodes::stop_node \
+    two_nodes::a_lost_node_is_named two_nodes::a_stranger two_nodes::a_call_for_no_worker \
+    two_nodes::ranks_are_called
 "$target/aarch64-unknown-linux-musl/release/sinew" demo --once
 
 scripts/test-windows.sh

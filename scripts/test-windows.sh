@@ -32,6 +32,6 @@ if [ $# -gt 0 ]; then
     cross x86_64-pc-windows-gnu test --release "$@"
 else
     cross x86_64-pc-windows-gnu test --release --workspace --no-fail-fast --lib --bins
-    cross x86_64-pc-windows-gnu test --release --no-fail-fast -p sinew \
-        --test windows --test two_nodes --test losses --test messages
+    cross x86_64-pc-windows-gnu test --release --no-fail-fast -p sinew --test it -- \
+        windows:: two_nodes:: losses:: messages::
 fi

@@ -1,4 +1,5 @@
 import base64
+from typing import Literal
 
 import anthropic
 
@@ -64,6 +65,34 @@ def test_a_forced_call_and_its_result():
         {"role": "user", "content": [result]},
     ]
     client.messages.create(**{**ASK, "messages": ASK["messages"] + turns}, tools=[TOOL])
+
+
+def test_the_runner_of_tools_sends_the_whole_conversation():
+    """It begins with a thread, which is kept by the server, and goes on without one."""
+    asked = []
+
+    @anthropic.beta_tool
+    def weather(at: Literal["Rome", "Oslo"]) -> str:
+        """The weather at a place."""
+        asked.append(at)
+        return "Sunny."
+
+    choice = {"type": "tool", "name": "weather"}
+    runner = client.beta.messages.tool_runner(
+        **{**ASK, "max_tokens": 200}, tools=[weather], tool_choice=choice, max_iterations=2)
+    first, second = list(runner)
+    assert asked and asked[0] in ("Rome", "Oslo"), asked
+    assert prompt_tokens(second) > prompt_tokens(first) + 10, (first.usage, second.usage)
+
+
+def test_what_the_server_would_keep_is_refused():
+    error = fails(anthropic.BadRequestError, lambda: client.beta.messages.create(
+        **ASK, thread={"type": "create"}))
+    assert error.error_code == "thread_unsupported_request", error.body
+    assert error.details.unsupported == ["thread"], error.details
+    error = fails(anthropic.BadRequestError, lambda: client.beta.messages.create(
+        **ASK, compaction={"type": "summarize"}))
+    assert error.message and "compaction" in error.message, error
 
 
 def test_an_answer_of_a_schema():

@@ -48,7 +48,7 @@ async function open(browser, url, options = {}) {
 
 /** The one button of this whole name: a name that only contains it is another button's. */
 const button = (page, name) => page.getByRole("button", { name, exact: true });
-const view = (page, name) => page.locator(".top nav").getByRole("link", { name }).click();
+const view = (page, name) => page.locator(".top nav").getByRole("link", { name: new RegExp(`^${name}\\b`) }).click();
 
 /** Checks the page, or the element that a selector names. */
 async function axe(page, within = "html") {

@@ -24,7 +24,7 @@ done
 SUITE=$(built test --release -p link --test it --no-run)
 PAIR=$(built build --release -p collective --example pair)
 SINEW=$(built build --release -p sinew)
-MODEL=$REPOSITORY/fixtures/models/qwen3.gguf
+MODEL=$(cargo run -q -p fixtures -- models/qwen3.gguf)
 vm() { "$HERE/vm.sh" "$@"; }
 share=(--share "$REPOSITORY" --share "$TARGET")
 

@@ -37,7 +37,7 @@ pub use progress::{Progress, Shown};
 pub use quality::run as quality;
 pub use serve::{ServeArgs, run as serve};
 pub use splits::run as splits;
-pub use synth::{header, synth};
+pub use synth::synth;
 
 /// A value as JSON of several lines.
 fn json(value: &impl serde::Serialize) -> Result<String, Error> {

@@ -31,6 +31,10 @@ pub(crate) const PLUS_ONE: Map = |parts, out| each(parts, out, |it| f32::from_le
 pub(crate) const MINUS_EXP: Map =
     |parts, out| each(parts, out, |it| -exp(f64::from(f32::from_le_bytes(it))) as f32);
 
+/// `exp(x)`: rates that are stored as logarithms.
+pub(crate) const EXP: Map =
+    |parts, out| each(parts, out, |it| exp(f64::from(f32::from_le_bytes(it))) as f32);
+
 /// A number of E8M0: an exponent alone, of which the lowest gives a subnormal f32.
 pub(crate) fn power_of_two(exponent: u8) -> f32 {
     f32::from_bits(if exponent == 0 { 1 << 22 } else { u32::from(exponent) << 23 })

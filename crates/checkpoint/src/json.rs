@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use crate::Error;
+use crate::{Error, links};
 
 /// Limits in bytes. The largest published ones: configurations of 0.3 MB, indices of 24 MB (Kimi
 /// K2), tokenizers of 33 MB (Gemma 3), templates of 0.1 MB.
@@ -24,6 +24,7 @@ pub(crate) fn find(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     if !metadata.is_file() {
         return Err(io(std::io::Error::other("it is not a regular file")));
     }
+    links::check(path).map_err(io)?;
     if metadata.len() > limit {
         return Err(Error::TooLong { path: path.to_path_buf(), found: metadata.len(), limit });
     }

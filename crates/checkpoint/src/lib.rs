@@ -18,6 +18,7 @@ mod folder;
 mod formats;
 mod header;
 mod json;
+mod links;
 mod math;
 mod model;
 mod place;
@@ -122,6 +123,11 @@ pub fn paths(path: &Path) -> Vec<PathBuf> {
 /// The architectures of GGUF, by `general.architecture`, that folders become.
 pub fn architectures() -> Vec<&'static str> {
     families::architectures().into_iter().collect()
+}
+
+/// The architectures of GGUF, and the classes of folders that become them: `(arch, class)`.
+pub fn classes() -> Vec<(&'static str, &'static str)> {
+    families::classes().collect()
 }
 
 fn virtual_file(path: &Path) -> Result<Arc<dyn Bytes>, gguf::Error> {

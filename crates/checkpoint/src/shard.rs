@@ -14,8 +14,8 @@ use gguf::Bytes;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use crate::Error;
 use crate::dtype::Dtype;
+use crate::{Error, links};
 
 /// The longest accepted header. Published ones stay below 5 MB.
 const HEADER_BYTES_MAX: u64 = 64 << 20;
@@ -45,8 +45,9 @@ pub(crate) struct Stored {
 
 impl Shard {
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let bytes =
-            gguf::on_disk(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
+        let io = |source| Error::Io { path: path.to_path_buf(), source };
+        links::check(path).map_err(io)?;
+        let bytes = gguf::on_disk(path).map_err(io)?;
         let tensors =
             read(bytes.as_ref()).map_err(|why| Error::Shard { path: path.to_path_buf(), why })?;
         Ok(Self { bytes, tensors })

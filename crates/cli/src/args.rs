@@ -25,7 +25,7 @@ pub use burn::{BenchClusterArgs, WorkerArgs, WorkerCommand};
 pub use face::ServiceRunArgs;
 pub use face::{
     CompletionsArgs, EventsArgs, LaunchArgs, LaunchProgram, LogLevelArgs, LogsArgs, ManArgs,
-    PageArgs, ServiceArgs, ServiceCommand, ServiceInstallArgs, TopArgs,
+    PageArgs, ReportArgs, ServiceArgs, ServiceCommand, ServiceInstallArgs, TopArgs,
 };
 pub use members::{
     AcceptArgs, DrainArgs, FleetKeyCommand, InviteArgs, JoinArgs, RefuseArgs, RemoveArgs,
@@ -140,6 +140,8 @@ pub enum Command {
     Bench(BenchCommand),
     /// Say what this machine is fit for, what it lacks, and what to do about it
     Doctor(DoctorArgs),
+    /// Gather what a report of a fault needs in one file, without secrets and prompts
+    Report(ReportArgs),
     /// Keep the node up: as a service of this user or machine
     #[command(subcommand)]
     Service(ServiceCommand),

@@ -2,6 +2,8 @@
 
 mod looking;
 mod presets;
+#[cfg(test)]
+mod tests;
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::SocketAddr;
@@ -43,8 +45,8 @@ pub struct Client {
     pub api: String,
     /// The admin token of this machine's node; any key or none for another's.
     pub key: Option<String>,
-    /// The process, if it is on this machine.
-    pid: Option<u32>,
+    /// The process and its directory, if it is on this machine.
+    local: Option<(u32, DataDir)>,
 }
 
 /// Progress of placing a model, as streamed by the node.
@@ -104,7 +106,7 @@ impl Client {
     pub fn find(data_dir: &DataDir) -> Result<Self, CliError> {
         match remote::find()? {
             Some(Remote { api, key }) => {
-                let client = Self { agent: agent(), api, key, pid: None };
+                let client = Self { agent: agent(), api, key, local: None };
                 client.status().map(|_| client)
             }
             None => Self::here(data_dir),
@@ -116,11 +118,12 @@ impl Client {
     /// # Errors
     /// No node runs, or it does not answer.
     pub fn here(data_dir: &DataDir) -> Result<Self, CliError> {
-        let missing = || CliError::NoNode { data_dir: data_dir.path().to_path_buf() };
+        let missing = || no_node(data_dir);
         let daemon = data_dir.daemon().ok_or_else(missing)?;
         let token = data_dir.admin_token().ok_or_else(missing)?;
         let api = format!("http://{}", daemon.api);
-        let client = Self { agent: agent(), api, key: Some(token), pid: Some(daemon.pid) };
+        let local = Some((daemon.pid, data_dir.clone()));
+        let client = Self { agent: agent(), api, key: Some(token), local };
         // A killed node leaves its announcement behind. A process that accepts the connection and
         // hangs up is a node under load.
         client.status().map(|_| client).map_err(|error| match error {
@@ -191,7 +194,7 @@ impl Client {
     /// The models on the nodes' disks, as the node sees them.
     pub fn models(&self) -> Result<Vec<Held>, CliError> {
         let request = self.agent.get(format!("{}/sinew/v1/models", self.api));
-        let request = self.authorize(request);
+        let request = self.authorize(request)?;
         let request = request.config().timeout_global(Some(LOOK_MAX)).build();
         self.read_json(request.call().map_err(|error| self.unreachable(error, LOOK_MAX))?)
     }
@@ -325,7 +328,7 @@ impl Client {
 
     /// A GET request, which this machine's node answers at once.
     fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, CliError> {
-        let request = self.authorize(self.agent.get(url));
+        let request = self.authorize(self.agent.get(url))?;
         let request = request.config().timeout_global(Some(ANSWER_MAX)).build();
         self.read_json(request.call().map_err(|error| self.unreachable(error, ANSWER_MAX))?)
     }
@@ -338,7 +341,7 @@ impl Client {
         limit: Duration,
     ) -> Result<T, CliError> {
         let request = self.agent.post(format!("{}{path}", self.api));
-        let request = self.authorize(request);
+        let request = self.authorize(request)?;
         let request = request.config().timeout_global(Some(limit)).build();
         self.read_json(request.send_json(body).map_err(|error| self.unreachable(error, limit))?)
     }
@@ -346,23 +349,35 @@ impl Client {
     /// A POST request with a streamed answer of any duration.
     fn stream(&self, path: &str, body: &impl Serialize) -> Result<Patient, CliError> {
         let request = self.agent.post(format!("{}{path}", self.api));
-        let request = self.authorize(request);
+        let request = self.authorize(request)?;
         let body = serde_json::to_value(body).map_err(|e| CliError::Refused(e.to_string()))?;
         let response = patient::wait(self, move || request.send_json(body))?;
         let response = response.map_err(|error| self.unreachable(error, ANSWER_MAX))?;
         Ok(Patient::new(self.clone(), self.refuse_errors(response)?.into_body().into_reader()))
     }
 
-    fn authorize<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
-        match &self.key {
+    /// The request with the key. A node of this machine must still run: a program that has its
+    /// port since its end would get the admin token.
+    ///
+    /// # Errors
+    /// The node has ended.
+    fn authorize<B>(
+        &self,
+        request: ureq::RequestBuilder<B>,
+    ) -> Result<ureq::RequestBuilder<B>, CliError> {
+        if let Some((_, data_dir)) = &self.local {
+            let now = data_dir.daemon().map(|daemon| format!("http://{}", daemon.api));
+            now.filter(|api| *api == self.api).ok_or_else(|| no_node(data_dir))?;
+        }
+        Ok(match &self.key {
             Some(key) => request.header("authorization", format!("Bearer {key}")),
             None => request,
-        }
+        })
     }
 
     /// Whether the node is on another machine.
     pub fn is_elsewhere(&self) -> bool {
-        self.pid.is_none()
+        self.local.is_none()
     }
 
     fn read_json<T: DeserializeOwned>(
@@ -379,8 +394,8 @@ impl Client {
     fn unreachable(&self, source: ureq::Error, limit: Duration) -> CliError {
         let api = self.api.clone();
         let is_late = matches!(source, ureq::Error::Timeout(_));
-        match self.pid {
-            Some(pid) if is_late => CliError::Frozen { api, pid, secs: limit.as_secs() },
+        match &self.local {
+            Some((pid, _)) if is_late => CliError::Frozen { api, pid: *pid, secs: limit.as_secs() },
             Some(_) => CliError::Unreachable { api, source: Box::new(source) },
             None => CliError::Elsewhere { api, source: Box::new(source) },
         }
@@ -412,6 +427,10 @@ impl Client {
             _ => CliError::Refused(message),
         })
     }
+}
+
+fn no_node(data_dir: &DataDir) -> CliError {
+    CliError::NoNode { data_dir: data_dir.path().to_path_buf() }
 }
 
 fn agent() -> ureq::Agent {
@@ -460,39 +479,4 @@ fn refused(error: Option<&Value>) -> Result<(), CliError> {
 pub fn error_message(error: &Value) -> String {
     let text = error.as_str().or_else(|| error["message"].as_str());
     text.map_or_else(|| error.to_string(), str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::data_dir::Daemon;
-
-    #[test]
-    fn who_hangs_up_is_there_and_who_does_not_listen_is_not() {
-        let home = tempfile::tempdir().unwrap();
-        let data_dir = DataDir::at(home.path().join("node"));
-        data_dir.create().unwrap();
-        data_dir.make_admin_token().unwrap();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let (api, dir) = (listener.local_addr().unwrap(), data_dir.id().unwrap());
-        let lan = Vec::new();
-        data_dir.announce(&Daemon { pid: 7, api, listen: api, dir, lan }).unwrap();
-        let hangs_up = std::thread::spawn(move || drop(listener.accept().unwrap()));
-        let error = Client::here(&data_dir).unwrap_err();
-        assert!(error.to_string().contains("does not answer"), "{error}");
-        hangs_up.join().unwrap();
-        let error = Client::here(&data_dir).unwrap_err();
-        assert!(matches!(error, CliError::NoNode { .. }), "{error}");
-    }
-
-    #[test]
-    fn a_line_is_progress_or_the_nodes_own_words() {
-        let read = read_progress::<ServeProgress>;
-        let ready = read(r#"{"status":"ready","instance":"i-1"}"#).unwrap();
-        assert_eq!((&*ready.status, &*ready.instance), ("ready", "i-1"));
-        let failed = r#"{"error":{"message":"m cannot be served","code":"model_failed"}}"#;
-        let error = error_message(&read(failed).unwrap().error.unwrap());
-        assert_eq!(error, "m cannot be served");
-        assert!(read("?").is_err());
-    }
 }

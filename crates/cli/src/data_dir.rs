@@ -12,13 +12,15 @@ use crate::error::{CliError, Doing};
 use crate::{api_keys, args, hints};
 
 /// Announces a running node and its address; removed when the node ends.
-const DAEMON_FILE: &str = "daemon.json";
+const DAEMON_FILE: &str = cluster::ANNOUNCEMENT;
 /// Proves to the node's API that the caller can read its data directory.
 const ADMIN_TOKEN_FILE: &str = "admin.token";
 
 /// The node refuses a symbolic link in place of one of these files: its maker could read or
 /// replace the file.
-const PRIVATE_FILES: [&str; 4] = [DAEMON_FILE, ADMIN_TOKEN_FILE, api_keys::FILE, api_keys::LOCK];
+const PRIVATE_FILES: [&str; 5] =
+    [DAEMON_FILE, ADMIN_TOKEN_FILE, api_keys::FILE, api_keys::LOCK, LOG_FILE];
+const LOG_FILE: &str = "logs/sinew.log";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Daemon {
@@ -92,8 +94,12 @@ impl DataDir {
         .and_then(|()| check())
     }
 
-    /// The announced node. An announcement in a copied directory does not count.
+    /// The announced node. An announcement in a copied directory does not count, and neither does
+    /// that of a killed node: another user's program may have its port now.
     pub fn daemon(&self) -> Option<Daemon> {
+        if !cluster::is_in_use(&self.path) {
+            return None;
+        }
         let file = fs::read(self.path.join(DAEMON_FILE)).ok()?;
         let daemon: Daemon = serde_json::from_slice(&file).ok()?;
         (daemon.dir == self.id().ok()?).then_some(daemon)
@@ -190,9 +196,19 @@ fn home() -> Option<PathBuf> {
     set(HOME).filter(|path| path.is_absolute())
 }
 
+/// Holds a directory's lock, as a running node does.
+#[cfg(test)]
+pub fn lock(dir: &DataDir) -> fs::File {
+    let lock = fs::File::create(dir.path().join("lock")).unwrap();
+    lock.try_lock().unwrap();
+    lock
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(unix)]
+    use crate::logs;
 
     #[test]
     fn a_file_that_cannot_be_replaced_leaves_nothing_beside_it() {
@@ -214,6 +230,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let dir = DataDir::at(home.path().join("node"));
         dir.create().unwrap();
+        fs::create_dir(dir.path().join(logs::FOLDER)).unwrap();
+        assert_eq!(Path::new(LOG_FILE), Path::new(logs::FOLDER).join(logs::FILE));
         for name in PRIVATE_FILES {
             std::os::unix::fs::symlink(home.path().join("x"), dir.path().join(name)).unwrap();
             let error = dir.create().unwrap_err().to_string();
@@ -229,6 +247,7 @@ mod tests {
         let [first, copy] = ["first", "copy"].map(|name| DataDir::at(home.path().join(name)));
         first.create().unwrap();
         copy.create().unwrap();
+        let [lock, _copys] = [&first, &copy].map(lock);
         let nowhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let dir = first.id().unwrap();
         first
@@ -237,5 +256,8 @@ mod tests {
         fs::copy(first.path().join(DAEMON_FILE), copy.path().join(DAEMON_FILE)).unwrap();
         assert!(first.daemon().is_some());
         assert!(copy.daemon().is_none());
+        // As after `kill -9`: the announcement stays, and the lock is free.
+        drop(lock);
+        assert!(first.daemon().is_none());
     }
 }

@@ -82,9 +82,14 @@ impl Written {
     }
 }
 
-/// Readable only for this user, because it names machines and models.
+/// Readable only for this user, because it names machines and models. A link in its place is not
+/// followed: its maker would choose which file grows.
 fn open(folder: &Path) -> io::Result<File> {
-    private::file(OpenOptions::new().create(true).append(true)).open(folder.join(FILE))
+    let path = folder.join(FILE);
+    if path.is_symlink() {
+        return Err(io::Error::other("it is a link"));
+    }
+    private::file(OpenOptions::new().create(true).append(true)).open(path)
 }
 
 fn numbered(folder: &Path, number: usize) -> PathBuf {
@@ -94,7 +99,8 @@ fn numbered(folder: &Path, number: usize) -> PathBuf {
 /// The existing files, the oldest first.
 pub fn parts(folder: &Path) -> Vec<PathBuf> {
     let older = (1..=OLDER_MAX).rev().map(|number| numbered(folder, number));
-    older.chain([folder.join(FILE)]).filter(|path| path.exists()).collect()
+    let all = older.chain([folder.join(FILE)]);
+    all.filter(|path| path.exists() && !path.is_symlink()).collect()
 }
 
 #[cfg(test)]
@@ -119,6 +125,29 @@ mod tests {
         drop(log);
         writeln!(Rotating::with(dir.path(), 20).unwrap(), "line 40").unwrap();
         assert!(fs::read_to_string(dir.path().join(FILE)).unwrap().ends_with("line 40\n"));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_link_in_place_of_a_log_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, victim) = (dir.path().join("logs"), dir.path().join("victim"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(&victim, "mine").unwrap();
+        let link = |name: &str| std::os::unix::fs::symlink(&victim, folder.join(name)).unwrap();
+        link(FILE);
+        assert!(Rotating::open(&folder).is_err());
+        assert!(parts(&folder).is_empty());
+        fs::remove_file(folder.join(FILE)).unwrap();
+        // One in place of an older file goes like that file.
+        link("sinew.log.1");
+        let mut log = Rotating::with(&folder, 20).unwrap();
+        (0..9).for_each(|number| writeln!(log, "line number {number}").unwrap());
+        // One that comes while the node runs moves away with the older files.
+        fs::remove_file(folder.join(FILE)).unwrap();
+        link(FILE);
+        (0..9).for_each(|_| drop(writeln!(log, "line")));
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
     }
 
     #[test]

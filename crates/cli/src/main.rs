@@ -64,7 +64,7 @@ use crate::args::{
 };
 use crate::commands::{
     bench_cluster, bench_device, bench_model, demo, dev, docs, doctor, drain, joining, keys,
-    launch, looking, members, nodes, plan, preset, query, run, serve, service, top, up,
+    launch, looking, members, nodes, plan, preset, query, report, run, serve, service, top, up,
 };
 use crate::data_dir::DataDir;
 use crate::error::CliError;
@@ -140,6 +140,7 @@ fn execute(command: Command, levels: Levels) -> Result<(), CliError> {
         Command::Bench(BenchCommand::Cluster(args)) => bench_cluster::run(&args),
         Command::Bench(BenchCommand::Serve(args)) => said(bench::serve(&args)),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Report(args) => report::report(&args),
         Command::Service(command) => service::run(&command),
         Command::Launch(args) => launch::launch(&args),
         Command::Completions(args) => docs::completions(&args),

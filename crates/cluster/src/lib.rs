@@ -14,8 +14,10 @@ mod admission;
 mod api;
 mod context;
 mod core;
+mod counts;
 mod desired;
 mod device;
+mod edge;
 mod error;
 mod files;
 mod find_node;
@@ -30,6 +32,7 @@ mod node;
 mod paths;
 mod peers;
 mod requests;
+mod secrets;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
@@ -47,27 +50,29 @@ pub use api::{
     InstanceStatus, Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState,
     NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted, RankStatus,
 };
-pub use context::{draft_bytes, tower_bytes};
+pub use context::tower_bytes;
 pub use core::journal::{ClusterEvent, EventKind, History, Tone};
 pub use device::{DeviceConfig, NodeDevice};
+pub use edge::Edge;
 pub use error::{CodeError, Error, Result};
 pub use find_node::{FindNodeError, find_node};
 pub use hub::Found;
 pub use id::{NodeId, NodeIdError};
-pub use io::fleet_key::FleetKey;
-pub use io::identity::{check_data_dir, id_in, is_in_use};
+pub use io::identity::{ANNOUNCEMENT, check_data_dir, id_in, is_in_use};
 pub use io::net::own_addresses;
 pub use io::probe::read_speed;
 pub use link_local::parse_address;
-pub use node::about::{ModelAbout, can_run};
-pub use node::burn::{BURN_SECS, BurnReport, BurnSpec, LinkBurn, Loaded, NodeBurn};
 pub use node::leave::leave;
 pub use node::{GenerateStream, Node};
-pub use paths::measurements::Edge;
 pub use placement::{ClassRates, Classes, Plan, Rates, Speed};
 pub use protocol::{
     FinishReason, GenerateRequest, InstanceSpec, Sampling, Token, Transport, WorkerDevice,
 };
+pub use secrets::fleet_key::FleetKey;
 pub use store::Listed;
+pub use transfer::about::{ModelAbout, can_run};
+pub use transfer::burn::{BURN_SECS, BurnReport, BurnSpec, LinkBurn, Loaded, NodeBurn};
 pub use transfer::lookup::{Here, locate, look};
+pub use transfer::prepare::draft_bytes;
+pub use transfer::preview::{Preview, Previews};
 pub use wire::Versions;

@@ -13,6 +13,8 @@
 //!   purpose Probe:   bytes and their echoes, as in `probe`
 //! ```
 
+pub(crate) mod bounds;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -155,7 +157,7 @@ pub(crate) struct FleetProof {
     pub proof: Vec<u8>,
 }
 
-/// Requests admission by number: the asker's half of the exchange of [`crate::admission::pake`].
+/// Requests admission by number: the asker's half of the exchange of [`crate::secrets::pake`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PairAsk {
     pub half: Vec<u8>,
@@ -167,7 +169,7 @@ pub(crate) struct PairAsk {
 pub(crate) enum PairNews {
     Waiting,
     /// A user has typed a number.
-    Answer(crate::admission::pake::Answer),
+    Answer(crate::secrets::pake::Answer),
     Refused {
         reason: String,
     },

@@ -79,7 +79,7 @@ fn all_reduces(mut group: Group, rounds: usize) -> Result<usize, collective::Col
         let of = |rank: usize| (0..len).map(move |at| value(rank, round, at));
         let parts: Vec<f32> = of(rank).collect();
         let mut total = vec![0.0; len];
-        group.all_reduce(&plan, &parts, &mut total)?;
+        group.all_reduce(&plan, 1, &parts, &mut total)?;
         let right = of(0).zip(of(1)).map(|(first, second)| first + second);
         wrong +=
             total.iter().zip(right).filter(|(sum, right)| sum.to_bits() != right.to_bits()).count();

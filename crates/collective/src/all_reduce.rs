@@ -14,14 +14,17 @@ impl Group {
     ///
     /// `parts`: `[plan.parts(rank), len]` f32, this rank's sums of its subtrees from left to right.
     /// `total`: `[len]` f32, on return the sum over all leaves: bit-identical on every rank and,
-    /// except with [`crate::Wire::Q8`], to the result of a single machine.
+    /// except with [`crate::Wire::Q8`], to the result of a single machine. `rows`: the rows of
+    /// `total`; the sum of each is the same, to the bit, whatever rows are beside it.
     pub fn all_reduce(
         &mut self,
         plan: &ReducePlan,
+        rows: usize,
         parts: &[f32],
         total: &mut [f32],
     ) -> Result<(), CollectiveError> {
-        self.all_reduce_by(plan, parts, total, self.is_quantised())
+        let rows = self.is_quantised().then_some(rows);
+        self.all_reduce_by(plan, rows, parts, total)
     }
 
     /// Like [`Group::all_reduce`], but exact on any wire: for values that scale all later results.
@@ -34,27 +37,34 @@ impl Group {
         parts: &[f32],
         total: &mut [f32],
     ) -> Result<(), CollectiveError> {
-        self.all_reduce_by(plan, parts, total, false)
+        self.all_reduce_by(plan, None, parts, total)
     }
 
+    /// `quantised_rows`: the rows of `total`, if their sums are quantised.
     fn all_reduce_by(
         &mut self,
         plan: &ReducePlan,
+        quantised_rows: Option<usize>,
         parts: &[f32],
         total: &mut [f32],
-        is_quantised: bool,
     ) -> Result<(), CollectiveError> {
         self.check_parts(plan, parts, total.len())?;
+        if let Some(rows) = quantised_rows
+            && (rows == 0 || !total.len().is_multiple_of(rows))
+        {
+            let (what, given) = ("elements of a whole number of rows", total.len());
+            return Err(CollectiveError::Length { what, given, expected: rows });
+        }
         if total.is_empty() {
             return Ok(());
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         let scratch_here = &mut scratch;
-        let done = match self.choose(plan, total.len()) {
-            Algorithm::Ring => self.ring_all_reduce(plan, parts, total, scratch_here),
-            _ if is_quantised => self.quantised_all_reduce(plan, parts, total, scratch_here),
-            Algorithm::TwoPhase => self.two_phase(plan, parts, total, scratch_here),
-            Algorithm::Auto | Algorithm::OneShot => self.one_shot(plan, parts, total, scratch_here),
+        let done = match (self.choose(plan, total.len()), quantised_rows) {
+            (Algorithm::Ring, _) => self.ring_all_reduce(plan, parts, total, scratch_here),
+            (_, Some(rows)) => self.quantised_all_reduce(plan, rows, parts, total, scratch_here),
+            (Algorithm::TwoPhase, _) => self.two_phase(plan, parts, total, scratch_here),
+            _ => self.one_shot(plan, parts, total, scratch_here),
         };
         self.scratch = scratch;
         done

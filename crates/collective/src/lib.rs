@@ -22,7 +22,7 @@
 //! // In each layer: this rank's partial sums in, the total out.
 //! let parts = vec![1.0; plan.parts(group.rank()) * 4];
 //! let mut total = [0.0; 4];
-//! group.all_reduce(&plan, &parts, &mut total)?;
+//! group.all_reduce(&plan, 1, &parts, &mut total)?;
 //! assert_eq!(total, [1.0; 4]);
 //! # Ok(())
 //! # }

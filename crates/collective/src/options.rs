@@ -46,7 +46,7 @@ pub struct Options {
     pub algorithm: Algorithm,
     pub wire: Wire,
     /// With [`Algorithm::Auto`], vectors of at least this many bytes use two phases, unless
-    /// [`crate::Group::measure`] has measured the links; with [`Wire::Q8`] always.
+    /// [`crate::Group::measure`] has measured the links.
     pub two_phase_bytes_min: usize,
     /// How long to poll without sleeping. `None`: [`SPIN`] if the calling thread may use a core for
     /// each of this machine's ranks, else zero, since spinning would hold up the rank it waits for.

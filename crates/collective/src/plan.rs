@@ -78,7 +78,7 @@ impl ReducePlan {
         for start in (0..len).step_by(BLOCK) {
             let block = BLOCK.min(len - start);
             for &Add { into, from } in &self.adds {
-                debug_assert!(into < from, "the left sum takes in the right one");
+                assert!(into < from, "the left sum takes in the right one");
                 let (left, right) = vectors.split_at_mut(from * len);
                 let into = &mut left[into * len + start..][..block];
                 for (into, from) in into.iter_mut().zip(&right[start..start + block]) {

@@ -64,7 +64,7 @@ impl Group {
             coming.add(plan, rank, parts, len, chunk);
             std::mem::swap(&mut held, &mut coming);
         }
-        debug_assert_eq!(held.nodes.ranges().len(), 1, "all parts have met");
+        assert_eq!(held.nodes.ranges().len(), 1, "all parts have met");
         let at = held.slots[0] * held.len;
         Ok(&held.vectors[at..][..held.len])
     }

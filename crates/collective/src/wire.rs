@@ -62,7 +62,7 @@ impl Header {
 
 /// Copies f32 values into a message as little-endian bytes.
 pub(crate) fn put_f32(bytes: &mut [u8], values: &[f32]) {
-    debug_assert_eq!(bytes.len(), 4 * values.len());
+    assert_eq!(bytes.len(), 4 * values.len());
     for (bytes, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(values) {
         *bytes = value.to_le_bytes();
     }
@@ -70,7 +70,7 @@ pub(crate) fn put_f32(bytes: &mut [u8], values: &[f32]) {
 
 /// Copies f32 values out of a message.
 pub(crate) fn get_f32(bytes: &[u8], values: &mut [f32]) {
-    debug_assert_eq!(bytes.len(), 4 * values.len());
+    assert_eq!(bytes.len(), 4 * values.len());
     for (bytes, value) in bytes.as_chunks::<4>().0.iter().zip(values) {
         *value = f32::from_le_bytes(*bytes);
     }

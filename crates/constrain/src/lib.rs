@@ -1,15 +1,16 @@
 //! Answers constrained by a JSON schema, a regex or a grammar: computes the allowed next tokens.
 //!
 //! [`Vocabulary`] is read once a model, [`Vocabulary::compile`] turns a request's grammar into a
-//! [`Constraint`], which computes the allowed tokens at each step of the answer. Compiling takes
-//! milliseconds, hostile grammars longer, so a [`Compiler`] does it on its own thread.
+//! [`Constraint`], which computes the allowed tokens at each step of the answer. That takes
+//! milliseconds, and seconds for a hostile grammar, so [`Followers`] do it on threads of their own.
 
-mod compiler;
 mod constraint;
+mod follower;
+mod turns;
 mod vocabulary;
 
-pub use compiler::{Compiler, QUEUE_MAX};
 pub use constraint::Constraint;
+pub use follower::{Follower, Followers, Report, Told, Work};
 pub use vocabulary::{GRAMMAR_BYTES_MAX, Vocabulary};
 
 /// Why a grammar cannot constrain an answer.
@@ -25,8 +26,8 @@ pub enum ConstrainError {
     Costly(String),
     #[error("the grammar allows no token of this model's vocabulary to come next")]
     DeadEnd,
-    #[error("{QUEUE_MAX} grammars are waiting to be compiled already")]
-    Busy,
+    #[error("{waiting} grammars are waiting to be compiled already")]
+    Busy { waiting: usize },
     #[error("the model's vocabulary cannot be read: {0}")]
     Vocabulary(String),
 }

@@ -24,6 +24,12 @@ const DEPTH_MAX: usize = 100;
 /// The most lexer states of one grammar, of 1 to 2 kB each.
 const LEXER_STATES_MAX: usize = 20_000;
 
+/// The most work for a grammar's regular expressions while it is compiled; the largest published
+/// schemas take about this much.
+const LEXER_FUEL: u64 = 500_000;
+/// The most symbols in a grammar's rules; the largest published schemas have 200,000.
+const SYMBOLS_MAX: usize = 250_000;
+
 /// A longer token is never allowed: it comes from a broken or hostile file.
 const TOKEN_BYTES_MAX: usize = 1024;
 
@@ -51,6 +57,8 @@ impl Vocabulary {
             ParserFactory::new(&environment, capabilities, &slices).map_err(|e| error(&e))?;
         *factory.quiet().limits_mut() = ParserLimits {
             max_lexer_states: LEXER_STATES_MAX,
+            initial_lexer_fuel: LEXER_FUEL,
+            max_grammar_size: SYMBOLS_MAX,
             verbose_errors: false,
             ..ParserLimits::default()
         };

@@ -79,8 +79,7 @@ mod tests {
 
     #[test]
     fn tokens_that_the_model_lacks_are_refused() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/heads/qwen3-eagle3.gguf");
-        let file = File::open(path).unwrap();
+        let file = File::open(fixtures::path("heads/qwen3-eagle3.gguf")).unwrap();
         let tensor = file.directory().find_tensor("d2t").unwrap();
         let found = integers(&file, tensor, 512).unwrap();
         assert_eq!(found.len(), 300);

@@ -121,6 +121,7 @@ impl Reduce for Comm {
     fn all_reduce(
         &mut self,
         product: Product,
+        rows: usize,
         sums: &[f32],
         total: &mut [f32],
     ) -> Result<(), EngineError> {
@@ -133,12 +134,13 @@ impl Reduce for Comm {
             }
             Product::FeedForward => &self.feed_forward,
         };
-        Ok(self.group.all_reduce(plan, sums, total)?)
+        Ok(self.group.all_reduce(plan, rows, sums, total)?)
     }
 
     fn all_reduce_both(
         &mut self,
         product: Product,
+        rows: usize,
         sums: [&[f32]; 2],
         totals: &mut [f32],
     ) -> Result<(), EngineError> {
@@ -150,7 +152,7 @@ impl Reduce for Comm {
             joined.extend_from_slice(one);
             joined.extend_from_slice(other);
         }
-        let done = self.all_reduce(product, &joined, totals);
+        let done = self.all_reduce(product, 2 * rows, &joined, totals);
         self.joined = joined;
         done
     }
@@ -166,16 +168,23 @@ impl Reduce for Alone {
         false
     }
 
-    fn all_reduce(&mut self, _: Product, _: &[f32], _: &mut [f32]) -> Result<(), EngineError> {
+    fn all_reduce(
+        &mut self,
+        _: Product,
+        _: usize,
+        _: &[f32],
+        _: &mut [f32],
+    ) -> Result<(), EngineError> {
         Err(EngineError::Protocol("there are no other ranks".to_owned()))
     }
 
     fn all_reduce_both(
         &mut self,
         product: Product,
+        rows: usize,
         sums: [&[f32]; 2],
         totals: &mut [f32],
     ) -> Result<(), EngineError> {
-        self.all_reduce(product, sums[0], totals)
+        self.all_reduce(product, rows, sums[0], totals)
     }
 }

@@ -42,11 +42,8 @@ const CACHE_TYPES: [CacheType; 5] =
     [CacheType::Auto, CacheType::I16, CacheType::F16, CacheType::Q8_0, CacheType::F32];
 
 fn fixtures() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
-    let files = |dir: &str| std::fs::read_dir(root.join(dir)).expect("it is in the repository");
-    let paths = files("models").chain(files("quant")).map(|entry| entry.unwrap().path());
-    let mut paths: Vec<_> = paths.filter(|path| path.extension().unwrap() == "gguf").collect();
-    paths.sort();
+    let names = ["models", "quant"].into_iter().flat_map(fixtures::names);
+    let paths: Vec<_> = names.map(|name| fixtures::path(&format!("{name}.gguf"))).collect();
     assert!(paths.len() > 40);
     paths
 }
@@ -192,8 +189,6 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
 #[test]
 fn planned_bytes_of_a_head_are_enough() {
     let dir = std::env::var_os("SINEW_GPU_LIBRARIES").filter(|dir| !dir.is_empty());
-    let fixture =
-        |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
     for (name, kind) in [
         ("qwen3", "eagle3"),
         ("nemotron_h", "eagle3"),
@@ -201,8 +196,8 @@ fn planned_bytes_of_a_head_are_enough() {
         ("gemma4-e", "assistant"),
     ] {
         let open = |path| -> Arc<dyn Source> { Arc::new(File::open(path).unwrap()) };
-        let model = open(fixture(&format!("models/{name}.gguf")));
-        let file = open(fixture(&format!("heads/{name}-{kind}.gguf")));
+        let model = open(fixtures::path(&format!("models/{name}.gguf")));
+        let file = open(fixtures::path(&format!("heads/{name}-{kind}.gguf")));
         let config = Outline::read(model.directory()).unwrap().config;
         let due = (model.directory().as_ref(), &config);
         let head = BlockFile::read(file.directory(), due).unwrap();
@@ -225,12 +220,10 @@ fn planned_bytes_of_a_head_are_enough() {
 /// Rank 0 keeps more keys and values for an assistant; the others do not know of it.
 #[test]
 fn planned_bytes_beside_an_assistant_are_allocated_bytes() {
-    let fixture =
-        |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
     for name in ["gemma4", "gemma4-e"] {
         let source: Arc<dyn Source> =
-            Arc::new(File::open(fixture(&format!("models/{name}.gguf"))).unwrap());
-        let draft = fixture(&format!("heads/{name}-assistant.gguf"));
+            Arc::new(File::open(fixtures::path(&format!("models/{name}.gguf"))).unwrap());
+        let draft = fixtures::path(&format!("heads/{name}-assistant.gguf"));
         let file = File::open(&draft).unwrap();
         let outline = Outline::read_for(source.directory(), true).unwrap();
         let due = (source.directory().as_ref(), &outline.config);

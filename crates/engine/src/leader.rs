@@ -13,7 +13,7 @@ use protocol::{
 use crate::comm::Comm;
 use crate::draft::DraftJob;
 use crate::embeddings::Embeddings;
-use crate::grammars::Grammars;
+use crate::grammars::{Allowed, Grammars};
 use crate::logits::Logits;
 use crate::meter::{Meter, TELL_INTERVAL};
 use crate::pipeline::Pipeline;
@@ -38,6 +38,27 @@ pub(crate) struct Leader<'a, B: Backend> {
     told: Option<(Instant, EngineStats)>,
 }
 
+/// An output whose answer's next tokens are not known yet.
+struct Held {
+    output: Output,
+    /// `[vocab]`.
+    logits: Vec<f32>,
+}
+
+/// The effect of an output on its request.
+enum Drawn {
+    GoesOn,
+    Done(Generation),
+    /// The output must wait for the grammar.
+    Later,
+}
+
+impl From<Option<Generation>> for Drawn {
+    fn from(done: Option<Generation>) -> Self {
+        done.map_or(Self::GoesOn, Self::Done)
+    }
+}
+
 /// Why an answer cannot continue.
 #[derive(Debug, thiserror::Error)]
 enum DrawError {
@@ -60,6 +81,8 @@ impl DrawError {
 struct Requests {
     scheduler: Scheduler,
     grammars: Grammars,
+    /// In order.
+    held: Vec<Held>,
     sampler: Sampler,
     embeddings: Embeddings,
 }
@@ -69,6 +92,7 @@ impl<'a, B: Backend> Leader<'a, B> {
         let requests = Requests {
             scheduler: Scheduler::new(rank.limits(), rank.stages(), rank.speculation()),
             grammars: Grammars::new(rank.source()),
+            held: Vec::new(),
             sampler: Sampler::default(),
             embeddings: Embeddings::default(),
         };
@@ -146,6 +170,7 @@ impl<'a, B: Backend> Leader<'a, B> {
         let Self { rank, comm, pipeline, requests, .. } = self;
         let wait = if pipeline.is_empty() { GRAMMAR_WAIT } else { Duration::ZERO };
         requests.take_ready(wait, &mut report);
+        requests.draw_held(Duration::ZERO, &mut report);
         if rank.has_speculator() && pipeline.room().is_some() {
             requests.draft(rank)?;
         }
@@ -166,6 +191,9 @@ impl<'a, B: Backend> Leader<'a, B> {
                 requests.commit(output, logits, &mut report);
             }
             wait = false;
+        }
+        if !is_busy {
+            requests.draw_held(GRAMMAR_WAIT, &mut report);
         }
         Ok(())
     }
@@ -249,8 +277,21 @@ impl Requests {
         }
     }
 
+    /// Draws the outputs that waited for their grammars; waits up to `wait` for one if there are
+    /// any.
+    fn draw_held(&mut self, wait: Duration, report: &mut impl FnMut(WorkerEvent)) {
+        if self.held.is_empty() {
+            return;
+        }
+        self.grammars.wait(wait);
+        for Held { output, logits } in std::mem::take(&mut self.held) {
+            self.commit(output, Logits::All(&logits), report);
+        }
+    }
+
     fn cancel(&mut self, id: RequestId) -> Option<Generation> {
         self.embeddings.forget(id);
+        self.held.retain(|held| held.output.request != id);
         match self.grammars.forget(id) {
             Some(request) => Some(Generation {
                 prompt_tokens: request.prompt.len(),
@@ -265,17 +306,22 @@ impl Requests {
     /// Draws an output's token, and reports its effect on the request.
     fn commit(&mut self, output: Output, logits: Logits<'_>, report: &mut impl FnMut(WorkerEvent)) {
         let id = output.request;
-        let done = match logits {
+        let drawn = match logits {
             Logits::Hidden(hidden) => self.embed(output, hidden),
+            // After a held output come the guesses behind it.
+            _ if self.held.iter().any(|held| held.output.request == id) => Ok(Drawn::Later),
             _ => self.draw(output, logits, report),
         };
-        match done {
-            Ok(None) => {}
-            Ok(Some(done)) => {
+        match (drawn, logits) {
+            (Ok(Drawn::Later), Logits::All(logits)) => {
+                self.held.push(Held { output, logits: logits.to_vec() });
+            }
+            (Ok(Drawn::GoesOn | Drawn::Later), _) => {}
+            (Ok(Drawn::Done(done)), _) => {
                 self.grammars.forget(id);
                 report(WorkerEvent::Done(done));
             }
-            Err(failure) => {
+            (Err(failure), _) => {
                 self.cancel(id);
                 let (kind, reason) = (failure.kind(), failure.to_string());
                 report(WorkerEvent::Rejected { request: id, kind, reason });
@@ -284,39 +330,46 @@ impl Requests {
     }
 
     /// The request's account, if this is the last hidden state of its embedding.
-    fn embed(&mut self, output: Output, hidden: &[f32]) -> Result<Option<Generation>, DrawError> {
+    fn embed(&mut self, output: Output, hidden: &[f32]) -> Result<Drawn, DrawError> {
         // A request that was cancelled meanwhile is unknown.
         if !self.scheduler.knows(output.request) {
-            return Ok(None);
+            return Ok(Drawn::GoesOn);
         }
         check_finite(hidden)?;
         self.embeddings.add(output, hidden);
         if self.scheduler.progress(output).is_none() {
-            return Ok(None);
+            return Ok(Drawn::GoesOn);
         }
         let done = self.scheduler.stop(output.request, Instant::now());
         let embedding =
             |done| Generation { embedding: Some(self.embeddings.take(output.request)), ..done };
-        Ok(done.map(embedding))
+        Ok(done.map(embedding).into())
     }
 
-    /// The request's account, if it ends with the drawn token.
+    /// Draws an output's token, if its grammar says what may come next.
     fn draw(
         &mut self,
         output: Output,
         logits: Logits<'_>,
         report: &mut impl FnMut(WorkerEvent),
-    ) -> Result<Option<Generation>, DrawError> {
+    ) -> Result<Drawn, DrawError> {
         let (id, now) = (output.request, Instant::now());
         let Self { scheduler, grammars, sampler, .. } = self;
         // A request that was cancelled meanwhile is unknown, and a token after a wrong guess is
         // dropped.
-        let Some((request, answer)) = scheduler.progress(output) else { return Ok(None) };
-        let allowed = grammars.allowed(id, &request.end_tokens)?;
+        let Some((request, answer)) = scheduler.progress(output) else { return Ok(Drawn::GoesOn) };
+        let allowed = match grammars.allowed(id)? {
+            Allowed::All => None,
+            Allowed::Some(mask) => Some(mask),
+            Allowed::Nothing => return Ok(scheduler.stop(id, now).into()),
+            Allowed::Unknown => return Ok(Drawn::Later),
+        };
         let draw = Draw { request, answer, position: output.position, allowed };
         let answer = sampler.sample(logits, &draw)?;
         let token = answer.token;
-        let Some(committed) = scheduler.commit(output, token, now) else { return Ok(None) };
+        let Some(committed) = scheduler.commit(output, token, now) else {
+            return Ok(Drawn::GoesOn);
+        };
         if let Some(began) = committed.began {
             report(WorkerEvent::Began(began));
         }
@@ -324,8 +377,8 @@ impl Requests {
             report(WorkerEvent::Token { request: id, answer });
         }
         if committed.done.is_none() && grammars.take(id, token)? {
-            return Ok(scheduler.stop(id, now));
+            return Ok(scheduler.stop(id, now).into());
         }
-        Ok(committed.done)
+        Ok(committed.done.into())
     }
 }

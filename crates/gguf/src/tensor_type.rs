@@ -222,7 +222,7 @@ impl TensorType {
 
     /// Bytes of `len` consecutive numbers; `len` must be a multiple of [`Self::block_len`].
     pub fn row_bytes(self, len: usize) -> usize {
-        debug_assert_eq!(len % self.block_len(), 0);
+        assert_eq!(len % self.block_len(), 0);
         len / self.block_len() * self.block_bytes()
     }
 

@@ -1,8 +1,8 @@
 //! Short names of common models: data that ships with the program (`catalogue.json`).
 //!
-//! An entry contains the repository of a name and the model's number of parameters, and nothing
-//! about files: the hub lists the quantisations, their lengths and hashes. Sizes derived from the
-//! number of parameters are therefore approximate.
+//! An entry contains the repository of a name, the model's number of parameters and its shape, and
+//! nothing about files: the hub lists the quantisations, their lengths and hashes. Sizes derived
+//! from the number of parameters are therefore approximate.
 //!
 //! Each repository's name was found in several public programs that fetch from it, in November
 //! 2026, without a query to a hub. `Qwen/Qwen3-0.6B-GGUF` and `Qwen/Qwen3-1.7B-GGUF` have only
@@ -33,6 +33,8 @@ pub struct Entry {
     /// Average bits of a weight in the default file.
     #[serde(default = "bits_usual")]
     pub bits: f64,
+    /// The name of its [shape](crate::shapes).
+    pub shape: String,
 }
 
 fn bits_usual() -> f64 {
@@ -88,10 +90,14 @@ pub fn find(text: &str) -> Result<RepoName, HubError> {
     Ok(RepoName { repo: entry.repo.clone(), revision: None, want })
 }
 
+/// The entry of a repository.
+pub fn of_repo(repo: &str) -> Option<&'static Entry> {
+    entries().iter().find(|entry| entry.repo.eq_ignore_ascii_case(repo))
+}
+
 /// The short name of a repository, if it has one.
 pub fn short_name_of(repo: &str) -> Option<String> {
-    let found = entries().iter().find(|entry| entry.repo.eq_ignore_ascii_case(repo));
-    found.map(Entry::short_name)
+    of_repo(repo).map(Entry::short_name)
 }
 
 fn no_such_size(text: &str, sizes: Vec<String>) -> HubError {

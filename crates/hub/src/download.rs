@@ -114,8 +114,9 @@ impl Call<'_> {
     ) -> Result<(), HubError> {
         let (partial, kept) = Partial::open(path, account.file)?;
         let dir = path.parent().unwrap_or(Path::new("."));
-        space::check_room(dir, &account.file.path, left.saturating_sub(kept.have.total()))?;
-        let work = Work::new(self, source, account, &partial, kept);
+        let missing = left.saturating_sub(kept.have.total());
+        let reserved = space::reserve(dir, &account.file.path, missing, space::DiskRoom::Enough)?;
+        let work = Work::new(self, source, account, (&partial, kept, Some(reserved)));
         if let Some(nearby) = nearby {
             work.run_near(nearby);
         }
@@ -182,6 +183,8 @@ pub(crate) struct Work<'a> {
     pub file: &'a RemoteFile,
     account: Account<'a>,
     pub partial: &'a Partial,
+    /// Room on the disk for what is missing; none for a header alone.
+    reserved: Option<space::Reserved>,
     shared: Mutex<Shared>,
     /// A connection failed, or the server sends only whole files.
     stop: AtomicBool,
@@ -214,8 +217,7 @@ impl<'a> Work<'a> {
         call: &'a Call<'a>,
         source: &'a Source,
         account: Account<'a>,
-        partial: &'a Partial,
-        kept: Kept,
+        (partial, kept, reserved): (&'a Partial, Kept, Option<space::Reserved>),
     ) -> Self {
         let now = Instant::now();
         let shared = Shared {
@@ -230,7 +232,8 @@ impl<'a> Work<'a> {
             saved: now,
         };
         let (file, stop) = (account.file, AtomicBool::new(false));
-        Self { call, source, file, account, partial, shared: Mutex::new(shared), stop }
+        let shared = Mutex::new(shared);
+        Self { call, source, file, account, partial, reserved, shared, stop }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -365,7 +368,10 @@ impl<'a> Work<'a> {
         }
         self.partial.write(at, bytes).map_err(HubError::disk(&self.file.path))?;
         let mut shared = self.lock();
+        let before = shared.kept.have.total();
         shared.kept.have.add(at, at + bytes.len() as u64);
+        let added = shared.kept.have.total().saturating_sub(before);
+        self.reserved.iter().for_each(|reserved| reserved.written(added));
         if shared.saved.elapsed() >= SAVE_EVERY {
             shared.saved = Instant::now();
             self.partial.save(&shared.kept).map_err(HubError::disk(&self.file.path))?;

@@ -59,6 +59,10 @@ pub enum HubError {
     BadToken { host: String, token: String },
     #[error("{repo} has no GGUF file that can be run{found}")]
     NoModel { repo: String, found: String },
+    #[error(
+        "{name} is not planned as {quant}. The types are {all}; the usual one is {name}:{usual}"
+    )]
+    NoType { name: String, quant: String, all: String, usual: &'static str },
     #[error("{repo} has no {quant}; it has {has}. Ask for one of these, such as {repo}:{one}")]
     NoQuant { repo: String, quant: String, has: String, one: String },
     #[error(
@@ -144,6 +148,18 @@ pub enum HubError {
 }
 
 impl HubError {
+    /// Whether the hub said nothing of the model: it is down, or out of reach.
+    pub fn is_silence(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable { .. }
+                | Self::TooMany { .. }
+                | Self::Status { .. }
+                | Self::Page { .. }
+                | Self::Cancelled
+        )
+    }
+
     pub(crate) fn disk(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Disk { path, source }

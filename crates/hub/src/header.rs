@@ -76,7 +76,7 @@ impl Hub {
     }
 
     /// The header of a plan's model, by way of the folder `scratch`, which keeps what is fetched.
-    /// `None` where [`Self::check_header`] checks nothing, and of a folder in Hugging Face's form.
+    /// `None` where the server supports no ranges, or a header has no end.
     ///
     /// # Errors
     /// Those of [`Self::fetch`], or the header is none of a model.
@@ -87,7 +87,7 @@ impl Hub {
         watch: &Watch<'_>,
     ) -> Result<Option<Arc<Directory>>, HubError> {
         if plan.is_folder {
-            return Ok(None);
+            return self.folder_header(plan, scratch, watch);
         }
         let Some(heads) = self.heads(plan, scratch, None, watch)? else { return Ok(None) };
         let first = plan.path(scratch, &plan.files[0]);
@@ -97,6 +97,40 @@ impl Hub {
             bytes: plan.bytes(),
         })?;
         Ok(Some(file.directory().clone()))
+    }
+
+    /// The header of a folder: its small files, and the starts of its weights, whose files are as
+    /// long as they will be and otherwise empty.
+    fn folder_header(
+        &self,
+        plan: &Plan,
+        scratch: &Path,
+        watch: &Watch<'_>,
+    ) -> Result<Option<Arc<Directory>>, HubError> {
+        self.check_folder(plan, scratch, watch)?;
+        let weights = plan.files.iter().filter(|file| is_weights(file)).cloned().collect();
+        let weights = Plan { files: weights, ..plan.clone() };
+        let Some(heads) = self.heads(&weights, scratch, None, watch)? else { return Ok(None) };
+        for (file, head) in weights.files.iter().zip(heads) {
+            let path = plan.path(scratch, file);
+            let mut start = [0; 8];
+            let mut write = || {
+                head.read(0, &mut start)?;
+                let len = u64::from_le_bytes(start).min(HEADER_BYTES_MAX) + 8;
+                let mut bytes = vec![0; len.min(file.size) as usize];
+                head.read(0, &mut bytes)?;
+                std::fs::write(&path, &bytes)?;
+                std::fs::OpenOptions::new().write(true).open(&path)?.set_len(file.size)
+            };
+            write().map_err(HubError::disk(&path))?;
+        }
+        let folder = plan.pulled(scratch).path;
+        let opened = checkpoint::open(&folder).map_err(|error| HubError::CannotRun {
+            name: plan.name.clone(),
+            why: error.to_string(),
+            bytes: plan.bytes(),
+        })?;
+        Ok(Some(opened.directory().clone()))
     }
 
     /// The starts of a plan's files.
@@ -130,8 +164,8 @@ impl Hub {
 
     /// Fetches the small files of a folder, which tell whether it can be read.
     fn check_folder(&self, plan: &Plan, models: &Path, watch: &Watch<'_>) -> Result<(), HubError> {
-        let is_small = |file: &&RemoteFile| !file.path.ends_with(".safetensors");
-        let files: Vec<RemoteFile> = plan.files.iter().filter(is_small).cloned().collect();
+        let small = plan.files.iter().filter(|file| !is_weights(file));
+        let files: Vec<RemoteFile> = small.cloned().collect();
         let small = Plan { files, ..plan.clone() };
         let folder = self.fetch(&small, models, watch)?.path;
         let Err(why) = checkpoint::check(&folder) else { return Ok(()) };
@@ -143,6 +177,20 @@ impl Hub {
         let (name, why) = (plan.name.clone(), why.to_string());
         Err(HubError::CannotRun { name, why, bytes: plan.bytes() })
     }
+}
+
+/// Whether it is one of a folder's files of weights.
+fn is_weights(file: &RemoteFile) -> bool {
+    file.path.ends_with(".safetensors")
+}
+
+/// Whether the start of a file has all of its header.
+fn has_header(file: &RemoteFile, start: &[u8]) -> bool {
+    if is_weights(file) {
+        let len = start.first_chunk().map(|len| u64::from_le_bytes(*len));
+        return len.is_some_and(|len| start.len() as u64 >= len.saturating_add(8));
+    }
+    !matches!(Directory::parse(start, file.size), Err(gguf::Error::Truncated { .. }))
 }
 
 /// Removes the folders made for a file, as far as they are empty.
@@ -166,7 +214,7 @@ impl Call<'_> {
         nearby: Option<&dyn Nearby>,
     ) -> Result<Option<Arc<dyn Bytes>>, HubError> {
         let (partial, kept) = Partial::open(path, account.file)?;
-        let work = Work::new(self, source, account, &partial, kept);
+        let work = Work::new(self, source, account, (&partial, kept, None));
         let bytes = work.head(nearby);
         if !matches!(bytes, Err(HubError::Changed { .. } | HubError::NotGguf { .. })) {
             partial.save(&work.lock().kept).map_err(HubError::disk(path))?;
@@ -183,10 +231,8 @@ impl Work<'_> {
             let known = self.known_start();
             let mut bytes = vec![0; known.min(HEADER_BYTES_MAX) as usize];
             self.partial.read(0, &mut bytes).map_err(HubError::disk(&self.file.path))?;
-            let parsed = Directory::parse(&bytes, self.file.size);
-            match parsed {
-                Err(gguf::Error::Truncated { .. }) if known < self.file.size => {}
-                _ => return Ok(Some(bytes)),
+            if known >= self.file.size || has_header(self.file, &bytes) {
+                return Ok(Some(bytes));
             }
             if known >= HEADER_BYTES_MAX {
                 return Ok(None);

@@ -5,6 +5,8 @@
 //! files: by ranges, several at once where the server allows it. A download continues after any
 //! cut, the header is checked before the weights, and each file's SHA-256 is verified before use.
 //!
+//! [`shapes`] are headers of the catalogue's models, for plans before any download.
+//!
 //! A [`Fetcher`] gets small files from hosts that an operator lists, such as pictures.
 //!
 //! All calls block: callers run them on their own threads. This crate writes only below the folder
@@ -26,6 +28,7 @@ mod pull;
 mod ranges;
 mod search;
 mod settings;
+pub mod shapes;
 mod space;
 mod transfer;
 mod unfinished;
@@ -43,5 +46,5 @@ pub use plan::Plan;
 pub use pull::{Hub, Progress, Pulled, Stage, Watch};
 pub use search::Found;
 pub use settings::{Settings, Token};
-pub use space::{check_room, free_bytes, has_ample_room};
+pub use space::{DiskRoom, Reserved, free_bytes, reserve};
 pub use unfinished::{Unfinished, unfinished};

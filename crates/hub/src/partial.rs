@@ -78,6 +78,7 @@ impl Partial {
             fs::create_dir_all(folder).map_err(HubError::disk(folder))?;
         }
         let part = with_suffix(path, PART);
+        refuse_links(path)?;
         let mut options = File::options();
         let file = options.read(true).write(true).create(true).truncate(false).open(&part);
         let file = file.map_err(HubError::disk(&part))?;
@@ -103,8 +104,12 @@ impl Partial {
             ..Kept::default()
         });
         let partial = Self { file, path: path.to_path_buf() };
-        file_len(&partial.file, remote.size).map_err(HubError::disk(&part))?;
-        Ok((partial, kept))
+        match file_len(&partial.file, remote.size).map_err(HubError::disk(&part)) {
+            Ok(()) => Ok((partial, kept)),
+            // A file without a byte is no beginning.
+            Err(error) if kept.have_bytes() == 0 => partial.discard().and(Err(error)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes bytes at an offset. They count once the list of [`Self::save`] has them.
@@ -148,7 +153,10 @@ impl Partial {
     }
 
     /// Deletes the bytes and the list.
-    pub(crate) fn discard(self) -> Result<(), HubError> {
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn discard(self) -> Result<(), HubError> {
         remove(&self.note())?;
         remove(&with_suffix(&self.path, PART))
     }
@@ -160,6 +168,15 @@ impl Partial {
 
     fn note(&self) -> PathBuf {
         with_suffix(&self.path, PART_NOTE)
+    }
+}
+
+/// A link in place of a partial file would have the download written to its target.
+fn refuse_links(path: &Path) -> Result<(), HubError> {
+    let all = [PART, PART_NOTE, PART_NOTE_NEW].map(|suffix| with_suffix(path, suffix));
+    match all.iter().find(|path| path.is_symlink()) {
+        Some(path) => Err(HubError::disk(path)(io::Error::other("it is a link; delete it"))),
+        None => Ok(()),
     }
 }
 
@@ -197,4 +214,25 @@ fn write_all_at(file: &File, mut at: u64, mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_in_place_of_partial_files_are_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let (victim, path) = (home.path().join("victim"), home.path().join("m.gguf"));
+        fs::write(&victim, "mine").unwrap();
+        for suffix in [PART, PART_NOTE, PART_NOTE_NEW] {
+            let link = with_suffix(&path, suffix);
+            std::os::unix::fs::symlink(&victim, &link).unwrap();
+            let error = Partial::of_content(&path, 9, "content").unwrap_err().to_string();
+            assert!(error.contains("is a link"), "{suffix}: {error}");
+            fs::remove_file(&link).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
+    }
 }

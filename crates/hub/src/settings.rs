@@ -44,7 +44,8 @@ impl Token {
         Ok(Self { secret: secret.to_owned(), from })
     }
 
-    pub(crate) fn secret(&self) -> &str {
+    /// For the hub, and for who takes it out of a text.
+    pub fn secret(&self) -> &str {
         &self.secret
     }
 

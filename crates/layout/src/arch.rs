@@ -3,7 +3,7 @@
 //! A row describes the wiring of the published model, which a file's metadata lacks.
 //! `docs/adding-a-model.md` explains how to add one.
 
-use crate::names;
+use crate::file::names;
 
 mod families;
 mod find;
@@ -47,6 +47,8 @@ pub struct Arch {
     pub recurrence: Option<RecurrenceKind>,
     /// The output gates of a gated delta net are sigmoids (Qwen3.8-Flash-Next).
     pub sigmoid_gates: bool,
+    /// Files have the decay rates of states without their minus sign (Ling 3).
+    pub positive_decays: bool,
     /// Each block is one half of a layer, with `attn_norm` before it (Nemotron-H).
     pub single_halves: bool,
     /// Feed-forward blocks multiply by a gate.
@@ -133,6 +135,7 @@ const LLAMA: Arch = Arch {
     indexer: None,
     recurrence: None,
     sigmoid_gates: false,
+    positive_decays: false,
     single_halves: false,
     gated_feed_forward: true,
     output_norm: Some(names::OUTPUT_NORM),

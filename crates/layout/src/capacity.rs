@@ -1,6 +1,5 @@
 //! The capacity of an instance: the room for conversations.
 
-use crate::Config;
 use protocol::CacheType;
 
 /// Positions of one page of the cache of keys and values.
@@ -52,9 +51,6 @@ pub fn full_cache_tokens(context_tokens: usize, sequences_max: usize) -> usize {
 /// The most speculated rows of a sequence in one step.
 pub const GUESSES_MAX: usize = 7;
 
-/// The most rows of an answer that an MTP block sees.
-const MTP_POSITIONS: usize = 4096;
-
 /// The sequences that a draft model serves at once.
 pub const DRAFTS_MAX: usize = 4;
 
@@ -100,28 +96,6 @@ impl Capacity {
             picture_rows: 0,
             // For each sequence, the state after its last certain token.
             checkpoints: DRAFTS_MAX,
-        }
-    }
-
-    /// The capacity of an MTP block: it sees the last rows of an answer, within its window.
-    /// Gemma 4's assistant has one row for each sequence. It sees the model's cache, whose length
-    /// is estimated here.
-    pub fn of_mtp(block: &Config, context_tokens: usize) -> Self {
-        if block.assistant.is_some() {
-            let seen = context_tokens.min(block.context_max);
-            let cache_tokens = full_cache_tokens(seen, DRAFTS_MAX);
-            return Self { context_tokens: 1, cache_tokens, ..Self::of_draft(1, 1) };
-        }
-        // A page is the least, so layers with a window need no pages of their own.
-        let seen = block.window().map_or(MTP_POSITIONS, |window| window.max(PAGE_POSITIONS));
-        let context_tokens = context_tokens.min(seen).min(MTP_POSITIONS);
-        Self {
-            context_tokens,
-            sequences_max: DRAFTS_MAX,
-            cache_tokens: full_cache_tokens(context_tokens, DRAFTS_MAX),
-            cache_type: CacheType::Auto,
-            picture_rows: 0,
-            checkpoints: 0,
         }
     }
 

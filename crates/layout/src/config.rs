@@ -3,23 +3,13 @@
 use gguf::Directory;
 
 use crate::arch::{self, Arch, AttentionScale, LogitScale, QkNorm, Rotation};
-use crate::attention::{Attending, Heads};
-use crate::experts::sparse;
-use crate::limits::{Situ, clamps};
-use crate::metadata::{Metadata, in_range};
-use crate::mtp::BlockCounts;
-use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
-use crate::windows::windows;
-use crate::{
-    Assistant, Banks, Compressed, Eagle3, Error, Experts, Indexer, Ngrams, Rope, Sight, Streams,
-    Temperature, indexer, names,
+use crate::file::limits::{CONTEXT_MAX, VOCAB_MAX, WIDTH_MAX};
+use crate::file::{BlockCounts, Error, Metadata, in_range, names};
+use crate::parts::{
+    Assistant, Attending, Banks, Compressed, Eagle3, Experts, Heads, Indexer, Latent, LayerHalves,
+    Mixer, Ngrams, Recurrence, Rope, Sight, Situ, Streams, Temperature, choosers, clamps, dense,
+    halves, sparse, windows,
 };
-
-/// Far above any published model; a larger file is broken or hostile.
-pub(crate) const LAYERS_MAX: u64 = 1024;
-pub(crate) const WIDTH_MAX: u64 = 1 << 20;
-const VOCAB_MAX: u64 = 1 << 24;
-pub(crate) const CONTEXT_MAX: u64 = 1 << 30;
 
 /// Everything about a model that is not a weight.
 #[derive(Debug, Clone)]
@@ -88,19 +78,6 @@ pub struct Config {
     pub assistant: Option<Assistant>,
 }
 
-/// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): the cache holds one compressed
-/// vector a position, shared by all heads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Latent {
-    /// Elements of a compressed query, if queries are compressed.
-    pub q_rank: Option<usize>,
-    /// Elements of a compressed key and value.
-    pub kv_rank: usize,
-    /// Elements of a head's query without rotation, and with it.
-    pub plain_dim: usize,
-    pub rope_dim: usize,
-}
-
 impl Config {
     /// # Errors
     /// The architecture is not supported, or its metadata is missing or impossible.
@@ -121,7 +98,8 @@ impl Config {
         let ngrams = Ngrams::read(&metadata, &halves)?;
         let experts = Experts::read(&metadata, layers)?;
         let rope = Rope::read(&metadata, rotated_dims(&attending, &attends, &windows))?;
-        let (feed_forward, feed_forward_kinds) = feed_forward(&metadata, layers, experts.as_ref())?;
+        let (feed_forward, feed_forward_kinds) =
+            dense::widths(&metadata, layers, experts.as_ref())?;
         // Files write 0 for "not capped".
         let cap = |name| Ok::<_, Error>(metadata.find_f32(name)?.filter(|cap| *cap > 0.0));
         let sqrt_width = (width as f32).sqrt();
@@ -152,7 +130,7 @@ impl Config {
             rope,
             rotation: rotation(&metadata)?,
             indexer: Indexer::read(&metadata, layers)?,
-            choosers: indexer::choosers(&metadata, &attends)?,
+            choosers: choosers(&metadata, &attends)?,
             windows,
             attending,
             embedding_scale: metadata.factor_or("embedding_scale", embedding_scale)?,
@@ -178,6 +156,12 @@ impl Config {
     pub fn experts_of(&self, layer: usize) -> Option<&Experts> {
         let sparse = self.halves[layer].feed_forward && self.sparse[layer];
         self.experts.as_ref().filter(|_| sparse)
+    }
+
+    /// Whether layer `layer` has a dense block.
+    pub fn is_dense(&self, layer: usize) -> bool {
+        let is_dense = self.experts_of(layer).is_none() || self.arch.dense_beside_experts;
+        self.halves[layer].feed_forward && is_dense
     }
 
     /// The distinct kinds of heads.
@@ -302,20 +286,6 @@ impl Config {
         self.ngrams.as_ref().filter(|ngrams| layer <= ngrams.layer)
     }
 
-    /// Elements of a row at the first layer of a stage: the residual streams, those banked by
-    /// earlier layers, and whatever layers from `layer` on read of layer embeddings, of n-grams, or
-    /// of the token itself.
-    pub fn input_width(&self, layer: usize) -> usize {
-        // Before the first layer all residual streams equal the embedding.
-        let streams = if layer > 0 { self.stream_width() } else { self.width };
-        let banked = self.banks.map_or(0, |banks| banks.before(layer) * self.width);
-        let ngrams = self.ngrams_from(layer).map_or(0, Ngrams::width);
-        let streams = streams + banked + ngrams + usize::from(self.needs_tokens(layer));
-        let Some(by_layer) = self.by_layer else { return streams };
-        let embedding = if layer > 0 { self.width } else { 0 };
-        streams + embedding + by_layer * (self.layers - layer)
-    }
-
     /// Elements of a row that attention reads.
     pub fn attention_width(&self) -> usize {
         if self.arch.reads_token { 2 * self.width } else { self.width }
@@ -358,6 +328,16 @@ impl Config {
             |layer: usize| self.cache_of(layer).min(self.chooser_of(layer).unwrap_or(layer));
         let reads = |from: usize| (from..self.layers).map(of_layer).min();
         (0..=self.layers).filter(|layer| reads(*layer).is_none_or(|read| read >= *layer)).collect()
+    }
+
+    /// See [`Capacity::picture_rows`](crate::Capacity::picture_rows).
+    pub fn picture_rows(&self) -> usize {
+        self.sight.map_or(0, |sight| sight.rows_max)
+    }
+
+    /// Whether the rows of a picture see each other in layers with a window, and in others.
+    pub fn sees_pictures_whole(&self, has_window: bool) -> bool {
+        self.sight.is_some_and(|sight| has_window || !sight.windows_only)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -457,33 +437,6 @@ fn attention_scales(
         Ok(metadata.factor_or("attention.scale", default)? * rope.score_scale)
     };
     heads.iter().map(of).collect()
-}
-
-/// The distinct widths of dense feed-forward blocks, and the index of each layer's width.
-fn feed_forward(
-    metadata: &Metadata<'_>,
-    layers: usize,
-    experts: Option<&Experts>,
-) -> Result<(Vec<usize>, Vec<usize>), Error> {
-    const KEY: &str = "feed_forward_length";
-    let all = metadata.of_layers(KEY, layers)?;
-    // Layers without such a block have 0. Files with experts in every layer may omit the width of
-    // dense blocks.
-    let any = all.iter().flatten().copied().find(|hidden| *hidden > 0);
-    let any = match (any, experts) {
-        (None, Some(experts)) => experts.hidden as u64,
-        (None, None) => metadata.directory.u64(&metadata.key(KEY))?,
-        (Some(hidden), _) => hidden,
-    };
-    let (mut widths, mut kinds) = (Vec::new(), Vec::with_capacity(layers));
-    for hidden in all {
-        let hidden = hidden.filter(|hidden| *hidden > 0).unwrap_or(any);
-        let hidden = in_range(&metadata.key(KEY), hidden, WIDTH_MAX)?;
-        let known = widths.iter().position(|known| *known == hidden);
-        kinds.push(known.unwrap_or(widths.len()));
-        widths.extend(known.is_none().then_some(hidden));
-    }
-    Ok((widths, kinds))
 }
 
 /// The number of tokens, from the embedding matrix: every file has it. An EAGLE-3 head may guess

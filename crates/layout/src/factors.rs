@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 use gguf::{Directory, TensorInfo, TensorType};
 
-use crate::tensors::check_float;
-use crate::{Error, Tensor, names};
+use crate::file::{Error, names};
+use crate::tensors::{Tensor, check_float};
 
 /// The experts' output matrices, whose factors are read with the weights of experts, as other
 /// types' are.

@@ -5,10 +5,14 @@ use std::ops::Range;
 use protocol::CacheType;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Capacity, Device, EntryCache, GUESSES_MAX, Indexer, Layout, Mixer, Outline, PAGE_POSITIONS,
-    Recurrence, RecurrentWidths, Shard, Slices, Split, Window,
-};
+use crate::buffers::{BufferRows, Buffers};
+use crate::outline::Outline;
+use crate::parts::all::ALL;
+use crate::parts::{Blocks, EntryCache, Indexer, Mixer, Recurrence, RecurrentWidths};
+use crate::shard::Shard;
+use crate::slice::Slices;
+use crate::wiring::Share;
+use crate::{Capacity, Device, GUESSES_MAX, Layout, Leaves, PAGE_POSITIONS, Split, Window};
 
 /// One rank's share of a model.
 #[derive(Debug, Clone)]
@@ -156,6 +160,31 @@ impl<'a> Holding<'a> {
         Some(Cache { heads: cache.heads.min(1), k_dim, v_dim, cache_type, is_free: false, ..cache })
     }
 
+    /// The block caches of layer `layer`: of its heads, then of its indexer, if it has them.
+    pub fn entry_caches(&self, layer: usize, capacity: &Capacity) -> Vec<EntryCache> {
+        let config = &self.outline.config;
+        let indexer = config.indexer_of(layer);
+        let pools = indexer.and_then(|indexer| indexer.pool);
+        let pools = pools.map(|positions| Blocks { positions, overlap: false });
+        let blocks = config.compressed.as_ref().and_then(|found| found.blocks(layer));
+        let cache = self.cache(layer, capacity);
+        let of_heads = blocks.map(|_| cache.k_dim);
+        let Some(blocks) = blocks.or(pools) else { return Vec::new() };
+        // A rank without heads keeps no pages.
+        let held = |pages| if cache.heads > 0 { pages } else { 0 };
+        let of = |dim: usize| EntryCache {
+            blocks,
+            dim,
+            cache_type: match cache.cache_type {
+                CacheType::F32 => CacheType::F32,
+                _ => CacheType::I16,
+            },
+            pages: held(capacity.pages()),
+            row_pages: held(cache.pages),
+        };
+        of_heads.into_iter().chain(indexer.map(|indexer| indexer.dim)).map(of).collect()
+    }
+
     /// The window cache of layers with a window, if it is smaller than all positions.
     pub fn window(&self, capacity: &Capacity) -> Option<Window> {
         capacity.window(self.outline.config.window(), self.stages)
@@ -234,6 +263,31 @@ impl<'a> Holding<'a> {
             cache_bytes: kept.fold(0, u64::saturating_add),
             buffer_bytes: self.buffers(capacity).bytes(device),
         }
+    }
+
+    /// The activations of its steps.
+    pub fn buffers(&self, capacity: &Capacity) -> Buffers {
+        let (config, shard) = (&self.outline.config, &self.shard);
+        let parts = |leaves: &Leaves| leaves.part_ends(shard.rank).len();
+        let mut all = Buffers {
+            rows: capacity.rows_max(self.stages),
+            outputs: capacity.outputs_max(),
+            parts: parts(shard.attention_leaves())
+                .max(parts(&shard.feed_forward[0]))
+                .max(shard.recurrent.as_ref().map_or(0, parts)),
+            positions: (capacity.pages() as u64).saturating_mul(PAGE_POSITIONS as u64),
+            ..Buffers::default()
+        };
+        // The residual streams; a half's input, and then its total; its partial sums.
+        all.add([("x", config.stream_width()), ("h", config.width)]);
+        all.add_rows(BufferRows::Parts, "sums", config.width);
+        // The input of the logits, and this rank's part of them.
+        all.add_rows(BufferRows::Outputs, "normed", config.width);
+        all.add_rows(BufferRows::Outputs, "logits", shard.vocab.len());
+        let layers = self.layers.clone();
+        let share = Share { config, shard, layers, tensors: &self.outline.layers, capacity };
+        ALL.iter().for_each(|part| part.buffers(&share, &mut all));
+        all
     }
 
     /// All of its slices.

@@ -8,7 +8,8 @@
 
 use std::ops::Range;
 
-use crate::{Config, STAGE_RANKS_MAX, Split, SplitError};
+use crate::config::Config;
+use crate::split::{STAGE_RANKS_MAX, Split, SplitError};
 
 /// The cut of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]

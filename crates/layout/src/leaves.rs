@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use sumtree::{LEAVES_MAX, cover, leaves};
 
-use crate::Split;
+use crate::split::Split;
 
 /// The columns of a row-parallel product, cut into leaves, and each rank's run of them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,80 +8,53 @@
 //! Pure arithmetic on a file's directory: no I/O, no clock.
 
 mod arch;
-mod assistant;
-mod attention;
-mod banks;
-mod block_file;
+mod blocks;
 mod buffers;
 mod capacity;
-mod compressed;
+mod collect;
 mod config;
 mod device;
-mod eagle3;
-mod error;
-mod experts;
 mod factors;
+mod file;
 mod holding;
-mod indexer;
 mod layout;
 mod leaves;
-mod limits;
 mod load;
-mod metadata;
-mod mtp;
-pub mod names;
-mod ngrams;
 mod outline;
-mod recurrence;
-mod rope;
+mod parts;
+mod row;
 mod shard;
-mod sight;
-mod streams;
-mod temperature;
+mod slice;
+mod split;
 mod tensors;
-mod unread;
-mod vocabulary;
-mod windows;
+mod wiring;
 
 pub use arch::{
     Activation, Arch, Gating, HeadOrder, IndexerKind, NormKind, QkNorm, RecurrenceKind, RopeStyle,
-    StreamKind, Values, architectures,
+    StreamKind, Values, architectures, find as find_arch,
 };
-pub use assistant::Assistant;
-pub use attention::Heads;
-pub use banks::Banks;
-pub use block_file::BlockFile;
-pub use buffers::{
-    BankBuffers, Buffers, CompressedBuffers, HeadBuffers, IndexerBuffers, LatentBuffers,
-    LayerEmbeddingBuffers, NgramBuffers, StreamBuffers,
-};
+pub use blocks::{BlockFile, MtpBlock, check_vocabulary};
+pub use buffers::{Buffer, BufferRows, Buffers, Choices};
 pub use capacity::{
     Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, PICTURES_KEPT, Window, full_cache_tokens,
     rows_max,
 };
-pub use compressed::{Blocks, Compressed, EntryCache};
-pub use config::{Config, Latent};
+pub use config::Config;
 pub use device::Device;
-pub use eagle3::Eagle3;
-pub use error::Error;
-pub use experts::Experts;
 pub use factors::factors_of;
+pub use file::{Error, names};
 pub use holding::{Cache, Footprint, Holding, States};
-pub use indexer::Indexer;
 pub use layout::{Layout, Stage};
 pub use leaves::Leaves;
-pub use limits::Situ;
 pub use load::{LayerLoad, PositionLoad, WeightClass};
-pub use mtp::MtpBlock;
-pub use ngrams::Ngrams;
-pub use outline::{Outline, checked, checked_vector};
-pub use recurrence::{LayerHalves, Mixer, Recurrence, RecurrentWidths};
-pub use rope::{LocalRotation, Rope, Scaling};
-pub use shard::{
-    HeadShard, RANKS_MAX, RecurrentCut, RecurrentHeads, STAGE_RANKS_MAX, Shard, Split, SplitError,
+pub use outline::Outline;
+pub use parts::{
+    Assistant, Banks, Blocks, Compressed, Eagle3, EntryCache, Experts, Heads, Indexer, Latent,
+    LayerHalves, LocalRotation, Mixer, Mixing, Ngrams, Recurrence, RecurrentWidths, Rope, Scaling,
+    Sight, Situ, Streams, Temperature,
 };
-pub use sight::Sight;
-pub use streams::{Mixing, Streams};
-pub use temperature::Temperature;
-pub use tensors::{Slice, Slices, Tensor};
-pub use vocabulary::check_vocabulary;
+pub use row::{Column, Row};
+pub use shard::{HeadShard, RecurrentCut, RecurrentHeads, Shard};
+pub use slice::{Slice, Slices};
+pub use split::{RANKS_MAX, STAGE_RANKS_MAX, Split, SplitError};
+pub use tensors::{Tensor, checked, checked_vector};

@@ -3,7 +3,10 @@
 
 use gguf::TensorType;
 
-use crate::{Capacity, Device, EntryCache, Holding, Outline, Slice, Slices, Tensor};
+use crate::parts::EntryCache;
+use crate::slice::{Slice, Slices};
+use crate::tensors::Tensor;
+use crate::{Capacity, Device, Holding, Outline};
 
 /// One layer on one rank, or its part of the output head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -225,9 +228,9 @@ impl Outline {
 
     /// Whether most multiplied weights are quantised.
     pub fn is_quantised(&self) -> bool {
-        let quantised = |tensor: &&crate::Tensor| tensor.ty.block_len() > 1;
+        let quantised = |tensor: &&Tensor| tensor.ty.block_len() > 1;
         let matrices = || self.layers.iter().flatten().filter(|tensor| !tensor.is_vector);
-        let numbers = |tensor: &crate::Tensor| tensor.shape.iter().product::<usize>() as u128;
+        let numbers = |tensor: &Tensor| tensor.shape.iter().product::<usize>() as u128;
         let of: u128 = matrices().filter(quantised).map(numbers).sum();
         2 * of > matrices().map(numbers).sum()
     }

@@ -1,25 +1,23 @@
 //! The outline of a model file: its configuration and its tensors, each with its split over ranks.
 //! It is read once; the shares of ranks are arithmetic from then on.
 
-mod attention;
-mod compressed;
-mod feed_forward;
-mod head;
 mod known;
-mod recurrent;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use gguf::{Directory, TensorInfo};
+use gguf::Directory;
 use protocol::ExpertSplit;
 
 use self::known::{check_all_known, known};
-use crate::arch::NormKind;
-use crate::recurrence::LayerHalves;
+use crate::collect::Layer;
+use crate::config::Config;
+use crate::factors;
+use crate::file::{Error, names, unread};
+use crate::parts::all::ALL;
+use crate::parts::head;
 use crate::shard::{Cuts, Hidden, RecurrentCut};
-use crate::tensors::{Part, Tensor, check_float, check_types};
-use crate::{BlockFile, Config, Error, MtpBlock, factors, names, unread};
+use crate::tensors::{Tensor, check_types};
 
 /// A runnable model, without its weights.
 #[derive(Debug, Clone)]
@@ -47,54 +45,37 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// # Errors
-    /// The file is not a complete model of a supported kind.
-    pub fn read(directory: &Directory) -> Result<Self, Error> {
-        Self::read_for(directory, false)
-    }
-
-    /// The same. If an assistant reads the model's cache, rank 0 keeps all that it reads.
-    ///
-    /// # Errors
-    /// Those of [`Self::read`].
-    pub fn read_for(directory: &Directory, has_assistant: bool) -> Result<Self, Error> {
-        if BlockFile::is_one(directory) {
-            return Err(Error::Block);
-        }
-        let mut config = Config::read(directory)?;
-        if has_assistant {
-            config.keep_for_assistant();
-        }
-        Self::read_as(directory, config, false)
-    }
-
-    /// Reads the header of an [MTP block](crate::MtpBlock) or a [block of a file](BlockFile): its
-    /// output head also has the tensors with which a row begins.
+    /// Reads the header of an [MTP block](crate::MtpBlock), or of a [file with
+    /// one](crate::BlockFile): its output head also has the tensors with which a row begins.
     ///
     /// # Errors
     /// Those of [`Self::read`].
     pub fn read_block(directory: &Directory) -> Result<Self, Error> {
-        Self::read_as(directory, Config::read(directory)?, true)
+        Self::read_as(directory, Config::read(directory)?, (true, None))
     }
 
-    fn read_as(directory: &Directory, config: Config, is_block: bool) -> Result<Self, Error> {
-        let layers = (0..config.layers).map(|layer| Layer::read(directory, &config, layer));
-        let layers = layers.collect::<Result<Vec<_>, _>>()?;
-        if let Some(own) = config.by_layer {
-            checked(directory, names::BY_LAYER, [own * config.layers, config.vocab])?;
-        }
-        let head = Layer::read_head(directory, &config, is_block)?;
+    /// `block`: whether it is one, and the one behind its layers.
+    pub(crate) fn read_as(
+        directory: &Directory,
+        config: Config,
+        (is_block, block): (bool, Option<Self>),
+    ) -> Result<Self, Error> {
+        let of_layer = |at: usize| {
+            let mut layer = Layer::new(directory, at);
+            ALL.iter().try_for_each(|part| part.tensors(&mut layer, &config))?;
+            Ok(layer.tensors)
+        };
+        let layers = (0..config.layers).map(of_layer).collect::<Result<Vec<_>, Error>>()?;
+        let head = head::tensors(directory, &config, is_block)?;
         let all = layers.iter().flatten().chain(&head);
         let read: HashSet<&str> = all.map(|tensor| tensor.name.as_str()).collect();
         check_all_known(directory, &config, &read)?;
         factors::check(directory, layers.iter().flatten().chain(&head))?;
         check_types(directory, &read)?;
-        // A model runs without a block that cannot.
-        let block = if is_block { None } else { MtpBlock::read(directory).ok().flatten() };
         let known = known(directory, &read, block.is_some().then_some(config.layers));
         let mut outline = Self {
             not_read: unread::summary(directory, config.layers, &known),
-            mtp: block.map(|block| Arc::new(block.outline)),
+            mtp: block.map(Arc::new),
             kinds: kinds(&config, &layers),
             cuts: [false, true].map(|whole| cuts(&config, &layers, whole)),
             layers,
@@ -132,11 +113,6 @@ impl Outline {
     pub fn head_part(&self) -> f64 {
         let layers: u64 = self.layer_bytes.iter().sum();
         self.head_bytes as f64 / (self.head_bytes + layers) as f64
-    }
-
-    /// Whether any layer has a tensor with the role `role`.
-    pub(crate) fn has(&self, role: &str) -> bool {
-        self.layers.iter().flatten().any(|tensor| tensor.role == role)
     }
 
     /// Whether the weights that fill the cache are floats.
@@ -221,262 +197,4 @@ fn kinds(config: &Config, layers: &[Vec<Tensor>]) -> Vec<usize> {
         }
     }
     kinds
-}
-
-/// A layer's tensors, collected one by one.
-struct Layer<'a> {
-    directory: &'a Directory,
-    layer: usize,
-    tensors: Vec<Tensor>,
-}
-
-impl<'a> Layer<'a> {
-    fn new(directory: &'a Directory, layer: usize) -> Self {
-        Self { directory, layer, tensors: Vec::new() }
-    }
-
-    fn read(directory: &'a Directory, config: &Config, layer: usize) -> Result<Vec<Tensor>, Error> {
-        let mut found = Self::new(directory, layer);
-        let (width, norms) = (config.width, &config.arch.norms);
-        let LayerHalves { mixer, feed_forward } = config.halves[layer];
-        let has_biases = config.arch.norm_kind == NormKind::Layer;
-        let [mixes, feeds] = [mixer.is_some(), feed_forward];
-        for ([role, bias], name, is_there) in [
-            (["attention_norm", "attention_norm.bias"], norms.attention, mixes),
-            (["after_attention_norm", ""], norms.after_attention, mixes),
-            (["feed_forward_norm", "feed_forward_norm.bias"], norms.feed_forward, feeds),
-            (["after_feed_forward_norm", ""], norms.after_feed_forward, feeds),
-        ] {
-            let Some(name) = name.filter(|_| is_there) else { continue };
-            found.vector(role, name, width)?;
-            if has_biases && !bias.is_empty() {
-                found.find_bias(bias, name, width, Part::Of(0..width))?;
-            }
-        }
-        let all = Part::Of(0..width);
-        if config.attends(layer) {
-            match (&config.latent, &config.compressed) {
-                (Some(latent), _) => found.latent_attention(config, latent)?,
-                (None, Some(compressed)) => found.compressed_attention(config, compressed)?,
-                (None, None) => found.attention(config)?,
-            }
-            let (heads, kind) = (config.heads_of(layer), config.heads_kind(layer));
-            let (columns, own) = (heads.columns(), Part::Attention { kind });
-            let name = config.compressed.as_ref().map_or("attn_output", |_| "attn_output_b");
-            let name = names::layer(layer, name);
-            found.add("attn_output", &name, [columns, width], all.clone(), own)?;
-            found.find_bias("attn_output.bias", "attn_output", width, all.clone())?;
-        }
-        if let Some(recurrence) = config.recurrence_of(layer) {
-            found.recurrence(config, recurrence)?;
-        }
-        let experts = config.experts_of(layer);
-        if let Some(experts) = experts {
-            found.experts(config, experts)?;
-        }
-        if feed_forward && (experts.is_none() || config.arch.dense_beside_experts) {
-            found.feed_forward(config)?;
-        }
-        if feed_forward {
-            found.find_bias("ffn_down.bias", "ffn_down", width, all)?;
-        }
-        found.by_layer(config)?;
-        found.ngrams(config)?;
-        if let Some(streams) = &config.streams {
-            found.streams(width, streams)?;
-        }
-        if config.banks.is_some() {
-            found.banks(config)?;
-        }
-        let scale = names::layer(layer, "layer_output_scale");
-        if found.has(&scale) {
-            found.add_vector("output_scale", &scale, 1, 1)?;
-        }
-        Ok(found.tensors)
-    }
-
-    /// A layer's projection of its own embeddings, in models that have them.
-    fn by_layer(&mut self, config: &Config) -> Result<(), Error> {
-        let Some(own) = config.by_layer else { return Ok(()) };
-        let (width, all) = (config.width, Part::Of(0..config.width));
-        let rows = self.layer * own..(self.layer + 1) * own;
-        let shape = [width, own * config.layers];
-        let projection = names::BY_LAYER_PROJECTION;
-        self.add("by_layer_projection", projection, shape, Part::Of(rows), all.clone())?;
-        self.add_vector("by_layer_projection_norm", names::BY_LAYER_NORM, 1, own)?;
-        for (role, name, shape) in
-            [("by_layer_gate", "inp_gate", [width, own]), ("by_layer_output", "proj", [own, width])]
-        {
-            let name = names::layer(self.layer, name);
-            let [cols, rows] = shape;
-            self.add(role, &name, shape, Part::Of(0..rows), Part::Of(0..cols))?;
-        }
-        self.vector("after_by_layer_norm", "post_norm", width)
-    }
-
-    /// The scores of banked residual streams; the last layer's also serve the head.
-    fn banks(&mut self, config: &Config) -> Result<(), Error> {
-        for role in ["attn_res_score", "ffn_res_score"] {
-            self.vector(role, role, config.width)?;
-        }
-        if self.layer + 1 == config.layers {
-            self.add_vector("output_res_score", names::OUTPUT_BANKS, 1, config.width)?;
-        }
-        Ok(())
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.directory.find_tensor(name).is_some()
-    }
-
-    /// The matrix whose role is its name.
-    fn matrix(
-        &mut self,
-        role: &'static str,
-        shape: [usize; 2],
-        rows: Part,
-        cols: Part,
-    ) -> Result<(), Error> {
-        let name = names::layer(self.layer, role);
-        self.add(role, &name, shape, rows, cols).map(drop)
-    }
-
-    /// `count` matrices `[cols, rows]`, each multiplied separately.
-    fn several(
-        &mut self,
-        role: &'static str,
-        name: &str,
-        count: usize,
-        [cols, rows]: [usize; 2],
-    ) -> Result<&mut Tensor, Error> {
-        let name = names::layer(self.layer, name);
-        let (shape, all) = ([cols, rows * count], Part::Of(0..cols));
-        let tensor = self.add(role, &name, shape, Part::Of(0..rows), all)?;
-        (tensor.shape, tensor.apart) = ([count, rows, cols], true);
-        Ok(tensor)
-    }
-
-    /// One vector of `len` elements, of any shape in the file; a rank has `part`.
-    fn flat(
-        &mut self,
-        role: &'static str,
-        name: &str,
-        len: usize,
-        part: Part,
-    ) -> Result<(), Error> {
-        let found = self.directory.tensor(name)?;
-        let (cols, rows) = (found.columns(), found.rows());
-        if cols.checked_mul(rows) != Some(len) {
-            let (name, found_cols, found_rows) = (name.to_owned(), cols, rows);
-            return Err(Error::Shape { name, found_cols, found_rows, cols: len, rows: 1 });
-        }
-        check_float(found)?;
-        let tensor = self.add(role, name, [cols, rows], part, Part::Of(0..1))?;
-        (tensor.shape, tensor.apart, tensor.is_vector) = ([1, len, 1], true, true);
-        Ok(())
-    }
-
-    /// A matrix of any type, to add or to look up.
-    fn table(
-        &mut self,
-        role: &'static str,
-        name: &str,
-        [cols, rows]: [usize; 2],
-    ) -> Result<(), Error> {
-        let (own_rows, own_cols) = (Part::Of(0..rows), Part::Of(0..cols));
-        self.add(role, name, [cols, rows], own_rows, own_cols)?.is_vector = true;
-        Ok(())
-    }
-
-    /// A vector of `len` elements, such as a norm's gain.
-    fn vector(&mut self, role: &'static str, name: &str, len: usize) -> Result<(), Error> {
-        let name = names::layer(self.layer, name);
-        self.add_vector(role, &name, 1, len).map(drop)
-    }
-
-    /// The elements `part` of a bias, if the file has it.
-    fn find_bias(
-        &mut self,
-        role: &'static str,
-        name: &str,
-        len: usize,
-        part: Part,
-    ) -> Result<(), Error> {
-        let name = names::bias(self.layer, name);
-        if self.has(&name) {
-            self.add_vector(role, &name, 1, len)?.rows = part;
-        }
-        Ok(())
-    }
-
-    /// `count` vectors of `len` elements in one tensor.
-    fn add_vector(
-        &mut self,
-        role: &'static str,
-        name: &str,
-        count: usize,
-        len: usize,
-    ) -> Result<&mut Tensor, Error> {
-        let found = checked(self.directory, name, [len, count])?;
-        check_float(found)?;
-        let tensor = self.add(role, name, [len, count], Part::Of(0..len), Part::Of(0..1))?;
-        (tensor.matrices, tensor.shape) = (Part::Of(0..count), [count, len, 1]);
-        (tensor.apart, tensor.is_vector) = (true, true);
-        Ok(tensor)
-    }
-
-    /// A matrix of the file, which must have the shape `[cols, rows]`.
-    fn add(
-        &mut self,
-        role: &'static str,
-        name: &str,
-        [cols, rows]: [usize; 2],
-        own_rows: Part,
-        own_cols: Part,
-    ) -> Result<&mut Tensor, Error> {
-        let ty = checked(self.directory, name, [cols, rows])?.ty;
-        self.tensors.push(Tensor {
-            role,
-            name: name.to_owned(),
-            ty,
-            shape: [1, rows, cols],
-            matrices: Part::Of(0..1),
-            rows: own_rows,
-            cols: own_cols,
-            apart: false,
-            is_vector: false,
-        });
-        Ok(self.tensors.last_mut().expect("one was pushed"))
-    }
-}
-
-/// The tensor `name`, which must have the shape `[cols, rows]`.
-///
-/// # Errors
-/// It is missing or has another shape.
-pub fn checked<'a>(
-    directory: &'a Directory,
-    name: &str,
-    [cols, rows]: [usize; 2],
-) -> Result<&'a TensorInfo, Error> {
-    let tensor = directory.tensor(name)?;
-    if (tensor.columns(), tensor.rows()) == (cols, rows) {
-        return Ok(tensor);
-    }
-    let (found_cols, found_rows) = (tensor.columns(), tensor.rows());
-    Err(Error::Shape { name: name.to_owned(), found_cols, found_rows, cols, rows })
-}
-
-/// The vector `name` of `len` floats.
-///
-/// # Errors
-/// It is missing, or something else.
-pub fn checked_vector<'a>(
-    directory: &'a Directory,
-    name: &str,
-    len: usize,
-) -> Result<&'a TensorInfo, Error> {
-    let tensor = checked(directory, name, [len, 1])?;
-    check_float(tensor)?;
-    Ok(tensor)
 }

@@ -29,6 +29,7 @@ fn echo(link: &mut dyn Link, first: bool, rounds: usize) -> usize {
             }
         } else {
             while link.poll_recv().unwrap().is_none() {
+                // Short: between two looks.
                 link.wait_readable(Duration::from_millis(1)).unwrap();
             }
             link.consume();
@@ -64,7 +65,7 @@ fn on_pair(
         encryption: Encryption::Sealed,
         host: HostId::current(),
         latency,
-        deadline: Duration::from_secs(20),
+        deadline: Duration::from_secs(60),
     };
     thread::scope(|scope| {
         let threads = [0, 1].map(|rank| {
@@ -96,6 +97,7 @@ const KINDS: [Kind; 4] = [
     Kind { preference: Preference::Tcp, latency: Duration::ZERO },
     // The software device, which does not allocate either.
     Kind { preference: Preference::Rdma, latency: Duration::ZERO },
+    // Short: the delay under test.
     Kind { preference: Preference::Shm, latency: Duration::from_micros(50) },
 ];
 
@@ -130,10 +132,10 @@ fn an_all_reduce_costs_no_allocation() {
                 let parts = vec![1.0; plan.parts(rank) * 2048];
                 let mut total = vec![0.0; 2048];
                 // The first grows the scratch.
-                group.all_reduce(&plan, &parts, &mut total).unwrap();
+                group.all_reduce(&plan, 1, &parts, &mut total).unwrap();
                 let before = of_this_thread();
                 for _ in 0..200 {
-                    group.all_reduce(&plan, &parts, &mut total).unwrap();
+                    group.all_reduce(&plan, 1, &parts, &mut total).unwrap();
                 }
                 (of_this_thread() - before, Box::new(group))
             });

@@ -124,7 +124,7 @@ fn first_until<T>(mut act: impl FnMut() -> T, is_good: impl Fn(&T) -> bool) -> V
 
 /// `layers`: layers of the model, split over the stages.
 fn start(name: &str, split: &Case, layers: usize) -> Local {
-    let path = format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
+    let path = fixtures::path(&format!("models/{name}.gguf"));
     let cut = |at: usize| layers * at / split.stages.len();
     let stages = split.stages.iter().enumerate();
     let stages =

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use backend::Backend;
 use gguf::{Source, Strided, TensorInfo};
-use layout::{Config, Ngrams, names};
+use layout::{Column, Config, Ngrams, Row, names};
 
 use crate::ModelError;
 
@@ -17,10 +17,11 @@ const KEPT_BYTES: usize = 8 << 20;
 /// copy of what is often the largest tensor of a small model.
 pub struct Embedding {
     source: Arc<dyn Source>,
+    /// The columns of a row.
+    row: Row,
     /// The table that starts the residual stream and, in models that have it, that of all layers.
-    tables: Vec<Table>,
-    /// Whether a row ends with its token, for layers that choose experts by token.
-    has_tokens: bool,
+    embedding: Table,
+    by_layer: Option<Table>,
     /// The table of n-grams, in models that have one, and the rows of a look-up.
     ngrams: Option<(Ngrams, Table)>,
     places: Vec<u32>,
@@ -94,11 +95,14 @@ impl Embedding {
         let vocab = source.directory().tensor(names::EMBEDDING);
         let vocab = vocab.map_err(layout::Error::from)?.rows();
         let (width, scale) = (config.width, config.embedding_scale);
-        let mut tables = vec![table(names::EMBEDDING, [width, vocab], scale, norm_eps)?];
-        if let Some(own) = config.by_layer {
-            let scale = (own as f32).sqrt();
-            tables.push(table(names::BY_LAYER, [own * config.layers, vocab], scale, None)?);
-        }
+        let embedding = table(names::EMBEDDING, [width, vocab], scale, norm_eps)?;
+        let by_layer = match config.by_layer {
+            Some(own) => {
+                let scale = (own as f32).sqrt();
+                Some(table(names::BY_LAYER, [own * config.layers, vocab], scale, None)?)
+            }
+            None => None,
+        };
         let ngrams = match &config.ngrams {
             Some(ngrams) => {
                 let rows = source.directory().tensor(names::BY_LAYER);
@@ -108,8 +112,8 @@ impl Embedding {
             }
             None => None,
         };
-        let has_tokens = config.needs_tokens(0);
-        Ok(Self { source, tables, has_tokens, ngrams, places: Vec::new(), found: Vec::new() })
+        let (row, places, found) = (config.row(0), Vec::new(), Vec::new());
+        Ok(Self { source, row, embedding, by_layer, ngrams, places, found })
     }
 
     /// The number of earlier tokens that a look-up needs.
@@ -130,32 +134,34 @@ impl Embedding {
         before: &[u32],
         out: &mut Vec<f32>,
     ) -> Result<(), ModelError> {
-        let Self { source, tables, has_tokens, ngrams, places, found } = self;
-        let line: usize = tables.iter().map(|table| table.tensor.columns()).sum();
-        let line = line + usize::from(*has_tokens);
-        let line = line + ngrams.as_ref().map_or(0, |(ngrams, _)| ngrams.width());
+        let Self { source, row, embedding, by_layer, ngrams, places, found } = self;
+        let line = row.width;
         out.resize(tokens.len() * line, 0.0);
-        let mut first = 0;
-        for table in tables {
-            table.look_up(source.as_ref(), backend, tokens, found)?;
-            let width = table.tensor.columns();
-            let rows = out.chunks_exact_mut(line).zip(found.chunks_exact(width));
-            rows.for_each(|(out, row)| out[first..first + width].copy_from_slice(row));
-            first += width;
-        }
-        if let Some((ngrams, table)) = ngrams {
-            places.clear();
-            for (token, before) in tokens.iter().zip(before.chunks_exact(ngrams.before())) {
-                places.extend(ngrams.rows(*token, before));
+        for (column, range) in &row.columns {
+            let table = match column {
+                Column::Streams => Some((&mut *embedding, tokens)),
+                // The same columns; and none before the first layer.
+                Column::Embedding | Column::Banks => continue,
+                Column::ByLayer => by_layer.as_mut().map(|table| (table, tokens)),
+                Column::Ngrams => ngrams.as_mut().map(|(ngrams, table)| {
+                    places.clear();
+                    for (token, before) in tokens.iter().zip(before.chunks_exact(ngrams.before())) {
+                        places.extend(ngrams.rows(*token, before));
+                    }
+                    (table, places.as_slice())
+                }),
+                Column::Token => None,
+            };
+            let lines = out.chunks_exact_mut(line).map(|out| &mut out[range.clone()]);
+            match table {
+                Some((table, places)) => {
+                    table.look_up(source.as_ref(), backend, places, found)?;
+                    let found = found.chunks_exact(range.len());
+                    lines.zip(found).for_each(|(out, row)| out.copy_from_slice(row));
+                }
+                // f32 counts exactly far beyond the number of tokens.
+                None => lines.zip(tokens).for_each(|(out, token)| out[0] = *token as f32),
             }
-            table.look_up(source.as_ref(), backend, places, found)?;
-            let rows = out.chunks_exact_mut(line).zip(found.chunks_exact(ngrams.width()));
-            rows.for_each(|(out, row)| out[first..].copy_from_slice(row));
-        }
-        if *has_tokens {
-            // f32 counts exactly far beyond the number of tokens.
-            let rows = out.chunks_exact_mut(line).zip(tokens);
-            rows.for_each(|(out, token)| out[first] = *token as f32);
         }
         Ok(())
     }

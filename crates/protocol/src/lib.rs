@@ -57,7 +57,7 @@ pub use spec::{
 /// Counts changes after which the same model and input give other bits, or steps have another form.
 /// The ranks of an instance must agree on it, and so must their links. Nodes with different values
 /// still form one cluster.
-pub const NUMERICS: u32 = 6;
+pub const NUMERICS: u32 = 7;
 
 pub use split_mix::split_mix;
 pub use stats::{EngineStats, Guesses, LinkStats, PageStats, RankStats, StepStats};

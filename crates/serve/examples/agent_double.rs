@@ -4,7 +4,7 @@
 //! If the request offers a known tool, the model calls it to read FILE. Once WORD is in the prompt,
 //! it answers with WORD.
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! testing clients: `cargo run -p serve --example status_page [PORT [fail]]`. With `fail`, answers
 //! are lost midway.
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 use std::sync::Arc;

@@ -89,18 +89,27 @@ impl Caller {
     pub async fn serve_or_only(self, app: &App, name: Option<String>) -> Result<String, ApiError> {
         match name.filter(|name| !name.is_empty()) {
             Some(name) => self.serve_if_found(app, name, None).await,
-            None => match app.served().as_slice() {
-                [only] => Ok(only.clone()),
-                [] => Err(CompletionError::NothingServed.into()),
-                served => {
-                    let message = format!(
-                        "{} models are served here, and the request names none. Send model",
-                        served.len()
-                    );
-                    Err(ApiError::invalid_value("model", message))
-                }
-            },
+            None => only(app),
         }
+    }
+
+    /// The name of a model that may be served: the one in the request, or the only one. Serves
+    /// nothing.
+    ///
+    /// # Errors
+    /// There is no name, and not exactly one model is served.
+    pub fn named_or_only(self, app: &App, name: Option<String>) -> Result<String, ApiError> {
+        match name.filter(|name| !name.is_empty()) {
+            Some(name) => Ok(self.only_for_any(app, &name).unwrap_or(name)),
+            None => only(app),
+        }
+    }
+
+    /// The only model that is served, for a name that none has, if programs on this machine may
+    /// use any name.
+    fn only_for_any(self, app: &App, name: &str) -> Option<String> {
+        let may = app.config.any_name && self.is_local && !app.is_served(name);
+        only(app).ok().filter(|_| may)
     }
 
     /// The models that are not served and that a request of this caller would load, by name.
@@ -169,12 +178,8 @@ impl Caller {
         keep_alive: Option<KeepAlive>,
         context_tokens: Option<usize>,
     ) -> Result<String, ApiError> {
-        if app.config.any_name
-            && self.is_local
-            && !app.is_served(&name)
-            && let [only] = app.served().as_slice()
-        {
-            return Ok(only.clone());
+        if let Some(only) = self.only_for_any(app, &name) {
+            return Ok(only);
         }
         if name.is_empty() {
             return Err(ApiError::invalid_value("model", "model must name a served model"));
@@ -210,6 +215,24 @@ impl Caller {
                 let named = instances.into_iter().find(|one| one.id == id);
                 Ok(named.map_or(id, |one| one.model))
             }
+        }
+    }
+}
+
+/// The only model that is served.
+///
+/// # Errors
+/// There is none, or there are several.
+fn only(app: &App) -> Result<String, ApiError> {
+    match app.served().as_slice() {
+        [only] => Ok(only.clone()),
+        [] => Err(CompletionError::NothingServed.into()),
+        served => {
+            let message = format!(
+                "{} models are served here, and the request names none. Send model",
+                served.len()
+            );
+            Err(ApiError::invalid_value("model", message))
         }
     }
 }

@@ -75,6 +75,8 @@ fn claude(target: &Target) -> Program {
         "ANTHROPIC_MODEL": model,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        // Otherwise the prompt of each session begins with another line.
+        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
     });
     let words = env.as_object().into_iter().flatten();
     let words = words.map(|(name, value)| format!("{name}={}", quoted(value)));

@@ -10,6 +10,7 @@
 //! anthropic   /v1/messages: the API of Anthropic's clients
 //! ollama      /api/...: the API of Ollama's clients
 //! llama       /completion, /infill...: the API of llama-server's clients
+//! known       the table of the dialects' fields
 //! admin       /sinew/v1/...: status, events, plan, invite, join, serve, stop, shutdown
 //! clients     settings with which other programs use this cluster
 //! health      /health, /ready
@@ -37,6 +38,7 @@ mod config;
 mod dialect;
 mod health;
 mod http;
+mod known;
 mod llama;
 mod metrics;
 mod node;

@@ -3,6 +3,7 @@
 
 #![cfg(unix)]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::net::SocketAddr;
@@ -43,7 +44,7 @@ fn idle_connections_make_room_where_descriptors_run_out() {
         .into_iter()
         .map(|socket| {
             server.runtime.block_on(async {
-                tokio::time::timeout(Duration::from_secs(10), ask(socket, server.addr)).await
+                tokio::time::timeout(support::PATIENCE, ask(socket, server.addr)).await
             })
         })
         .collect();

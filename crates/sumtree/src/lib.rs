@@ -104,7 +104,7 @@ pub fn is_node(leaves: usize, range: Range<usize>) -> bool {
 
 /// The split of a tree of two or more leaves: after the largest power of two below its length.
 fn middle(tree: &Range<usize>) -> usize {
-    debug_assert!(tree.len() >= 2);
+    assert!(tree.len() >= 2);
     tree.start + (tree.len().next_power_of_two() >> 1)
 }
 
@@ -112,7 +112,7 @@ fn middle(tree: &Range<usize>) -> usize {
 /// with a stack: each replaces the two topmost sums by theirs. After the last leaf one sum is left,
 /// the tree's.
 pub fn merges_after(leaf: usize, leaves: usize) -> usize {
-    debug_assert!(leaf < leaves);
+    assert!(leaf < leaves);
     if leaf + 1 == leaves {
         // Before this push the stack held one sum for each set bit of `leaf`.
         leaf.count_ones() as usize

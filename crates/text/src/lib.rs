@@ -28,5 +28,8 @@ pub use reply::{
 };
 pub use stop::{StopMatcher, StopStep};
 pub use stream::TextStream;
-pub use template::{ChatTemplate, Message, Placed, Placeholder, Prompt, Render, ToolCall};
+pub use template::{
+    ChatTemplate, Effort, Message, Placed, Placeholder, Prompt, Render, Settings, Thinking,
+    ToolCall, Unmet, Wish,
+};
 pub use tokenizer::{FillTokens, Special, Tokenizer};

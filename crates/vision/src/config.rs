@@ -217,7 +217,7 @@ fn feed_forward(directory: &Directory, width: usize) -> Result<usize, TowerError
 fn merge(directory: &Directory, projector: Projector) -> Result<usize, TowerError> {
     let spatial = find_size(directory, "spatial_merge_size", MERGE_MAX)?;
     let scale = find_size(directory, "projector.scale_factor", MERGE_MAX)?;
-    Ok(spatial.or(scale).unwrap_or_else(|| projector.merge_default()))
+    Ok(spatial.or(scale).unwrap_or_else(|| projector.merge))
 }
 
 fn eps(directory: &Directory) -> Result<f32, TowerError> {
@@ -229,12 +229,12 @@ fn eps(directory: &Directory) -> Result<f32, TowerError> {
     Err(TowerError::impossible(format!("{key} is {found}; it must be above 0 and below 1")))
 }
 
-/// Mean and deviation. Gemma 4's file has 0 and 1, and its tower maps numbers to -1 to 1 itself.
+/// Mean and deviation. Gemma 4's file has 0 and 1.
 fn normalisation(
     directory: &Directory,
     projector: Projector,
 ) -> Result<([f32; 3], [f32; 3]), TowerError> {
-    if projector == Projector::Gemma4 {
+    if projector.centred_pixels {
         return Ok(([0.5; 3], [0.5; 3]));
     }
     let (mean, deviation) = (channels(directory, "image_mean")?, channels(directory, "image_std")?);

@@ -12,7 +12,6 @@ use crate::config::Config;
 use crate::linear::{CHUNK, Linear, Work};
 use crate::norm::Norm;
 use crate::places::Rotation;
-use crate::projector::Projector;
 use crate::weights::Weights;
 
 /// The weights of a layer.
@@ -63,9 +62,9 @@ impl Rows {
             .map_err(|source| TowerError::Memory { patches: rows, source })?;
         let table: Arc<[u32]> = (0..pages as u32).collect();
         let heads: Vec<u32> = (0..heads as u32).collect();
-        let scale = match config.projector {
-            Projector::Gemma4 => 1.0,
-            _ => 1.0 / (head_dim as f32).sqrt(),
+        let scale = match config.projector.plain_values {
+            true => 1.0,
+            false => 1.0 / (head_dim as f32).sqrt(),
         };
         let shape = AttendShape::new(&heads, head_dim, head_dim, scale);
         let rotation = Rotation::new(config);
@@ -114,11 +113,11 @@ impl Layer {
     /// Loads layer `at`.
     pub fn load(weights: &Weights<'_>, config: &Config, at: usize) -> Result<Self, TowerError> {
         let name = |part: &str| format!("v.blk.{at}.{part}");
-        for part in config.projector.layer_tensors() {
+        for part in config.projector.layer_tensors {
             weights.source.directory().tensor(&name(&format!("{part}.weight")))?;
         }
         let (width, eps, head_dim) = (config.width, config.eps, config.head_dim());
-        let rms = config.projector.has_rms_norms();
+        let rms = config.projector.rms_norms;
         let norm = |part: &str| weights.norm(&name(part), width, rms, eps);
         let find_norm = |part: &str, len| weights.find_norm(&name(part), len, rms, eps);
         let linear = |part: &str, rows, cols| weights.linear(&name(part), rows, cols);
@@ -132,8 +131,7 @@ impl Layer {
             false => linear(alone, width, width),
         };
         // llama.cpp's converter of 2026 gives Llama 4's second norm the name of another one.
-        let is_misnamed =
-            config.projector == Projector::Llama4 && !weights.has(&name("ln2.weight"));
+        let is_misnamed = config.projector.has_class && !weights.has(&name("ln2.weight"));
         let is_gated = weights.has(&name("ffn_gate.weight"));
         let hidden = config.feed_forward;
         let is_exchanged = weights.columns(&name("ffn_up.weight"))? != width;
@@ -146,7 +144,7 @@ impl Layer {
             v: qkv(2, "attn_v")?,
             q_norm: find_norm("attn_q_norm", head_dim)?,
             k_norm: find_norm("attn_k_norm", head_dim)?,
-            v_norm: (config.projector == Projector::Gemma4).then(|| Norm::plain(head_dim, eps)),
+            v_norm: config.projector.plain_values.then(|| Norm::plain(head_dim, eps)),
             out: linear("attn_out", width, width)?,
             attention_after: if is_misnamed { None } else { find_norm("attn_post_norm", width)? },
             feed_forward_norm: norm(if is_misnamed { "attn_post_norm" } else { "ln2" })?,

@@ -12,11 +12,14 @@
 //!
 //! This crate knows nothing of the model behind it, of tokens' numbers, or of other machines.
 
+mod codecs;
 mod config;
 mod error;
 mod layer;
+mod limits;
 mod linear;
 mod norm;
+mod orientation;
 mod patches;
 mod picture;
 mod places;
@@ -33,7 +36,8 @@ mod weights;
 pub use config::Config;
 pub use error::{PictureError, TowerError};
 pub use kernels::Pool;
-pub use picture::{FILE_BYTES_MAX, PIXELS_MAX, Picture, SIDE_MAX};
+pub use limits::{FILE_BYTES_MAX, PIXELS_MAX, SIDE_MAX};
+pub use picture::Picture;
 pub use plan::{LOW_TOKENS, Piece, Plan, TOKENS_MAX};
 pub use projector::Projector;
 pub use protocol::Detail;

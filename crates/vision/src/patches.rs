@@ -8,7 +8,6 @@ use half::bf16;
 use crate::config::Config;
 use crate::picture::Picture;
 use crate::plan::Canvas;
-use crate::projector::Projector;
 
 const CHANNELS: usize = 3;
 
@@ -51,12 +50,11 @@ impl Grid {
 pub(crate) struct Levels([[f32; 256]; CHANNELS]);
 
 impl Levels {
-    /// `(value / 255 - mean) / deviation`; for Llama 4 in bf16 after each step, as its processor
-    /// does it.
+    /// `(value / 255 - mean) / deviation`; in bf16 after each step where the processor does that.
     pub fn new(config: &Config) -> Self {
-        let round = |x: f32| match config.projector {
-            Projector::Llama4 => bf16::from_f32(x).to_f32(),
-            _ => x,
+        let round = |x: f32| match config.projector.bf16_pixels {
+            true => bf16::from_f32(x).to_f32(),
+            false => x,
         };
         let mut levels = [[0.0; 256]; CHANNELS];
         for (channel, levels) in levels.iter_mut().enumerate() {

@@ -7,23 +7,10 @@
 //! transparency lies on white.
 
 use std::fmt;
-use std::io::Cursor;
-
-use image::codecs::{gif::GifDecoder, jpeg::JpegDecoder, png::PngDecoder, webp::WebPDecoder};
-use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, Limits};
 
 use crate::PictureError;
-
-/// The largest file, bytes: several times the largest photographs of cameras.
-pub const FILE_BYTES_MAX: usize = 64 << 20;
-/// The longest side, pixels: that of the largest JPEG files of cameras is below 12,000.
-pub const SIDE_MAX: u32 = 16_384;
-/// The most pixels: 192 MiB as RGB.
-pub const PIXELS_MAX: u64 = 64 << 20;
-/// The most memory that a decoder may take beside the pixels, bytes: 16 bits of four channels, and
-/// as much for its own tables.
-const DECODER_BYTES_MAX: u64 = PIXELS_MAX * 16;
+use crate::codecs::{Decoded, Format, Header};
+use crate::limits::{FILE_BYTES_MAX, PIXELS_MAX, SIDE_MAX};
 
 /// A picture.
 #[derive(Clone, PartialEq, Eq)]
@@ -56,19 +43,15 @@ impl Picture {
     /// It is none of these, too large, or damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, PictureError> {
         let format = format_of(bytes)?;
-        let damaged = |error| damaged(format, error);
-        let mut decoder = open(format, bytes).map_err(damaged)?;
-        check_size(decoder.dimensions())?;
-        decoder.set_limits(limits()).map_err(damaged)?;
-        let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-        let mut picture = DynamicImage::from_decoder(decoder).map_err(damaged)?;
-        if format == ImageFormat::Jpeg && !has_end(bytes) {
-            let reason = "its end is missing".to_owned();
-            return Err(PictureError::Damaged { format: "JPEG", reason });
+        let Header { width, height, orientation } = header(format, bytes)?;
+        let reason = |reason| PictureError::Damaged { format: format.name(), reason };
+        let decoded = format.decode(bytes).map_err(reason)?;
+        if format == Format::Jpeg && !has_end(bytes) {
+            return Err(reason("its end is missing".to_owned()));
         }
-        picture.apply_orientation(orientation);
-        let (width, height) = (picture.width() as usize, picture.height() as usize);
-        Ok(Self { width, height, pixels: on_white(picture) })
+        let pixels = orientation.apply(on_white(decoded), width as usize, height as usize);
+        let (width, height) = orientation.size(width as usize, height as usize);
+        Ok(Self { width, height, pixels })
     }
 
     /// Width and height of the picture in `bytes`, as [`Self::decode`] would give them; reads the
@@ -77,13 +60,8 @@ impl Picture {
     /// # Errors
     /// As [`Self::decode`], but for damage behind the header.
     pub fn size(bytes: &[u8]) -> Result<(usize, usize), PictureError> {
-        let format = format_of(bytes)?;
-        let mut decoder = open(format, bytes).map_err(|error| damaged(format, error))?;
-        let (width, height) = decoder.dimensions();
-        check_size((width, height))?;
-        let (width, height) = (width as usize, height as usize);
-        let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-        Ok(if is_turned(orientation) { (height, width) } else { (width, height) })
+        let Header { width, height, orientation } = header(format_of(bytes)?, bytes)?;
+        Ok(orientation.size(width as usize, height as usize))
     }
 
     pub fn width(&self) -> usize {
@@ -100,34 +78,23 @@ impl Picture {
     }
 }
 
-fn format_of(bytes: &[u8]) -> Result<ImageFormat, PictureError> {
+fn format_of(bytes: &[u8]) -> Result<Format, PictureError> {
     if bytes.is_empty() {
         return Err(PictureError::Empty);
     }
     if bytes.len() > FILE_BYTES_MAX {
         return Err(PictureError::FileSize { bytes: bytes.len(), most: FILE_BYTES_MAX });
     }
-    const KNOWN: [ImageFormat; 4] =
-        [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Gif];
-    let found = image::guess_format(bytes).ok().filter(|format| KNOWN.contains(format));
     let start = || bytes[..bytes.len().min(16)].escape_ascii().to_string();
-    found.ok_or_else(|| PictureError::Format { start: start() })
+    Format::of(bytes).ok_or_else(|| PictureError::Format { start: start() })
 }
 
-fn open(format: ImageFormat, bytes: &[u8]) -> Result<Box<dyn ImageDecoder + '_>, ImageError> {
-    let file = Cursor::new(bytes);
-    Ok(match format {
-        ImageFormat::Png => Box::new(PngDecoder::with_limits(file, limits())?),
-        ImageFormat::Jpeg => Box::new(JpegDecoder::new(file)?),
-        ImageFormat::WebP => Box::new(WebPDecoder::new(file)?),
-        _ => Box::new(GifDecoder::new(file)?),
-    })
-}
-
-fn limits() -> Limits {
-    let mut limits = Limits::default();
-    limits.max_alloc = Some(DECODER_BYTES_MAX);
-    limits
+fn header(format: Format, bytes: &[u8]) -> Result<Header, PictureError> {
+    let header = format.header(bytes);
+    let header =
+        header.map_err(|reason| PictureError::Damaged { format: format.name(), reason })?;
+    check_size((header.width, header.height))?;
+    Ok(header)
 }
 
 fn check_size((width, height): (u32, u32)) -> Result<(), PictureError> {
@@ -138,16 +105,6 @@ fn check_size((width, height): (u32, u32)) -> Result<(), PictureError> {
     if fits { Ok(()) } else { Err(error) }
 }
 
-fn damaged(format: ImageFormat, error: ImageError) -> PictureError {
-    let format = match format {
-        ImageFormat::Png => "PNG",
-        ImageFormat::Jpeg => "JPEG",
-        ImageFormat::WebP => "WebP",
-        _ => "GIF",
-    };
-    PictureError::Damaged { format, reason: error.to_string() }
-}
-
 /// Whether a JPEG file's last scan has an end. The decoder fills what is missing with grey.
 fn has_end(bytes: &[u8]) -> bool {
     const SCAN: [u8; 2] = [0xff, 0xda];
@@ -156,19 +113,18 @@ fn has_end(bytes: &[u8]) -> bool {
     scan.is_some_and(|scan| bytes[scan..].windows(2).any(|marker| marker == END))
 }
 
-/// Whether width and height are exchanged.
-fn is_turned(orientation: Orientation) -> bool {
-    use Orientation::{Rotate90, Rotate90FlipH, Rotate270, Rotate270FlipH};
-    matches!(orientation, Rotate90 | Rotate270 | Rotate90FlipH | Rotate270FlipH)
-}
-
 /// The pixels as RGB; those that are transparent lie on white.
-fn on_white(picture: DynamicImage) -> Vec<u8> {
-    if !picture.color().has_alpha() {
-        return picture.into_rgb8().into_raw();
+fn on_white(Decoded { channels, pixels }: Decoded) -> Vec<u8> {
+    let grey = |pixel: &[u8], alpha| [blend(pixel[0], alpha); 3];
+    match channels {
+        1 => pixels.iter().flat_map(|value| [*value; 3]).collect(),
+        2 => pixels.chunks_exact(2).flat_map(|pixel| grey(pixel, pixel[1])).collect(),
+        3 => pixels,
+        _ => {
+            let rgb = |pixel: &[u8]| [0, 1, 2].map(|c| blend(pixel[c], pixel[3]));
+            pixels.chunks_exact(4).flat_map(rgb).collect()
+        }
     }
-    let pixels = picture.into_rgba8().into_raw();
-    pixels.chunks_exact(4).flat_map(|pixel| [0, 1, 2].map(|c| blend(pixel[c], pixel[3]))).collect()
 }
 
 /// A channel with opacity `alpha` on white, to the nearest integer.

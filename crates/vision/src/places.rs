@@ -5,7 +5,7 @@ use kernels::{RopeStyle, RopeTable};
 
 use crate::config::Config;
 use crate::patches::Grid;
-use crate::projector::{Filter, Projector};
+use crate::projector::{Filter, Projector, Turns};
 
 /// Learned positions.
 pub(crate) enum Positions {
@@ -79,7 +79,8 @@ pub(crate) struct Rotation {
 impl Rotation {
     /// `None` for towers without.
     pub fn new(config: &Config) -> Option<Self> {
-        let base = f64::from(config.projector.rope_base()?);
+        let (base, turns) = config.projector.rope?;
+        let base = f64::from(base);
         let head = config.head_dim();
         // Half of the pairs turn by one axis, half by the other.
         let half = head / 4;
@@ -92,23 +93,21 @@ impl Rotation {
         let twice = [alike.clone(), alike.clone()].concat();
         let one =
             |axis: u8| RopeTable::from_frequencies(alike.clone(), 1.0).with_axes(vec![axis; half]);
-        let (tables, style) = match config.projector {
-            Projector::Qwen3Vl | Projector::Glm4v => (both(twice, ROW, COLUMN), RopeStyle::Neox),
-            // Each half of a head is rotated like a head of its own.
-            Projector::Gemma4 => (vec![(one(COLUMN), 0), (one(ROW), head / 2)], RopeStyle::Neox),
-            // Rows take the even frequencies, columns the odd ones.
-            Projector::Pixtral => {
+        let (tables, style) = match turns {
+            Turns::RowsFirst => (both(twice, ROW, COLUMN), RopeStyle::Neox),
+            Turns::HalvesApart => (vec![(one(COLUMN), 0), (one(ROW), head / 2)], RopeStyle::Neox),
+            Turns::OddAndEven => {
                 let odd = (0..half).map(|pair| power(4 * pair + 2)).collect();
                 (both([alike.clone(), odd].concat(), ROW, COLUMN), RopeStyle::Interleaved)
             }
-            _ => (both(twice, COLUMN, ROW), RopeStyle::Interleaved),
+            Turns::ColumnsFirst => (both(twice, COLUMN, ROW), RopeStyle::Interleaved),
         };
         Some(Self { tables, style })
     }
 
-    /// The place of the patch in `row` and `column`. Llama 4 counts from 1; 0 is its class.
+    /// The place of the patch in `row` and `column`; of towers with a class, counted from 1.
     pub fn place(projector: Projector, (row, column): (usize, usize)) -> [u32; 3] {
-        let first = u32::from(projector == Projector::Llama4);
+        let first = u32::from(projector.has_class);
         [row as u32 + first, column as u32 + first, 0]
     }
 }

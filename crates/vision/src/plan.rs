@@ -2,7 +2,7 @@
 //! stands around them in the prompt. Counting tokens needs no pixels.
 
 use crate::config::Config;
-use crate::projector::Projector;
+use crate::projector::Sizing;
 use crate::{Detail, PictureError, sizes};
 
 /// The most tokens of a picture or a tile.
@@ -22,8 +22,8 @@ pub(crate) fn tokens_max(merge: usize) -> usize {
 
 /// The same with a border, which has less than a token a side.
 pub(crate) fn tokens_with_border(config: &Config) -> usize {
-    let border = match config.projector {
-        Projector::KimiK25 => 2 * sizes::KIMI_SIDE_MAX,
+    let border = match config.projector.sizing {
+        Sizing::Bordered => 2 * sizes::KIMI_SIDE_MAX,
         _ => 0,
     };
     tokens_max(config.merge) + border
@@ -101,15 +101,14 @@ impl Plan {
         let canvases = sizes::canvases(config, width, height, detail)?;
         let projector = config.projector;
         let token = |text: &&'static str| Piece::Token(text);
-        let mut pieces: Vec<Piece> = projector.begin().iter().map(token).collect();
+        let mut pieces: Vec<Piece> = projector.begin.iter().map(token).collect();
         for (at, canvas) in canvases.iter().enumerate() {
-            if projector == Projector::Llama4 && at + 1 == canvases.len() {
-                // The whole picture, after its tiles.
-                pieces.push(Piece::Token("<|image|>"));
+            if at + 1 == canvases.len() {
+                pieces.extend(projector.before_whole.iter().map(token));
             }
             add_tiles(config, canvas, at + 1 < canvases.len(), &mut pieces);
         }
-        pieces.extend(projector.end().iter().map(token));
+        pieces.extend(projector.end.iter().map(token));
         Ok(Self { canvases, pieces })
     }
 
@@ -141,7 +140,7 @@ fn add_tiles(config: &Config, canvas: &Canvas, separated: bool, pieces: &mut Vec
 fn add_grid(config: &Config, (width, height): (usize, usize), pieces: &mut Vec<Piece>) {
     let side = config.token_side();
     let (columns, rows) = (width / side, height / side);
-    let Some(separator) = config.projector.row_separator() else {
+    let Some(separator) = config.projector.row_separator else {
         return pieces.push(Piece::Grid { columns, rows });
     };
     for row in 0..rows {

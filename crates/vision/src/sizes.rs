@@ -5,7 +5,7 @@ use crate::Detail;
 use crate::PictureError;
 use crate::config::Config;
 use crate::plan::{Canvas, LOW_TOKENS, tokens_max};
-use crate::projector::Projector;
+use crate::projector::Sizing;
 
 /// The largest ratio of sides for Qwen and GLM.
 const RATIO_MAX: usize = 200;
@@ -24,13 +24,15 @@ pub(crate) fn canvases(
     detail: Detail,
 ) -> Result<Vec<Canvas>, PictureError> {
     let size = (width, height);
-    Ok(match config.projector {
-        Projector::Qwen3Vl | Projector::Glm4v => vec![smart(config, size, detail)?],
-        Projector::Gemma4 => vec![budget(config, size, detail)?],
-        Projector::KimiK25 => vec![bordered(config, size, detail)],
-        Projector::Gemma3 => vec![Canvas::plain(config.image_size, config.image_size)],
-        Projector::Pixtral => vec![longest_edge(config, size, detail)],
-        Projector::Llama4 => tiled(config.image_size, size, detail),
+    Ok(match config.projector.sizing {
+        Sizing::Smart { fewest, most, enlarges } => {
+            vec![smart(config, size, detail, (fewest, most, enlarges))?]
+        }
+        Sizing::Budget => vec![budget(config, size, detail)?],
+        Sizing::Bordered => vec![bordered(config, size, detail)],
+        Sizing::Fixed => vec![Canvas::plain(config.image_size, config.image_size)],
+        Sizing::LongestEdge => vec![longest_edge(config, size, detail)],
+        Sizing::Tiled => tiled(config.image_size, size, detail),
     })
 }
 
@@ -40,18 +42,18 @@ fn tokens_most(config: &Config, detail: Detail, own: usize) -> usize {
     if detail == Detail::Low { most.min(LOW_TOKENS) } else { most }
 }
 
-/// Multiples of a token's side, between the fewest and the most pixels.
-fn smart(config: &Config, size: (usize, usize), detail: Detail) -> Result<Canvas, PictureError> {
+/// Multiples of a token's side, between the fewest and the most tokens.
+fn smart(
+    config: &Config,
+    size: (usize, usize),
+    detail: Detail,
+    (fewest, own, enlarges): (usize, usize, bool),
+) -> Result<Canvas, PictureError> {
     let factor = config.token_side();
-    // Qwen: 256² to 4096² pixels in tokens of 32²; GLM: 112² to 15,000 tokens for two frames.
-    let (fewest, own) = match config.projector {
-        Projector::Glm4v => (8, 7500),
-        _ => (64, 16_384),
-    };
     let fewest = config.tokens.map_or(fewest, |tokens| tokens.0).min(tokens_max(config.merge));
     let most = tokens_most(config, detail, own).max(fewest);
     let (mut width, mut height) = size;
-    if config.projector == Projector::Glm4v && (width < factor || height < factor) {
+    if enlarges && (width < factor || height < factor) {
         let scale = (factor as f64 / width as f64).max(factor as f64 / height as f64);
         width = (width as f64 * scale) as usize;
         height = (height as f64 * scale) as usize;

@@ -5,14 +5,15 @@ use kernels::{Matrix, Pool};
 
 use crate::config::{Config, WIDTH_MAX};
 use crate::layer::{Layer, Rows};
+use crate::limits::PIXELS_MAX;
 use crate::linear::{CHUNK, Linear, Work, for_all_rows};
 use crate::norm::Norm;
 use crate::patches::{Grid, Levels, Patches};
-use crate::picture::{PIXELS_MAX, Picture};
+use crate::picture::Picture;
 use crate::places::{Positions, Rotation};
 use crate::plan::{Canvas, Plan, tokens_with_border};
 use crate::projection::Projection;
-use crate::projector::Projector;
+use crate::projector;
 use crate::resize::{Kernel, resize};
 use crate::weights::{Weights, of_tower};
 use crate::{Detail, PictureError, TowerError};
@@ -76,8 +77,8 @@ impl Tower {
     pub fn load(pool: &Pool, source: &dyn Source, config: Config) -> Result<Self, TowerError> {
         let weights = Weights::new(pool, source);
         let (width, eps) = (config.width, config.eps);
-        let rms = config.projector.has_rms_norms();
-        for name in config.projector.tensors() {
+        let rms = config.projector.rms_norms;
+        for name in config.projector.tensors {
             source.directory().tensor(name)?;
         }
         let find_norm = |name: &str| weights.find_norm(name, width, rms, eps);
@@ -100,7 +101,7 @@ impl Tower {
             features,
             config,
         };
-        weights.check_all_read(tower.config.projector.name())?;
+        weights.check_all_read(tower.config.projector.name)?;
         tower.check_outputs()?;
         Ok(tower)
     }
@@ -167,7 +168,7 @@ impl Tower {
     }
 
     fn kernel(&self) -> Kernel {
-        if self.config.projector.scales_cubically() { Kernel::Cubic } else { Kernel::Linear }
+        if self.config.projector.scales_cubically { Kernel::Cubic } else { Kernel::Linear }
     }
 
     /// The rows of one tile, `[tokens, width * (1 + deepstack)]`.
@@ -317,28 +318,28 @@ fn positions(weights: &Weights<'_>, config: &Config) -> Result<Option<Positions>
     let entries = weights.rows_of(NAME, width)?;
     let dims = weights.source.directory().tensor(NAME)?.dims.clone();
     let table = weights.numbers(NAME, entries * width)?;
-    let filter = config.projector.position_filter();
-    let entries = entries - usize::from(config.projector == Projector::Llama4);
-    let (rows, columns) = match (config.projector, &dims[1..]) {
-        (Projector::Gemma4, [places, 2]) => (2, *places as usize),
-        (Projector::KimiK25, [columns, rows]) => (*rows as usize, *columns as usize),
-        (Projector::Gemma4 | Projector::KimiK25, _) => (0, 0),
-        (_, [_]) => (entries.isqrt(), entries.isqrt()),
+    let filter = config.projector.filter;
+    let entries = entries - usize::from(config.projector.has_class);
+    let kind = config.projector.positions;
+    let (rows, columns) = match (kind, &dims[1..]) {
+        (projector::Positions::Axes, [places, 2]) => (2, *places as usize),
+        (projector::Positions::Grid, [columns, rows]) => (*rows as usize, *columns as usize),
+        (projector::Positions::Square, [_]) => (entries.isqrt(), entries.isqrt()),
         _ => (0, 0),
     };
     if dims[0] != width as u64 || rows == 0 || rows * columns != entries {
         let what = format!("\"{NAME}\" is {dims:?}, and no table of places");
         return Err(TowerError::impossible(what));
     }
-    Ok(Some(match config.projector {
-        Projector::Gemma4 => Positions::Axes { places: columns, table },
+    Ok(Some(match kind {
+        projector::Positions::Axes => Positions::Axes { places: columns, table },
         _ => Positions::Grid { rows, columns, filter, table },
     }))
 }
 
-/// The class row of Llama 4, its position included, which is the table's last.
+/// The class row, its position included, which is the table's last.
 fn class(weights: &Weights<'_>, config: &Config) -> Result<Option<Vec<f32>>, TowerError> {
-    if config.projector != Projector::Llama4 {
+    if !config.projector.has_class {
         return Ok(None);
     }
     let width = config.width;

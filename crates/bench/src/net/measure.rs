@@ -160,14 +160,14 @@ fn all_reduce(group: &mut Group, size_bytes: usize) -> Result<Row, CollectiveErr
             }
         }
         total.fill(f32::NAN);
-        group.all_reduce(&plan, &parts, &mut total)?;
+        group.all_reduce(&plan, 1, &parts, &mut total)?;
         let expected = |at| (0..plan.parts_total()).map(|part| value(part, at, round)).sum::<f32>();
         let off_max = off_max(group, plan.parts_total());
         let is_wrong = |at: usize| total[at].is_nan() || (total[at] - expected(at)).abs() > off_max;
         wrong += (0..count).filter(|at| is_wrong(*at)).count() as u64;
     }
     let busbw_factor = 2.0 * (ranks - 1) as f64 / ranks as f64;
-    let times = timed(group, 1, |group| group.all_reduce(&plan, &parts, &mut total))?;
+    let times = timed(group, 1, |group| group.all_reduce(&plan, 1, &parts, &mut total))?;
     row(group, ("all_reduce", 4 * count, count, "sum"), busbw_factor, times, wrong)
 }
 

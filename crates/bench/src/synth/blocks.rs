@@ -136,8 +136,8 @@ fn put_in_quarters(words: &mut [u8], number: f16) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synth::mix::MIXES;
     use backend::{Backend, Cpu};
+    use hub::shapes::MIXES;
 
     #[test]
     fn numbers_of_every_type_have_the_deviation_asked_for() {

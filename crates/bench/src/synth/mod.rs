@@ -1,59 +1,67 @@
 //! `sinew dev synth`: a file with random weights in a real model's shape, for measurements.
 //!
 //! No published weights can be part of this repository, and speed does not depend on their values.
-//! [`shape`] has the models' sizes, [`mix`] the type of each tensor in a quantised file, [`blocks`]
-//! the random numbers in each type. The file is written as it is generated: memory does not grow
-//! with the model.
+//! [`hub::shapes`] has the models' sizes and the type of each tensor in a quantised file,
+//! [`blocks`] the random numbers in each type, and `models` the sizes of small ones that nobody
+//! published. The file is written as it is generated: memory does not grow with the model.
 
 mod blocks;
-mod compressed;
-mod delta;
-mod latent;
-mod mix;
-mod shape;
 mod tokenizer;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-use gguf::{Directory, TensorType, Value, Writer};
+use gguf::{TensorType, Writer};
+use hub::shapes::{self, Fill, MIXES, Mix, Shape, Tensor};
 
 use crate::args::SynthArgs;
 use crate::error::{Doing, Error};
 use crate::size;
 use blocks::Random;
-use mix::{EXPERTS_ONLY, MIXES, Mix};
-use shape::{Role, SHAPES, Shape, Tensor};
 
 /// Bytes generated and written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
+
+/// Shapes for tests and measurements.
+const OWN: &[(&str, &str)] = &[
+    ("llama-150m", include_str!("models/llama-150m.json")),
+    ("llama-thin", include_str!("models/llama-thin.json")),
+    ("qwen3-moe", include_str!("models/qwen3-moe.json")),
+    ("qwen3.5-150m", include_str!("models/qwen3.5-150m.json")),
+    ("qwen3.5-moe", include_str!("models/qwen3.5-moe.json")),
+    ("glm-5", include_str!("models/glm-5.json")),
+    ("glm-5-few", include_str!("models/glm-5-few.json")),
+    ("deepseek-v4-few", include_str!("models/deepseek-v4-few.json")),
+];
 
 /// Writes the file; returns its name and length as text.
 ///
 /// # Errors
 /// The name is unknown, or the file cannot be written.
 pub fn synth(args: &SynthArgs) -> Result<String, Error> {
-    let shape = find("shape", &args.shape, SHAPES, |shape| shape.names)?;
-    let mix = find("type", &args.quant.to_ascii_lowercase(), MIXES, |mix| mix.names)?;
-    let tensors = shape.tensors();
+    let shape = find(&args.shape)?;
+    let mix = Mix::find(&args.quant).ok_or_else(|| unknown_type(&args.quant))?;
     let path = args.output.display();
     if args.header {
-        let header = declared(shape, mix, args.pure, false).padded_header();
+        let header = shape.declared(mix, args.pure).padded_header();
         std::fs::write(&args.output, &header).doing(format!("cannot write {path}"))?;
         return Ok(format!("{path}: {} of header, no weights", size(header.len() as u64)));
     }
-    let writer = declared(shape, mix, args.pure, true);
+    let mut writer = Writer::new();
+    let vocab = shape.tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
+    tokenizer::describe(&mut writer, vocab.map_or(0, |tensor| tensor.dims[1]));
+    shape.declare(&mut writer, mix, args.pure);
     let file = File::create(&args.output).doing(format!("cannot write {path}"))?;
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, file);
     let mut random = Random::new(args.seed);
     let mut written = 0;
-    let mut next = tensors.iter();
-    let experts = shape.experts.map_or(0, |experts| experts.count);
+    let mut next = shape.tensors.iter();
+    let experts = shape.number("expert_count").unwrap_or(0);
     let write = writer.write(&mut out, |_, ty, bytes, out| {
         written += bytes;
         let tensor = next.next().expect("each tensor is written once, in the order declared");
-        match tensor.role {
-            Role::ByToken => by_token(bytes, experts, out),
+        match tensor.fill() {
+            Fill::Ids => by_token(bytes, experts, out),
             _ => fill(tensor, ty, bytes, &mut random, out),
         }
     });
@@ -61,64 +69,23 @@ pub fn synth(args: &SynthArgs) -> Result<String, Error> {
     Ok(format!("{path}: {} of tensors", size(written)))
 }
 
-/// The type of files that the hub's names mean without one.
-const USUAL_TYPE: &str = "q4_k_m";
-
-/// The directory of a file for `SHAPE` or `SHAPE:QUANT`, without its weights, which suffices for a
-/// plan. Shapes have the short names that models have on the hub.
-///
-/// # Errors
-/// The name is unknown.
-pub fn header(name: &str) -> Result<Directory, Error> {
-    let is_shape = |name: &str| SHAPES.iter().any(|shape| shape.names.contains(&name));
-    let (shape, quant) = match name.rsplit_once(':') {
-        Some((shape, quant)) if !is_shape(name) => (shape, quant),
-        _ => (name, USUAL_TYPE),
-    };
-    let shape = find("shape", shape, SHAPES, |shape| shape.names)?;
-    let mix = find("type", &quant.to_ascii_lowercase(), MIXES, |mix| mix.names)?;
-    Ok(declared(shape, mix, false, false).directory()?)
-}
-
-/// A file's metadata and tensors, before any weight is written.
-fn declared(shape: &Shape, mix: &Mix, pure: bool, tokenizer: bool) -> Writer {
-    let mut writer = Writer::new();
-    shape.describe(&mut writer);
-    writer
-        .set("general.file_type", Value::U32(mix.file_type))
-        .set("general.quantization_version", Value::U32(2));
-    if tokenizer {
-        tokenizer::describe(&mut writer, shape.vocab);
+/// A shape by its name, or by a short name of the catalogue.
+fn find(name: &str) -> Result<Shape, Error> {
+    let own = OWN.iter().find(|(own, _)| *own == name);
+    if let Some((own, text)) = own {
+        return Shape::parse(own, text).map_err(Error::Usage);
     }
-    for tensor in &shape.tensors() {
-        writer.declare(&tensor.name, &tensor.dims, type_of(tensor, shape, mix, pure));
-    }
-    writer
-}
-
-fn find<T>(
-    what: &str,
-    wanted: &str,
-    known: &'static [T],
-    names: impl Fn(&T) -> &'static [&'static str],
-) -> Result<&'static T, Error> {
-    let found = known.iter().find(|entry| names(entry).contains(&wanted));
+    let published = shapes::find(name).filter(|asked| asked.quant.is_none());
+    let found = published.and_then(|asked| shapes::shape(asked.shape));
     found.ok_or_else(|| {
-        let first: Vec<&str> = known.iter().map(|entry| names(entry)[0]).collect();
-        Error::Usage(format!("no {what} \"{wanted}\"; there are: {}", first.join(", ")))
+        let names: Vec<&str> = OWN.iter().map(|(name, _)| *name).chain(shapes::names()).collect();
+        Error::Usage(format!("no shape \"{name}\"; there are: {}", names.join(", ")))
     })
 }
 
-/// Norms and routers stay f32 in every file.
-fn type_of(tensor: &Tensor, shape: &Shape, mix: &Mix, pure: bool) -> TensorType {
-    match tensor.role {
-        Role::Norm | Role::Router | Role::Decay => TensorType::F32,
-        Role::ByToken => TensorType::I32,
-        _ if mix.names[0] == EXPERTS_ONLY && tensor.name.contains("_exps.") => mix.ty,
-        _ if mix.names[0] == EXPERTS_ONLY => TensorType::BF16,
-        _ if pure => mix.ty,
-        role => mix.type_of(role, tensor.layer, shape),
-    }
+fn unknown_type(name: &str) -> Error {
+    let names: Vec<&str> = MIXES.iter().map(|mix| mix.names[0]).collect();
+    Error::Usage(format!("no type \"{name}\"; there are: {}", names.join(", ")))
 }
 
 /// Writes the experts of each token: consecutive ones, so that no token has one twice.
@@ -135,9 +102,9 @@ fn fill(
     random: &mut Random,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let constant = match tensor.role {
-        Role::Norm => Some(1f32),
-        Role::Decay => Some(-0.5),
+    let constant = match tensor.fill() {
+        Fill::One => Some(1f32),
+        Fill::Decay => Some(-0.5),
         _ => None,
     };
     if let Some(constant) = constant {

@@ -153,7 +153,7 @@ pub(super) fn keys_of_selection(config: &Config, header: &mut Header) -> Result<
 
 /// The up-projection of each head: keys above values. That of keys is applied to queries, so it is
 /// transposed: `[heads, rank, key]`.
-fn keys_and_values(config: &Config, both: Weight) -> Result<Pieces, Error> {
+pub(super) fn keys_and_values(config: &Config, both: Weight) -> Result<Pieces, Error> {
     let heads = config.u64(&["num_attention_heads"])?;
     let (keys, values) = (config.u64(&["qk_nope_head_dim"])?, config.u64(&["v_head_dim"])?);
     let both = both.plain()?;

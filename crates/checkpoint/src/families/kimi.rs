@@ -1,7 +1,7 @@
 //! Models with Kimi's delta rule and latent attention without rotation: Kimi Linear, Kimi K3, and
 //! GLM-5.3-Flash.
 
-use super::deepseek::{COMPRESSED, INDEXER};
+use super::deepseek::{COMPRESSED, INDEXER, keys_and_values};
 use super::shared::{
     ATTENTION, DENSE, EXPERTS, FEED_FORWARD, FEED_FORWARD_NORM, NUMBERED_EXPERTS, SHARED_EXPERT,
     WHOLE, decay, experts,
@@ -9,6 +9,7 @@ use super::shared::{
 use super::{Family, Pieces, Row, To::*};
 use crate::Error;
 use crate::config::Config;
+use crate::element::EXP;
 use crate::header::Header;
 use crate::weight::Weight;
 
@@ -93,8 +94,44 @@ const LINEAR: Family = Family {
     ..DENSE
 };
 
+/// Ling 3: attention's gates and decays are single matrices.
+const LING: &[Row] = &[
+    ("attention.q_conv1d", Edited("ssm_conv1d_q", convolution)),
+    ("attention.k_conv1d", Edited("ssm_conv1d_k", convolution)),
+    ("attention.v_conv1d", Edited("ssm_conv1d_v", convolution)),
+    ("attention.f_proj", Name("ssm_f_a")),
+    ("attention.g_proj", Cut(gate_of_ling)),
+    ("attention.b_proj", Name("ssm_beta")),
+    ("attention.dt_bias", Name("ssm_dt.bias")),
+    ("attention.A_log", Edited("ssm_a", rate)),
+    ("attention.o_norm", Name("ssm_norm")),
+    ("attention.q_proj", Name("attn_q")),
+    ("attention.k_proj", Name("attn_k")),
+    ("attention.v_proj", Name("attn_v")),
+    ("attention.o_proj", Name("attn_output")),
+    ("attention.dense", Name("attn_output")),
+    ("attention.q_a_proj", Name("attn_q_a")),
+    ("attention.q_a_layernorm", Name("attn_q_a_norm")),
+    ("attention.q_b_proj", Name("attn_q_b")),
+    ("attention.kv_a_proj_with_mqa", Name("attn_kv_a_mqa")),
+    ("attention.kv_a_layernorm", Name("attn_kv_a_norm")),
+    ("attention.kv_b_proj", Cut(keys_and_values)),
+    ("input_layernorm", Name("attn_norm")),
+    ("mlp.gate.expert_bias", Name("exp_probs_b.bias")),
+];
+
+const LING_WHOLE: &[Row] = &[("model.word_embeddings", Name("token_embd"))];
+
 pub(super) const FAMILIES: &[Family] = &[
     LINEAR,
+    Family {
+        classes: &["BailingMoeV3ForCausalLM", "BailingHybridForCausalLM"],
+        arch: "bailingmoe3",
+        layer: &[LING, FEED_FORWARD_NORM, FEED_FORWARD, EXPERTS, SHARED_EXPERT],
+        whole: &[LING_WHOLE, WHOLE],
+        keys: keys_of_ling,
+        ..LINEAR
+    },
     Family {
         classes: &["KimiK3ForConditionalGeneration"],
         arch: "kimi-k3",
@@ -225,6 +262,66 @@ fn keys_of_glm5(config: &Config, header: &mut Header) -> Result<(), Error> {
     let tail = config.find_bool("index_kpool_always_select_tail")?;
     header.flag("attention.indexer.kpool_select_tail", tail.unwrap_or(true));
     super::deepseek4::keys_of_streams(config, header)
+}
+
+/// Layers of Ling 3 that attend: the last of each group.
+fn attends_in_ling(config: &Config) -> Result<Vec<bool>, Error> {
+    let (layers, group) = (config.layers()?, config.u64(&["layer_group_size"])?);
+    // Of layers behind the last whole group, implementations disagree.
+    if group == 0 || !layers.is_multiple_of(group) {
+        let (key, found) = ("layer_group_size".to_owned(), group.to_string());
+        return Err(Error::Config { key, found, wanted: format!("a divisor of {layers} layers") });
+    }
+    Ok((1..=layers).map(|at| at.is_multiple_of(group)).collect())
+}
+
+fn keys_of_ling(config: &Config, header: &mut Header) -> Result<(), Error> {
+    for (key, wanted) in [("no_kda_lora", true), ("kda_safe_gate", true)] {
+        if config.find_bool(key)? == Some(!wanted) {
+            let (found, wanted) = ((!wanted).to_string(), wanted.to_string());
+            return Err(Error::Config { key: key.to_owned(), found, wanted });
+        }
+    }
+    let attends = attends_in_ling(config)?;
+    let kv_heads: Vec<u64> = attends.iter().map(|attends| u64::from(*attends)).collect();
+    header.sizes_of_layers("attention.head_count_kv", &kv_heads);
+    let (rank, rotated) = (config.u64(&["kv_lora_rank"])?, config.u64(&["qk_rope_head_dim"])?);
+    header.size("attention.key_length", rank + rotated);
+    header.size("attention.key_length_mla", config.u64(&["qk_nope_head_dim"])? + rotated);
+    header.size("rope.dimension_count", rotated);
+    header.flag("kda.safe_gate", true);
+    header.numbers(config, &[(&["kda_lower_bound"], "kda.gate_lower_bound")])?;
+    header.flag("expert_weights_norm", config.find_bool("norm_topk_prob")?.unwrap_or(true));
+    header.sizes(
+        config,
+        &[
+            (&["vocab_size"], "vocab_size"),
+            (&["short_conv_kernel_size"], "ssm.conv_kernel"),
+            (&["head_dim"], "kda.head_dim"),
+            (&["q_lora_rank"], "attention.q_lora_rank"),
+            (&["kv_lora_rank"], "attention.kv_lora_rank"),
+            (&["v_head_dim"], "attention.value_length_mla"),
+            (&["moe_intermediate_size"], "expert_feed_forward_length"),
+            (&["moe_shared_expert_intermediate_size"], "expert_shared_feed_forward_length"),
+            (&["num_shared_experts"], "expert_shared_count"),
+            (&["first_k_dense_replace"], "leading_dense_block_count"),
+        ],
+    )?;
+    header.numbers(config, &[(&["routed_scaling_factor"], "expert_weights_scale")])
+}
+
+/// `exp(x)`, one row a head.
+fn rate(_: &Config, weight: Weight) -> Result<Weight, Error> {
+    let heads = weight.shape.iter().product();
+    weight.mapped(EXP)?.reshaped(&[heads, 1])
+}
+
+/// Gates of attention and of states have one name.
+fn gate_of_ling(config: &Config, weight: Weight) -> Result<Pieces, Error> {
+    let attends = attends_in_ling(config)?;
+    let attends = weight.layer().and_then(|layer| attends.get(layer as usize));
+    let name = if attends == Some(&true) { "attn_gate.weight" } else { "ssm_g_a.weight" };
+    Ok(vec![(name, weight)])
 }
 
 /// `[1, channels, 1, taps]`.

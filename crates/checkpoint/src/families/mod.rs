@@ -136,6 +136,11 @@ pub(crate) fn architectures() -> BTreeSet<&'static str> {
     all().map(|family| family.arch).collect()
 }
 
+/// Each family's architecture, with each of its classes.
+pub(crate) fn classes() -> impl Iterator<Item = (&'static str, &'static str)> {
+    all().flat_map(|family| family.classes.iter().map(|class| (family.arch, *class)))
+}
+
 impl Family {
     /// The row of a tensor of a layer, or of the whole model.
     pub fn row(&self, is_in_layer: bool, name: &str) -> Option<&'static To> {

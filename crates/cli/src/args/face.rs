@@ -37,6 +37,15 @@ pub struct LogsArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ReportArgs {
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// The file to write, or - to print it
+    #[arg(short, long, value_name = "FILE", default_value = "sinew-report.txt")]
+    pub output: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub struct LogLevelArgs {
     #[command(flatten)]
     pub query: QueryArgs,

@@ -36,6 +36,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "logs",
             "log-level",
             "doctor",
+            "report",
             "service",
             "bench",
             "trace",

@@ -26,7 +26,7 @@ impl Client {
             events.into_iter().all(on_event);
             return Ok(());
         }
-        let request = self.authorize(self.agent.get(&url));
+        let request = self.authorize(self.agent.get(&url))?;
         let response = request.call();
         let response = response.map_err(|error| self.unreachable(error, ANSWER_MAX))?;
         let response = self.refuse_errors(response)?;

@@ -100,6 +100,19 @@ pub fn events(args: &EventsArgs) -> Result<(), CliError> {
     wrong.map_or(Ok(()), Err)
 }
 
+/// The last events of the node's journal, as lines.
+pub fn last_events(client: &Client, count: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let told = client.events(0, false, |event| {
+        lines.push(line(&event, false));
+        true
+    });
+    let skipped = lines.len().saturating_sub(count);
+    let mut last = lines.split_off(skipped);
+    last.extend(told.err().map(|error| error.to_string()));
+    last
+}
+
 /// Whether to use colours.
 fn paints(terminal: bool) -> bool {
     terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

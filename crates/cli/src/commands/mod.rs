@@ -19,6 +19,7 @@ pub mod nodes;
 pub mod plan;
 pub mod preset;
 pub mod query;
+pub mod report;
 pub mod run;
 pub mod serve;
 pub mod service;

@@ -1,8 +1,14 @@
 //! The structure of one crate, read from its files: the names that each file uses, and the files
-//! that define them. Text, not types: `use` declarations and paths that begin with `crate` or
-//! `super`.
+//! that define them. Text, not types.
+//!
+//! A file *uses* another one if it names something that the other defines, in a `use` declaration or
+//! by a path that begins with `crate`, `self`, `super` or a child module; re-exports are seen
+//! through. The crate's root, which lists its parts, uses nothing and is used by nobody, and neither
+//! do modules for tests only.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use super::source::{code_of, inline_paths, test_modules, uses};
 
 /// A module's path below the crate, empty for the crate itself.
 pub type Module = Vec<String>;
@@ -12,30 +18,35 @@ pub struct Rooms {
     code: BTreeMap<Module, String>,
     /// Names that a module re-exports, and their full paths.
     exports: BTreeMap<Module, BTreeMap<String, Vec<String>>>,
+    /// The files that each file uses.
+    next: BTreeMap<Module, BTreeSet<Module>>,
 }
 
 impl Rooms {
     /// Reads the files of a crate: their paths below `src`, and their texts.
     pub fn new(files: impl IntoIterator<Item = (String, String)>) -> Self {
-        let mut rooms = Self { code: BTreeMap::new(), exports: BTreeMap::new() };
+        let mut all: BTreeMap<Module, String> = BTreeMap::new();
         for (path, text) in files {
-            let module: Module = path
-                .trim_end_matches(".rs")
-                .split('/')
-                .filter(|part| !["mod", "lib"].contains(part))
-                .map(str::to_owned)
-                .collect();
-            let is_test = |part: &String| ["simulation", "tests"].contains(&part.as_str());
-            if !module.iter().any(is_test) {
-                rooms.code.insert(module, without_comments_and_tests(&text));
-            }
+            // Of a library with a program, the library is meant.
+            all.entry(module_at(&path)).or_insert(text);
         }
+        let declared = all.iter().flat_map(|(module, text)| {
+            test_modules(text).into_iter().map(|path| join(module, &path))
+        });
+        let for_tests: Vec<Module> = declared.collect();
+        let is_for_tests = |module: &Module| for_tests.iter().any(|one| module.starts_with(one));
+        let code = all.iter().filter(|(module, _)| !is_for_tests(module));
+        let code = code.map(|(module, text)| (module.clone(), code_of(text))).collect();
+        let mut rooms = Self { code, exports: BTreeMap::new(), next: BTreeMap::new() };
         let exports = rooms.code.iter().map(|(module, code)| {
             let all = uses(code).into_iter().filter(|(is_public, _)| *is_public);
             let named = all.filter_map(|(_, path)| Some((path.last()?.clone(), path)));
             (module.clone(), named.collect())
         });
         rooms.exports = exports.collect();
+        let files = rooms.code.keys().filter(|module| !module.is_empty());
+        let next = files.map(|module| (module.clone(), rooms.neighbours(module)));
+        rooms.next = next.collect();
         rooms
     }
 
@@ -43,7 +54,11 @@ impl Rooms {
     fn neighbours(&self, module: &Module) -> BTreeSet<Module> {
         let code = &self.code[module];
         let declared = uses(code).into_iter().map(|(_, path)| path);
-        let paths = declared.chain(inline_paths(code));
+        let is_child = |name: &String| self.code.contains_key(&join(module, name));
+        let is_ours = |path: &Vec<String>| {
+            ["crate", "self", "super"].contains(&path[0].as_str()) || is_child(&path[0])
+        };
+        let paths = declared.chain(inline_paths(code).filter(is_ours));
         let found = paths.filter_map(|path| self.module_of(module, &path, 0));
         found.filter(|one| one != module && !one.is_empty()).collect()
     }
@@ -55,14 +70,12 @@ impl Rooms {
             "self" => (from.clone(), &path[1..]),
             "super" => (from[..from.len().checked_sub(1)?].to_vec(), &path[1..]),
             first => {
-                let mut child = from.clone();
-                child.push(first.to_owned());
+                let child = join(from, first);
                 self.code.contains_key(&child).then_some((child, &path[1..]))?
             }
         };
         while let Some((next, tail)) = rest.split_first() {
-            let mut child = at.clone();
-            child.push(next.clone());
+            let child = join(&at, next);
             if next == "super" {
                 at.pop();
             } else if self.code.contains_key(&child) {
@@ -78,32 +91,43 @@ impl Rooms {
         Some(target.unwrap_or(at))
     }
 
-    /// A circle of files, each of which uses a name of the next, if there is one.
-    pub fn circle(&self) -> Option<Vec<String>> {
-        let mut done = BTreeSet::new();
-        self.code.keys().filter(|module| !module.is_empty()).find_map(|module| {
-            let mut way = Vec::new();
-            self.walk(module, &mut way, &mut done)
-                .then(|| way.iter().map(|m| m.join("/")).collect())
-        })
+    /// The files by module, without comments and tests.
+    pub fn files(&self) -> impl Iterator<Item = (String, &str)> {
+        self.code.iter().map(|(module, code)| (module.join("/"), code.as_str()))
     }
 
-    fn walk(&self, at: &Module, way: &mut Vec<Module>, done: &mut BTreeSet<Module>) -> bool {
-        if let Some(start) = way.iter().position(|module| module == at) {
-            way.drain(..start);
-            way.push(at.clone());
-            return true;
+    /// The first steps of all modules' paths.
+    pub fn names(&self) -> BTreeSet<&str> {
+        self.next.keys().map(|module| module[0].as_str()).collect()
+    }
+
+    /// The circles of files: in each, every file leads to every other one by what it uses.
+    pub fn circles(&self) -> Vec<Vec<String>> {
+        let reached: BTreeMap<&Module, BTreeSet<&Module>> =
+            self.next.keys().map(|module| (module, self.reached(module))).collect();
+        let mut circles = Vec::new();
+        let mut done: BTreeSet<&Module> = BTreeSet::new();
+        for (module, there) in &reached {
+            let circle: Vec<&Module> =
+                there.iter().filter(|one| reached[**one].contains(module)).copied().collect();
+            if circle.len() > 1 && !done.contains(module) {
+                circles.push(circle.iter().map(|one| one.join("/")).collect());
+                done.extend(circle);
+            }
         }
-        if done.contains(at) {
-            return false;
+        circles
+    }
+
+    /// All files to which a file leads.
+    fn reached(&self, from: &Module) -> BTreeSet<&Module> {
+        let mut reached = BTreeSet::new();
+        let mut ahead: Vec<&Module> = self.next[from].iter().collect();
+        while let Some(at) = ahead.pop() {
+            if reached.insert(at) {
+                ahead.extend(&self.next[at]);
+            }
         }
-        way.push(at.clone());
-        if self.neighbours(at).iter().any(|next| self.walk(next, way, done)) {
-            return true;
-        }
-        way.pop();
-        done.insert(at.clone());
-        false
+        reached
     }
 
     /// Modules of these rooms that use one of these words.
@@ -117,15 +141,15 @@ impl Rooms {
         wrong.collect()
     }
 
-    /// Uses of modules in some rooms by modules in others, but for the allowed ones.
-    pub fn between(&self, from: &[&str], to: &[&str], allowed: &[&str]) -> Vec<String> {
+    /// Uses of modules in some rooms by modules in others.
+    pub fn between(&self, from: &[&str], to: &[&str]) -> Vec<String> {
         let is_in = |module: &Module, rooms: &[&str]| {
             rooms.contains(&module.first().map_or("", String::as_str))
         };
         let users = self.code.keys().filter(|module| is_in(module, from));
         let wrong = users.flat_map(|module| {
-            let used = self.neighbours(module).into_iter();
-            let used = used.filter(|one| is_in(one, to) && !allowed.contains(&&*one.join("/")));
+            let used = self.next.get(module).into_iter().flatten();
+            let used = used.filter(|one| is_in(one, to));
             used.map(|one| format!("{} -> {}", module.join("/"), one.join("/"))).collect::<Vec<_>>()
         });
         wrong.collect()
@@ -165,73 +189,19 @@ impl Rooms {
     }
 }
 
-fn without_comments_and_tests(text: &str) -> String {
-    let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-    let mut code = String::new();
-    let mut skips_next = false;
-    for line in text[..end].lines() {
-        let line = line.split("//").next().unwrap_or_default();
-        if line.trim() == "#[cfg(test)]" {
-            skips_next = true;
-        } else if !std::mem::take(&mut skips_next) {
-            code.push_str(line);
-            code.push('\n');
-        }
-    }
-    code
+/// The module of a file, given by its path below `src`.
+fn module_at(path: &str) -> Module {
+    let path = path.trim_end_matches(".rs");
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    let is_root = path == "lib" || path == "main";
+    path.split('/').filter(|_| !is_root).map(str::to_owned).collect()
 }
 
-/// The paths of all `use` declarations, and whether each is visible outside.
-fn uses(code: &str) -> Vec<(bool, Vec<String>)> {
-    let mut found = Vec::new();
-    let mut rest = code;
-    while let Some(at) = rest.find("use ") {
-        let line_start = rest[..at].rfind('\n').map_or(0, |newline| newline + 1);
-        let before = rest[line_start..at].trim();
-        let Some(len) = rest[at..].find(';') else { break };
-        if before.is_empty() || before.starts_with("pub") {
-            let mut paths = Vec::new();
-            expand(Vec::new(), &rest[at + 4..at + len], &mut paths);
-            found.extend(paths.into_iter().map(|path| (!before.is_empty(), path)));
-        }
-        rest = &rest[at + len..];
-    }
-    found
-}
-
-/// `a::{b, c::d}` as `a::b` and `a::c::d`.
-fn expand(prefix: Vec<String>, tree: &str, found: &mut Vec<Vec<String>>) {
-    let mut depth = 0;
-    for part in tree.split(|char| {
-        depth += i32::from(char == '{') - i32::from(char == '}');
-        char == ',' && depth == 0
-    }) {
-        let part = part.trim();
-        let steps = |path: &str| {
-            let steps = path.split("::").map(str::trim).filter(|step| !step.is_empty());
-            prefix.iter().cloned().chain(steps.map(str::to_owned)).collect::<Vec<String>>()
-        };
-        match part.split_once('{') {
-            Some((path, inner)) => {
-                expand(
-                    steps(path),
-                    inner.rsplit_once('}').map_or(inner, |(inner, _)| inner),
-                    found,
-                );
-            }
-            None if part.is_empty() => {}
-            None => found.push(steps(part.split(" as ").next().unwrap_or_default())),
-        }
-    }
-}
-
-/// Paths in code that begin with `crate` or `super`.
-fn inline_paths(code: &str) -> Vec<Vec<String>> {
-    let is_path = |char: char| char.is_alphanumeric() || char == '_' || char == ':';
-    let words = code.split(|char| !is_path(char));
-    // The beginning of a brace is no path; `uses` reads its contents.
-    let words = words.filter(|word| !word.ends_with(':'));
-    let paths = words.filter(|word| word.starts_with("crate::") || word.starts_with("super::"));
-    let steps = |path: &str| path.split("::").map(str::to_owned).collect();
-    paths.map(steps).collect()
+/// A module by its path from another one: `child`, or `../sibling`.
+fn join(from: &Module, path: &str) -> Module {
+    let (kept, path) = match path.strip_prefix("../") {
+        Some(path) => (from.len().saturating_sub(1), path),
+        None => (from.len(), path),
+    };
+    from[..kept].iter().cloned().chain([path.to_owned()]).collect()
 }

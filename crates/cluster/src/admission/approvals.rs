@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::admission::pake::Number;
 use crate::admission::waiting::{REQUESTS_MAX, Requests, choose};
 use crate::context::{Context, Reply};
 use crate::members::clean_name;
 use crate::membership::ConnId;
+use crate::secrets::pake::Number;
 use crate::wire::Message;
 use crate::{Error, NodeId, PairRequest, Paired, Result};
 

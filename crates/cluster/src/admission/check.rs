@@ -1,10 +1,10 @@
 //! Preconditions for joining another node.
 
-use super::code::JoinCode;
 use crate::context::Context;
 use crate::id::fingerprint;
 use crate::link_local::unscoped;
 use crate::members::Member;
+use crate::secrets::code::JoinCode;
 use crate::{Error, Result};
 
 /// The members on other machines.

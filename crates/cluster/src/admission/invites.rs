@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-use crate::admission::code::SECRET_BYTES;
+use crate::secrets::code::SECRET_BYTES;
 
 /// Invitations at a time; users need no more than a few.
 const INVITES_MAX: usize = 64;

@@ -15,9 +15,26 @@ pub(crate) fn remove(ctx: &mut Context, peers: &mut Peers, name: &str) -> Result
     info!(node = %member.id.short(), name = member.name, "a node is taken out of the cluster");
     let reached = ctx.membership.reachable().filter(|id| *id != member.id).count();
     peers.step(ctx, Input::Remove(member.id));
+    if ctx.membership.is_member(member.id) {
+        return Err(Error::Unusable(format!("{name} could not be removed, and is a member still")));
+    }
     let left = ctx.membership.members().count();
     let (told, untold) = (reached, left.saturating_sub(reached));
     Ok(Parted { node: member.id, name: member.name, told, untold })
+}
+
+/// Removes the members that a removed node has told of and that no other member has met: they may
+/// be made up.
+pub(crate) fn forget_unmet(ctx: &mut Context, peers: &mut Peers) {
+    let is_seen = |node: &NodeId| {
+        let mut told = ctx.membership.reachable().filter_map(|peer| ctx.heartbeat_of(peer));
+        told.any(|heartbeat| heartbeat.sees.contains(node))
+    };
+    let unmet = ctx.membership.told_by_removed().into_iter();
+    for node in unmet.filter(|node| !is_seen(node)).collect::<Vec<_>>() {
+        info!(node = %node.short(), "a member that only a removed node told of is removed too");
+        peers.step(ctx, Input::Remove(node));
+    }
 }
 
 /// Answers once the list of members is on this node's disk.

@@ -3,12 +3,10 @@
 
 mod approvals;
 mod check;
-pub(crate) mod code;
 mod fleets;
 pub(crate) mod invites;
 mod leaving;
 pub(crate) mod nearby;
-pub(crate) mod pake;
 pub(crate) mod requests;
 pub(crate) mod waiting;
 
@@ -18,7 +16,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use crate::admission::code::{ADDRESSES_MAX, JoinCode};
 use crate::admission::invites::Invites;
 use crate::admission::nearby::{Nearby, Sighting};
 use crate::context::view::View;
@@ -27,13 +24,14 @@ use crate::id::fingerprint;
 use crate::members::{MEMBERS_MAX, Member, Members};
 use crate::membership::Input;
 use crate::peers::Peers;
+use crate::secrets::code::{ADDRESSES_MAX, JoinCode};
 use crate::wire::JoinAnswer;
 use crate::{Error, Joined, NodeId, PairAsking, PairWith, Paired, Pairing, Result};
 use approvals::Approvals;
 pub(crate) use approvals::Decision;
 use check::check_code;
 use fleets::Fleets;
-pub(crate) use leaving::{answer_when_parted, leave_asked, remove};
+pub(crate) use leaving::{answer_when_parted, forget_unmet, leave_asked, remove};
 use requests::OwnRequest;
 pub(crate) use requests::PairEvent;
 

@@ -10,10 +10,10 @@ use tokio::sync::oneshot;
 use super::approvals::{Decider, Decision};
 use super::check::members_elsewhere;
 use super::nearby::Nearby;
-use crate::admission::pake::Number;
 use crate::admission::waiting::{REQUEST_MAX, Wrong};
 use crate::context::{Attempt, Context, Reply};
 use crate::members::{Member, Members};
+use crate::secrets::pake::Number;
 use crate::wire::JoinAnswer;
 use crate::{Error, Joined, NodeId, PairAsking, PairState, PairWith, Result};
 

@@ -12,9 +12,12 @@ use crate::{Error, FindNodeError, NodeId, PairRequest, Result, find_node};
 
 /// Requests at a time: as many machines as a user sets up at once.
 pub(crate) const REQUESTS_MAX: usize = 8;
-/// How long a request keeps its place when all are taken; meanwhile its user types the number.
-/// Requests from many addresses keep others out no longer than this.
+/// How long a request keeps its place when all are taken; meanwhile its user types the number. It
+/// counts from the first request of the machine or its address, so that renewed requests from many
+/// addresses keep others out no longer than this.
 const SAFE: Duration = Duration::from_secs(60);
+/// Machines and addresses whose first request is remembered.
+const SEEN_MAX: usize = 256;
 /// Requests from one address, so that one machine cannot keep out the others.
 const REQUESTS_PER_ADDRESS_MAX: usize = 2;
 /// Time for a user to walk from one machine to the other.
@@ -55,20 +58,34 @@ pub(crate) struct Waiting<D> {
     pub ticket: u64,
     pub member: Member,
     address: IpAddr,
+    /// The first request of its machine or address.
+    since: Duration,
     until: Duration,
     pub decide: D,
+}
+
+/// A machine that has requested admission, also after it hung up.
+#[derive(Debug)]
+struct Asker {
+    node: NodeId,
+    address: IpAddr,
+    first: Duration,
+    last: Duration,
 }
 
 #[derive(Debug)]
 pub(crate) struct Requests<D> {
     last: u64,
     waiting: Vec<Waiting<D>>,
+    /// The latest last.
+    seen: VecDeque<Asker>,
     pub wrong: Wrong,
 }
 
 impl<D> Default for Requests<D> {
     fn default() -> Self {
-        Self { last: 0, waiting: Vec::new(), wrong: Wrong::default() }
+        let (waiting, seen, wrong) = Default::default();
+        Self { last: 0, waiting, seen, wrong }
     }
 }
 
@@ -95,15 +112,32 @@ impl<D> Requests<D> {
         if self.waiting.len() >= REQUESTS_MAX {
             // In order of arrival.
             let many = |one: &Waiting<D>| from(one.address) > same + 1;
-            let late = |one: &Waiting<D>| now + REQUEST_MAX >= one.until + SAFE;
-            let at = self.waiting.iter().position(many);
-            let at = at.or_else(|| self.waiting.iter().position(late)).ok_or_else(is_full)?;
+            let late = |one: &Waiting<D>| now >= one.since + SAFE;
+            let places = 0..self.waiting.len();
+            let oldest = places.min_by_key(|at| self.waiting[*at].since);
+            let oldest = oldest.filter(|at| late(&self.waiting[*at]));
+            let at = self.waiting.iter().position(many).or(oldest).ok_or_else(is_full)?;
             self.waiting.remove(at);
         }
+        let since = self.first_of(member.id, address, now);
         self.last += 1;
         let (ticket, until) = (self.last, now + REQUEST_MAX);
-        self.waiting.push(Waiting { ticket, member, address, until, decide });
+        self.waiting.push(Waiting { ticket, member, address, since, until, decide });
         Ok(ticket)
+    }
+
+    /// When a machine or its address first requested admission; notes this request. Who requests
+    /// nothing for as long as a request waits begins anew.
+    fn first_of(&mut self, node: NodeId, address: IpAddr, now: Duration) -> Duration {
+        self.seen.retain(|one| now < one.last + REQUEST_MAX);
+        let same = |one: &&Asker| one.node == node || one.address == address;
+        let first = self.seen.iter().filter(same).map(|one| one.first).min().unwrap_or(now);
+        self.seen.retain(|one| (one.node, one.address) != (node, address));
+        self.seen.push_back(Asker { node, address, first, last: now });
+        if self.seen.len() > SEEN_MAX {
+            self.seen.pop_front();
+        }
+        first
     }
 
     /// Drops requests that have waited too long; returns whether there were any.
@@ -250,6 +284,41 @@ mod tests {
         requests.add(member(100), address(100), (), SAFE).unwrap();
         assert!(requests.add(member(101), address(101), (), SAFE).is_err());
         assert_eq!(ids(&requests, SAFE), [1, 2, 3, 4, 5, 6, 7, 100]);
+    }
+
+    /// Strangers at eight addresses renew their requests each 25 s, with the same keys or others,
+    /// over new connections or not, and at once when one has lost its place.
+    #[test]
+    fn strangers_that_renew_their_requests_keep_nobody_out() {
+        for (changes_keys, hangs_up) in [(false, false), (true, false), (false, true), (true, true)]
+        {
+            let mut requests = Requests::default();
+            let (mut tickets, mut admitted_at) = ([0; REQUESTS_MAX], None);
+            for second in 0..200u8 {
+                let now = u32::from(second) * SECOND;
+                for at in 0..REQUESTS_MAX as u8 {
+                    let ticket = &mut tickets[usize::from(at)];
+                    let is_there = requests.waiting.iter().any(|one| one.ticket == *ticket);
+                    if is_there && second % 25 != at {
+                        continue;
+                    }
+                    if hangs_up {
+                        requests.forget(*ticket);
+                    }
+                    let round = if changes_keys { second / 25 } else { 0 };
+                    let key = member(at + round * REQUESTS_MAX as u8);
+                    *ticket = requests.add(key, address(at), (), now).unwrap_or(0);
+                }
+                let is_there = requests.list(now).iter().any(|one| one.name == "node-200");
+                assert_eq!(is_there, admitted_at.is_some(), "at {second} s");
+                if admitted_at.is_none() {
+                    let added = requests.add(member(200), address(200), (), now);
+                    admitted_at = added.ok().map(|_| now);
+                }
+            }
+            let at = admitted_at.expect("a place became free");
+            assert!(at <= SAFE, "after {at:?}; {changes_keys} {hangs_up}");
+        }
     }
 
     #[test]

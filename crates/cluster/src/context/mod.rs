@@ -9,6 +9,8 @@ mod dial_error;
 mod news;
 mod outside;
 mod prepared;
+mod served_file;
+pub(crate) mod sources;
 pub(crate) mod view;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -30,9 +32,9 @@ pub(crate) use news::News;
 pub(crate) use outside::{
     Attempt, Done, Events, HeaderOf, Opened, Outside, ProcessId, Reply, Start, WorkerNews,
 };
-pub(crate) use prepared::unused_tower;
-pub(crate) use prepared::{Placeable, Prepared};
-pub use prepared::{draft_bytes, tower_bytes};
+pub use prepared::tower_bytes;
+pub(crate) use prepared::{Placeable, Prepared, draft_bytes};
+pub(crate) use served_file::ServedFile;
 
 pub(crate) struct Context {
     pub config: NodeConfig,
@@ -120,6 +122,11 @@ impl Context {
             return self.config.name.clone();
         }
         self.membership.name_of(id).map_or_else(|| id.short(), str::to_owned)
+    }
+
+    /// Whether a node is or was a member. Others may be made up.
+    pub(crate) fn knows(&self, id: NodeId) -> bool {
+        id == self.me || self.membership.is_member(id) || self.membership.was_removed(id)
     }
 
     /// The addresses at which a node can be called, this one included.

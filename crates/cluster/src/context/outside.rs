@@ -15,15 +15,15 @@ use store::Digest;
 use tokio::sync::{mpsc, oneshot};
 
 use super::announcement::Announcement;
-use crate::admission::code::JoinCode;
-use crate::admission::pake::Number;
+use crate::context::ServedFile;
+use crate::context::sources::Sources;
 use crate::desired::{Document, Service, Signer};
-use crate::files::source::Sources;
+use crate::edge::Depth;
 use crate::instance::Path;
 use crate::members::Members;
 use crate::membership::ConnId;
-use crate::paths::measurements::Depth;
-use crate::transfer::model_file::ServedFile;
+use crate::secrets::code::JoinCode;
+use crate::secrets::pake::Number;
 use crate::wire::{Message, Verdict, Versions, WorkerOrder};
 use crate::{GenerateEvent, Joined, NodeId, PullStatus, Result};
 

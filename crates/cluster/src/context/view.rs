@@ -10,6 +10,9 @@ use crate::wire::{Heartbeat, Report};
 /// The status shows the median of this many round trips: those of eight seconds.
 const ROUND_TRIPS: usize = 16;
 
+/// A whole document may have megabytes. One that was lost is sent again after this time.
+const SAME_DOCUMENT_EVERY: Duration = Duration::from_secs(2);
+
 /// A control connection.
 pub(crate) struct PeerConn {
     pub peer: NodeId,
@@ -35,6 +38,8 @@ pub(crate) struct View {
     pub clock_ahead_ms: Option<i64>,
     /// A claim of this member that only another node can make.
     pub spoke_of: Option<&'static str>,
+    /// When it was last sent the document, and the fingerprints of its own and of that one.
+    document_sent: Option<(Duration, [u64; 2])>,
 }
 
 impl View {
@@ -45,6 +50,19 @@ impl View {
     /// Whether the peer has received a heartbeat over the present connection.
     pub(crate) fn has_heard_us(&self) -> bool {
         !self.round_trips.is_empty()
+    }
+
+    /// Whether to send the document to a member with another one, and notes that. One that does not
+    /// change it gets it rarely: it may not believe it, or not be believed.
+    pub(crate) fn should_get_document(&mut self, [its, ours]: [u64; 2], now: Duration) -> bool {
+        let is_again = |(at, both): (Duration, [u64; 2])| {
+            both == [its, ours] && now.saturating_sub(at) < SAME_DOCUMENT_EVERY
+        };
+        let is_due = its != ours && !self.document_sent.is_some_and(is_again);
+        if is_due {
+            self.document_sent = Some((now, [its, ours]));
+        }
+        is_due
     }
 
     pub(crate) fn note_round_trip(&mut self, took: Duration) {

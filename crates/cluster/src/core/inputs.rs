@@ -13,13 +13,13 @@ use crate::admission::PairEvent;
 use crate::admission::nearby::Sighting;
 use crate::api::machine::{Machine, Sensors};
 use crate::context::DialError;
+use crate::context::ServedFile;
 use crate::context::WorkerNews;
 use crate::context::{Events, Opened, Placeable, Prepared, ProcessId, Reply};
+use crate::edge::Measurement;
 use crate::instances::Models;
 use crate::members::{Member, Members};
 use crate::membership::ConnId;
-use crate::paths::measurements::Measurement;
-use crate::transfer::model_file::ServedFile;
 use crate::wire::{JoinAnswer, Message};
 use crate::{
     GenerateRequest, InstanceSpec, Joined, NodeId, PairAsking, PairRequest, PairWith, Paired,

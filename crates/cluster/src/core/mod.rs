@@ -30,6 +30,7 @@ use crate::membership::{self, ConnId};
 use crate::paths::Paths;
 use crate::peers::{self, Peers};
 use crate::requests::{Below, Requests};
+use crate::wire::bounds::within_bounds;
 use crate::wire::{Heartbeat, Message};
 use crate::workers::Workers;
 use crate::{ClusterStatus, Error, History, NodeConfig, NodeId, Parted, Result};
@@ -345,6 +346,9 @@ impl Core {
     fn received(&mut self, conn: ConnId, message: Message) {
         let Some(peer) = self.host.ctx.conns.get(&conn).map(|conn| conn.peer) else { return };
         peers::heard(&mut self.host.ctx, conn);
+        let Some(message) = within_bounds(message) else {
+            return self.host.ctx.disbelieve(peer, "what only a worker's own node commands");
+        };
         let Self { host, peers, admission, instances, requests, .. } = self;
         let Host { ctx, paths, workers, .. } = host;
         match message {
@@ -372,7 +376,6 @@ impl Core {
             }
             Message::Generate { stream, name, request, relays } => {
                 let (requests, mut below) = self.requests();
-                let relays = relays.min(1);
                 requests.generate_for(&mut below, (conn, stream), &name, request, relays);
             }
             Message::CancelGenerate { stream } => {
@@ -411,7 +414,9 @@ impl Core {
         let ctx = &mut self.host.ctx;
         ctx.send(conn, Message::HeartbeatSeen { seq });
         // A member with another document gets this node's; it does the same.
-        if document != ctx.desired.fingerprint() {
+        let (both, now) = ([document, ctx.desired.fingerprint()], ctx.now());
+        let view = ctx.views.get_mut(&peer);
+        if view.is_some_and(|view| view.should_get_document(both, now)) {
             let document = ctx.desired.document();
             ctx.send(conn, Message::Desired(document));
         }
@@ -419,8 +424,11 @@ impl Core {
 
     fn document_received(&mut self, mut told: Document, from: ConnId) {
         let ctx = &mut self.host.ctx;
-        if let (true, Some(peer)) = (ctx.desired.strip_forged(&mut told), ctx.conns.get(&from)) {
-            ctx.disbelieve(peer.peer, "what another node wants served");
+        let Some(by) = ctx.conns.get(&from).map(|conn| conn.peer) else { return };
+        told.drains.retain(|drain| ctx.knows(drain.node));
+        let others = ctx.membership.members().map(|member| member.id);
+        if let Some(of) = ctx.desired.strip_false(by, others, &mut told) {
+            ctx.disbelieve(by, of);
         }
         let news = ctx.desired.merge(told);
         for Entry { name, wanted, claim, .. } in &news.entries {
@@ -442,7 +450,15 @@ impl Core {
         if !self.host.ctx.take_changed() {
             return;
         }
-        let status = Arc::new(status::of(self));
+        let status = status::of(&status::Seen {
+            host: &self.host,
+            peers: &self.peers,
+            admission: &self.admission,
+            instances: &self.instances,
+            told: &self.told,
+            is_settled: self.is_settled,
+        });
+        let status = Arc::new(status);
         let ctx = &self.host.ctx;
         self.journal.observe(&status, ctx.outside.unix_ms());
         self.status.send_replace(status);

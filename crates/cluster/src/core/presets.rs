@@ -18,11 +18,15 @@ pub(super) fn write(ctx: &mut Context, name: &str, wanted: Option<Preset>) -> Re
                 "{name} is the name of a served model. Give the preset another one"
             )));
         }
-        Some(preset) => ctx.desired.presets.check(preset)?,
+        Some(preset) => ctx.desired.presets.check(preset, ctx.me)?,
         None => {}
     }
+    let is_wanted = wanted.is_some();
     let change = ctx.desired.write_preset(name, wanted);
     tracing::info!(name, "a preset changed");
     ctx.replicate(change, None);
-    Ok(())
+    match ctx.desired.presets.has(name) == is_wanted {
+        true => Ok(()),
+        false => Err(Error::Unusable(format!("{name} could not be changed, and is as it was"))),
+    }
 }

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::Core;
+use crate::admission::Admission;
 use crate::device::NodeDevice;
-use crate::instances::{Host, status};
+use crate::instances::{Host, Instances, status};
 use crate::link_local;
 use crate::members::Member;
-use crate::peers::gone_for;
+use crate::peers::{Peers, gone_for};
 use crate::wire::VERSION;
 use crate::{ClusterStatus, NodeId, NodeState, NodeStatus};
 
@@ -16,9 +16,21 @@ use crate::{ClusterStatus, NodeId, NodeState, NodeStatus};
 /// know.
 const ALONE_MAX: Duration = Duration::from_secs(10);
 
+/// What a status tells of.
+pub(super) struct Seen<'a> {
+    pub host: &'a Host,
+    pub peers: &'a Peers,
+    pub admission: &'a Admission,
+    pub instances: &'a Instances,
+    /// Notices for the user about files that were damaged at the start.
+    pub told: &'a [String],
+    /// Whether this node has received the others' documents since it started.
+    pub is_settled: bool,
+}
+
 /// The present status.
-pub(super) fn of(core: &Core) -> ClusterStatus {
-    let Core { host, admission, instances, .. } = core;
+pub(super) fn of(seen: &Seen<'_>) -> ClusterStatus {
+    let Seen { host, admission, instances, .. } = seen;
     let ctx = &host.ctx;
     let me = own_status(host);
     let peers = ctx.membership.members().map(|member| peer_status(host, member));
@@ -28,19 +40,19 @@ pub(super) fn of(core: &Core) -> ClusterStatus {
         node: ctx.me,
         nodes: std::iter::once(me).chain(peers).collect(),
         instances: status::all(instances, host),
-        notices: notices(core),
-        unsettled: unsettled(core),
+        notices: notices(seen),
+        unsettled: unsettled(seen),
         requests: requests.collect(),
         nearby: admission.nearby.strangers(is_known),
         presets: ctx.desired.presets.all(),
     }
 }
 
-fn notices(core: &Core) -> Vec<String> {
-    let Host { ctx, paths, files, .. } = &core.host;
+fn notices(seen: &Seen<'_>) -> Vec<String> {
+    let Host { ctx, paths, files, .. } = seen.host;
     let mut notices: Vec<String> =
-        core.told.iter().chain(&core.admission.parted).cloned().collect();
-    notices.extend(core.peers.refusals());
+        seen.told.iter().chain(&seen.admission.parted).cloned().collect();
+    notices.extend(seen.peers.refusals());
     let liars = ctx.views.iter().filter_map(|(peer, view)| Some((peer, view.spoke_of?)));
     notices.extend(liars.map(|(peer, of)| {
         format!(
@@ -51,14 +63,14 @@ fn notices(core: &Core) -> Vec<String> {
         )
     }));
     notices.extend(ctx.config.device.problem.clone());
-    notices.extend(core.admission.approvals.notices(ctx));
+    notices.extend(seen.admission.approvals.notices(ctx));
     notices.extend(paths.twin.notice(ctx));
-    notices.extend(core.instances.pool.absent(&core.host));
+    notices.extend(seen.instances.pool.absent(seen.host));
     notices.extend(files.damage.notices(ctx));
     notices.extend(files.copies.notices(ctx));
     let others = ctx.membership.members().count();
     let is_long = |member: &Member| gone_for(ctx, member.id) > ALONE_MAX;
-    let is_cut_off = is_cut_off(core) && ctx.membership.members().all(is_long);
+    let is_cut_off = is_cut_off(seen) && ctx.membership.members().all(is_long);
     if is_cut_off && notices.is_empty() {
         let nobody = match others {
             1 => "the other member cannot be reached".to_owned(),
@@ -74,18 +86,18 @@ fn notices(core: &Core) -> Vec<String> {
 }
 
 /// Whether this node reaches none of the other members.
-fn is_cut_off(core: &Core) -> bool {
-    let membership = &core.host.ctx.membership;
+fn is_cut_off(seen: &Seen<'_>) -> bool {
+    let membership = &seen.host.ctx.membership;
     let mut others = membership.members().peekable();
     others.peek().is_some() && others.all(|other| membership.conn(other.id).is_none())
 }
 
 /// Why this node may not know all served instances.
-fn unsettled(core: &Core) -> Option<String> {
-    if !core.is_settled {
+fn unsettled(seen: &Seen<'_>) -> Option<String> {
+    if !seen.is_settled {
         return Some("this node has just started and has not heard its members yet".to_owned());
     }
-    is_cut_off(core).then(|| "this node reaches none of its members".to_owned())
+    is_cut_off(seen).then(|| "this node reaches none of its members".to_owned())
 }
 
 fn own_status(host: &Host) -> NodeStatus {

@@ -6,6 +6,7 @@ use tracing::warn;
 
 use super::{Core, TICK};
 use crate::NodeId;
+use crate::admission;
 use crate::context::{Context, News};
 use crate::desired::Entry;
 use crate::files::seen;
@@ -32,7 +33,7 @@ impl Core {
     }
 
     fn hand_on(&mut self, news: News) {
-        let Self { host, instances, requests, .. } = self;
+        let Self { host, peers, instances, requests, .. } = self;
         let ctx = &mut host.ctx;
         match news {
             News::PeerUp { peer, conn, returned } => {
@@ -45,7 +46,10 @@ impl Core {
                 peers::send_heartbeat(&mut self.host.ctx, peer, conn, heartbeat);
             }
             News::PeerDown { peer, conn, reason } => self.peer_down(peer, conn, reason),
-            News::MembersChanged => host.paths.look_at_all(ctx),
+            News::MembersChanged => {
+                host.paths.look_at_all(ctx);
+                admission::forget_unmet(ctx, peers);
+            }
             News::Parted { rest } => {
                 self.leave_behind();
                 self.peers.run(&mut self.host.ctx, rest);

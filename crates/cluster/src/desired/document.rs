@@ -65,6 +65,21 @@ impl Document {
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.drains.is_empty() && self.presets.is_empty()
     }
+
+    /// Drops what has a count above this one.
+    pub(super) fn believe_to(&mut self, highest: u64) {
+        self.entries.retain(|entry| entry.counts().iter().all(|count| *count <= highest));
+        self.drains.retain(|drain| drain.version.count <= highest);
+        self.presets.retain(|preset| preset.version.count <= highest);
+    }
+
+    /// The counts of all versions and claims.
+    pub(super) fn counts(&self) -> impl Iterator<Item = u64> {
+        let entries = self.entries.iter().flat_map(Entry::counts);
+        let drains = self.drains.iter().map(|drain| drain.version.count);
+        let presets = self.presets.iter().map(|preset| preset.version.count);
+        entries.chain(drains).chain(presets)
+    }
 }
 
 impl From<Vec<Entry>> for Document {
@@ -85,6 +100,10 @@ impl Entry {
             Ordering::Equal => content(self) > content(known),
             order => order == Ordering::Greater,
         }
+    }
+
+    pub(super) fn counts(&self) -> [u64; 2] {
+        [self.version.count, self.claim.count]
     }
 
     /// Whether copies of this file are wanted.

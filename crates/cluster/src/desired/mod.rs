@@ -15,6 +15,7 @@ mod presets;
 mod signature;
 #[cfg(test)]
 mod simulation;
+mod sound;
 #[cfg(test)]
 mod tests;
 mod verbatim;
@@ -26,16 +27,18 @@ use presets::Presets;
 use protocol::Preset;
 
 use crate::NodeId;
-use crate::members::is_model_name;
+use crate::counts::{Counts, KEPT_MAX};
 
 pub(crate) use document::{
     Document, Drain, Entry, Files, PresetEntry, Seen, Service, Signatures, Version,
 };
 pub(crate) use signature::Signer;
+pub(crate) use sound::{MODEL_BYTES_MAX, check_spec, check_split};
+use sound::{is_sound, largest_part};
 
 /// Names in the document, including stopped ones; a whole document stays far below a message's
-/// limit. The names that were stopped first are dropped first.
-const ENTRIES_MAX: usize = 1024;
+/// limit. Of the node with the most entries, the names that were stopped first are dropped first.
+pub(crate) const ENTRIES_MAX: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Desired {
@@ -49,15 +52,20 @@ pub(crate) struct Desired {
     /// Since when the owner of a name is missing.
     missing: BTreeMap<String, Duration>,
     fingerprint: u64,
+    /// What members told of counts.
+    told: Counts,
     signer: Signer,
 }
 
 impl Desired {
-    /// `signer` signs with this node's key.
-    pub(crate) fn new(me: NodeId, document: Document, signer: Signer) -> Self {
+    /// `signer` signs with this node's key. Of a document from the disk, what has absurd counts is
+    /// left out.
+    pub(crate) fn new(me: NodeId, mut document: Document, signer: Signer) -> Self {
         let (entries, drains, presets, missing, name) = Default::default();
+        let (fingerprint, told) = Default::default();
         let mut desired =
-            Self { me, name, entries, drains, presets, missing, fingerprint: 0, signer };
+            Self { me, name, entries, drains, presets, missing, fingerprint, told, signer };
+        document.believe_to(KEPT_MAX);
         desired.merge(document);
         desired.changed();
         desired
@@ -113,6 +121,7 @@ impl Desired {
         self.drains.clear();
         self.presets.clear();
         self.missing.clear();
+        self.told.forget();
         self.changed();
     }
 
@@ -136,7 +145,7 @@ impl Desired {
     /// Whether merging this would change the document.
     pub(crate) fn is_news(&self, entry: &Entry) -> bool {
         let known = self.entries.get(&entry.name);
-        is_model_name(&entry.name) && known.is_none_or(|known| entry.replaces(known))
+        is_sound(entry) && known.is_none_or(|known| entry.replaces(known))
     }
 
     /// Whether the version and the claim are signed by the nodes that they name.
@@ -145,9 +154,24 @@ impl Desired {
         self.signer.has_signed(entry)
     }
 
+    /// Keeps only what is believed of a member's document: new entries with sound counts and valid
+    /// signatures of the nodes that they name. Returns what else there was.
+    pub(crate) fn strip_false(
+        &mut self,
+        by: NodeId,
+        others: impl Iterator<Item = NodeId>,
+        told: &mut Document,
+    ) -> Option<&'static str> {
+        let highest = told.counts().max().unwrap_or(0);
+        let limit = self.told.limit((by, highest), self.highest(), others);
+        told.believe_to(limit);
+        let is_high = (highest > limit).then_some("changes in a number that cannot be");
+        self.strip_forged(told).then_some("what another node wants served").or(is_high)
+    }
+
     /// Keeps only new entries with valid signatures of the nodes that they name; returns whether a
     /// new entry had an invalid one.
-    pub(crate) fn strip_forged(&self, told: &mut Document) -> bool {
+    fn strip_forged(&self, told: &mut Document) -> bool {
         told.entries.retain(|entry| self.is_news(entry));
         told.drains.retain(|drain| self.is_news_of_drain(drain));
         told.presets.retain(|preset| self.presets.is_news(preset));
@@ -161,11 +185,14 @@ impl Desired {
 
     /// A version above all known ones, so that none of these undoes it.
     pub(crate) fn next_version(&self) -> Version {
-        let entries = self.entries.values().flat_map(|e| [e.version.count, e.claim.count]);
+        Version { count: self.highest().saturating_add(1), node: self.me }
+    }
+
+    fn highest(&self) -> u64 {
+        let entries = self.entries.values().flat_map(Entry::counts);
         let drains = self.drains.values().map(|drain| drain.version.count);
         let presets = self.presets.entries().map(|preset| preset.version.count);
-        let counts = entries.chain(drains).chain(presets);
-        Version { count: counts.max().unwrap_or(0).saturating_add(1), node: self.me }
+        entries.chain(drains).chain(presets).max().unwrap_or(0)
     }
 
     fn write(&mut self, name: &str, wanted: Option<Service>) -> Entry {
@@ -184,10 +211,14 @@ impl Desired {
     fn changed(&mut self) {
         self.forget_drains();
         while self.entries.len() > ENTRIES_MAX {
-            let stopped = self.entries.values().filter(|entry| entry.wanted.is_none());
-            let oldest = stopped.min_by_key(|entry| entry.version).map(|entry| entry.name.clone());
-            let last = self.entries.keys().next_back().cloned();
-            oldest.or(last).and_then(|name| self.entries.remove(&name));
+            let makers = self.entries.values().map(|entry| (entry.version.node, 1));
+            let maker = largest_part(makers);
+            let its = self.entries.values().filter(|entry| Some(entry.version.node) == maker);
+            let stopped = its.clone().filter(|entry| entry.wanted.is_none());
+            let oldest = stopped.min_by_key(|entry| entry.version);
+            let newest = its.max_by_key(|entry| entry.version);
+            let name = oldest.or(newest).map(|entry| entry.name.clone());
+            name.and_then(|name| self.entries.remove(&name));
         }
         let entries = self.entries.values();
         let content: Vec<_> =

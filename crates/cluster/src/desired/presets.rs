@@ -8,9 +8,10 @@ use protocol::{PRESET_BYTES_MAX, Preset};
 
 use super::document::{PresetEntry, Signature, Version};
 use super::signature::Signer;
+use super::sound::largest_part;
 use super::verbatim::Verbatim;
 use crate::members::is_model_name;
-use crate::{Error, Result};
+use crate::{Error, NodeId, Result};
 
 /// Names in the document, including removed ones.
 const PRESETS_MAX: usize = 1024;
@@ -53,15 +54,18 @@ impl Presets {
 
     /// # Errors
     /// The preset cannot be used, or all presets together would be too large.
-    pub(crate) fn check(&self, preset: &Preset) -> Result<()> {
+    pub(crate) fn check(&self, preset: &Preset, me: NodeId) -> Result<()> {
         preset.check().map_err(Error::Unusable)?;
         if !is_model_name(&preset.name) {
             return Err(Error::Unusable(format!("{:?} is no name for a preset", preset.name)));
         }
-        let others = self.entries().filter(|entry| entry.name != preset.name);
-        let bytes: usize = others.map(PresetEntry::bytes).sum();
+        let others = || self.entries().filter(|entry| entry.name != preset.name);
+        let bytes: usize = others().map(PresetEntry::bytes).sum();
+        let mine = others().filter(|entry| entry.version.node == me);
+        let mine: usize = mine.map(PresetEntry::bytes).sum();
         let (limit, needed) = (BYTES_MAX, Verbatim::from(preset.clone()).text().len());
-        if bytes + needed > limit {
+        // Another node that has more than half gives way.
+        if bytes + needed > limit && mine + needed > limit / 2 {
             return Err(Error::Unusable(format!(
                 "all presets may have {limit} bytes together, and the others have {bytes} \
                  already. Remove one: sinew preset rm NAME"
@@ -111,12 +115,19 @@ impl Presets {
         *self = Self::default();
     }
 
-    /// Keeps the presets within their limits: removed names go first, then the oldest.
+    /// Keeps the presets within their limits. Of the node with the most of them, removed names go
+    /// first, then the oldest.
     fn forget(&mut self) {
-        while self.by_name.len() > PRESETS_MAX
-            || self.entries().map(PresetEntry::bytes).sum::<usize>() > BYTES_MAX
-        {
-            let oldest = self.entries().min_by_key(|entry| (entry.wanted.is_some(), entry.version));
+        loop {
+            let is_many = self.by_name.len() > PRESETS_MAX;
+            if !is_many && self.entries().map(PresetEntry::bytes).sum::<usize>() <= BYTES_MAX {
+                return;
+            }
+            let weight = |entry: &PresetEntry| if is_many { 1 } else { entry.bytes() };
+            let makers = self.entries().map(|entry| (entry.version.node, weight(entry)));
+            let maker = largest_part(makers);
+            let its = self.entries().filter(|entry| Some(entry.version.node) == maker);
+            let oldest = its.min_by_key(|entry| (entry.wanted.is_some(), entry.version));
             oldest.map(|entry| entry.name.clone()).and_then(|name| self.by_name.remove(&name));
         }
     }
@@ -126,7 +137,6 @@ impl Presets {
 mod tests {
     use super::super::{Desired, Document};
     use super::*;
-    use crate::NodeId;
 
     fn preset(name: &str, system: &str) -> Preset {
         let (name, model) = (name.to_owned(), "m".to_owned());
@@ -166,13 +176,13 @@ mod tests {
         for at in 0..70 {
             let name = format!("p{at:02}");
             let wanted = preset(&name, &long);
-            if node.presets.check(&wanted).is_ok() {
+            if node.presets.check(&wanted, node.me).is_ok() {
                 node.write_preset(&name, Some(wanted));
             } else {
                 told.push(wanted);
             }
         }
-        let error = node.presets.check(&told[0]).unwrap_err().to_string();
+        let error = node.presets.check(&told[0], node.me).unwrap_err().to_string();
         assert!(error.contains("all presets may have 4194304 bytes"), "{error}");
         assert_eq!(node.presets.all().len() + told.len(), 70);
         let entry = |wanted: Preset, count| PresetEntry {
@@ -184,6 +194,18 @@ mod tests {
         let kept = node.presets.all().len();
         node.presets.merge(told.iter().map(|wanted| entry(wanted.clone(), 1000)).collect());
         assert!(node.presets.all().len() <= kept && node.presets.has(&told[0].name));
+        // One node that fills the document leaves the others what they had, and room.
+        for (count, text) in [(70, long.as_str()), (PRESETS_MAX + 50, "")] {
+            let (mut quiet, mut loud) = (self::node(1), self::node(2));
+            quiet.write_preset("mine", Some(preset("mine", "x")));
+            for at in 0..count {
+                let name = format!("a{at}");
+                quiet.merge(loud.write_preset(&name, Some(preset(&name, text))));
+            }
+            quiet.presets.check(&preset("second", &long), quiet.me).unwrap();
+            quiet.write_preset("second", Some(preset("second", &long)));
+            assert!(quiet.presets.has("mine") && quiet.presets.has("second"));
+        }
         let large = preset("large", &"x".repeat(PRESET_BYTES_MAX));
         let mut nameless = entry(preset("c", ""), 9);
         nameless.name = "another".to_owned();

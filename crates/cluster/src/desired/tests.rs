@@ -126,6 +126,90 @@ fn the_document_is_bounded_and_forgets_what_was_stopped_first() {
     assert!(a.merge(vec![bad]).is_empty());
 }
 
+/// As in A5 of the second attack: a member signs the highest count under names of others.
+#[test]
+fn an_absurd_count_ends_no_changes() {
+    let (mut liar, mut b, mut c) = (node(0), node(1), node(2));
+    let others = |me: usize| (0..3).filter(move |at| *at != me).map(id);
+    let serving = b.serve("win", wanted("i-1"));
+    c.merge(vec![serving.clone()]);
+    liar.merge(vec![serving]);
+    let mut told = liar.document();
+    told.entries.push(liar.stop("demo"));
+    told.entries.push(liar.stop("win"));
+    told.presets = liar.write_preset("mine", None).presets;
+    told.drains = liar.drain(id(1), true).drains;
+    for count in [u64::MAX, u64::MAX - 1, 1 << 63, i64::MAX as u64, 1 << 53, 1 << 34] {
+        let mut told = told.clone();
+        told.entries[1].version.count = count;
+        told.entries[2].claim.count = count;
+        told.drains[0].version.count = count;
+        told.presets[0].version.count = count;
+        for (me, node) in [(1, &mut b), (2, &mut c)] {
+            let mut told = told.clone();
+            assert!(node.strip_false(id(0), others(me), &mut told).is_some(), "{count}");
+            assert!(node.merge(told).is_empty(), "{count}");
+        }
+        // On the disk of an older version.
+        let mut kept = b.document();
+        kept.entries.push(told.entries[1].clone());
+        let read = Desired::new(id(1), kept, Signer::of_nobody()).document();
+        assert_eq!(read == b.document(), count > KEPT_MAX, "{count}");
+    }
+    // All names can be changed.
+    for name in ["demo", "win"] {
+        let served = b.serve(name, wanted("i-2"));
+        let mut told = Document::from(vec![served]);
+        assert_eq!(c.strip_false(id(1), others(2), &mut told), None);
+        assert_eq!(c.merge(told).entries.len(), 1);
+        let stopped = c.stop(name);
+        assert_eq!(b.merge(vec![stopped]).entries.len(), 1);
+        assert!(b.find(name).is_none() && c.find(name).is_none());
+    }
+    assert_eq!(b.document(), c.document());
+}
+
+/// A member that goes as far as it is believed, again and again: after its removal and restarts
+/// nothing is lost, and who joins then takes part.
+#[test]
+fn counts_that_climb_by_what_is_believed_cost_nothing() {
+    let (mut liar, mut b) = (node(0), node(1));
+    let others = |me: usize| (0..3).filter(move |at| *at != me).map(id);
+    for _ in 0..9 {
+        let mut told = Document::from(vec![liar.stop("x")]);
+        let step = 1 << 32;
+        told.entries[0].version.count = b.next_version().count - 1 + step;
+        told.entries[0].claim = told.entries[0].version;
+        assert_eq!(b.strip_false(id(0), others(1), &mut told), None);
+        assert_eq!(b.merge(told).entries.len(), 1);
+    }
+    let served = b.serve("x", wanted("i-1"));
+    let mut b = Desired::new(id(1), b.document(), Signer::of_nobody());
+    assert_eq!(b.document().entries, [served]);
+    let mut newcomer = node(2);
+    let mut told = b.document();
+    assert_eq!(newcomer.strip_false(id(1), [id(1)].into_iter(), &mut told), None);
+    newcomer.merge(told);
+    assert!(newcomer.find("x").is_some());
+    assert_eq!(b.merge(vec![newcomer.stop("x")]).entries.len(), 1);
+}
+
+#[test]
+fn a_member_that_fills_the_document_displaces_no_others_entries() {
+    let (mut loud, mut quiet) = (node(0), node(1));
+    quiet.serve("a", wanted("i-1"));
+    quiet.serve("z", wanted("i-2"));
+    for at in 0..ENTRIES_MAX + 50 {
+        quiet.merge(vec![loud.serve(&format!("n{at}"), wanted(&format!("i-{at}")))]);
+    }
+    assert_eq!(quiet.document().entries.len(), ENTRIES_MAX);
+    quiet.serve("last", wanted("i-3"));
+    assert!(["a", "z", "last"].iter().all(|name| quiet.find(name).is_some()));
+    let mut unsound = loud.serve("b", wanted("i-4"));
+    unsound.wanted.as_mut().unwrap().bytes = u64::MAX;
+    assert!(quiet.merge(vec![unsound]).is_empty());
+}
+
 #[test]
 fn a_drained_node_inherits_nothing_and_leaves_what_it_owns_to_another() {
     let (mut a, mut b) = (node(0), node(1));

@@ -120,15 +120,14 @@ impl Copies {
         let mut notices = Vec::new();
         for (entry, wanted) in ctx.desired.wanted() {
             let (name, here) = (&entry.name, &ctx.config.name);
-            if wanted.spec.copies_if_room {
-                continue;
-            }
+            let is_optional = wanted.spec.copies_if_room;
             if let Some(Copying::Failed(why, _)) = self.all.get(&wanted.digest) {
-                notices.push(format!("the file of {name} cannot be copied to node {here}: {why}"));
+                let is_not = if is_optional { "is not" } else { "cannot be" };
+                notices.push(format!("the file of {name} {is_not} copied to node {here}: {why}"));
             }
             let asked = wanted.spec.copies.unwrap_or(0);
             let nodes = ctx.membership.members().count() + 1;
-            if entry.owner() == ctx.me && asked > nodes {
+            if entry.owner() == ctx.me && asked > nodes && !is_optional {
                 notices.push(format!(
                     "{asked} nodes were asked to have the file of {name}, and the cluster has \
                      {nodes}. Let more nodes join (sinew invite)"

@@ -4,7 +4,6 @@
 mod copies;
 mod damage;
 mod places;
-pub(crate) mod source;
 
 use copies::Copies;
 pub(crate) use copies::can_follow;

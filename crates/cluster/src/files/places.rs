@@ -10,7 +10,7 @@ use crate::NodeId;
 use crate::context::{Context, News};
 use crate::desired::{Seen, Service};
 
-use super::source::{Source, Sources};
+use crate::context::sources::{Source, Sources};
 
 pub(crate) use crate::desired::Files as Holdings;
 

@@ -6,9 +6,9 @@ use protocol::WorkerCommand;
 
 use crate::NodeId;
 use crate::context::Context;
+use crate::context::ServedFile;
 use crate::files::Files;
 use crate::paths::Paths;
-use crate::transfer::model_file::ServedFile;
 use crate::wire::{Message, WorkerId, WorkerOrder};
 use crate::workers::Workers;
 

@@ -13,10 +13,10 @@ use super::owned::{Owned, Sink};
 use super::place::{Placed, plan_in_need, plan_ring};
 use super::pool::{self, Pool};
 use super::table::Table;
+use crate::context::ServedFile;
 use crate::context::{Context, News};
 use crate::instance::{Effect, Input, Path, Routes};
 use crate::membership::ConnId;
-use crate::transfer::model_file::ServedFile;
 use crate::wire::WorkerId;
 use crate::{Error, GenerateRequest, InstanceState, NodeId, Result};
 

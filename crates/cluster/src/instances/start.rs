@@ -99,7 +99,12 @@ pub(crate) fn serve(
         bytes,
         created_unix_s: prepared.created_unix_s,
     };
+    wanted.check().map_err(Error::Unusable)?;
     let entry = host.ctx.desired.serve(&model, wanted);
+    if host.ctx.desired.find(&model).is_none_or(|(_, wanted)| wanted.id != id) {
+        let text = format!("{model} is one more than the cluster keeps. Stop another: sinew stop");
+        return Err(Error::Unusable(text));
+    }
     host.files.places.located(&mut host.ctx, digest, Some(path));
     // Replicated before the workers are ordered, so that their nodes know the claim of the order.
     host.ctx.replicate(vec![entry.clone()], None);
@@ -184,7 +189,10 @@ pub(crate) fn stop(instances: &mut Instances, host: &mut Host, name: &str) -> Re
     info!(instance = id, model, "stopped");
     let entry = host.ctx.desired.stop(&model);
     host.ctx.replicate(vec![entry], None);
-    Ok(())
+    match host.ctx.desired.find(&model) {
+        None => Ok(()),
+        Some(_) => Err(Error::Unusable(format!("{model} could not be stopped, and is served on"))),
+    }
 }
 
 /// Reads a model's header: from memory, this node's disk, or the node that owns the model.

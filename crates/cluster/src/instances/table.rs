@@ -8,8 +8,8 @@ use protocol::Secret;
 use store::Digest;
 
 use super::owned::{Owned, WORKERS_BITS};
+use crate::context::ServedFile;
 use crate::context::{Context, Prepared};
-use crate::transfer::model_file::ServedFile;
 use crate::wire::WorkerId;
 
 /// This node's data of an instance.

@@ -2,7 +2,9 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 
 use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
@@ -13,6 +15,11 @@ use crate::{Error, NodeId, Result};
 
 const KEY_FILE: &str = "identity.key";
 const LOCK_FILE: &str = "lock";
+/// Announces a running daemon to commands. It counts while the daemon holds the lock.
+pub const ANNOUNCEMENT: &str = "daemon.json";
+/// A command holds the lock for a moment when it looks whether a daemon runs.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// Files that are valid only with the key that wrote them. With a new key beside them, the node
 /// would take its former key for another member, and that member's models for its own.
 const KEYS_FILES: [&str; 4] =
@@ -135,17 +142,36 @@ pub(crate) fn open_data_dir(data_dir: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false);
     let lock = private::file(&mut options).open(data_dir.join(LOCK_FILE)).map_err(io)?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(Error::DataDirInUse { path: data_dir.to_path_buf() }),
-        Err(TryLockError::Error(error)) => Err(io(error)),
+    match (0..LOCK_TRIES).try_for_each(|_| try_lock(&lock)) {
+        ControlFlow::Break(Ok(())) => {}
+        ControlFlow::Break(Err(error)) => return Err(io(error)),
+        ControlFlow::Continue(()) => {
+            return Err(Error::DataDirInUse { path: data_dir.to_path_buf() });
+        }
+    }
+    // A killed daemon leaves it behind, and another program may have its port now.
+    match fs::remove_file(data_dir.join(ANNOUNCEMENT)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io(error)),
+        _ => Ok(lock),
     }
 }
 
-/// Whether a daemon runs with this directory.
+/// Tries once; goes on after a pause while another process holds the lock.
+fn try_lock(lock: &File) -> ControlFlow<std::io::Result<()>> {
+    match lock.try_lock() {
+        Ok(()) => ControlFlow::Break(Ok(())),
+        Err(TryLockError::Error(error)) => ControlFlow::Break(Err(error)),
+        Err(TryLockError::WouldBlock) => {
+            std::thread::sleep(LOCK_PAUSE);
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+/// Whether a daemon runs with this directory. The system frees the lock of a killed one.
 pub fn is_in_use(data_dir: &Path) -> bool {
     let lock = File::open(data_dir.join(LOCK_FILE));
-    lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
+    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// Writes a file atomically: a crash leaves the old content or the new one.
@@ -284,9 +310,15 @@ mod tests {
     fn a_second_daemon_is_kept_out() {
         let home = tempfile::tempdir().unwrap();
         let lock = open_data_dir(home.path()).unwrap();
+        // What this one announces stays; what a killed one announced does not.
+        let announcement = home.path().join(ANNOUNCEMENT);
+        fs::write(&announcement, b"{}").unwrap();
         assert!(matches!(open_data_dir(home.path()), Err(Error::DataDirInUse { .. })));
+        assert!(announcement.exists() && is_in_use(home.path()));
         drop(lock);
-        open_data_dir(home.path()).unwrap();
+        assert!(!is_in_use(home.path()));
+        let _lock = open_data_dir(home.path()).unwrap();
+        assert!(!announcement.exists());
     }
 
     #[test]

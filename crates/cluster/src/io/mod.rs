@@ -3,7 +3,7 @@
 
 mod announcer;
 mod driver;
-pub(crate) mod fleet_key;
+mod fleet_key;
 pub(crate) mod frames;
 pub(crate) mod history;
 pub(crate) mod identity;

@@ -19,13 +19,14 @@ use tracing::debug;
 use super::join;
 use super::lobby::{Line, Lobby};
 use super::processes::{Processes, run_worker};
-use crate::admission::code::JoinCode;
+use crate::context::ServedFile;
+use crate::context::sources::Sources;
 use crate::context::{
     Announcement, Attempt, Done, HeaderOf, Outside, Prepared, ProcessId, Reply, Start,
 };
 use crate::core::Event;
 use crate::desired::{Document, Service, Signer};
-use crate::files::source::Sources;
+use crate::edge::{Depth, Measurement};
 use crate::io::announcer::Announcer;
 use crate::io::kept::Saver;
 use crate::io::machine::{self, Thermometer};
@@ -34,8 +35,8 @@ use crate::io::probe;
 use crate::io::tls::Pin as Key;
 use crate::members::Members;
 use crate::membership::ConnId;
-use crate::paths::measurements::{Depth, Measurement};
-use crate::transfer::model_file::ServedFile;
+use crate::secrets::code::JoinCode;
+use crate::transfer::prepare;
 use crate::transfer::pulls::Pulls;
 use crate::transfer::swarm::Swarm;
 use crate::wire::{Message, Purpose, Verdict, Versions};
@@ -287,18 +288,11 @@ impl Outside for System {
         let is_wanted = move || {
             desired.look(|document| document.entries.iter().any(|entry| entry.wants(&digest)))
         };
-        let models = self.store.models_dir().to_path_buf();
+        let is_optional = wanted.spec.copies_if_room;
+        let room = if is_optional { hub::DiskRoom::Ample } else { hub::DiskRoom::Enough };
         self.report(async move {
-            if wanted.spec.copies_if_room && !hub::has_ample_room(&models, wanted.bytes) {
-                let gib = wanted.bytes as f64 / (1u64 << 30) as f64;
-                let why = format!(
-                    "the disk of {} has no room for twice its {gib:.1} GiB",
-                    models.display()
-                );
-                return Some(Event::Copied { digest, copied: Err(why) });
-            }
             let (name, job) = pulls.begin_copy(&wanted.spec.model);
-            let copied = pulls.copy((&name, &job), &swarm, is_wanted).await;
+            let copied = pulls.copy((&name, &job), &swarm, room, is_wanted).await;
             Some(Event::Copied { digest, copied: copied.map_err(|error| error.to_string()) })
         });
     }
@@ -431,7 +425,7 @@ fn open(store: &Store, wanted: &Service, check: CheckText) -> Result<Prepared, S
         format!("the file of {model} ({bytes} bytes) is not on this node any more")
     })?;
     let (spec, created_unix_s) = (InstanceSpec::clone(&wanted.spec), wanted.created_unix_s);
-    Prepared::read(spec, found, created_unix_s, check, true)
+    prepare::prepare(spec, found, created_unix_s, check, true)
 }
 
 /// Calls a peer at one address and measures the path.

@@ -7,6 +7,7 @@
 //! that have not yet received the removal.
 
 use super::*;
+use crate::counts::{COUNT_MAX, KEPT_MAX, is_near};
 use crate::members::{MEMBERS_MAX, REMOVED_MAX};
 
 impl Membership {
@@ -24,18 +25,40 @@ impl Membership {
     }
 
     fn next_version(&self) -> u64 {
-        let admitted = self.members().map(|member| member.admitted);
-        let removed = self.removed.values().map(|removed| removed.version);
-        let versions = admitted.chain(removed).chain([self.admitted]);
-        versions.max().unwrap_or(0).saturating_add(1)
+        self.highest().saturating_add(1)
     }
 
-    pub(super) fn learn(
+    fn highest(&self) -> u64 {
+        let admitted = self.members().map(|member| member.admitted);
+        let removed = self.removed.values().map(|removed| removed.version);
+        admitted.chain(removed).chain([self.admitted]).max().unwrap_or(0)
+    }
+
+    /// Learns from a list on the disk or of a member, as far as its versions can be: an absurd one
+    /// would end all later admissions or removals of its key.
+    pub(super) fn learned(
         &mut self,
         told: Members,
         by: Option<NodeId>,
         now: Duration,
     ) -> Vec<Effect> {
+        let limit = match by {
+            Some(by) => {
+                let admitted = told.members.iter().map(|member| member.admitted);
+                let versions = admitted.chain(told.removed.iter().map(|removed| removed.version));
+                let highest = versions.max().unwrap_or(0);
+                let known = self.highest();
+                self.told.limit((by, highest), known, self.peers.keys().copied())
+            }
+            None => {
+                self.were_members.extend(told.removed.iter().map(|removed| removed.id));
+                KEPT_MAX
+            }
+        };
+        self.learn(believed_to(limit, told), by, now)
+    }
+
+    fn learn(&mut self, told: Members, by: Option<NodeId>, now: Duration) -> Vec<Effect> {
         let outdates =
             |removed: &Removed| removed.id == self.me && removed.version >= self.admitted;
         if told.removed.iter().any(outdates) {
@@ -64,7 +87,7 @@ impl Membership {
             self.removed.clear();
             self.admitted = 0;
         }
-        let mut effects = self.learn(members, None, now);
+        let mut effects = self.learn(believed_to(COUNT_MAX, members), None, now);
         // The admitting node calls before this one knows its list; its next call comes much later.
         self.peers.values_mut().for_each(|peer| peer.dial_at = now);
         effects.extend(self.dial_due(now));
@@ -101,6 +124,8 @@ impl Membership {
         alone: bool,
         now: Duration,
     ) -> Vec<Effect> {
+        let known = self.highest();
+        let removed = removed.filter(|version| is_near(known, *version));
         let Some(peer) = self.peers.get_mut(&by) else { return Vec::new() };
         if !peer.is_new && removed.is_some_and(|version| version >= self.admitted) {
             return self.part();
@@ -120,6 +145,8 @@ impl Membership {
         let gone = peers.iter().flat_map(|(id, peer)| peer.ended(*id, CloseReason::Parted, reason));
         let effects = [Effect::Parted].into_iter().chain(gone).collect();
         self.removed.clear();
+        self.were_members.clear();
+        self.told.forget();
         self.admitted = 0;
         effects
     }
@@ -136,13 +163,19 @@ impl Membership {
             return (false, Vec::new());
         }
         let why = CloseReason::Removed { version: removed.version };
-        self.removed.insert(id, removed);
-        // Drops the oldest, which are the same on all nodes.
-        while self.removed.len() > REMOVED_MAX {
-            let oldest = self.removed.values().min_by_key(|known| (known.version, known.id));
-            oldest.map(|known| known.id).and_then(|id| self.removed.remove(&id));
-        }
         let peer = self.peers.remove(&id);
+        if peer.is_some() {
+            self.were_members.insert(id);
+        }
+        self.removed.insert(id, removed);
+        // Drops the oldest, which are the same on all nodes, and first those of unknown nodes.
+        while self.removed.len() > REMOVED_MAX {
+            let order =
+                |known: &&Removed| (self.were_members.contains(&known.id), known.version, known.id);
+            let oldest = self.removed.values().min_by_key(order).map(|known| known.id);
+            oldest.and_then(|id| self.removed.remove(&id));
+            self.were_members.retain(|id| self.removed.contains_key(id));
+        }
         let reason = "it was removed from the cluster";
         (true, peer.map(|peer| peer.ended(id, why, reason)).unwrap_or_default())
     }
@@ -159,9 +192,13 @@ impl Membership {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.hint(member.addresses.clone(), now);
             let known = &mut peer.member;
-            // Another node's entry only adds addresses; the peer's own words take precedence.
-            let mut merged = member.sanitized();
-            merged.update(known.clone());
+            // Of a peer that this node has met, its own words are kept alone; before that, another
+            // node's entry adds addresses.
+            let mut merged = known.clone();
+            if peer.told_by.is_some() {
+                merged = member.sanitized();
+                merged.update(known.clone());
+            }
             merged.admitted = known.admitted.max(admitted);
             let changed = merged != *known;
             *known = merged;
@@ -177,6 +214,7 @@ impl Membership {
             member: Member { admitted, ..member.sanitized() },
             hints: Vec::new(),
             is_new: false,
+            told_by: by,
             disowned_since: None,
             session: None,
             dialing: false,
@@ -186,6 +224,15 @@ impl Membership {
         self.peers.insert(id, peer);
         true
     }
+}
+
+/// The list without removals of a later version; later admissions become the first.
+fn believed_to(limit: u64, mut told: Members) -> Members {
+    told.removed.retain(|removed| removed.version <= limit);
+    for member in told.members.iter_mut().filter(|member| member.admitted > limit) {
+        member.admitted = 0;
+    }
+    told
 }
 
 impl Peer {

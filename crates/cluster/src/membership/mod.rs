@@ -5,10 +5,11 @@
 
 mod admission;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::counts::Counts;
 use crate::members::{ADDRESSES_MAX, Member, Members, Removed};
 use crate::{NodeId, NodeState};
 
@@ -126,6 +127,10 @@ pub(crate) struct Membership {
     admitted: u64,
     peers: BTreeMap<NodeId, Peer>,
     removed: BTreeMap<NodeId, Removed>,
+    /// The removed nodes that were members here or are on the disk. Others may be made up.
+    were_members: BTreeSet<NodeId>,
+    /// What members told of versions.
+    told: Counts,
     last_tick: Duration,
 }
 
@@ -136,6 +141,8 @@ struct Peer {
     hints: Vec<SocketAddr>,
     /// Admitted by this node and not connected since: its list is still another cluster's.
     is_new: bool,
+    /// The member that told this node of it, until it is met.
+    told_by: Option<NodeId>,
     /// Time of its first statement that it belongs to no cluster.
     disowned_since: Option<Duration>,
     session: Option<Session>,
@@ -159,13 +166,13 @@ struct Session {
 
 impl Membership {
     pub(crate) fn new(me: NodeId, now: Duration) -> Self {
-        let (peers, removed) = Default::default();
-        Self { me, admitted: 0, peers, removed, last_tick: now }
+        let (peers, removed, were_members, told) = Default::default();
+        Self { me, admitted: 0, peers, removed, were_members, told, last_tick: now }
     }
 
     pub(crate) fn step(&mut self, event: Input, now: Duration) -> Vec<Effect> {
         match event {
-            Input::Learned { members, by } => self.learn(members, by, now),
+            Input::Learned { members, by } => self.learned(members, by, now),
             Input::Joined(members) => self.joined(members, now),
             Input::Admit(member) => self.admit(member, now),
             Input::Remove(id) => self.remove(id),
@@ -215,6 +222,12 @@ impl Membership {
 
     pub(crate) fn is_member(&self, id: NodeId) -> bool {
         self.peers.contains_key(&id)
+    }
+
+    /// Members that this node knows from the word of a removed node alone.
+    pub(crate) fn told_by_removed(&self) -> Vec<NodeId> {
+        let is_it = |peer: &Peer| peer.told_by.is_some_and(|by| self.removed.contains_key(&by));
+        self.peers.iter().filter(|(_, peer)| is_it(peer)).map(|(id, _)| *id).collect()
     }
 
     /// Whether this node belongs to no cluster: it has no members, or all its members state the
@@ -294,7 +307,7 @@ impl Membership {
         effects.push(Effect::Up { peer: id, conn: new.conn, boot: new.boot });
         peer.session = Some(new);
         peer.disowned_since = None;
-        peer.is_new = false;
+        (peer.is_new, peer.told_by) = (false, None);
         peer.backoff = REDIAL_MIN;
         if peer.member.update(member.sanitized()) {
             effects.push(Effect::MembersChanged);

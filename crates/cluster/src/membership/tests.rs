@@ -1,4 +1,5 @@
 use super::*;
+use crate::members::{MEMBERS_MAX, REMOVED_MAX};
 
 const ME: NodeId = NodeId([5; 32]);
 const LOWER: NodeId = NodeId([1; 32]);
@@ -44,6 +45,56 @@ fn dialed(effects: &[Effect]) -> Vec<NodeId> {
         _ => None,
     };
     effects.iter().filter_map(peer).collect()
+}
+
+/// One member's word about versions, lists and other members is undone by its removal.
+#[test]
+fn absurd_versions_and_made_up_members_go_with_the_node_that_told_them() {
+    let mut membership = membership();
+    let third = NodeId([3; 32]);
+    membership.step(Input::Admit(member(third)), ms(0));
+    let removal = |id: NodeId, version| Removed { id, name: id.short(), version };
+    let by = Some(LOWER);
+    for version in [u64::MAX, u64::MAX - 1, 1 << 63, 1 << 53] {
+        let members = vec![Member { admitted: version, ..member(HIGHER) }];
+        let removed = vec![removal(third, version), removal(ME, version)];
+        let told = Members { members, removed };
+        let effects = membership.step(Input::Learned { members: told, by }, ms(1));
+        assert!(!effects.contains(&Effect::Parted), "{version}");
+        let disowned = Input::Disowned { by: LOWER, removed: Some(version), alone: false };
+        assert_eq!(membership.step(disowned, ms(1)), [], "{version}");
+        assert!(membership.is_member(third) && membership.is_member(HIGHER), "{version}");
+    }
+    // Made-up removals displace no real one.
+    membership.step(Input::Remove(third), ms(2));
+    let made_up = |at: usize| {
+        let mut id = [77; 32];
+        id[..8].copy_from_slice(&(at as u64).to_le_bytes());
+        NodeId(id)
+    };
+    let removed = (0..2 * REMOVED_MAX).map(|at| removal(made_up(at), 50 + at as u64)).collect();
+    let told = Members { members: Vec::new(), removed };
+    membership.step(Input::Learned { members: told, by }, ms(3));
+    assert!(membership.was_removed(third));
+    // Nor do made-up members outlive the one that told of them, unlike those that were met.
+    let told = (2000..2100).map(|at| member(made_up(at))).collect();
+    let told = Members { members: told, removed: Vec::new() };
+    membership.step(Input::Learned { members: told, by }, ms(4));
+    assert_eq!(membership.members().count(), MEMBERS_MAX - 1);
+    assert_eq!(membership.told_by_removed(), []);
+    let met = made_up(2000);
+    open(&mut membership, met, 7, true, 5);
+    membership.step(Input::Remove(LOWER), ms(6));
+    let unmet = membership.told_by_removed();
+    assert_eq!(unmet.len(), MEMBERS_MAX - 4);
+    assert!(!unmet.contains(&met) && !unmet.contains(&HIGHER));
+    // A removed node comes back by a new invitation.
+    for id in [LOWER, third] {
+        membership.step(Input::Remove(unmet[0]), ms(7));
+        membership.step(Input::Remove(unmet[1]), ms(7));
+        membership.step(Input::Admit(member(id)), ms(7));
+        assert!(membership.is_member(id));
+    }
 }
 
 #[test]
@@ -184,7 +235,7 @@ fn strangers_are_closed_and_the_mesh_is_bounded() {
 }
 
 #[test]
-fn what_others_say_adds_addresses_and_changes_no_name() {
+fn what_others_say_of_a_member_changes_neither_its_name_nor_its_addresses() {
     let mut membership = membership();
     let told = Member {
         id: HIGHER,
@@ -192,12 +243,18 @@ fn what_others_say_adds_addresses_and_changes_no_name() {
         addresses: vec!["10.0.0.2:2".parse().unwrap()],
         admitted: 0,
     };
-    let effects = membership.step(learned(vec![told.clone()]), ms(1));
-    assert_eq!(effects, [Effect::MembersChanged]);
+    let by = Input::Learned {
+        members: Members { members: vec![told.clone()], removed: Vec::new() },
+        by: Some(LOWER),
+    };
+    assert_eq!(membership.step(by.clone(), ms(1)), [], "no gossip");
     let known = membership.members().find(|member| member.id == HIGHER).unwrap();
-    assert_eq!(known.name, HIGHER.short());
-    assert_eq!(known.addresses.len(), 2);
-    assert_eq!(membership.step(learned(vec![told]), ms(2)), [], "nothing new, no gossip");
+    assert_eq!(*known, member(HIGHER));
+    // It is called there too.
+    membership.step(Input::DialFailed { peer: HIGHER }, ms(2));
+    let called = membership.step(Input::Tick, ms(1000));
+    let addresses = [member(HIGHER).addresses, told.addresses].concat();
+    assert!(called.contains(&Effect::Dial { peer: HIGHER, addresses }), "{called:?}");
 }
 
 /// Another node's list, with versions of admissions and removals.

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::Node;
 use crate::context::tower_bytes;
 use crate::core::Call;
-use crate::node::burn;
+use crate::transfer::burn;
 use crate::transfer::lookup::{self, Asked};
 use crate::transfer::preview::Preview;
 use crate::transfer::remote::{self, RemoteModel};
@@ -231,7 +231,7 @@ impl Node {
     }
 
     /// The plan for a model: its placement, its speed, and the reasons against other plans. Of a
-    /// model that no node has, the header is read on the hub.
+    /// model that no node has, the header is read on the hub, or is the catalogue's shape.
     ///
     /// # Errors
     /// There is no such model, it is unreadable, or no set of nodes has room.
@@ -245,15 +245,15 @@ impl Node {
         }
         if let Some((_, header)) = self.served(&spec.model).await? {
             let name = spec.model.clone();
-            return Ok(self.shared.desk.plan_header(spec, name, header).await?.into());
+            return Ok(self.shared.desk.plan_header(spec, name, header, true).await?.into());
         }
         let (previews, room, name) =
             (self.shared.previews.clone(), self.room(), spec.model.clone());
         let look = tokio::task::spawn_blocking(move || previews.look(&name, &room));
-        let Preview { download, header } =
+        let Preview { download, header, is_shape } =
             look.await.map_err(|_| Error::ShutDown)??.ok_or(missing)?;
         let name = download.name.clone();
-        let plan = self.shared.desk.plan_header(spec, name, header).await?;
+        let plan = self.shared.desk.plan_header(spec, name, header, !is_shape).await?;
         Ok(Planned { plan, download: Some(download) })
     }
 

@@ -1,7 +1,4 @@
-pub(crate) mod about;
-pub(crate) mod burn;
 mod calls;
-pub(crate) mod desk;
 pub(crate) mod leave;
 
 use std::net::SocketAddr;
@@ -25,9 +22,9 @@ use crate::io::net::{Net, own_addresses};
 use crate::io::peer_names;
 use crate::io::{INPUTS_MAX, Kept, System, bind, listen, run};
 use crate::members::{Members, clean_name};
-use crate::node::about::can_run;
-use crate::node::burn::Burner;
-use crate::node::desk::Desk;
+use crate::transfer::about::can_run;
+use crate::transfer::burn::Burner;
+use crate::transfer::desk::Desk;
 use crate::transfer::preview::Previews;
 use crate::transfer::pulls::Pulls;
 use crate::{

@@ -11,9 +11,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use placement::LinkSpeed;
-use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
+use crate::edge::{Depth, Edge, Measurement};
 use crate::link_local::is_link_local;
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -34,56 +34,6 @@ const MESSAGE_BYTES: f64 = 16384.0;
 const LINK_LOCAL_HANDICAP: f64 = 1.25;
 /// Differences below this are noise.
 const ROUND_TRIP_FLOOR: Duration = Duration::from_micros(200);
-
-/// The latest measurement of a path to another node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Edge {
-    pub peer: NodeId,
-    /// The other node's address, and this node's address on that path.
-    pub address: IpAddr,
-    pub local: IpAddr,
-    pub round_trip_us: f64,
-    pub bytes_per_sec: f64,
-    /// Since the last look.
-    pub age_secs: u64,
-    /// Whether the last look was answered.
-    pub is_up: bool,
-    /// Measured by ranks over RDMA, which has no addresses of its own.
-    #[serde(default)]
-    pub is_rdma: bool,
-    /// The largest packets that pass, if the system would send larger ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub packet_bytes: Option<u16>,
-}
-
-impl Edge {
-    /// Time of a typical message, by which paths are sorted. One cable often has two addresses,
-    /// whose figures differ by noise. The handicap then prefers the address that is valid elsewhere
-    /// too.
-    fn cost(&self) -> f64 {
-        let message_secs = self.round_trip_us / 2e6 + MESSAGE_BYTES / self.bytes_per_sec.max(1.0);
-        let handicap = if is_link_local(self.address) { LINK_LOCAL_HANDICAP } else { 1.0 };
-        message_secs * handicap
-    }
-}
-
-/// The kind of a measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Depth {
-    Look,
-    Full,
-}
-
-/// The result of a measurement.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Measurement {
-    pub local: IpAddr,
-    pub round_trip: Duration,
-    /// Of a full measurement.
-    pub bytes_per_sec: Option<f64>,
-    /// As in [`Edge`].
-    pub packet_bytes: Option<u16>,
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct Measurements {
@@ -222,7 +172,7 @@ impl Measurements {
             .collect();
         edges.sort_by(|a, b| {
             let order = |edge: &Edge| (edge.peer, !edge.is_up);
-            let by_cost = a.cost().total_cmp(&b.cost());
+            let by_cost = cost(a).total_cmp(&cost(b));
             order(a).cmp(&order(b)).then(by_cost)
         });
         edges
@@ -260,6 +210,14 @@ impl Way {
     fn is_due(&self, now: Duration) -> bool {
         self.due.is_some_and(|due| now >= due)
     }
+}
+
+/// Time of a typical message, by which paths are sorted. One cable often has two addresses, whose
+/// figures differ by noise. The handicap then prefers the address that is valid elsewhere too.
+fn cost(edge: &Edge) -> f64 {
+    let message_secs = edge.round_trip_us / 2e6 + MESSAGE_BYTES / edge.bytes_per_sec.max(1.0);
+    let handicap = if is_link_local(edge.address) { LINK_LOCAL_HANDICAP } else { 1.0 };
+    message_secs * handicap
 }
 
 /// Whether a full measurement is outdated.

@@ -13,15 +13,14 @@ use protocol::Transport;
 use tracing::{debug, info};
 
 use crate::api::machine::{Machine, Sensors};
-use crate::api::pull;
 use crate::context::Context;
+use crate::edge::{Edge, Measurement};
 use crate::instance::{Path, Routes};
 use crate::link_local;
-use crate::members::MEMBERS_MAX;
 use crate::membership::ConnId;
 use crate::wire::{Message, Report};
 use crate::{NodeId, PullStatus, RankStatus};
-use measurements::{Edge, Measurement, Measurements};
+use measurements::Measurements;
 use rdma::RdmaLinks;
 use remeasuring::Remeasuring;
 use twin::Twin;
@@ -30,8 +29,6 @@ use twin::Twin;
 const REPORT_EVERY: u64 = 20;
 /// In ticks: the progress of downloads.
 const DOWNLOADS_EVERY: u64 = 4;
-/// Limit of a node's edges: eight addresses for each other node.
-const EDGES_MAX: usize = 512;
 
 pub(crate) struct Paths {
     /// Of all this node's threads together, once measured.
@@ -177,11 +174,7 @@ impl Paths {
     }
 
     /// Records a peer's report.
-    pub(crate) fn reported(&mut self, ctx: &mut Context, peer: NodeId, mut report: Report) {
-        report.machine = report.machine.within_limits();
-        report.edges.truncate(EDGES_MAX);
-        report.uncalled.truncate(MEMBERS_MAX);
-        report.downloads = pull::within_limits(report.downloads);
+    pub(crate) fn reported(&mut self, ctx: &mut Context, peer: NodeId, report: Report) {
         let (me, now, now_ms) = (ctx.me, ctx.now(), ctx.outside.unix_ms());
         let Some(view) = ctx.views.get_mut(&peer) else { return };
         view.clock_ahead_ms = report.unix_ms.map(|theirs| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use placement::LinkSpeed;
 
-use crate::paths::measurements::Edge;
+use crate::edge::Edge;
 use crate::{NodeId, RankStatus};
 
 #[derive(Debug, Default)]

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tracing::info;
 
 use super::Paths;
-use super::measurements::Depth;
 use crate::NodeId;
 use crate::context::Context;
+use crate::edge::Depth;
 
 /// A daemon that takes longer may have been frozen until now, so its answer proves nothing.
 const ANSWER_MAX: Duration = Duration::from_millis(300);

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::measurements::Depth;
 use crate::Error;
 use crate::context::Context;
+use crate::edge::Depth;
 
 /// Any machine can announce this node's id, and each such address is called.
 const CALL_EVERY: Duration = Duration::from_secs(5);

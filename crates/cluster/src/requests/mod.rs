@@ -5,12 +5,13 @@
 //! the client has. The end of an epoch, or the loss of an owner, is therefore a pause in the
 //! stream: the rest is computed again from there, and equals the uninterrupted answer.
 
+mod stream;
 mod waiting;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use protocol::{FailureKind, FinishReason, Guesses, RequestId};
+use protocol::FailureKind;
 use tokio::sync::mpsc;
 use tracing::info;
 
@@ -20,7 +21,9 @@ use crate::instances::{Host, Instances, Sink, load, reported, status};
 use crate::membership::ConnId;
 use crate::peers::{conn_to_owner, way_round};
 use crate::wire::Message;
-use crate::{Error, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, Result};
+use crate::{Error, GenerateEvent, GenerateRequest, InstanceState, Result};
+pub(crate) use stream::Stream;
+use stream::{Audience, Place};
 
 /// Losses without a token in between after which a request is given up: it may itself crash the
 /// workers.
@@ -32,55 +35,12 @@ const FRUITLESS_PAUSE: Duration = Duration::from_millis(250);
 const HOMELESS_MAX: Duration = Duration::from_secs(10);
 /// How long it waits for an owner that this node does not reach, though others may.
 const OWNERLESS_MAX: Duration = Duration::from_secs(30);
+/// Requests that a node passes on here at a time, to an owner that only this node reaches.
+const RELAYED_MAX: usize = 64;
 /// A request passes at most one node between its client's and the owner.
 const RELAYS_MAX: u32 = 1;
 /// Interval of the events to a client whose request runs nowhere.
 const REMINDER: Duration = Duration::from_secs(2);
-
-/// A request of a client of this node.
-pub(crate) struct Stream {
-    instance: String,
-    model: String,
-    /// With the tokens that the client has.
-    request: GenerateRequest,
-    audience: Audience,
-    /// How many more nodes may pass it on.
-    relays: u32,
-    place: Place,
-    /// Losses since its last token.
-    fruitless: u32,
-    asked: Duration,
-    first_token: Option<Duration>,
-    /// Of the prompt, at its first run.
-    cached_tokens: usize,
-    was_lost: bool,
-}
-
-/// The receiver of a request's events.
-enum Audience {
-    Client(mpsc::UnboundedSender<GenerateEvent>),
-    /// A client of a node that does not reach the owner.
-    Peer {
-        conn: ConnId,
-        stream: u64,
-    },
-}
-
-/// Where a request runs or waits to run.
-enum Place {
-    Here {
-        request: RequestId,
-    },
-    Peer {
-        conn: ConnId,
-    },
-    /// Nowhere, for this reason.
-    Lost {
-        reason: String,
-        since: Duration,
-        told: Duration,
-    },
-}
 
 #[derive(Default)]
 pub(crate) struct Requests {
@@ -132,6 +92,9 @@ impl Requests {
                 let sink = Sink::Peer { conn, stream };
                 below.instances.submit(below.host, &id, request, sink).map(drop)
             }
+            None if self.relayed(conn) >= RELAYED_MAX => {
+                Err(Error::QueueFull { model: name.to_owned(), limit: RELAYED_MAX })
+            }
             None if ctx.is_mine(name) => self.begin(below, name, request, audience, 0).map(drop),
             None if relays > 0 => self.begin(below, name, request, audience, relays - 1).map(drop),
             None => Err(runs_no_more(ctx, name)),
@@ -145,6 +108,15 @@ impl Requests {
             let event = GenerateEvent::Failed { kind, reason: error.to_string() };
             below.host.ctx.send(conn, Message::Generated { stream, event, let_go: false });
         }
+    }
+
+    /// The requests that the node of a connection has passed on here.
+    fn relayed(&self, conn: ConnId) -> usize {
+        let is_its = |stream: &&Stream| match stream.audience {
+            Audience::Peer { conn: of, .. } => of == conn,
+            Audience::Client(_) => false,
+        };
+        self.streams.values().filter(is_its).count()
     }
 
     fn begin(
@@ -180,7 +152,9 @@ impl Requests {
             asked: now,
             first_token: None,
             cached_tokens: 0,
+            has_begun: false,
             was_lost: false,
+            waited: None,
         };
         self.streams.insert(stream, new);
         if !is_placed {
@@ -231,8 +205,9 @@ impl Requests {
             }
             // Only the first run's count of cached tokens is right: a later run finds the cache of
             // the first.
-            GenerateEvent::Began(_) if found.was_lost => return,
+            GenerateEvent::Began(_) if found.was_lost || found.has_begun => return,
             GenerateEvent::Began(began) => {
+                found.has_begun = true;
                 found.cached_tokens = began.cached_tokens;
                 GenerateEvent::Began(began)
             }
@@ -266,11 +241,18 @@ impl Requests {
         event: GenerateEvent,
         let_go: bool,
     ) {
-        let place = self.streams.get(&stream).map(|stream| &stream.place);
-        if !matches!(place, Some(Place::Peer { conn: at }) if *at == conn) {
+        let now = ctx.now();
+        let Some(found) = self.streams.get_mut(&stream) else { return };
+        if !matches!(found.place, Place::Peer { conn: at } if at == conn) {
             return;
         }
         match event {
+            GenerateEvent::Waiting { .. } if !found.may_wait(now) => {}
+            GenerateEvent::Tokens(tokens) if found.left() < tokens.len() => {
+                let reason = "its owner sent more tokens than were asked for".to_owned();
+                let failed = GenerateEvent::Failed { kind: FailureKind::Lost, reason };
+                self.answered(ctx, stream, failed);
+            }
             GenerateEvent::Failed { reason, .. } if let_go => self.interrupted(ctx, stream, reason),
             event => self.answered(ctx, stream, event),
         }
@@ -443,51 +425,4 @@ fn place(
 fn runs_no_more(ctx: &Context, id: &str) -> Error {
     let model = ctx.desired.find(id).map_or("the model", |(entry, _)| &entry.name).to_owned();
     Error::Away { model, reason: format!("node {} does not run it", ctx.config.name) }
-}
-
-impl Stream {
-    /// Since when a client waits for its first token, and the instance.
-    pub(crate) fn waits_since(&self) -> Option<(Duration, &str)> {
-        let waits = matches!(self.audience, Audience::Client(_)) && self.first_token.is_none();
-        (waits && self.request.answered.is_empty()).then_some((self.asked, &self.instance))
-    }
-
-    #[cfg(test)]
-    pub(crate) fn instance(&self) -> &str {
-        &self.instance
-    }
-
-    #[cfg(test)]
-    pub(crate) fn is_of_a_client(&self) -> bool {
-        matches!(self.audience, Audience::Client(_))
-    }
-
-    /// If a request ran in several pieces, this node computes its report itself.
-    fn account(&self, done: GenerateDone, now: Duration) -> GenerateDone {
-        if !self.was_lost {
-            return done;
-        }
-        let first_token = self.first_token.unwrap_or(now);
-        let (prefill, decode) = (first_token - self.asked, now - first_token);
-        let cached_tokens = self.cached_tokens;
-        let (queue, waits) = Default::default();
-        GenerateDone { cached_tokens, queue, prefill, decode, waits, ..done }
-    }
-
-    /// The request was lost between its last token and its end.
-    fn answered_in_full(&self, now: Duration) -> GenerateDone {
-        let done = GenerateDone {
-            reason: FinishReason::Length,
-            prompt_tokens: self.request.prompt.len(),
-            generated_tokens: self.request.answered.len(),
-            cached_tokens: 0,
-            guesses: Guesses::default(),
-            queue: Duration::ZERO,
-            prefill: Duration::ZERO,
-            decode: Duration::ZERO,
-            waits: Vec::new(),
-            embedding: None,
-        };
-        self.account(done, now)
-    }
 }

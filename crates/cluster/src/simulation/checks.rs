@@ -257,7 +257,8 @@ impl World {
     /// Every node answers for every model.
     pub(super) fn everybody_asks(&mut self, until_ms: u64) {
         let entries =
-            self.machines[0].daemon.as_ref().expect("it is up").host.ctx.desired.document();
+            self.machines.iter().find_map(|machine| machine.daemon.as_ref()).expect("one is up");
+        let entries = entries.host.ctx.desired.document();
         let served: Vec<usize> = (0..2)
             .filter(|model| {
                 let name = format!("m{model}");
@@ -265,7 +266,7 @@ impl World {
             })
             .collect();
         let (failures, begun) = (self.checks.failed, self.now);
-        for node in self.nodes() {
+        for node in self.nodes().filter(|node| self.is_up(*node)).collect::<Vec<_>>() {
             for model in &served {
                 assert!(self.ask(node, *model), "seed {}: n{node} refuses m{model}", self.seed);
             }

@@ -1,7 +1,5 @@
 //! Clients that know the whole answer, and users who serve and stop models.
 
-use std::path::Path as FilePath;
-
 use protocol::{FailureKind, FinishReason, KeepAlive, Sampling, Token};
 use store::ModelFile;
 use tokio::sync::oneshot;
@@ -10,9 +8,9 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::faults::Mode;
 use super::workers::answer;
 use super::*;
+use crate::context::ServedFile;
 use crate::context::{Events, Placeable};
 use crate::desired::Version;
-use crate::transfer::model_file::ServedFile;
 use crate::{Error, GenerateEvent, InstanceSpec, Result};
 
 pub(super) struct Client {
@@ -41,8 +39,7 @@ enum Kept {
 
 /// A model whose file any node can claim to have.
 pub(super) fn model() -> Prepared {
-    let root = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
-    let path = root.join("llama3-tied.gguf");
+    let path = fixtures::path("models/llama3-tied.gguf");
     let file = ServedFile::open(&path).expect("a fixture");
     let model =
         Placeable::read("m".to_owned(), file.directory(), Default::default(), |_| Ok(Vec::new()));
@@ -118,6 +115,7 @@ impl World {
     /// Removes a node from the cluster.
     pub(super) fn remove(&mut self, on: usize, node: usize) {
         self.trace(|| format!("n{on} removes n{node}"));
+        self.removed.insert(node);
         // The effects show whether it is done.
         let reply = oneshot::channel().0;
         let call = Call::Remove { name: format!("n{node}"), reply };

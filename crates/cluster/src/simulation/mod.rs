@@ -14,6 +14,7 @@
 
 mod checks;
 mod clients;
+mod extremes;
 mod faults;
 mod network;
 mod outside;
@@ -21,7 +22,7 @@ mod runs;
 mod workers;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -130,6 +131,11 @@ struct World {
     checks: checks::Checks,
     model: Prepared,
     is_traced: bool,
+    /// A node that sends extremes, and what its daemon has said.
+    liar: Option<usize>,
+    said: extremes::Said,
+    /// Nodes that were removed, and are not remembered after a restart.
+    removed: BTreeSet<usize>,
 }
 
 fn id(node: usize) -> NodeId {
@@ -197,6 +203,9 @@ impl World {
             checks: checks::Checks::default(),
             model: model.clone(),
             is_traced: std::env::var_os("TRACE").is_some(),
+            liar: None,
+            said: extremes::Said::default(),
+            removed: BTreeSet::new(),
             random,
         };
         for node in 0..nodes {
@@ -253,7 +262,8 @@ impl World {
     /// Starts a daemon from its disk.
     fn start(&mut self, node: usize) {
         self.trace(|| format!("n{node} starts"));
-        let nodes = self.nodes();
+        let members = self.nodes().filter(|node| !self.removed.contains(node));
+        let members: Vec<usize> = members.collect();
         let machine = &mut self.machines[node];
         machine.life += 1;
         (machine.has_power, machine.frozen, machine.deadline_at) = (true, None, u64::MAX);
@@ -272,7 +282,7 @@ impl World {
             addresses: vec![address(node)],
             admitted: 0,
         };
-        let members = nodes.filter(|other| *other != node).map(member).collect();
+        let members = members.into_iter().filter(|other| *other != node).map(member).collect();
         let others = Members { members, removed: Vec::new() };
         self.step(node, |daemon| daemon.start(others));
         let first = self.random.u64(..250 * MS);
@@ -400,6 +410,10 @@ impl World {
     fn perform(&mut self, node: usize, act: Act) {
         let life = self.machines[node].life;
         match act {
+            Act::Dial(peer) if number(peer) >= self.machines.len() => {
+                let error = crate::context::DialError::NoAddress;
+                self.tell(node, 1000 * MS, Event::DialFailed { peer, error });
+            }
             Act::Dial(peer) => {
                 let latency = self.latency();
                 self.after(latency, Todo::Knock { from: node, life, to: number(peer) });
@@ -441,7 +455,7 @@ impl World {
             Act::MeasureWay(peer, way) => {
                 let placement::LinkSpeed { message_secs, bytes_per_sec } =
                     placement::LinkSpeed::LOOPBACK;
-                let found = crate::paths::measurements::Measurement {
+                let found = crate::edge::Measurement {
                     packet_bytes: None,
                     local: address(node).ip(),
                     round_trip: std::time::Duration::from_secs_f64(message_secs * 2.0),

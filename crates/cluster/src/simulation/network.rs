@@ -268,6 +268,9 @@ impl World {
             return;
         }
         self.check_sent(node, &message);
+        if self.liar == Some(node) {
+            self.said.note(&message);
+        }
         let message = Box::new(message);
         let promises_nothing = matches!(
             *message,

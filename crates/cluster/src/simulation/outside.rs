@@ -13,13 +13,13 @@ use store::Digest;
 use tokio::sync::mpsc;
 
 use super::address;
-use crate::admission::code::JoinCode;
+use crate::context::sources::Sources;
 use crate::context::{Announcement, Attempt, Done, HeaderOf, Outside, ProcessId, Reply, Start};
 use crate::desired::{Document, Service, Signer};
-use crate::files::source::Sources;
+use crate::edge::Depth;
 use crate::members::Members;
 use crate::membership::ConnId;
-use crate::paths::measurements::Depth;
+use crate::secrets::code::JoinCode;
 use crate::wire::{Message, Verdict, Versions};
 use crate::{GenerateEvent, Joined, NodeId, PullStatus};
 

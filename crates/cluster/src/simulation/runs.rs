@@ -13,7 +13,7 @@ const TROUBLE_MS: u64 = 25_000;
 const WHOLE_MAX_MS: u64 = 90_000;
 
 /// The seeds of this run; each test simulates one world a seed.
-fn seeds() -> Range<u64> {
+pub(super) fn seeds() -> Range<u64> {
     let Ok(asked) = std::env::var("SEEDS") else { return 0..SEEDS };
     let number = |text: &str| text.parse().expect("SEEDS is a number, or two as in 5..7");
     match asked.split_once("..") {

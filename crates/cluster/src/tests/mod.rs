@@ -92,7 +92,7 @@ async fn invited(node: &Node) -> String {
 
 /// Joins by a code; returns the connection of the join.
 async fn join_by(member: &Arc<Net>, node: &Node, code: &str, confirms: bool) -> Connection {
-    let secret = crate::admission::code::JoinCode::decode(code).unwrap().secret.to_vec();
+    let secret = crate::secrets::code::JoinCode::decode(code).unwrap().secret.to_vec();
     let pin = Pin::Fingerprint(fingerprint(node.id()));
     let address = vec![node.listen_addr()];
     let mut joining = member.dial(address, pin, Purpose::Join).await.unwrap();

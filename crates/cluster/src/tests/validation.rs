@@ -112,9 +112,7 @@ async fn tokens_of_a_worker_are_believed_from_its_host_alone() {
     let home = tempfile::tempdir().unwrap();
     let node = node(home.path()).await;
     let mut liar = Member::of(&node).await;
-    let model =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/llama3-tied.gguf");
-    let model = model.display().to_string();
+    let model = fixtures::path("models/llama3-tied.gguf").display().to_string();
     let spec = InstanceSpec { model, nodes: Some(1.into()), ..InstanceSpec::default() };
     let id = node.serve(spec).await.unwrap();
     let request = GenerateRequest { prompt: vec![1], max_tokens: 3, ..Default::default() };

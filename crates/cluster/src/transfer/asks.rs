@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::io::frames;
 use crate::io::net::{DialError, Net};
 use crate::io::tls::Pin;
-use crate::node::burn::spec::{BurnOrder, Part};
+use crate::transfer::burn::spec::{BurnOrder, Part};
 use crate::wire::Purpose;
 use crate::{InstanceSpec, NodeId};
 
@@ -50,7 +50,7 @@ pub(crate) enum Ask {
     Doubt { group: u64 },
     /// Takes the listener's part in a burn-in: [`Outcome`].
     Burn { order: Box<BurnOrder> },
-    /// Both ends send `blocks` blocks at once: [`crate::node::burn`].
+    /// Both ends send `blocks` blocks at once: [`crate::transfer::burn`].
     Exchange { blocks: u32 },
 }
 

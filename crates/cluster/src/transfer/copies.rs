@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use hub::{Kept, Partial};
+use hub::{DiskRoom, Kept, Partial, Reserved};
 use store::{Store, Tree};
 
 use crate::transfer::swarm::Swarm;
@@ -18,12 +18,23 @@ const AT_ONCE: u64 = 8;
 /// Limit of a file name's stem. File systems allow 255 bytes, and suffixes need some of them.
 const STEM_CHARS_MAX: usize = 200;
 
+/// Where a model's files go.
+#[derive(Clone)]
+struct Paths {
+    models: PathBuf,
+    /// The start of all paths.
+    stem: PathBuf,
+    /// The files with their lengths, in sequence.
+    files: Vec<(PathBuf, u64)>,
+}
+
 /// The files of a model under way, in sequence.
 struct Target {
     /// The start of all paths.
     stem: PathBuf,
     files: Vec<Part>,
     tree: Tree,
+    reserved: Reserved,
 }
 
 /// One file.
@@ -37,7 +48,7 @@ struct Part {
 }
 
 /// Copies a model. `tell` receives the bytes present and the total, and returns whether to
-/// continue.
+/// continue. A copy that nobody asked for needs ample room, and leaves nothing if it fails.
 ///
 /// # Errors
 /// The disk is too small or fails, no member has the right bytes, or `tell` has cancelled.
@@ -45,11 +56,29 @@ pub(crate) async fn copy(
     swarm: &Swarm,
     store: Arc<Store>,
     name: &str,
-    mut tell: impl FnMut(u64, u64) -> bool,
+    room: DiskRoom,
+    tell: impl FnMut(u64, u64) -> bool,
 ) -> io::Result<PathBuf> {
     let (tree, lens) = swarm.learn().await?;
-    let (models, name, kept) = (store.models_dir().to_path_buf(), name.to_owned(), tree.clone());
-    let open = blocking(move || Target::open(&models, &name, kept, &lens));
+    let (models, name) = (store.models_dir().to_path_buf(), name.to_owned());
+    let named = tree.clone();
+    let paths = blocking(move || Ok(Paths::of(&models, &name, &named, &lens))).await?;
+    let copied = fetch(swarm, store, (&paths, &tree, room), tell).await;
+    if copied.is_err() && room == DiskRoom::Ample {
+        // The disk may fail again; the first error says why.
+        let _ = blocking(move || paths.discard(&tree)).await;
+    }
+    copied
+}
+
+async fn fetch(
+    swarm: &Swarm,
+    store: Arc<Store>,
+    (paths, tree, room): (&Paths, &Tree, DiskRoom),
+    mut tell: impl FnMut(u64, u64) -> bool,
+) -> io::Result<PathBuf> {
+    let (paths, own_tree) = (paths.clone(), tree.clone());
+    let open = blocking(move || Target::open(&paths, own_tree, room));
     let mut target = open.await?;
     let count = tree.bytes.div_ceil(store::GROUP_BYTES);
     for first in (0..count).step_by(AT_ONCE as usize) {
@@ -58,11 +87,12 @@ pub(crate) async fn copy(
         }
         let groups = first..count.min(first + AT_ONCE);
         let look = blocking(move || {
+            target.check_room()?;
             let missing: Vec<u64> = groups.filter(|group| !target.has(*group)).collect();
             Ok((target, missing))
         });
         let (mut open, missing) = look.await?;
-        let fetched = try_join_all(missing.iter().map(|group| swarm.group(&tree, *group))).await?;
+        let fetched = try_join_all(missing.iter().map(|group| swarm.group(tree, *group))).await?;
         let write = blocking(move || open.write(&missing, &fetched).map(|()| open));
         target = write.await?;
     }
@@ -81,9 +111,9 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-impl Target {
-    /// Opens the files of a model, under a name that no other file has.
-    fn open(models: &Path, name: &str, tree: Tree, lens: &[u64]) -> io::Result<Self> {
+impl Paths {
+    /// Paths that no other files have.
+    fn of(models: &Path, name: &str, tree: &Tree, lens: &[u64]) -> Self {
         let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let plain = name.chars().map(|c| if usual(c) { c } else { '-' });
         let plain: String = plain.take(STEM_CHARS_MAX).collect();
@@ -93,23 +123,67 @@ impl Target {
             1 => models.join(format!("{stem}.gguf")),
             _ => models.join(format!("{stem}-{:05}-of-{count:05}.gguf", at + 1)),
         };
-        let content = tree.digest.to_string();
         let mut stem = plain.to_owned();
         let is_taken = models.join(format!("{plain}.gguf")).exists();
         if plain.is_empty() || is_taken || (0..count).any(|at| path(&stem, at).exists()) {
-            stem = format!("{plain}-{}", &content[..12]);
+            stem = format!("{plain}-{}", &tree.digest.to_string()[..12]);
         }
-        let (mut files, mut start, mut missing) = (Vec::new(), 0, 0);
-        for (at, len) in lens.iter().enumerate() {
-            let path = path(&stem, at);
-            let opened = Partial::of_content(&path, *len, &content);
-            let (partial, kept) = opened.map_err(io::Error::other)?;
-            missing += len - kept.have_bytes();
-            files.push(Part { start, path, partial, kept });
+        let files = lens.iter().enumerate().map(|(at, len)| (path(&stem, at), *len)).collect();
+        Self { models: models.to_path_buf(), stem: models.join(stem), files }
+    }
+
+    /// Reserves the space for what is missing.
+    fn reserve(&self, files: &[Part], room: DiskRoom) -> io::Result<Reserved> {
+        let missing: u64 = files.iter().map(|part| part.kept.size() - part.kept.have_bytes()).sum();
+        let name = self.stem.file_name().unwrap_or_default().to_string_lossy();
+        let reserved = hub::reserve(&self.models, &name, missing, room);
+        reserved.map_err(|error| match room {
+            DiskRoom::Enough => io::Error::other(error),
+            DiskRoom::Ample => io::Error::other(format!(
+                "the disk of {} has no room for twice its {:.1} GiB beside what other downloads \
+                 and copies still need",
+                self.models.display(),
+                missing as f64 / (1u64 << 30) as f64
+            )),
+        })
+    }
+
+    /// Deletes what has come, unless another process writes it.
+    fn discard(&self, tree: &Tree) -> io::Result<()> {
+        self.files.iter().try_for_each(|(path, len)| {
+            let opened = Partial::of_content(path, *len, &tree.digest.to_string());
+            opened.and_then(|(partial, _)| partial.discard()).map_err(io::Error::other)
+        })
+    }
+}
+
+impl Target {
+    /// Opens the files of a model. What it cannot begin it does not leave behind.
+    fn open(paths: &Paths, tree: Tree, room: DiskRoom) -> io::Result<Self> {
+        let (mut files, mut start) = (Vec::new(), 0);
+        let content = tree.digest.to_string();
+        let opened = paths.files.iter().try_for_each(|(path, len)| {
+            let (partial, kept) =
+                Partial::of_content(path, *len, &content).map_err(io::Error::other)?;
+            files.push(Part { start, path: path.clone(), partial, kept });
             start += len;
+            Ok(())
+        });
+        match opened.and_then(|()| paths.reserve(&files, room)) {
+            Ok(reserved) => Ok(Self { stem: paths.stem.clone(), files, tree, reserved }),
+            Err(error) => {
+                let empty = files.into_iter().filter(|part| part.kept.have_bytes() == 0);
+                empty.for_each(|part| drop(part.partial.discard()));
+                Err(error)
+            }
         }
-        hub::check_room(models, &stem, missing).map_err(io::Error::other)?;
-        Ok(Self { stem: models.join(stem), files, tree })
+    }
+
+    /// # Errors
+    /// Other programs have filled the disk meanwhile, and nobody asked for this copy.
+    fn check_room(&self) -> io::Result<()> {
+        let full = || io::Error::other("the disk has no room for it any more");
+        self.reserved.still_fits().then_some(()).ok_or_else(full)
     }
 
     /// Whether an interrupted copy already has the group.
@@ -134,6 +208,7 @@ impl Target {
                 part.kept.add(at..at + range.len() as u64);
                 Ok(())
             })?;
+            self.reserved.written(len);
         }
         self.files.iter().try_for_each(|part| part.partial.save(&part.kept))
     }
@@ -214,7 +289,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (bytes, tree, lens) = original(dir.path());
         let models = dir.path().join("models");
-        let open = || Target::open(&models, "m", tree.clone(), &lens);
+        let paths = || Paths::of(&models, "m", &tree, &lens);
+        let open = || Target::open(&paths(), tree.clone(), DiskRoom::Enough);
         let group = |group: u64| {
             let (start, len) = tree.extent(group);
             bytes[start as usize..(start + len) as usize].to_vec()
@@ -240,5 +316,28 @@ mod tests {
             [first, models.join("m-00002-of-00002.gguf")].map(|path| fs::read(path).unwrap());
         assert_eq!(found.concat(), bytes);
         assert!(hub::unfinished(&models).is_empty());
+    }
+
+    #[test]
+    fn what_fails_without_having_been_asked_for_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (bytes, tree, lens) = original(dir.path());
+        let models = dir.path().join("models");
+        let count = || fs::read_dir(&models).unwrap().count();
+        let paths = Paths::of(&models, "m", &tree, &lens);
+        let mut copy = Target::open(&paths, tree.clone(), DiskRoom::Ample).unwrap();
+        copy.check_room().unwrap();
+        copy.write(&[0], &[bytes[..1 << 20].to_vec()]).unwrap();
+        drop(copy);
+        assert_eq!(count(), 4);
+        paths.discard(&tree).unwrap();
+        assert_eq!(count(), 0);
+        // Where there is no room, nothing is begun.
+        let lens = [lens[0], 8 << 40];
+        let paths = Paths::of(&models, "m", &tree, &lens);
+        for room in [DiskRoom::Enough, DiskRoom::Ample] {
+            assert!(Target::open(&paths, tree.clone(), room).is_err());
+            assert_eq!(count(), 0, "{room:?}");
+        }
     }
 }

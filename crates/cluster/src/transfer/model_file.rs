@@ -1,5 +1,4 @@
-//! The file of a served model. Placement hashes its content, and every rank must read that content,
-//! even a rank that restarts days later.
+//! Opens the files of served models.
 //!
 //! A replaced or deleted file stays readable, because `ServedFile` holds it open. Overwriting in
 //! place does change it; `ServedFile::intact` detects that.
@@ -7,14 +6,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gguf::{Directory, File, Source};
+use gguf::File;
+
+use crate::context::ServedFile;
 
 /// Error text for a file whose content has changed since placement.
 pub(crate) const OVERWRITTEN: &str =
     "the model file was overwritten since it was placed. Stop the model and serve it again";
-
-#[derive(Debug)]
-pub(crate) struct ServedFile(Arc<File>);
 
 impl ServedFile {
     /// Opens a file or folder and checks that it is a model. Blocks on the disk.
@@ -22,16 +20,12 @@ impl ServedFile {
     /// # Errors
     /// Those of [`checkpoint::open`].
     pub(crate) fn open(path: &Path) -> Result<Self, gguf::Error> {
-        Ok(Self(Arc::new(checkpoint::open(path)?)))
-    }
-
-    pub(crate) fn directory(&self) -> &Arc<Directory> {
-        self.0.directory()
+        Ok(Self::new(checkpoint::open(path)?))
     }
 
     /// The original content, or `None` if it has been overwritten. Blocks on the disk.
     pub(crate) fn intact(&self) -> Option<Arc<File>> {
-        (!self.0.has_changed()).then(|| self.0.clone())
+        (!self.file().has_changed()).then(|| self.file().clone())
     }
 }
 
@@ -40,6 +34,8 @@ impl ServedFile {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use gguf::Source;
 
     use super::*;
 

@@ -1,11 +1,12 @@
-//! Looks at a model on the hub that no node has: some megabytes of header are enough for a plan.
+//! Looks at a model that no node has: some megabytes of header from the hub are enough for a plan,
+//! or, if the hub is not asked or silent, the model's shape in the catalogue.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gguf::Directory;
-use hub::{Found, Hub, HubError, Name, Progress, Room, Settings};
+use hub::{Found, Hub, HubError, Name, Progress, Room, Settings, shapes};
 
 use crate::{Download, Error, Offer, Result};
 
@@ -16,9 +17,26 @@ const KEPT_MAX: usize = 8;
 
 /// A model on the hub.
 #[derive(Debug, Clone)]
-pub(crate) struct Preview {
+pub struct Preview {
     pub download: Download,
     pub header: Arc<Directory>,
+    /// Whether the header is a shape of the catalogue, which has no vocabulary.
+    pub is_shape: bool,
+}
+
+impl Preview {
+    /// The model's shape in the catalogue, without the hub; `None` if there is none. `why` says
+    /// why the hub is left out.
+    ///
+    /// # Errors
+    /// No quantisation fits, or none has the name that was asked for.
+    pub fn of_shape(model: &str, room: Option<&Room>, why: &str) -> Result<Option<Self>> {
+        let Some(asked) = shapes::find(model) else { return Ok(None) };
+        let sized = asked.sized(room).map_err(|error| unusable(model, error))?;
+        let why = format!("{}; by the model's shape, {why}", sized.why);
+        let download = Download { name: sized.name, bytes: sized.bytes, why };
+        Ok(Some(Self { download, header: Arc::new(sized.header), is_shape: true }))
+    }
 }
 
 /// Lets the hub's work go on for this time.
@@ -40,8 +58,9 @@ fn unusable(model: &str, error: HubError) -> Error {
     })
 }
 
+/// Looks at models on the hub, and keeps the last headers.
 #[derive(Debug)]
-pub(crate) struct Previews {
+pub struct Previews {
     settings: Settings,
     /// The last one at the end.
     kept: Mutex<Vec<Preview>>,
@@ -53,20 +72,28 @@ impl Previews {
     }
 
     /// Reads the header of the model that a download of `model` would fetch, given this memory;
-    /// `None` if that is no name of the hub. Blocks on the network.
+    /// `None` if that is no name of the hub. Blocks on the network. Models of the catalogue are
+    /// seen without the hub, too.
     ///
     /// # Errors
     /// The hub has no such model or does not answer, or none of the model's files has a header
     /// that can be read alone.
     pub fn look(&self, model: &str, room: &Room) -> Result<Option<Preview>> {
         let Ok(name) = Name::parse(model) else { return Ok(None) };
-        if self.settings.offline.is_some() {
-            return Ok(None);
+        if let Some(why) = self.settings.offline {
+            return Preview::of_shape(model, Some(room), &format!("because {why}"));
         }
         let watch = within(TIME_MAX);
         let unusable = |error| unusable(model, error);
         let hub = Hub::new(self.settings.clone());
-        let plan = hub.plan(&name, Some(room), &watch).map_err(unusable)?;
+        let plan = match hub.plan(&name, Some(room), &watch) {
+            Err(error) if error.is_silence() => {
+                let why = "because the hub does not answer";
+                let known = Preview::of_shape(model, Some(room), why)?;
+                return known.map(Some).ok_or_else(|| unusable(error));
+            }
+            outcome => outcome.map_err(unusable)?,
+        };
         let download =
             Download { name: plan.name.clone(), bytes: plan.bytes(), why: plan.why.clone() };
         let is_it = |kept: &Preview| kept.download == download;
@@ -84,7 +111,7 @@ impl Previews {
                 download.name, download.why
             ))
         })?;
-        let preview = Preview { download, header };
+        let preview = Preview { download, header, is_shape: false };
         let mut kept = self.kept();
         if kept.len() == KEPT_MAX {
             kept.remove(0);

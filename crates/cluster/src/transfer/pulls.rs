@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hub::{Hub, HubError, Name, Nearby, Plan, Progress, Room, Settings, Stage};
+use hub::{DiskRoom, Hub, HubError, Name, Nearby, Plan, Progress, Room, Settings, Stage};
 use store::{ModelFile, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use crate::api::pull::PULLS_MAX;
 use crate::io::net::Net;
-use crate::node::about::can_run;
+use crate::transfer::about::can_run;
 use crate::transfer::asks::{Having, Neighbour};
 use crate::transfer::copies;
 use crate::transfer::holders::{self, Holders};
@@ -249,6 +249,7 @@ impl Pulls {
         &self,
         (name, job): (&str, &Arc<Job>),
         swarm: &Swarm,
+        room: DiskRoom,
         is_wanted: impl Fn() -> bool,
     ) -> std::io::Result<PathBuf> {
         let key = format!("copy of {name}");
@@ -264,7 +265,7 @@ impl Pulls {
             });
             is_wanted() && !job.stopped.load(Ordering::Relaxed)
         };
-        copies::copy(swarm, self.store.clone(), name, tell).await
+        copies::copy(swarm, self.store.clone(), name, room, tell).await
     }
 
     /// Progress of all downloads.

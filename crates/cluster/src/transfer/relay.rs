@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::NodeId;
+use crate::context::sources::Sources;
 use crate::core::Event;
-use crate::files::source::Sources;
 use crate::io::identity::random;
 use crate::io::net::{Connection, Net};
 use crate::transfer::swarm::Swarm;

@@ -13,8 +13,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::{debug, info};
 
+use crate::context::sources::{Source, Sources};
 use crate::core::Event;
-use crate::files::source::{Source, Sources};
 use crate::io::frames;
 use crate::io::net::{DialError, Net};
 use crate::io::tls::Pin;
@@ -142,7 +142,7 @@ pub(crate) fn pull(
             let wanted = hashed(&pulls, found, &model).await?;
             let swarm = Swarm::new(pulls.net().clone(), wanted, inputs);
             let is_wanted = || job.told.receiver_count() > 0;
-            let copied = pulls.copy((&name, &job), &swarm, is_wanted).await;
+            let copied = pulls.copy((&name, &job), &swarm, hub::DiskRoom::Enough, is_wanted).await;
             copied.map_err(|error| error.to_string())
         };
         let outcome: std::result::Result<PathBuf, String> = copying.await;

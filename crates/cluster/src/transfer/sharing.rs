@@ -26,9 +26,9 @@ use tokio::time::timeout;
 
 use crate::io::frames;
 use crate::io::net::{Connection, DialError};
-use crate::node::burn;
-use crate::node::desk::{Desk, OpenModel};
 use crate::transfer::asks::{ASK_BYTES_MAX, Ask, BYTES_MAX, Having, Outcome};
+use crate::transfer::burn;
+use crate::transfer::desk::{Desk, OpenModel};
 use crate::transfer::lookup::{self, Asked};
 use crate::transfer::pulls::Pulls;
 use crate::{Error, ModelAbout};

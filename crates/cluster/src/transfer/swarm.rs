@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use crate::context::sources::Sources;
 use crate::core::Event;
-use crate::files::source::Sources;
 use crate::io::frames;
 use crate::io::net::{Connection, DialError, Net};
 use crate::io::tls::Pin;

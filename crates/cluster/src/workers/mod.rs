@@ -12,13 +12,17 @@ use std::time::Duration;
 use protocol::{WorkerCommand, WorkerEvent};
 use tracing::{info, warn};
 
+use crate::context::ServedFile;
 use crate::context::WorkerNews;
 use crate::context::{Context, News, ProcessId, Start};
 use crate::files::sources;
 use crate::instance::Input;
-use crate::transfer::model_file::ServedFile;
+use crate::wire::bounds::check_order;
 use crate::wire::{Message, WorkerId, WorkerOrder};
 use crate::{LINK_ADDRESSES_MAX, NodeId};
+
+/// Workers here of one other node: one for each of its instances.
+const WORKERS_PER_OWNER_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WorkerKey {
@@ -95,6 +99,11 @@ impl Workers {
         if self.hosted.contains_key(&key) {
             // The owner counts it as gone, and orders another one under a new number.
             let how = "was not started: the one of this number is about to end".to_owned();
+            return report(ctx, key, Input::Exited { worker, how });
+        }
+        let of_owner = self.hosted.keys().filter(|key| key.owner == owner).count();
+        if of_owner >= WORKERS_PER_OWNER_MAX && owner != ctx.me {
+            let how = format!("was not started: its owner has {of_owner} workers here already");
             return report(ctx, key, Input::Exited { worker, how });
         }
         self.make_room(ctx, &order);
@@ -299,6 +308,9 @@ impl Hosted {
 
 /// Why this node does not start a worker, apart from memory.
 fn why_not(ctx: &mut Context, owner: NodeId, order: &WorkerOrder) -> Option<String> {
+    if let Err(why) = check_order(order) {
+        return Some(format!("was not started: its order cannot be: {why}"));
+    }
     if let Some((entry, _)) = ctx.desired.find(&order.instance).filter(|_| owner != ctx.me)
         && entry.claim > order.claim
     {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::{Error, InstanceSpec, InstanceState, Node, NodeState};
 use tokio::time::timeout;
 
 use crate::support::{
     Elsewhere, Ended, Home, LOOPBACK, MINUTE, Streaming, TIMEOUT, ask, cluster, instance, is_alive,
-    kill, live, model, pid, ready, serve, until,
+    kill, live, model, pid, poll, ready, serve, until,
 };
 
 /// Waits until a model is served by this node, and ready.
@@ -18,6 +18,15 @@ async fn served_by(asked: &Node, owner: &Node) {
         let is_it =
             |i: &cluster::InstanceStatus| i.owner == owner.id() && i.state == InstanceState::Ready;
         status.instances.len() == 1 && is_it(&status.instances[0])
+    })
+    .await;
+}
+
+/// Waits until a node is known to have the file of an instance.
+async fn has_file(asked: &Node, id: &str, name: &str) {
+    until(asked, "the file", |status| {
+        let has = |one: &cluster::InstanceStatus| one.file_nodes.iter().any(|node| node == name);
+        status.instances.iter().any(|one| one.id == id && has(one))
     })
     .await;
 }
@@ -64,8 +73,8 @@ pub async fn another_node_takes_over_and_keeps_it() {
     copy(&homes[1]);
     let id = ready(&homes[0]).await;
     let left = pid(&homes[0].node, &id, 2);
-    // The node searches for files at intervals.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // Nodes search for files at intervals.
+    has_file(&homes[0].node, &id, "b").await;
     homes[0].node.shutdown().await;
     let (b, c) = (&homes[1].node, &homes[2].node);
     served_by(c, b).await;
@@ -102,16 +111,23 @@ pub async fn streams_go_on_over_the_loss_of_any_process() {
     live(&ingress.node, 3).await;
     let spec = serve(&model(ingress.dir.path(), "counter"));
     let spec = InstanceSpec { sequences_max: Some(STREAMS as usize), ..spec };
-    ingress.node.serve(spec).await.unwrap();
+    let id = ingress.node.serve(spec).await.unwrap();
     // Another node becomes the owner.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    ingress.node.shutdown().await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    ingress.start().await;
-    live(&ingress.node, 3).await;
+    let is_ready = |i: &cluster::InstanceStatus| i.state == InstanceState::Ready;
+    for absence_secs in [3, 9, 27] {
+        has_file(&ingress.node, &id, "elsewhere").await;
+        ingress.node.shutdown().await;
+        // Sleeps: the other daemons are processes of their own, which nobody asks meanwhile.
+        tokio::time::sleep(Duration::from_secs(absence_secs)).await;
+        ingress.start().await;
+        live(&ingress.node, 3).await;
+        until(&ingress.node, "the model", |status| status.instances.iter().any(is_ready)).await;
+        if ingress.node.status().instances[0].owner != ingress.node.id() {
+            break;
+        }
+    }
     let node = ingress.node.clone();
-    let is_theirs =
-        |i: &cluster::InstanceStatus| i.owner != node.id() && i.state == InstanceState::Ready;
+    let is_theirs = |i: &cluster::InstanceStatus| i.owner != node.id() && is_ready(i);
     until(&node, "another owner", |status| status.instances.iter().any(is_theirs)).await;
 
     let over = Arc::new(AtomicBool::new(false));
@@ -130,6 +146,7 @@ pub async fn streams_go_on_over_the_loss_of_any_process() {
     let streams: Vec<_> = (1..=STREAMS).map(ask).collect();
     let (mut workers, mut daemons) = (0, 0);
     for _ in 0..12 {
+        // Sleeps: the moment of each kill is drawn.
         tokio::time::sleep(Duration::from_millis(random.u64(200..1500))).await;
         let ranks = node.status().instances.first().map(|i| i.ranks.clone()).unwrap_or_default();
         let pids: Vec<u32> = ranks.iter().filter_map(|rank| rank.pid).collect();
@@ -143,6 +160,7 @@ pub async fn streams_go_on_over_the_loss_of_any_process() {
             None => {
                 let at = random.usize(..2);
                 others[at].0.kill().await;
+                // Sleeps: how long it is away is drawn.
                 tokio::time::sleep(Duration::from_millis(random.u64(..3000))).await;
                 let listen = others[at].1;
                 others[at].0 = Elsewhere::start(dirs[at].path(), listen, "").await;
@@ -172,15 +190,12 @@ pub async fn a_worker_whose_instance_was_stopped_meanwhile_ends_at_once() {
         kill(daemon, "-STOP");
         until(&a.node, "the loss", |s| s.nodes[1].state == NodeState::Lost).await;
         a.node.stop(&id).await.unwrap();
+        let since = Instant::now();
         kill(daemon, "-CONT");
         live(&a.node, 2).await;
-        let ended = async {
-            while is_alive(worker) {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        // Long before an orphan's time is over.
-        timeout(Duration::from_secs(10), ended).await.expect("it holds no memory");
+        poll("it to hold no memory", async || (!is_alive(worker)).then_some(())).await;
+        // Short: an orphan without an owner would have 30 s.
+        assert!(since.elapsed() < Duration::from_secs(25), "{:?}", since.elapsed());
     }
 }
 
@@ -197,12 +212,8 @@ pub async fn one_name_is_one_instance_when_halves_meet() {
     }
     // Each starts with its own document.
     let known = |home: &Home| home.node.status().instances.first().map(|i| (i.owner, i.id.clone()));
-    let agree = async {
-        while known(&homes[0]) != known(&homes[1]) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    timeout(TIMEOUT, agree).await.expect("they agree on one");
+    let agree = async || (known(&homes[0]) == known(&homes[1])).then_some(());
+    poll("both to agree on one", agree).await;
     let owner = homes[0].node.status().instances[0].owner;
     let owner = homes.iter().find(|home| home.node.id() == owner).unwrap();
     for home in &homes {

@@ -34,7 +34,7 @@ pub async fn sixteen_started_at_once_are_one_cluster_and_others_are_not_in_it() 
     let out = homes.pop().unwrap();
     homes[0].node.remove(&out.node.id().to_string()).await.unwrap();
     until(&out.node, "a node alone", |status| status.nodes.len() == 1).await;
-    // It calls the others again meanwhile.
+    // Sleeps: it calls the others again meanwhile, and nothing may come of that.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(out.node.status().nodes.len(), 1);
     for home in &homes {
@@ -67,6 +67,7 @@ pub async fn a_fleet_without_announcements_meets_at_given_addresses() {
         config.fleet_key = Some(FleetKey::generate());
     })
     .await;
+    // Sleeps: it calls meanwhile, and nothing may come of that.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(stranger.node.status().nodes.len(), 1);
     assert_eq!(a.node.status().nodes.len(), 3);

@@ -35,6 +35,7 @@ pub async fn strangers_and_garbage_are_turned_away() {
     std::fs::copy(members, stranger.path().join("members.json")).unwrap();
     let stranger = config(stranger.path(), "stranger", LOOPBACK.parse().unwrap());
     let stranger = cluster::Node::start(stranger).await.unwrap();
+    // Sleeps: it calls them meanwhile, and nothing may come of that.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(homes[0].node.status().nodes.len(), 2);
     assert!(stranger.status().nodes[1..].iter().all(|n| n.state == cluster::NodeState::Lost));

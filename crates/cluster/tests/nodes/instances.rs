@@ -4,7 +4,7 @@ use cluster::{Error, FinishReason, GenerateEvent, InstanceSpec, InstanceState, N
 
 use crate::support::{
     Elsewhere, Ended, Home, LOOPBACK, MINUTE, Streaming, TIMEOUT, ask, cluster, collect, instance,
-    is_alive, kill, kill_worker, live, model, pid, prompt, ready, serve, streaming, until,
+    is_alive, kill, kill_worker, live, model, pid, poll, prompt, ready, serve, streaming, until,
 };
 use crate::worker::{MODE_BROKEN, MODE_SHY, MODE_WELL, PROMPT_EXIT, PROMPT_REJECT};
 
@@ -55,19 +55,14 @@ pub async fn a_split_is_chosen_by_what_was_measured() {
     let homes = cluster(&["a", "b"]).await;
     let a = &homes[0].node;
     let path = model(homes[0].dir.path(), "counter");
-    let predicted = async {
-        // Nodes that have just met measure for a moment.
-        loop {
-            let id = a.serve(serve(&path)).await.unwrap();
-            let why = instance(a, &id).placement.join("\n");
-            a.stop(&id).await.unwrap();
-            if why.contains(" over a, b: about ") {
-                return why;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let why = tokio::time::timeout(TIMEOUT, predicted).await.expect("a prediction in time");
+    // Nodes that have just met measure for a moment.
+    let why = poll("a prediction", async || {
+        let id = a.serve(serve(&path)).await.unwrap();
+        let why = instance(a, &id).placement.join("\n");
+        a.stop(&id).await.unwrap();
+        why.contains(" over a, b: about ").then_some(why)
+    })
+    .await;
     assert!(why.contains("next best: "), "{why}");
 }
 
@@ -290,6 +285,7 @@ pub async fn a_frozen_node_is_not_lost() {
     let stream = a.node.generate(&id, prompt(1, 400)).await.unwrap();
     let pid = other.child.id().unwrap();
     kill(pid, "-STOP");
+    // Sleeps: this is how long it is frozen.
     tokio::time::sleep(Duration::from_secs(2)).await;
     kill(pid, "-CONT");
     let (tokens, ended) = collect(stream).await;
@@ -304,6 +300,7 @@ pub async fn a_frozen_node_is_not_lost() {
     kill(pid, "-STOP");
     until(&a.node, "the loss", |s| s.nodes[1].state == cluster::NodeState::Lost).await;
     println!("  {:?} until a frozen node was lost", since.elapsed());
+    // Sleeps: it stays lost for a while.
     tokio::time::sleep(Duration::from_secs(1)).await;
     kill(pid, "-CONT");
     ask(&a.node, &id, 4).await;

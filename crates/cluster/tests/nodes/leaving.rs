@@ -66,6 +66,7 @@ pub async fn a_node_leaves_while_it_runs_and_while_it_does_not() {
     alone(&homes[2]).await;
     assert_eq!(homes[2].node.status().notices, [""; 0], "it was its own wish");
 
+    until(&homes[1].node, "the leaving", |status| status.nodes.len() == 2).await;
     homes[1].node.shutdown().await;
     let dir = homes[1].dir.path();
     // A worker that another test is just starting holds this program's open files.

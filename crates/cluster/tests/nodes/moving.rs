@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use cluster::{InstanceSpec, InstanceState, Node, NodeConfig};
 use tokio::time::timeout;
 
 use crate::support::{
-    Ended, Home, Streaming, TIMEOUT, ask, cluster, instance, live, model, serve, until,
+    Ended, Home, Streaming, TIMEOUT, ask, cluster, instance, live, model, poll, serve, until,
 };
 
 /// Sends one request after another until it ends; every answer must be complete.
@@ -141,12 +140,7 @@ pub async fn a_drained_owner_leaves_its_model_to_another_without_a_failed_reques
     ready_on(&c, &id, 3).await;
     let asking = [Asking::start(&a).await, Asking::start(&c).await];
     // The node searches for files at intervals.
-    let drained = async {
-        while c.drain("a").await.is_err() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    timeout(TIMEOUT, drained).await.expect("b is found to have the file");
+    poll("b to be found to have the file", async || c.drain("a").await.ok()).await;
     empty(&c, &homes[0]).await;
     assert_eq!(instance(&c, &id).owner, homes[1].node.id());
     ready_on(&c, &id, 2).await;

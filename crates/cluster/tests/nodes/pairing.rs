@@ -2,7 +2,7 @@
 
 use cluster::{Error, Node, PairAsking, PairState, PairWith};
 
-use crate::support::{Home, live, until};
+use crate::support::{Home, live, poll, until};
 
 fn at(node: &Node) -> PairWith {
     PairWith { node: None, peer: Some(node.listen_addr()) }
@@ -14,12 +14,11 @@ async fn asking(node: &Node) -> PairAsking {
 
 /// Waits for the outcome of a node's request.
 async fn ended(node: &Node) -> PairState {
-    loop {
-        match asking(node).await.state {
-            PairState::Waiting => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
-            state => return state,
-        }
-    }
+    poll("the end of a request", async || match asking(node).await.state {
+        PairState::Waiting => None,
+        state => Some(state),
+    })
+    .await
 }
 
 fn other_than(number: &str) -> String {

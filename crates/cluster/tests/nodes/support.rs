@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use crate::worker::MODE_WELL;
 
 pub const LOOPBACK: &str = "127.0.0.1:0";
-/// Longer than any wait that should end; shorter than a user's patience.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+/// Longer than any wait that should end, on a machine that is busy with other tests.
+pub const TIMEOUT: Duration = MINUTE;
 pub const MINUTE: Duration = Duration::from_secs(60);
 
 /// So slow that a model of a few kilobytes is worth all nodes.
@@ -99,17 +99,25 @@ impl Home {
 /// Starts a node in a directory that another one has just left.
 pub async fn started(config: NodeConfig) -> Node {
     // A worker that another test is just starting holds this program's open files.
-    let start = async {
+    poll("the directory to be free", async || match Node::start(config.clone()).await {
+        Err(cluster::Error::DataDirInUse { .. }) => None,
+        started => Some(started.unwrap()),
+    })
+    .await
+}
+
+/// Repeats `look` until it returns a value.
+pub async fn poll<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
         loop {
-            match Node::start(config.clone()).await {
-                Err(cluster::Error::DataDirInUse { .. }) => {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-                started => return started.unwrap(),
+            if let Some(found) = look().await {
+                return found;
             }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(TIMEOUT, start).await.unwrap()
+    let found = timeout(TIMEOUT, looking).await;
+    found.unwrap_or_else(|_| panic!("waited {} s for {what}", TIMEOUT.as_secs()))
 }
 
 /// A cluster of nodes of this process; the first one issues the codes.
@@ -169,8 +177,7 @@ pub async fn node_main(data_dir: &str, listen: &str, code: &str) {
 
 /// A model file whose weights are zeros.
 pub fn model(dir: &Path, name: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
-    let like = gguf::File::open(root.join("llama3-tied.gguf")).expect("a fixture");
+    let like = gguf::File::open(fixtures::path("models/llama3-tied.gguf")).expect("a fixture");
     let mut writer = Writer::new();
     writer.set("general.name", Value::String(name.to_owned()));
     writer.set("llama.context_length", Value::U32(4096));
@@ -351,11 +358,20 @@ pub async fn kill_worker(node: &Node, id: &str, rank: usize) {
 pub fn kill(pid: u32, signal: &str) {
     let status = std::process::Command::new("kill").args([signal, &pid.to_string()]).status();
     assert!(status.unwrap().success(), "kill {signal} {pid}");
+    // A signal takes effect later on a busy machine.
+    while signal == "-STOP" && !state(pid).starts_with('T') {
+        std::thread::yield_now();
+    }
 }
 
 /// Whether a process runs; one that has ended but was not waited for does not.
 pub fn is_alive(pid: u32) -> bool {
+    !matches!(state(pid).chars().next(), None | Some('Z'))
+}
+
+/// What the system does with a process: `T` is stopped, `Z` has ended, nothing is gone.
+fn state(pid: u32) -> String {
     let mut ps = std::process::Command::new("ps");
     let state = ps.args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap().stdout;
-    !state.is_empty() && !state.starts_with(b"Z")
+    String::from_utf8(state).unwrap()
 }

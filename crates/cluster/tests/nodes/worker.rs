@@ -28,6 +28,7 @@ pub const MODE_SHY: &str = "shy";
 /// Added to the rank in a shy worker's call.
 const SHY: u64 = 1 << 32;
 
+// Short: the pace of a worker that computes nothing.
 const STEP: Duration = Duration::from_millis(5);
 
 enum Input {

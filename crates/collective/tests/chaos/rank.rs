@@ -129,7 +129,7 @@ fn reduce(group: &mut Group, seed: u64) -> Result<bool, CollectiveError> {
     let subtrees = sumtree::cover(LEAVES, spans[group.rank()].clone());
     let parts: Vec<f32> = subtrees.into_iter().flat_map(|tree| sum(&leaves, tree)).collect();
     let mut total = vec![f32::NAN; len];
-    group.all_reduce(&plan, &parts, &mut total)?;
+    group.all_reduce(&plan, 1, &parts, &mut total)?;
     let expected = sum(&leaves, 0..LEAVES);
     Ok(total.iter().zip(&expected).all(|(total, value)| total.to_bits() == value.to_bits()))
 }

@@ -52,7 +52,7 @@ impl Case {
         let plan = ReducePlan::new(self.leaves.len(), &self.spans).unwrap();
         let mut total = vec![f32::NAN; self.len()];
         let parts = self.parts(group.rank());
-        group.all_reduce(&plan, &parts, &mut total).unwrap();
+        group.all_reduce(&plan, 1, &parts, &mut total).unwrap();
         let expected = self.sum(0..self.leaves.len());
         let bits = |vector: &[f32]| vector.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
         assert!(
@@ -193,12 +193,12 @@ fn wrong_lengths_are_refused_and_the_group_lives_on() {
     run(2, Preference::Auto, &Options::default(), |mut group| {
         let plan = ReducePlan::new(4, &[0..3, 3..4]).unwrap();
         let mut total = [0.0; 8];
-        let error = group.all_reduce(&plan, &[0.0; 5], &mut total).unwrap_err();
+        let error = group.all_reduce(&plan, 1, &[0.0; 5], &mut total).unwrap_err();
         assert!(error.to_string().contains("5 given"), "{error}");
         let three = ReducePlan::new(3, &[0..1, 1..2, 2..3]).unwrap();
-        group.all_reduce(&three, &[0.0; 8], &mut total).unwrap_err();
+        group.all_reduce(&three, 1, &[0.0; 8], &mut total).unwrap_err();
         let parts = vec![1.0; plan.parts(group.rank()) * 8];
-        group.all_reduce(&plan, &parts, &mut total).unwrap();
+        group.all_reduce(&plan, 1, &parts, &mut total).unwrap();
         assert_eq!(total, [plan.parts_total() as f32; 8]);
     });
 }
@@ -228,7 +228,7 @@ fn eight_bits_are_the_same_on_all_ranks_and_near_the_sum() {
             let totals = run(ranks, transport, &options, |mut group| {
                 let plan = ReducePlan::new(16, &case.spans).unwrap();
                 let mut total = vec![f32::NAN; len];
-                group.all_reduce(&plan, &case.parts(group.rank()), &mut total).unwrap();
+                group.all_reduce(&plan, 1, &case.parts(group.rank()), &mut total).unwrap();
                 total
             });
             assert!(totals.iter().all(|total| *total == totals[0]), "ranks differ");
@@ -243,6 +243,41 @@ fn eight_bits_are_the_same_on_all_ranks_and_near_the_sum() {
                 100.0 * relative
             );
             assert!(relative > 0.0 && relative < 0.015, "{relative}");
+        }
+    }
+}
+
+/// Whatever rows are beside it, however the sums travel, and whatever the links' speed says.
+#[test]
+fn a_row_in_eight_bits_depends_on_no_other_row_and_on_no_algorithm() {
+    const WIDTH: usize = 100;
+    let mut random = Rng::with_seed(41);
+    for ranks in [2, 3, 5] {
+        let case = Case::random(&mut random, ranks, 400 * WIDTH);
+        let mut expected: Option<Vec<f32>> = None;
+        for algorithm in [Algorithm::OneShot, Algorithm::TwoPhase, Algorithm::Auto] {
+            let options = Options { algorithm, wire: Wire::Q8, ..Options::default() };
+            let totals = run(ranks, Preference::Shm, &options, |mut group| {
+                if ranks == 3 {
+                    group.measure().unwrap();
+                }
+                let plan = ReducePlan::new(case.leaves.len(), &case.spans).unwrap();
+                let parts = case.parts(group.rank());
+                let mut sum = |rows: Range<usize>| {
+                    let span = rows.start * WIDTH..rows.end * WIDTH;
+                    let of_rows = |part: &[f32]| part[span.clone()].to_vec();
+                    let parts: Vec<f32> = parts.chunks(case.len()).flat_map(of_rows).collect();
+                    let mut total = vec![f32::NAN; span.len()];
+                    group.all_reduce(&plan, rows.len(), &parts, &mut total).unwrap();
+                    total
+                };
+                let whole = sum(0..400);
+                let pieces = [0..1, 1..3, 3..10, 10..399, 399..400].map(&mut sum).concat();
+                assert_eq!(pieces, whole, "{algorithm:?}, {ranks} ranks");
+                whole
+            });
+            assert!(totals.iter().all(|total| *total == totals[0]), "ranks differ");
+            assert_eq!(*expected.get_or_insert(totals[0].clone()), totals[0], "{algorithm:?}");
         }
     }
 }

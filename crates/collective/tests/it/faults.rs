@@ -21,7 +21,7 @@ fn step(group: &mut Group, len: usize) -> Result<(), CollectiveError> {
     let plan = ReducePlan::new(16, &spans)?;
     let parts = vec![1.0; plan.parts(group.rank()) * len];
     let mut total = vec![0.0; len];
-    group.all_reduce(&plan, &parts, &mut total)?;
+    group.all_reduce(&plan, 1, &parts, &mut total)?;
     group.gather(0, &[1.0], &vec![1; ranks], &mut vec![0.0; ranks])
 }
 

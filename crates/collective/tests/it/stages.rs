@@ -30,7 +30,7 @@ fn run_staged<T: Send>(
 fn sum_in_stage(group: &mut Group, value: f32) -> Result<f32, CollectiveError> {
     let plan = ReducePlan::new(2, &[0..1, 1..2])?;
     let mut total = [0.0; 3];
-    group.all_reduce(&plan, &[value; 3], &mut total)?;
+    group.all_reduce(&plan, 1, &[value; 3], &mut total)?;
     Ok(total[2])
 }
 

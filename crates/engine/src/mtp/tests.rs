@@ -11,10 +11,8 @@ use crate::step::{Limits, StepSegment};
 use crate::{Local, LocalOptions};
 
 fn open(name: &str) -> (Arc<dyn Source>, Value) {
-    let path = format!("{}/../../fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
-    let json = std::fs::read_to_string(format!("{path}.json")).unwrap();
-    let file = File::open(format!("{path}.gguf")).unwrap();
-    (Arc::new(file), serde_json::from_str(&json).unwrap())
+    let file = File::open(fixtures::path(&format!("{name}.gguf"))).unwrap();
+    (Arc::new(file), fixtures::about(name))
 }
 
 /// The tables of the text that a model has read; layers with a window have another one.
@@ -137,9 +135,9 @@ fn alone(file: &Arc<dyn Source>, name: &str) -> Option<[Arc<dyn Source>; 2]> {
 #[test]
 fn a_block_gives_the_logits_of_its_reference() {
     for (name, by) in [
-        ("qwen35-mtp", "hf_draft"),
-        ("glm4moe-mtp", "hf_draft"),
-        ("deepseek32-mtp", "hf_draft"),
+        ("qwen35-mtp", "llama_cpp_f32_draft"),
+        ("glm4moe-mtp", "llama_cpp_f32_draft"),
+        ("deepseek32-mtp", "llama_cpp_f32_draft"),
         ("step35-mtp", "llama_cpp_f32_draft"),
         ("mimo2-mtp", "llama_cpp_f32_draft"),
         ("deepseek4-mtp", "llama_cpp_f32_draft"),
@@ -302,10 +300,10 @@ fn an_assistant_guesses_the_same_beside_any_rank() {
     for name in ["gemma4", "gemma4-e"] {
         let (file, _) = open(&format!("models/{name}"));
         let (_, reference) = open(&format!("heads/{name}-assistant"));
-        let draft = format!("../../fixtures/heads/{name}-assistant.gguf");
+        let draft = fixtures::path(&format!("heads/{name}-assistant.gguf"));
         for shares in [&[1][..], &[1, 1], &[1, 3], &[1, 1, 1]] {
             let options = LocalOptions {
-                options: SplitOptions { draft: Some(draft.clone().into()), ..Default::default() },
+                options: SplitOptions { draft: Some(draft.clone()), ..Default::default() },
                 split: Split {
                     shares: shares.to_vec(),
                     stages: Vec::new(),

@@ -80,7 +80,7 @@ impl Refused {
     /// The kind of the failure, for the caller.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Grammar(ConstrainError::Busy) => FailureKind::Busy,
+            Self::Grammar(ConstrainError::Busy { .. }) => FailureKind::Busy,
             Self::Invalid(_) | Self::Grammar(_) | Self::Unseen(_) => FailureKind::Invalid,
             Self::Full => FailureKind::Busy,
             Self::Duplicate { .. } => FailureKind::Lost,

@@ -5,20 +5,19 @@ use super::chosen::Chosen;
 use super::gather::Gather;
 use super::int_tile::{AddInts, IntQueries};
 use super::ints::{Limits, Places, Round, pairs};
-use super::page::{Fetch, Page, Query, States};
+use super::page::{Fetch, PAGE_POSITIONS, Page, Query, SPAN_POSITIONS, States};
 use super::positions::{ChosenPositions, Positions};
 use super::quants::Quants;
+use super::range::Segment;
 use super::rotation::Rotate;
 use super::shape::{AttendShape, Group};
 use super::softmax::{Finish, Merge};
 use super::tile::{AddPage, Convert, Element};
-use super::{PAGE_POSITIONS, SPAN_POSITIONS};
 use crate::isa::{Isa, run};
 use crate::pool::Pool;
 use crate::shared::SharedMut;
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// The target number of query vectors of one task: enough that converting a page to f32 once for
 /// all of them costs little.
@@ -29,20 +28,6 @@ const QUERIES_CONVERTED: usize = 12;
 
 /// With fewer tasks for each thread, spans become separate tasks.
 const TASKS_A_THREAD: usize = 4;
-
-/// A run of consecutive positions of one sequence in a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Segment {
-    /// The sequence's pages, in order, at least up to its last position.
-    pub table: Arc<[u32]>,
-    /// Position of the first row.
-    pub first_pos: usize,
-    /// Rows of the batch in this run.
-    pub rows: usize,
-    /// Whether its rows also see later ones: the patches or tokens of a picture. A window still
-    /// hides those too far before a row.
-    pub mutual: bool,
-}
 
 /// Attention of a batch: each row attends to its own sequence, up to its own position or, if its
 /// segment is mutual, to the segment's end. Keys and values must already be in the cache.

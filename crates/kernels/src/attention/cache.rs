@@ -7,8 +7,8 @@
 
 use std::cell::RefCell;
 
-use super::PAGE_POSITIONS;
 use super::ints::{Ints, K_DIM_MAX, Limits, Places, Round, pairs};
+use super::page::PAGE_POSITIONS;
 use super::quants::{Quantize, Quants, blocks};
 use super::rotation::Rotate;
 use crate::error::Error;

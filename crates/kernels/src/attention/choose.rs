@@ -8,16 +8,15 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::PAGE_POSITIONS;
-use super::attend::Segment;
 use super::cache::{CacheKind, Head, KvCache};
 use super::chosen::Chosen;
 use super::entries::EntryCache;
 use super::int_tile::{AddInts, IntQueries};
 use super::ints::{Limits, Places, Round, pairs};
-use super::page::{Fetch, POS_VECTORS, Page, Query, States};
+use super::page::{Fetch, PAGE_POSITIONS, POS_VECTORS, Page, Query, States};
+use super::range::Segment;
 use super::softmax::Weights;
-use super::tile::{AddPage, Tiles};
+use super::tile::{AddPage, Dots, Tiles};
 use crate::isa::{Isa, Kernel, run};
 use crate::pool::Pool;
 use crate::shared::SharedMut;
@@ -386,21 +385,6 @@ fn gather(
             keys[d * PAGE_POSITIONS + slot] = *number;
         }
     }
-}
-
-/// The products of a page's keys and some queries.
-pub(super) trait Dots {
-    fn queries(&self) -> usize;
-
-    /// The products of `R` queries from `first` on, and the keys of position vectors `block..block
-    /// + P`.
-    fn dots_of<S: Simd, const R: usize, const P: usize>(
-        &self,
-        s: S,
-        first: usize,
-        block: usize,
-        out: &mut [[f32; PAGE_POSITIONS]; R],
-    );
 }
 
 /// Scores of a page's positions.

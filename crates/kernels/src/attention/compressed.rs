@@ -4,12 +4,12 @@
 //! positions of its window, in their order: one softmax over all, page by page as if they were
 //! positions, in f32.
 
-use super::attend::Segment;
 use super::cache::KvCache;
 use super::chosen::{Chosen, positions};
 use super::entries::EntryCache;
 use super::gather::{Gather, Seen};
 use super::positions::Positions;
+use super::range::Segment;
 use super::shape::AttendShape;
 use crate::isa::Isa;
 use crate::pool::Pool;

@@ -10,10 +10,10 @@
 
 use std::cell::RefCell;
 
-use super::PAGE_POSITIONS;
-use super::attend::Segment;
 use super::cache::CacheKind;
 use super::ints::{Limits, Places, Round};
+use super::page::PAGE_POSITIONS;
+use super::range::Segment;
 use crate::error::Error;
 use crate::isa::{Isa, Kernel, run};
 use crate::math::{exp, finite, tainted};

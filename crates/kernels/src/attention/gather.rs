@@ -7,11 +7,10 @@
 
 use std::cell::RefCell;
 
-use super::page::{Fetch, Page, Query, States};
+use super::page::{Fetch, PAGE_POSITIONS, Page, Query, SPAN_POSITIONS, States};
 use super::shape::{AttendShape, Group};
 use super::softmax::{Finish, Merge};
 use super::tile::AddPage;
-use super::{PAGE_POSITIONS, SPAN_POSITIONS};
 use crate::isa::{Isa, run};
 use crate::pool::Pool;
 use crate::shared::SharedMut;

@@ -1,11 +1,9 @@
 //! Query vectors against one page of integers: products of pairs, summed exactly.
 
-use super::PAGE_POSITIONS;
-use super::choose::Dots;
 use super::ints::{Ints, WeightInts, round_weights};
-use super::page::{Fetch, POS_VECTORS, Page, States};
+use super::page::{Fetch, PAGE_POSITIONS, POS_VECTORS, Page, States};
 use super::softmax::{PageSoftmax, Weights};
-use super::tile::Tiles;
+use super::tile::{Dots, Tiles};
 use crate::isa::{Isa, Kernel, run};
 use crate::simd::{LANES, Simd, array_of};
 

@@ -8,7 +8,7 @@
 //! up to at most [`WEIGHT_SUM`], rounded 32 more: times 16383 that is below 2^31. The f32 error of
 //! either limit (some 2^-16 of it) fits in between.
 
-use super::PAGE_POSITIONS;
+use super::page::PAGE_POSITIONS;
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd, array_of};
 

@@ -49,17 +49,12 @@ mod softmax;
 mod tests;
 mod tile;
 
-pub use attend::{Segment, attend};
+pub use attend::attend;
 pub use cache::{CacheKind, KvCache};
 pub use choose::{Choice, Indexer, Keys, choose};
 pub use chosen::Chosen;
 pub use compressed::attend_compressed;
 pub use entries::{Compression, EntryCache, EntryShape};
-pub use range::AttentionRange;
+pub use page::PAGE_POSITIONS;
+pub use range::{AttentionRange, Segment};
 pub use shape::AttendShape;
-
-/// Positions of one page of the cache.
-pub const PAGE_POSITIONS: usize = 64;
-
-/// Positions of one span: the unit of work that threads may share for one query.
-const SPAN_POSITIONS: usize = 512;

@@ -1,9 +1,14 @@
 //! The inputs of attention's inner loops: query vectors, the page, the running softmax, and the
 //! memory to prefetch.
 
-use super::PAGE_POSITIONS;
 use crate::product::Level;
 use crate::simd::{LANES, Simd};
+
+/// Positions of one page of the cache.
+pub const PAGE_POSITIONS: usize = 64;
+
+/// Positions of one span: the unit of work that threads may share for one query.
+pub(super) const SPAN_POSITIONS: usize = 512;
 
 /// The start of a running maximum: below any score, and finite, so that the difference of two such
 /// is zero and not NaN.

@@ -1,10 +1,10 @@
 //! The keys and values of single positions of a cache, as f32.
 
-use super::PAGE_POSITIONS;
 use super::cache::{Head, KvCache};
 use super::chosen::{Chosen, positions};
 use super::gather::Seen;
 use super::ints::Ints;
+use super::page::PAGE_POSITIONS;
 use super::quants::{BLOCK, Quants, blocks};
 use super::rotation::Rotate;
 use super::shape::AttendShape;

@@ -2,7 +2,7 @@
 //! with a common half-precision scale; the last block of a head is short if its dimension is no
 //! multiple of 32.
 
-use super::PAGE_POSITIONS;
+use super::page::PAGE_POSITIONS;
 use crate::isa::Kernel;
 use crate::math::tainted;
 use crate::simd::{LANES, Simd};

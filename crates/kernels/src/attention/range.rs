@@ -1,8 +1,21 @@
 //! The positions that a query attends to.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::attend::Segment;
+/// A run of consecutive positions of one sequence in a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// The sequence's pages, in order, at least up to its last position.
+    pub table: Arc<[u32]>,
+    /// Position of the first row.
+    pub first_pos: usize,
+    /// Rows of the batch in this run.
+    pub rows: usize,
+    /// Whether its rows also see later ones: the patches or tokens of a picture. A window still
+    /// hides those too far before a row.
+    pub mutual: bool,
+}
 
 /// The positions that a query attends to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

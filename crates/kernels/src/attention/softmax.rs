@@ -4,9 +4,8 @@
 //! Weights are powers of two: scores are multiplied by log2 e, and running maxima have the same
 //! unit. A NaN score does not affect the maximum, but its weight is NaN, and so is the query's sum.
 
-use super::PAGE_POSITIONS;
 use super::chosen::ALL;
-use super::page::{Ahead, POS_VECTORS, Page, Query, States};
+use super::page::{Ahead, PAGE_POSITIONS, POS_VECTORS, Page, Query, States};
 use crate::isa::Kernel;
 use crate::math::{exp2, finite, tanh};
 use crate::norm::load_padded;

@@ -1,12 +1,25 @@
 //! Query vectors against one page: the inner loops of attention.
 
-use super::PAGE_POSITIONS;
-use super::choose::Dots;
-use super::page::{Fetch, POS_VECTORS, Page, Query, States};
+use super::page::{Fetch, PAGE_POSITIONS, POS_VECTORS, Page, Query, States};
 use super::quants::{BLOCK, blocks};
 use super::softmax::{PageSoftmax, Weights};
 use crate::isa::{Isa, Kernel, run};
 use crate::simd::{LANES, Simd, array_of};
+
+/// The products of a page's keys and some queries.
+pub(super) trait Dots {
+    fn queries(&self) -> usize;
+
+    /// The products of `R` queries from `first` on, and the keys of position vectors `block..block
+    /// + P`.
+    fn dots_of<S: Simd, const R: usize, const P: usize>(
+        &self,
+        s: S,
+        first: usize,
+        block: usize,
+        out: &mut [[f32; PAGE_POSITIONS]; R],
+    );
+}
 
 /// An element of the cache: as stored, or f32 after conversion.
 pub(super) trait Element: Copy {

@@ -1,11 +1,8 @@
 //! Tiles of 16 rows by 32 columns in one vector for each bit of a weight; the parent module
 //! describes the layout.
 
-use super::TILE_COLS;
 use crate::simd::{Simd, VECTOR_BYTES, array_of};
-
-/// Vectors of an unpacked tile: one byte a weight.
-pub(crate) const TILE: usize = TILE_COLS / 4;
+pub(crate) use crate::simd::{TILE, TILE_COLS};
 
 /// Bytes of a tile of `bits`-bit weights.
 pub(crate) const fn tile_bytes(bits: usize) -> usize {

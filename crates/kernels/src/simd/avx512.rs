@@ -1,8 +1,9 @@
 //! AVX-512 with VNNI: one register a vector.
 
+use super::TILE;
 use super::avx2::four_entries;
 use super::{LANES, Simd, VECTOR_BYTES, array_of, avx512_codebook, codebook};
-use crate::format::{Codebook, TILE};
+use crate::format::Codebook;
 use std::arch::asm;
 use std::arch::x86_64::*;
 

@@ -1,9 +1,10 @@
 //! Lookups in a codebook with AVX-512's permutations of bytes (VBMI): 64 indices at once, each in a
 //! table of 128 bytes; larger tables are several of those.
 
+use super::TILE;
 use super::codebook::signs_of;
 use super::{Simd, VECTOR_BYTES, array_of};
-use crate::format::{Codebook, TILE};
+use crate::format::Codebook;
 use std::arch::x86_64::*;
 
 /// Bytes of a table that one permutation reads.

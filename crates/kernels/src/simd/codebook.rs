@@ -1,8 +1,9 @@
 //! Lookups in a codebook, one index after the other: the definition, and what is left for
 //! instruction sets without permutations of many bytes.
 
+use super::TILE;
 use super::{Simd, VECTOR_BYTES};
-use crate::format::{Codebook, TILE};
+use crate::format::Codebook;
 
 /// The entry of lane `lane`, see [`Simd::entries`].
 ///

@@ -22,6 +22,7 @@ pub(crate) mod neon;
 #[cfg(target_arch = "aarch64")]
 mod neon_gemm;
 pub(crate) mod scalar;
+pub(crate) mod sizes;
 
 /// `[body(0), body(1), ...]` of the given length; `first` has the elements' type.
 ///
@@ -38,13 +39,10 @@ macro_rules! array_of {
 }
 pub(crate) use array_of;
 
-use crate::format::{Codebook, TILE};
+pub use sizes::{LANES, VECTOR_BYTES};
+pub(crate) use sizes::{TILE, TILE_COLS};
 
-/// Lanes of a vector, and rows of a weight panel.
-pub const LANES: usize = 16;
-
-/// Bytes of a vector of 32-bit lanes.
-pub const VECTOR_BYTES: usize = 4 * LANES;
+use crate::format::Codebook;
 
 /// The vector operations. `F` is 16 lanes of f32, `I` 16 lanes of i32 (or 64 bytes).
 ///

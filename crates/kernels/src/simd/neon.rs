@@ -3,9 +3,9 @@
 //! Operations without a stable intrinsic are one assembly instruction each: the 8-bit products
 //! (those of many rows are in [`super::neon_gemm`]) and the conversions of half precision.
 
+use super::TILE;
 use super::neon_gemm::{arrange, dots_by_lanes, dots_by_matrices, sdot};
 use super::{LANES, Simd, VECTOR_BYTES, array_of};
-use crate::format::TILE;
 use std::arch::aarch64::*;
 use std::arch::asm;
 

@@ -10,8 +10,8 @@
 //! columns of two rows in one register, which [`arrange`] assembles from two vectors when weights
 //! are unpacked.
 
+use super::TILE;
 use super::VECTOR_BYTES;
-use crate::format::TILE;
 use std::arch::aarch64::*;
 use std::arch::asm;
 

@@ -2,7 +2,7 @@
 
 use super::{
     Activation, Arch, BOTH_NORMS, DEEPSEEK2, ExpertDefaults, ExpertKind, Fused, GEMMA4,
-    GatedAttention, Gating, LLAMA, LogitScale, NormKind, Norms, POST_NORMS, PRE_NORMS,
+    GatedAttention, Gating, KIMI_LINEAR, LLAMA, LogitScale, NormKind, Norms, POST_NORMS, PRE_NORMS,
     PRE_NORMS_RENAMED, QWEN2, QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, TemperatureRule, Windows,
 };
 
@@ -34,6 +34,8 @@ const COMMAND_R: Arch = Arch {
 };
 
 pub(super) const ARCHS: &[Arch] = &[
+    // Ling 3: as Kimi Linear, with rotations and a gate for each head in layers that attend.
+    Arch { name: "bailingmoe3", rotation: Rotation::Always, positive_decays: true, ..KIMI_LINEAR },
     Arch { name: "seed_oss", norms: PRE_NORMS_RENAMED, ..QWEN2 },
     Arch { name: "ernie4_5", ..DENSE_LLAMA },
     Arch { name: "ernie4_5-moe", experts: ExpertKind::Always(SOFTMAX), ..DENSE_LLAMA },

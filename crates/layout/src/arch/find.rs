@@ -1,7 +1,7 @@
 //! Finds a row of the table by its name.
 
 use super::{ARCHS, Arch, families};
-use crate::Error;
+use crate::file::Error;
 
 /// The whole table.
 fn all() -> impl Iterator<Item = &'static Arch> {

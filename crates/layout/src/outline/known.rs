@@ -4,7 +4,10 @@ use std::collections::HashSet;
 
 use gguf::Directory;
 
-use crate::{Config, Error, eagle3, factors, names, unread};
+use crate::config::Config;
+use crate::factors;
+use crate::file::{Error, names, unread};
+use crate::parts::eagle3;
 
 /// An unused tensor would have changed the results: this version does not support such a file.
 /// Towers and MTP blocks are exceptions: the model runs without them.
@@ -25,7 +28,7 @@ pub(super) fn check_all_known(
         }
         None => {
             let is_apart = names::APART.contains(&name) || unread::is_apart(name);
-            is_apart || eagle3::holds_tokens(name, config)
+            is_apart || (config.eagle3.is_some() && name == eagle3::TOKENS)
         }
     };
     let is_factor = |name: &str| factors::is_one(directory, name, read);

@@ -87,9 +87,9 @@ impl Drop for Bank {
 
 #[cfg(unix)]
 mod platform {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use std::ptr::NonNull;
 
-    use super::*;
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
     pub fn map(len: usize) -> std::io::Result<NonNull<u8>> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -109,7 +109,7 @@ mod platform {
 
 #[cfg(windows)]
 mod platform {
-    use super::*;
+    use std::ptr::NonNull;
 
     pub fn map(_: usize) -> std::io::Result<NonNull<u8>> {
         Err(std::io::Error::new(

@@ -1,17 +1,13 @@
 //! One descriptor to sleep on several others, with a timer that may end the sleep.
 
-use std::time::Duration;
-
-use rustix::fd::BorrowedFd;
-#[cfg(unix)]
-use rustix::fd::{AsFd, OwnedFd};
-
 pub(crate) use platform::Waker;
 
 #[cfg(target_os = "linux")]
 mod platform {
-    use super::*;
+    use std::time::Duration;
+
     use rustix::event::epoll;
+    use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
     use rustix::time::{
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
         timerfd_settime,
@@ -57,9 +53,10 @@ mod platform {
 mod platform {
     use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;
+    use std::time::Duration;
 
-    use super::*;
     use rustix::event::kqueue::{Event, EventFilter, EventFlags, kevent, kqueue};
+    use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
     /// The timer's name in the queue.
     const TIMER: isize = 1;
@@ -112,7 +109,9 @@ mod platform {
 /// Windows has no verbs library, so nothing asks for one.
 #[cfg(windows)]
 mod platform {
-    use super::*;
+    use std::time::Duration;
+
+    use rustix::fd::BorrowedFd;
 
     pub(crate) struct Waker {
         never: std::convert::Infallible,

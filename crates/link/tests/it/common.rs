@@ -12,7 +12,7 @@ use link::{
 };
 
 /// The time limit of a test for an expected event: far beyond the need of a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub type Pair = (Box<dyn Link>, Box<dyn Link>);
 pub type Mesh = Result<Vec<Box<dyn Link>>, MeshError>;

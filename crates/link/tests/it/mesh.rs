@@ -20,6 +20,7 @@ fn build(listener: &Listener, config: &MeshConfig, rank: usize) -> Mesh {
 }
 
 /// Long enough for what should arrive, short enough to wait for what should not.
+// Short: its end is what is waited for.
 const BRIEF: Duration = Duration::from_millis(600);
 
 fn missing_ranks(mesh: &Mesh) -> Vec<usize> {
@@ -94,6 +95,7 @@ fn ranks_may_start_in_any_order() {
                 let config = &config;
                 scope.spawn(move || {
                     if rank == late {
+                        // Sleeps: it is the late one; the others do not tell that they wait.
                         thread::sleep(Duration::from_millis(100));
                     }
                     assert_eq!(build(listener, config, rank).unwrap().len(), 2);
@@ -280,6 +282,7 @@ fn ranks_that_disagree_say_so_on_both_ends() {
     type Adjust = fn(&mut MeshConfig);
     let adjustments: [(&str, Adjust); 3] = [
         ("encryption", |config| config.encryption = Encryption::Plain),
+        // Short: another delay than the others'; the mesh is refused.
         ("the delay in us", |config| config.latency = Duration::from_micros(10)),
         ("the transport", |config| config.preference = Preference::Tcp),
     ];
@@ -328,6 +331,7 @@ fn a_bad_configuration_is_refused_before_any_wait() {
         MeshConfig { peers: Some(vec![2]), ..good.clone() },
         MeshConfig { addrs: vec![good.addrs[0].clone(); 65], ..good.clone() },
         MeshConfig { addrs: vec![good.addrs[0].clone(), Vec::new()], ..good.clone() },
+        // Short: an invalid delay; nobody waits for it.
         MeshConfig { latency: Duration::from_secs(1), ..good.clone() },
     ] {
         let end = connect_mesh(&listeners[0], &bad, &AtomicBool::new(false));

@@ -158,6 +158,7 @@ fn an_idle_link_sleeps_and_wakes_without_events() {
     let mut wakes = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            // Sleeps: the time in which the other end should sleep too.
             std::thread::sleep(Duration::from_millis(200));
             send(&mut *left, b"at last").unwrap();
         });

@@ -10,6 +10,7 @@ use link::{MeshConfig, MeshError, Met, Preference, connect_mesh};
 use crate::common::{addrs, config, listener_of, recv, same, send};
 
 /// A longer silence ends the epoch; an abandoned address must not count.
+// Short: the silence is the link's own, with heartbeats many times as often.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// An unused address, or one that accepts connections and never answers.
@@ -47,6 +48,7 @@ fn meet(
 /// Links the ranks and returns the notes. Messages must pass, now and later.
 fn notes(counts: [usize; 2], dead: &[usize], is_silent: bool) -> Vec<String> {
     let [mut left, mut right] = meet(counts, dead, is_silent, |_| {}).map(Result::unwrap);
+    // Sleeps: nothing may happen to the link in this time.
     thread::sleep(SILENCE_MAX + Duration::from_millis(200));
     let (left_link, right_link) = (&mut *left.links[0], &mut *right.links[0]);
     for len in [1, 30_000] {
@@ -87,6 +89,7 @@ fn the_first_address_that_answers_is_used_and_the_others_before_it_are_said() {
 
 #[test]
 fn a_rank_none_of_whose_addresses_is_reached_is_missing() {
+    // Short: its end is what is waited for.
     let deadline = Duration::from_secs(3);
     let ends = meet([2, 2], &[0, 1], false, |config| config.deadline = deadline);
     let texts = ends.map(|end| match end {

@@ -27,6 +27,7 @@ const KINDS: [(&str, Make, Transport); 7] = [
     ("rdma", || rdma_pair(&Fabric::new(2)), Transport::Rdma),
     // A device that accepts at most two receives.
     ("rdma, short queues", || rdma_pair(&Fabric::with_recv_frames(2, 6)), Transport::Rdma),
+    // Short: the delay under test.
     ("delay", || pair(|config| config.latency = Duration::from_micros(200)), Transport::Shm),
 ];
 
@@ -221,10 +222,12 @@ fn a_sleeper_is_woken_by_a_message_and_by_the_end() {
             });
             for round in 0..200usize {
                 if round % 3 == 0 {
+                    // Sleeps: so that the receiver does too.
                     thread::sleep(Duration::from_micros(300));
                 }
                 send(&mut *left, &pattern(round, 9)).unwrap();
             }
+            // Sleeps: so that the receiver does too when the link is lost.
             thread::sleep(Duration::from_millis(20));
             drop(left);
             sleeper.join().unwrap();
@@ -234,6 +237,7 @@ fn a_sleeper_is_woken_by_a_message_and_by_the_end() {
 
 #[test]
 fn a_delay_holds_every_message_for_its_time_and_the_sender_not_at_all() {
+    // Short: the delay under test.
     let latency = Duration::from_millis(20);
     let (mut left, mut right) = pair(|config| config.latency = latency);
     let started = Instant::now();

@@ -3,10 +3,10 @@
 use backend::{Backend, Half, IndexKeys, Segment, SegmentKey, StateSegment};
 use layout::Config;
 
-use super::Outputs;
-use super::banks::BankHalf;
+use super::batch::Outputs;
 use super::norm::Norm;
-use super::residual::Residual;
+use super::parts::banks::BankHalf;
+use super::parts::streams::StreamHalf;
 use super::scratch::Scratch;
 
 pub(super) struct Context<'a, B: Backend> {
@@ -108,10 +108,12 @@ impl<B: Backend> Kept<B> {
 impl<B: Backend> Context<'_, B> {
     /// `h = norm(x)`, or `h = x` without a norm, where `x` is the half's input from the residual
     /// streams. Then the half may bank the stream.
-    pub fn norm(&mut self, norm: Option<&Norm<B>>, residual: Option<&Residual<B>>) {
+    pub fn norm(
+        &mut self,
+        norm: Option<&Norm<B>>,
+        (streams, banks): (Option<&StreamHalf<B>>, Option<&BankHalf<B>>),
+    ) {
         let Self { backend, config, scratch: s, .. } = self;
-        let streams = residual.and_then(|residual| residual.streams.as_ref());
-        let banks = residual.and_then(|residual| residual.banks.as_ref());
         let x = match (streams, &mut s.streams, banks, &mut s.banks) {
             (Some(streams), Some(room), ..) => {
                 streams.read(*backend, &s.x, room);
@@ -165,8 +167,8 @@ impl<B: Backend> Context<'_, B> {
             keep_rows(&mut self.scratch.tokens, rows);
             // An earlier layer's choice was made for all rows.
             let follows = self.config.chooser_of(self.layer).is_some_and(|of| of != self.layer);
-            if let Some(indexer) = self.scratch.indexer.as_mut().filter(|_| follows) {
-                self.backend.keep_chosen(&mut indexer.chosen, rows);
+            if let Some(chosen) = self.scratch.chosen.as_mut().filter(|_| follows) {
+                self.backend.keep_chosen(chosen, rows);
             }
             self.backend.keep_positions(rows);
             let has_window = self.config.windows[self.layer].is_some();

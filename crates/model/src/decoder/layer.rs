@@ -3,18 +3,18 @@
 use backend::{Backend, Half};
 use layout::{Config, Shard, Slices};
 
-use super::attention::HeadAttention;
-use super::banks::{BankHalf, Reader};
-use super::by_layer::LayerEmbedding;
-use super::compressed::CompressedAttention;
 use super::context::Context;
 use super::feed_forward::FeedForward;
-use super::latent::LatentAttention;
-use super::ngrams::NgramLayer;
 use super::norm::Norm;
-use super::recurrence::Recurrence;
+use super::parts::banks::{BankHalf, Reader};
+use super::parts::by_layer::LayerEmbedding;
+use super::parts::compressed::CompressedAttention;
+use super::parts::heads::HeadAttention;
+use super::parts::latent::LatentAttention;
+use super::parts::ngrams::NgramLayer;
+use super::parts::recurrence::Recurrence;
+use super::reduce::{Product, Reduce};
 use super::residual::Residual;
-use super::{Product, Reduce};
 use crate::ModelError;
 use crate::loader::Loader;
 
@@ -115,7 +115,7 @@ impl<B: Backend> Layer<B> {
             ngrams.add(c);
         }
         if let Some(MixerHalf { norm, mixer, residual }) = &self.mixer {
-            c.norm(norm.as_ref(), Some(residual));
+            c.norm(norm.as_ref(), residual.input());
             mixer.take_in(c);
             if !c.keep_outputs() {
                 return Ok(c.backend.synchronise()?);
@@ -129,7 +129,7 @@ impl<B: Backend> Layer<B> {
         }
         if let Some(FeedForwardHalf { norm, parallel, block, residual }) = &self.feed_forward {
             if !parallel {
-                c.norm(norm.as_ref(), Some(residual));
+                c.norm(norm.as_ref(), residual.input());
                 if self.mixer.is_none() && !c.keep_outputs() {
                     return Ok(c.backend.synchronise()?);
                 }

@@ -12,12 +12,12 @@ use protocol::CacheType;
 use super::context::{IndexKept, Kept};
 use super::entry::Entry;
 use super::layer::Layer;
-use super::ngrams::ngram_shape;
 use super::norm::Norm;
+use super::parts::ngrams::ngram_shape;
+use super::parts::recurrence::recurrent_shape;
+use super::parts::streams::HeadStreams;
 use super::projections::Projections;
-use super::recurrence::recurrent_shape;
 use super::scratch::Scratch;
-use super::streams::HeadStreams;
 use super::taps::Taps;
 use super::{Head, Model};
 use crate::loader::{Loader, Progress};
@@ -42,23 +42,7 @@ impl<B: Backend> Model<B> {
         let config = &outline.config;
         let holding = Holding::new(outline, layout, rank);
         let shard = &holding.shard;
-        for slice in holding.all().flat_map(Slices::iter) {
-            let (name, [_, rows, cols]) = (&slice.tensor.name, slice.shape());
-            if !slice.tensor.is_vector {
-                backend
-                    .check_matrix(slice.tensor.ty, rows, cols)
-                    .map_err(|source| ModelError::Backend { name: name.clone(), source })?;
-            }
-        }
-        if config.recurrence.is_some() {
-            backend.check_recurrence().map_err(ModelError::Device)?;
-        }
-        if config.indexer.is_some() {
-            backend.check_indexer().map_err(ModelError::Device)?;
-        }
-        if let Some(experts) = &config.experts {
-            backend.check_routing(&routing_rule(experts)).map_err(ModelError::Device)?;
-        }
+        check_device(backend, config, &holding)?;
         let (kept, kept_bytes) = keep(backend, config, &holding, &capacity)?;
         let mut loader = Loader::new(backend, source.as_ref(), progress);
         let first = holding.layers.start;
@@ -78,15 +62,17 @@ impl<B: Backend> Model<B> {
         let weight_bytes = loader.device_bytes;
         let rope = rope_tables(&mut loader, config, capacity.context_tokens)?;
 
-        let scratch = Scratch::new(backend, &buffers);
+        let (scratch, scratch_bytes) = Scratch::new(backend, &buffers);
         let entry_bytes = entry.as_ref().map_or(0, |entry| entry.buffer_bytes(backend))
             + projections.as_ref().map_or(0, |own| own.buffer_bytes(backend));
         Ok(Self {
             rope,
-            buffer_bytes: scratch.bytes(backend) + entry_bytes,
+            buffer_bytes: scratch_bytes + entry_bytes,
             entry,
             projections,
             scratch,
+            row: config.row(first),
+            next_row: config.row(holding.layers.end),
             handed_on: Vec::new(),
             taps: Taps::default(),
             weight_bytes,
@@ -116,6 +102,32 @@ impl<B: Backend> Head<B> {
             bias: loader.find_vector(slices.find("output.bias"))?,
         })
     }
+}
+
+/// Refuses a model with what this device lacks, before anything is loaded.
+fn check_device<B: Backend>(
+    backend: &B,
+    config: &Config,
+    holding: &Holding<'_>,
+) -> Result<(), ModelError> {
+    for slice in holding.all().flat_map(Slices::iter) {
+        let (name, [_, rows, cols]) = (&slice.tensor.name, slice.shape());
+        if !slice.tensor.is_vector {
+            backend
+                .check_matrix(slice.tensor.ty, rows, cols)
+                .map_err(|source| ModelError::Backend { name: name.clone(), source })?;
+        }
+    }
+    if config.recurrence.is_some() {
+        backend.check_recurrence().map_err(ModelError::Device)?;
+    }
+    if config.indexer.is_some() {
+        backend.check_indexer().map_err(ModelError::Device)?;
+    }
+    if let Some(experts) = &config.experts {
+        backend.check_routing(&routing_rule(experts)).map_err(ModelError::Device)?;
+    }
+    Ok(())
 }
 
 /// Allocates the caches of the rank's layers, and returns their bytes.

@@ -1,93 +1,42 @@
 //! The decoder: one rank's weights and the forward pass.
 //!
-//! Top-down: [`Model`] runs a step layer by layer, each with a `Context`; a layer's halves are in
-//! `attention` (or `latent`, or `recurrence`) and `feed_forward` (with `experts`); `residual`
-//! reduces the ranks' partial sums.
+//! Top-down: [`Model`] runs a step layer by layer, each with a `Context`; what a layer is made of
+//! is in `parts`; `residual` reduces the ranks' partial sums.
 
-mod attention;
-mod banks;
+mod arena;
 mod batch;
-mod beside;
 mod blocks;
-mod by_layer;
-mod compressed;
 mod context;
 mod entry;
-mod experts;
 mod feed_forward;
-mod indexer;
-mod latent;
 mod layer;
 mod load;
-mod ngrams;
 mod noise;
 mod norm;
+mod parts;
 mod projection;
 mod projections;
-mod recurrence;
+mod reduce;
 mod residual;
+mod row;
 mod scratch;
-mod streams;
 mod taps;
 
 use std::convert::Infallible;
-use std::ops::Range;
 
 use backend::{Backend, BackendError, CacheKind, RopeTable};
-use layout::{Config, Leaves, Ngrams, Shard};
+use layout::{Config, Leaves, Row, Shard};
 
 pub use batch::{Batch, BatchPictures, Outputs};
 use context::{Context, Kept};
 use entry::Entry;
 use layer::Layer;
 use norm::Norm;
+use parts::streams::HeadStreams;
 use projections::Projections;
+pub use reduce::{Product, Reduce};
 use scratch::Scratch;
-use streams::HeadStreams;
 use taps::Taps;
-
-/// The row-parallel products; their partial sums are reduced over the ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Product {
-    Attention,
-    Recurrence,
-    FeedForward,
-    /// Not a product, but the sums of squares of a norm over heads of several ranks, with the
-    /// leaves of `Recurrence`.
-    Squares,
-}
-
-/// Reduces the ranks' partial sums.
-pub trait Reduce {
-    type Error: From<BackendError>;
-
-    /// Whether other ranks have parts of the sums. If not, this rank's sum is the total.
-    fn has_others(&self) -> bool;
-
-    /// `sums` holds this rank's subtrees, `[parts, rows * width]` f32; `total` gets the sum over
-    /// all ranks, `[rows * width]`, the same bits on every rank.
-    ///
-    /// # Errors
-    /// Another rank is late or lost.
-    fn all_reduce(
-        &mut self,
-        product: Product,
-        sums: &[f32],
-        total: &mut [f32],
-    ) -> Result<(), Self::Error>;
-
-    /// Reduces two such sums with the same leaves in one exchange; `totals` gets one after the
-    /// other.
-    ///
-    /// # Errors
-    /// Another rank is late or lost.
-    fn all_reduce_both(
-        &mut self,
-        product: Product,
-        sums: [&[f32]; 2],
-        totals: &mut [f32],
-    ) -> Result<(), Self::Error>;
-}
 
 /// One rank of a model.
 pub struct Model<B: Backend> {
@@ -103,6 +52,9 @@ pub struct Model<B: Backend> {
     kept: Vec<Kept<B>>,
     rope: Vec<RopeTable>,
     scratch: Scratch<B>,
+    /// The columns of a row that this stage takes, and of one that it hands on.
+    row: Row,
+    next_row: Row,
     handed_on: Vec<f32>,
     /// What a head for this model reads.
     taps: Taps,
@@ -254,129 +206,6 @@ impl<B: Backend> Model<B> {
 
     fn first_layer(&self) -> usize {
         self.layers.first().map_or(0, |layer| layer.index)
-    }
-
-    /// Sets the residual stream and, in models that have them, the streams banked by earlier stages
-    /// or the embeddings by layer.
-    ///
-    /// # Errors
-    /// The device failed.
-    fn take_input(
-        &mut self,
-        backend: &mut B,
-        rows: usize,
-        input: &[f32],
-    ) -> Result<(), BackendError> {
-        if let Some(entry) = &mut self.entry {
-            return entry.enter(backend, rows, input, &mut self.scratch);
-        }
-        if let Some(projections) = &mut self.projections {
-            projections.enter(backend, rows, input, &mut self.scratch);
-            return Ok(());
-        }
-        let (width, first) = (self.config.width, self.first_layer());
-        let (s, line) = (&mut self.scratch, self.config.input_width(first));
-        let mut write = |place: &mut B::Rows, own: usize, columns: Range<usize>| {
-            let fill = |out: &mut [f32]| {
-                for (out, line) in out.chunks_exact_mut(own).zip(input.chunks_exact(line)) {
-                    out[..columns.len()].copy_from_slice(&line[columns.clone()]);
-                }
-                Ok::<_, Infallible>(())
-            };
-            let Ok(()) = backend.write(place, rows, fill);
-        };
-        if let Some(room) = &mut s.banks {
-            write(&mut s.x, width, 0..width);
-            write(&mut room.banks, room.all, width..line);
-            return Ok(());
-        }
-        let Some(by_layer) = &mut s.by_layer else {
-            self.take_streams(backend, rows, input, first);
-            return Ok(());
-        };
-        let all = by_layer.all_width;
-        write(&mut s.x, width, 0..width);
-        // At first the residual stream is the embedding itself.
-        write(&mut by_layer.shared, width, line - all - width..line - all);
-        write(&mut by_layer.all, all, line - all..line);
-        Ok(())
-    }
-
-    /// Sets the residual streams, n-gram embeddings, and tokens if they choose experts.
-    fn take_streams(&mut self, backend: &mut B, rows: usize, input: &[f32], first: usize) {
-        let (all, line) = (self.config.stream_width(), self.config.input_width(first));
-        let has_tokens = self.config.needs_tokens(first);
-        let ngrams = self.config.ngrams_from(first).map_or(0, Ngrams::width);
-        let own = line - usize::from(has_tokens) - ngrams;
-        let fill = |x: &mut [f32]| {
-            for (x, line) in x.chunks_exact_mut(all).zip(input.chunks_exact(line)) {
-                // At first all streams are the embedding.
-                x.chunks_exact_mut(own).for_each(|x| x.copy_from_slice(&line[..own]));
-            }
-            Ok::<_, Infallible>(())
-        };
-        let Ok(()) = backend.write(&mut self.scratch.x, rows, fill);
-        if let Some(room) = self.scratch.ngrams.as_mut().filter(|_| ngrams > 0) {
-            let Ok(()) = backend.write(&mut room.own, rows, |out| {
-                for (out, line) in out.chunks_exact_mut(ngrams).zip(input.chunks_exact(line)) {
-                    out.copy_from_slice(&line[own..]);
-                }
-                Ok::<_, Infallible>(())
-            });
-        }
-        self.scratch.tokens.clear();
-        if has_tokens {
-            let last = self.config.vocab - 1;
-            let tokens = input.chunks_exact(line).map(|line| (line[own] as usize).min(last) as u32);
-            self.scratch.tokens.extend(tokens);
-        }
-    }
-
-    /// The next stage's input from the last step, `[rows, input_width]` f32.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn hand_on(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
-        let next = self.layers.last().map_or(0, |layer| layer.index + 1);
-        if self.config.needs_tokens(next) {
-            let (x, tokens) = (backend.host(&mut self.scratch.x)?, &self.scratch.tokens);
-            self.handed_on.clear();
-            for (x, token) in x.chunks_exact(self.config.stream_width()).zip(tokens) {
-                self.handed_on.extend(x.iter().chain([&(*token as f32)]));
-            }
-            return Ok(&self.handed_on);
-        }
-        if let Some(room) = &mut self.scratch.ngrams
-            && let Some(ngrams) = self.config.ngrams_from(next)
-        {
-            let x = backend.host(&mut self.scratch.x)?.chunks_exact(self.config.stream_width());
-            let own = backend.host(&mut room.own)?.chunks_exact(ngrams.width());
-            self.handed_on.clear();
-            for (x, own) in x.zip(own) {
-                self.handed_on.extend(x.iter().chain(own));
-            }
-            return Ok(&self.handed_on);
-        }
-        let (width, line) = (self.config.width, self.config.input_width(next));
-        if let Some(room) = &mut self.scratch.banks {
-            let x = backend.host(&mut self.scratch.x)?.chunks_exact(width);
-            let banks = backend.host(&mut room.banks)?.chunks_exact(room.all);
-            self.handed_on.clear();
-            for (x, banks) in x.zip(banks) {
-                self.handed_on.extend(x.iter().chain(&banks[..line - width]));
-            }
-            return Ok(&self.handed_on);
-        }
-        let Some(by_layer) = &mut self.scratch.by_layer else { return self.residual(backend) };
-        let x = backend.host(&mut self.scratch.x)?.chunks_exact(width);
-        let shared = backend.host(&mut by_layer.shared)?.chunks_exact(width);
-        let all = backend.host(&mut by_layer.all)?.chunks_exact(by_layer.all_width);
-        self.handed_on.clear();
-        for ((x, shared), all) in x.zip(shared).zip(all) {
-            self.handed_on.extend(x.iter().chain(shared));
-            self.handed_on.extend_from_slice(&all[all.len() - (line - 2 * width)..]);
-        }
-        Ok(&self.handed_on)
     }
 
     /// The residual stream after the last step: in the last stage `[outputs, stream_width]` f32.

@@ -5,11 +5,11 @@ use std::convert::Infallible;
 use backend::Backend;
 use layout::{Config, Slices};
 
-use super::banks::BankHalf;
 use super::context::Context;
+use super::parts::banks::BankHalf;
+use super::parts::streams::StreamHalf;
+use super::reduce::{Product, Reduce};
 use super::scratch::BesideScratch;
-use super::streams::StreamHalf;
-use super::{Product, Reduce};
 use crate::ModelError;
 use crate::loader::Loader;
 
@@ -41,7 +41,7 @@ pub(super) fn total<'a, B: Backend, R: Reduce>(
         return Ok(sums);
     }
     let sums = backend.host(sums)?;
-    backend.write(room, rows, |total| reduce.all_reduce(product, sums, total))?;
+    backend.write(room, rows, |total| reduce.all_reduce(product, rows, sums, total))?;
     Ok(room)
 }
 
@@ -53,16 +53,16 @@ fn totals<'a, B: Backend, R: Reduce>(
     product: Product,
     rows: usize,
     (sums, room): (&'a mut B::Rows, &'a mut B::Rows),
-    beside: &'a mut BesideScratch<B>,
+    (beside, both, width): (&'a mut BesideScratch<B>, &mut Vec<f32>, usize),
 ) -> Result<[&'a mut B::Rows; 2], R::Error> {
-    let BesideScratch { sums: dense, total, both, width } = beside;
+    let BesideScratch { sums: dense, total } = beside;
     if !reduce.has_others() {
         return Ok([dense, sums]);
     }
-    both.resize(2 * rows * *width, 0.0);
+    both.resize(2 * rows * width, 0.0);
     let sums = [backend.host(dense)?, backend.host(sums)?];
-    reduce.all_reduce_both(product, sums, both)?;
-    let (of_dense, of_experts) = both.split_at(rows * *width);
+    reduce.all_reduce_both(product, rows, sums, both)?;
+    let (of_dense, of_experts) = both.split_at(rows * width);
     for (place, numbers) in [(&mut *total, of_dense), (&mut *room, of_experts)] {
         let Ok(()) = backend.write(place, rows, |out: &mut [f32]| {
             out.copy_from_slice(numbers);
@@ -102,6 +102,11 @@ impl<B: Backend> Residual<B> {
         Ok(Some([loader.vector(&dense)?, loader.vector(&experts)?]))
     }
 
+    /// How the half reads the residual streams, and those that are banked.
+    pub fn input(&self) -> (Option<&StreamHalf<B>>, Option<&BankHalf<B>>) {
+        (self.streams.as_ref(), self.banks.as_ref())
+    }
+
     /// `x += norm(total over all ranks + bias)`, of the partial sums in `sums`, or the mix of it
     /// into several streams.
     pub fn add<R: Reduce>(
@@ -116,8 +121,9 @@ impl<B: Backend> Residual<B> {
             None => total(*backend, reduce, product, rows, &mut s.sums, &mut s.h)?,
             Some(norms) => {
                 let beside = s.beside.as_mut().expect("made for models with both in a layer");
-                let [dense, experts] =
-                    totals(*backend, reduce, product, rows, (&mut s.sums, &mut s.h), beside)?;
+                let (experts, beside) =
+                    ((&mut s.sums, &mut s.h), (beside, &mut s.both, config.width));
+                let [dense, experts] = totals(*backend, reduce, product, rows, experts, beside)?;
                 backend.rms_norm_in_place(dense, &norms[0], config.rms_eps);
                 backend.rms_norm_in_place(experts, &norms[1], config.rms_eps);
                 backend.add(experts, dense);

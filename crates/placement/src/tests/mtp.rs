@@ -89,10 +89,7 @@ fn a_draft_s_guesses_are_predicted_too() {
 
 #[test]
 fn a_head_guesses_nothing_in_a_pipeline() {
-    let fixture = |name: &str| {
-        let root = env!("CARGO_MANIFEST_DIR");
-        gguf::File::open(format!("{root}/../../fixtures/{name}.gguf")).unwrap()
-    };
+    let fixture = |name: &str| gguf::File::open(fixtures::path(&format!("{name}.gguf"))).unwrap();
     let (model, head) = (fixture("models/qwen3"), fixture("heads/qwen3-eagle3"));
     let config = layout::Config::read(model.directory()).unwrap();
     let due = (model.directory().as_ref(), &config);

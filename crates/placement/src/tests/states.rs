@@ -1,14 +1,11 @@
 //! Models with recurrent layers: their plans, and their refusals.
 
-use std::path::Path;
-
 use gguf::{File, Source};
 
 use super::*;
 
 pub(super) fn outline(name: &str) -> Outline {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
-    let file = File::open(root.join(format!("{name}.gguf"))).expect("it is in the repository");
+    let file = File::open(fixtures::path(&format!("models/{name}.gguf"))).expect("it is a fixture");
     Outline::read(file.directory()).expect("it is supported")
 }
 

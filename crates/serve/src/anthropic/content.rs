@@ -41,7 +41,29 @@ pub(super) struct Block {
     context: Option<String>,
 }
 
+/// The beginning of a line that Claude Code puts before its instructions. It differs in each
+/// session, so the prompt of a second session would share nothing with that of the first.
+const BILLING: &str = "x-anthropic-billing-header:";
+
 impl Content {
+    /// A system prompt without the line for Anthropic's accounts.
+    pub fn without_billing(self) -> Self {
+        let without = |mut block: Block| {
+            let text = block.text.as_deref().filter(|text| text.starts_with(BILLING));
+            let Some(text) = text else { return Some(block) };
+            let rest = text.split_once('\n').map(|(_, rest)| rest.trim_start_matches('\n'));
+            block.text = Some(rest.filter(|rest| !rest.is_empty())?.to_owned());
+            Some(block)
+        };
+        match self {
+            Self::Text(text) => {
+                let block = Block { kind: "text".into(), text: Some(text), ..Block::default() };
+                Self::Blocks(without(block).into_iter().collect())
+            }
+            Self::Blocks(blocks) => Self::Blocks(blocks.into_iter().filter_map(without).collect()),
+        }
+    }
+
     /// The blocks, each with its path in the request. A string is one text block.
     ///
     /// # Errors

@@ -21,7 +21,8 @@ pub(super) async fn count(
     request: Request,
 ) -> Result<Json<Count>, ApiError> {
     let caller = Caller::of(&app, &request);
-    let (model, prompt) = app.intake.read_as(request, MessagesRequest::into_prompt).await?;
+    let read = |fields| MessagesRequest::read(fields)?.into_prompt();
+    let (model, prompt) = app.intake.read_as(request, read).await?;
     let model = caller.serve_if_found(&app, model, None).await?;
     let input_tokens = app.completer.count_tokens(&model, prompt).await?;
     Ok(Json(Count { input_tokens }))

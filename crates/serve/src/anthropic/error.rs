@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 
 use crate::completion::random_seed;
 use crate::http::error::ApiError;
+use crate::known::THREAD_UNSUPPORTED;
 
 /// The id of a request, for its answer and for bug reports.
 #[derive(Debug, Clone)]
@@ -27,11 +28,12 @@ pub(crate) fn error_body(error: &ApiError, id: &RequestId) -> Value {
         "context_length_exceeded" => format!("prompt is too long: {}", error.message),
         _ => error.message.clone(),
     };
-    json!({
-        "type": "error",
-        "error": { "type": kind(error.status), "message": message },
-        "request_id": id.0,
-    })
+    let mut body = json!({ "type": kind(error.status), "message": message });
+    // At this code the clients send the whole conversation without a thread by themselves.
+    if error.code == THREAD_UNSUPPORTED {
+        body["details"] = json!({ "error_code": error.code, "unsupported": [error.param] });
+    }
+    json!({ "type": "error", "error": body, "request_id": id.0 })
 }
 
 /// The error's `type` in Anthropic's API.

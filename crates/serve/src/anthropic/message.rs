@@ -25,6 +25,15 @@ const MESSAGES_MAX: usize = 16_384;
 pub(super) struct InputMessage {
     role: Role,
     content: Content,
+    /// Until when a system message is shown.
+    clear_at: Option<ClearAt>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ClearAt {
+    Never,
+    NextUserMessage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -57,12 +66,17 @@ impl Conversation {
         let mut conversation = Self::default();
         let mut pictures = Pictures::new();
         if let Some(system) = system {
-            let text = system.into_text("system", None)?;
+            let text = system.without_billing().into_text("system", None)?;
             if !text.is_empty() {
                 conversation.say("system", text);
             }
         }
+        let last_user = input.iter().rposition(|message| message.role == Role::User);
         for (index, message) in input.into_iter().enumerate() {
+            let is_cleared = message.clear_at == Some(ClearAt::NextUserMessage);
+            if is_cleared && last_user.is_some_and(|last| last > index) {
+                continue;
+            }
             let at = format!("messages[{index}].content");
             conversation.add(message, &at, &mut pictures)?;
         }
@@ -261,6 +275,47 @@ mod tests {
         assert!(empty.messages.iter().all(|message| message.role != "system"));
         let first = json!([{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]);
         assert_eq!(turns(first)[0].1, "Be brief.\nx");
+    }
+
+    #[test]
+    fn the_line_for_anthropics_accounts_is_left_out() {
+        let line = "x-anthropic-billing-header: cc_version=2.1; cch=1f3a;";
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let both = format!("{line}\n\nBe brief.");
+        let cases = [
+            (json!([text(line), text("Be brief.")]), "Be brief."),
+            (json!([text("Be brief."), text(line)]), "Be brief."),
+            (json!([text(&both)]), "Be brief."),
+            (json!(both), "Be brief."),
+            (
+                json!([text("Say x-anthropic-billing-header: now.")]),
+                "Say x-anthropic-billing-header: now.",
+            ),
+            (
+                json!([text(&format!(" {line}"))]),
+                " x-anthropic-billing-header: cc_version=2.1; cch=1f3a;",
+            ),
+        ];
+        for (system, want) in cases {
+            let found = read(system.clone(), json!([{"role": "user", "content": "hi"}])).unwrap();
+            assert_eq!(found.messages[0].content, want, "{system}");
+        }
+        let found = read(json!([text(line)]), json!([{"role": "user", "content": line}])).unwrap();
+        assert_eq!((found.messages.len(), found.messages[0].content.as_str()), (1, line));
+    }
+
+    #[test]
+    fn a_system_message_is_cleared_when_it_says_so() {
+        let told =
+            |clear_at: Value| json!({"role": "system", "content": "Quick.", "clear_at": clear_at});
+        let user = |text: &str| json!({"role": "user", "content": text});
+        let shown = |clear_at: &str, more: bool| {
+            let mut messages = vec![user("a"), told(json!(clear_at))];
+            messages.extend(more.then(|| user("b")));
+            turns(json!(messages)).iter().any(|(_, text)| text.contains("Quick."))
+        };
+        assert!(shown("never", true) && shown("next_user_message", false));
+        assert!(!shown("next_user_message", true));
     }
 
     #[test]

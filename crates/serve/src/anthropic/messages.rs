@@ -23,7 +23,8 @@ pub(super) async fn create(
     request: Request,
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
-    let read = app.intake.read_as(request, |request: MessagesRequest| {
+    let read = app.intake.read_as(request, |fields| {
+        let request = MessagesRequest::read(fields)?;
         let (wants_stream, thoughts) = (request.stream == Some(true), request.thoughts());
         Ok((request.into_request()?, wants_stream, thoughts))
     });

@@ -2,9 +2,8 @@
 //! Code.
 //!
 //! Source: Anthropic's API reference (messages, count tokens, streaming, errors), and the requests
-//! of its Python client 2.11 and Claude Code 2.1. Unknown fields are ignored, because clients send
-//! new ones each month. Known fields that are not supported are rejected by name; `docs/api.md`
-//! lists those that have no effect here.
+//! of its Python client 2.11 and Claude Code 2.1. Its fields are in the table of
+//! [`crate::known`].
 
 mod content;
 mod count;

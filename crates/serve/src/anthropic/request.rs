@@ -2,13 +2,16 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use text::Wish;
 
 use super::content::Content;
 use super::message::{Conversation, InputMessage};
 use super::tools::{self, Choice, Tool};
-use crate::completion::{Chat, CompletionRequest, Format, Prompt, SamplingChoice};
+use crate::completion::{Chat, CompletionRequest, Format, Prompt, SamplingChoice, ThinkingChoice};
 use crate::http::error::ApiError;
-use crate::http::fields::{EFFORTS, TOKENS_MAX, TOP_K_MAX, check_stops, within};
+use crate::http::fields::{TOKENS_MAX, TOP_K_MAX, check_stops, effort as effort_of, within};
+use crate::known::Endpoint;
+use crate::openai::fields::Fields;
 
 /// `POST /v1/messages`. `count_tokens` takes the same body without the fields that affect the
 /// answer. Every field may be null.
@@ -29,8 +32,6 @@ pub(super) struct MessagesRequest {
     output_config: Option<OutputConfig>,
     /// The older location of `output_config.format`.
     output_format: Option<OutputFormat>,
-    mcp_servers: Option<Vec<Value>>,
-    container: Option<Value>,
 }
 
 /// Whether to think. The model decides how long: `budget_tokens` has no effect, and `max_tokens`
@@ -46,20 +47,6 @@ pub(super) struct Thinking {
 struct OutputConfig {
     effort: Option<String>,
     format: Option<OutputFormat>,
-}
-
-impl OutputConfig {
-    fn effort(self) -> Result<Option<String>, ApiError> {
-        match self.effort {
-            Some(effort) if !EFFORTS.contains(&effort.as_str()) => {
-                let efforts = EFFORTS.join(", ");
-                let effort: String = effort.chars().take(40).collect();
-                let message = format!("output_config.effort is {effort:?}; it may be {efforts}");
-                Err(ApiError::invalid_value("output_config.effort", message))
-            }
-            effort => Ok(effort),
-        }
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -81,6 +68,12 @@ pub(super) enum Thoughts {
 }
 
 impl MessagesRequest {
+    /// # Errors
+    /// 400 naming a field that is not supported or does not fit.
+    pub fn read(fields: Fields) -> Result<Self, ApiError> {
+        fields.whole(Endpoint::Messages)
+    }
+
     /// Converts the request to the dialect-independent form.
     ///
     /// # Errors
@@ -114,8 +107,11 @@ impl MessagesRequest {
     /// # Errors
     /// As for [`Self::into_request`].
     pub fn into_prompt(self) -> Result<(String, Prompt), ApiError> {
-        self.check_unsupported()?;
-        let thinking = self.wants_thinking()?;
+        let effort = self.output_config.as_ref().and_then(|config| config.effort.as_deref());
+        let thinking = ThinkingChoice {
+            wish: Some((self.wish()?, "thinking")),
+            effort: effort_of("output_config.effort", effort)?,
+        };
         let Some(model) = self.model.filter(|model| !model.is_empty()) else {
             return Err(ApiError::invalid_value("model", "model must name a served model"));
         };
@@ -129,7 +125,6 @@ impl MessagesRequest {
             tool_choice,
             single_call,
             thinking,
-            reasoning_effort: self.output_config.map(OutputConfig::effort).transpose()?.flatten(),
             continue_last: conversation.continue_last,
             ..Chat::default()
         };
@@ -146,13 +141,13 @@ impl MessagesRequest {
         }
     }
 
-    /// Without the field the client does not expect thoughts; `adaptive` leaves the choice to the
-    /// model.
-    fn wants_thinking(&self) -> Result<Option<bool>, ApiError> {
+    /// Without the field the client does not expect thoughts, but does not refuse them.
+    fn wish(&self) -> Result<Wish, ApiError> {
         match self.thinking.as_ref().map(|thinking| thinking.kind.as_str()) {
-            None | Some("disabled") => Ok(Some(false)),
-            Some("enabled") => Ok(Some(true)),
-            Some("adaptive") => Ok(None),
+            None => Ok(Wish::Quiet),
+            Some("disabled") => Ok(Wish::Off),
+            Some("enabled") => Ok(Wish::On),
+            Some("adaptive") => Ok(Wish::Adaptive),
             Some(kind) => {
                 let message =
                     format!("thinking is of type {kind}; it may be enabled, adaptive or disabled");
@@ -175,18 +170,5 @@ impl MessagesRequest {
                 Err(ApiError::invalid_value("output_config.format", message))
             }
         }
-    }
-
-    fn check_unsupported(&self) -> Result<(), ApiError> {
-        if self.mcp_servers.as_ref().is_some_and(|servers| !servers.is_empty()) {
-            let message = "mcp_servers cannot be called from here. Let the client call them, and \
-                           offer what they can do as tools";
-            return Err(ApiError::unsupported("mcp_servers", message));
-        }
-        if self.container.as_ref().is_some_and(|container| !container.is_null()) {
-            let message = "container: there is nothing that runs code here. Leave it out";
-            return Err(ApiError::unsupported("container", message));
-        }
-        Ok(())
     }
 }

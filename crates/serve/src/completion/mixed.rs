@@ -14,15 +14,27 @@ pub(crate) enum PromptPiece {
 }
 
 impl TextModel {
-    /// The tokens of a text, a list of tokens, or both mixed; with `add_bos`, a text at the start
-    /// gets the beginning-of-sequence token if the model expects one.
-    pub(super) fn tokens(&self, prompt: Prompt, special: Special, add_bos: bool) -> Vec<Token> {
-        match prompt {
-            Prompt::Text(text) => self.tokenizer.encode(&text, special, add_bos),
-            Prompt::Tokens(tokens) => tokens,
-            Prompt::Mixed(pieces) => self.mixed_tokens(&pieces, special, usize::MAX),
-            Prompt::Chat(_) | Prompt::Fill(_) => Vec::new(),
+    /// The tokens of a text, a list of tokens, or both mixed, if they are at most `tokens_max`;
+    /// with `add_bos`, a text at the start gets the beginning-of-sequence token if the model
+    /// expects one.
+    pub(super) fn tokens(
+        &self,
+        prompt: &Prompt,
+        special: Special,
+        add_bos: bool,
+        tokens_max: usize,
+    ) -> Option<Vec<Token>> {
+        let (_, tokens_min) = self.least(prompt, &[]);
+        if tokens_min > tokens_max {
+            return None;
         }
+        let tokens = match prompt {
+            Prompt::Text(text) => self.tokenizer.encode_some(text, special, add_bos, tokens_max),
+            Prompt::Tokens(tokens) => tokens.clone(),
+            Prompt::Mixed(pieces) => self.mixed_tokens(pieces, special, tokens_max),
+            Prompt::Chat(_) | Prompt::Fill(_) => Vec::new(),
+        };
+        (tokens.len() <= tokens_max).then_some(tokens)
     }
 
     /// The tokens of the pieces, one after the other. A text at the start gets the

@@ -22,6 +22,7 @@ mod pictures;
 mod preset;
 mod request;
 mod sampling;
+mod thinking;
 mod words;
 
 use std::sync::Arc;
@@ -49,6 +50,7 @@ pub(crate) use mixed::PromptPiece;
 pub(crate) use model::TextModel;
 pub(crate) use request::{Chat, CompletionRequest, Format, Prompt, ToolChoice};
 pub(crate) use sampling::{SamplingChoice, random_seed};
+pub(crate) use thinking::ThinkingChoice;
 pub(crate) use words::{Part, Piece};
 
 use fetching::Fetching;
@@ -61,6 +63,14 @@ const RENDERINGS_MAX: usize = 2;
 /// slightly longer than a node waits before it acts without them.
 const SETTLE_WAIT: Duration = Duration::from_secs(5);
 const SETTLE_LOOK: Duration = Duration::from_millis(100);
+
+/// The most tokens that a text is turned into by itself: as many as a body may have values.
+const TOKENIZED_MAX: usize = 1 << 20;
+/// The longest text that tokens are turned into.
+const TEXT_BYTES_MAX: usize = 32 << 20;
+
+/// The characters of an unknown model's name that an error shows.
+const NAME_SHOWN: usize = 256;
 
 /// How long a list of models waits for a header: menus must not wait for a slow or dead node.
 const HEADER_LOOK: Duration = Duration::from_secs(1);
@@ -189,7 +199,7 @@ impl Completer {
     /// The tokens of a text or a mixed prompt.
     ///
     /// # Errors
-    /// The node stopped.
+    /// They are more than [`TOKENIZED_MAX`], or the node stopped.
     pub async fn tokenize(
         &self,
         model: &Arc<TextModel>,
@@ -198,15 +208,59 @@ impl Completer {
         add_bos: bool,
     ) -> Result<Vec<Token>, CompletionError> {
         let model = Arc::clone(model);
-        self.on_thread(move || model.tokens(prompt, special, add_bos)).await
+        let tokens = move || model.tokens(&prompt, special, add_bos, TOKENIZED_MAX);
+        self.on_thread(tokens).await?.ok_or_else(|| {
+            let field = "content";
+            let message = format!(
+                "{field} has over {TOKENIZED_MAX} tokens, which are the most of one request. Send \
+                 it in parts"
+            );
+            CompletionError::Unusable { field, message }
+        })
     }
 
-    /// The text of a prompt as a model's template renders it.
+    /// The text of tokens, which must be in the vocabulary.
+    ///
+    /// # Errors
+    /// It is over [`TEXT_BYTES_MAX`], or the node stopped.
+    pub async fn detokenize(
+        &self,
+        model: &Arc<TextModel>,
+        tokens: Vec<Token>,
+    ) -> Result<String, CompletionError> {
+        let model = Arc::clone(model);
+        let text = move || {
+            let bytes = tokens.iter().map(|token| model.tokenizer.token_bytes(*token).len());
+            if bytes.sum::<usize>() > TEXT_BYTES_MAX {
+                return None;
+            }
+            let mut stream = text::TextStream::continuing(&*model.tokenizer).with_special();
+            let mut text: String = tokens.iter().map(|token| stream.push(*token)).collect();
+            text.push_str(&stream.finish());
+            Some(text)
+        };
+        self.on_thread(text).await?.ok_or_else(|| {
+            let field = "tokens";
+            let message = format!(
+                "{field} stand for a text of over {TEXT_BYTES_MAX} bytes, which are the most of \
+                 one request. Send them in parts"
+            );
+            CompletionError::Unusable { field, message }
+        })
+    }
+
+    /// The text of a prompt as a model's template renders it; `with_preset`: with the words of the
+    /// preset that `model` names.
     ///
     /// # Errors
     /// The model is not served or has failed; its template rejects the messages.
-    pub async fn rendered(&self, model: &str, prompt: Prompt) -> Result<String, CompletionError> {
-        let prompt = self.preset_prompt(model, prompt);
+    pub async fn rendered(
+        &self,
+        model: &str,
+        prompt: Prompt,
+        with_preset: bool,
+    ) -> Result<String, CompletionError> {
+        let prompt = if with_preset { self.preset_prompt(model, prompt) } else { prompt };
         let render = async {
             let context_tokens = self.served(model).await?.context_tokens;
             let model = self.text_model(model).await?;
@@ -416,5 +470,6 @@ fn unknown(status: &ClusterStatus, asked: &str) -> CompletionError {
     let mut served: Vec<String> = others.map(|one| one.model.clone()).chain(presets).collect();
     served.sort();
     served.dedup();
-    CompletionError::UnknownModel { asked: asked.to_owned(), served }
+    // A client may send megabytes as a name.
+    CompletionError::UnknownModel { asked: asked.chars().take(NAME_SHOWN).collect(), served }
 }

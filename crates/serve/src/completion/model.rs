@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
 use protocol::{GenerateRequest, InvalidRequest, Pooling, Sampling};
-use serde_json::json;
 use text::{Placed, Placeholder, ReplyParser, Special, TextStream};
 
 use super::constraint::{Target, converted, grammar, held};
@@ -183,7 +182,8 @@ impl TextModel {
 
     /// The sampling settings of a request with this choice.
     pub(crate) fn sampling(&self, choice: &SamplingChoice) -> Sampling {
-        choice.over(&self.sampling)
+        let logit_bias = choice.biases(&self.tokenizer);
+        Sampling { logit_bias, ..choice.over(&self.sampling) }
     }
 
     /// A prompt in tokens, and for a chat its text. A text that exceeds `tokens_max` by its length
@@ -246,7 +246,7 @@ impl TextModel {
 
     /// The prompt's bytes of text, and the fewest tokens that they and its pictures can be. For a
     /// chat, assistant messages do not count: a template may drop old thoughts.
-    fn least(&self, prompt: &Prompt, placeholders: &[Placeholder]) -> (usize, usize) {
+    pub(super) fn least(&self, prompt: &Prompt, placeholders: &[Placeholder]) -> (usize, usize) {
         let least = |text: &str| (text.len(), self.tokenizer.tokens_min(text));
         match prompt {
             Prompt::Text(text) => least(text),
@@ -277,26 +277,12 @@ impl TextModel {
         placeholders: &[Placeholder],
         tokens_max: usize,
     ) -> Result<text::Prompt, CompletionError> {
-        let reply = self.template.reply_format();
-        let thinking = thinking(chat);
         let mut variables = chat.variables.clone();
-        if let Some(effort) = &chat.reasoning_effort {
-            // gpt-oss has three reasoning efforts.
-            let effort = match effort.as_str() {
-                "none" | "minimal" if reply.is_harmony() => "low",
-                "xhigh" | "max" if reply.is_harmony() => "high",
-                effort => effort,
-            };
-            variables.entry("reasoning_effort").or_insert(json!(effort));
-        }
-        if let Some(thinking) = thinking {
-            // DeepSeek and Granite use `thinking`, most others `enable_thinking`.
-            variables.entry("thinking").or_insert(json!(thinking));
-        }
+        let thinking = chat.thinking.or_variables(&mut variables).settings(&self.template)?;
         let render = text::Render {
             add_generation_prompt: true,
             tools: chat.offered_tools(),
-            enable_thinking: thinking,
+            thinking,
             extra: Some(&variables),
             continue_last: chat.continue_last,
             placeholders,
@@ -346,13 +332,4 @@ fn placed(prompt: &Prompt, places: Vec<Placed>) -> Vec<protocol::Picture> {
         protocol::Picture { at, detail: *detail, file: file.clone() }
     });
     placed.collect()
-}
-
-/// Whether the model should think, if the client set any of the fields for it.
-fn thinking(chat: &Chat) -> Option<bool> {
-    let variable = chat.variables.get("enable_thinking").and_then(|value| value.as_bool());
-    chat.thinking.or(variable).or(match chat.reasoning_effort.as_deref() {
-        None | Some("minimal") => None,
-        Some(effort) => Some(effort != "none"),
-    })
 }

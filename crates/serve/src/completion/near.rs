@@ -27,7 +27,7 @@ pub(super) fn near<'n>(asked: &str, names: &'n [String]) -> Vec<&'n str> {
 fn essence(name: &str) -> Vec<char> {
     let name = name.rsplit('/').next().unwrap_or(name);
     let name = name.split_once(':').map_or(name, |(name, _)| name);
-    name.to_lowercase().chars().take(CHARS_MAX).collect()
+    name.chars().flat_map(char::to_lowercase).take(CHARS_MAX).collect()
 }
 
 /// Letters to insert, remove or replace (Levenshtein distance), row by row.

@@ -1,10 +1,11 @@
 //! Presets: what a request gets from the preset that it names. What it sets itself comes first.
 
 use protocol::{Preset, PresetMessage};
-use text::Message;
+use text::{Effort, Message};
 
 use super::request::{Chat, CompletionRequest, Prompt};
 use super::sampling::SamplingChoice;
+use super::thinking::ThinkingChoice;
 
 impl CompletionRequest {
     pub(super) fn with_preset(mut self, preset: &Preset) -> Self {
@@ -20,6 +21,7 @@ impl CompletionRequest {
             frequency_penalty: own.frequency_penalty.or(preset.frequency_penalty),
             presence_penalty: own.presence_penalty.or(preset.presence_penalty),
             logit_bias: own.logit_bias,
+            text_bias: own.text_bias,
         };
         if self.stops.is_empty() {
             self.stops.clone_from(&preset.stop);
@@ -55,9 +57,12 @@ impl Chat {
             let (role, content) = ("system".to_owned(), system.clone());
             self.messages.insert(0, Message { role, content, ..Message::default() });
         }
-        if self.thinking.is_none() && self.reasoning_effort.is_none() {
-            self.thinking = preset.think;
-            self.reasoning_effort.clone_from(&preset.reasoning_effort);
+        if self.thinking == ThinkingChoice::default() {
+            let effort = preset.reasoning_effort.as_deref().and_then(Effort::named);
+            self.thinking = ThinkingChoice {
+                wish: preset.think.map(|on| (ThinkingChoice::switched(on), "think")),
+                effort: effort.map(|effort| (effort, "reasoning_effort")),
+            };
         }
         let own = std::mem::replace(&mut self.variables, preset.template_options.clone());
         self.variables.extend(own);
@@ -67,6 +72,8 @@ impl Chat {
 
 #[cfg(test)]
 mod tests {
+    use text::Wish;
+
     use super::*;
 
     fn preset() -> Preset {
@@ -99,13 +106,15 @@ mod tests {
         assert_eq!((request.sampling.temperature, request.sampling.top_k), (Some(0.5), Some(3)));
         assert_eq!((request.context_max, request.stops), (Some(512), vec!["END".to_owned()]));
         let Prompt::Chat(chat) = request.prompt else { panic!("it is a chat") };
-        assert_eq!((chat.thinking, chat.reasoning_effort.as_deref()), (Some(true), Some("low")));
+        let (wish, effort) = (Some((Wish::On, "think")), Some((Effort::Low, "reasoning_effort")));
+        assert_eq!(chat.thinking, ThinkingChoice { wish, effort });
     }
 
     #[test]
     fn what_a_request_sets_stays() {
         let mut own = chat(&[("developer", "be long"), ("user", "go")]);
-        own.thinking = Some(false);
+        let off = ThinkingChoice { wish: Some((Wish::Off, "think")), effort: None };
+        own.thinking = off;
         own.variables.insert("b".to_owned(), 3.into());
         let request = CompletionRequest {
             prompt: Prompt::Chat(own),
@@ -120,7 +129,7 @@ mod tests {
         assert_eq!((request.sampling.temperature, request.max_tokens), (Some(0.0), Some(7)));
         assert_eq!(request.stops, ["mine"]);
         let Prompt::Chat(chat) = request.prompt else { panic!("it is a chat") };
-        assert_eq!((chat.thinking, chat.reasoning_effort), (Some(false), None));
+        assert_eq!(chat.thinking, off);
         assert_eq!((&chat.variables["a"], &chat.variables["b"]), (&1.into(), &3.into()));
         let text = Prompt::Text("x".to_owned()).with_preset(&preset());
         assert!(matches!(text, Prompt::Text(text) if text == "x"));

@@ -5,6 +5,7 @@ use super::fill::Fill;
 use super::lines::LineBounds;
 use super::mixed::PromptPiece;
 use super::sampling::SamplingChoice;
+use super::thinking::ThinkingChoice;
 use crate::pictures::Picture;
 
 /// A request to a model, independent of the dialect.
@@ -87,10 +88,7 @@ pub(crate) struct Chat {
     pub tool_choice: ToolChoice,
     /// Whether the answer ends after its first call.
     pub single_call: bool,
-    /// Whether a thinking model should think; `None` leaves it to the template.
-    pub thinking: Option<bool>,
-    /// `none`, `minimal`, `low`, `medium`, `high` or similar.
-    pub reasoning_effort: Option<String>,
+    pub thinking: ThinkingChoice,
     /// Additional template variables.
     pub variables: Map<String, Value>,
     /// Whether the last message is the beginning of the answer instead of a turn.

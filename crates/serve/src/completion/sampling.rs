@@ -2,7 +2,8 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use protocol::{Sampling, Token, split_mix};
+use protocol::{BIASES_MAX, Sampling, Token, split_mix};
+use text::{Special, Tokenizer};
 
 /// The client's settings; a field that is `None` takes the model's default.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -17,9 +18,27 @@ pub(crate) struct SamplingChoice {
     pub frequency_penalty: Option<f32>,
     pub presence_penalty: Option<f32>,
     pub logit_bias: Vec<(Token, f32)>,
+    /// Biases of all tokens of a text.
+    pub text_bias: Vec<(String, f32)>,
 }
 
 impl SamplingChoice {
+    /// The biases, with those of texts. They end once they are more than a request may have.
+    pub(super) fn biases(&self, tokenizer: &Tokenizer) -> Vec<(Token, f32)> {
+        let mut biases = self.logit_bias.clone();
+        for (text, bias) in &self.text_bias {
+            let room = BIASES_MAX.saturating_sub(biases.len());
+            if tokenizer.tokens_min(text) > room {
+                biases.resize(BIASES_MAX + 1, (0, *bias));
+                break;
+            }
+            let tokens = tokenizer.encode_some(text, Special::Plain, false, room);
+            biases.extend(tokens.into_iter().map(|token| (token, *bias)));
+        }
+        biases
+    }
+
+    /// The settings without biases; `default`: those of the model.
     pub(super) fn over(&self, default: &Sampling) -> Sampling {
         Sampling {
             temperature: self.temperature.unwrap_or(default.temperature),
@@ -30,7 +49,7 @@ impl SamplingChoice {
             repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(default.frequency_penalty),
             presence_penalty: self.presence_penalty.unwrap_or(default.presence_penalty),
-            logit_bias: self.logit_bias.clone(),
+            logit_bias: Vec::new(),
         }
     }
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 use axum::body::{BodyDataStream, Bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -27,6 +29,8 @@ const LARGE_PART: usize = 32;
 const VALUES_MAX: usize = 1 << 20;
 /// Bytes per permit of the memory for requests.
 const PERMIT_BYTES: usize = 1024;
+/// After so many bytes of a body that arrives at once, other requests have their turn.
+const BLOCK_BYTES: usize = 1 << 20;
 /// Larger bodies are parsed on a blocking thread, so that they delay no other request.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
@@ -87,10 +91,14 @@ impl Intake {
         U: Send + 'static,
     {
         let share = request.extensions().get::<Share>().cloned().unwrap_or_default();
-        let body = self.read(request, &share).await?;
+        let blocks = self.read(request, &share).await?;
         let memory = Arc::clone(&self.memory);
-        let is_large = body.len() > INLINE_BYTES_MAX;
+        let is_large = blocks.len() > 1 || blocks.iter().any(|one| one.len() > INLINE_BYTES_MAX);
         let parse = move || {
+            let body = match <[Vec<u8>; 1]>::try_from(blocks) {
+                Ok([only]) => only,
+                Err(blocks) => blocks.concat(),
+            };
             let values = values(&body);
             if values > VALUES_MAX {
                 let message = format!("the body has over {VALUES_MAX} values. Send fewer");
@@ -104,13 +112,10 @@ impl Intake {
         if !is_large {
             return parse();
         }
-        tokio::task::spawn_blocking(parse).await.unwrap_or_else(|_| {
-            let message = "the node stopped while it read the request. Send it again";
-            Err(ApiError::server(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message))
-        })
+        aside(parse).await?
     }
 
-    async fn read(&self, request: Request, share: &Share) -> Result<Vec<u8>, ApiError> {
+    async fn read(&self, request: Request, share: &Share) -> Result<Vec<Vec<u8>>, ApiError> {
         let (parts, body) = request.into_parts();
         let (bytes_max, time_max) = (self.limits.body_bytes_max, self.limits.body_timeout);
         let mut stream = body.into_data_stream();
@@ -132,22 +137,23 @@ impl Intake {
         read
     }
 
-    /// Reads the body as it arrives. The announced length is reserved at once, so that of many
-    /// large bodies the first are read completely instead of a part of each.
+    /// Reads the body as it arrives, in blocks of [`BLOCK_BYTES`]: a growing vector would be copied
+    /// on the runtime's threads. The announced length is reserved at once, so that of many large
+    /// bodies the first are read completely instead of a part of each.
     async fn collect(
         &self,
         stream: &mut BodyDataStream,
         announced: usize,
         share: &Share,
-    ) -> Result<Vec<u8>, ApiError> {
+    ) -> Result<Vec<Vec<u8>>, ApiError> {
         let bytes_max = self.limits.body_bytes_max;
         let mut counted = announced;
         share.keep(self.take_for(announced, announced)?);
-        let mut bytes = Vec::new();
+        let (mut blocks, mut block, mut len) = (Vec::new(), Vec::new(), 0);
         while let Some(chunk) = stream.next().await {
             let broken = |error| ApiError::invalid("invalid_body", format!("broken body: {error}"));
             let chunk: Bytes = chunk.map_err(broken)?;
-            let len = bytes.len() + chunk.len();
+            len += chunk.len();
             if len > bytes_max {
                 return Err(too_large(bytes_max));
             }
@@ -155,9 +161,16 @@ impl Intake {
                 share.keep(self.take_for(len, len - counted)?);
                 counted = len;
             }
-            bytes.extend_from_slice(&chunk);
+            block.extend_from_slice(&chunk);
+            if block.len() >= BLOCK_BYTES {
+                blocks.push(std::mem::take(&mut block));
+                tokio::task::yield_now().await;
+            }
         }
-        Ok(bytes)
+        if blocks.is_empty() || !block.is_empty() {
+            blocks.push(block);
+        }
+        Ok(blocks)
     }
 
     /// Reserves memory for `more` bytes of a body that then has `len` bytes.
@@ -169,6 +182,35 @@ impl Intake {
         }
         take(&self.memory, more * COST)
     }
+}
+
+/// Does work that may take a while where it delays no other request.
+///
+/// # Errors
+/// 500 if the node stops meanwhile.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| {
+        let message = "the node stopped in the middle of the request. Send it again";
+        ApiError::server(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
+    })
+}
+
+/// Writes a long answer's JSON where that delays no other request, and straight to its bytes: a
+/// tree of values would take ten times as many.
+///
+/// # Errors
+/// 500 if the node stops meanwhile.
+pub(crate) async fn long_json<T: Serialize + Send + 'static>(
+    answer: T,
+) -> Result<Response, ApiError> {
+    let json = aside(move || serde_json::to_vec(&answer)).await?;
+    let json = json.map_err(|error| {
+        let (status, message) = (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+        ApiError::server(status, "internal_error", message)
+    })?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
 }
 
 fn take(memory: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {

@@ -4,6 +4,10 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+/// The longest message, and the longest path of a field.
+const MESSAGE_CHARS_MAX: usize = 4096;
+const PARAM_CHARS_MAX: usize = 256;
+
 /// OpenAI's limit on the length of a tool name.
 const TOOL_NAME_SHOWN: usize = 64;
 
@@ -53,6 +57,16 @@ pub(crate) enum Retry {
     Never,
 }
 
+/// A text with at most `most` characters: what a request has can be megabytes long.
+fn shown(mut text: String, most: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(most) {
+        text.truncate(end);
+        text.push('\u{2026}');
+        text.shrink_to_fit();
+    }
+    text
+}
+
 impl ApiError {
     fn new(
         status: StatusCode,
@@ -60,7 +74,7 @@ impl ApiError {
         code: &'static str,
         message: impl Into<String>,
     ) -> Self {
-        let message = message.into();
+        let message = shown(message.into(), MESSAGE_CHARS_MAX);
         Self {
             status,
             kind,
@@ -132,7 +146,7 @@ impl ApiError {
     }
 
     pub fn with_param(mut self, param: &str) -> Self {
-        self.param = Some(param.to_owned());
+        self.param = Some(shown(param.to_owned(), PARAM_CHARS_MAX));
         self
     }
 

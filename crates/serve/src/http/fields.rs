@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
+use text::Effort;
+
 use super::error::ApiError;
 
 /// Larger than any vocabulary.
@@ -10,8 +12,22 @@ pub(crate) const TOP_K_MAX: i64 = 10_000_000;
 /// Far beyond any context.
 pub(crate) const TOKENS_MAX: i64 = i32::MAX as i64;
 
-/// The reasoning efforts that at least one model supports.
-pub(crate) const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+/// A reasoning effort. `word` is the value of `field`.
+///
+/// # Errors
+/// 400 if there is no such effort.
+pub(crate) fn effort(
+    field: &'static str,
+    word: Option<&str>,
+) -> Result<Option<(Effort, &'static str)>, ApiError> {
+    let Some(word) = word else { return Ok(None) };
+    let odd = || {
+        let efforts = Effort::ALL.map(Effort::word).join(", ");
+        let word: String = word.chars().take(40).collect();
+        ApiError::invalid_value(field, format!("{field} is {word}; it may be {efforts}"))
+    };
+    Effort::named(word).map(|effort| Some((effort, field))).ok_or_else(odd)
+}
 
 /// Checks whether strings can be used as stop strings.
 ///

@@ -133,10 +133,8 @@ fn judge(
     }
     let origin = headers.get(header::ORIGIN);
     let judged = judge_origin(origin, &host, &config.allowed_origins);
-    let cross_site = headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site");
-    let changes = !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     match judged {
-        Origin::Same if !(cross_site && changes) => {}
+        Origin::Same if !is_of_another_page(method, headers) => {}
         Origin::Allowed if is_for_clients(target) => {}
         _ => {
             let message = "pages of other sites may not call this node. If this one should, start \
@@ -149,6 +147,17 @@ fn judge(
         check_content(target, headers)?;
     }
     Ok(origin.filter(|_| judged == Origin::Allowed).cloned())
+}
+
+/// Whether a browser says that a page of another site or another port makes the request. The
+/// request of a picture or a script has no `Origin`. A person who follows a link is let in.
+fn is_of_another_page(method: &Method, headers: &HeaderMap) -> bool {
+    let says = |name: &str, values: &[&str]| {
+        headers.get(name).is_some_and(|said| values.iter().any(|value| said == value))
+    };
+    let is_looked_at = matches!(*method, Method::GET | Method::HEAD);
+    says("sec-fetch-site", &["cross-site", "same-site"])
+        && !(is_looked_at && says("sec-fetch-mode", &["navigate"]))
 }
 
 /// Whether pages of allowed origins may call it: requests to models may, administration may not.

@@ -14,6 +14,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::{CompletionRequest, Prompt};
 use crate::http::error::ApiError;
+use crate::known::Endpoint;
 use crate::openai::answers::Answers;
 use crate::openai::error::at;
 use crate::openai::fields::Fields;
@@ -28,6 +29,7 @@ pub(super) async fn complete(
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
     let read = |mut fields: Fields| {
+        fields.settle(Endpoint::Completion)?;
         let prompts = prompts("prompt", fields.take("prompt"), PROMPTS_MAX)?;
         let asked = Asked::read(&mut fields)?;
         fields.finish();

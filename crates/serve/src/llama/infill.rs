@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::{Fill, FillFile, Prompt};
 use crate::http::error::ApiError;
+use crate::known::Endpoint;
 use crate::openai::fields::Fields;
 
 /// Other files of one request.
@@ -23,6 +24,7 @@ pub(super) async fn complete(
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
     let read = |mut fields: Fields| {
+        fields.settle(Endpoint::Infill)?;
         let fill = fill(&mut fields)?;
         let asked = Asked::read(&mut fields)?;
         fields.finish();

@@ -2,9 +2,8 @@
 //! scripts.
 //!
 //! Source: the documentation of `llama-server`, its tests, and the requests of llama.vim and
-//! Continue. A request without a model's name goes to the only model that is served. Unknown fields
-//! are ignored, because clients send new ones each month. Known fields that are not supported are
-//! rejected by name; `docs/api.md` lists them.
+//! Continue. A request without a model's name goes to the only model that is served. Its
+//! fields are in the table of [`crate::known`].
 
 mod answer;
 mod completion;

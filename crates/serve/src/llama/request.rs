@@ -5,14 +5,13 @@ use std::time::Duration;
 use protocol::LOGPROBS_MAX;
 use serde_json::Value;
 
-use super::sampling::Sampling;
+use super::sampling;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::{CompletionRequest, LineBounds};
 use crate::http::error::ApiError;
 use crate::http::fields::{TOKENS_MAX, check_stops};
-use crate::openai::error::at;
-use crate::openai::fields::{Fields, Refused};
+use crate::openai::fields::Fields;
 use crate::openai::format::format;
 
 /// Answers per request.
@@ -20,38 +19,11 @@ pub(super) const ANSWERS_MAX: usize = 128;
 /// Fields of an answer that a request may choose.
 const RESPONSE_FIELDS_MAX: usize = 128;
 
-const REFUSED: &[Refused] = &[
-    Refused {
-        name: "post_sampling_probs",
-        why: "probabilities are the model's own, before samplers",
-    },
-    Refused { name: "grammar_lazy", why: "a grammar holds from the first token" },
-    Refused { name: "image_data", why: "only text is read here. Leave it out" },
-    Refused { name: "lora", why: "a model is served with the weights of its file alone" },
-    Refused { name: "logits_processors", why: "there are none. Leave it out" },
-];
-
-/// Fields that concern slots and caches of `llama-server`: the beginnings of all prompts are cached
-/// here, and nothing is cut.
-const IGNORED: &[&str] = &[
-    "backend_sampling",
-    "cache_prompt",
-    "id_slot",
-    "n_cache_reuse",
-    "n_discard",
-    "n_keep",
-    "slot_id",
-    "sse_ping_interval",
-    "t_max_prompt_ms",
-    "verbose",
-];
-
 /// The validated fields, without the prompt.
 #[derive(Debug)]
 pub(super) struct Asked {
-    /// The request without its prompt and sampling.
+    /// The request without its prompt.
     pub completion: CompletionRequest,
-    pub sampling: Sampling,
     /// Answers to each prompt.
     pub answers: usize,
     pub wants: Wants,
@@ -73,13 +45,13 @@ pub(super) struct Wants {
 }
 
 impl Asked {
+    /// Reads settled fields.
+    ///
     /// # Errors
-    /// 400 naming the first field that is invalid or not supported.
+    /// 400 naming the first invalid field.
     pub fn read(fields: &mut Fields) -> Result<Self, ApiError> {
-        fields.refuse(REFUSED)?;
-        fields.ignore(IGNORED);
         let model = fields.read::<String>("model")?.filter(|model| !model.is_empty());
-        let sampling = Sampling::read(fields)?;
+        let sampling = sampling::read(fields)?;
         let mut n_predict = None;
         for name in ["n_predict", "max_completion_tokens", "max_tokens"] {
             n_predict = n_predict.or(fields.integer(name, -1..=TOKENS_MAX)?);
@@ -115,9 +87,10 @@ impl Asked {
             lines,
             format,
             format_field,
+            sampling,
             ..CompletionRequest::default()
         };
-        Ok(Self { completion, sampling, answers: n_cmpl.or(n).unwrap_or(1), wants, model })
+        Ok(Self { completion, answers: n_cmpl.or(n).unwrap_or(1), wants, model })
     }
 
     /// The request to the model, and what its answer contains.
@@ -130,10 +103,7 @@ impl Asked {
         caller: Caller,
     ) -> Result<(CompletionRequest, usize, Wants), ApiError> {
         let model = caller.serve_or_only(app, self.model).await?;
-        let text = app.completer.model(&model).await.map_err(at("prompt"))?;
-        let sampling = self.sampling.choice(&text);
-        let completion =
-            CompletionRequest { model, sampling, client: caller.number, ..self.completion };
+        let completion = CompletionRequest { model, client: caller.number, ..self.completion };
         Ok((completion, self.answers, self.wants))
     }
 }
@@ -169,9 +139,12 @@ mod tests {
 
     use super::*;
     use crate::completion::Format;
+    use crate::known::Endpoint;
 
     fn read(fields: Value) -> Result<Asked, ApiError> {
-        Asked::read(&mut serde_json::from_value(fields).unwrap())
+        let mut fields: Fields = serde_json::from_value(fields).unwrap();
+        fields.settle(Endpoint::Completion)?;
+        Asked::read(&mut fields)
     }
 
     #[test]

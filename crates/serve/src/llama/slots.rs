@@ -25,14 +25,15 @@ pub(super) struct Asked {
     model: Option<String>,
 }
 
-/// The instance that the query names, or the only one.
+/// The instance that the query names, or the only one. Nothing is served for it: a page of another
+/// site can make a browser send a GET.
 async fn instance(
     app: &App,
     query: Result<Query<Asked>, QueryRejection>,
     caller: Caller,
 ) -> Result<InstanceStatus, ApiError> {
     let Query(asked) = query.map_err(ApiError::query)?;
-    let model = caller.serve_or_only(app, asked.model).await?;
+    let model = caller.named_or_only(app, asked.model)?;
     Ok(app.completer.find(&model).await?)
 }
 

@@ -14,6 +14,8 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::{Chat, Prompt, other_of_one_name};
 use crate::http::error::ApiError;
+use crate::known::Endpoint;
+use crate::openai::fields::Fields;
 use crate::pictures::Pictures;
 
 const TOOLS_MAX: usize = 512;
@@ -31,15 +33,16 @@ pub(super) async fn chat(
     request: Request,
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
-    let read = app.intake.read_as(request, |mut request: ChatRequest| {
+    let read = app.intake.read_as(request, |fields: Fields| {
+        let mut request: ChatRequest = fields.whole(Endpoint::OllamaChat)?;
         let mut pictures = Pictures::new();
         let messages = messages(request.messages.take().unwrap_or_default(), &mut pictures)?;
-        Ok((request, messages, pictures.into_read()))
+        let tools = tools(request.tools.take().unwrap_or_default())?;
+        Ok((request, messages, pictures.into_read(), tools))
     });
-    let (request, messages, pictures) = read.await?;
+    let (request, messages, pictures, tools) = read.await?;
     let wants_stream = request.common.stream != Some(false);
     let is_load = messages.is_empty();
-    let tools = tools(request.tools.unwrap_or_default())?;
     let chat = Chat { messages, pictures, tools, ..Chat::default() };
     let (request, asked) = request.common.into_request(&app, Prompt::Chat(chat), caller).await?;
     if is_load {

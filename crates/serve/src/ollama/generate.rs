@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::answer::{Shape, load, respond};
 use super::message::images;
@@ -14,6 +13,8 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::{Chat, Fill, Prompt};
 use crate::http::error::ApiError;
+use crate::known::Endpoint;
+use crate::openai::fields::Fields;
 use crate::pictures::Pictures;
 
 #[derive(Debug, Deserialize)]
@@ -24,8 +25,6 @@ struct GenerateRequest {
     system: Option<String>,
     raw: Option<bool>,
     suffix: Option<String>,
-    template: Option<String>,
-    context: Option<Vec<Value>>,
     images: Option<Vec<String>>,
 }
 
@@ -34,7 +33,8 @@ pub(super) async fn generate(
     request: Request,
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
-    let read = app.intake.read_as(request, |mut request: GenerateRequest| {
+    let read = app.intake.read_as(request, |fields: Fields| {
+        let mut request: GenerateRequest = fields.whole(Endpoint::OllamaGenerate)?;
         request.check_unsupported()?;
         let mut pictures = Pictures::new();
         let places = images("images", request.images.take(), &mut pictures)?;
@@ -68,15 +68,7 @@ impl GenerateRequest {
     fn check_unsupported(&self) -> Result<(), ApiError> {
         let has_images = self.images.as_ref().is_some_and(|images| !images.is_empty());
         let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        let refused = if is_given(&self.template) {
-            (
-                "template",
-                "template: the model's own template is the one that is used. Leave it out, or send \
-                 the whole prompt with \"raw\": true",
-            )
-        } else if self.context.as_ref().is_some_and(|context| !context.is_empty()) {
-            ("context", "context: send the conversation to /api/chat instead")
-        } else if self.raw == Some(true) && has_images {
+        let refused = if self.raw == Some(true) && has_images {
             ("images", "images: a raw prompt has no place for them. Leave raw out")
         } else if self.raw == Some(true) && is_given(&self.system) {
             ("system", "system: a raw prompt is used as it stands. Write it into the prompt")

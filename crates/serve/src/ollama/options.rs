@@ -8,29 +8,9 @@ use serde_json::{Map, Value};
 use crate::completion::SamplingChoice;
 use crate::http::error::ApiError;
 use crate::http::fields::{TOKENS_MAX, TOP_K_MAX, check_stops, within};
-
-/// Load options, which are set when the model is served, and `num_keep`, which sets the part to
-/// keep of a truncated conversation: conversations are never truncated here.
-const WITHOUT_EFFECT: &[&str] = &[
-    "embedding_only",
-    "f16_kv",
-    "logits_all",
-    "low_vram",
-    "main_gpu",
-    "mirostat_eta",
-    "mirostat_tau",
-    "num_batch",
-    "num_gpu",
-    "num_keep",
-    "num_thread",
-    "numa",
-    "use_mlock",
-    "use_mmap",
-    "vocab_only",
-];
-
-/// Unsupported samplers, with the value that switches each off.
-const SWITCHED_OFF: &[(&str, f64)] = &[("mirostat", 0.0), ("tfs_z", 1.0), ("typical_p", 1.0)];
+use crate::known::{Endpoint, settle};
+use crate::openai::fields::shown_value;
+use crate::openai::samplers::limit_penalties;
 
 /// The validated options of one request.
 #[derive(Debug, Default, PartialEq)]
@@ -47,7 +27,8 @@ impl Options {
     /// 400 naming the first option that is invalid, unknown or unsupported.
     pub fn read(options: Option<Map<String, Value>>) -> Result<Self, ApiError> {
         let mut given = Given(options.unwrap_or_default());
-        given.0.retain(|name, value| !value.is_null() && !WITHOUT_EFFECT.contains(&name.as_str()));
+        settle(Endpoint::OllamaOptions, &mut given.0, "options.")?;
+        given.0.retain(|_, value| !value.is_null());
         let float = |value: Option<f64>| value.map(|value| value as f32);
         let mut sampling = SamplingChoice {
             temperature: float(given.float("temperature", 0.0..=2.0)?),
@@ -63,9 +44,14 @@ impl Options {
             frequency_penalty: float(given.float("frequency_penalty", -2.0..=2.0)?),
             presence_penalty: float(given.float("presence_penalty", -2.0..=2.0)?),
             logit_bias: Vec::new(),
+            text_bias: Vec::new(),
         };
         let last_n = given.integer("repeat_last_n", -1..=TOKENS_MAX)?;
-        limit_penalties(&mut sampling, last_n)?;
+        // Clients send Ollama's defaults without intent.
+        if (last_n, sampling.repetition_penalty) == OLLAMA_DEFAULT {
+            sampling.repetition_penalty = None;
+        }
+        limit_penalties(&mut sampling, "options.repeat_last_n", last_n)?;
         let max_tokens = given.integer("num_predict", -2..=TOKENS_MAX)?;
         if max_tokens == Some(0) {
             let message = "options.num_predict is 0; at least one token must be asked for, and -1 \
@@ -86,37 +72,8 @@ impl Options {
     }
 }
 
-/// Ollama's defaults of `repeat_last_n` and `repeat_penalty`: clients send both without intent.
+/// Ollama's defaults of `repeat_last_n` and `repeat_penalty`.
 const OLLAMA_DEFAULT: (Option<i64>, Option<f32>) = (Some(64), Some(1.1));
-
-/// Penalties cover the whole prompt and answer (`repeat_last_n` of -1) or are off (0).
-fn limit_penalties(sampling: &mut SamplingChoice, last_n: Option<i64>) -> Result<(), ApiError> {
-    if (last_n, sampling.repetition_penalty) == OLLAMA_DEFAULT {
-        sampling.repetition_penalty = None;
-    }
-    let neutral = [
-        (&mut sampling.repetition_penalty, 1.0),
-        (&mut sampling.frequency_penalty, 0.0),
-        (&mut sampling.presence_penalty, 0.0),
-    ];
-    match last_n {
-        None | Some(-1) => Ok(()),
-        Some(0) => {
-            neutral.into_iter().for_each(|(penalty, off)| *penalty = Some(off));
-            Ok(())
-        }
-        Some(_) if neutral.iter().all(|(given, off)| given.is_none_or(|given| given == *off)) => {
-            Ok(())
-        }
-        Some(last_n) => {
-            let message = format!(
-                "options.repeat_last_n is {last_n}; penalties look at all tokens or at none. Send \
-                 -1 or 0, or leave it out"
-            );
-            Err(ApiError::unsupported("options.repeat_last_n", message))
-        }
-    }
-}
 
 /// Options not read yet.
 struct Given(Map<String, Value>);
@@ -144,7 +101,7 @@ impl Given {
         let Some(value) = self.0.remove(name) else { return Ok(None) };
         let field = format!("options.{name}");
         let Some(number) = read(&value) else {
-            let message = format!("{field} is {value}; it must be {kind}");
+            let message = format!("{field} is {}; it must be {kind}", shown_value(&value));
             return Err(ApiError::invalid_value(&field, message));
         };
         within(&field, Some(number), range)
@@ -167,17 +124,13 @@ impl Given {
         }
     }
 
+    /// Unknown options: a misspelt one would silently change nothing.
     fn check_rest(&self) -> Result<(), ApiError> {
-        let is_off = |name: &str, value: &Value| {
-            let off = SWITCHED_OFF.iter().find(|(switch, _)| *switch == name);
-            let newline = name == "penalize_newline" && *value == Value::Bool(true);
-            newline || off.is_some_and(|(_, off)| value.as_f64() == Some(*off))
-        };
-        match self.0.iter().find(|(name, value)| !is_off(name, value)) {
+        match self.0.iter().next() {
             None => Ok(()),
             Some((name, value)) => {
                 let field = format!("options.{name}");
-                let value: String = value.to_string().chars().take(40).collect();
+                let value = shown_value(value);
                 let message =
                     format!("{field} ({value}) is not there in this version. Leave it out");
                 Err(ApiError::unsupported(&field, message))
@@ -214,6 +167,7 @@ mod tests {
             frequency_penalty: Some(-1.0),
             presence_penalty: Some(1.0),
             logit_bias: Vec::new(),
+            text_bias: Vec::new(),
         };
         let stops = vec!["a".to_owned(), "b".to_owned()];
         assert_eq!(found, Options { sampling, max_tokens: Some(9), num_ctx: Some(512), stops });

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use protocol::KeepAlive;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use text::Wish;
 
 use super::answer::Asked;
 use super::options::Options;
 use crate::app::App;
 use crate::caller::Caller;
-use crate::completion::{Chat, CompletionRequest, Format, Prompt};
+use crate::completion::{CompletionRequest, Format, Prompt, ThinkingChoice};
 use crate::http::error::ApiError;
+use crate::http::fields::effort;
+use crate::openai::fields::shown_value;
 
 /// Ollama's limit.
 const TOP_LOGPROBS_MAX: usize = 20;
@@ -28,16 +31,6 @@ pub(super) struct Common {
     think: Option<Value>,
     logprobs: Option<bool>,
     top_logprobs: Option<usize>,
-    /// Whether a conversation that does not fit may be truncated: it never is.
-    truncate: Option<bool>,
-    shift: Option<bool>,
-}
-
-/// Whether the model should think, and how hard.
-#[derive(Debug, Default)]
-struct Think {
-    wanted: Option<bool>,
-    effort: Option<String>,
 }
 
 impl Common {
@@ -69,16 +62,15 @@ impl Common {
         caller: Caller,
     ) -> Result<(CompletionRequest, Asked), ApiError> {
         let keep_alive = caller.keep_alive(app, keep_alive(self.keep_alive.as_ref())?).await?;
-        self.check_cuts()?;
         let model = self.model(app)?;
         let model = caller.serve_if_found(app, model, keep_alive).await?;
         let name = self.asked_name();
         let options = Options::read(self.options)?;
-        let think = Think::read(self.think)?;
+        let think = think(self.think)?;
         let logprobs = logprobs(self.logprobs, self.top_logprobs)?;
         let format = format(self.format)?;
         if let Prompt::Chat(chat) = &mut prompt {
-            think.apply(app, &model, &name, chat).await?;
+            chat.thinking = think;
         }
         if let Prompt::Fill(fill) = &mut prompt {
             fill.answer_tokens = options.max_tokens;
@@ -105,20 +97,13 @@ impl Common {
             keep_alive,
             ..CompletionRequest::default()
         };
-        Ok((request, Asked { model: name, hides_thoughts: think.wanted == Some(false) }))
-    }
-
-    fn check_cuts(&self) -> Result<(), ApiError> {
-        for (field, value) in [("truncate", self.truncate), ("shift", self.shift)] {
-            if value == Some(true) {
-                let message = format!(
-                    "{field}: a conversation that does not fit the context is refused, never cut. \
-                     Leave {field} out or send false"
-                );
-                return Err(ApiError::unsupported(field, message));
-            }
-        }
-        Ok(())
+        Ok((
+            request,
+            Asked {
+                model: name,
+                hides_thoughts: think.wish.is_some_and(|(wish, _)| wish == Wish::Off),
+            },
+        ))
     }
 }
 
@@ -131,41 +116,22 @@ pub(super) fn served_name(app: &App, asked: &str) -> String {
     }
 }
 
-impl Think {
-    fn read(think: Option<Value>) -> Result<Self, ApiError> {
-        match think {
-            None | Some(Value::Null) => Ok(Self::default()),
-            Some(Value::Bool(wanted)) => Ok(Self { wanted: Some(wanted), effort: None }),
-            Some(Value::String(effort))
-                if ["low", "medium", "high", "max"].contains(&effort.as_str()) =>
-            {
-                Ok(Self { wanted: Some(true), effort: Some(effort) })
-            }
-            Some(other) => {
-                let message =
-                    format!("think is {other}; it may be true, false, low, medium, high or max");
-                Err(ApiError::invalid_value("think", message))
-            }
+/// Whether the model should think, and how hard.
+fn think(think: Option<Value>) -> Result<ThinkingChoice, ApiError> {
+    const NAME: &str = "think";
+    let on = |on| Some((ThinkingChoice::switched(on), NAME));
+    match think {
+        None | Some(Value::Null) => Ok(ThinkingChoice::default()),
+        Some(Value::Bool(wanted)) => Ok(ThinkingChoice { wish: on(wanted), effort: None }),
+        Some(Value::String(word)) if ["low", "medium", "high", "max"].contains(&word.as_str()) => {
+            Ok(ThinkingChoice { wish: on(true), effort: effort(NAME, Some(&word))? })
         }
-    }
-
-    async fn apply(
-        &self,
-        app: &App,
-        model: &str,
-        name: &str,
-        chat: &mut Chat,
-    ) -> Result<(), ApiError> {
-        if self.wanted == Some(true) {
-            let text = app.completer.model(model).await?;
-            if !text.template.reply_format().thinks() {
-                let message = format!("think: {name} does not support thinking. Leave it out");
-                return Err(ApiError::unsupported("think", message));
-            }
+        Some(other) => {
+            let other = shown_value(&other);
+            let message =
+                format!("think is {other}; it may be true, false, low, medium, high or max");
+            Err(ApiError::invalid_value(NAME, message))
         }
-        chat.thinking = self.wanted;
-        chat.reasoning_effort = self.effort.clone();
-        Ok(())
     }
 }
 
@@ -192,6 +158,7 @@ fn format(format: Option<Value>) -> Result<Format, ApiError> {
         Some(Value::String(name)) if name == "json" => Ok(Format::JsonObject),
         Some(schema @ Value::Object(_)) => Ok(Format::JsonSchema(schema)),
         Some(other) => {
+            let other = shown_value(&other);
             let message = format!("format is {other}; it must be \"json\" or a JSON schema");
             Err(ApiError::invalid_value("format", message))
         }
@@ -213,6 +180,9 @@ pub(super) fn keep_alive(field: Option<&Value>) -> Result<Option<KeepAlive>, Api
             Ok(Some(keep))
         }
         Some(Value::String(text)) => text.parse().map(Some).map_err(wrong),
-        Some(other) => Err(wrong(format!("{other} is neither seconds nor a duration such as 5m"))),
+        Some(other) => {
+            let other = shown_value(other);
+            Err(wrong(format!("{other} is neither seconds nor a duration such as 5m")))
+        }
     }
 }

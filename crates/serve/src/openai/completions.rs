@@ -11,14 +11,12 @@ use serde::Serialize;
 
 use super::answers::{Answers, Gathered, Write};
 use super::error::at;
-use super::fields::{Fields, Refused};
+use super::fields::Fields;
 use super::format::format;
 use super::logprobs::TextLogprobs;
 use super::prompts::prompts;
 use super::response::{Chunk, Completion, FinishReason, Head, SoFar, Timings, Usage};
-use super::sampling::{
-    Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, refuse_unsupported, sampling, streaming,
-};
+use super::sampling::{Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, sampling, streaming};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::{
@@ -26,6 +24,7 @@ use crate::completion::{
 };
 use crate::http::error::ApiError;
 use crate::http::stream::Item;
+use crate::known::Endpoint;
 
 /// Prompts per request; each takes a place in the queue.
 const PROMPTS_MAX: usize = 128;
@@ -33,8 +32,6 @@ const PROMPTS_MAX: usize = 128;
 const ANSWERS_MAX: usize = 128;
 /// OpenAI's default.
 const MAX_TOKENS_DEFAULT: usize = 16;
-
-const REFUSED: &[Refused] = &[Refused { name: "prompt_embeds", why: "prompts are text or tokens" }];
 
 /// The validated body.
 #[derive(Debug)]
@@ -51,14 +48,13 @@ struct TextRequest {
 impl TextRequest {
     fn read(mut fields: Fields) -> Result<Self, ApiError> {
         let fields = &mut fields;
-        fields.refuse(REFUSED)?;
+        fields.settle(Endpoint::Text)?;
         let answers = answers(fields)?;
         // If `best_of` equals `n`, all answers are returned.
         if fields.count("best_of", 0..=128)?.is_some_and(|best| best > 1 && best != answers) {
             let message = "best_of: answers are not ranked. Ask for n and choose yourself";
             return Err(ApiError::unsupported("best_of", message));
         }
-        refuse_unsupported(fields)?;
         // There is one tier, and a completion has no field that reports it.
         fields.read::<String>("service_tier")?;
         let sampling = sampling(fields)?;

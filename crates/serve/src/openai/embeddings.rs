@@ -2,39 +2,76 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Request, State};
+use axum::response::Response;
 use data_encoding::BASE64;
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use super::fields::{Fields, Refused};
+use super::fields::Fields;
 use super::prompts::prompts;
 use super::sampling::model;
 use crate::app::App;
 use crate::caller::Caller;
-use crate::completion::{Embedding, EmbeddingRequest};
+use crate::completion::{Embedding, EmbeddingRequest, Prompt};
+use crate::http::body::long_json;
 use crate::http::error::ApiError;
+use crate::known::Endpoint;
 
 /// OpenAI's limit.
 const TEXTS_MAX: usize = 2048;
 
-const REFUSED: &[Refused] = &[Refused {
-    name: "dimensions",
-    why: "vectors are as wide as the model makes them. Leave it out and shorten them yourself",
-}];
+/// What is asked, besides the client and how long the model is kept.
+struct Asked {
+    model: String,
+    texts: Vec<Prompt>,
+    is_base64: bool,
+}
+
+impl Asked {
+    fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        fields.settle(Endpoint::Embeddings)?;
+        let encoding = fields.word("encoding_format", &["float", "base64"])?;
+        let model = model(&mut fields)?;
+        let texts = prompts("input", fields.take("input"), TEXTS_MAX)?;
+        fields.finish();
+        Ok(Self { model, texts, is_base64: encoding.as_deref() == Some("base64") })
+    }
+}
+
+#[derive(Serialize)]
+struct Answer {
+    object: &'static str,
+    data: Vec<Entry>,
+    model: String,
+    usage: Usage,
+}
+
+#[derive(Serialize)]
+struct Usage {
+    prompt_tokens: usize,
+    total_tokens: usize,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    object: &'static str,
+    index: usize,
+    embedding: Vector,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Vector {
+    Floats(Vec<f32>),
+    Base64(String),
+}
 
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     request: Request,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
-    let mut fields: Fields = app.intake.read_json(request).await?;
-    fields.refuse(REFUSED)?;
-    let encoding = fields.word("encoding_format", &["float", "base64"])?;
-    let model = model(&mut fields)?;
-    let texts = prompts("input", fields.take("input"), TEXTS_MAX)?;
-    fields.ignore(&["user"]);
-    fields.finish();
+    let Asked { model, texts, is_base64 } = app.intake.read_as(request, Asked::read).await?;
     let model = caller.serve_if_found(&app, model, None).await?;
     let request = EmbeddingRequest {
         model: model.clone(),
@@ -45,25 +82,21 @@ pub(super) async fn create(
     };
     let embeddings = app.completer.embed(request).await?;
     let tokens: usize = embeddings.iter().map(|embedding| embedding.prompt_tokens).sum();
-    let is_base64 = encoding.as_deref() == Some("base64");
-    let data: Vec<Value> = embeddings
-        .iter()
-        .enumerate()
-        .map(|(index, embedding)| {
-            let values = if is_base64 { base64(embedding) } else { json!(embedding.values) };
-            json!({ "object": "embedding", "index": index, "embedding": values })
-        })
-        .collect();
-    Ok(Json(json!({
-        "object": "list",
-        "data": data,
-        "model": model,
-        "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
-    })))
+    let entry = |(index, Embedding { values, .. })| {
+        let embedding = if is_base64 { base64(&values) } else { Vector::Floats(values) };
+        Entry { object: "embedding", index, embedding }
+    };
+    long_json(Answer {
+        object: "list",
+        data: embeddings.into_iter().enumerate().map(entry).collect(),
+        model,
+        usage: Usage { prompt_tokens: tokens, total_tokens: tokens },
+    })
+    .await
 }
 
 /// The values' bytes as little-endian f32, in base64.
-fn base64(embedding: &Embedding) -> Value {
-    let bytes: Vec<u8> = embedding.values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    json!(BASE64.encode(&bytes))
+fn base64(values: &[f32]) -> Vector {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    Vector::Base64(BASE64.encode(&bytes))
 }

@@ -1,9 +1,6 @@
 //! The fields of a request's body, removed one by one by name.
-//!
-//! Fields that remain at the end are unknown: they are ignored with a log line, because clients
-//! send new ones each month. Known fields that are not supported are rejected by name.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::ops::RangeInclusive;
 
 use serde::de::{DeserializeOwned, Error, MapAccess, Visitor};
@@ -12,27 +9,53 @@ use serde_json::{Map, Value};
 
 use crate::http::error::ApiError;
 use crate::http::fields::within;
+use crate::known::{self, Endpoint};
 
 /// A JSON object with unique names.
 #[derive(Debug, Default)]
-pub(crate) struct Fields(Map<String, Value>);
-
-/// A known field that is not supported.
-pub(crate) struct Refused {
-    pub name: &'static str,
-    /// The reason and the alternative.
-    pub why: &'static str,
+pub(crate) struct Fields {
+    given: Map<String, Value>,
+    /// Whose fields they are, once they are settled.
+    of: Option<Endpoint>,
 }
 
 impl Fields {
     /// The fields of an object in a body.
     pub fn of(object: Map<String, Value>) -> Self {
-        Self(object)
+        Self { given: object, of: None }
+    }
+
+    /// Removes the known fields that are not read.
+    ///
+    /// # Errors
+    /// 400 naming the first field that is not supported.
+    pub fn settle(&mut self, endpoint: Endpoint) -> Result<(), ApiError> {
+        self.of = Some(endpoint);
+        known::settle(endpoint, &mut self.given, "")
+    }
+
+    /// The settled fields as a struct that ignores what it does not know.
+    ///
+    /// # Errors
+    /// 400 naming the first field that is not supported, or the path of a value that does not fit.
+    pub fn whole<T: DeserializeOwned>(mut self, endpoint: Endpoint) -> Result<T, ApiError> {
+        self.settle(endpoint)?;
+        let (read, unknown): (Map<_, _>, Map<_, _>) =
+            self.given.into_iter().partition(|(name, _)| known::reads(endpoint, name));
+        Self::of(unknown).finish();
+        serde_path_to_error::deserialize(Value::Object(read)).map_err(|error| {
+            let path = error.path().to_string();
+            let message = format!("the body is not what was expected at {path}: {}", error.inner());
+            ApiError::invalid("invalid_body", message).with_param(&path)
+        })
     }
 
     /// Removes the field. `None` if it is absent or null.
     pub fn take(&mut self, name: &str) -> Option<Value> {
-        self.0.remove(name).filter(|value| !value.is_null())
+        if let Some(endpoint) = self.of.filter(|_| cfg!(test)) {
+            assert!(known::reads(endpoint, name), "the table has no {name} of {endpoint:?}");
+        }
+        self.given.remove(name).filter(|value| !value.is_null())
     }
 
     /// Removes the field and deserialises it.
@@ -104,39 +127,17 @@ impl Fields {
         Err(ApiError::invalid_value(name, message))
     }
 
-    /// Known fields that have no effect here.
-    pub fn ignore(&mut self, names: &[&str]) {
-        for name in names {
-            self.0.remove(*name);
+    /// Removes the field if it is this number.
+    pub fn drop_if(&mut self, name: &str, number: f64) {
+        if self.given.get(name).and_then(Value::as_f64) == Some(number) {
+            self.given.remove(name);
         }
-    }
-
-    /// Fields that are accepted at their neutral number.
-    pub fn ignore_neutral(&mut self, neutral: &[(&str, f64)]) {
-        for (name, number) in neutral {
-            if self.0.get(*name).and_then(Value::as_f64) == Some(*number) {
-                self.0.remove(*name);
-            }
-        }
-    }
-
-    /// Rejects unsupported fields, unless their value requests nothing.
-    ///
-    /// # Errors
-    /// 400 naming the first such field.
-    pub fn refuse(&mut self, refused: &[Refused]) -> Result<(), ApiError> {
-        for Refused { name, why } in refused {
-            if self.take(name).is_some_and(|value| !asks_nothing(&value)) {
-                return Err(ApiError::unsupported(name, format!("{name}: {why}")));
-            }
-        }
-        Ok(())
     }
 
     /// Finishes reading; logs the fields that remain.
     pub fn finish(self) {
-        if !self.0.is_empty() {
-            let names: Vec<&str> = self.0.keys().map(|name| shown(name)).collect();
+        if !self.given.is_empty() {
+            let names: Vec<&str> = self.given.keys().map(|name| shown(name)).collect();
             tracing::debug!(?names, "fields of a request that are not known are ignored");
         }
     }
@@ -159,21 +160,33 @@ pub(crate) fn shaped<T: DeserializeOwned>(name: &str, value: Value) -> Result<T,
     })
 }
 
-/// Clients that fill in every field send false, zero and empty values.
-fn asks_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(flag) => !flag,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(entries) => entries.is_empty(),
-    }
-}
+/// The characters of a client's word or value that a message shows.
+const SHOWN_MAX: usize = 64;
 
 /// The part of a client's word that a message shows.
 pub(crate) fn shown(word: &str) -> &str {
-    word.char_indices().nth(64).map_or(word, |(end, _)| &word[..end])
+    word.char_indices().nth(SHOWN_MAX).map_or(word, |(end, _)| &word[..end])
+}
+
+/// The same of a value, of which no more is written: it can have megabytes.
+pub(crate) fn shown_value(value: &Value) -> String {
+    let mut start = Start::default();
+    // It ends with an error where the message has enough.
+    let _ = write!(start, "{value}");
+    start.0
+}
+
+/// Takes the start of what is written to it.
+#[derive(Default)]
+struct Start(String);
+
+impl Write for Start {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = SHOWN_MAX.saturating_sub(self.0.chars().count());
+        let end = text.char_indices().nth(room).map(|(end, _)| end);
+        self.0.push_str(&text[..end.unwrap_or(text.len())]);
+        if end.is_some() { Err(fmt::Error) } else { Ok(()) }
+    }
 }
 
 impl<'de> Deserialize<'de> for Fields {
@@ -199,7 +212,7 @@ impl<'de> Visitor<'de> for FieldsVisitor {
             }
             fields.insert(name, value);
         }
-        Ok(Fields(fields))
+        Ok(Fields::of(fields))
     }
 }
 
@@ -226,18 +239,5 @@ mod tests {
         assert_eq!(error.message, "c is long; it may be low, high");
         assert_eq!(found.read::<bool>("d").unwrap(), None);
         assert!(serde_json::from_str::<Fields>(r#"{"a": 1, "a": 1}"#).is_err());
-    }
-
-    #[test]
-    fn only_what_asks_for_something_is_refused() {
-        const REFUSED: &[Refused] = &[Refused { name: "a", why: "not here. Leave it out" }];
-        for nothing in [json!(null), json!(false), json!(0), json!(""), json!([]), json!({})] {
-            fields(json!({ "a": nothing })).refuse(REFUSED).unwrap();
-        }
-        for something in [json!(true), json!(-1), json!("x"), json!([0]), json!({"b": 0})] {
-            let error = fields(json!({ "a": something })).refuse(REFUSED).unwrap_err();
-            assert_eq!((error.param.as_deref(), error.code), (Some("a"), "unsupported"));
-            assert_eq!(error.message, "a: not here. Leave it out");
-        }
     }
 }

@@ -3,9 +3,8 @@
 //!
 //! Source: OpenAI's API reference, and the requests of its Python client 3.52. Extensions: vLLM's
 //! `top_k`, `min_p`, `repetition_penalty`, `min_tokens`, `ignore_eos`, `chat_template_kwargs` and
-//! `structured_outputs`, DeepSeek's `reasoning_content`, and llama-server's `timings`. Unknown
-//! fields are ignored, because clients send new ones each month. Known fields that are not
-//! supported are rejected by name.
+//! `structured_outputs`, DeepSeek's `reasoning_content`, and llama-server's `timings`. Its
+//! fields are in the table of [`crate::known`].
 
 pub(crate) mod answers;
 mod chat;
@@ -22,6 +21,7 @@ pub(crate) mod prompts;
 pub(crate) mod request;
 pub(crate) mod response;
 mod responses;
+pub(crate) mod samplers;
 mod sampling;
 mod tools;
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::completion::{Prompt, PromptPiece};
 use crate::http::error::ApiError;
+use crate::openai::fields::shown_value;
 
 /// The prompts in the field `name`; up to `most`.
 ///
@@ -102,7 +103,7 @@ fn object(name: &str, mut fields: Map<String, Value>) -> Result<String, ApiError
 }
 
 fn wrong(name: &str, value: &Value) -> ApiError {
-    let shown: String = value.to_string().chars().take(40).collect();
+    let shown = shown_value(value);
     let message = format!(
         "{name} has {shown}, which is neither a text, a list of texts, nor token ids from 0 on"
     );

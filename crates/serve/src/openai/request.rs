@@ -1,16 +1,16 @@
 //! The body of a chat completion, validated field by field.
 
 use serde_json::{Map, Value};
+use text::Wish;
 
-use super::fields::{Fields, Refused, shaped};
+use super::fields::{Fields, shaped};
 use super::message::ChatMessage;
-use super::sampling::{
-    Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, refuse_unsupported, sampling, streaming,
-};
+use super::sampling::{Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, sampling, streaming};
 use super::{format, tools};
-use crate::completion::{Chat, CompletionRequest, Prompt};
+use crate::completion::{Chat, CompletionRequest, Prompt, ThinkingChoice};
 use crate::http::error::ApiError;
-use crate::http::fields::EFFORTS;
+use crate::http::fields::effort;
+use crate::known::Endpoint;
 use crate::pictures::Pictures;
 
 /// More messages than fit any context.
@@ -19,17 +19,6 @@ const MESSAGES_MAX: usize = 16_384;
 /// Fields with which an assistant says something; null counts.
 const SAID: &[&str] =
     &["content", "tool_calls", "function_call", "reasoning_content", "reasoning", "refusal"];
-
-const REFUSED: &[Refused] = &[
-    Refused { name: "audio", why: "answers are text. Leave it out" },
-    Refused { name: "web_search_options", why: "nothing is searched for here. Leave it out" },
-    Refused { name: "documents", why: "put them into the messages" },
-    Refused { name: "chat_template", why: "the model's own is used. Leave it out" },
-    Refused { name: "mm_processor_kwargs", why: "messages are text. Leave it out" },
-    Refused { name: "echo", why: "the prompt is not repeated. Leave it out" },
-    Refused { name: "add_special_tokens", why: "the template says which there are" },
-    Refused { name: "thinking_budget_tokens", why: "thoughts have no limit of their own" },
-];
 
 /// `POST /v1/chat/completions`.
 #[derive(Debug)]
@@ -51,8 +40,8 @@ impl ChatRequest {
     /// 400 naming the first field that is invalid or not supported.
     pub fn read(mut fields: Fields) -> Result<Self, ApiError> {
         let fields = &mut fields;
-        refuse_unsupported(fields)?;
-        refuse_chat(fields)?;
+        fields.settle(Endpoint::Chat)?;
+        check_modalities(fields)?;
         let sampling = sampling(fields)?;
         let bounds = bounds(fields, &["max_completion_tokens", "max_tokens", "n_predict"])?;
         let (format, format_field) = format::format(fields)?;
@@ -62,7 +51,6 @@ impl ChatRequest {
         let service_tier = fields.read::<String>("service_tier")?.is_some();
         let model = model(fields)?;
         let variables = template_variables(fields)?;
-        let reasoning_effort = fields.word("reasoning_effort", EFFORTS)?;
         let thinking = thinking(fields)?;
         let continue_last = continue_last(fields)?;
         let mut pictures = Pictures::new();
@@ -75,7 +63,6 @@ impl ChatRequest {
             tool_choice: tools.choice,
             single_call: tools.single,
             thinking,
-            reasoning_effort,
             variables,
             continue_last,
         };
@@ -97,26 +84,12 @@ impl ChatRequest {
     }
 }
 
-fn refuse_chat(fields: &mut Fields) -> Result<(), ApiError> {
-    fields.refuse(REFUSED)?;
-    // A predicted output could speed up the answer but does not change it.
-    fields.ignore(&["prediction"]);
+/// Answers are text alone.
+fn check_modalities(fields: &mut Fields) -> Result<(), ApiError> {
     let modalities: Vec<String> = fields.read("modalities")?.unwrap_or_default();
     if let Some(other) = modalities.iter().find(|one| *one != "text") {
         let message = format!("modalities has {other}; answers are text alone");
         return Err(ApiError::unsupported("modalities", message));
-    }
-    refuse_verbosity("verbosity", fields.take("verbosity"))
-}
-
-/// Rejects lengths that no model here was trained for; `medium` is the default.
-///
-/// # Errors
-/// 400 for any other value.
-pub(super) fn refuse_verbosity(name: &str, verbosity: Option<Value>) -> Result<(), ApiError> {
-    if verbosity.is_some_and(|verbosity| verbosity != "medium") {
-        let message = format!("{name}: no model here knows it. Ask for the length in a message");
-        return Err(ApiError::unsupported(name, message));
     }
     Ok(())
 }
@@ -143,20 +116,27 @@ pub(super) fn template_variables(fields: &mut Fields) -> Result<Map<String, Valu
     Ok(fields.read("chat_template_kwargs")?.unwrap_or_default())
 }
 
-/// Whether to think: `enable_thinking` as in Qwen's API, `thinking` as in DeepSeek's and GLM's.
-fn thinking(fields: &mut Fields) -> Result<Option<bool>, ApiError> {
-    const NAME: &str = "thinking";
+/// Whether and how hard to think: `enable_thinking` as in Qwen's API, `thinking` as in DeepSeek's
+/// and GLM's.
+fn thinking(fields: &mut Fields) -> Result<ThinkingChoice, ApiError> {
+    let word: Option<String> = fields.read("reasoning_effort")?;
+    let effort = effort("reasoning_effort", word.as_deref())?;
     let enabled: Option<bool> = fields.read("enable_thinking")?;
-    let Some(thinking) = fields.read::<Map<String, Value>>(NAME)? else { return Ok(enabled) };
-    match thinking.get("type").and_then(Value::as_str) {
-        Some("enabled") => Ok(Some(true)),
-        Some("disabled") => Ok(Some(false)),
-        Some("auto" | "adaptive") => Ok(enabled),
+    let enabled = enabled.map(|on| (ThinkingChoice::switched(on), "enable_thinking"));
+    let Some(thinking) = fields.read::<Map<String, Value>>("thinking")? else {
+        return Ok(ThinkingChoice { wish: enabled, effort });
+    };
+    const TYPE: &str = "thinking.type";
+    let wish = match thinking.get("type").and_then(Value::as_str) {
+        Some("enabled") => Some((Wish::On, TYPE)),
+        Some("disabled") => Some((Wish::Off, TYPE)),
+        Some("auto" | "adaptive") => enabled.or(Some((Wish::Adaptive, TYPE))),
         _ => {
             let message = "thinking.type may be enabled, disabled or auto";
-            Err(ApiError::invalid_value("thinking.type", message))
+            return Err(ApiError::invalid_value(TYPE, message));
         }
-    }
+    };
+    Ok(ThinkingChoice { wish, effort })
 }
 
 /// Whether the answer continues the last message, as in vLLM.
@@ -201,6 +181,7 @@ fn messages(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use text::Effort;
 
     use super::*;
     use crate::completion::{Format, SamplingChoice, ToolChoice};
@@ -330,6 +311,7 @@ mod tests {
             frequency_penalty: Some(-2.0),
             presence_penalty: Some(1.0),
             logit_bias: vec![(17, -100.0)],
+            text_bias: Vec::new(),
         };
         assert_eq!(found.completion.sampling, sampling);
         assert_eq!((found.completion.max_tokens, found.completion.min_tokens), (Some(7), 2));
@@ -340,8 +322,11 @@ mod tests {
         assert_eq!(found.completion.format, Format::JsonObject);
         let chat = chat_of(&found);
         assert_eq!((chat.tools.len(), &chat.tool_choice), (1, &ToolChoice::Required));
-        assert_eq!((chat.single_call, chat.thinking), (true, Some(false)));
-        assert_eq!(chat.reasoning_effort.as_deref(), Some("high"));
+        let thinking = ThinkingChoice {
+            wish: Some((Wish::Off, "enable_thinking")),
+            effort: Some((Effort::High, "reasoning_effort")),
+        };
+        assert_eq!((chat.single_call, chat.thinking), (true, thinking));
         assert_eq!(chat.variables.get("x"), Some(&json!(1)));
     }
 

@@ -4,7 +4,8 @@ use protocol::BIASES_MAX;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 
-use super::fields::{Fields, Refused, shaped, shown};
+use super::fields::{Fields, shaped, shown};
+use super::samplers::{keep_only, limit_penalties};
 use crate::completion::SamplingChoice;
 use crate::http::error::ApiError;
 use crate::http::fields::{TOKENS_MAX, TOP_K_MAX};
@@ -26,77 +27,11 @@ pub(super) struct Bounds {
     pub stops: Vec<String>,
 }
 
-/// Fields that other servers support and this one does not, for any value.
-const REFUSED: &[Refused] = &[
-    Refused { name: "best_of", why: "answers are not ranked. Ask for n and choose yourself" },
-    Refused { name: "use_beam_search", why: "there is no beam search. Leave it out" },
-    Refused { name: "length_penalty", why: "there is no beam search. Leave it out" },
-    Refused { name: "early_stopping", why: "there is no beam search. Leave it out" },
-    Refused { name: "stop_token_ids", why: "an answer ends at strings. Use stop" },
-    Refused { name: "bad_words", why: "words cannot be forbidden. Use logit_bias" },
-    Refused { name: "allowed_token_ids", why: "use logit_bias or structured_outputs" },
-    Refused { name: "include_stop_str_in_output", why: "stop strings are not shown" },
-    Refused { name: "prompt_logprobs", why: "there are log-probabilities of answers alone" },
-    Refused { name: "truncate_prompt_tokens", why: "prompts are not cut. Send less" },
-    Refused { name: "return_token_ids", why: "answers are text. Leave it out" },
-    Refused { name: "return_tokens_as_token_ids", why: "answers are text. Leave it out" },
-    Refused { name: "logits_processors", why: "there are none. Leave it out" },
-    Refused { name: "priority", why: "requests are served in turn. Leave it out" },
-    Refused { name: "thinking_token_budget", why: "thoughts have no limit of their own" },
-    Refused { name: "guided_json", why: "use response_format or structured_outputs.json" },
-    Refused { name: "guided_regex", why: "use structured_outputs.regex" },
-    Refused { name: "guided_choice", why: "use structured_outputs.choice" },
-    Refused { name: "guided_grammar", why: "use structured_outputs.grammar, in Lark" },
-    Refused { name: "guided_decoding_backend", why: "there is one. Leave it out" },
-    Refused { name: "regex", why: "use structured_outputs.regex" },
-    Refused { name: "ebnf", why: "use structured_outputs.grammar, in Lark" },
-    Refused { name: "repeat_penalty", why: "use repetition_penalty" },
-    Refused { name: "mirostat", why: "there is no such sampler. Leave it out" },
-    Refused { name: "dry_multiplier", why: "there is no such sampler. Leave it out" },
-    Refused { name: "xtc_probability", why: "there is no such sampler. Leave it out" },
-    Refused { name: "dynatemp_range", why: "there is no such sampler. Leave it out" },
-    Refused { name: "typical_p", why: "there is no such sampler. Leave it out" },
-    Refused { name: "samplers", why: "their order is fixed. Leave it out" },
-];
-
-/// Fields about the user and the purpose; none changes an answer.
-const IGNORED: &[&str] = &[
-    "user",
-    "metadata",
-    "safety_identifier",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "cache_prompt",
-    "client_metadata",
-    "request_id",
-    "cache_salt",
-];
-
-/// The values that switch other samplers off.
-const NEUTRAL: &[(&str, f64)] =
-    &[("best_of", 1.0), ("length_penalty", 1.0), ("repeat_penalty", 1.0), ("typical_p", 1.0)];
-
-/// # Errors
-/// 400 naming the first field that no kind of request supports.
-pub(super) fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
-    if fields.take("skip_special_tokens") == Some(Value::Bool(false)) {
-        let message = "skip_special_tokens: control tokens are never shown. Leave it out";
-        return Err(ApiError::unsupported("skip_special_tokens", message));
-    }
-    if fields.flag("store")? {
-        let message = "store: nothing is kept of requests and answers here. Send false";
-        return Err(ApiError::unsupported("store", message));
-    }
-    fields.ignore(IGNORED);
-    fields.ignore_neutral(NEUTRAL);
-    fields.refuse(REFUSED)
-}
-
 /// # Errors
 /// 400 naming the first invalid field.
 pub(super) fn sampling(fields: &mut Fields) -> Result<SamplingChoice, ApiError> {
     let top_k = fields.integer("top_k", -1..=TOP_K_MAX)?;
-    Ok(SamplingChoice {
+    let mut choice = SamplingChoice {
         temperature: fields.number("temperature", 0.0..=2.0)?,
         top_p: fields.number("top_p", 0.0..=1.0)?,
         min_p: fields.number("min_p", 0.0..=1.0)?,
@@ -107,7 +42,16 @@ pub(super) fn sampling(fields: &mut Fields) -> Result<SamplingChoice, ApiError> 
         frequency_penalty: fields.number("frequency_penalty", -2.0..=2.0)?,
         presence_penalty: fields.number("presence_penalty", -2.0..=2.0)?,
         logit_bias: logit_bias(fields)?,
-    })
+        text_bias: Vec::new(),
+    };
+    let last_n = fields.integer("repeat_last_n", -1..=TOKENS_MAX)?;
+    limit_penalties(&mut choice, "repeat_last_n", last_n)?;
+    // An empty list asks for nothing here.
+    let samplers = fields.take("samplers").filter(|names| *names != Value::Array(Vec::new()));
+    if let Some(names) = samplers {
+        keep_only(&mut choice, &names)?;
+    }
+    Ok(choice)
 }
 
 /// Any integer is a valid seed; the sign has no meaning.
@@ -154,7 +98,7 @@ pub(super) fn bounds(fields: &mut Fields, names: &[&str]) -> Result<Bounds, ApiE
     let mut max_tokens = None;
     for name in names {
         // In llama.cpp, -1 means no limit.
-        fields.ignore_neutral(&[(name, -1.0)]);
+        fields.drop_if(name, -1.0);
         let found = fields.count(name, 1..=TOKENS_MAX)?;
         max_tokens = max_tokens.or(found);
     }
@@ -215,7 +159,6 @@ pub(crate) struct Streaming {
 #[derive(Debug, Default, Deserialize)]
 struct StreamOptions {
     include_usage: Option<bool>,
-    continuous_usage_stats: Option<bool>,
 }
 
 /// # Errors
@@ -223,11 +166,6 @@ struct StreamOptions {
 pub(super) fn streaming(fields: &mut Fields) -> Result<Streaming, ApiError> {
     let stream = fields.flag("stream")?;
     let options: StreamOptions = fields.object("stream_options")?.unwrap_or_default();
-    if options.continuous_usage_stats == Some(true) {
-        let name = "stream_options.continuous_usage_stats";
-        let message = format!("{name}: the usage comes at the end. Ask for include_usage alone");
-        return Err(ApiError::unsupported(name, message));
-    }
     Ok(Streaming {
         stream,
         include_usage: options.include_usage.unwrap_or(false),

@@ -144,9 +144,19 @@ impl ReplyFormat {
         open.map(|(_, close)| *close)
     }
 
-    /// Whether replies are messages on channels (gpt-oss).
-    pub fn is_harmony(&self) -> bool {
-        self.harmony
+    /// A thought between its marks, as it stands before the text of a reply.
+    pub(crate) fn think_aloud(&self, thought: &str) -> String {
+        match self.thinking.first().filter(|_| !thought.is_empty()) {
+            Some((open, close)) => format!("{open}\n{thought}\n{close}\n\n"),
+            None => String::new(),
+        }
+    }
+
+    /// Whether a prompt begins the reply (`begun` is that part of it) with a finished thought, so
+    /// that the reply has none.
+    pub(crate) fn ends_thought(&self, prompt: &str, begun: &str) -> bool {
+        let prompt = prompt.trim_end();
+        self.thinking.iter().any(|(_, close)| prompt.ends_with(close) || begun.contains(close))
     }
 
     /// Whether templates of this form accept only call ids of nine letters and digits (Mistral).

@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use super::Message;
+use super::message::{Thoughts, instruct};
 use super::pair::response;
 use super::shows::Shows;
 use crate::ReplyFormat;
@@ -23,9 +24,10 @@ impl Shows {
     ) -> Vec<Message> {
         if !self.tools && !tools.is_empty() {
             let list: Vec<String> = tools.iter().map(|tool| guard(&tool.to_string())).collect();
-            tell(&mut messages, &format.tool_text(&list.join("\n")));
+            instruct(&mut messages, &format.tool_text(&list.join("\n")));
         }
         let mut messages = self.systems(messages, !tools.is_empty());
+        messages.iter_mut().for_each(|message| self.place_thought(format, message));
         if !self.empty_said {
             messages.retain(|message| !is_said(message) || !message.content.is_empty());
         }
@@ -89,6 +91,18 @@ impl Shows {
         apart
     }
 
+    /// Puts a thought where the template reads it.
+    fn place_thought(self, format: &ReplyFormat, message: &mut Message) {
+        if !self.lone_text && message.role == "assistant" {
+            message.reasoning.get_or_insert_default();
+        }
+        if self.thoughts == Thoughts::Text
+            && let Some(thought) = message.reasoning.take()
+        {
+            message.content = format.think_aloud(&thought) + &message.content;
+        }
+    }
+
     /// Writes calls and results as text if the template shows none.
     fn write_out(self, format: &ReplyFormat, message: &mut Message) {
         if !self.calls && !message.tool_calls.is_empty() {
@@ -128,14 +142,6 @@ impl Shows {
             }
         }
         turns
-    }
-}
-
-/// Appends a text to the system message, or adds it where that would be.
-fn tell(messages: &mut Vec<Message>, text: &str) {
-    match messages.first_mut().filter(|first| first.role == "system") {
-        Some(system) => system.content = joined(&[&system.content, text]),
-        None => messages.insert(0, Message::new("system", text)),
     }
 }
 

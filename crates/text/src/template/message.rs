@@ -16,9 +16,24 @@ pub struct Message {
     pub reasoning: Option<String>,
 }
 
-/// The representation of calls in templates.
+/// Where a template reads the thoughts of an assistant's message.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Thoughts {
+    /// In a field of the message.
+    #[default]
+    Field,
+    /// In a part of its content (Ministral).
+    Part,
+    /// In a block of its content, as the texts of all answers are (Apertus).
+    Block,
+    /// At the start of its text, between the marks of a reply.
+    Text,
+}
+
+/// The representation of calls and thoughts in templates.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Style {
+    pub(super) thoughts: Thoughts,
     /// Arguments are JSON text instead of objects.
     pub(super) text_arguments: bool,
     /// A missing text beside calls is none instead of empty.
@@ -32,6 +47,18 @@ pub struct ToolCall {
     pub name: String,
     /// Usually an object.
     pub arguments: Value,
+}
+
+/// Appends a text to the system message, or adds it where that would be.
+pub(super) fn instruct(messages: &mut Vec<Message>, text: &str) {
+    match messages.first_mut().filter(|first| first.role == "system") {
+        Some(system) if !system.content.is_empty() => {
+            system.content.push_str("\n\n");
+            system.content.push_str(text);
+        }
+        Some(system) => system.content = text.to_owned(),
+        None => messages.insert(0, Message::new("system", text)),
+    }
 }
 
 impl Message {
@@ -61,9 +88,8 @@ impl Message {
     /// they are defined.
     pub(super) fn to_value(&self, style: Style) -> Value {
         let mut fields = Map::new();
-        let is_none = style.no_text && self.content.is_empty() && !self.tool_calls.is_empty();
         fields.insert("role".into(), json!(self.role));
-        fields.insert("content".into(), json!((!is_none).then_some(&self.content)));
+        fields.insert("content".into(), self.content_value(style));
         if let Some(name) = &self.name {
             fields.insert("name".into(), json!(name));
         }
@@ -71,16 +97,36 @@ impl Message {
             fields.insert("tool_call_id".into(), json!(id));
         }
         if let Some(reasoning) = &self.reasoning {
-            // Qwen and DeepSeek use reasoning_content, gpt-oss thinking, Solar Open reasoning.
-            fields.insert("reasoning".into(), json!(reasoning));
-            fields.insert("reasoning_content".into(), json!(reasoning));
-            fields.insert("thinking".into(), json!(reasoning));
+            // Qwen and DeepSeek use reasoning_content, gpt-oss thinking, Solar Open reasoning,
+            // Apriel 1.5 thought.
+            for name in ["reasoning", "reasoning_content", "thinking", "thought"] {
+                fields.insert(name.into(), json!(reasoning));
+            }
         }
         if !self.tool_calls.is_empty() {
             let calls = self.tool_calls.iter().map(|call| call.to_value(style.text_arguments));
             fields.insert("tool_calls".into(), calls.collect());
         }
         Value::Object(fields)
+    }
+
+    fn content_value(&self, style: Style) -> Value {
+        let is_none = style.no_text && self.content.is_empty() && !self.tool_calls.is_empty();
+        let text = (!self.content.is_empty()).then_some(&self.content);
+        match (style.thoughts, &self.reasoning) {
+            (Thoughts::Part, Some(thought)) => {
+                let thought = json!({"type": "thinking", "thinking": thought});
+                let text = text.map(|text| json!({"type": "text", "text": text}));
+                [thought].into_iter().chain(text).collect()
+            }
+            (Thoughts::Block, thought) if self.role == "assistant" => {
+                let thought =
+                    thought.as_ref().map(|text| json!({"type": "thoughts", "text": text}));
+                let text = text.map(|text| json!({"type": "response", "text": text}));
+                json!({ "blocks": thought.into_iter().chain(text).collect::<Vec<_>>() })
+            }
+            _ => json!((!is_none).then_some(&self.content)),
+        }
     }
 }
 

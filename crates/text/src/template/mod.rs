@@ -11,10 +11,12 @@ mod fallback;
 mod fit;
 mod jinja;
 mod message;
+mod nesting;
 mod pair;
 mod placeholder;
 mod shows;
 mod source;
+mod thinking;
 mod variant;
 
 use std::cell::Cell;
@@ -28,6 +30,8 @@ use crate::{ReplyFormat, TextError, Tokenizer, with_digits};
 pub use message::{Message, ToolCall};
 pub use placeholder::{Placed, Placeholder};
 use shows::Shows;
+pub use thinking::{Effort, Settings, Thinking, Unmet, Wish};
+use thinking::{Prompts, Switches};
 use variant::Variant;
 
 /// The most bytes of a template; the longest published ones have about 30,000.
@@ -57,6 +61,8 @@ pub struct ChatTemplate {
     /// The template's capabilities, once probed, and the resulting format.
     shows: OnceLock<Shows>,
     reply_format: OnceLock<ReplyFormat>,
+    /// Its switch for thoughts and its efforts, once probed.
+    switches: OnceLock<Switches>,
 }
 
 /// The parameters of a rendering, apart from the messages.
@@ -66,9 +72,9 @@ pub struct Render<'a> {
     pub add_generation_prompt: bool,
     /// Tools as in OpenAI's API: `{"type": "function", "function": {...}}`.
     pub tools: &'a [Value],
-    /// Whether a model with thoughts should think; `None` leaves it to the template.
-    pub enable_thinking: Option<bool>,
-    /// Further variables, such as `reasoning_effort`. The names above are not overwritten.
+    /// What [`ChatTemplate::thinking`] found for the request.
+    pub thinking: Settings,
+    /// Further variables. The names above are not overwritten, those of `thinking` are.
     pub extra: Option<&'a Map<String, Value>>,
     /// Leaves the last message open, so that the model continues it. Instead of
     /// `add_generation_prompt`.
@@ -117,6 +123,7 @@ impl ChatTemplate {
             written_format,
             shows: OnceLock::new(),
             reply_format: OnceLock::new(),
+            switches: OnceLock::new(),
         }
     }
 
@@ -136,6 +143,7 @@ impl ChatTemplate {
             written_format: ReplyFormat::detect(source),
             shows: OnceLock::new(),
             reply_format: OnceLock::new(),
+            switches: OnceLock::new(),
         })
     }
 
@@ -154,6 +162,45 @@ impl ChatTemplate {
         self.reply_format.get_or_init(|| match self.shows().tools {
             true => self.written_format.clone(),
             false => self.written_format.clone().told(),
+        })
+    }
+
+    /// What to set for what a request asks of the model's thoughts.
+    ///
+    /// # Errors
+    /// The template cannot do it.
+    pub fn thinking(&self, asked: Thinking) -> Result<Settings, Unmet> {
+        match self.fault.is_some() || asked == Thinking::default() {
+            true => Ok(Settings::default()),
+            false => self.switches().settle(asked),
+        }
+    }
+
+    fn switches(&self) -> &Switches {
+        self.switches.get_or_init(|| {
+            let source = format!("{}{}", self.chat, self.tool_use.as_deref().unwrap_or_default());
+            // A template that exceeds the limits once is not probed again.
+            let is_over = Cell::new(false);
+            let one = |messages: &[Message], render: &Render| {
+                let rendered = (!is_over.get()).then(|| self.render(messages, render))?;
+                let failed = rendered.as_ref().err();
+                is_over.set(failed.is_some_and(|error| !is_refusal(error)));
+                rendered.ok()
+            };
+            let format = self.reply_format();
+            Switches::probe(&source, format.thinks(), &|settings| {
+                let (user, tools) = ([shows::user()], [shows::probe_tool()]);
+                let thinking = settings.clone();
+                let render = Render { add_generation_prompt: true, thinking, ..Render::default() };
+                let plain = one(&user, &render)?;
+                let before = Render { add_generation_prompt: false, ..render.clone() };
+                let before = one(&user, &before).unwrap_or_default();
+                let is_closed = format.ends_thought(&plain, begun(&plain, &before));
+                let with_tool = one(&user, &Render { tools: &tools, ..render.clone() });
+                let [user] = user;
+                let others = vec![one(&[shows::system(), user], &render), with_tool];
+                Some(Prompts { plain, is_closed, others })
+            })
         })
     }
 
@@ -230,7 +277,8 @@ impl ChatTemplate {
             let what = "extra template variables";
             return Err(TextError::RequestTooLarge { what, found, limit: EXTRAS_MAX });
         }
-        let messages = pair::pair(messages.to_vec(), self.written_format.call_ids());
+        let mut messages = pair::pair(messages.to_vec(), self.written_format.call_ids());
+        render.thinking.marks().for_each(|mark| message::instruct(&mut messages, mark));
         let open =
             messages.last().filter(|last| render.continue_last && last.tool_calls.is_empty());
         let Some(open) = open else { return self.render_fitting(guard, &messages, render) };
@@ -273,7 +321,8 @@ impl ChatTemplate {
             return Err(error);
         }
         let next = if plain { self.render_shown(guard, messages, render).ok() } else { None };
-        let least = Shows { tools: self.shows().tools, ..Shows::LEAST };
+        let Shows { tools, thoughts, lone_text, .. } = self.shows();
+        let least = Shows { tools, thoughts, lone_text, ..Shows::LEAST };
         let next = next.or_else(|| self.render_as(guard, least, messages, render).ok());
         next.ok_or(error)
     }
@@ -303,7 +352,7 @@ impl ChatTemplate {
         let messages = shows.fit(format, messages, render.tools, guarded);
         let has_calls = messages.iter().any(|message| !message.tool_calls.is_empty());
         let mut refused = None;
-        for variant in Variant::all(has_calls, shows.calls_without_text) {
+        for variant in Variant::all(has_calls, shows.style()) {
             match self.render_with(guard, &messages, render, variant) {
                 Err(error) if is_refusal(&error) => refused = refused.or(Some(error)),
                 other => return other,
@@ -328,16 +377,21 @@ impl ChatTemplate {
         // Their text was guarded before they were fitted to the template.
         let messages = messages.iter().map(|message| message.to_value(variant.style));
         context.insert("messages".into(), messages.collect());
+        render.thinking.write(&mut context);
         let add_generation_prompt = render.add_generation_prompt && !render.continue_last;
         context.insert("add_generation_prompt".into(), json!(add_generation_prompt));
         context.insert("bos_token".into(), json!(self.bos));
         context.insert("eos_token".into(), json!(self.eos));
-        if let Some(enable_thinking) = render.enable_thinking {
-            context.insert("enable_thinking".into(), json!(enable_thinking));
-        }
         let chosen = self.tool_use.as_ref().filter(|_| has_tools).unwrap_or(&self.chat);
         jinja::render(chosen, &context, render.now_unix_s).map(with_digits)
     }
+}
+
+/// The part of a prompt that begins the reply, which `before` does not have.
+fn begun<'p>(prompt: &'p str, before: &str) -> &'p str {
+    let differs = |((at, one), other): ((usize, char), char)| (one != other).then_some(at);
+    let end = prompt.char_indices().zip(before.chars()).find_map(differs);
+    &prompt[end.unwrap_or(before.len().min(prompt.len()))..]
 }
 
 /// Whether a template refused the messages; another form may succeed.
@@ -345,13 +399,15 @@ fn is_refusal(error: &TextError) -> bool {
     matches!(error, TextError::TemplateFailed { .. } | TextError::TemplateRaised { .. })
 }
 
-/// Whether any template supports a conversation: alternating users and assistants, after at most
-/// one system message.
+/// Whether any template supports a conversation: alternating users and assistants without thoughts,
+/// after at most one system message.
 fn is_plain(messages: &[Message]) -> bool {
     let skipped = usize::from(messages.first().is_some_and(|first| first.role == "system"));
     let turns = &messages[skipped..];
     let expected = ["user", "assistant"].into_iter().cycle();
-    let fits = |(turn, role): (&Message, &str)| turn.role == role && turn.tool_calls.is_empty();
+    let fits = |(turn, role): (&Message, &str)| {
+        turn.role == role && turn.tool_calls.is_empty() && turn.reasoning.is_none()
+    };
     !turns.is_empty() && turns.iter().zip(expected).all(fits)
 }
 
@@ -380,6 +436,9 @@ fn prepare(source: &str) -> Result<String, TextError> {
         return Err(TextError::TemplateTooLong { found, limit });
     }
     let source = source::prepare(source);
+    if let Some(detail) = nesting::fault(&source) {
+        return Err(TextError::TemplateSyntax { detail });
+    }
     jinja::check(&source)?;
     Ok(source)
 }

@@ -6,6 +6,7 @@
 
 use serde_json::{Value, json};
 
+use super::message::{Style, Thoughts};
 use super::{Message, ToolCall};
 
 /// Renders messages and tools in the forms known to be necessary so far, or fails.
@@ -44,6 +45,10 @@ pub(super) struct Shows {
     pub(super) text_and_thought: bool,
     /// A user's text after a result, and an assistant's text before its own call.
     pub(super) free_turns: bool,
+    /// Where it reads thoughts.
+    pub(super) thoughts: Thoughts,
+    /// An assistant's text without a thought.
+    pub(super) lone_text: bool,
 }
 
 impl Shows {
@@ -67,6 +72,8 @@ impl Shows {
         text_beside_old_calls: true,
         text_and_thought: true,
         free_turns: true,
+        thoughts: Thoughts::Field,
+        lone_text: true,
     };
 
     /// Only texts of alternating users and assistants.
@@ -88,13 +95,49 @@ impl Shows {
     /// Probes a template.
     pub(super) fn probe(ask: &Ask) -> Self {
         let mut shows = Self::ALL;
+        shows.lone_text = ask(shows, &[user(), said(), again()], &[]).is_some()
+            || ask(Self { lone_text: false, ..shows }, &[user(), said(), again()], &[]).is_none();
         shows.probe_systems(ask);
         shows.probe_turns(ask);
         shows.probe_tools(ask);
         if shows.calls && shows.results {
             shows.probe_calls(ask);
         }
+        shows.probe_thoughts(ask);
         shows
+    }
+
+    /// Looks for thoughts in a field first, then in the other places that show them. The probes
+    /// before use the field.
+    fn probe_thoughts(&mut self, ask: &Ask) {
+        let thinking =
+            |message: Message| Message { reasoning: Some("probe_thought".to_owned()), ..message };
+        let shown = |thoughts: Thoughts, messages: &[Message], tools: &[Value]| {
+            let text = ask(Self { thoughts, ..*self }, messages, tools).unwrap_or_default();
+            // A template that knows no parts writes them as they are.
+            text.contains("probe_thought") && !text.contains("'type'")
+        };
+        let call = [user(), thinking(calls("", 1)), result(1)];
+        let past = [user(), thinking(said()), again()];
+        let is_field = self.calls && shown(Thoughts::Field, &call, &[probe_tool()])
+            || shown(Thoughts::Field, &past, &[]);
+        let done = [&past[..], &[said(), again()]].concat();
+        if is_field {
+            return;
+        }
+        let places = [Thoughts::Part, Thoughts::Block];
+        if let Some(place) = places.into_iter().find(|place| shown(*place, &past, &[])) {
+            self.thoughts = place;
+        } else if shown(Thoughts::Text, &past, &[]) && !shown(Thoughts::Text, &done, &[]) {
+            // It takes thoughts out of the texts of earlier turns, so it expects them there.
+            self.thoughts = Thoughts::Text;
+        }
+    }
+
+    /// How messages are written for the template.
+    pub(super) fn style(self) -> Style {
+        let Self { thoughts, calls_without_text: no_text, .. } = self;
+        Style { thoughts, no_text, ..Style::default() }
     }
 
     /// Whether the template shows all of `wanted` in a conversation.
@@ -108,7 +151,6 @@ impl Shows {
             let text = ask(shows, messages, &[]);
             text.is_some_and(|text| wanted.iter().all(|one| text.contains(one)))
         };
-        let system = || Message::new("system", "probe_system");
         let other = || Message::new("system", "probe_other");
         let both = &["probe_system", "probe_other", "probe_user", "probe_again"];
         self.system = plain(*self, &[system(), user()], &both[..1]);
@@ -138,7 +180,7 @@ impl Shows {
         // A template that cannot render the probe may have expected another kind of tool.
         self.tools = told.is_none_or(|text| text.contains("probe_tool"));
         // Mistral's templates show tools before a user's text.
-        let lone = ask(*self, &[Message::new("system", "probe_system")], &[probe_tool()]);
+        let lone = ask(*self, &[system()], &[probe_tool()]);
         self.tools_of_lone_system =
             !self.tools || lone.is_some_and(|text| text.contains("probe_tool"));
         let turn = [user(), calls("", 1), result(1)];
@@ -161,7 +203,7 @@ impl Shows {
         self.free_turns = self.all(ask, &turn, &["probe_one", "probe_result1", "probe_again"]);
         let turn = [calls("", 1), result(1), again()];
         self.late_user &= self.all(ask, &turn, &["probe_one", "probe_result1", "probe_again"]);
-        let turn = [Message::new("system", "probe_system"), user(), calls("", 1), result(1)];
+        let turn = [system(), user(), calls("", 1), result(1)];
         self.system_before_results = self.all(ask, &turn, &["probe_system"]);
         let wanted = ["probe_said", "probe_one", "probe_result1"];
         // Text before a call must not move behind its result.
@@ -187,8 +229,12 @@ impl Shows {
     }
 }
 
-fn user() -> Message {
+pub(super) fn user() -> Message {
     Message::new("user", "probe_user")
+}
+
+pub(super) fn system() -> Message {
+    Message::new("system", "probe_system")
 }
 
 fn again() -> Message {
@@ -217,7 +263,7 @@ fn result(number: usize) -> Message {
     }
 }
 
-fn probe_tool() -> Value {
+pub(super) fn probe_tool() -> Value {
     let key = json!({"type": "string", "description": "probe"});
     let parameters =
         json!({"type": "object", "properties": {"probe_key": key}, "required": ["probe_key"]});

@@ -31,12 +31,12 @@ enum Tools {
 impl Variant {
     /// All ways, the usual one first. Most templates expect a call's arguments as an object; some
     /// can only append text.
-    pub(super) fn all(has_calls: bool, no_text: bool) -> impl Iterator<Item = Self> {
+    pub(super) fn all(has_calls: bool, style: Style) -> impl Iterator<Item = Self> {
         let tools = [Tools::AsTheyAre, Tools::Full, Tools::Plain];
         let ways = tools.into_iter().flat_map(|tools| [(false, tools), (true, tools)]);
         let ways = ways.filter(move |(text_arguments, _)| has_calls || !text_arguments);
         ways.map(move |(text_arguments, tools)| Self {
-            style: Style { text_arguments, no_text },
+            style: Style { text_arguments, ..style },
             tools,
         })
     }

@@ -7,7 +7,7 @@ use crate::TowerError;
 use crate::config::Config;
 use crate::linear::Linear;
 use crate::norm::Norm;
-use crate::projector::Projector;
+use crate::projector::Steps;
 use crate::weights::Weights;
 
 /// The epsilon of `torch.nn.LayerNorm`, where a model's configuration has none.
@@ -16,14 +16,14 @@ const TORCH_EPS: f32 = 1e-5;
 impl Projection {
     /// The projection after the last layer.
     pub fn load(weights: &Weights<'_>, config: &Config) -> Result<Self, TowerError> {
-        let load = match config.projector {
-            Projector::Qwen3Vl => qwen3vl,
-            Projector::Gemma4 => gemma4,
-            Projector::KimiK25 => kimi,
-            Projector::Gemma3 => gemma3,
-            Projector::Pixtral => pixtral,
-            Projector::Llama4 => llama4,
-            Projector::Glm4v => glm4v,
+        let load = match config.projector.steps {
+            Steps::Qwen3Vl => qwen3vl,
+            Steps::Gemma4 => gemma4,
+            Steps::Kimi => kimi,
+            Steps::Gemma3 => gemma3,
+            Steps::Pixtral => pixtral,
+            Steps::Llama4 => llama4,
+            Steps::Glm4v => glm4v,
         };
         load(weights, config)?.checked()
     }

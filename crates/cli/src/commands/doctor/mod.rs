@@ -58,9 +58,23 @@ pub fn run(args: &DoctorArgs) -> Result<(), CliError> {
     }
 }
 
-fn whole(args: &DoctorArgs) -> Result<(), CliError> {
-    let data_dir = DataDir::find(&args.query.data_dir)?;
-    let client = match Client::here(&data_dir) {
+/// All findings as lines of text.
+pub fn lines(data_dir: &DataDir) -> Vec<String> {
+    let findings = match findings(data_dir) {
+        Ok(findings) => findings,
+        Err(error) => return vec![error.to_string()],
+    };
+    let of = |finding: &Finding| {
+        let hint = finding.hint.as_ref().map_or(String::new(), |hint| format!(" -> {hint}"));
+        format!("{} {:<10} {}{hint}", finding.verdict.mark(), finding.area, finding.text)
+    };
+    findings.iter().map(of).collect()
+}
+
+/// # Errors
+/// The node is there and does not answer.
+fn findings(data_dir: &DataDir) -> Result<Vec<Finding>, CliError> {
+    let client = match Client::here(data_dir) {
         Err(error @ (CliError::Frozen { .. } | CliError::Unreachable { .. })) => return Err(error),
         found => found.ok(),
     };
@@ -73,7 +87,12 @@ fn whole(args: &DoctorArgs) -> Result<(), CliError> {
     findings.extend(mac::look());
     findings.extend(network::look(listen));
     findings.push(rdma::finding());
-    findings.push(gpu::finding(&data_dir));
+    findings.push(gpu::finding(data_dir));
+    Ok(findings)
+}
+
+fn whole(args: &DoctorArgs) -> Result<(), CliError> {
+    let findings = findings(&DataDir::find(&args.query.data_dir)?)?;
     let bad = findings.iter().filter(|one| one.verdict == Verdict::Bad).count();
     if args.query.json {
         print_json(&findings)?;
@@ -86,14 +105,19 @@ fn whole(args: &DoctorArgs) -> Result<(), CliError> {
     if bad == 0 { Ok(()) } else { Err(unfit) }
 }
 
+impl Verdict {
+    fn mark(self) -> char {
+        match self {
+            Self::Good => '+',
+            Self::Note => ' ',
+            Self::Better => '!',
+            Self::Bad => 'x',
+        }
+    }
+}
+
 fn show(finding: &Finding) {
-    let mark = match finding.verdict {
-        Verdict::Good => '+',
-        Verdict::Note => ' ',
-        Verdict::Better => '!',
-        Verdict::Bad => 'x',
-    };
-    explain!("{mark} {:<10} {}", finding.area, finding.text);
+    explain!("{} {:<10} {}", finding.verdict.mark(), finding.area, finding.text);
     finding.hint.iter().for_each(|hint| explain!("             -> {hint}"));
 }
 

@@ -29,6 +29,9 @@ struct Kind {
     count: usize,
     /// Memory for models, such as `"512GB"`.
     memory: String,
+    /// The kind of its GPU, such as `CUDA`, if it computes on that through ggml's libraries. Nodes
+    /// of different kinds share no layer.
+    gpu: Option<String>,
     read_gb_per_sec: f64,
     /// Tera-operations (a multiplication and an addition are two) per second, for a long prompt.
     quantised_tops: f64,
@@ -181,8 +184,8 @@ impl ClusterFile {
             Node {
                 id,
                 name: name.clone(),
-                device: Device::Cpu,
-                class: String::new(),
+                device: kind.gpu.as_ref().map_or(Device::Cpu, |_| Device::Ggml),
+                class: kind.gpu.clone().unwrap_or_default(),
                 memory_free_bytes: crate::args::bytes(&kind.memory).unwrap_or(0),
                 threads: 1,
                 speed: Some(Speed {
@@ -243,6 +246,10 @@ mod tests {
         let scaled = |count| ClusterFile::parse(TWO).unwrap().scaled(count).nodes();
         assert_eq!([1, 2, 5].map(|count| scaled(count).len()), [1, 2, 5]);
         assert_eq!(scaled(5)[4].links.len(), 4);
+        assert!(nodes.iter().all(|node| node.device == Device::Cpu && node.class.is_empty()));
+        let gpus = TWO.replace("count = 2", "count = 2\ngpu = \"CUDA\"");
+        let gpus = ClusterFile::parse(&gpus).unwrap().nodes();
+        assert!(gpus.iter().all(|node| node.device == Device::Ggml && node.class == "CUDA"));
         let faster = "[[links]]\nbetween = [\"pi1\", \"pi2\"]\nmessage_us = 1\ngigabits = 80";
         let nodes = ClusterFile::parse(&format!("{TWO}\n{faster}")).unwrap().nodes();
         assert_eq!(nodes[1].links[0].unwrap().bytes_per_sec, 1e10);
@@ -290,6 +297,6 @@ mod tests {
                 read += 1;
             }
         }
-        assert!(read >= 6, "{read}");
+        assert!(read >= 14, "{read}");
     }
 }

@@ -2,12 +2,12 @@
 //! its predicted speed, and the reasons against other splits.
 
 mod cluster_file;
+mod model;
 mod scale;
 
 use cluster::{Download, Planned};
-use gguf::{Directory, Source, read_header};
-use layout::Outline;
-use placement::{Beside, Options, Plan, PlannedRank, Prediction};
+use hub::Room;
+use placement::{Node, Options, Plan, PlannedRank, Prediction};
 use protocol::{InstanceSpec, Nodes};
 
 use crate::args::PlanArgs;
@@ -18,6 +18,7 @@ use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::{models, table};
 use cluster_file::ClusterFile;
+use model::Model;
 
 pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let request = serve::request(&args.model, &args.spec, args.parallel);
@@ -36,20 +37,38 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
                 _ => cluster.nodes(),
             };
             let options = Options { ring: cluster.ring, ..Options::new(&request) };
-            let (model, beside) = outline(&request)?;
-            placement::plan_beside(&model, &nodes, &options, beside)
-                .map_err(|error| CliError::Usage(error.to_string()))?
-                .into()
+            let model = Model::read(&request, Some(&room(&nodes)))?;
+            let plan = placement::plan_beside(&model.outline, &nodes, &options, model.beside);
+            let plan = plan.map_err(|error| CliError::Usage(error.to_string()))?;
+            Planned { plan, download: model.download }
         }
     };
     if args.query.json {
         return print_json(&planned);
     }
-    if let Some(Download { name, why, .. }) = &planned.download {
-        say!("no machine of the cluster has {name} yet: {why}. To download it: sinew pull {name}");
+    match &planned.download {
+        Some(Download { name, why, .. }) if args.cluster.is_some() => {
+            // The name ends with the type with which the reason begins.
+            let rest = why.split_once(", ").filter(|(label, _)| name.ends_with(label));
+            say!("{name}, {}", rest.map_or(why.as_str(), |(_, rest)| rest));
+        }
+        Some(Download { name, why, .. }) => say!(
+            "no machine of the cluster has {name} yet: {why}. To download it: sinew pull {name}"
+        ),
+        None => {}
     }
     print(&planned.plan);
     Ok(())
+}
+
+/// The memory of described machines.
+fn room(nodes: &[Node]) -> Room {
+    let whose = match nodes.len() {
+        1 => "the node has".to_owned(),
+        count => format!("the {count} nodes have"),
+    };
+    let bytes = nodes.iter().fold(0u64, |sum, node| sum.saturating_add(node.memory_free_bytes));
+    Room { bytes, whose }
 }
 
 /// The plan for the running cluster, also of a model by its name in `sinew ps`.
@@ -59,41 +78,6 @@ fn plan_here(args: &PlanArgs, mut request: InstanceSpec) -> Result<Planned, CliE
     request.model = models::behind(&client, &args.model);
     let planned = client.plan(&request);
     planned.map_err(|error| models::with_near(error, &args.model, Some(&client), &data_dir))
-}
-
-/// The outline of a file, or of a shape and a type, and what runs beside it.
-fn outline(spec: &InstanceSpec) -> Result<(Outline, Beside), CliError> {
-    let draft = |header: &Directory| cluster::draft_bytes(spec, header).map_err(CliError::Usage);
-    let path = std::path::Path::new(&spec.model);
-    if !path.is_file() && !checkpoint::is_folder(path) {
-        let header = bench::header(&spec.model)?;
-        let beside = Beside { draft: draft(&header)?, ..Beside::default() };
-        return Ok((Outline::read_for(&header, beside.draft.reads_cache)?, beside));
-    }
-    let opened = match spec.mmproj.as_deref() {
-        tower @ Some(_) if path.is_file() => gguf::File::open_with(path, tower),
-        _ => checkpoint::open(path),
-    };
-    let header = match opened {
-        // A header is enough.
-        Err(gguf::Error::NoWeights { .. }) => read_header(path)?,
-        opened => opened?.directory().as_ref().clone(),
-    };
-    // A node leaves out a tower that it cannot use, too.
-    let tower_bytes = cluster::tower_bytes(&header).unwrap_or(0);
-    let beside = Beside { tower_bytes, draft: draft(&header)? };
-    Ok((checked(&header, beside.draft.reads_cache)?, beside))
-}
-
-/// # Errors
-/// This version cannot run it, or cannot read its tokenizer.
-fn checked(header: &Directory, has_assistant: bool) -> Result<Outline, CliError> {
-    let outline = Outline::read_for(header, has_assistant)?;
-    // A header for planning needs no vocabulary.
-    if header.get("tokenizer.ggml.model").is_some() {
-        models::check_text(header).map_err(CliError::Usage)?;
-    }
-    Ok(outline)
 }
 
 fn print(plan: &Plan) {
@@ -175,11 +159,13 @@ fn row(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use layout::Outline;
+    use placement::Beside;
     use protocol::{SplitOptions, Strategy};
 
     fn outline(model: &str) -> Result<Outline, CliError> {
         let spec = InstanceSpec { model: model.to_owned(), ..InstanceSpec::default() };
-        super::outline(&spec).map(|(outline, _)| outline)
+        Model::read(&spec, None).map(|model| model.outline)
     }
 
     /// Tokens per second of one user over `nodes` of the machines in `file`.
@@ -250,23 +236,49 @@ mod tests {
         assert_eq!(over("mac-studio-512.toml").name, "tensor");
     }
 
+    /// Each name of the catalogue, over one machine and over four.
     #[test]
-    fn shapes_have_the_names_and_sizes_of_the_catalogue() {
-        let mut found = 0;
+    fn every_name_of_the_catalogue_is_planned() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let text = std::fs::read_to_string(root.join("examples/clusters/mac-studio-512.toml"));
+        let all = ClusterFile::parse(&text.unwrap()).unwrap().nodes();
         for entry in hub::catalogue::entries() {
-            let name = format!("{}:{}", entry.name, entry.tag);
-            let Ok(header) = bench::header(&name) else { continue };
-            let weights: u64 =
-                header.tensors().iter().map(|t| t.dims.iter().product::<u64>()).sum();
-            let ratio = weights as f64 / entry.parameters as f64;
-            assert!((0.9..1.1).contains(&ratio), "{name}: {weights} of {}", entry.parameters);
-            let same = bench::header(&format!("{name}:q4_k_m")).unwrap();
-            assert_eq!(header.tensors(), same.tensors(), "{name}");
-            found += 1;
+            let spec = InstanceSpec { model: entry.short_name(), ..InstanceSpec::default() };
+            let name = &spec.model;
+            let model =
+                Model::read(&spec, Some(&room(&all))).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let download = model.download.unwrap();
+            assert!(download.name.starts_with(&entry.repo), "{name}: {download:?}");
+            for count in [1, 4] {
+                let spec = InstanceSpec { nodes: Some(count.into()), ..spec.clone() };
+                let options = Options::new(&spec);
+                let nodes = &all[..count];
+                let plan = placement::plan(&model.outline, nodes, &options);
+                // 1.6 TB do not fit into one machine.
+                if download.bytes > nodes.iter().map(|node| node.memory_free_bytes).sum() {
+                    assert!(plan.is_err(), "{name}");
+                    continue;
+                }
+                let plan = plan.unwrap_or_else(|error| panic!("{name} over {count}: {error}"));
+                let rate = plan.prediction.unwrap().decode_tokens_per_sec;
+                assert!((1.0..2000.0).contains(&rate), "{name} over {count}: {rate}");
+                let held: u64 = plan.ranks.iter().map(|rank| rank.footprint.weight_bytes).sum();
+                let ratio = held as f64 / download.bytes as f64;
+                // A table of embeddings by layers stays in the file.
+                assert!((0.5..1.5).contains(&ratio), "{name} over {count}: {ratio}");
+            }
         }
-        assert!(found >= 7, "{found} shapes have names of the catalogue");
-        let error = bench::header("llama3.3:71b").unwrap_err().to_string();
-        assert!(error.contains("there are: ") && error.contains("llama3.3:70b"), "{error}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_planned_in_a_smaller_type() {
+        let spec = InstanceSpec { model: "llama3.3".to_owned(), ..InstanceSpec::default() };
+        let room = Room { bytes: 32 << 30, whose: "the node has".to_owned() };
+        let small = Model::read(&spec, Some(&room)).unwrap().download.unwrap();
+        assert!(small.why.contains("Q4_K_M would need"), "{small:?}");
+        let spec = InstanceSpec { model: "kimi-k2".to_owned(), ..InstanceSpec::default() };
+        let error = Model::read(&spec, Some(&room)).err().unwrap().to_string();
+        assert!(error.contains("no variant of unsloth/Kimi-K2"), "{error}");
     }
 
     #[test]
@@ -296,9 +308,9 @@ mod tests {
         let text = std::fs::read_to_string(root.join("examples/clusters/mac-studio-512.toml"));
         let mut nodes = ClusterFile::parse(&text.unwrap()).unwrap().nodes();
         nodes.truncate(2);
-        let model = root.join("fixtures/sees/qwen3vl-sees.gguf").to_string_lossy().into_owned();
+        let model = fixtures::path("sees/qwen3vl-sees.gguf").to_string_lossy().into_owned();
         let spec = InstanceSpec { model, nodes: Some(2.into()), ..InstanceSpec::default() };
-        let (model, beside) = super::outline(&spec).unwrap();
+        let Model { outline: model, beside, .. } = Model::read(&spec, None).unwrap();
         assert!(
             beside.tower_bytes > 0 && beside.draft == placement::DraftBytes::default(),
             "{beside:?}"

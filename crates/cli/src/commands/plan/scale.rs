@@ -1,12 +1,11 @@
 //! `sinew plan --scale`: plans for other numbers of machines.
 
-use layout::Outline;
-use placement::{Beside, Chance, Options, Simulated};
+use placement::{Chance, Options, Simulated};
 use protocol::InstanceSpec;
 use serde::Serialize;
 
 use super::cluster_file::ClusterFile;
-use super::outline;
+use super::model::Model;
 use crate::args::PlanArgs;
 use crate::commands::query::print_json;
 use crate::error::CliError;
@@ -38,7 +37,7 @@ pub fn print(
         let text = "--scale says how many nodes, and so does --nodes. Leave one of the two out";
         return Err(CliError::Usage(text.to_owned()));
     }
-    let model = outline(spec)?;
+    let model = Model::read(spec, None)?;
     let row = |count: &usize| row(args, spec, &model, cluster, *count);
     let rows: Vec<Row> = counts.iter().map(row).collect();
     if args.query.json {
@@ -56,7 +55,7 @@ pub fn print(
 fn row(
     args: &PlanArgs,
     spec: &InstanceSpec,
-    (model, beside): &(Outline, Beside),
+    model: &Model,
     cluster: &ClusterFile,
     count: usize,
 ) -> Row {
@@ -64,7 +63,7 @@ fn row(
     let nodes = cluster.nodes();
     let spec = InstanceSpec { nodes: Some(count.into()), ..spec.clone() };
     let options = Options { ring: cluster.ring, ..Options::new(&spec) };
-    let plan = placement::plan_beside(model, &nodes, &options, *beside);
+    let plan = placement::plan_beside(&model.outline, &nodes, &options, model.beside);
     let chance = Chance { jitter: f64::from(args.jitter) / 100.0, seed: 1 };
     let found = plan.as_ref().ok();
     let prediction = found.and_then(|plan| plan.prediction);
@@ -77,7 +76,7 @@ fn row(
         users: prediction.map(|it| it.load.users),
         limit: prediction.map(|it| it.token.limit()),
         simulated: found
-            .and_then(|plan| placement::simulate(model, &nodes, &options, plan, chance)),
+            .and_then(|plan| placement::simulate(&model.outline, &nodes, &options, plan, chance)),
     }
 }
 

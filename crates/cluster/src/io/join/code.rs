@@ -11,13 +11,13 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::{caller, listed_by, tell, welcome};
-use crate::admission::code::JoinCode;
 use crate::core::Event;
 use crate::io::frames;
 use crate::io::kept::Saver;
 use crate::io::net::{Connection, DialError, Net};
 use crate::io::tls::Pin;
 use crate::members::Members;
+use crate::secrets::code::JoinCode;
 use crate::wire::{
     HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, JoinKept, JoinRequest, Purpose,
 };

@@ -12,12 +12,12 @@ use tracing::{debug, warn};
 use super::{tell, welcome};
 use crate::NodeId;
 use crate::core::Event;
-use crate::io::fleet_key::{End, FleetKey};
 use crate::io::frames;
 use crate::io::kept::Saver;
 use crate::io::net::{Connection, DialError, Net};
 use crate::io::tls::Pin;
 use crate::members::Members;
+use crate::secrets::fleet_key::{End, FleetKey};
 use crate::wire::{FleetProof, HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, Purpose};
 
 /// Both ends answer from memory, and one writes to its disk.

@@ -1,5 +1,5 @@
 //! Joining by a number that this machine shows and a person types at a member.
-//! [`crate::admission::pake`] is the key exchange that proves the number.
+//! [`crate::secrets::pake`] is the key exchange that proves the number.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::{caller, listed_by, tell, welcome};
-use crate::admission::pake::{Asker, Ends, Number, Teller};
 use crate::admission::waiting::REQUEST_MAX;
 use crate::admission::{Decision, PairEvent};
 use crate::context::Attempt;
@@ -21,6 +20,7 @@ use crate::io::kept::Saver;
 use crate::io::net::{Connection, DialError, Net};
 use crate::io::tls::Pin;
 use crate::members::Members;
+use crate::secrets::pake::{Asker, Ends, Number, Teller};
 use crate::wire::{
     HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, PairAsk, PairNews, PairProof, Purpose,
 };

@@ -3,7 +3,7 @@
 //! An entry has eight columns or four. A column's *code* is its level and, as bit 3, whether its
 //! sign bit is set; a table of 16 has the weight of each code.
 
-use crate::simd::VECTOR_BYTES;
+use crate::simd::sizes::VECTOR_BYTES;
 
 /// The entries of a codebook, by their index.
 #[repr(C, align(64))]

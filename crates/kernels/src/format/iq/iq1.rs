@@ -2,7 +2,8 @@
 //! down. Weights are eight times that, integers from -9 to 9.
 
 use super::codebook::Codebook;
-use super::{constants, grids, in_bytes, odd_scale, scales, unit};
+use super::grids;
+use super::record::{constants, in_bytes, odd_scale, scales, unit};
 use crate::format::k_quants::HALVES_BYTES;
 use crate::format::simple::gather;
 use crate::format::{Quantised, RowBlocks, Scales, TILE};

@@ -1,9 +1,9 @@
 //! IQ2_XXS, IQ2_XS and IQ2_S: an index stands for eight numbers of the magnitudes 8, 25 and 43.
 
 use super::codebook::{Codebook, signed};
-use super::{
-    by_column, constants, even_signs, grids, in_bytes, odd_scale, pack_sevens, pack_signs, scales,
-    unit,
+use super::grids;
+use super::record::{
+    by_column, constants, even_signs, in_bytes, odd_scale, pack_sevens, pack_signs, scales, unit,
 };
 use crate::format::k_quants::{HALVES_BYTES, gather_bytes};
 use crate::format::simple::gather;

@@ -1,8 +1,9 @@
 //! IQ3_XXS and IQ3_S: an index stands for four numbers of eight magnitudes.
 
 use super::codebook::{Codebook, signed};
-use super::{
-    constants, even_signs, grids, in_bytes, odd_scale, pack_sevens, pack_signs, scales, unit,
+use super::grids;
+use super::record::{
+    constants, even_signs, in_bytes, odd_scale, pack_sevens, pack_signs, scales, unit,
 };
 use crate::format::k_quants::{HALVES_BYTES, gather_bytes};
 use crate::format::simple::gather;

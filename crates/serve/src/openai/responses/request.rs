@@ -4,33 +4,18 @@ use serde_json::{Map, Value, json};
 use super::input::messages;
 use super::namespace::Namespaces;
 use super::output::{Envelope, Wants};
-use crate::completion::{Chat, CompletionRequest, Format, Prompt, ToolChoice};
+use crate::completion::{Chat, CompletionRequest, Format, Prompt, ThinkingChoice, ToolChoice};
 use crate::http::error::ApiError;
-use crate::http::fields::EFFORTS;
-use crate::openai::fields::{Fields, Refused, shaped, shown};
+use crate::http::fields::effort;
+use crate::known::Endpoint;
+use crate::openai::fields::{Fields, shaped, shown};
 use crate::openai::format::{shown_format, structured, text_format};
-use crate::openai::request::{refuse_verbosity, template_variables};
+use crate::openai::request::template_variables;
 use crate::openai::sampling::{
-    Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, refuse_unsupported, sampling, streaming,
+    Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, sampling, streaming,
 };
 use crate::openai::tools::{checked, no_function, tool_choice};
 use crate::pictures::Pictures;
-
-/// Fields that refer to stored objects or to work on a server.
-const REFUSED: &[Refused] = &[
-    Refused {
-        name: "previous_response_id",
-        why: "responses are not kept here. Send the whole conversation as input, and store: false",
-    },
-    Refused { name: "conversation", why: "conversations are not kept here. Send them as input" },
-    Refused { name: "background", why: "a response is given while the client waits. Use stream" },
-    Refused { name: "prompt", why: "prompts are not kept here. Send the text as instructions" },
-    Refused { name: "max_tool_calls", why: "no tool runs here. Count the calls yourself" },
-    Refused { name: "grammar", why: "use structured_outputs.grammar" },
-    Refused { name: "json_schema", why: "use text.format" },
-    Refused { name: "n_predict", why: "use max_output_tokens" },
-    Refused { name: "context_management", why: "input is never shortened here. Leave it out" },
-];
 
 /// Tools that OpenAI runs itself. Agents send them to every server and work without them, so they
 /// are left out of the prompt.
@@ -66,13 +51,8 @@ impl ResponseRequest {
     /// 400 naming the first field that is invalid or not supported.
     pub fn read(mut fields: Fields) -> Result<Self, ApiError> {
         let fields = &mut fields;
-        fields.refuse(REFUSED)?;
+        fields.settle(Endpoint::Response)?;
         let metadata: Map<String, Value> = fields.read("metadata")?.unwrap_or_default();
-        refuse_unsupported(fields)?;
-        if fields.word("truncation", &["auto", "disabled"])?.as_deref() == Some("auto") {
-            let message = "truncation: input is never shortened here. Send \"disabled\"";
-            return Err(ApiError::unsupported("truncation", message));
-        }
         if answers(fields)? != 1 {
             return Err(ApiError::unsupported("n", "n: a response is one answer. Ask again"));
         }
@@ -85,7 +65,7 @@ impl ResponseRequest {
         let single_call = fields.read::<bool>("parallel_tool_calls")? == Some(false);
         let Tools { tools, namespaces, choice, told_choice } = tools(fields)?;
         let reasoning: Reasoning = fields.object("reasoning")?.unwrap_or_default();
-        let effort = effort(reasoning.effort)?;
+        let effort = effort("reasoning.effort", reasoning.effort.as_deref())?;
         let model = model(fields)?;
         let variables = template_variables(fields)?;
         let instructions: Option<String> = fields.read("instructions")?;
@@ -97,7 +77,7 @@ impl ResponseRequest {
             "max_output_tokens": bounds.max_tokens,
             "metadata": metadata,
             "parallel_tool_calls": !single_call,
-            "reasoning": {"effort": effort, "summary": reasoning.summary},
+            "reasoning": {"effort": reasoning.effort, "summary": reasoning.summary},
             "service_tier": service_tier.map(|_| "default"),
             "temperature": sampling.temperature,
             "text": {"format": shown_format(&format)},
@@ -112,7 +92,7 @@ impl ResponseRequest {
             tools,
             tool_choice: choice,
             single_call,
-            reasoning_effort: effort,
+            thinking: ThinkingChoice { wish: None, effort },
             variables,
             ..Chat::default()
         };
@@ -136,7 +116,6 @@ impl ResponseRequest {
 /// `text`: the format of the answer.
 fn text(fields: &mut Fields) -> Result<(Format, &'static str), ApiError> {
     let mut text = Fields::of(fields.read("text")?.unwrap_or_default());
-    refuse_verbosity("text.verbosity", text.take("verbosity"))?;
     let format = text.take("format").map(|format| shaped("text.format", format)).transpose()?;
     text.finish();
     structured(fields, "text.format", format.map(text_format).transpose()?)
@@ -160,17 +139,6 @@ fn wants(fields: &mut Fields) -> Result<(Wants, Option<usize>), ApiError> {
         }
     }
     Ok((wants, wants.logprobs.then(|| top.unwrap_or(0))))
-}
-
-fn effort(effort: Option<String>) -> Result<Option<String>, ApiError> {
-    match effort {
-        Some(effort) if !EFFORTS.contains(&effort.as_str()) => {
-            let name = "reasoning.effort";
-            let message = format!("{name} is {}; it may be {}", shown(&effort), EFFORTS.join(", "));
-            Err(ApiError::invalid_value(name, message))
-        }
-        effort => Ok(effort),
-    }
 }
 
 /// Tools that the model may call.

@@ -36,8 +36,7 @@ use exec::{Frame, Machine};
 use value::Value;
 
 /// Stack of the thread that parses and runs. The parser recurses without a limit in places (`--1`,
-/// `elif`), so the longest template decides: 64 MB in a lightly optimised build. Only used pages
-/// are ever backed by memory.
+/// `elif`), so the longest tag decides (see `nesting`). Only used pages are ever backed by memory.
 const STACK_BYTES: usize = 256 << 20;
 
 /// Checks that `source` is valid.

@@ -1,0 +1,4 @@
+//! Tests of `backend` from outside, in one executable.
+
+mod ggml_faults;
+mod ggml_products;

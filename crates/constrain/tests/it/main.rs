@@ -1,0 +1,5 @@
+//! Tests of `constrain` from outside, in one executable.
+
+mod gbnf;
+mod grammars;
+mod support;

@@ -1,0 +1,3 @@
+//! Tests of `gguf` from outside, in one executable.
+
+mod hostile;

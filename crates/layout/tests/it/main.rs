@@ -1,0 +1,3 @@
+//! Tests of `layout` from outside, in one executable.
+
+mod shapes;

@@ -1,0 +1,4 @@
+//! Tests of `model` from outside, in one executable.
+
+mod hostile;
+mod recording;

@@ -1,0 +1,108 @@
+//! The page: access, and that no foreign code can run in it. `tests/page/run` tests the visitor's
+//! view in a browser.
+
+use crate::support::client::get;
+use crate::support::double::{Act, Double};
+use crate::support::server::Server;
+use protocol::FinishReason;
+
+const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
+
+fn server() -> Server {
+    Server::start(&Double::new(&[Act::Done(FinishReason::Stop)]))
+}
+
+/// Every file beside `src/page/mod.rs`, as path and type.
+fn files() -> Vec<(String, &'static str)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/page");
+    let names = std::fs::read_dir(folder).unwrap().flatten();
+    let names = names.map(|entry| entry.file_name().into_string().unwrap());
+    let file = |name: String| match name.rsplit_once('.').unwrap().1 {
+        "rs" => None,
+        "html" => Some(("/".to_owned(), "text/html; charset=utf-8")),
+        "css" => Some((format!("/assets/{name}"), "text/css; charset=utf-8")),
+        "js" => Some((format!("/assets/{name}"), "text/javascript; charset=utf-8")),
+        "svg" => Some((format!("/assets/{name}"), "image/svg+xml")),
+        other => panic!("the type of {other} is unknown"),
+    };
+    names.filter_map(file).collect()
+}
+
+#[test]
+fn browsers_get_the_page_and_others_a_line() {
+    let server = server();
+    assert!(get(server.addr, "/", &[BROWSER]).body.starts_with("<!doctype html>"));
+    for headers in [&[][..], &[("accept", "*/*")], &[("accept", "application/json")]] {
+        let reply = get(server.addr, "/", headers);
+        assert_eq!((reply.status, reply.body.as_str()), (200, "Ollama is running"), "{headers:?}");
+    }
+}
+
+#[test]
+fn every_file_is_served_sealed_short_and_needs_nothing_from_elsewhere() {
+    let server = server();
+    let files = files();
+    assert!(files.len() > 15, "{files:?}");
+    for (path, kind) in files {
+        let reply = get(server.addr, &path, &[BROWSER]);
+        assert_eq!((reply.status, reply.header("content-type")), (200, Some(kind)), "{path}");
+        let policy = reply.header("content-security-policy").unwrap();
+        assert!(policy.contains("default-src 'self'") && policy.contains("frame-ancestors 'none'"));
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert_eq!(reply.header("referrer-policy"), Some("no-referrer"));
+        // SVG's namespace is the one address that is never fetched.
+        let body = reply.body.replace("http://www.w3.org/2000/svg", "");
+        for foreign in ["http://", "https://", "url(", "@import"] {
+            assert!(!body.contains(foreign), "{path} contains {foreign}");
+        }
+        let wide = body.lines().find(|line| line.chars().count() > 100);
+        assert!(body.lines().count() <= 500 && wide.is_none(), "{path}: {wide:?}");
+    }
+}
+
+#[test]
+fn text_cannot_become_markup() {
+    let server = server();
+    for (path, _) in files().iter().filter(|(path, _)| path.ends_with(".js")) {
+        let body = get(server.addr, path, &[]).body;
+        let gates = [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "DOMParser",
+            "createContextualFragment",
+            "setHTML",
+            "srcdoc",
+            "javascript:",
+            // A browser's own questions stop the page, and some browsers leave them out.
+            "confirm(",
+            "alert(",
+            "prompt(",
+        ];
+        for gate in gates {
+            assert!(!body.contains(gate), "{path} contains {gate}");
+        }
+    }
+    let html = get(server.addr, "/", &[BROWSER]).body;
+    for inline in [" style=", "<style", " onclick=", " onload=", "<script>", "javascript:"] {
+        assert!(!html.contains(inline), "the page contains {inline}");
+    }
+}
+
+/// A proxy may serve the page below its own path.
+#[test]
+fn the_page_asks_for_nothing_by_an_absolute_path() {
+    let server = server();
+    for (path, _) in files() {
+        let body = get(server.addr, &path, &[BROWSER]).body;
+        for quote in ['"', '\'', '`'] {
+            for root in ["assets/", "sinew/", "v1/"] {
+                let absolute = format!("{quote}/{root}");
+                assert!(!body.contains(&absolute), "{path} contains {absolute}");
+            }
+        }
+    }
+}

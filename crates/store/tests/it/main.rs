@@ -1,0 +1,3 @@
+//! Tests of `store` from outside, in one executable.
+
+mod shelves;
