@@ -91,8 +91,8 @@ impl fmt::Debug for Fetcher {
 }
 
 impl Fetcher {
-    /// No connection is kept for the next file: hosts differ, and one that ends a connection without
-    /// a word would fail a redirect to itself.
+    /// No connection is kept for the next file: hosts differ, and one that ends a connection
+    /// without a word would fail a redirect to itself.
     pub fn new(hosts: Vec<Host>) -> Self {
         Self { agent: config().max_idle_connections(0).build().into(), hosts }
     }
@@ -188,8 +188,8 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Answers each request with what `answer` makes of its head; then the connection ends, of which
-    /// the head says nothing.
+    /// Answers each request with what `answer` makes of its head; then the connection ends, of
+    /// which the head says nothing.
     fn serve(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

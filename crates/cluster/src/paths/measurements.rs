@@ -2,8 +2,9 @@
 //! and the best path. A pure state machine.
 //!
 //! A *look* measures the round trip, with 6 KB every 10 s. A *full* measurement sends a mebibyte:
-//! the first time, when the round trip has doubled or halved, when the network has changed, and
-//! every ten minutes. That is 20 kbit/s a path. With more than 16 paths everything is less
+//! the first three times, of which the best counts since other work only slows them, when the round
+//! trip has doubled or halved, when the network has changed, and every ten minutes. That is
+//! 20 kbit/s a path. With more than 16 paths everything is less
 //! frequent, so that a node never spends more than 320 kbit/s.
 
 use std::collections::BTreeMap;
@@ -17,6 +18,8 @@ use crate::edge::{Depth, Edge, Measurement};
 use crate::link_local::is_link_local;
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Full measurements of a new path, if there are not very many. A busy machine may take its fastest cable for its slowest.
+const FIRST_ONES: u8 = 3;
 const MEASURE_EVERY: Duration = Duration::from_secs(600);
 /// Minimum interval between full measurements of a path in doubt.
 const DOUBT_EVERY: Duration = Duration::from_secs(60);
@@ -50,6 +53,8 @@ struct Way {
     /// Round trip and time of the last full measurement.
     full: Option<(Duration, Duration)>,
     bytes_per_sec: f64,
+    /// Full measurements so far, of the first ones.
+    first_ones: u8,
     failures: u32,
     /// Failures since the last change between the two nodes.
     failures_since: u32,
@@ -133,20 +138,28 @@ impl Measurements {
             };
             way.due = Some(now + wait.min(RETRY_MAX) * slower);
             // A path that answers again may lead through another network.
-            way.wants_full = true;
+            (way.wants_full, way.first_ones) = (true, 0);
             return was_up;
         };
         (way.failures, way.failures_since) = (0, 0);
         if let Some(bytes_per_sec) = found.bytes_per_sec {
-            way.bytes_per_sec = bytes_per_sec;
+            way.bytes_per_sec = match way.first_ones {
+                1..FIRST_ONES => way.bytes_per_sec.max(bytes_per_sec),
+                _ => bytes_per_sec,
+            };
+            way.first_ones = FIRST_ONES.min(way.first_ones + 1);
             way.full = Some((found.round_trip, now));
-            way.wants_full = false;
-        } else if way.full.is_none_or(|full| is_old(full, found.round_trip, now, slower)) {
+            way.wants_full = slower == 1 && way.first_ones < FIRST_ONES;
+            way.found = Some((found, now));
+            way.due = Some(now + LOOK_EVERY * slower);
+            return true;
+        }
+        if way.full.is_none_or(|full| is_old(full, found.round_trip, now, slower)) {
             way.wants_full = true;
         }
         way.found = Some((found, now));
         way.due = Some(if way.wants_full { now } else { now + LOOK_EVERY * slower });
-        !was_up || found.bytes_per_sec.is_some()
+        !was_up
     }
 
     /// All paths that have ever answered, sorted by peer and cost; paths that are down come last.
@@ -249,6 +262,14 @@ mod tests {
         Duration::from_secs(secs)
     }
 
+    /// The first full measurements of a way, up to second 20.
+    fn begin(ways: &mut Measurements, us: u64, rate: f64) {
+        for now in [0, 10, 20] {
+            assert_eq!(ways.due(secs(now)), [(PEER, at(1), Depth::Full)]);
+            assert!(ways.measured(PEER, at(1), found(us, Some(rate)), secs(now)));
+        }
+    }
+
     #[test]
     fn the_best_way_by_figures_comes_first_and_the_next_when_it_dies() {
         let mut ways = Measurements::default();
@@ -271,9 +292,9 @@ mod tests {
         assert_eq!(ways.best(PEER, secs(5)).unwrap().bytes_per_sec, 1e9);
 
         ways.changed(PEER, secs(6));
-        let looks = ways.due(secs(6));
-        assert_eq!(looks, [(PEER, at(1), Depth::Look), (PEER, at(2), Depth::Look)]);
-        assert!(!ways.measured(PEER, at(1), found(310, None), secs(6)));
+        let again = ways.due(secs(6));
+        assert_eq!(again, [(PEER, at(1), Depth::Full), (PEER, at(2), Depth::Full)]);
+        assert!(ways.measured(PEER, at(1), found(310, Some(8e6)), secs(6)));
         assert!(ways.measured(PEER, at(2), None, secs(6)), "it is news that it died");
         assert_eq!(ways.unanswered(), [], "the other one does answer");
         assert_eq!(order(&ways), [(at(1).ip(), true), (at(2).ip(), false)]);
@@ -294,8 +315,7 @@ mod tests {
     fn a_way_is_measured_fully_when_it_is_another_one() {
         let mut ways = Measurements::default();
         ways.set(PEER, &[at(1)], secs(0));
-        ways.due(secs(0));
-        ways.measured(PEER, at(1), found(1000, Some(1e8)), secs(0));
+        begin(&mut ways, 1000, 1e8);
         let mut look = |now: u64, us: u64| {
             assert_eq!(ways.due(secs(now)), [(PEER, at(1), Depth::Look)]);
             ways.measured(PEER, at(1), found(us, None), secs(now));
@@ -306,23 +326,46 @@ mod tests {
             }
             again.len()
         };
-        assert_eq!(look(10, 1500), 0);
-        assert_eq!(look(20, 2500), 1, "slower");
-        assert_eq!(look(30, 2500), 0);
-        assert_eq!(look(40, 900), 1, "faster");
-        for now in (50..640).step_by(10) {
+        assert_eq!(look(30, 1500), 0);
+        assert_eq!(look(40, 2500), 1, "slower");
+        assert_eq!(look(50, 2500), 0);
+        assert_eq!(look(60, 900), 1, "faster");
+        for now in (70..660).step_by(10) {
             assert_eq!(look(now, 900), 0, "{now}");
         }
-        assert_eq!(look(640, 900), 1, "ten minutes later");
+        assert_eq!(look(660, 900), 1, "ten minutes later");
+    }
+
+    #[test]
+    fn the_best_of_the_first_measurements_counts_and_then_the_last() {
+        let mut ways = Measurements::default();
+        ways.set(PEER, &[at(1)], secs(0));
+        let mut rates = Vec::new();
+        for (now, rate) in [(0, 1e6), (10, 9e8), (20, 3e8)] {
+            ways.due(secs(now));
+            ways.measured(PEER, at(1), found(300, Some(rate)), secs(now));
+            rates.push(ways.best(PEER, secs(now)).unwrap().bytes_per_sec);
+        }
+        assert_eq!(rates, [1e6, 9e8, 9e8]);
+        ways.doubt(PEER, secs(90));
+        assert_eq!(ways.due(secs(90)), [(PEER, at(1), Depth::Full)]);
+        ways.measured(PEER, at(1), found(300, Some(2e8)), secs(90));
+        assert_eq!(ways.best(PEER, secs(90)).unwrap().bytes_per_sec, 2e8);
+        // After a failure everything begins anew.
+        ways.due(secs(100));
+        ways.measured(PEER, at(1), None, secs(100));
+        ways.due(secs(101));
+        ways.measured(PEER, at(1), found(300, Some(1e8)), secs(101));
+        assert_eq!(ways.best(PEER, secs(101)).unwrap().bytes_per_sec, 1e8);
     }
 
     #[test]
     fn a_way_that_is_in_doubt_is_measured_fully_once_a_minute() {
         let mut ways = Measurements::default();
         ways.set(PEER, &[at(1)], secs(0));
-        ways.doubt(PEER, secs(0));
+        begin(&mut ways, 300, 1e6);
         let mut full = Vec::new();
-        for now in 0..150 {
+        for now in 20..200 {
             if now >= 20 {
                 ways.doubt(PEER, secs(now));
             }
@@ -332,7 +375,7 @@ mod tests {
                 ways.measured(peer, address, found(300, rate), secs(now));
             }
         }
-        assert_eq!(full, [0, 60, 120]);
+        assert_eq!(full, [80, 140]);
     }
 
     #[test]
