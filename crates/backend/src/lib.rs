@@ -30,7 +30,7 @@ pub use kernels::{
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
 use operands::refused;
 pub use operands::{
-    AttentionShape, BackendError, Factors, Half, IndexKeys, KvShape, RecurrentInputs,
+    AttentionShape, BackendError, Factors, Half, IndexKeys, KvShape, Place, RecurrentInputs,
     RoutingVectors, Seen, SegmentKey, SharedExpert, StateRoom,
 };
 pub use routing::{Gating, RoutingRule};
@@ -42,8 +42,7 @@ use gguf::TensorType;
 
 /// A device that can run a decoder. All activations are f32, row-major `[rows, width]`.
 pub trait Backend {
-    /// Whether it allocates memory and compiles kernels at the first step of a kind: then a rank
-    /// runs a trial before it serves.
+    /// Whether the first step of a kind compiles kernels: a rank then runs a trial first.
     const COMPILES: bool = false;
 
     /// A weight matrix `[rows, cols]` in the device's own layout.
@@ -93,8 +92,7 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Checks that the device can multiply with matrices of this type, rows and columns, if that is
-    /// known before anything is loaded.
+    /// Checks that the device can multiply with such matrices, as far as known before loading.
     ///
     /// # Errors
     /// It cannot.
@@ -221,9 +219,9 @@ pub trait Backend {
     /// As [`Backend::host`].
     fn synchronise(&mut self) -> Result<(), BackendError>;
 
-    /// Ends half a layer. A device that records can keep the operations since the last such call,
-    /// or since [`Backend::host`], and replay them when the same `segment` comes again: it has the
-    /// same operations on the same operands, and only positions and pages differ.
+    /// Ends half a layer. A device may record the operations since the last such call or
+    /// [`Backend::host`], and replay them when the same `segment` comes again: only positions and
+    /// pages differ.
     fn end_segment(&mut self, segment: SegmentKey);
 
     /// Prepares a step's rotations with each of `tables`, one position a row, for all layers.
@@ -309,6 +307,11 @@ pub trait Backend {
 
     /// Copies page `from` of the cache over page `to`, in the order of the other operations.
     fn copy_page(&mut self, kv: &mut Self::Kv, from: u32, to: u32);
+
+    /// The content of an existing place, to be read or replaced, if the device can give it.
+    fn content<'a>(&mut self, _: Place<'a, Self>, _: u32) -> Option<&'a mut [u8]> {
+        None
+    }
 
     /// Chooses the visible positions of every row, from the products of an indexer's queries
     /// `[rows, heads * dim]` with the cached keys, and its heads' weights `[rows, heads]`.
@@ -436,8 +439,7 @@ pub trait Backend {
         refused("check_recurrence")
     }
 
-    /// `out` = the part of an n-gram's `value` for each residual stream, gated by the product of
-    /// its key and its query, `[rows, streams * width]`.
+    /// `out` = an n-gram's `value` gated by its key times its query, `[rows, streams * width]`.
     fn gate_ngrams(
         &mut self,
         keys_and_queries: [&Self::Rows; 2],

@@ -130,6 +130,17 @@ pub enum IndexKeys<'a, B: Backend + ?Sized> {
     Entries(&'a B::Entries),
 }
 
+/// A place of a cache: what one page holds of a text, or one checkpoint.
+pub enum Place<'a, B: Backend + ?Sized> {
+    /// Keys and values.
+    Page(&'a mut B::Kv),
+    /// Entries of blocks.
+    Entries(&'a mut B::Entries),
+    /// The rows that a page keeps for entries after it.
+    Rows(&'a mut B::Entries),
+    Checkpoint(&'a mut B::States),
+}
+
 /// The visible positions of rows.
 pub struct Seen<'a, B: Backend + ?Sized> {
     /// Only these, of positions, or of entries if there are any.

@@ -57,6 +57,7 @@ pub(crate) fn start_on<B: Backend + 'static>(
         return Err(Error::Usage("give one number of threads".to_owned()));
     };
     let options = LocalOptions {
+        prompts: None,
         options: args.options.clone(),
         split: Split {
             context_tokens: context,

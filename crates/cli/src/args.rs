@@ -15,7 +15,7 @@ mod models;
 mod plan;
 mod preset;
 mod run;
-mod values;
+pub(crate) mod values;
 
 pub use self::values::{Copies, NODE_PORT, bytes, resolve};
 
@@ -244,6 +244,11 @@ pub struct UpArgs {
     /// of what its GPU has free]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     pub memory: Option<u64>,
+    /// What is kept of prompts on disk, so that they are not computed again after a restart: a size
+    /// for all models together, such as 20GiB, a folder for them, or off, which removes what was
+    /// kept [default: a tenth of the free disk, at most 20 GiB, in the node's folder]
+    #[arg(long, value_name = "SIZE|DIR|off", value_parser = values::prompt_cache)]
+    pub prompt_cache: Vec<values::PromptCache>,
     /// Threads for models [default: all cores]
     #[arg(long)]
     pub threads: Option<usize>,

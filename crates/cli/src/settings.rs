@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use cluster::{DeviceConfig, FleetKey, LINK_ADDRESSES_MAX, NodeConfig};
+use cluster::{
+    DeviceConfig, FleetKey, LINK_ADDRESSES_MAX, NodeConfig, PromptsConfig, PromptsLimit,
+};
 
-use crate::args::{Announce, UpArgs};
+use crate::args::{Announce, UpArgs, values};
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::{device, mac, machine, table};
@@ -43,6 +45,7 @@ pub fn node_configs(args: &UpArgs, data_dir: &DataDir) -> Result<Vec<NodeConfig>
         taken.push(device.clone());
         let device = if again == 0 { device } else { format!("{device}-{}", again + 1) };
         config.name = format!("{}-{device}", config.name);
+        config.prompts.folder = config.prompts.folder.join(&device);
         config.data_dir = data_dir.path().join("devices").join(device);
         config.places.folders.push(data_dir.path().join("models"));
         config.listen.set_port(port(args.listen.port(), at)?);
@@ -103,7 +106,22 @@ fn node_config(
         cpus,
         places: crate::models::places(&args.models),
         hub: crate::models::hub_settings(args.offline),
+        prompts: prompts(&args.prompt_cache, data_dir),
     })
+}
+
+/// Where prompts are kept, and how much; of several sizes or folders the last counts.
+fn prompts(given: &[values::PromptCache], data_dir: &DataDir) -> PromptsConfig {
+    let mut config =
+        PromptsConfig { folder: data_dir.path().join("prompts"), limit: PromptsLimit::Auto };
+    for one in given {
+        match one {
+            values::PromptCache::Off => config.limit = PromptsLimit::Off,
+            values::PromptCache::Bytes(bytes) => config.limit = PromptsLimit::Bytes(*bytes),
+            values::PromptCache::Folder(folder) => config.folder.clone_from(folder),
+        }
+    }
+    config
 }
 
 /// The listen address of the API: all addresses if other machines may use it and no address was

@@ -92,6 +92,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "link",
             "model",
             "protocol",
+            "records",
             "store",
             "vision",
             "win32",

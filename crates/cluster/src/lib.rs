@@ -48,7 +48,8 @@ pub use api::pull::{PullStage, PullStatus};
 pub use api::{
     CheckText, ClusterStatus, GenerateDone, GenerateEvent, Identified, InstanceState,
     InstanceStatus, Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState,
-    NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted, RankStatus,
+    NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted,
+    PromptsConfig, PromptsLimit, RankStatus,
 };
 pub use context::tower_bytes;
 pub use core::journal::{ClusterEvent, EventKind, History, Tone};

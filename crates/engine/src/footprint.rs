@@ -96,7 +96,14 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
                 };
                 let checkpoints = Some(CAPACITY.checkpoints);
                 let options = SplitOptions { checkpoints, ..SplitOptions::default() };
-                let options = RankOptions { rank, options, split, threads: 1, cpus: Vec::new() };
+                let options = RankOptions {
+                    rank,
+                    options,
+                    split,
+                    threads: 1,
+                    cpus: Vec::new(),
+                    prompts: None,
+                };
                 let ggml = Ggml::open(Path::new(&dir), "CPU", 1).unwrap();
                 let mut found = Rank::load(ggml, source.clone(), &options, &mut |_| {}).unwrap();
                 let holding = Holding::new(&outline, &layout, rank);
@@ -166,6 +173,7 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                         split,
                         threads: 1,
                         cpus: Vec::new(),
+                        prompts: None,
                     };
                     let holding = Holding::new(&outline, &layout, rank);
                     let mut read = 0;
@@ -249,6 +257,7 @@ fn planned_bytes_beside_an_assistant_are_allocated_bytes() {
                     },
                     threads: 1,
                     cpus: Vec::new(),
+                    prompts: None,
                 };
                 let cpu = Cpu::new(1, &[]).unwrap();
                 let found = Rank::load(cpu, source.clone(), &options, &mut |_| {}).unwrap();

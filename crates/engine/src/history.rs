@@ -24,6 +24,13 @@ impl History {
         Self { before, pages: vec![Ngrams::NONE; tokens], found: Vec::new() }
     }
 
+    /// Stores the tokens of a page that is not computed.
+    pub fn set(&mut self, page: u32, tokens: &[Token; PAGE_POSITIONS]) {
+        if self.before > 0 {
+            self.pages[page as usize * PAGE_POSITIONS..][..PAGE_POSITIONS].copy_from_slice(tokens);
+        }
+    }
+
     /// Stores a step's tokens, and returns the tokens before each, as [`tokens_before`] does. The
     /// tables must already include the step.
     pub fn take_in(&mut self, step: &Step, tables: &Tables) -> &[Token] {

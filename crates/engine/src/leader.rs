@@ -6,8 +6,8 @@ use backend::Backend;
 use constrain::ConstrainError;
 use layout::DRAFTS_MAX;
 use protocol::{
-    EngineStats, FailureKind, FinishReason, GenerateRequest, Generation, RankStats, RequestId,
-    WorkerEvent,
+    EngineStats, FailureKind, FinishReason, GenerateRequest, Generation, PromptStats, RankStats,
+    RequestId, WorkerEvent,
 };
 
 use crate::comm::Comm;
@@ -26,6 +26,8 @@ use crate::{EngineError, Rank};
 /// How long an empty step waits for a picture, and for a grammar.
 const LOOK_WAIT: Duration = Duration::from_millis(5);
 const GRAMMAR_WAIT: Duration = Duration::from_millis(5);
+/// How long a step waits for the disk that does nothing but ask what has been read.
+const DISK_WAIT: Duration = Duration::from_micros(200);
 
 /// The requests of one epoch.
 pub(crate) struct Leader<'a, B: Backend> {
@@ -90,7 +92,12 @@ struct Requests {
 impl<'a, B: Backend> Leader<'a, B> {
     pub fn new(rank: &'a mut Rank<B>, comm: &'a mut Comm) -> Self {
         let requests = Requests {
-            scheduler: Scheduler::new(rank.limits(), rank.stages(), rank.speculation()),
+            scheduler: Scheduler::new(
+                rank.limits(),
+                rank.stages(),
+                rank.speculation(),
+                rank.shelf(),
+            ),
             grammars: Grammars::new(rank.source()),
             held: Vec::new(),
             sampler: Sampler::default(),
@@ -151,7 +158,10 @@ impl<'a, B: Backend> Leader<'a, B> {
 
     /// The counters.
     pub fn counts(&self) -> EngineStats {
-        self.requests.scheduler.stats()
+        let loaded_tokens = self.requests.scheduler.loaded_tokens();
+        let prompts = self.rank.prompt_stats();
+        let prompts = prompts.map(|stats| PromptStats { loaded_tokens, ..stats });
+        EngineStats { prompts, ..self.requests.scheduler.stats() }
     }
 
     /// Starts a step if possible, and commits finished ones. If none was started, waits for the
@@ -178,6 +188,9 @@ impl<'a, B: Backend> Leader<'a, B> {
         let schedule = |step| requests.scheduler.schedule(step, Instant::now());
         let is_begun = pipeline.room().is_some_and(schedule);
         if is_begun {
+            if pipeline.waits_for_disk() {
+                std::thread::sleep(DISK_WAIT);
+            }
             pipeline.run(rank, comm)?;
         }
         let is_busy = is_begun || !pipeline.is_empty();

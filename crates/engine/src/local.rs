@@ -12,8 +12,8 @@ use gguf::Source;
 use layout::PAGE_POSITIONS;
 use link::Listener;
 use protocol::{
-    EngineStats, GenerateRequest, InvalidRequest, Split, SplitOptions, Token, WorkerEvent,
-    ring_peers,
+    EngineStats, GenerateRequest, InvalidRequest, PromptCache, Split, SplitOptions, Token,
+    WorkerEvent, ring_peers,
 };
 
 use crate::comm::{Comm, Meeting};
@@ -45,6 +45,8 @@ pub struct LocalOptions {
     pub link_latency: Duration,
     /// Threads of each rank, each pinned to a CPU if there are enough.
     pub threads: usize,
+    /// Where prompts are kept: each rank has a folder of its number in this one.
+    pub prompts: Option<PromptCache>,
 }
 
 /// A model split over threads of this process: for one sequence fed by hand, or for concurrent
@@ -419,6 +421,10 @@ impl<B: Backend> Start<B> {
             options: options.options,
             split: options.split,
             threads: options.threads,
+            prompts: options.prompts.map(|spec| PromptCache {
+                folder: spec.folder.join(self.rank.to_string()),
+                ..spec
+            }),
         };
         let (ranks, stages) = (rank_options.split.shares.len(), &rank_options.split.stages);
         let peers = options.ring.then(|| ring_peers(ranks, stages, self.rank));

@@ -10,6 +10,7 @@ use backend::Backend;
 use crate::EngineError;
 use crate::comm::Comm;
 use crate::logits::Logits;
+use crate::page_orders::Loaded;
 use crate::rank::{Rank, decode};
 use crate::results::Results;
 use crate::step::{Output, Step};
@@ -22,8 +23,10 @@ pub(crate) struct Pipeline {
     /// The last finished step.
     finished: Step,
     results: Results,
-    /// The number of received parts of the oldest step's results.
+    /// The number of received parts of the oldest step's results, which come after the progress of
+    /// its loads.
     parts: usize,
+    has_loads: bool,
     message: Vec<u8>,
     vocab: usize,
     width: usize,
@@ -41,6 +44,7 @@ impl Pipeline {
             finished: Step::default(),
             results: Results::default(),
             parts: 0,
+            has_loads: false,
             message: Vec::new(),
             vocab: rank.config().vocab,
             width: rank.config().width,
@@ -54,6 +58,12 @@ impl Pipeline {
     /// The step to fill next; `None` while the maximum is in flight.
     pub fn room(&mut self) -> Option<&mut Step> {
         self.steps.get_mut(self.in_flight)
+    }
+
+    /// Whether the filled step only asks what has been read from disk.
+    pub fn waits_for_disk(&self) -> bool {
+        let step = &self.steps[self.in_flight];
+        step.segments.is_empty() && step.keeps.is_empty()
     }
 
     /// Starts the filled step on all ranks.
@@ -86,6 +96,9 @@ impl Pipeline {
         if rank.stages() == 1 {
             rank.gather(comm, &self.steps[0], &mut self.results.numbers)?;
         }
+        if rank.stages() > 1 && !self.has_loads && !self.take_loads(rank, comm, wait)? {
+            return Ok(false);
+        }
         while rank.stages() > 1 && self.parts < rank.output_parts().len() {
             if !self.take_part(rank, comm, wait)? {
                 return Ok(false);
@@ -93,7 +106,7 @@ impl Pipeline {
         }
         self.results.assemble(&self.steps[0], rank.output_parts());
         self.results.numbers.clear();
-        self.parts = 0;
+        (self.parts, self.has_loads) = (0, false);
         std::mem::swap(&mut self.finished, &mut self.steps[0]);
         self.steps.rotate_left(1);
         self.in_flight -= 1;
@@ -108,6 +121,27 @@ impl Pipeline {
     /// The results of the last finished step.
     pub fn outputs(&self) -> impl Iterator<Item = (Output, Logits<'_>)> {
         self.results.outputs(&self.finished, self.vocab, self.width)
+    }
+
+    /// With several stages: receives how far all ranks have come with the oldest step's loads.
+    fn take_loads<B: Backend>(
+        &mut self,
+        rank: &Rank<B>,
+        comm: &mut Comm,
+        wait: bool,
+    ) -> Result<bool, EngineError> {
+        let loads = &mut self.steps[0].loads;
+        if !loads.is_empty() {
+            let from = rank.last_stage().start;
+            if !receive(comm, from, loads.len(), &mut self.message, wait)? {
+                return Ok(false);
+            }
+            for (load, number) in loads.iter_mut().zip(decode(&self.message)) {
+                load.loaded = Loaded::of_number(number).unwrap_or(Loaded::Missing);
+            }
+        }
+        self.has_loads = true;
+        Ok(true)
     }
 
     /// With several stages: receives the next part of the oldest step's results, or computes rank

@@ -1,6 +1,8 @@
 //! One rank of a model: loading its slice, and running steps on it.
 
 mod buffers;
+mod bytes;
+mod prompts;
 mod trial;
 
 use std::convert::Infallible;
@@ -12,7 +14,9 @@ use backend::{Backend, CacheKind};
 use gguf::Source;
 use layout::{BlockFile, Capacity, Config, Layout, Leaves, Outline};
 use model::{Embedding, Model, Product, Progress};
-use protocol::{GenerateRequest, RankStats, Speculation, Split, SplitOptions, Token};
+use protocol::{
+    GenerateRequest, PromptCache, RankStats, Speculation, Split, SplitOptions, Token, WireType,
+};
 
 use crate::EngineError;
 use crate::comm::Comm;
@@ -21,6 +25,7 @@ use crate::history::History;
 use crate::logits::{Extent, pick};
 use crate::meter::{Meter, TELL_INTERVAL};
 use crate::mtp::Target;
+use crate::prompt_store::PromptStore;
 use crate::results::OutputPart;
 use crate::route::Route;
 use crate::sight::{Placed, Sight, Unseen};
@@ -49,6 +54,8 @@ pub struct Rank<B: Backend> {
     speculation: Speculation,
     tables: Tables,
     buffers: Buffers,
+    /// What is kept of prompts on disk, if anything.
+    prompts: Option<PromptStore>,
     /// Whether steps write noise to the cache and compute nothing.
     keeps_noise: bool,
 }
@@ -60,6 +67,7 @@ pub(crate) struct RankOptions {
     pub split: Split,
     pub threads: usize,
     pub cpus: Vec<usize>,
+    pub prompts: Option<PromptCache>,
 }
 
 impl RankOptions {
@@ -72,6 +80,12 @@ impl RankOptions {
             Layout::new(&self.split.shares, &sizes, config.layers).map_err(layout::Error::from)?;
         layout.check(config).map_err(layout::Error::from)?;
         Ok(layout.with_whole_experts(self.split.whole_experts))
+    }
+
+    /// Where prompts are kept: nowhere if sums of 8 bits, which depend on the split, are in them.
+    fn prompts(&self, route: &Route) -> Option<&PromptCache> {
+        let is_exact = self.options.wire_type == WireType::F32 || route.stage.len() == 1;
+        self.prompts.as_ref().filter(|_| is_exact)
     }
 
     /// Rank 0: the file of a draft, if one is asked for.
@@ -142,29 +156,14 @@ impl<B: Backend> Rank<B> {
         // The same on every rank, also if rank 0 cannot use the tower.
         let tower = vision::Config::find(source.directory()).ok().flatten();
         let deepstack = tower.map_or(0, |tower| tower.deepstack.len().min(config.layers));
-        let rows_max = capacity.rows_max(route.stages);
-        let limits = Limits {
-            slots: options.split.sequences_max,
-            context_tokens: options.split.context_tokens,
-            pages: capacity.pages(),
-            rows_max,
-            outputs_max: capacity.outputs_max(),
-            width: config.input_width(route.first_layer),
-            window: capacity.window(config.window(), route.stages),
-            keeps_all: config.keeps_all(),
-            has_states: config.recurrence.is_some(),
-            checkpoints: if config.recurrence.is_some() { capacity.checkpoints } else { 0 },
-            picture_room: rows_max.saturating_sub(capacity.chunk_rows(route.stages)),
-            additions: match route.first_layer < deepstack {
-                true => deepstack * config.width,
-                false => 0,
-            },
-        };
+        let limits = Limits::new(config, &capacity, (route.stages, route.first_layer), deepstack);
         let tables = Tables::new(&limits);
-        let buffers = Buffers::default();
         if let Some(speculator) = &speculator {
             model.tap(speculator.tapped_layers());
         }
+        let spec = options.prompts(&route).filter(|_| !limits.has_states || limits.checkpoints > 0);
+        let rank = (&mut backend, &mut model, limits.window.is_some());
+        let prompts = spec.and_then(|spec| PromptStore::find(spec, rank, &layout, &mut notes));
         Ok(Self {
             route,
             backend,
@@ -179,7 +178,8 @@ impl<B: Backend> Rank<B> {
             limits,
             speculation: options.options.speculation,
             tables,
-            buffers,
+            buffers: Buffers::default(),
+            prompts,
             keeps_noise: false,
         })
     }
@@ -196,25 +196,6 @@ impl<B: Backend> Rank<B> {
 
     pub fn config(&self) -> &Config {
         self.model.config()
-    }
-
-    /// Its part of the model, and what speculates beside it.
-    fn models(&self) -> impl Iterator<Item = &Model<B>> {
-        std::iter::once(&self.model).chain(self.speculator.as_ref().map(Speculator::model))
-    }
-
-    pub fn weight_bytes(&self) -> u64 {
-        let tower = self.sight.as_ref().map_or(0, Sight::weight_bytes);
-        self.models().map(Model::weight_bytes).sum::<u64>() + tower
-    }
-
-    pub fn kv_bytes(&self) -> u64 {
-        self.models().map(Model::kv_bytes).sum()
-    }
-
-    pub fn buffer_bytes(&self) -> u64 {
-        let tower = self.sight.as_ref().map_or(0, Sight::buffer_bytes);
-        self.models().map(Model::buffer_bytes).sum::<u64>() + tower
     }
 
     /// Rank 0: the vision tower.
@@ -389,7 +370,8 @@ impl<B: Backend> Rank<B> {
 
     /// Runs a step from `buffers.input`, and sends the residual stream to the next stage. The
     /// tables must already include the step.
-    fn forward(&mut self, comm: &mut Comm, step: &Step) -> Result<(), EngineError> {
+    fn forward(&mut self, comm: &mut Comm, step: &mut Step) -> Result<(), EngineError> {
+        self.obey(comm, step)?;
         let b = &mut self.buffers;
         b.fill(step, &self.tables, &self.limits, self.model.config());
         let batch = b.batch(step, self.deepstack);
@@ -398,10 +380,14 @@ impl<B: Backend> Rank<B> {
             self.model.keep_noise(&mut self.backend, &batch);
             return Ok(());
         }
-        self.model.forward(&mut self.backend, comm, &batch, &b.input)?;
+        let has_rows = !step.segments.is_empty();
+        if has_rows {
+            self.model.forward(&mut self.backend, comm, &batch, &b.input)?;
+        }
         if !self.route.downstream.is_empty() {
             let adds = self.route.next_layer < self.deepstack;
-            step.encode(self.model.hand_on(&mut self.backend)?, adds, &mut b.message);
+            let rows = if has_rows { self.model.hand_on(&mut self.backend)? } else { &[] };
+            step.encode(rows, adds, &mut b.message);
             for rank in &self.route.downstream {
                 comm.group.post(*rank, &b.message)?;
             }
@@ -436,6 +422,11 @@ impl<B: Backend> Rank<B> {
     /// The last of several stages: sends this rank's part of the step's results to rank 0.
     fn post_results(&mut self, comm: &mut Comm, step: &Step) -> Result<(), EngineError> {
         let is_first = self.route.rank == self.route.last_stage.start;
+        if is_first && !step.loads.is_empty() {
+            let numbers: Vec<f32> = step.loads.iter().map(|load| load.loaded.number()).collect();
+            encode(&numbers, &mut self.buffers.message);
+            comm.group.post(0, &self.buffers.message)?;
+        }
         if is_first && step.wanted().next().is_some() {
             // Sent before its own part, so that rank 0 can work on its part meanwhile.
             encode(self.model.residual(&mut self.backend)?, &mut self.buffers.message);
@@ -487,7 +478,7 @@ impl<B: Backend> Rank<B> {
     }
 }
 
-/// Replaces the content of `message` by these numbers, little-endian.
+/// Replaces `message` by these numbers.
 fn encode(numbers: &[f32], message: &mut Vec<u8>) {
     message.clear();
     message.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));

@@ -18,11 +18,12 @@
 use std::time::Instant;
 
 use backend::Begin;
-use layout::{PAGE_POSITIONS, Window};
+use layout::{Capacity, Config, PAGE_POSITIONS, Window};
 use protocol::{RequestId, Token};
 
 use crate::grid::{self, SeenRows, StepGrid};
 use crate::logits::Extent;
+use crate::page_orders::{self, ORDERS_MAX, PageOrder};
 use crate::results::OutputPart;
 use crate::state_step::STATE_WORDS;
 pub use crate::state_step::{Save, StateStep};
@@ -76,6 +77,9 @@ pub struct Step {
     pub window_pages: Vec<u32>,
     /// Copies of pages, `(from, to)`, made one after the other before the rows.
     pub copies: Vec<(u32, u32)>,
+    /// Pages to write down and pages to read, before the copies.
+    pub keeps: Vec<PageOrder>,
+    pub loads: Vec<PageOrder>,
     /// The token of each row.
     pub tokens: Vec<Token>,
     /// The rows of pictures among them.
@@ -140,10 +144,37 @@ pub struct BadStep {
     pub(crate) what: &'static str,
 }
 
-const HEADER_WORDS: usize = 5;
+const HEADER_WORDS: usize = 7;
 const SEGMENT_WORDS: usize = 8 + STATE_WORDS;
 
 impl Limits {
+    /// Those of a stage that begins with `first_layer`. `deepstack`: layers after which something
+    /// is added to rows of pictures.
+    pub fn new(
+        config: &Config,
+        capacity: &Capacity,
+        (stages, first_layer): (usize, usize),
+        deepstack: usize,
+    ) -> Self {
+        let rows_max = capacity.rows_max(stages);
+        let has_states = config.recurrence.is_some();
+        let is_added = first_layer < deepstack;
+        Self {
+            slots: capacity.sequences_max,
+            context_tokens: capacity.context_tokens,
+            pages: capacity.pages(),
+            rows_max,
+            outputs_max: capacity.outputs_max(),
+            width: config.input_width(first_layer),
+            window: capacity.window(config.window(), stages),
+            keeps_all: config.keeps_all(),
+            has_states,
+            checkpoints: if has_states { capacity.checkpoints } else { 0 },
+            picture_room: rows_max.saturating_sub(capacity.chunk_rows(stages)),
+            additions: if is_added { deepstack * config.width } else { 0 },
+        }
+    }
+
     /// Pages of one sequence's table.
     pub fn pages_per_sequence(&self) -> usize {
         self.context_tokens.div_ceil(PAGE_POSITIONS)
@@ -159,12 +190,25 @@ impl Limits {
         self.slots * self.pages_per_sequence()
     }
 
+    /// The next orders of a message.
+    fn orders(
+        &self,
+        count: usize,
+        mut words: impl Iterator<Item = u32>,
+    ) -> Result<Vec<PageOrder>, BadStep> {
+        let counts = [self.pages, self.window.map_or(0, |of| of.pages), self.checkpoints];
+        let mut next = || PageOrder::decode(words.by_ref().take(page_orders::WORDS), counts);
+        let orders: Option<_> = (0..count).map(|_| next()).collect();
+        orders.ok_or(BadStep { what: "a page to keep or to load does not exist" })
+    }
+
     /// Bytes of the largest step message.
     pub fn message_bytes_max(&self) -> usize {
         let pages = self.new_pages_max() * (1 + usize::from(self.window.is_some()));
         let tables = self.slots * SEGMENT_WORDS + pages + 2 * self.copies_max();
         let row = 1 + self.width + self.additions + grid::WORDS;
-        let words = HEADER_WORDS + tables + self.rows_max * row;
+        let orders = 2 * ORDERS_MAX * page_orders::WORDS;
+        let words = HEADER_WORDS + tables + orders + self.rows_max * row;
         words * size_of::<u32>()
     }
 }
@@ -175,6 +219,8 @@ impl Step {
         self.pages.clear();
         self.window_pages.clear();
         self.copies.clear();
+        self.keeps.clear();
+        self.loads.clear();
         self.tokens.clear();
         self.grids.clear();
         self.additions.clear();
@@ -229,6 +275,8 @@ impl Step {
         put(self.grids.len() as u32);
         put(additions.len() as u32);
         put(self.copies.len() as u32);
+        put(self.keeps.len() as u32);
+        put(self.loads.len() as u32);
         for segment in &self.segments {
             let StepSegment { slot, first_position, rows, outputs, wanted, first_page, .. } =
                 *segment;
@@ -239,6 +287,8 @@ impl Step {
         }
         self.grids.iter().flat_map(StepGrid::encode).for_each(&mut put);
         self.copies.iter().flat_map(|(from, to)| [*from, *to]).for_each(&mut put);
+        let orders = self.keeps.iter().chain(&self.loads);
+        orders.flat_map(PageOrder::encode).for_each(&mut put);
         let pages = self.pages.iter().chain(&self.window_pages);
         pages.chain(&self.tokens).for_each(|word| put(*word));
         input.iter().chain(additions).for_each(|value| put(value.to_bits()));
@@ -260,12 +310,11 @@ impl Step {
         };
         let mut words = words.iter().map(|word| u32::from_le_bytes(*word));
         let header: [_; HEADER_WORDS] = std::array::from_fn(|_| words.next());
-        let [Some(segments), Some(pages), Some(grids), Some(additions), Some(copies)] = header
-        else {
+        if header.contains(&None) {
             return bad("it has no header");
-        };
-        let [segments, pages, grids, additions, copies] =
-            [segments, pages, grids, additions, copies].map(|count| count as usize);
+        }
+        let [segments, pages, grids, additions, copies, keeps, loads] =
+            header.map(|count| count.unwrap_or(0) as usize);
         if segments > limits.slots || pages > limits.new_pages_max() {
             return bad("it has more segments than slots, or more pages than tables");
         }
@@ -273,10 +322,11 @@ impl Step {
         if grids > limits.rows_max || additions > limits.rows_max * limits.additions {
             return bad("it has more rows of pictures than rows");
         }
-        if copies > limits.copies_max() {
-            return bad("it copies more pages than it may");
+        if copies > limits.copies_max() || keeps.max(loads) > ORDERS_MAX {
+            return bad("it copies, keeps or loads more pages than it may");
         }
-        let tables = segments * SEGMENT_WORDS + 2 * copies + pages + window_pages;
+        let orders = (keeps + loads) * page_orders::WORDS;
+        let tables = segments * SEGMENT_WORDS + 2 * copies + orders + pages + window_pages;
         let counted = tables + grids * grid::WORDS;
         if words.len() < counted + additions {
             return bad("it ends early");
@@ -296,6 +346,8 @@ impl Step {
             let words = [words.next(), words.next()].map(|word| word.unwrap_or(0));
             self.copies.push((words[0], words[1]));
         }
+        self.keeps = limits.orders(keeps, words.by_ref())?;
+        self.loads = limits.orders(loads, words.by_ref())?;
         self.pages.clear();
         self.pages.extend(words.by_ref().take(pages));
         self.window_pages.clear();
@@ -307,10 +359,7 @@ impl Step {
         if self.shares_checkpoints() {
             return bad("a checkpoint is written while another segment reads or writes it");
         }
-        let exist = |all: &[u32], count| all.iter().all(|page| (*page as usize) < count);
-        let in_window = limits.window.is_none_or(|of| exist(&self.window_pages, of.pages));
-        let copied = self.copies.iter().all(|(from, to)| exist(&[*from, *to], limits.pages));
-        if sum(|s| s.pages) != pages || !exist(&self.pages, limits.pages) || !in_window || !copied {
+        if sum(|s| s.pages) != pages || !self.has_pages_of(limits) {
             return bad("a page does not exist, or is nobody's");
         }
         self.tokens.clear();
@@ -329,6 +378,14 @@ impl Step {
             return bad("its input does not match its rows");
         }
         Ok(())
+    }
+
+    /// Whether all its pages exist.
+    fn has_pages_of(&self, limits: &Limits) -> bool {
+        let exist = |all: &[u32], count| all.iter().all(|page| (*page as usize) < count);
+        let in_window = limits.window.is_none_or(|of| exist(&self.window_pages, of.pages));
+        let copied = self.copies.iter().all(|(from, to)| exist(&[*from, *to], limits.pages));
+        exist(&self.pages, limits.pages) && in_window && copied
     }
 
     /// Whether two segments use the same checkpoint and one saves it: they would race.

@@ -323,6 +323,7 @@ fn load<B: Backend>(
         split: spec.split.clone(),
         threads: spec.threads,
         cpus: spec.cpus.clone(),
+        prompts: spec.prompts.clone(),
     };
     loading.expect(share_of_file(&options, source.as_ref())?);
     let mut rank = Rank::load(device, source, &options, &mut |bytes| loading.add(bytes))?;

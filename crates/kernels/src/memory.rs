@@ -5,6 +5,8 @@
 //! of 3 MB has room for at most one huge page. Pages that are never written cost no memory, so a KV
 //! cache can reserve its full context.
 
+use std::ops::Range;
+
 use crate::error::Error;
 #[cfg(target_os = "linux")]
 use blocks::Block;
@@ -31,6 +33,14 @@ impl Region {
 
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start
+    }
+
+    /// # Panics
+    /// If the range ends behind the region.
+    pub fn slice_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} of {}", self.bytes);
+        // SAFETY: the range lies in this region's own initialised memory, borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }
 }
 

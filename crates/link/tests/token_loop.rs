@@ -130,6 +130,7 @@ fn start(name: &str, split: &Case, layers: usize) -> Local {
     let stages =
         stages.map(|(at, ranks)| StageSize { ranks: *ranks, layers: cut(at + 1) - cut(at) });
     let options = LocalOptions {
+        prompts: None,
         options: SplitOptions {
             wire_type: split.wire_type,
             transport: split.transport,

@@ -13,7 +13,9 @@ mod loader;
 mod operations;
 mod rope;
 
-pub use decoder::{Batch, BatchPictures, Model, Outputs, Product, Reduce};
+pub use decoder::{
+    Batch, BatchPictures, Holder, LayerCache, Model, Outputs, Part, Product, Reduce,
+};
 pub use embedding::Embedding;
 pub use error::ModelError;
 pub use loader::Progress;

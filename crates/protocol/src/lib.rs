@@ -60,6 +60,8 @@ pub use spec::{
 pub const NUMERICS: u32 = 7;
 
 pub use split_mix::split_mix;
-pub use stats::{EngineStats, Guesses, LinkStats, PageStats, RankStats, StepStats};
+pub use stats::{EngineStats, Guesses, LinkStats, PageStats, PromptStats, RankStats, StepStats};
 pub use turns::Turns;
-pub use worker::{FileCheck, ModelSource, WorkerCommand, WorkerDevice, WorkerEvent, WorkerSpec};
+pub use worker::{
+    FileCheck, ModelSource, PromptCache, WorkerCommand, WorkerDevice, WorkerEvent, WorkerSpec,
+};

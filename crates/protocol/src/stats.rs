@@ -26,6 +26,23 @@ pub struct EngineStats {
     pub guessed_right_tokens: u64,
     pub guessed_right_at: Vec<u64>,
     pub steps: StepStats,
+    /// What rank 0 keeps on disk; absent: nothing.
+    pub prompts: Option<PromptStats>,
+}
+
+/// Prompts on the disk of one rank.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PromptStats {
+    pub budget_bytes: u64,
+    pub disk_bytes: u64,
+    /// Bytes written since the start, and on the last day (UTC) with any.
+    pub written_bytes: u64,
+    pub written_last_day_bytes: u64,
+    /// Tokens that were read instead of computed.
+    pub loaded_tokens: u64,
+    /// Records that did not open: they are computed again.
+    pub damaged: u64,
 }
 
 /// Speculated tokens of one answer that were compared, and the accepted ones.

@@ -145,6 +145,21 @@ pub struct WorkerSpec {
     /// Further addresses to listen on, such as those of faster cables: the others try them first.
     #[serde(default)]
     pub bind_more: Vec<IpAddr>,
+    /// Where prompts are kept over restarts; absent: nowhere.
+    #[serde(default)]
+    pub prompts: Option<PromptCache>,
+}
+
+/// A folder of this rank alone, in which it keeps what it has computed of prompts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptCache {
+    pub folder: PathBuf,
+    pub sealing_key: Secret,
+    /// Identifies the bytes of the model's files.
+    pub model: String,
+    /// What the folder may take of the disk, and what the disk must have left.
+    pub budget_bytes: u64,
+    pub reserve_bytes: u64,
 }
 
 /// A ggml device.

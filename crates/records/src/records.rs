@@ -157,6 +157,13 @@ impl Records {
         Put::QueueFull
     }
 
+    /// Whether a record of this many bytes would be taken now.
+    pub fn has_room(&self, payload_bytes: usize) -> bool {
+        let queued = self.shared.queued.load(Relaxed);
+        let bytes = self.shared.queued_bytes.load(Relaxed) + record_bytes(payload_bytes);
+        queued == 0 || queued < QUEUE_RECORDS_MAX && bytes <= self.options.queue_bytes
+    }
+
     /// Whether a record of this key can be found. Its bytes are not looked at.
     pub fn contains(&self, key: &Key) -> bool {
         self.shared.catalog().contains(key)

@@ -1,5 +1,6 @@
 //! The reference backend: the `kernels` crate on host memory.
 
+mod content;
 mod groups;
 mod heads;
 mod inputs;

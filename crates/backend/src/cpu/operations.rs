@@ -14,24 +14,22 @@ use kernels::{
 use super::loading::Loading;
 use super::mixture::Job;
 use super::rows::Rows;
-use super::{Cpu, groups};
+use super::{Cpu, content, groups};
 use crate::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, Compression, EntryShape,
-    GroupNorm, IndexKeys, Indexer, KvShape, Mixture, MixtureParts, Parts, RecurrentInputs,
+    GroupNorm, IndexKeys, Indexer, KvShape, Mixture, MixtureParts, Parts, Place, RecurrentInputs,
     RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, Routes, RoutingRule, RoutingVectors,
     Seen, Segment, SegmentKey, SharedExpert, StateRoom, StateSegment, StreamMix, Temperature,
 };
 
 impl Backend for Cpu {
-    /// `None` for a rank without a part of it.
+    // `None` for a rank without a part of it.
     type Matrix = Option<Arc<Matrix>>;
+    type Kv = Option<KvCache>;
+    type Entries = Option<EntryCache>;
     type Loader = Loading;
     type Vector = Vec<f32>;
     type Rows = Rows;
-    /// `None` for a rank without heads.
-    type Kv = Option<KvCache>;
-    /// `None` for a rank without heads.
-    type Entries = Option<EntryCache>;
     type Attention = AttendShape;
     type Chosen = Chosen;
     type Routes = Routes;
@@ -85,8 +83,8 @@ impl Backend for Cpu {
 
     fn kv(&mut self, shape: KvShape) -> Result<Option<KvCache>, BackendError> {
         let KvShape { heads, k_dim, v_dim, pages, kind } = shape;
-        let empty = heads == 0;
-        Ok(if empty { None } else { Some(KvCache::new(heads, k_dim, v_dim, pages, kind)?) })
+        let make = || KvCache::new(heads, k_dim, v_dim, pages, kind);
+        Ok((heads > 0).then(make).transpose()?)
     }
 
     fn kv_bytes(&self, shape: &KvShape) -> usize {
@@ -318,6 +316,10 @@ impl Backend for Cpu {
         kv.iter_mut().for_each(|kv| kv.copy_page(from, to));
     }
 
+    fn content<'a>(&mut self, place: Place<'a, Self>, number: u32) -> Option<&'a mut [u8]> {
+        Some(content::of(place, number))
+    }
+
     fn choose(
         &mut self,
         keys: IndexKeys<'_, Self>,
@@ -331,9 +333,8 @@ impl Backend for Cpu {
             IndexKeys::Positions(keys) => keys.as_ref().map(Keys::Positions),
             IndexKeys::Entries(entries) => entries.as_ref().map(Keys::Entries),
         };
-        if let Some(keys) = keys {
-            choose(&self.pool, keys, indexer, batch, q.values(), weights.values(), out);
-        }
+        let Some(keys) = keys else { return };
+        choose(&self.pool, keys, indexer, batch, q.values(), weights.values(), out);
     }
 
     fn keep_chosen(&mut self, chosen: &mut Chosen, kept: &[usize]) {
@@ -369,9 +370,8 @@ impl Backend for Cpu {
         windows: &[Segment],
         batch: &[Segment],
     ) {
-        if let Some(entries) = entries {
-            entries.compress(&self.pool, compression, rows.map(Rows::values), (windows, batch));
-        }
+        let (rows, batch) = (rows.map(Rows::values), (windows, batch));
+        entries.iter_mut().for_each(|own| own.compress(&self.pool, compression, rows, batch));
     }
 
     fn weigh_streams(&mut self, mix: &StreamMix, numbers: &mut Rows) {

@@ -1,6 +1,7 @@
 //! Parsers of single values of the command line.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -107,6 +108,31 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     match (number.parse::<f64>(), unit) {
         (Ok(number), Some((_, unit))) if number > 0.0 => Ok((number * *unit as f64) as u64),
         _ => Err("expected a size such as 48GiB, 500MB or 1000000".to_owned()),
+    }
+}
+
+/// What `--prompt-cache` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PromptCache {
+    Off,
+    Bytes(u64),
+    Folder(PathBuf),
+}
+
+/// Parses a size, a folder or `off`. A folder has a slash in it.
+pub fn prompt_cache(text: &str) -> Result<PromptCache, String> {
+    /// Less would hold hardly a prompt.
+    const BYTES_MIN: u64 = 16 << 20;
+    if text == "off" {
+        return Ok(PromptCache::Off);
+    }
+    if text.contains(std::path::is_separator) {
+        return Ok(PromptCache::Folder(PathBuf::from(text)));
+    }
+    match bytes(text) {
+        Ok(bytes) if bytes >= BYTES_MIN => Ok(PromptCache::Bytes(bytes)),
+        Ok(bytes) => Err(format!("{bytes} bytes are too few: give at least 16MiB, or off")),
+        Err(_) => Err("expected a size such as 20GiB, a folder such as ./prompts, or off".into()),
     }
 }
 

@@ -24,6 +24,7 @@ mod operator;
 mod owner;
 mod pictures;
 mod presets;
+mod prompts;
 mod quality;
 mod report;
 mod resting;

@@ -71,6 +71,11 @@ impl Identity {
         self.id
     }
 
+    /// A key for one purpose, which `context` names, that only this node can make.
+    pub(crate) fn key_for(&self, context: &str) -> [u8; 32] {
+        blake3::derive_key(context, &self.pkcs8)
+    }
+
     pub(crate) fn private_key(&self) -> PrivatePkcs8KeyDer<'_> {
         PrivatePkcs8KeyDer::from(self.pkcs8.as_slice())
     }

@@ -17,6 +17,7 @@ pub(crate) mod peer_names;
 pub(crate) mod probe;
 mod process;
 mod processes;
+mod prompts;
 mod segments;
 mod steal;
 mod system;

@@ -89,6 +89,11 @@ impl Net {
         self.identity.id()
     }
 
+    /// The key with which this node seals prompts that its workers keep on disk.
+    pub(crate) fn prompts_key(&self) -> [u8; 32] {
+        self.identity.key_for("sinew 2026-11 prompts at rest")
+    }
+
     /// Signs bytes with this node's key.
     pub(crate) fn sign(&self, bytes: &[u8]) -> Vec<u8> {
         self.identity.sign(bytes)

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use protocol::{FileCheck, ModelSource, RankCall, WorkerCommand, WorkerSpec};
+use protocol::{FileCheck, ModelSource, PromptCache, RankCall, WorkerCommand, WorkerSpec};
 use store::Store;
 use tokio::sync::{mpsc, watch};
 
@@ -14,6 +14,7 @@ use crate::context::WorkerNews;
 use crate::context::{ProcessId, Start};
 use crate::core::Event;
 use crate::io::net::Net;
+use crate::io::prompts;
 use crate::io::worker::WorkerProcess;
 use crate::transfer::model_file::OVERWRITTEN;
 use crate::transfer::relay::Relay;
@@ -106,6 +107,7 @@ async fn spawn(
         return Err(io::Error::other(refusal));
     }
     let label = format!("{}/{}", start.order.instance, start.order.rank);
+    let prompts = prompts(&config, &net, start.order.digest.to_string()).await;
     let (model, relay) = model(&start, net, store, inputs.clone()).await?;
     let number = start.process;
     let tell = move |news| {
@@ -116,7 +118,8 @@ async fn spawn(
     };
     let mut process = WorkerProcess::spawn(&config.worker_command, label, may_speak, inputs, tell)?;
     let call = RankCall::new(&start.order.instance, start.order.rank);
-    process.send(WorkerCommand::Open(Box::new(spec(start, &config, model))));
+    let spec = WorkerSpec { prompts, ..spec(start, &config, model) };
+    process.send(WorkerCommand::Open(Box::new(spec)));
     Ok(Running { process, call, _relay: relay })
 }
 
@@ -180,5 +183,16 @@ fn spec(start: Start, config: &NodeConfig, model: ModelSource) -> WorkerSpec {
         link_latency_us: 0,
         bind: (!is_called_at_node(config, order.bind)).then_some(order.bind),
         bind_more: config.link_addresses.clone(),
+        prompts: None,
     }
+}
+
+/// Where a worker keeps prompts. Devices of ggml do not give their caches away.
+async fn prompts(config: &NodeConfig, net: &Net, digest: String) -> Option<PromptCache> {
+    if config.device.device.is_some() {
+        return None;
+    }
+    let (own, key) = (config.prompts.clone(), net.prompts_key());
+    let folder = tokio::task::spawn_blocking(move || prompts::folder(&own, key, &digest));
+    folder.await.ok().flatten()
 }

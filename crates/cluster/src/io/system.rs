@@ -14,7 +14,7 @@ use protocol::WorkerCommand;
 use store::{Digest, ModelFile, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::join;
 use super::lobby::{Line, Lobby};
@@ -31,8 +31,8 @@ use crate::io::announcer::Announcer;
 use crate::io::kept::Saver;
 use crate::io::machine::{self, Thermometer};
 use crate::io::net::{DialError, Net};
-use crate::io::probe;
 use crate::io::tls::Pin as Key;
+use crate::io::{probe, prompts};
 use crate::members::Members;
 use crate::membership::ConnId;
 use crate::secrets::code::JoinCode;
@@ -42,7 +42,7 @@ use crate::transfer::swarm::Swarm;
 use crate::wire::{Message, Purpose, Verdict, Versions};
 use crate::{
     CheckText, Error, FleetKey, GenerateEvent, InstanceSpec, Joined, LINK_ADDRESSES_MAX,
-    NodeConfig, NodeId, PullStatus,
+    NodeConfig, NodeId, PromptsLimit, PullStatus,
 };
 
 /// A header has a few megabytes; a slow network needs seconds for them.
@@ -87,6 +87,11 @@ impl System {
         kept: &Kept,
         inputs: mpsc::Sender<Event>,
     ) -> Self {
+        if config.prompts.limit == PromptsLimit::Off
+            && let Err(why) = prompts::remove(&config.prompts)
+        {
+            warn!(folder = %config.prompts.folder.display(), %why, "prompts stay on disk");
+        }
         let announces = config.announce.then(|| Announcer::start(net.listen(), inputs.clone()));
         Self {
             announcer: announces.flatten(),

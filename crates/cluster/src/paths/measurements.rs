@@ -18,7 +18,8 @@ use crate::edge::{Depth, Edge, Measurement};
 use crate::link_local::is_link_local;
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Full measurements of a new path, if there are not very many. A busy machine may take its fastest cable for its slowest.
+/// Full measurements of a new path, if there are not very many. A busy machine may take its fastest
+/// cable for its slowest.
 const FIRST_ONES: u8 = 3;
 const MEASURE_EVERY: Duration = Duration::from_secs(600);
 /// Minimum interval between full measurements of a path in doubt.

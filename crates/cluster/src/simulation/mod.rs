@@ -157,6 +157,7 @@ fn digest(model: usize) -> Digest {
 /// The configuration of a simulated node.
 fn config(node: usize, memory_bytes: u64) -> NodeConfig {
     NodeConfig {
+        prompts: crate::PromptsConfig::off(),
         data_dir: PathBuf::new(),
         name: format!("n{node}"),
         listen: address(node),

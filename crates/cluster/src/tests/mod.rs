@@ -32,6 +32,7 @@ const BULK: Purpose = Purpose::Bulk { digest: Digest([7; 32]) };
 
 fn config(data_dir: &Path) -> NodeConfig {
     NodeConfig {
+        prompts: crate::PromptsConfig::off(),
         data_dir: data_dir.to_path_buf(),
         name: "host".to_owned(),
         listen: "127.0.0.1:0".parse().unwrap(),

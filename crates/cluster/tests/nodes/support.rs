@@ -37,6 +37,7 @@ pub fn program() -> String {
 
 pub fn config(data_dir: &Path, name: &str, listen: SocketAddr) -> NodeConfig {
     NodeConfig {
+        prompts: cluster::PromptsConfig::off(),
         data_dir: data_dir.to_path_buf(),
         name: name.to_owned(),
         listen,

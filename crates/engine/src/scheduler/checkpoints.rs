@@ -5,7 +5,7 @@
 //! as the least recently used one. The step being planned may read and write several, in any order:
 //! a checkpoint it reads is kept until the next step is planned.
 
-use super::pages::PageId;
+use super::page_id::PageId;
 
 pub(super) type CheckpointId = usize;
 
@@ -16,6 +16,8 @@ struct Checkpoint {
     used: u64,
     /// Whether the step being planned reads or writes it.
     is_busy: bool,
+    /// Whether ranks fill it from disk: until it is [filled](Checkpoints::fill), it is nobody's.
+    is_reserved: bool,
 }
 
 #[derive(Debug)]
@@ -55,12 +57,30 @@ impl Checkpoints {
     ) -> Option<CheckpointId> {
         let is_last = |id: usize, page| self.all[id].page == Some(page) && !self.all[id].is_busy;
         let last = last.filter(|(id, page)| is_last(*id, *page)).map(|(id, _)| id);
-        let idle = self.all.iter().enumerate().filter(|(_, one)| !one.is_busy);
-        let oldest = idle.min_by_key(|(_, one)| (one.page.is_some(), one.used));
-        let id = last.or(oldest.map(|(id, _)| id))?;
+        let id = last.or_else(|| self.oldest())?;
         self.all[id].page = Some(page);
         self.touch(id);
         Some(id)
+    }
+
+    /// A checkpoint for ranks to fill from disk; `None` if the step uses all.
+    pub fn reserve(&mut self) -> Option<CheckpointId> {
+        let id = self.oldest()?;
+        self.all[id] = Checkpoint { is_reserved: true, ..Checkpoint::default() };
+        Some(id)
+    }
+
+    /// The reserved checkpoint holds the state at the end of `page`; `None`: it holds nothing.
+    pub fn fill(&mut self, id: CheckpointId, page: Option<PageId>) {
+        let page = page.filter(|page| self.at(*page).is_none());
+        self.clock += 1;
+        self.all[id] = Checkpoint { page, used: self.clock, ..Checkpoint::default() };
+    }
+
+    /// A free checkpoint, or the least recently used.
+    fn oldest(&self) -> Option<CheckpointId> {
+        let idle = self.all.iter().enumerate().filter(|(_, one)| !one.is_busy && !one.is_reserved);
+        idle.min_by_key(|(_, one)| (one.page.is_some(), one.used)).map(|(id, _)| id)
     }
 
     /// Frees the checkpoint at the end of `page`.
@@ -102,5 +122,15 @@ mod tests {
         all.forget(0);
         all.start_step();
         assert_eq!(all.write(6, None), Some(0), "a free one comes first");
+        all.start_step();
+        let reserved = all.reserve().unwrap();
+        assert!((0..3).all(|page| all.at(page) != Some(reserved)), "nobody's");
+        all.start_step();
+        let others: Vec<_> = (7..10).map(|page| all.write(page, None)).collect();
+        assert!(others[..2].iter().all(|id| *id != Some(reserved)) && others[2].is_none());
+        all.fill(reserved, Some(7));
+        assert_ne!(all.at(7), Some(reserved), "it has one");
+        all.start_step();
+        assert_eq!(all.write(11, None), Some(reserved), "so it is free");
     }
 }

@@ -15,9 +15,13 @@
 
 mod checkpoints;
 mod costs;
+mod fetch;
+mod fetching;
 mod guess;
 mod guessing;
+mod keeping;
 mod pace;
+mod page_id;
 mod pages;
 mod pictures;
 mod prefixes;
@@ -39,6 +43,7 @@ use protocol::{
     RequestId, Speculation, Token, Turns,
 };
 
+use crate::prompt_store::Shelf;
 use crate::sight::{Placed, Unseen};
 use crate::step::{Limits, Output, Step};
 use guess::HitRate;
@@ -113,14 +118,23 @@ pub(crate) struct Scheduler {
     /// The time that this rank has waited for each rank, in microseconds.
     waited_us: Vec<u64>,
     stats: EngineStats,
+    /// Tokens of prompts that were read from disk.
+    loaded_tokens: u64,
 }
 
 impl Scheduler {
-    pub fn new(limits: Limits, stages: usize, speculation: Speculation) -> Self {
+    /// `shelf`: where prompts are kept on disk, if they are.
+    pub fn new(
+        limits: Limits,
+        stages: usize,
+        speculation: Speculation,
+        shelf: Option<Arc<dyn Shelf>>,
+    ) -> Self {
         Self {
             stages,
             speculation,
-            pages: Pages::new(&limits),
+            pages: Pages::new(&limits, shelf),
+            loaded_tokens: 0,
             running: Vec::with_capacity(limits.slots),
             waiting: Vec::new(),
             free_slots: (0..limits.slots).rev().collect(),
@@ -139,7 +153,7 @@ impl Scheduler {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.waiting.is_empty()
+        self.running.is_empty() && self.waiting.is_empty() && !self.pages.has_due()
     }
 
     /// Adds a request that has passed [`GenerateRequest::check`].
@@ -184,15 +198,17 @@ impl Scheduler {
         if let Some(checkpoints) = self.pages.checkpoints() {
             checkpoints.start_step();
         }
+        self.plan_keeps(step);
         self.admit(now);
+        self.plan_fetches(step, now);
         self.planned.clear();
         self.plan_answers();
-        self.plan_prompts();
+        self.plan_prompts(now);
         for at in 0..self.planned.len() {
             let (id, rows) = self.planned[at];
             self.emit(id, rows, step);
         }
-        if step.segments.is_empty() {
+        if step.segments.is_empty() && step.keeps.is_empty() && step.loads.is_empty() {
             return false;
         }
         self.pages.plan_copies(&mut step.copies);
@@ -232,7 +248,8 @@ impl Scheduler {
         let note = step.note;
         self.in_flight = self.in_flight.saturating_sub(1);
         self.prompt_rows_in_flight = self.prompt_rows_in_flight.saturating_sub(note.prompt_rows);
-        let Some(begun) = note.begun else { return };
+        self.note_loads(&step.loads, now);
+        let Some(begun) = note.begun.filter(|_| !step.segments.is_empty()) else { return };
         let took = now - begun;
         self.pace.learn(Measured { note, took });
         let answer_rows = note.answer_rows + note.guess_rows;
@@ -385,7 +402,7 @@ impl Scheduler {
     }
 
     /// Plans chunks of prompts.
-    fn plan_prompts(&mut self) {
+    fn plan_prompts(&mut self, now: Instant) {
         let answers = self.running.iter().filter(|one| one.is_answering()).count();
         // In stages, each step with rows of prompts would delay all answers behind it once more.
         if answers > 0 && self.prompt_rows_in_flight > 0 {
@@ -411,6 +428,9 @@ impl Scheduler {
             }
             let id = self.turn[at].2;
             let Some(place) = self.find(id) else { continue };
+            if !self.end_fetch(place, now) {
+                continue;
+            }
             let sequence = &mut self.running[place];
             self.stats.prefix_hit_tokens += sequence.share(&mut self.pages) as u64;
             let rows = self.running[place].chunk(room, 1 + outputs_room, most);

@@ -10,18 +10,22 @@
 //! A text that leaves a cached page in its middle continues there all the same: in the page itself
 //! if that is a tail and most of it is of use, else in a copy, which all ranks make.
 
+mod disk;
+
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use layout::PAGE_POSITIONS;
 use protocol::Token;
 
 use super::checkpoints::{CheckpointId, Checkpoints};
+use super::keeping::Keeping;
+use super::page_id::PageId;
 pub(super) use super::prefixes::Before;
 use super::prefixes::{Begun, Prefixes};
 use super::windows::Windows;
+use crate::prompt_store::Shelf;
 use crate::step::Limits;
-
-pub(super) type PageId = u32;
 
 /// Fewer positions than these are computed again: a copy moves a page of every layer. Not measured.
 const COPIED_MIN: usize = 8;
@@ -55,12 +59,15 @@ pub(super) struct Pages {
     checkpoints: Option<Checkpoints>,
     /// The pages of layers that keep only their window; `None` for models without them.
     windows: Option<Windows>,
+    /// What is written to disk; `None` if nothing is.
+    keeping: Option<Keeping>,
 }
 
 impl Pages {
-    pub fn new(limits: &Limits) -> Self {
+    pub fn new(limits: &Limits, shelf: Option<Arc<dyn Shelf>>) -> Self {
         let count = limits.pages;
         Self {
+            keeping: shelf.map(|shelf| Keeping::new(shelf, count)),
             checkpoints: limits.has_states.then(|| Checkpoints::new(limits.checkpoints)),
             windows: limits.window.map(|window| Windows::new(window, count)),
             pages: vec![Page::default(); count],
@@ -203,6 +210,21 @@ impl Pages {
     /// Publishes a full page, if the one before is published. Returns the page to hold from now on:
     /// this one, or a published one with the same content, in which case this one is released.
     pub fn publish(&mut self, page: PageId, before: Before, tokens: &[Token]) -> PageId {
+        self.publish_as(page, before, tokens, true)
+    }
+
+    /// The same, of a page that was read from disk.
+    pub fn publish_loaded(&mut self, page: PageId, before: Before, tokens: &[Token]) -> PageId {
+        self.publish_as(page, before, tokens, false)
+    }
+
+    fn publish_as(
+        &mut self,
+        page: PageId,
+        before: Before,
+        tokens: &[Token],
+        is_new: bool,
+    ) -> PageId {
         if let Some(known) = self.find(before, tokens) {
             self.hold(known);
             self.windows.iter_mut().for_each(|windows| windows.replace(page, known));
@@ -210,6 +232,9 @@ impl Pages {
             return known;
         }
         self.known.insert(page, before, tokens);
+        if let Some(keeping) = &mut self.keeping {
+            keeping.publish(page, before, tokens, is_new);
+        }
         page
     }
 
@@ -281,9 +306,8 @@ impl Pages {
         let (_, page) = self.leaves.pop_first()?;
         self.cached -= 1;
         let before = self.known.remove(page);
-        if let Some(checkpoints) = &mut self.checkpoints {
-            checkpoints.forget(page);
-        }
+        self.checkpoints.iter_mut().for_each(|all| all.forget(page));
+        self.keeping.iter_mut().for_each(|keeping| keeping.forget(page));
         self.windows.iter_mut().for_each(|windows| windows.forget(page));
         if let Some(Before::Page(parent)) = before {
             let one = self.pages[parent as usize];
@@ -339,20 +363,23 @@ mod tests {
     }
 
     fn new(pages: usize) -> Pages {
-        Pages::new(&Limits {
-            slots: 2,
-            context_tokens: pages * PAGE_POSITIONS,
-            pages,
-            rows_max: 64,
-            outputs_max: 2,
-            width: 1,
-            window: None,
-            keeps_all: true,
-            has_states: false,
-            checkpoints: 0,
-            picture_room: 0,
-            additions: 0,
-        })
+        Pages::new(
+            &Limits {
+                slots: 2,
+                context_tokens: pages * PAGE_POSITIONS,
+                pages,
+                rows_max: 64,
+                outputs_max: 2,
+                width: 1,
+                window: None,
+                keeps_all: true,
+                has_states: false,
+                checkpoints: 0,
+                picture_room: 0,
+                additions: 0,
+            },
+            None,
+        )
     }
 
     /// Takes and fills pages with these tokens one after the other, like a sequence.

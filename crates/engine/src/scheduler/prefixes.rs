@@ -6,7 +6,7 @@ use std::sync::Arc;
 use layout::PAGE_POSITIONS;
 use protocol::Token;
 
-use super::pages::PageId;
+use super::page_id::PageId;
 
 /// The predecessor of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,10 +83,16 @@ impl Prefixes {
         self.contents[page as usize].is_some()
     }
 
+    /// The tokens of a full page.
+    pub fn full(&self, page: PageId) -> Option<&[Token; PAGE_POSITIONS]> {
+        let content = self.contents[page as usize].as_ref();
+        content.filter(|of| of.count == PAGE_POSITIONS).map(|of| &of.tokens)
+    }
+
     /// Whether it is a full page.
     #[cfg(test)]
     pub fn has_full(&self, page: PageId) -> bool {
-        self.contents[page as usize].as_ref().is_some_and(|of| of.count == PAGE_POSITIONS)
+        self.full(page).is_some()
     }
 
     pub fn has_children(&self, page: PageId) -> bool {

@@ -6,8 +6,10 @@ use protocol::{
 };
 
 use super::costs::Price;
+use super::fetch::Fetch;
 use super::guess::{Drafts, Guesser};
-use super::pages::{Before, PageId, Pages};
+use super::page_id::PageId;
+use super::pages::{Before, Pages};
 use super::pictures::Pictures;
 use super::prefixes::Begun;
 use super::state::State;
@@ -40,6 +42,9 @@ pub(super) struct Sequence {
     /// are certain.
     pub cached: usize,
     pub state: State,
+    /// Its beginning on its way from disk, and whether it was looked for there.
+    pub fetch: Option<Fetch>,
+    is_fetched: bool,
     /// Whether a step in flight computes its next token.
     pub awaits_token: bool,
     /// Guesses after the last token, in the step in flight or the one being planned.
@@ -92,6 +97,8 @@ impl Sequence {
             first_seen: 0,
             cached: 0,
             state: State::default(),
+            fetch: None,
+            is_fetched: false,
             awaits_token: false,
             guesses: Vec::with_capacity(GUESSES_MAX),
             guesser: Guesser::new(tokens_max),
@@ -194,6 +201,21 @@ impl Sequence {
         rows
     }
 
+    /// Whether its beginning should be looked for on disk.
+    pub fn wants_fetch(&self) -> bool {
+        let is_new = self.pages.is_empty() && self.cached == 0 && !self.is_fetched;
+        is_new && !self.is_answering() && !self.wants_all_rows()
+    }
+
+    /// Looks for its beginning on disk, and begins to read what the cache lacks of it.
+    pub fn begin_fetch(&mut self, pages: &mut Pages, now: Instant) {
+        self.is_fetched = true;
+        if self.request.pictures.is_empty() {
+            let (whole, in_cache) = (&self.tokens[..self.tokens.len() - 1], self.skippable(pages));
+            self.fetch = Fetch::begin(self.request.cache_salt, whole, in_cache, pages, now);
+        }
+    }
+
     /// At the end of its pages, continues in the middle of a cached one.
     fn begin_page(&mut self, pages: &mut Pages) {
         let end = self.pages.len() * PAGE_POSITIONS;
@@ -258,8 +280,9 @@ impl Sequence {
         };
         let page = self.pages[border / PAGE_POSITIONS - 1];
         let Some(checkpoint) = pages.write_checkpoint(page, last) else { return };
-        if prompt.is_none() {
-            self.state.of_answer = Some((checkpoint, page));
+        match prompt {
+            None => self.state.of_answer = Some((checkpoint, page)),
+            Some(_) => pages.want_state(page),
         }
         segment.state.save = Some(Save { after: border - before, checkpoint });
     }
@@ -425,6 +448,13 @@ impl Sequence {
 
     /// Gives up its pages. Its tokens stay, to be computed again.
     pub fn give_back(&mut self, pages: &mut Pages) {
+        if let Some(fetch) = self.fetch.take() {
+            fetch.end(pages);
+        }
+        if let Some((_, page)) = self.state.of_answer {
+            pages.want_state(page);
+        }
+        self.is_fetched = false;
         // A guessed end of the answer is in the cache, and no token of it.
         let end = self.cached.min(self.tokens.len());
         let whole = end / PAGE_POSITIONS;

@@ -6,18 +6,24 @@
 //! in the steps' own order, some steps late, as in a pipeline. In half of the worlds layers also
 //! carry a state: computed from the same values, it must equal the value at the row before,
 //! whatever was speculated, shared or restarted. In half of them some layers keep only their
-//! window: there each row must find the same values within it.
+//! window: there each row must find the same values within it. Worlds share a disk, which keeps
+//! what it gets, loses some of it, and takes its time.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use backend::Begin;
 use fastrand::Rng;
 use layout::{PAGE_POSITIONS, Window};
+use model::Holder;
 use protocol::{EngineStats, FinishReason, GenerateRequest, RequestId, Speculation, Token};
 
 use super::Scheduler;
+use super::fetch::Fetch;
 use super::sequence::Sequence;
+use crate::page_orders::{Loaded, PageKey, PageOrder};
+use crate::prompt_store::Shelf;
 use crate::step::{Limits, Output, StateStep, Step, StepSegment};
 use crate::tables::Tables;
 
@@ -60,8 +66,58 @@ fn expected(request: &GenerateRequest) -> Vec<Token> {
     }
 }
 
+/// What pages and states hold of a text, by its key.
+#[derive(Debug, Default)]
+struct Disk {
+    pages: HashMap<PageKey, [u64; PAGE_POSITIONS]>,
+    windows: HashMap<PageKey, [u64; PAGE_POSITIONS]>,
+    states: HashMap<PageKey, u64>,
+    loaded: usize,
+    missing: usize,
+}
+
+#[derive(Debug, Clone, Default)]
+struct SharedDisk(Arc<Mutex<Disk>>);
+
+impl Shelf for SharedDisk {
+    fn root(&self, salt: u64) -> PageKey {
+        *blake3::hash(&salt.to_le_bytes()).as_bytes()
+    }
+
+    fn has(&self, key: &PageKey, holder: Holder) -> bool {
+        let disk = self.0.lock().unwrap();
+        match holder {
+            Holder::Page => disk.pages.contains_key(key),
+            Holder::Window => disk.windows.contains_key(key),
+            Holder::Checkpoint => disk.states.contains_key(key),
+        }
+    }
+
+    fn has_room(&self, _: usize) -> bool {
+        true
+    }
+
+    fn keeps_max(&self) -> usize {
+        3
+    }
+
+    fn loads_max(&self) -> usize {
+        4
+    }
+}
+
+type Place = (PageKey, [Option<u32>; 3]);
+
+fn place_of(order: &PageOrder) -> Place {
+    (order.key, [order.page, order.window, order.checkpoint])
+}
+
 /// All ranks together.
 struct Ranks {
+    disk: SharedDisk,
+    /// The places being loaded, with the steps until they are, and those that are.
+    loads: HashMap<Place, usize>,
+    placed: HashSet<Place>,
     tables: Tables,
     /// The values in each page.
     memory: Vec<[u64; PAGE_POSITIONS]>,
@@ -113,9 +169,69 @@ impl States {
 }
 
 impl Ranks {
+    fn keep(&self, order: &PageOrder) {
+        let mut disk = self.disk.0.lock().unwrap();
+        if let Some(page) = order.page {
+            disk.pages.insert(order.key, self.memory[page as usize]);
+        }
+        if let Some((page, (_, memory))) = order.window.zip(self.window.as_ref()) {
+            disk.windows.insert(order.key, memory[page as usize]);
+        }
+        if let Some((checkpoint, states)) = order.checkpoint.zip(self.states.as_ref()) {
+            disk.states.insert(order.key, states.checkpoints[checkpoint as usize]);
+        }
+    }
+
+    fn load(&mut self, orders: &mut [PageOrder], rng: &mut Rng) {
+        let all: HashSet<Place> = orders.iter().map(place_of).collect();
+        self.loads.retain(|place, _| all.contains(place));
+        self.placed.retain(|place| all.contains(place));
+        for order in orders {
+            let left = *self.loads.entry(place_of(order)).or_insert_with(|| rng.usize(..5));
+            self.loads.insert(place_of(order), left.saturating_sub(1));
+            order.loaded = match left {
+                0 if self.placed.contains(&place_of(order)) || self.place(order, rng) => {
+                    self.placed.insert(place_of(order));
+                    Loaded::Placed
+                }
+                0 => Loaded::Missing,
+                _ => Loaded::Pending,
+            };
+        }
+    }
+
+    /// Fills the places of an order; `false` if something is missing.
+    fn place(&mut self, order: &PageOrder, rng: &mut Rng) -> bool {
+        let mut disk = self.disk.0.lock().unwrap();
+        if rng.usize(..40) == 0 {
+            disk.pages.remove(&order.key);
+        }
+        let mut is_there = true;
+        if let Some(page) = order.page {
+            let values = disk.pages.get(&order.key);
+            is_there &= values.is_some();
+            values.iter().for_each(|values| self.memory[page as usize] = **values);
+        }
+        if let Some((page, (_, memory))) = order.window.zip(self.window.as_mut()) {
+            let values = disk.windows.get(&order.key);
+            is_there &= values.is_some();
+            values.iter().for_each(|values| memory[page as usize] = **values);
+        }
+        if let Some((checkpoint, states)) = order.checkpoint.zip(self.states.as_mut()) {
+            let state = disk.states.get(&order.key);
+            is_there &= state.is_some();
+            state.iter().for_each(|state| states.checkpoints[checkpoint as usize] = **state);
+        }
+        disk.loaded += usize::from(is_there);
+        disk.missing += usize::from(!is_there);
+        is_there
+    }
+
     /// Runs a step; returns the tokens drawn for its outputs.
-    fn run(&mut self, step: &Step) -> Vec<Token> {
+    fn run(&mut self, step: &mut Step, rng: &mut Rng) -> Vec<Token> {
         self.tables.update(step).unwrap();
+        step.keeps.iter().for_each(|order| self.keep(order));
+        self.load(&mut step.loads, rng);
         for (from, to) in &step.copies {
             self.memory[*to as usize] = self.memory[*from as usize];
             self.copied += 1;
@@ -172,7 +288,7 @@ struct World {
 }
 
 impl World {
-    fn new(rng: &mut Rng) -> Self {
+    fn new(rng: &mut Rng, disk: &SharedDisk) -> Self {
         let stages = rng.usize(1..4);
         let pages = CONTEXT_TOKENS / PAGE_POSITIONS + rng.usize(..12);
         let slots = rng.usize(1..7);
@@ -199,8 +315,16 @@ impl World {
             checkpoints: vec![0; limits.checkpoints],
         });
         Self {
-            scheduler: Scheduler::new(limits, stages, Speculation::Prompt),
+            scheduler: Scheduler::new(
+                limits,
+                stages,
+                Speculation::Prompt,
+                rng.bool().then(|| Arc::new(disk.clone()) as Arc<dyn Shelf>),
+            ),
             ranks: Ranks {
+                disk: disk.clone(),
+                loads: HashMap::new(),
+                placed: HashSet::new(),
                 tables: Tables::new(&limits),
                 memory: vec![[0; PAGE_POSITIONS]; pages],
                 window: limits.window.map(|of| (of, vec![[0; PAGE_POSITIONS]; of.pages])),
@@ -251,7 +375,7 @@ impl World {
             self.check();
         }
         if is_begun {
-            let drawn = self.ranks.run(&step);
+            let drawn = self.ranks.run(&mut step, rng);
             self.in_flight.push_back((step, drawn));
         }
         self.now += Duration::from_micros(rng.u64(500..3000));
@@ -299,9 +423,14 @@ impl World {
     }
 
     fn check(&self) {
+        let fetched = |one: &'_ Sequence| one.fetch.iter().flat_map(Fetch::pages).collect();
+        let fetched: Vec<Vec<_>> = self.scheduler.running.iter().map(fetched).collect();
         let tables = self.scheduler.running.iter().map(|one| &one.pages[..]);
-        self.scheduler.pages.check(tables);
-        let seen = |one: &'_ Sequence| one.pages[one.first_seen..].to_vec();
+        self.scheduler.pages.check(tables.chain(fetched.iter().map(|pages| &pages[..])));
+        let seen = |one: &'_ Sequence| {
+            let fetched = one.fetch.iter().flat_map(Fetch::seen);
+            one.pages[one.first_seen..].iter().copied().chain(fetched).collect::<Vec<_>>()
+        };
         let seen: Vec<_> = self.scheduler.running.iter().map(seen).collect();
         let most = self.scheduler.pages.pages_behind() + 2;
         assert!(self.ranks.window.is_none() || seen.iter().all(|pages| pages.len() <= most));
@@ -313,9 +442,9 @@ impl World {
 }
 
 /// Returns the counters, and the number of copies of pages.
-fn run(seed: u64) -> (EngineStats, usize) {
+fn run(seed: u64, disk: &SharedDisk) -> (EngineStats, usize) {
     let mut rng = Rng::with_seed(seed);
-    let mut world = World::new(&mut rng);
+    let mut world = World::new(&mut rng, disk);
     let (count, every) = (rng.u64(10..60), rng.usize(1..40));
     let (mut added, mut steps) = (0, 0);
     while added < count || !world.requests.is_empty() {
@@ -330,7 +459,7 @@ fn run(seed: u64) -> (EngineStats, usize) {
         steps += 1;
         assert!(steps < 200_000, "{} requests do not end", world.requests.len());
     }
-    while !world.in_flight.is_empty() {
+    while !(world.in_flight.is_empty() && world.scheduler.is_idle()) {
         world.step(&mut rng);
     }
     assert!(world.scheduler.is_idle() && world.ended > 0);
@@ -342,9 +471,10 @@ fn run(seed: u64) -> (EngineStats, usize) {
 #[test]
 fn whatever_comes_every_answer_is_its_own_and_no_page_is_lost() {
     let (mut all, mut copies) = (EngineStats::default(), 0);
-    for seed in 0..300 {
+    let disk = SharedDisk::default();
+    for seed in 0..1000 {
         println!("seed {seed}");
-        let (stats, copied) = run(seed);
+        let (stats, copied) = run(seed, &disk);
         copies += copied;
         all.preemptions += stats.preemptions;
         all.prefix_hit_tokens += stats.prefix_hit_tokens;
@@ -355,4 +485,7 @@ fn whatever_comes_every_answer_is_its_own_and_no_page_is_lost() {
     let (right, wrong) = (all.guessed_right_tokens, all.guessed_tokens - all.guessed_right_tokens);
     assert!(right > 10_000 && wrong > 3_000, "{all:?}: too easy");
     assert!(copies > 300, "{copies} copies: too easy");
+    let disk = disk.0.lock().unwrap();
+    let (loaded, missing) = (disk.loaded, disk.missing);
+    assert!(loaded > 1000 && missing > 50, "{loaded} loads, {missing} missing: too easy");
 }

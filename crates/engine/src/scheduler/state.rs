@@ -3,7 +3,7 @@
 use backend::Begin;
 
 use super::checkpoints::CheckpointId;
-use super::pages::PageId;
+use super::page_id::PageId;
 use crate::step::StateStep;
 
 /// The state in a sequence's slot, after all steps in flight.

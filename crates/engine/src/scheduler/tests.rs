@@ -51,7 +51,7 @@ const TOKEN: Outcome = Some((true, None));
 impl Harness {
     fn new(limits: Limits) -> Self {
         Self {
-            scheduler: Scheduler::new(limits, 1, Speculation::Prompt),
+            scheduler: Scheduler::new(limits, 1, Speculation::Prompt, None),
             step: Step::default(),
             now: Instant::now(),
             row: Duration::ZERO,
@@ -129,7 +129,7 @@ fn a_token_beside_a_long_prompt_takes_at_most_twice_as_long() {
 fn in_stages_an_answer_waits_behind_one_step_of_a_prompt_at_most() {
     let limits = Limits { context_tokens: 4000, pages: 200, rows_max: 64, ..LIMITS };
     let mut h = Harness {
-        scheduler: Scheduler::new(limits, 2, Speculation::Prompt),
+        scheduler: Scheduler::new(limits, 2, Speculation::Prompt, None),
         ..Harness::new(limits)
     };
     let mut in_flight = VecDeque::new();
@@ -194,7 +194,7 @@ fn more_requests_than_slots_wait_their_turn() {
 fn stages_share_the_running_answers_and_no_token_is_asked_for_twice() {
     let limits = Limits { slots: 5, pages: 5, ..LIMITS };
     let mut h = Harness {
-        scheduler: Scheduler::new(limits, 2, Speculation::Prompt),
+        scheduler: Scheduler::new(limits, 2, Speculation::Prompt, None),
         ..Harness::new(limits)
     };
     for id in 0..5 {

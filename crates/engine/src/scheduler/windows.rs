@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use layout::{PAGE_POSITIONS, Window};
 
-use super::pages::PageId;
+use super::page_id::PageId;
 
 #[derive(Debug, Clone, Copy)]
 struct InWindow {
@@ -97,8 +97,12 @@ impl Windows {
         }
     }
 
-    /// Replaces `page` of a sequence by `same`, which has the same tokens.
+    /// Replaces `page` of a sequence by `same`, which has the same tokens. One that is seen no more
+    /// has nothing to replace.
     pub fn replace(&mut self, page: PageId, same: PageId) {
+        if self.all[page as usize].is_none() {
+            return;
+        }
         if self.all[same as usize].is_some() {
             self.see(same);
             self.leave(page, false);

@@ -53,6 +53,7 @@ fn start_file(
         Guesses::Mtp => (Speculation::Prompt, None),
     };
     let options = LocalOptions {
+        prompts: None,
         options: SplitOptions {
             speculation,
             draft: draft.map(draft_path),

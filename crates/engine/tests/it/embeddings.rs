@@ -17,6 +17,7 @@ fn start(model: &str, shares: &[u32], stages: &[usize]) -> Local {
     let border = |stage: usize| borders[(borders.len() - 1) * stage / stages.len()];
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
     let options = LocalOptions {
+        prompts: None,
         options: SplitOptions { transport: Transport::Tcp, ..SplitOptions::default() },
         split: Split {
             shares: shares.to_vec(),

@@ -23,6 +23,7 @@ fn logits(file: File, shares: &[u32]) -> Vec<u32> {
 fn logits_of(file: File, shares: &[u32], prompt: &[u32]) -> Vec<u32> {
     let context_tokens = 64;
     let options = LocalOptions {
+        prompts: None,
         options: SplitOptions::default(),
         split: Split {
             shares: shares.to_vec(),

@@ -12,6 +12,7 @@ mod grammars;
 mod not_finite;
 mod parity;
 mod pictures;
+mod prompts;
 mod references;
 mod sharing;
 

@@ -115,6 +115,7 @@ fn try_start(
     wire_type: WireType,
 ) -> Result<Local, EngineError> {
     let options = LocalOptions {
+        prompts: None,
         options: SplitOptions { cache_type, wire_type, ..SplitOptions::default() },
         split: Split {
             shares: vec![1; ranks],

@@ -55,13 +55,13 @@ fn start_with(name: &str, options: &LocalOptions) -> Local {
     Local::start(source, options).expect("the model is supported")
 }
 
-/// `stages`: as for [`start_staged`].
 fn options(name: &str, shares: &[u32], stages: &[usize]) -> LocalOptions {
     let borders = borders(name);
     let border = |stage: usize| borders[(borders.len() - 1) * stage / stages.len().max(1)];
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
     let stages = stages.iter().enumerate().map(size).collect();
     LocalOptions {
+        prompts: None,
         options: SplitOptions::default(),
         split: Split {
             shares: shares.to_vec(),

@@ -47,6 +47,7 @@ fn start_file(path: &Path, shares: &[u32], stages: &[usize]) -> Local {
     let border = |stage: usize| layers * stage / count.max(1);
     let size = |(at, &ranks)| StageSize { ranks, layers: border(at + 1) - border(at) };
     let options = LocalOptions {
+        prompts: None,
         options: SplitOptions::default(),
         split: Split {
             shares: shares.to_vec(),

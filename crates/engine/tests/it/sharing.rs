@@ -9,13 +9,14 @@ use std::time::Duration;
 use engine::{Local, LocalOptions};
 use gguf::{File, Source};
 use protocol::{
-    EngineStats, GenerateRequest, Sampling, Speculation, Split, SplitOptions, StageSize, Token,
+    EngineStats, GenerateRequest, PromptCache, Sampling, Speculation, Split, SplitOptions,
+    StageSize, Token,
 };
 
-const CONTEXT_TOKENS: usize = 448;
+pub(crate) const CONTEXT_TOKENS: usize = 448;
 
 /// Windows, sinks, latent attention, experts; and each kind of layer with a state.
-const MODELS: [&str; 19] = [
+pub(crate) const MODELS: [&str; 19] = [
     "llama3-tied",
     "gemma3",
     "gpt-oss",
@@ -53,10 +54,10 @@ const FORGETFUL: [&str; 13] = [
     "qwen4exp",
 ];
 /// In a smaller cache, windows would save nothing, and layers keep everything.
-const ROOM_FOR_WINDOWS: usize = 12 * CONTEXT_TOKENS;
+pub(crate) const ROOM_FOR_WINDOWS: usize = 12 * CONTEXT_TOKENS;
 
 /// Shares of the ranks, and the ranks of each stage: tensor, pipeline, hybrid.
-const SPLITS: [(&[u32], &[usize]); 4] =
+pub(crate) const SPLITS: [(&[u32], &[usize]); 4] =
     [(&[1], &[]), (&[2, 1], &[]), (&[1, 1], &[1, 1]), (&[1, 2, 1], &[2, 1])];
 
 fn path(name: &str) -> PathBuf {
@@ -70,21 +71,33 @@ fn borders(name: &str) -> Vec<usize> {
 }
 
 /// The most stages of the model.
-fn pieces(name: &str) -> usize {
+pub(crate) fn pieces(name: &str) -> usize {
     borders(name).len() - 1
 }
 
-fn start(
+pub(crate) fn start(
     name: &str,
     (shares, stages): (&[u32], &[usize]),
     sequences_max: usize,
     cache_tokens: usize,
     speculation: Speculation,
 ) -> Local {
+    start_with(name, (shares, stages), (sequences_max, cache_tokens), speculation, None)
+}
+
+/// The same, with prompts kept in a folder.
+pub(crate) fn start_with(
+    name: &str,
+    (shares, stages): (&[u32], &[usize]),
+    (sequences_max, cache_tokens): (usize, usize),
+    speculation: Speculation,
+    prompts: Option<PromptCache>,
+) -> Local {
     let borders = borders(name);
     let border = |stage: usize| borders[(borders.len() - 1) * stage / stages.len().max(1)];
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
     let options = LocalOptions {
+        prompts,
         options: SplitOptions { speculation, ..SplitOptions::default() },
         split: Split {
             shares: shares.to_vec(),

@@ -217,6 +217,20 @@ impl KvCache {
         unsafe { std::slice::from_raw_parts(self.data.as_ptr().add(at), self.head_bytes()) }
     }
 
+    /// Page `page` of all heads, head by head: any bytes are keys and values.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    pub fn page_mut(&mut self, page: u32) -> &mut [u8] {
+        self.data.slice_mut(self.range(page))
+    }
+
+    fn range(&self, page: u32) -> std::ops::Range<usize> {
+        let (page, bytes) = (page as usize, self.heads * self.head_bytes());
+        assert!(page < self.pages, "page {page} of a cache of {} pages", self.pages);
+        page * bytes..(page + 1) * bytes
+    }
+
     /// Copies page `from` over page `to`.
     ///
     /// # Panics

@@ -98,6 +98,12 @@ impl EntryShape {
     }
 }
 
+/// The bytes of a page among others of this size.
+fn range_of(page: u32, bytes: usize) -> std::ops::Range<usize> {
+    let start = page as usize * bytes;
+    start..start + bytes
+}
+
 thread_local! {
     static BUFFERS: RefCell<[Vec<f32>; 3]> = RefCell::default();
 }
@@ -124,6 +130,22 @@ impl EntryCache {
 
     pub fn shape(&self) -> &EntryShape {
         &self.shape
+    }
+
+    /// The entries of page `page`: any bytes are entries.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    pub fn page_mut(&mut self, page: u32) -> &mut [u8] {
+        self.data.slice_mut(range_of(page, self.shape.page_bytes()))
+    }
+
+    /// The rows that page `page` keeps for entries after it: any bytes are rows.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    pub fn rows_mut(&mut self, page: u32) -> &mut [u8] {
+        self.rows.slice_mut(range_of(page, self.shape.row_page_bytes()))
     }
 
     /// The offset of entry `entry` of a sequence with this table.

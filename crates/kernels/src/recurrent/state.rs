@@ -90,6 +90,14 @@ impl States {
         layout.bytes().saturating_add(slots.saturating_mul(size_of::<u32>()))
     }
 
+    /// A checkpoint: any bytes are a state.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    pub fn checkpoint_mut(&mut self, checkpoint: u32) -> &mut [u8] {
+        self.data.slice_mut(self.layout.checkpoint_range(checkpoint))
+    }
+
     /// The addresses of slots and checkpoints; valid while the states are borrowed.
     pub(super) fn memory(&mut self) -> Memory {
         Memory { layout: self.layout, base: SharedMut::new(self.data.as_mut_ptr().cast()) }
@@ -146,6 +154,14 @@ impl Layout {
 
     fn checkpoint(&self) -> usize {
         self.state + self.history
+    }
+
+    /// The bytes of a checkpoint, behind all slots.
+    fn checkpoint_range(&self, checkpoint: u32) -> std::ops::Range<usize> {
+        let checkpoint = checkpoint as usize;
+        assert!(checkpoint < self.checkpoints, "checkpoint {checkpoint} of {}", self.checkpoints);
+        let start = self.slots * self.slot() + checkpoint * self.checkpoint();
+        start * size_of::<f32>()..(start + self.checkpoint()) * size_of::<f32>()
     }
 
     fn slot(&self) -> usize {

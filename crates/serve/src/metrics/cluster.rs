@@ -206,12 +206,18 @@ fn pages(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
 /// Counters, which only grow within an epoch.
 fn work(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
     type Count = fn(&EngineStats) -> u64;
-    let counters: [(&str, &str, Count); 9] = [
+    let counters: [(&str, &str, Count); 11] = [
         ("prefix_cache_queries", "Tokens of prompts that were looked up in the cache", |stats| {
             stats.prefix_queried_tokens
         }),
         ("prefix_cache_hits", "Tokens of prompts that were in the cache already", |stats| {
             stats.prefix_hit_tokens
+        }),
+        ("prompt_cache_loaded_tokens", "Tokens of prompts that were read from disk", |stats| {
+            stats.prompts.map_or(0, |prompts| prompts.loaded_tokens)
+        }),
+        ("prompt_cache_written_bytes", "Bytes of prompts that rank 0 wrote to disk", |stats| {
+            stats.prompts.map_or(0, |prompts| prompts.written_bytes)
         }),
         ("num_preemptions", "Times that a running request gave its pages to another", |stats| {
             stats.preemptions

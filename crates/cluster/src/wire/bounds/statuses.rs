@@ -1,7 +1,7 @@
 //! Bounds of what an owner reports of its instances.
 
 use placement::Prediction;
-use protocol::{EngineStats, PageStats, RankStats, StepStats};
+use protocol::{EngineStats, PageStats, PromptStats, RankStats, StepStats};
 
 use super::{
     BYTES_MAX, Bound, COUNT_MAX, FIGURE_MAX, MODEL_NAME_BYTES_MAX, NAME_BYTES_MAX, NOTES_MAX,
@@ -140,6 +140,7 @@ impl Bound for EngineStats {
             guessed_right_tokens,
             guessed_right_at,
             steps: StepStats { count, sum_us, prompt_rows, answer_rows, buckets },
+            prompts,
         } = self;
         sizes([running, waiting, positions, total, used, cached]);
         let tokens = [prefix_queried_tokens, prefix_hit_tokens, prompt_tokens, generated_tokens];
@@ -150,6 +151,19 @@ impl Bound for EngineStats {
         guessed_right_at.iter_mut().for_each(|count| most(count, COUNT_MAX));
         all_most([preemptions, count, sum_us, prompt_rows, answer_rows], COUNT_MAX);
         all_most(buckets.each_mut(), COUNT_MAX);
+        if let Some(PromptStats {
+            budget_bytes,
+            disk_bytes,
+            written_bytes,
+            written_last_day_bytes,
+            loaded_tokens,
+            damaged,
+        }) = prompts
+        {
+            let bytes = [budget_bytes, disk_bytes, written_bytes, written_last_day_bytes];
+            all_most(bytes, BYTES_MAX);
+            all_most([loaded_tokens, damaged], COUNT_MAX);
+        }
     }
 }
 

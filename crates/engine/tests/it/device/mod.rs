@@ -36,6 +36,7 @@ pub fn options(
     cache_type: CacheType,
 ) -> LocalOptions {
     LocalOptions {
+        prompts: None,
         options: SplitOptions { cache_type, ..SplitOptions::default() },
         split: Split {
             shares: shares.to_vec(),

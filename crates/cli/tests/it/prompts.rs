@@ -1,0 +1,110 @@
+//! Prompts that outlive processes, with real ones.
+
+use serde_json::Value;
+
+use crate::common::{Node, demo_model, fixture, wait_for};
+
+const MODEL: &str = "sinew-demo";
+
+fn start(name: &str, dir: tempfile::TempDir, listen: &str) -> Node {
+    Node::start_with(name, dir, listen, |command| {
+        command.args(["--prompt-cache", "256MiB"]);
+    })
+}
+
+/// Some 900 tokens.
+fn question() -> String {
+    let line = |at: usize| format!("Line {at} of the log says that node {} was up.\n", at % 7);
+    (0..60).map(line).collect::<String>() + "What is Sinew?"
+}
+
+fn text(answer: &Value) -> &str {
+    answer["choices"][0]["message"]["content"].as_str().unwrap_or_else(|| panic!("{answer}"))
+}
+
+fn cached(answer: &Value) -> u64 {
+    answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or_default()
+}
+
+/// Bytes of prompts on the disk of a node.
+fn kept_bytes(node: &Node) -> u64 {
+    let stats = node.instance(MODEL).map(|instance| instance["stats"]["prompts"].clone());
+    stats.and_then(|stats| stats["written_bytes"].as_u64()).unwrap_or_default()
+}
+
+fn is_ready(node: &Node) -> Option<()> {
+    let instance = node.instance(MODEL)?;
+    (instance["state"]["state"] == "ready").then_some(())
+}
+
+/// Waits until the prompts of all ranks are on disk, as far as rank 0 tells.
+fn wait_until_kept(node: &Node) {
+    let mut last = 0;
+    wait_for("the prompt to be on disk", || {
+        let (before, now) = (last, kept_bytes(node));
+        last = now;
+        // Sleeps: counters come once a second, and two that are equal say that nothing is written.
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        (now > 0 && now == before).then_some(())
+    });
+}
+
+#[test]
+fn prompts_outlive_killed_workers_of_two_nodes() {
+    let (a, b) = (
+        start("a", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
+        start("b", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
+    );
+    a.admit(&b);
+    a.run(&["serve", &demo_model(), "--nodes", "2", "--ctx", "2048"]);
+    let first = a.chat(MODEL, &question(), 40);
+    assert!(cached(&first) < 8, "{first}: a node's own first request began alike");
+    let prompt_tokens = first["usage"]["prompt_tokens"].as_u64().unwrap();
+    wait_until_kept(&a);
+    for _ in 0..3 {
+        let pids = a.worker_pids(MODEL);
+        pids.iter().for_each(|pid| crate::common::kill_9(*pid));
+        wait_for("other workers", || {
+            (a.worker_pids(MODEL) != pids).then(|| is_ready(&a)).flatten()
+        });
+        let again = a.chat(MODEL, &question(), 40);
+        assert_eq!(text(&again), text(&first));
+        assert!(cached(&again) > prompt_tokens * 8 / 10, "{again}");
+    }
+}
+
+#[test]
+fn prompts_outlive_a_killed_node() {
+    let mut node = start("a", tempfile::tempdir().unwrap(), "127.0.0.1:0");
+    node.run(&["serve", &demo_model(), "--ctx", "2048"]);
+    let first = node.chat(MODEL, &question(), 40);
+    let prompt_tokens = first["usage"]["prompt_tokens"].as_u64().unwrap();
+    wait_until_kept(&node);
+    for _ in 0..3 {
+        let listen = node.listen_addr();
+        node = start("a", node.kill(), &listen);
+        wait_for("the model to be served again", || is_ready(&node));
+        let again = node.chat(MODEL, &question(), 40);
+        assert_eq!(text(&again), text(&first));
+        assert!(cached(&again) > prompt_tokens * 8 / 10, "{again}");
+    }
+    let metrics =
+        node.request("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(metrics.contains("sinew_prompt_cache_loaded_tokens_total"), "{metrics}");
+}
+
+#[test]
+fn off_keeps_nothing_and_removes_what_was_kept() {
+    let node = start("a", tempfile::tempdir().unwrap(), "127.0.0.1:0");
+    node.run(&["serve", &fixture("models/qwen3.gguf"), "--name", MODEL]);
+    let prompts = node.dir.path().join("prompts");
+    let folders = || std::fs::read_dir(&prompts).map_or(0, Iterator::count);
+    assert_eq!(folders(), 1);
+    let dir = node.kill();
+    let node = Node::start_with("a", dir, "127.0.0.1:0", |command| {
+        command.args(["--prompt-cache", "off"]);
+    });
+    wait_for("the model to be served again", || is_ready(&node));
+    assert_eq!(std::fs::read_dir(node.dir.path().join("prompts")).map_or(0, Iterator::count), 0);
+    assert!(node.instance(MODEL).unwrap()["stats"]["prompts"].is_null());
+}

@@ -1,0 +1,313 @@
+//! What one rank keeps of prompts on disk: parts of pages, layer by layer, each a record of its
+//! own.
+//!
+//! A record's key says which bits it holds: of which text, model and layer, and of which heads. So
+//! it is found again by every process that needs the same bits, under any split. All reads are
+//! asynchronous; what was read is placed into the cache between two steps.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use backend::Backend;
+use layout::Layout;
+use model::{Holder, LayerCache, Model, Part};
+use protocol::{PromptCache, PromptStats, Token};
+use records::{Options, Pending, Pool, Record, Records, RecordsError};
+
+use crate::page_orders::{Loaded, ORDERS_MAX, PageKey, PageOrder};
+
+/// Changes with the layout of a part's bytes.
+const FORMAT: u32 = 1;
+/// What may wait to be written, if one page is not more.
+const QUEUE_BYTES: usize = 32 << 20;
+/// What may be read ahead of the cache.
+const LOADING_BYTES_MAX: usize = 64 << 20;
+/// The process before this one may still close its files.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// What is not written when a rank ends is computed again.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The prompts of one rank.
+pub(crate) struct PromptStore {
+    records: Arc<Records>,
+    shape: Arc<Shape>,
+    /// Pages being read.
+    loads: Vec<Load>,
+    budget_bytes: u64,
+}
+
+/// What decides bits beside the text.
+struct Shape {
+    root: PageKey,
+    parts: Vec<Part>,
+}
+
+/// A page being read.
+struct Load {
+    order: PageOrder,
+    /// The parts that are not in the cache yet, by their index.
+    left: Vec<(usize, Pending<Option<Record>>)>,
+    is_missing: bool,
+}
+
+/// Rank 0's view of its records, for the scheduler.
+pub(crate) trait Shelf: fmt::Debug + Send + Sync {
+    /// The key of the empty text under a salt.
+    fn root(&self, salt: u64) -> PageKey;
+    /// Whether what this rank has in pages of this kind is on disk. Only the first and the last
+    /// part are looked up: what else is missing is found when it is read.
+    fn has(&self, key: &PageKey, holder: Holder) -> bool;
+    /// Whether this many pages can be written now.
+    fn has_room(&self, pages: usize) -> bool;
+    /// Most pages to keep or to load in one step, so that it stays short and memory bounded.
+    fn keeps_max(&self) -> usize;
+    fn loads_max(&self) -> usize;
+}
+
+/// The key of a text of whole pages, by that of the text before its last page.
+pub(crate) fn key_after(before: &PageKey, tokens: &[Token]) -> PageKey {
+    let mut hasher = blake3::Hasher::new_keyed(before);
+    for token in tokens {
+        hasher.update(&token.to_le_bytes());
+    }
+    *hasher.finalize().as_bytes()
+}
+
+impl PromptStore {
+    /// Opens a rank's folder; `None` if nothing is kept, for a reason in `notes` if there is one.
+    /// `windows`: layers with a window have pages of their own.
+    pub fn find<B: Backend>(
+        spec: &PromptCache,
+        (backend, model, windows): (&mut B, &mut Model<B>, bool),
+        layout: &Layout,
+        notes: &mut Vec<String>,
+    ) -> Option<Self> {
+        let parts = model.parts(backend, windows)?;
+        let opened = Self::open(spec, (model, parts), layout.whole_experts());
+        opened.map_err(|why| notes.push(format!("prompts are not kept on disk: {why}"))).ok()
+    }
+
+    fn open<B: Backend>(
+        spec: &PromptCache,
+        (model, parts): (&Model<B>, Vec<Part>),
+        whole_experts: bool,
+    ) -> Result<Self, RecordsError> {
+        let mut hasher = blake3::Hasher::new_derive_key("sinew 2026-11 pages of prompts");
+        for number in [FORMAT, protocol::NUMERICS, u32::from(whole_experts)] {
+            hasher.update(&number.to_le_bytes());
+        }
+        hasher.update(model.cache_kind().to_string().as_bytes()).update(&[0]);
+        hasher.update(spec.model.as_bytes());
+        let root = *hasher.finalize().as_bytes();
+        let folder = spec.folder.clone();
+        let shape = Arc::new(Shape { root, parts });
+        let options = Options {
+            reserve_bytes: spec.reserve_bytes,
+            queue_bytes: QUEUE_BYTES.max(2 * shape.kept_bytes()),
+            ..Options::new(folder.clone(), spec.sealing_key.0, spec.budget_bytes)
+        };
+        let failed = |source| RecordsError::Io { path: folder.clone(), source };
+        let pool = Arc::new(Pool::new().map_err(failed)?);
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        let records = loop {
+            match Records::open(options.clone(), pool.clone()) {
+                Err(RecordsError::Locked { .. }) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                opened => break Arc::new(opened?),
+            }
+        };
+        let budget_bytes = spec.budget_bytes;
+        Ok(Self { records, shape, loads: Vec::new(), budget_bytes })
+    }
+
+    /// Its view for the scheduler.
+    pub fn shelf(&self) -> Arc<dyn Shelf> {
+        Arc::new(OwnShelf { records: self.records.clone(), shape: self.shape.clone() })
+    }
+
+    /// Writes pages down, in the background.
+    pub fn keep<B: Backend>(
+        &mut self,
+        backend: &mut B,
+        model: &mut Model<B>,
+        orders: &[PageOrder],
+    ) {
+        for order in orders {
+            for part in &self.shape.parts {
+                let Some(number) = number(order, part.holder) else { continue };
+                let header = header(order);
+                // What finds no room in the queue is a miss later.
+                self.records.put(&key_of(&order.key, part), &header, part.bytes, |out| {
+                    out.copy_from_slice(model.content(backend, part, number));
+                });
+            }
+        }
+        // Whatever happens to the disk, answers go on; the node's log has it once.
+        self.records.take_events().iter().for_each(|event| eprintln!("prompts on disk: {event}"));
+    }
+
+    /// Goes on with the pages to load, which are all that are being read: begins new ones, forgets
+    /// others, and places what has been read.
+    pub fn load<B: Backend>(
+        &mut self,
+        backend: &mut B,
+        model: &mut Model<B>,
+        orders: &[PageOrder],
+    ) -> Vec<Loaded> {
+        let mut before: HashMap<_, Load> =
+            self.loads.drain(..).map(|load| (places(&load.order), load)).collect();
+        for order in orders {
+            let found = before.remove(&places(order));
+            self.loads.push(found.unwrap_or_else(|| self.begin(order)));
+        }
+        let shape = &self.shape;
+        self.loads.iter_mut().map(|load| load.go_on(&shape.parts, backend, model)).collect()
+    }
+
+    fn begin(&self, order: &PageOrder) -> Load {
+        let header = header(order);
+        let parts = self.shape.parts.iter().enumerate();
+        let wanted = parts.filter(|(_, part)| number(order, part.holder).is_some());
+        let read = |part| self.records.get(&key_of(&order.key, part), Some(&header));
+        let left = wanted.map(|(at, part)| (at, read(part))).collect();
+        Load { order: order.clone(), left, is_missing: false }
+    }
+
+    pub fn stats(&self) -> PromptStats {
+        let counts = self.records.counts();
+        let today = counts.written_by_day.last().map_or(0, |(_, bytes)| *bytes);
+        PromptStats {
+            budget_bytes: self.budget_bytes,
+            disk_bytes: counts.disk_bytes,
+            written_bytes: counts.written_bytes,
+            written_last_day_bytes: today,
+            damaged: counts.damaged,
+            ..PromptStats::default()
+        }
+    }
+}
+
+impl Drop for PromptStore {
+    /// Writes what waits, if that is soon done.
+    fn drop(&mut self) {
+        self.records.flush().wait(Instant::now() + FLUSH_PATIENCE);
+    }
+}
+
+impl Load {
+    fn go_on<B: Backend>(
+        &mut self,
+        parts: &[Part],
+        backend: &mut B,
+        model: &mut Model<B>,
+    ) -> Loaded {
+        let Self { order, left, is_missing } = self;
+        left.retain_mut(|(at, pending)| {
+            let part = &parts[*at];
+            let Some(found) = pending.try_take() else { return true };
+            match (found, number(order, part.holder)) {
+                (Some(record), Some(number)) if record.payload().len() == part.bytes => {
+                    model.content(backend, part, number).copy_from_slice(record.payload());
+                }
+                _ => *is_missing = true,
+            }
+            false
+        });
+        match (*is_missing, left.is_empty()) {
+            (true, _) => Loaded::Missing,
+            (false, true) => Loaded::Placed,
+            (false, false) => Loaded::Pending,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct OwnShelf {
+    records: Arc<Records>,
+    shape: Arc<Shape>,
+}
+
+impl fmt::Debug for OwnShelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnShelf").finish_non_exhaustive()
+    }
+}
+
+impl Shelf for OwnShelf {
+    fn root(&self, salt: u64) -> PageKey {
+        *blake3::keyed_hash(&self.shape.root, &salt.to_le_bytes()).as_bytes()
+    }
+
+    fn has(&self, key: &PageKey, holder: Holder) -> bool {
+        let mut parts = self.shape.parts.iter().filter(|part| part.holder == holder);
+        let ends = [parts.next(), parts.next_back()];
+        ends.into_iter().flatten().all(|part| self.records.contains(&key_of(key, part)))
+    }
+
+    fn has_room(&self, pages: usize) -> bool {
+        self.records.has_room(pages * self.shape.kept_bytes())
+    }
+
+    fn keeps_max(&self) -> usize {
+        /// Copying these bytes takes less than a millisecond.
+        const KEPT_BYTES: usize = 2 << 20;
+        (KEPT_BYTES / self.shape.page_bytes()).clamp(1, ORDERS_MAX)
+    }
+
+    fn loads_max(&self) -> usize {
+        (LOADING_BYTES_MAX / self.shape.page_bytes()).clamp(2, ORDERS_MAX)
+    }
+}
+
+impl Shape {
+    /// Bytes of a page with all its parts, and of a state.
+    fn kept_bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.bytes).sum()
+    }
+
+    /// Bytes of a page with all its parts.
+    fn page_bytes(&self) -> usize {
+        let paged = self.parts.iter().filter(|part| part.holder != Holder::Checkpoint);
+        paged.map(|part| part.bytes).sum::<usize>().max(1)
+    }
+}
+
+/// The page or checkpoint of an order that a part lies in.
+fn number(order: &PageOrder, holder: Holder) -> Option<u32> {
+    match holder {
+        Holder::Page => order.page,
+        Holder::Window => order.window,
+        Holder::Checkpoint => order.checkpoint,
+    }
+}
+
+/// What tells two orders apart.
+fn places(order: &PageOrder) -> (PageKey, [Option<u32>; 3]) {
+    (order.key, [order.page, order.window, order.checkpoint])
+}
+
+/// The tokens of the page: compared beside the key.
+fn header(order: &PageOrder) -> Vec<u8> {
+    order.tokens.iter().flat_map(|token| token.to_le_bytes()).collect()
+}
+
+/// The key of a part's record.
+fn key_of(text: &PageKey, part: &Part) -> records::Key {
+    let cache = match part.cache {
+        LayerCache::Keys => [0, 0],
+        LayerCache::Index => [1, 0],
+        LayerCache::Entries(at) => [2, at],
+        LayerCache::Rows(at) => [3, at],
+        LayerCache::State => [4, 0],
+        LayerCache::Ngrams => [5, 0],
+    };
+    let mut hasher = blake3::Hasher::new_keyed(text);
+    hasher.update(&cache).update(&(part.layer as u32).to_le_bytes());
+    for head in &part.heads {
+        hasher.update(&head.to_le_bytes());
+    }
+    *hasher.finalize().as_bytes()
+}

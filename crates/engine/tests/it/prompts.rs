@@ -1,0 +1,93 @@
+//! Prompts kept on disk: another process that serves the model reads them instead of computing
+//! them, and gives the same answers, with every kind of cache and on every kind of split.
+
+use std::path::Path;
+
+use protocol::{GenerateRequest, PromptCache, Sampling, Secret, Speculation, Token};
+
+use crate::sharing::{CONTEXT_TOKENS, MODELS, ROOM_FOR_WINDOWS, SPLITS, pieces, start_with};
+
+const MIB: u64 = 1 << 20;
+
+fn folder(path: &Path) -> PromptCache {
+    PromptCache {
+        folder: path.to_owned(),
+        sealing_key: Secret([7; 32]),
+        model: "a model".to_owned(),
+        budget_bytes: 512 * MIB,
+        reserve_bytes: 0,
+    }
+}
+
+/// Three prompts of 290 to 370 tokens. Two begin alike.
+fn requests() -> Vec<GenerateRequest> {
+    let request = |at: usize| {
+        let beginning = (0..280).map(|p| ((p * (3 + at / 2) + 11) % 250) as Token);
+        let end = (0..10 + 40 * at).map(|p| ((p * 13 + at * 29) % 250) as Token);
+        GenerateRequest {
+            prompt: beginning.chain(end).collect(),
+            sampling: match at {
+                0 => Sampling::default(),
+                _ => Sampling { temperature: 0.9, seed: at as u64, ..Sampling::default() },
+            },
+            max_tokens: 20 + 10 * at,
+            ..GenerateRequest::default()
+        }
+    };
+    (0..3).map(request).collect()
+}
+
+fn answers(
+    name: &str,
+    split: (&[u32], &[usize]),
+    prompts: Option<PromptCache>,
+) -> (Vec<Vec<Token>>, u64) {
+    let room = (3, ROOM_FOR_WINDOWS.max(4 * CONTEXT_TOKENS));
+    let mut model = start_with(name, split, room, Speculation::Prompt, prompts);
+    let answers = model.serve(requests()).unwrap();
+    (answers, model.stats().prompts.map_or(0, |stats| stats.loaded_tokens))
+}
+
+#[test]
+fn what_was_read_from_disk_gives_the_answer_that_was_computed() {
+    for name in MODELS {
+        for split in SPLITS.into_iter().filter(|(_, stages)| stages.len() <= pieces(name)) {
+            let what = format!("{name} on {split:?}");
+            let dir = tempfile::tempdir().unwrap();
+            let (due, _) = answers(name, split, None);
+            let (first, loaded) = answers(name, split, Some(folder(dir.path())));
+            assert_eq!((first, loaded), (due.clone(), 0), "{what}");
+            let (second, loaded) = answers(name, split, Some(folder(dir.path())));
+            assert_eq!(second, due, "{what}");
+            assert!(loaded >= 2 * 256, "{what}: {loaded} tokens were read");
+        }
+    }
+}
+
+#[test]
+fn damage_and_what_is_anothers_are_computed_again() {
+    let (name, split) = ("gemma3", SPLITS[1]);
+    let dir = tempfile::tempdir().unwrap();
+    let (due, _) = answers(name, split, Some(folder(dir.path())));
+    let other_key = PromptCache { sealing_key: Secret([8; 32]), ..folder(dir.path()) };
+    let other_model = PromptCache { model: "another".to_owned(), ..folder(dir.path()) };
+    let (found, loaded) = answers(name, split, Some(other_model));
+    assert_eq!((found, loaded), (due.clone(), 0), "of another model");
+    // Every second rank loses a part of its records.
+    let mut damaged = 0;
+    for entry in std::fs::read_dir(dir.path().join("1")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        if bytes.len() > 1 << 16 {
+            let half = bytes.len() / 2;
+            bytes[half..].iter_mut().step_by(4096).for_each(|byte| *byte ^= 1);
+            std::fs::write(&path, bytes).unwrap();
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 0);
+    let (found, _) = answers(name, split, Some(folder(dir.path())));
+    assert_eq!(found, due, "with damaged files");
+    let (found, loaded) = answers(name, split, Some(other_key));
+    assert_eq!((found, loaded), (due, 0), "of another key");
+}
