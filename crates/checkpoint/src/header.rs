@@ -81,20 +81,27 @@ impl Header {
         self.rope(&Rope::read(config)?)
     }
 
-    /// Sets the recommended sampling, if the publisher samples at all.
-    pub fn sampling(&mut self, generation: &Config) -> Result<(), Error> {
-        if generation.find_bool("do_sample")? == Some(false) {
-            return Ok(());
+    /// Sets the recommended sampling, if the publisher samples at all. Defaults are no reason to
+    /// refuse a model: what is no number is left out, and a `top_k` of -1 means none.
+    pub fn sampling(&mut self, generation: &Config) {
+        if generation.find_bool("do_sample").ok().flatten() == Some(false) {
+            return;
         }
         for (from, key) in SAMPLING {
-            if let Some(number) = generation.find_f64(from)? {
+            if let Some(number) = generation.find_f64(from).ok().flatten() {
                 self.set_whole(key, Value::F32(number as f32));
             }
         }
-        if let Some(top_k) = generation.find_u64(&["top_k"])? {
-            self.set_whole("general.sampling.top_k", Value::U32(narrow("top_k", top_k)?));
+        let top_k = generation.find_u64(&["top_k"]).ok().flatten();
+        if let Some(top_k) = top_k.and_then(|count| u32::try_from(count).ok()) {
+            self.set_whole("general.sampling.top_k", Value::U32(top_k));
         }
-        Ok(())
+    }
+
+    #[cfg(test)]
+    pub fn find(&self, key: &str) -> Option<&Value> {
+        let key = format!("{}.{key}", self.arch);
+        self.values.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 
     pub fn sizes(&mut self, config: &Config, keys: Keys<'_>) -> Result<(), Error> {

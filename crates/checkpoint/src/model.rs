@@ -26,6 +26,7 @@ pub(crate) fn read(folder: &Path, weights: &Weights) -> Result<(Header, Tensors)
     let Collected { mut tensors, blocks, integers } = Collected::of(family, &config, weights)?;
     config.blocks = blocks;
     let vocab = if family.words == Words::OfModel { 0 } else { vocab(&tensors)? };
+    check_head(&config, &tensors)?;
     let mut header = header(folder, family, &config, vocab)?;
     for (key, numbers) in integers {
         header.integers(key, &numbers);
@@ -57,13 +58,18 @@ fn config(folder: &Path) -> Result<Config, Error> {
 
 /// The metadata of a model with so many tokens.
 fn header(folder: &Path, family: &Family, config: &Config, vocab: u64) -> Result<Header, Error> {
-    let generation: Option<Map<String, Value>> =
-        find_config(&folder.join("generation_config.json"), CONFIG_BYTES_MAX)?;
+    // A broken file of defaults is no reason to refuse a model.
+    let path = folder.join("generation_config.json");
+    let generation: Option<Map<String, Value>> = match find_config(&path, CONFIG_BYTES_MAX) {
+        Err(Error::Json { .. }) => None,
+        found => found?,
+    };
     let generation = Config::new(generation.unwrap_or_default());
     let mut header = Header::new(family.arch);
     header.common(config)?;
-    header.sampling(&generation)?;
+    header.sampling(&generation);
     (family.keys)(config, &mut header)?;
+    families::unread::check(config, family.arch, &mut header)?;
     tokenizer::read(folder, family.words, vocab, (config, &generation), &mut header)?;
     Ok(header)
 }
@@ -101,6 +107,18 @@ fn check_sizes(config: &Config) -> Result<(), Error> {
             let wanted = format!("a count of at most {max}");
             return Err(Error::Config { key: key.to_owned(), found: found.to_string(), wanted });
         }
+    }
+    Ok(())
+}
+
+/// Refuses a model whose own output matrix is not there: the embedding would be taken for it.
+fn check_head(config: &Config, tensors: &Tensors) -> Result<(), Error> {
+    let has_head = tensors.iter().any(|(name, _)| name == "output.weight");
+    let is_own = config.find_bool("tie_word_embeddings")? == Some(false);
+    let is_model = tensors.iter().any(|(name, _)| name == "token_embd.weight");
+    if is_model && is_own && !has_head {
+        let why = "is missing, and tie_word_embeddings is false: fetch the whole repository";
+        return Err(Error::tensor("lm_head.weight", why));
     }
     Ok(())
 }

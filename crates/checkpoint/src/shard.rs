@@ -61,7 +61,9 @@ fn read(bytes: &dyn Bytes) -> Result<Vec<Stored>, String> {
         .map_err(|error| format!("its header is not the expected JSON: {error}"))?;
     let data_start = 8 + header.len() as u64;
     let place = |entry| place(entry, data_start, bytes.len());
-    let mut tensors = entries.0.into_iter().map(place).collect::<Result<Vec<_>, _>>()?;
+    // One without elements, as some tools leave behind, is none.
+    let full = entries.0.into_iter().filter(|(_, entry)| !entry.is_empty());
+    let mut tensors = full.map(place).collect::<Result<Vec<_>, _>>()?;
     tensors.sort_by_key(|tensor| (tensor.start, tensor.len));
     for pair in tensors.windows(2) {
         if pair[0].start + pair[0].len > pair[1].start {
@@ -132,6 +134,12 @@ struct Entry {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: [u64; 2],
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        self.shape.contains(&0) && self.data_offsets[0] == self.data_offsets[1]
+    }
 }
 
 /// A header's tensors. A map type would hide names that appear twice.

@@ -19,6 +19,7 @@ mod others;
 mod qwen;
 mod qwen4;
 mod shared;
+pub(crate) mod unread;
 mod windows;
 
 use std::collections::BTreeSet;
@@ -116,7 +117,10 @@ fn all() -> impl Iterator<Item = &'static Family> {
 /// # Errors
 /// No row has one of its classes.
 pub(crate) fn find(config: &Config) -> Result<&'static Family, Error> {
-    let classes = config.texts("architectures")?;
+    let mut classes = config.texts("architectures")?;
+    if classes.is_empty() {
+        classes = of_type(&config.find_str(&["model_type"])?.unwrap_or_default());
+    }
     for class in &classes {
         for family in all().filter(|family| family.classes.contains(&class.as_str())) {
             if (family.when)(config)? {
@@ -129,6 +133,18 @@ pub(crate) fn find(config: &Config) -> Result<&'static Family, Error> {
         found: if classes.is_empty() { "(none is named)".to_owned() } else { classes.join(", ") },
         known: known.into_iter().collect::<Vec<_>>().join(", "),
     })
+}
+
+/// The classes of a `model_type`, which some configurations name instead: `qwen3_moe` is that of
+/// `Qwen3MoeForCausalLM`.
+fn of_type(model_type: &str) -> Vec<String> {
+    let plain = |text: &str| text.replace('_', "").to_lowercase();
+    let wanted = plain(model_type.strip_suffix("_text").unwrap_or(model_type));
+    let is_it = |class: &&&str| {
+        let stem = class.split("For").next().unwrap_or(class);
+        !wanted.is_empty() && plain(stem) == wanted
+    };
+    all().flat_map(|family| family.classes).filter(is_it).map(|class| (*class).to_owned()).collect()
 }
 
 /// The architectures of GGUF that folders become.

@@ -44,7 +44,7 @@ fn headers_that_lie_are_refused_with_what_is_wrong() {
         (&entry("Q9", "[2]", "[0,8]"), "has the type Q9, which is not read"),
         (&entry("F32", "[2]", "[0,9]"), "lies at 0..9, but [2] of F32 has 8 bytes"),
         (&entry("F32", "[2]", "[8,0]"), "lies at 8..0"),
-        (&entry("F32", "[0]", "[0,0]"), "has the impossible shape [0]"),
+        (&entry("F32", "[0]", "[0,4]"), "has the impossible shape [0]"),
         (&entry("F32", "[4294967296,4294967296,4]", "[0,0]"), "has too many bytes"),
         (&entry("F32", "[1,1,1,1,1,1,1,1,1,2]", "[0,8]"), "has the impossible shape"),
         (&entry("F32", "[1000]", "[0,4000]"), "The download is probably incomplete"),
@@ -184,6 +184,31 @@ fn tensors_of_other_shapes_and_unknown_ones_are_refused() {
     assert!(error.contains("\"model.norm.weight\" appears twice"), "{error}");
     let error = write("model.layers.1.self_attn.v_proj.bias", &[1, 2, 3, 4, 5]);
     assert!(error.contains("one to four dimensions"), "{error}");
+}
+
+#[test]
+fn what_no_tensor_of_the_model_needs_does_not_matter() {
+    let dir = folder();
+    let change = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    for defaults in
+        [r#"{"top_k": -1, "do_sample": true}"#, r#"{"temperature": "0.7"}"#, "[1]", r#"{"top_k""#]
+    {
+        change("generation_config.json", defaults);
+        checkpoint::open(dir.path()).unwrap_or_else(|error| panic!("{defaults}: {error}"));
+    }
+    // A tensor without elements, and a class that only `model_type` names.
+    let empty = [("model.layers.0.self_attn.bias_mask".to_owned(), "F32", vec![0, 4], Vec::new())];
+    fs::write(dir.path().join("more.safetensors"), safetensors(&empty)).unwrap();
+    let path = dir.path().join("config.json");
+    let mut config: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    config.as_object_mut().unwrap().remove("architectures").unwrap();
+    fs::write(&path, config.to_string()).unwrap();
+    checkpoint::open(dir.path()).unwrap();
+    config["model_type"] = "nobodys".into();
+    fs::write(&path, config.to_string()).unwrap();
+    let error = refusal(dir.path());
+    assert!(error.contains("(none is named)"), "{error}");
 }
 
 /// Changes files at random; whatever opens must be readable to its end.
