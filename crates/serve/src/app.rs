@@ -3,6 +3,7 @@ use std::sync::Arc;
 use protocol::Preset;
 use tokio::sync::watch;
 
+use crate::chats::{Answering, Spaces};
 use crate::completion::Completer;
 use crate::config::ServeConfig;
 use crate::http::body::Intake;
@@ -15,6 +16,8 @@ pub(crate) struct App {
     pub completer: Completer,
     pub intake: Intake,
     pub metrics: Metrics,
+    pub spaces: Arc<Spaces>,
+    pub answering: Answering,
     pub config: Arc<ServeConfig>,
     /// Becomes true when the server stops.
     pub stopping: watch::Sender<bool>,

@@ -32,6 +32,8 @@ pub(crate) struct Caller {
     pub number: u64,
     is_local: bool,
     claim: Claim,
+    /// As `claim`, but what a page of this node asks is its user's.
+    page_claim: Claim,
 }
 
 impl Caller {
@@ -42,7 +44,23 @@ impl Caller {
             number: client_number(headers, &app.config.api_keys),
             is_local: ends.is_some_and(|ends| is_local(*ends, headers)),
             claim: ends.map_or(Claim::Nothing, |ends| Claim::of(&app.config, *ends, headers)),
+            page_claim: ends
+                .map_or(Claim::Nothing, |ends| Claim::of_page(&app.config, *ends, headers)),
         }
+    }
+
+    /// Whose conversations the caller may read and change: 0 are the owner's, those of the user
+    /// who runs the node, also in a browser; others are those of an API key.
+    ///
+    /// # Errors
+    /// 403: it is another user of this machine without a key.
+    pub async fn conversations(self, app: &App) -> Result<u64, ApiError> {
+        if self.number != 0 || self.page_claim.is_owners(&app.config).await {
+            return Ok(self.number);
+        }
+        let message = "the conversations on this node are those of the user who runs it. Open the \
+                       page with \"sinew page\", or use an API key, which has its own";
+        Err(ApiError::forbidden("not_the_owner", message))
     }
 
     /// Whether the caller is the node's owner, who may fetch, delete and unload models.

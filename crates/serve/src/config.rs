@@ -1,4 +1,5 @@
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,9 @@ pub struct ServeConfig {
     /// Whether lists of models have, for programs on this machine, those on the nodes' disks that a
     /// request would load.
     pub lists_unloaded: bool,
+    /// The folder of the owner's conversations, and below it of those with an API key; without it
+    /// none are kept.
+    pub chats: Option<PathBuf>,
     /// Fetches pictures that requests name by address.
     pub fetch_picture: FetchPicture,
     /// Host names by which browsers may reach this node, besides `localhost` and its addresses.
@@ -70,6 +74,7 @@ impl ServeConfig {
             cache_per_key: false,
             any_name: false,
             lists_unloaded: true,
+            chats: None,
             fetch_picture: FetchPicture::default(),
             host_names: Vec::new(),
             allowed_origins: Vec::new(),

@@ -11,6 +11,7 @@
 //! ollama      /api/...: the API of Ollama's clients
 //! llama       /completion, /infill...: the API of llama-server's clients
 //! known       the table of the dialects' fields
+//! chats       /sinew/v1/chats...: conversations that this node keeps, and their answers
 //! admin       /sinew/v1/...: status, events, plan, invite, join, serve, stop, shutdown
 //! clients     settings with which other programs use this cluster
 //! health      /health, /ready
@@ -31,6 +32,7 @@ mod admin;
 mod anthropic;
 mod app;
 mod caller;
+mod chats;
 pub mod clients;
 mod clock;
 mod completion;

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::app::App;
+use crate::chats::{self, Answering, Spaces};
 use crate::completion::Completer;
 use crate::config::{ServeConfig, StartError};
 use crate::http::body::Intake;
@@ -60,10 +61,14 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
         ),
         cluster,
         metrics,
+        spaces: Arc::new(Spaces::new(config.chats.clone())),
+        answering: Answering::default(),
         intake: Intake::new(config.limits.clone()),
         config: Arc::clone(&config),
         stopping: stop.clone(),
     });
+    // Before a client can begin another answer in one of these conversations.
+    chats::resume(&app).await;
     let door = Door { router: router(app), limits: config.limits.clone(), tls };
     let serving = listener::run(listener, door, stop.subscribe());
     tracing::info!(%addr, "http api listens");
@@ -103,6 +108,7 @@ fn router(app: Arc<App>) -> Router {
         .merge(ollama::routes())
         .merge(llama::routes())
         .merge(admin::status_routes())
+        .merge(chats::routes())
         .merge(metrics::routes());
     let keyed = keyed.route_layer(from_fn_with_state(Arc::clone(&config), require_api_key));
     let admin = admin::routes();

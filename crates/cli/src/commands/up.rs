@@ -14,7 +14,7 @@ use crate::allocator;
 use crate::api_keys::KeyFile;
 use crate::args::UpArgs;
 use crate::client;
-use crate::data_dir::{Daemon, DataDir};
+use crate::data_dir::{CHATS, Daemon, DataDir};
 use crate::descriptors;
 use crate::device_nodes::DeviceNodes;
 use crate::error::{CliError, Doing};
@@ -126,6 +126,7 @@ fn serve_config(
     config.any_name = args.any_name;
     config.lists_unloaded = !args.list_served;
     config.fetch_picture = fetch_picture(&args.picture_hosts);
+    config.chats = Some(data_dir.path().join(CHATS));
     config.host_names = settings::host_names(args);
     config.allowed_origins.clone_from(&args.allow_origin);
     let dir = data_dir.path().to_path_buf();

@@ -72,6 +72,8 @@ function show(status) {
   showDownloads(status);
   const models = servedModels(status);
   showConnect(models);
+  const here = status.nodes.find((node) => node.id === status.node)?.name ?? "this node";
+  setText(byId("talks-where"), `Kept on ${here}`);
   document.dispatchEvent(new CustomEvent("models", { detail: models }));
 }
 

@@ -32,17 +32,43 @@ export function headers(more = {}) {
   return key ? { ...more, Authorization: `Bearer ${key}` } : more;
 }
 
+/** Headers for what is its user's own: the owner's with the token, else those of the key. */
+export function ownHeaders(more = {}) {
+  const token = sessionStorage.getItem(ADMIN);
+  return token ? { ...more, Authorization: `Bearer ${token}` } : headers(more);
+}
+
 /** A GET request with a short timeout. */
-export function get(path) {
-  return fetch(path, { headers: headers(), signal: AbortSignal.timeout(TIMEOUT_MS) });
+export function get(path, sent = headers()) {
+  return fetch(path, { headers: sent, signal: AbortSignal.timeout(TIMEOUT_MS) });
+}
+
+/** Reads what is the user's own, for as long as it takes. */
+export async function owned(path, signal = undefined) {
+  const response = await fetch(path, { headers: ownHeaders(), signal });
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
+/** Sends a request about what is the user's own. */
+export async function send(path, body) {
+  const response = await fetch(path, {
+    method: "POST",
+    headers: ownHeaders({ "Content-Type": "application/json" }),
+    body: JSON.stringify(body),
+  });
+  if (!response.ok) throw await refusal(response);
+  return response;
 }
 
 /** The error of a response, in the node's own words if it has any. */
 export async function refusal(response) {
   const body = await response.json().catch(() => null);
   const error = body?.error;
-  return new Error((typeof error === "string" ? error : error?.message)
+  const made = new Error((typeof error === "string" ? error : error?.message)
     ?? `the node answered with status ${response.status}`);
+  made.code = error?.code;
+  return made;
 }
 
 /** Reads what only the owner may see. */

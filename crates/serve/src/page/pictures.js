@@ -12,15 +12,23 @@ const [list, field, chat] = [byId("pictures"), byId("picture-files"), byId("chat
 const card = chat.querySelector(".chat");
 /** `{ address, name }`; addresses hold the data. */
 let added = [];
+/** The chosen model, if it reads text alone. */
+let blind = null;
 
 export const any = () => added.length > 0;
 
-/** Takes the addresses of the pictures away; undefined if there are none. */
+/** The addresses of the pictures. */
+export const shown = () => added.map(({ address }) => address);
+
+/** Names the model that cannot see them; null if the chosen one can. */
+export function setReader(model) {
+  blind = model;
+}
+
+/** Takes the pictures away. */
 export function take() {
-  const taken = any() ? added.map(({ address }) => address) : undefined;
   added = [];
   show();
-  return taken;
 }
 
 function show() {
@@ -42,6 +50,9 @@ function show() {
 }
 
 async function add(files) {
+  if (blind) {
+    return void toast(`${blind} reads text only. Choose a model that sees, or leave pictures out.`);
+  }
   for (const file of files) {
     try {
       added.push({ address: await read(file), name: file.name || "picture" });

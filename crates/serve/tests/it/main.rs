@@ -4,6 +4,7 @@ mod admin;
 mod anthropic;
 mod attacks;
 mod chat;
+mod chats;
 mod connections;
 mod dialect_failures;
 mod digits;
