@@ -30,8 +30,8 @@ macro_rules! assets {
 const ASSETS: &[(&str, &str, &str)] = assets! {
     CSS_TYPE => "base.css", "cluster.css", "chat.css";
     JS_TYPE => "app.js", "admin.js", "chat.js", "confirm.js", "connect.js", "dom.js", "downloads.js",
-        "events.js", "figures.js", "format.js", "highlight.js", "joining.js", "library.js", "machines.js", "map.js", "markdown.js",
-        "models.js", "net.js", "options.js", "pictures.js", "rates.js", "said.js", "store.js", "talks.js",
+        "events.js", "figures.js", "format.js", "highlight.js", "inline.js", "joining.js", "library.js",
+        "machines.js", "map.js", "markdown.js", "models.js", "net.js", "options.js", "pictures.js", "rates.js", "said.js", "store.js", "talks.js",
         "totals.js", "tree.js";
     "image/svg+xml" => "icon.svg";
 };

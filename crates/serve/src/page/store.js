@@ -147,7 +147,9 @@ export async function prepare() {
   try {
     await takeOver();
   } catch (error) {
-    if (!(error instanceof TypeError)) toast(`Conversations stay in this browser: ${error.message}`);
+    if (error instanceof TypeError) return;
+    toast(`This browser's conversations stay in it: ${error.message}`);
+  } finally {
+    await poll();
   }
-  poll();
 }

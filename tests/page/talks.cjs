@@ -1,0 +1,176 @@
+// Conversations that the node keeps: on two devices, in two tabs, over reloads, moved and removed.
+
+const assert = require("node:assert/strict");
+const { readFileSync } = require("node:fs");
+const { join } = require("node:path");
+
+const env = process.env;
+
+module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
+  const ready = (page) => page.waitForFunction(() => !document.getElementById("send").disabled);
+  const ask = async (page, text) => {
+    await ready(page);
+    await page.locator("#prompt").fill(text);
+    await page.keyboard.press("Enter");
+    await page.locator(".said.user .body", { hasText: text }).last().waitFor();
+  };
+  const chat = async (browser, url, options) => {
+    const opened = await open(browser, `${url}/#chat`, options);
+    await ready(opened.page);
+    return opened;
+  };
+  const item = (page, text) => page.locator("#talks li", { hasText: text });
+  const picture = (page, name) => page.screenshot({ path: join(env.SINEW_PICTURES, name) });
+
+  /** A desk and a phone, the same conversation: each sees what the other one asks. */
+  async function twoDevicesWriteInTurn(browser) {
+    const desk = await chat(browser, env.SINEW_URL);
+    await button(desk.page, "New").click();
+    await ask(desk.page, "Turn 0: who are you?");
+    await isWhole(desk.page);
+    const phone = await chat(browser, env.SINEW_URL, { viewport: { width: 390, height: 844 } });
+    await item(phone.page, "Turn 0").locator(".open").click();
+    for (let turn = 1; turn <= 8; turn += 1) {
+      const [asks, sees] = turn % 2 ? [phone.page, desk.page] : [desk.page, phone.page];
+      await asks.waitForFunction((count) => document.querySelectorAll(".said").length === count, 2 * turn);
+      await ask(asks, `Turn ${turn}: who are you?`);
+      await isWhole(asks);
+      await sees.locator(".said.user .body", { hasText: `Turn ${turn}:` }).waitFor();
+      await sees.waitForFunction((count) => document.querySelectorAll(".said").length === count, 2 * turn + 2);
+      await isWhole(sees);
+    }
+    for (const { page } of [desk, phone]) {
+      await page.reload();
+      await page.locator(".said.user .body", { hasText: "Turn 8:" }).waitFor();
+      assert.equal(await page.locator(".said").count(), 18);
+      await fits(page);
+    }
+    await picture(phone.page, "turns-phone.png");
+    for (const { context, complaints } of [desk, phone]) {
+      assert.deepEqual(complaints, []);
+      await context.close();
+    }
+  }
+
+  /** What is being written is found again at any moment, and whole at the end. */
+  async function reloadsLoseNothing(browser) {
+    const { page, context } = await chat(browser, env.SINEW_DOUBLE);
+    await button(page, "New").click();
+    for (let moment = 0; moment < 10; moment += 1) {
+      await ask(page, `Moment ${moment}.`);
+      // Sleeps: each reload is at another moment of an answer of 1.5 s.
+      await page.waitForTimeout(moment * 170);
+      await page.reload();
+      await page.locator(".said.user .body", { hasText: `Moment ${moment}.` }).waitFor();
+      await isWhole(page);
+      assert.match(await lastAnswer(page).locator(".body").textContent(), /How it works[\s\S]*That is all\.$/);
+    }
+    assert.equal(await page.locator(".said").count(), 20);
+    await context.close();
+  }
+
+  /** "New", another conversation, and a closed tab stop no answer. */
+  async function anAnswerGoesOnWithoutItsPage(browser) {
+    const { page, context } = await chat(browser, env.SINEW_DOUBLE);
+    await button(page, "New").click();
+    await ask(page, "Go on without me.");
+    await button(page, "New").click();
+    assert.equal(await page.locator(".said").count(), 0);
+    await item(page, "Go on without me.").locator(".dot").waitFor();
+    await ask(page, "And this one too.");
+    await context.close();
+    const next = await chat(browser, env.SINEW_DOUBLE);
+    for (const text of ["And this one too.", "Go on without me."]) {
+      await item(next.page, text).locator(".open").click();
+      await next.page.locator(".said.user .body", { hasText: text }).waitFor();
+      await isWhole(next.page);
+      assert.match(await lastAnswer(next.page).locator(".body").textContent(), /That is all\.$/);
+    }
+    await next.context.close();
+  }
+
+  /** What a browser kept before nodes did comes to the node, once. */
+  async function oldConversationsAreTakenOver(browser) {
+    const { page, context } = await open(browser, env.SINEW_DOUBLE);
+    const old = [{ id: "3f2c8a90-0000-4000-8000-000000000000", title: "Old boats", at: 1_700_000_000_000, model: "m",
+      messages: [{ role: "user", content: "Old boats" },
+        { role: "assistant", content: "They **float**.", model: "m", about: "m · 3 tokens" }] }];
+    for (let time = 0; time < 2; time += 1) {
+      await page.evaluate((talks) => localStorage.setItem("sinew-talks", JSON.stringify(talks)), old);
+      await page.goto(`${env.SINEW_DOUBLE}/?${time}#chat`);
+      await item(page, "Old boats").waitFor();
+      await page.waitForFunction(() => localStorage.getItem("sinew-talks") === null);
+    }
+    assert.equal(await item(page, "Old boats").count(), 1);
+    await item(page, "Old boats").locator(".open").click();
+    assert.equal(await lastAnswer(page).locator("strong").textContent(), "float");
+    await context.close();
+  }
+
+  /** What is set belongs to a conversation, and is seen. */
+  async function settingsBelongToAConversation(browser) {
+    const { page, context } = await chat(browser, env.SINEW_URL);
+    await button(page, "New").click();
+    await page.locator("#chat-options summary").click();
+    await page.getByLabel("System prompt").fill("You only say banana.");
+    await page.getByLabel("Temperature").fill("0.1");
+    await page.getByLabel("Tags, to be found by #tag").fill("fruit, yellow");
+    await page.locator("#chat-options summary").click();
+    await ask(page, "What do you say?");
+    await isWhole(page);
+    assert.equal(await page.locator("#chat-marks").textContent(), "system prompt · temperature 0.1");
+    await item(page, "What do you say?").locator(".tags", { hasText: "#fruit #yellow" }).waitFor();
+    await picture(page, "marked.png");
+    await button(page, "New").click();
+    assert.equal(await page.locator("#chat-marks").textContent(), "");
+    await page.locator("#chat-options summary").click();
+    assert.equal(await page.getByLabel("System prompt").inputValue(), "");
+    await page.locator("#chat-options summary").click();
+    await page.reload();
+    await item(page, "What do you say?").locator(".open").click();
+    await page.locator("#chat-marks", { hasText: "system prompt" }).waitFor();
+    await context.close();
+  }
+
+  /** A model that reads text only is sent none, and the conversation lives on. */
+  async function aPictureIsRefusedBeforeItIsSent(browser, transfer, png) {
+    const { page, context } = await chat(browser, env.SINEW_URL);
+    await page.locator("#add-picture").waitFor({ state: "hidden" });
+    await page.locator(".chat.card").dispatchEvent("drop", { dataTransfer: await transfer(page, [png]) });
+    await page.locator("#toast", { hasText: "reads text only" }).waitFor();
+    assert.equal(await page.locator("#pictures li").count(), 0);
+    await context.close();
+  }
+
+  /** Searched, exported, forgotten as a whole, imported. */
+  async function allAreMovedAndRemoved(browser) {
+    const { page, context } = await chat(browser, env.SINEW_DOUBLE);
+    const count = await page.locator("#talks li").count();
+    assert.ok(count >= 5, `${count}`);
+    await page.locator("#talks-search").fill("without me");
+    await page.waitForFunction(() => document.querySelectorAll("#talks li").length === 1);
+    await page.locator("#talks-search").fill("");
+    await page.waitForFunction((all) => document.querySelectorAll("#talks li").length === all, count);
+    await page.locator("#talks-more summary").click();
+    await axe(page, ".talks");
+    await picture(page, "talks.png");
+    const saved = page.waitForEvent("download");
+    await button(page, "Export all").click();
+    const file = await (await saved).path();
+    const all = JSON.parse(readFileSync(file, "utf8")).conversations;
+    assert.equal(all.length, count);
+    await button(page, "Forget all").click();
+    await page.locator("dialog[open]").getByRole("button", { name: "Forget all" }).click();
+    await page.waitForFunction(() => document.querySelectorAll("#talks li").length === 1);
+    assert.equal(await page.locator(".said").count(), 0);
+    const chooser = page.waitForEvent("filechooser");
+    await button(page, "Import").click();
+    await (await chooser).setFiles(file);
+    await page.locator("#toast", { hasText: `${count} conversations came from` }).waitFor();
+    await item(page, "Go on without me.").waitFor();
+    await context.close();
+  }
+
+  return { twoDevicesWriteInTurn, reloadsLoseNothing, anAnswerGoesOnWithoutItsPage, oldConversationsAreTakenOver,
+    settingsBelongToAConversation, aPictureIsRefusedBeforeItIsSent, allAreMovedAndRemoved };
+};
