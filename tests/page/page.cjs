@@ -496,7 +496,7 @@ async function picturesAreDroppedPastedAndKept(browser) {
   await page.keyboard.press("Enter");
   await count(2);
   const chooser = page.waitForEvent("filechooser");
-  await button(page, "Add a picture").focus();
+  await button(page, "Add a file").focus();
   await page.keyboard.press("Enter");
   await (await chooser).setFiles({ name: "no.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
   await page.locator("#toast", { hasText: "no.png is no picture" }).waitFor();

@@ -135,7 +135,6 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
   /** A model that reads text only is sent none, and the conversation lives on. */
   async function aPictureIsRefusedBeforeItIsSent(browser, transfer, png) {
     const { page, context } = await chat(browser, env.SINEW_URL);
-    await page.locator("#add-picture").waitFor({ state: "hidden" });
     await page.locator(".chat.card").dispatchEvent("drop", { dataTransfer: await transfer(page, [png]) });
     await page.locator("#toast", { hasText: "reads text only" }).waitFor();
     assert.equal(await page.locator("#pictures li").count(), 0);

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::ChatsError;
+use crate::error::ChatsError;
 
 /// More messages than fit any context, with room for versions.
 const MESSAGES_MAX: usize = 16_384;
@@ -84,6 +84,13 @@ impl Message {
             }
             _ => String::new(),
         }
+    }
+
+    /// The text that its writer has typed: without the files that go with it.
+    fn words(&self) -> String {
+        let Value::Array(parts) = &self.content else { return self.text() };
+        let typed = parts.iter().filter(|part| part.get("sinew_file").is_none());
+        Self { content: typed.cloned().collect(), ..Self::default() }.text()
     }
 
     /// As a request has it.
@@ -259,10 +266,10 @@ impl Conversation {
             return self.name.clone();
         }
         let first = self.messages.iter().find(|message| message.role == "user");
-        let text = first.map(Message::text).unwrap_or_default();
+        let text = first.map(Message::words).unwrap_or_default();
         let line = text.trim().lines().next().unwrap_or_default();
         if line.is_empty() && first.is_some() {
-            return "Picture".to_owned();
+            return "A file".to_owned();
         }
         match line.char_indices().nth(TITLE_CHARS_MAX - 1) {
             Some((end, _)) if line.len() > end + 4 => format!("{}\u{2026}", &line[..end]),

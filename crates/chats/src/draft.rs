@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use store::private;
 
-use crate::ChatsError;
-use crate::error::Doing;
+use crate::error::{ChatsError, Doing};
 
 /// Far above what a context holds.
 const DRAFT_BYTES_MAX: u64 = 64 << 20;

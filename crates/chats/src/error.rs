@@ -1,13 +1,11 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::id::NAME_CHARS_MAX;
-
 /// Why a conversation cannot be read or kept.
 #[derive(Debug, thiserror::Error)]
 pub enum ChatsError {
-    #[error("{name} is no name: 1 to {NAME_CHARS_MAX} letters, digits, - and _ are one")]
-    Name { name: String },
+    #[error("{name} is no name: 1 to {most} letters, digits, - and _ are one")]
+    Name { name: String, most: usize },
     #[error("no conversation is kept as {id}")]
     Unknown { id: String },
     #[error("{} is no conversation: {why}. Delete it", path.display())]

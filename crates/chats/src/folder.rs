@@ -1,7 +1,7 @@
 //! A folder of conversations.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
@@ -11,11 +11,9 @@ use store::private;
 use crate::conversation::Conversation;
 use crate::draft::{Draft, DraftFile};
 use crate::error::{ChatsError, Doing};
+use crate::file::{FILE_BYTES_MAX, read_file};
 use crate::id::{check, fresh};
 use crate::listing::{Index, Listing};
-
-/// A conversation's pictures are part of its file; more than requests may have is no conversation.
-pub const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// Held while a file is changed, also by other processes.
 const LOCK: &str = ".lock";
@@ -242,19 +240,6 @@ impl Folder {
     fn index(&self) -> std::sync::MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-pub(crate) fn read_file(path: &Path) -> Result<Conversation, ChatsError> {
-    let file = File::open(path).doing("read", path)?;
-    let bytes = file.metadata().doing("read", path)?.len();
-    if bytes > FILE_BYTES_MAX {
-        let path = path.to_path_buf();
-        return Err(ChatsError::Large { path, bytes, most: FILE_BYTES_MAX });
-    }
-    let mut text = Vec::with_capacity(bytes as usize);
-    file.take(FILE_BYTES_MAX).read_to_end(&mut text).doing("read", path)?;
-    let damaged = |why| ChatsError::Damaged { path: path.to_path_buf(), why };
-    Conversation::parse(&text).map_err(damaged)
 }
 
 fn now_ms() -> u64 {

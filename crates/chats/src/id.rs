@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use crate::ChatsError;
+use crate::error::ChatsError;
 
 pub const NAME_CHARS_MAX: usize = 64;
 
@@ -16,7 +16,7 @@ pub fn check(id: &str) -> Result<(), ChatsError> {
     if is_name && !id.starts_with('.') && !id.is_empty() {
         return Ok(());
     }
-    Err(ChatsError::Name { name: id.chars().take(NAME_CHARS_MAX).collect() })
+    Err(ChatsError::Name { name: id.chars().take(NAME_CHARS_MAX).collect(), most: NAME_CHARS_MAX })
 }
 
 /// A new id. It is no secret: the caller looks whether it is taken.

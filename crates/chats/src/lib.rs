@@ -13,6 +13,7 @@
 mod conversation;
 mod draft;
 mod error;
+mod file;
 mod folder;
 mod id;
 mod listing;
@@ -20,6 +21,7 @@ mod listing;
 pub use conversation::{Conversation, Message};
 pub use draft::{Draft, DraftFile};
 pub use error::ChatsError;
-pub use folder::{FILE_BYTES_MAX, Folder, Limits};
+pub use file::FILE_BYTES_MAX;
+pub use folder::{Folder, Limits};
 pub use id::{NAME_CHARS_MAX, check, fresh};
 pub use listing::{Listing, Summary};

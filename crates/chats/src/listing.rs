@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use crate::conversation::Conversation;
 use crate::error::{ChatsError, Doing};
-use crate::folder::read_file;
+use crate::file::read_file;
+use crate::id::check;
 
 /// Clocks of file systems tick in up to 2 s (FAT): a folder that changed less than this ago may
 /// change once more at the same time of its clock.
@@ -79,8 +80,7 @@ impl Index {
             };
             // A link could name any file of this user.
             let metadata = entry.metadata().ok().filter(|found| found.is_file());
-            let Some(seen) = metadata.as_ref().map(Seen::of).filter(|_| crate::check(id).is_ok())
-            else {
+            let Some(seen) = metadata.as_ref().map(Seen::of).filter(|_| check(id).is_ok()) else {
                 continue;
             };
             let known = self.files.remove(id).filter(|(known, _)| *known == seen);

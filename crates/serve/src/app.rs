@@ -3,9 +3,9 @@ use std::sync::Arc;
 use protocol::Preset;
 use tokio::sync::watch;
 
-use crate::chats::{Answering, Spaces};
 use crate::completion::Completer;
 use crate::config::ServeConfig;
+use crate::conversations::{Answering, Spaces};
 use crate::http::body::Intake;
 use crate::metrics::Metrics;
 use crate::node::Cluster;

@@ -13,6 +13,7 @@ use protocol::KeepAlive;
 
 use crate::app::App;
 use crate::completion::{CompletionError, CompletionRequest};
+use crate::conversations::Space;
 use crate::http::Ends;
 use crate::http::error::ApiError;
 use crate::http::guard::is_local;
@@ -49,14 +50,14 @@ impl Caller {
         }
     }
 
-    /// Whose conversations the caller may read and change: 0 are the owner's, those of the user
-    /// who runs the node, also in a browser; others are those of an API key.
+    /// The conversations that the caller may read and change: those of its API key, or the owner's,
+    /// if it is a program or a browser of the user who runs the node.
     ///
     /// # Errors
-    /// 403: it is another user of this machine without a key.
-    pub async fn conversations(self, app: &App) -> Result<u64, ApiError> {
+    /// 403: it is another user of this machine without a key. 404: this node keeps none.
+    pub async fn space(self, app: &App) -> Result<Space, ApiError> {
         if self.number != 0 || self.page_claim.is_owners(&app.config).await {
-            return Ok(self.number);
+            return app.spaces.open(self.number);
         }
         let message = "the conversations on this node are those of the user who runs it. Open the \
                        page with \"sinew page\", or use an API key, which has its own";

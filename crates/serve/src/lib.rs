@@ -12,6 +12,7 @@
 //! llama       /completion, /infill...: the API of llama-server's clients
 //! known       the table of the dialects' fields
 //! chats       /sinew/v1/chats...: conversations that this node keeps, and their answers
+//! conversations  their folders and answers in progress
 //! admin       /sinew/v1/...: status, events, plan, invite, join, serve, stop, shutdown
 //! clients     settings with which other programs use this cluster
 //! health      /health, /ready
@@ -37,6 +38,7 @@ pub mod clients;
 mod clock;
 mod completion;
 mod config;
+mod conversations;
 mod dialect;
 mod health;
 mod http;

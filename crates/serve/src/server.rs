@@ -13,9 +13,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::app::App;
-use crate::chats::{self, Answering, Spaces};
 use crate::completion::Completer;
 use crate::config::{ServeConfig, StartError};
+use crate::conversations::{Answering, Spaces};
 use crate::http::body::Intake;
 use crate::http::error::ApiError;
 use crate::http::guard::{guard, require_admin, require_api_key};
@@ -23,7 +23,9 @@ use crate::http::listener::{self, Door};
 use crate::http::tls;
 use crate::metrics::Metrics;
 use crate::node::Cluster;
-use crate::{admin, anthropic, dialect, health, llama, metrics, ollama, openai, openapi, page};
+use crate::{
+    admin, anthropic, chats, dialect, health, llama, metrics, ollama, openai, openapi, page,
+};
 
 /// How long an answer that was ended may take to say so.
 const LAST_WORDS: Duration = Duration::from_secs(1);

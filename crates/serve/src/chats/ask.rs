@@ -15,11 +15,11 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::manage::{Settings, apply};
-use super::spaces::{Space, Spaces};
-use super::writing::{End, Place, Progress, until};
+use super::writing::{End, Place};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::{Answer, CompletionRequest};
+use crate::conversations::{Progress, Space, until};
 use crate::http::error::ApiError;
 use crate::openai::fields::Fields;
 use crate::openai::request::ChatRequest;
@@ -46,7 +46,7 @@ pub(super) async fn ask(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    let space = Spaces::of(&app, Caller::of(&app, &request)).await?;
+    let space = Caller::of(&app, &request).space(&app).await?;
     let caller = Caller::of(&app, &request);
     let body: AskBody = app.intake.read_json(request).await?;
     let is_new = body.id.is_none();
@@ -236,7 +236,7 @@ pub(super) async fn stop(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    let space = Spaces::of(&app, Caller::of(&app, &request)).await?;
+    let space = Caller::of(&app, &request).space(&app).await?;
     let StopBody { id } = app.intake.read_json(request).await?;
     let found = app.answering.find(space.whose, &id);
     found.iter().for_each(|progress| progress.end());

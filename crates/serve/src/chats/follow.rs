@@ -9,10 +9,9 @@ use futures_util::{Stream, stream};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::spaces::Spaces;
-use super::writing::{Progress, until};
 use crate::app::App;
 use crate::caller::Caller;
+use crate::conversations::{Progress, until};
 use crate::http::error::ApiError;
 use crate::http::stream::{Framing, Item, respond};
 
@@ -38,7 +37,7 @@ pub(super) async fn answer(
     query: Result<Query<AnswerQuery>, QueryRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let space = Spaces::of(&app, Caller::of(&app, &request)).await?;
+    let space = Caller::of(&app, &request).space(&app).await?;
     let Query(AnswerQuery { id }) = query.map_err(ApiError::query)?;
     chats::check(&id)?;
     let follower = app.answering.find(space.whose, &id).map(|progress| {

@@ -13,7 +13,6 @@ use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::spaces::Spaces;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::random_seed;
@@ -21,13 +20,14 @@ use crate::http::body::long_json;
 use crate::http::error::ApiError;
 
 /// The fields of a request that a conversation may set.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 9] = [
     "temperature",
     "top_p",
     "top_k",
     "min_p",
     "seed",
     "max_tokens",
+    "min_tokens",
     "reasoning_effort",
     "enable_thinking",
 ];
@@ -85,7 +85,7 @@ pub(super) async fn list(
 ) -> Result<Response, ApiError> {
     // Numbers begin anew with the process.
     static BOOT: LazyLock<u64> = LazyLock::new(random_seed);
-    let space = Spaces::of(&app, Caller::of(&app, &request)).await?;
+    let space = Caller::of(&app, &request).space(&app).await?;
     let Query(query) = query.map_err(ApiError::query)?;
     let list = space.run(|folder| folder.list()).await?;
     let (answers, running) = app.answering.of(space.whose);
@@ -123,7 +123,7 @@ pub(super) async fn one(
     query: Result<Query<OneQuery>, QueryRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let space = Spaces::of(&app, Caller::of(&app, &request)).await?;
+    let space = Caller::of(&app, &request).space(&app).await?;
     let Query(OneQuery { id }) = query.map_err(ApiError::query)?;
     let running = app.answering.find(space.whose, &id);
     let running = running.map(|progress| {
@@ -158,7 +158,7 @@ pub(super) async fn change(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let space = Spaces::of(&app, Caller::of(&app, &request)).await?;
+    let space = Caller::of(&app, &request).space(&app).await?;
     let body: ChangeBody = app.intake.read_json(request).await?;
     // What is wrong with them is known before a file is touched.
     apply(&mut Conversation::default(), &body.settings)?;
@@ -197,7 +197,7 @@ pub(super) async fn import(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    let space = Spaces::of(&app, Caller::of(&app, &request)).await?;
+    let space = Caller::of(&app, &request).space(&app).await?;
     let body: ImportBody = app.intake.read_json(request).await?;
     let read = move |folder: &chats::Folder| {
         let bytes = serde_json::to_vec(&body.conversation).expect("JSON is written as it was read");
@@ -227,7 +227,7 @@ pub(super) async fn forget(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    let space = Spaces::of(&app, Caller::of(&app, &request)).await?;
+    let space = Caller::of(&app, &request).space(&app).await?;
     let body: ForgetBody = app.intake.read_json(request).await?;
     let ids = match (body.id, body.all) {
         (Some(id), false) => vec![id],
@@ -251,7 +251,7 @@ pub(super) async fn export(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let space = Spaces::of(&app, Caller::of(&app, &request)).await?;
+    let space = Caller::of(&app, &request).space(&app).await?;
     let list = space.run(|folder| folder.list()).await?;
     let ids: Vec<(usize, String)> =
         list.chats.iter().map(|chat| chat.id.clone()).enumerate().collect();

@@ -6,9 +6,9 @@ use std::time::Duration;
 use chats::Draft;
 
 use super::ask::start;
-use super::spaces::Space;
-use super::writing::{End, Place, Progress, until};
+use super::writing::{End, Place};
 use crate::app::App;
+use crate::conversations::{Progress, Space, until};
 
 /// How often it is looked whether a model is served again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -1,11 +1,11 @@
 // A chat whose conversations and answers belong to the node: this page shows them and asks. What is
 // being written goes on without it, and is found again by any other page.
 
+import * as attachments from "./attachments.js";
 import { button, byId, element, keyed, setText, toast } from "./dom.js";
 import { account, isFull } from "./figures.js";
-import { events, get } from "./net.js";
+import { events, get, send as post } from "./net.js";
 import { prepareOptions, showOptions, wanted } from "./options.js";
-import * as pictures from "./pictures.js";
 import { say } from "./said.js";
 import * as store from "./store.js";
 import { download, prepareTalks, setOpen } from "./talks.js";
@@ -54,6 +54,14 @@ document.addEventListener("models", ({ detail: models }) => {
   showState();
 });
 
+/** The tokens of a text for the chosen model. */
+attachments.setCounter(async (text) => {
+  const messages = [{ role: "user", content: text }];
+  const body = { model: select.value, messages };
+  const counted = await (await post("v1/chat/completions/input_tokens", body)).json();
+  return counted.input_tokens;
+});
+
 async function findSeeing() {
   const response = await get("v1/models");
   if (!response.ok) return;
@@ -79,8 +87,7 @@ function showState() {
   stop.hidden = talk.running === null;
   send.hidden = talk.running !== null;
   send.disabled = select.disabled || isAsking;
-  byId("add-picture").hidden = !seeing.has(select.value);
-  pictures.setReader(seeing.has(select.value) ? null : select.value);
+  attachments.setReader(seeing.has(select.value) ? null : select.value);
   log.toggleAttribute("data-busy", isBusy);
   setText(byId("chat-why"), select.disabled ? "No model is served. " : "");
   byId("chat-load").hidden = !select.disabled;
@@ -162,7 +169,7 @@ function described(one) {
   return {
     role: one.role,
     text: tree.textOf(content),
-    pictures: tree.picturesOf(content),
+    attached: tree.attachedTo(content),
     thoughts: one.reasoning_content ?? "",
     about: isWriting ? one.about : account(one, contexts),
     failed: Boolean(ended) && ended !== "stopped",
@@ -178,7 +185,7 @@ function create(one) {
   const { number } = one;
   const shown = say(described(one), {
     edit: async (text, kept, close) => {
-      const content = tree.contentOf(text, kept);
+      const content = tree.contentOf(text, kept.map(({ part }) => part));
       if (await ask({ content, after: tree.after(talk.conversation, number) })) close();
     },
     retry: () => ask({ after: tree.after(talk.conversation, number) }),
@@ -234,6 +241,7 @@ async function follow() {
       drawSoon();
     }
     if (mine()) show(await store.read(id));
+    await store.refresh();
   } catch {
     // The node is away; the list shows when it is back, and whether the answer goes on.
   }
@@ -310,7 +318,7 @@ function showProblem(error = null, again = null) {
   place.append(button("Forget the oldest half and ask again", "small", async () => {
     if (await dropOldest() && await again?.()) {
       if (prompt.value.trim()) prompt.value = "";
-      pictures.take();
+      attachments.take();
     }
   }));
 }
@@ -350,13 +358,13 @@ async function change(what) {
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   const text = prompt.value.trim();
-  if (isAsking || talk.running || !(text || pictures.any())) return;
+  if (isAsking || talk.running || !(text || attachments.any())) return;
   prompt.focus();
-  const content = tree.contentOf(text, pictures.shown());
+  const content = tree.contentOf(text, attachments.parts());
   const { id } = talk;
   if (await ask({ content })) {
     if (prompt.value.trim() === text) prompt.value = "";
-    pictures.take();
+    attachments.take();
     if (id === null || talk.id === id) log.scrollTop = log.scrollHeight;
   }
 });
@@ -406,6 +414,15 @@ prepareOptions(() => {
 prepareTalks({ open, begin });
 showLog();
 showState();
-await store.prepare();
-const last = sessionStorage.getItem(OPEN) ?? store.all()[0]?.id;
-if (last && talk.id === null) await open(last, false);
+
+/** The page shows its other views meanwhile. */
+async function start() {
+  await store.prepare();
+  const last = sessionStorage.getItem(OPEN) ?? store.all()[0]?.id;
+  if (last && talk.id === null) await open(last, false);
+}
+
+document.addEventListener("view", ({ detail: view }) => {
+  if (view === "chat") log.scrollTop = log.scrollHeight;
+});
+start();

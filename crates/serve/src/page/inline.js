@@ -107,7 +107,8 @@ class Scan {
     const closing = { "(": "\\)", "[": "\\]" }[text[at + 1]];
     const end = closing ? this.find(closing, at + 2) : -1;
     if (end > at + 2 && end - at <= FORMULA_MAX) {
-      const node = this.formula(text.slice(at + 2, end), text[at + 1] === "[", text.slice(at, end + 2));
+      const [inner, whole] = [text.slice(at + 2, end), text.slice(at, end + 2)];
+      const node = this.formula(inner, text[at + 1] === "[", whole);
       return { nodes: [node], end: end + 2 };
     }
     if (!ESCAPED.test(text[at + 1] ?? "")) return null;

@@ -5,6 +5,7 @@
 // https or mail, shows its target, and sends no referrer.
 
 import { copyButton, element, filled } from "./dom.js";
+import { formula } from "./formula.js";
 import { highlight } from "./highlight.js";
 import { inline as marked } from "./inline.js";
 
@@ -21,6 +22,9 @@ const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?:[ \t]+(.*)|$)/;
 /** A line that may continue a list after a blank line. */
 const IN_LIST = /^\s|^(?:[-*+]|\d{1,9}[.)])\s/;
 const QUOTE = /^ {0,3}> ?(.*)$/;
+/** A line with which a formula of its own begins. */
+const FORMULA = /^ {0,3}(?:\$\$|\\\[)/;
+const FORMULA_LINES_MAX = 40;
 const TABLE_CELL = /^:?-+:?$/;
 
 const FIRST_HEADING = /^ {0,3}(#{1,6})[ \t]+\S/m;
@@ -107,6 +111,8 @@ function block(lines, at, depth) {
     const level = Math.min(6, Math.max(4, 4 + heading[1].length - topLevel));
     return [filled(`h${level}`, inline(titleOf(line.slice(heading[0].length)))), at + 1];
   }
+  const shown = FORMULA.test(line) && displayed(lines, at);
+  if (shown) return shown;
   if (RULE.test(line)) return [element("hr"), at + 1];
   if (depth < DEPTH_MAX && QUOTE.test(line)) return quote(lines, at, depth);
   if (depth < DEPTH_MAX && ITEM.test(line)) return list(lines, at, depth);
@@ -121,6 +127,22 @@ function titleOf(rest) {
   while (text[end - 1] === "#") end -= 1;
   const isClosed = end === 0 || /[ \t]/.test(text[end - 1]);
   return isClosed ? text.slice(0, end).trimEnd() : text;
+}
+
+/** A formula of several lines, whose own signs are no marks; null if nothing closes it. */
+function displayed(lines, at) {
+  const [opens, closes] = lines[at].trimStart().startsWith("$$") ? ["$$", "$$"] : ["\\[", "\\]"];
+  const end = Math.min(lines.length, at + FORMULA_LINES_MAX);
+  for (let last = at; last < end; last += 1) {
+    const line = lines[last].trimEnd();
+    if (line.endsWith(closes) && (last > at || line.trim().length > 4)) {
+      const whole = lines.slice(at, last + 1).join("\n").trim();
+      const source = whole.slice(opens.length, -closes.length);
+      const isOne = !source.includes(opens) && !source.includes(closes) && source.length <= 2000;
+      return isOne ? [element("p", "", formula(source, true, whole)), last + 1] : null;
+    }
+  }
+  return null;
 }
 
 const isTableRule = (line) => line.includes("-") && /^ {0,3}[|:-]/.test(line)
@@ -195,9 +217,6 @@ function tick(isDone) {
 
 const inline = (text) => marked(text, formula);
 
-/** A formula as it is written. */
-const formula = (source, isBlock, whole) => element("span", "math", whole);
-
 const cells = (line) => line.trim().replace(/^\||\|$/g, "").split(/(?<!\\)\|/)
   .map((cell) => cell.trim().replaceAll("\\|", "|"));
 
@@ -236,7 +255,7 @@ function table(lines, at) {
 function paragraph(lines, at, depth) {
   let end = at + 1;
   const ends = (line) => line.trim() === ""
-    || [FENCE, HEADING, RULE].some((one) => one.test(line))
+    || [FENCE, HEADING, RULE, FORMULA].some((one) => one.test(line))
     || (depth < DEPTH_MAX && (QUOTE.test(line) || ITEM.test(line)));
   while (end < lines.length && !ends(lines[end])) end += 1;
   const text = lines.slice(at, end).map((line) => line.trimStart()).join("\n");

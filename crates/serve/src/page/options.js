@@ -47,7 +47,8 @@ export function showOptions(conversation, title) {
     if (field !== document.activeElement) field.value = values[field.id];
   }
   const numbers = Object.entries(set).map(([name, value]) => `${name.replace("_", " ")} ${value}`);
-  setText(byId("chat-marks"), [system ? "system prompt" : "", ...numbers].filter(Boolean).join(" · "));
+  const marks = [system ? "system prompt" : "", ...numbers].filter(Boolean);
+  setText(byId("chat-marks"), marks.join(" · "));
 }
 
 /** Has `act` keep what a person has changed. */

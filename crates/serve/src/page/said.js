@@ -4,8 +4,8 @@ import { button, copyButton, element, setText } from "./dom.js";
 import { render } from "./markdown.js";
 
 /**
- * Shows a message: `{ role, text, thoughts, pictures, about, failed, writing, cut, at, of }`, which
- * `show` takes anew. `acts` has the actions of its buttons: `edit(text, pictures)`, `retry()`,
+ * Shows a message: `{ role, text, thoughts, attached, about, failed, writing, cut, at, of }`, which
+ * `show` takes anew. `acts` has the actions of its buttons: `edit(text, attached)`, `retry()`,
  * `goOn()` and `turn(step)`.
  */
 export function say(first, acts) {
@@ -16,7 +16,7 @@ export function say(first, acts) {
   const body = element("div", "body");
   const about = element("p", "about");
   const tools = element("div", "tools");
-  const pictures = element("ul", "pictures", ...message.pictures.map(picture));
+  const pictures = element("ul", "pictures", ...message.attached.map(attached));
   pictures.hidden = !pictures.firstChild;
   const bubble = element("article", `said ${message.role}`, who, thoughts, pictures, body, about,
     tools);
@@ -50,7 +50,14 @@ function versions(acts) {
     arrow("›", 1, "Later version"));
 }
 
-function picture(address, at) {
+/** A picture, or a file that can be looked into. */
+function attached({ address, name, text }, at) {
+  if (!address) {
+    const inner = element("pre", "", text);
+    inner.tabIndex = 0;
+    inner.setAttribute("aria-label", name);
+    return element("li", "", element("details", "file", element("summary", "", name), inner));
+  }
   const image = element("img");
   image.src = address;
   image.alt = `Picture ${at + 1}`;
@@ -75,23 +82,23 @@ function draw(bubble, message) {
 /** Opens the message in a text field; sending it makes another version of it. */
 function edit(bubble, message, acts) {
   const [, , shown, body, , tools] = bubble.children;
-  let kept = [...message.pictures];
+  let kept = [...message.attached];
   const field = element("textarea");
   field.value = message.text;
   field.setAttribute("aria-label", "Your message");
   const close = () => {
     form.remove();
     body.hidden = tools.hidden = false;
-    shown.hidden = message.pictures.length === 0;
+    shown.hidden = message.attached.length === 0;
     tools.lastChild.focus();
   };
-  const pictures = element("ul", "pictures", ...kept.map((address, at) => {
-    const item = picture(address, at);
+  const pictures = element("ul", "pictures", ...kept.map((one, at) => {
+    const item = attached(one, at);
     item.append(button("×", "", () => {
-      kept = kept.filter((one) => one !== address);
+      kept = kept.filter((other) => other !== one);
       item.remove();
       field.focus();
-    }, `Remove picture ${at + 1}`));
+    }, `Remove ${one.name ?? `picture ${at + 1}`}`));
     return item;
   }));
   const send = element("button", "primary small", "Ask again");

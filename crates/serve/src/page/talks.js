@@ -42,7 +42,7 @@ function update(item, one) {
   const [open, forget] = item.children;
   const [dot, title, tags] = open.children;
   dot.hidden = !store.isRunning(one.id);
-  setText(title, one.title || "Picture");
+  setText(title, one.title);
   setText(tags, one.tags.map((tag) => `#${tag}`).join(" "));
   const isOpen = one.id === (openId ?? "");
   item.toggleAttribute("data-here", isOpen);

@@ -21,24 +21,29 @@ export function versions(conversation, number) {
     && conversation.messages[one - 1].role === role);
 }
 
-/** A content's text, without pictures. */
+/** A content's text, without pictures and files. */
 export function textOf(content) {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) return "";
-  return content.map((part) => part?.text ?? "").filter(Boolean).join("\n");
+  const texts = content.filter((part) => !part?.sinew_file).map((part) => part?.text);
+  return texts.filter((text) => typeof text === "string" && text).join("\n");
 }
 
-/** The addresses of a content's pictures. */
-export function picturesOf(content) {
+/** The pictures and files of a content: `{ part, address }` or `{ part, name, text }`. */
+export function attachedTo(content) {
   if (!Array.isArray(content)) return [];
-  const addresses = content.map((part) => part?.image_url?.url ?? part?.image_url);
-  // Only what the user gave; an address of elsewhere is not fetched.
-  return addresses.filter((url) => typeof url === "string" && url.startsWith("data:image/"));
+  return content.flatMap((part) => {
+    const address = part?.image_url?.url ?? part?.image_url;
+    // Only what the user gave; an address of elsewhere is not fetched.
+    const isPicture = typeof address === "string" && address.startsWith("data:image/");
+    if (isPicture) return [{ part, address }];
+    const isFile = part?.sinew_file && typeof part.text === "string";
+    return isFile ? [{ part, name: String(part.sinew_file), text: part.text }] : [];
+  });
 }
 
-/** A question's content for the node. */
-export function contentOf(text, pictures) {
-  const parts = pictures.map((url) => ({ type: "image_url", image_url: { url } }));
+/** A question's content for the node: what is attached, then the text. */
+export function contentOf(text, parts) {
   if (parts.length === 0) return text;
   return text ? [...parts, { type: "text", text }] : parts;
 }
@@ -48,9 +53,8 @@ export function markdown(conversation, title) {
   const parts = path(conversation).map((number) => {
     const { role, model, content } = conversation.messages[number - 1];
     const who = role === "user" ? "You" : model ?? "Model";
-    const count = picturesOf(content).length;
-    const pictures = count > 0 ? `\n\n(${count} pictures)` : "";
-    return `## ${who}\n\n${textOf(content)}${pictures}`;
+    const attached = attachedTo(content).map(({ text }) => `\n\n${text ?? "(a picture)"}`);
+    return `## ${who}\n\n${textOf(content)}${attached.join("")}`;
   });
   return `${[`# ${title || "Conversation"}`, ...parts].join("\n\n")}\n`;
 }

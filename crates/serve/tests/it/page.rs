@@ -106,3 +106,18 @@ fn the_page_asks_for_nothing_by_an_absolute_path() {
         }
     }
 }
+
+/// Other people's file is what its README says, and has no way to make markup either.
+#[test]
+fn temml_is_unchanged() {
+    let server = server();
+    let body = get(server.addr, "/assets/temml.min.js", &[]).body;
+    let hash = blake3::hash(body.as_bytes()).to_hex();
+    assert_eq!(hash.as_str(), TEMML);
+    assert!(body.len() < 250_000, "{}", body.len());
+    for gate in ["innerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"] {
+        assert!(!body.contains(gate), "{gate}");
+    }
+}
+
+const TEMML: &str = "HASH";

@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::http::StatusCode;
 use chats::{ChatsError, Folder, Limits};
 
-use crate::app::App;
-use crate::caller::Caller;
+use super::disk::on_disk;
 use crate::http::error::ApiError;
 
 /// A key is for one person or program, and the disk is the owner's.
@@ -35,16 +34,11 @@ impl Spaces {
         Self { root, open: Mutex::default() }
     }
 
-    /// The folder of a request's sender.
+    /// The folder of a user; 0 is the node's owner, others are clients' numbers.
     ///
     /// # Errors
-    /// This node keeps none, or the sender is neither its owner nor has a key.
-    pub async fn of(app: &App, caller: Caller) -> Result<Space, ApiError> {
-        let whose = caller.conversations(app).await?;
-        app.spaces.open(whose)
-    }
-
-    fn open(&self, whose: u64) -> Result<Space, ApiError> {
+    /// This node keeps none, or it cannot be made.
+    pub fn open(&self, whose: u64) -> Result<Space, ApiError> {
         let Some(root) = &self.root else {
             let message = "this node keeps no conversations";
             return Err(ApiError::request(StatusCode::NOT_FOUND, "no_conversations", message));
@@ -87,6 +81,6 @@ impl Space {
         act: impl FnOnce(&Folder) -> Result<T, ChatsError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let folder = Arc::clone(&self.folder);
-        super::on_disk(move || act(&folder)).await
+        on_disk(move || act(&folder)).await
     }
 }
