@@ -616,6 +616,7 @@ async function main() {
     await check("code is coloured by its language", () => codeIsColoured(browser));
     await check("no text makes the page slow", () => markdownIsQuick(browser));
     await check("hostile texts are drawn in linear time", () => textsAreDrawnInLinearTime(browser));
+    await check("formulas are drawn", () => talks.formulasAreDrawn(browser));
     await check("a reload loses nothing of an answer", () => talks.reloadsLoseNothing(browser));
     await check("an answer goes on without its page", () => talks.anAnswerGoesOnWithoutItsPage(browser));
     await check("an old browser's conversations are taken over", () => talks.oldConversationsAreTakenOver(browser));
@@ -630,6 +631,7 @@ async function main() {
     await check("settings belong to a conversation", () => talks.settingsBelongToAConversation(browser));
     await check("a picture is refused before it is sent", () => talks.aPictureIsRefusedBeforeItIsSent(browser, transfer,
       { name: "a.png", base64: PICTURE, type: "image/png" }));
+    await check("a file goes with a message", () => talks.aFileGoesWithAMessage(browser, transfer));
     await check("plans are compared, and the owner steers", () => compareAndSteer(browser));
     await check("a machine is refused, let in and removed", () => aMachineIsLetIn(browser));
     await check("a download elsewhere is seen", async () => {

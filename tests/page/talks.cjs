@@ -103,7 +103,7 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
     }
     assert.equal(await item(page, "Old boats").count(), 1);
     await item(page, "Old boats").locator(".open").click();
-    assert.equal(await lastAnswer(page).locator("strong").textContent(), "float");
+    await lastAnswer(page).locator("strong", { hasText: "float" }).waitFor();
     await context.close();
   }
 
@@ -141,6 +141,68 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
     await context.close();
   }
 
+  /** A text goes with a message, with its size in tokens before it is sent. */
+  async function aFileGoesWithAMessage(browser, transfer) {
+    const { page, context, complaints } = await chat(browser, env.SINEW_URL, { viewport: { width: 390, height: 844 } });
+    await button(page, "New").click();
+    const text = Buffer.from("The boat of note is green.\n```\ncode\n```\n");
+    const note = { name: "note.md", base64: text.toString("base64"), type: "text/markdown" };
+    const odd = { name: "odd.bin", base64: "AAEC/w==", type: "application/octet-stream" };
+    await page.locator(".chat.card").dispatchEvent("drop", { dataTransfer: await transfer(page, [odd, note]) });
+    await page.locator("#toast", { hasText: "odd.bin is neither a text nor a picture" }).waitFor();
+    await page.locator("#pictures .file", { hasText: /^note\.md \d+ tokens$/ }).waitFor();
+    assert.equal(await page.locator("#pictures li").count(), 1);
+    await axe(page);
+    await ask(page, "Which boat?");
+    await isWhole(page);
+    const file = page.locator(".said.user details.file");
+    await file.locator("summary", { hasText: "note.md" }).click();
+    assert.equal(await file.locator("pre").textContent(), `note.md:\n\`\`\`\`\n${text}\n\`\`\`\``);
+    await item(page, "Which boat?").waitFor();
+    await fits(page);
+    await axe(page);
+    await picture(page, "file-phone.png");
+    await page.reload();
+    await page.locator(".said.user details.file").waitFor();
+    assert.deepEqual(complaints, []);
+    await context.close();
+  }
+
+  /** Formulas are drawn; what is none or not known stays as it is written, and nothing else comes of it. */
+  async function formulasAreDrawn(browser) {
+    const { page, context, complaints } = await open(browser, env.SINEW_DOUBLE);
+    const text = ["Mass is $E=mc^2$, \\(\\sqrt{x}\\) too, and $5 or $6 are prices.", "",
+      "$$\\sum_{i=1}^{n} i = \\frac{n(n+1)}{2}$$", "", "\\[", "\\begin{aligned} a &= b \\\\ ", "+ c &= d \\end{aligned}", "\\]", "",
+      "$\\nosuchcommand{x}$ $\\href{javascript:alert(1)}{x}$ $\\includegraphics{https://evil.example/x.png}$",
+      "$\\style{position:fixed}{x}$ $\\def\\a{\\a\\a}\\a$"].join("\n");
+    const draw = (source) => page.evaluate(async (shown) => {
+      const { render } = await import("/assets/markdown.js");
+      const place = document.createElement("div");
+      place.className = "said assistant";
+      place.id = "drawn";
+      document.getElementById("drawn")?.remove();
+      document.getElementById("content").prepend(place);
+      render(place, shown);
+    }, source);
+    await draw(text);
+    await page.locator("#drawn .math.block math").nth(1).waitFor();
+    assert.equal(await page.locator("#drawn math").count(), 4);
+    assert.equal(await page.locator("#drawn mfrac").count(), 1);
+    assert.equal(await page.locator("#drawn mtr").count(), 2);
+    const left = await page.locator("#drawn .math:not(:has(math))").allTextContents();
+    assert.deepEqual(left, ["$\\nosuchcommand{x}$", "$\\href{javascript:alert(1)}{x}$",
+      "$\\includegraphics{https://evil.example/x.png}$", "$\\style{position:fixed}{x}$", "$\\def\\a{\\a\\a}\\a$"]);
+    assert.match(await page.locator("#drawn").textContent(), /and \$5 or \$6 are prices\./);
+    assert.equal(await page.locator("#drawn").locator("a, img, svg, script, [href], [src]").count(), 0);
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      await axe(page, "#drawn");
+      await picture(page, `formulas-${colorScheme}.png`);
+    }
+    assert.deepEqual(complaints, []);
+    await context.close();
+  }
+
   /** Searched, exported, forgotten as a whole, imported. */
   async function allAreMovedAndRemoved(browser) {
     const { page, context } = await chat(browser, env.SINEW_DOUBLE);
@@ -171,5 +233,6 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
   }
 
   return { twoDevicesWriteInTurn, reloadsLoseNothing, anAnswerGoesOnWithoutItsPage, oldConversationsAreTakenOver,
-    settingsBelongToAConversation, aPictureIsRefusedBeforeItIsSent, allAreMovedAndRemoved };
+    settingsBelongToAConversation, aPictureIsRefusedBeforeItIsSent, aFileGoesWithAMessage,
+    formulasAreDrawn, allAreMovedAndRemoved };
 };

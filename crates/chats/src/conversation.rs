@@ -260,12 +260,14 @@ impl Conversation {
         self.head = at;
     }
 
-    /// A person's title, or the first question's first line.
+    /// A person's title, or the first line of the first question that is shown.
     pub fn title(&self) -> String {
         if !self.name.is_empty() {
             return self.name.clone();
         }
-        let first = self.messages.iter().find(|message| message.role == "user");
+        let path = self.path_to(self.head());
+        let mut shown = path.iter().filter_map(|number| self.message(*number));
+        let first = shown.find(|message| message.role == "user");
         let text = first.map(Message::words).unwrap_or_default();
         let line = text.trim().lines().next().unwrap_or_default();
         if line.is_empty() && first.is_some() {
