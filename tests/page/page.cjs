@@ -146,7 +146,7 @@ async function editRetryAndKeep(page) {
   await button(page, "New").click();
   assert.equal(await page.locator(".said").count(), 0);
   await button(page, "Which boat is blue?").click();
-  assert.equal(await page.locator(".said").count(), 2);
+  await page.waitForFunction(() => document.querySelectorAll(".said").length === 2);
 }
 
 /** Titles, the cross, its undo, and a conversation as a file. */
@@ -171,7 +171,7 @@ async function aConversationIsRenamedForgottenAndSaved(page) {
   await item.waitFor({ state: "detached" });
   await button(page, "Undo").click();
   await item.waitFor();
-  assert.equal(await page.locator(".said").count(), 2);
+  await page.waitForFunction(() => document.querySelectorAll(".said").length === 2);
 }
 
 async function compareAndSteer(browser) {
@@ -401,6 +401,20 @@ async function aDownloadElsewhereIsSeen(page) {
   await page.screenshot({ path: join(env.SINEW_PICTURES, "download.png"), fullPage: true });
   assert.equal(await pull.ended, 0, pull.told);
   await page.locator("#downloads").waitFor({ state: "hidden" });
+}
+
+/** The page that began it is closed in the middle of it: the node has it, and serves it. */
+async function aDownloadGoesOnWithoutItsTab(browser) {
+  const first = await owned(browser);
+  await first.page.getByLabel(SEARCH).fill("org/Demo-GGUF");
+  await button(first.page, "Compare plans").click();
+  await button(first.page, "Download and load this way").click();
+  await first.page.locator("#load-state", { hasText: /pulling, .* of / }).waitFor();
+  await first.context.close();
+  const { page, context } = await owned(browser);
+  await page.locator("#downloads li", { hasText: "org/Demo-GGUF" }).getByText(/downloading/).waitFor();
+  await page.locator("article.model", { hasText: /Demo-GGUF/ }).locator(".pill", { hasText: "ready" }).waitFor();
+  await context.close();
 }
 
 async function aNodeIsKilled(page) {
@@ -642,6 +656,7 @@ async function main() {
     await pictures(browser, env.SINEW_URL, "live");
     await pictures(browser, `${env.SINEW_URL}/#admin=${env.SINEW_ADMIN}`, "owner");
     await check("a node is killed while the page looks on", () => aNodeIsKilled(page));
+    await check("a download goes on without its tab", () => aDownloadGoesOnWithoutItsTab(browser));
     await check("nothing complains", () => assert.deepEqual(complaints, []));
     await context.close();
   } finally {

@@ -171,6 +171,9 @@ async fn request(
     draft: &Draft,
 ) -> Result<(CompletionRequest, OwnedSemaphorePermit), ApiError> {
     let mut messages = talk.request(draft.after);
+    if is_blind(app, &draft.model).await {
+        without_pictures(&mut messages);
+    }
     let goes_on = !draft.text.is_empty();
     if goes_on {
         let mut begun = Message::new("assistant", draft.text.as_str());
@@ -187,6 +190,28 @@ async fn request(
     let memory = app.intake.reserve(bytes(&body))?;
     let read = tokio::task::spawn_blocking(move || ChatRequest::read(Fields::of(body)));
     Ok((read.await.map_err(|_| crashed())??.completion, memory))
+}
+
+/// Whether a model is served that reads text only.
+async fn is_blind(app: &App, name: &str) -> bool {
+    let model = app.preset(name).map_or(name.to_owned(), |preset| preset.model);
+    let instances = app.cluster.status().instances;
+    match instances.iter().find(|one| one.model == model) {
+        Some(one) => app.completer.sees(&one.id).await == Some(false),
+        None => false,
+    }
+}
+
+/// Puts words in the place of all pictures but those of the newest question: another model has seen
+/// them, and this one refuses what is new to it by name.
+fn without_pictures(messages: &mut [Value]) {
+    let newest = messages.iter().rposition(|message| message["role"] == "user");
+    for message in &mut messages[..newest.unwrap_or(0)] {
+        let parts = message["content"].as_array_mut().into_iter().flatten();
+        for part in parts.filter(|part| part.get("image_url").is_some()) {
+            *part = json!({ "type": "text", "text": "(a picture)" });
+        }
+    }
 }
 
 /// The size of a body in bytes.

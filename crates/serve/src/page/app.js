@@ -70,11 +70,21 @@ function show(status) {
   byId("cluster").toggleAttribute("data-empty", isAdmin() && status.instances.length === 0);
   showJoining(status);
   showDownloads(status);
+  noteMembers(status);
   const models = servedModels(status);
   showConnect(models);
   const here = status.nodes.find((node) => node.id === status.node)?.name ?? "this node";
   setText(byId("talks-where"), `Kept on ${here}`);
   document.dispatchEvent(new CustomEvent("models", { detail: models }));
+}
+
+/** The machines and their memory; figures of the library follow from it. */
+let members = "";
+
+function noteMembers({ nodes }) {
+  const seen = nodes.map(({ id, state, memory_bytes: bytes }) => `${id} ${state} ${bytes}`).join();
+  if (members && seen !== members) document.dispatchEvent(new CustomEvent("members"));
+  members = seen;
 }
 
 /** Time of the figures on the page. */

@@ -99,14 +99,27 @@ export function button(text, className, act, label = "") {
 export function copyButton(text, label) {
   return button("Copy", "small", async (made) => {
     try {
-      await navigator.clipboard.writeText(text());
+      // Browsers have this for https and localhost alone.
+      if (navigator.clipboard) await navigator.clipboard.writeText(text());
+      else copySelected(text());
       setText(made, "Copied");
     } catch {
-      // Browsers allow clipboard access only for https and localhost.
       toast("The browser keeps its clipboard from this page: select the text and copy it.");
     }
+    made.focus();
     setTimeout(() => setText(made, "Copy"), 1500);
   }, label);
+}
+
+/** Copies as a person does: by selecting. */
+function copySelected(text) {
+  const field = element("textarea", "hidden");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const isCopied = document.execCommand("copy");
+  field.remove();
+  if (!isCopied) throw new Error("the browser refused");
 }
 
 let toasted = 0;

@@ -221,6 +221,23 @@ fn another_answer_and_an_edited_question_take_nothing_away() {
     assert_eq!(texts(&whole(&server, &id)).len(), 5, "what is refused is not kept");
 }
 
+#[test]
+fn a_picture_that_another_model_saw_ends_no_conversation() {
+    let double = Double::new(&[Act::Say("yes"), DONE]);
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(&double, dir.path());
+    let picture = json!({ "type": "image_url", "image_url": { "url": PIXEL } });
+    let shown = json!([picture, { "type": "text", "text": "What is this?" }]);
+    let messages = json!([{ "role": "user", "content": shown },
+        { "role": "assistant", "content": "A dot." }]);
+    let talk = json!({ "conversation": { "messages": messages } });
+    let id = chats(&server, "import", talk).json()["id"].as_str().unwrap().to_owned();
+    ask(&server, Some(&id), json!({ "content": "And without a picture?" }));
+    let kept = whole(&server, &id);
+    assert_eq!(kept["messages"][0]["content"], shown, "it stays in the conversation");
+    assert!(double.last_prompt().contains("(a picture)"), "{}", double.last_prompt());
+}
+
 /// A picture, which this model does not see.
 const PIXEL: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk\
                      +M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
