@@ -646,6 +646,7 @@ async function main() {
     await check("a picture is refused before it is sent", () => talks.aPictureIsRefusedBeforeItIsSent(browser, transfer,
       { name: "a.png", base64: PICTURE, type: "image/png" }));
     await check("a file goes with a message", () => talks.aFileGoesWithAMessage(browser, transfer));
+    await check("a browser is paired", () => talks.aBrowserIsPaired(browser, sinew));
     await check("plans are compared, and the owner steers", () => compareAndSteer(browser));
     await check("a machine is refused, let in and removed", () => aMachineIsLetIn(browser));
     await check("a download elsewhere is seen", async () => {

@@ -232,7 +232,48 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
     await context.close();
   }
 
-  return { twoDevicesWriteInTurn, reloadsLoseNothing, anAnswerGoesOnWithoutItsPage, oldConversationsAreTakenOver,
+  /** By six digits, once, remembered on the device, revoked beside the keys. */
+  async function aBrowserIsPaired(browser, sinew) {
+    const options = { viewport: { width: 390, height: 844 }, hasTouch: true,
+      extraHTTPHeaders: { "x-forwarded-for": "203.0.113.9" } };
+    const { page, context, complaints } = await open(browser, env.SINEW_URL, options);
+    const number = page.locator("#pair-number");
+    await number.waitFor();
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      await fits(page);
+      await axe(page);
+      await picture(page, `pairing-${colorScheme}.png`);
+    }
+    const shown = await fetch(`${env.SINEW_URL}/sinew/v1/browsers/number`, { method: "POST", body: "{}",
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${env.SINEW_ADMIN}` } });
+    const right = (await shown.json()).number;
+    await number.fill(right === "000000" ? "111111" : "000000");
+    await page.keyboard.press("Enter");
+    await page.locator("#pair-wrong", { hasText: "this is not the number" }).waitFor();
+    await number.fill(`${right.slice(0, 3)} ${right.slice(3)}`);
+    await page.keyboard.press("Enter");
+    await page.locator("article.machine").first().waitFor();
+    await page.goto(`${env.SINEW_URL}/#chat`);
+    await page.reload();
+    await ready(page);
+    assert.equal(await page.locator("#talks li").count(), 1, "this browser has its own conversations");
+    await ask(page, "Who are you?");
+    await isWhole(page);
+    const second = await context.newPage();
+    await second.goto(`${env.SINEW_URL}/#chat`);
+    await item(second, "Who are you?").waitFor();
+    const listed = sinew("desk", "keys", "list");
+    assert.equal(await listed.ended, 0, listed.told);
+    const name = /browser-\S+/.exec(listed.told)[0];
+    const revoked = sinew("desk", "keys", "revoke", name);
+    assert.equal(await revoked.ended, 0, revoked.told);
+    await second.locator("#pair-number").waitFor();
+    assert.deepEqual(complaints, []);
+    await context.close();
+  }
+
+  return { aBrowserIsPaired, twoDevicesWriteInTurn, reloadsLoseNothing, anAnswerGoesOnWithoutItsPage, oldConversationsAreTakenOver,
     settingsBelongToAConversation, aPictureIsRefusedBeforeItIsSent, aFileGoesWithAMessage,
     formulasAreDrawn, allAreMovedAndRemoved };
 };

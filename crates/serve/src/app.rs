@@ -3,6 +3,7 @@ use std::sync::Arc;
 use protocol::Preset;
 use tokio::sync::watch;
 
+use crate::browsers::Browsers;
 use crate::completion::Completer;
 use crate::config::ServeConfig;
 use crate::conversations::{Answering, Spaces};
@@ -18,6 +19,7 @@ pub(crate) struct App {
     pub metrics: Metrics,
     pub spaces: Arc<Spaces>,
     pub answering: Answering,
+    pub browsers: Browsers,
     pub config: Arc<ServeConfig>,
     /// Becomes true when the server stops.
     pub stopping: watch::Sender<bool>,

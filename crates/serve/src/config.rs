@@ -19,6 +19,9 @@ pub struct ServeConfig {
     /// loopback peer address, no `Forwarded` header) need none. Without keys, only clients on this
     /// machine are admitted.
     pub api_keys: Option<ApiKeys>,
+    /// Makes an API key of this name, for browsers that are paired by a number; its error says why
+    /// it cannot.
+    pub make_key: Option<MakeKey>,
     /// Distinguishes the owner's programs on this machine, which may fetch, unload and delete
     /// models, from those of other users. Without it, the admin token is required.
     pub own_process: Option<OwnProcess>,
@@ -52,6 +55,7 @@ pub struct ServeConfig {
     pub limits: Limits,
 }
 
+pub type MakeKey = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 pub type SetLogLevel = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 pub type DiskFreeBytes = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 
@@ -70,6 +74,7 @@ impl ServeConfig {
             api,
             admin_token: admin_token.into(),
             api_keys: None,
+            make_key: None,
             own_process: None,
             cache_per_key: false,
             any_name: false,

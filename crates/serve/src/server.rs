@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::app::App;
+use crate::browsers::{self, Browsers};
 use crate::completion::Completer;
 use crate::config::{ServeConfig, StartError};
 use crate::conversations::{Answering, Spaces};
@@ -65,6 +66,7 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
         metrics,
         spaces: Arc::new(Spaces::new(config.chats.clone())),
         answering: Answering::default(),
+        browsers: Browsers::default(),
         intake: Intake::new(config.limits.clone()),
         config: Arc::clone(&config),
         stopping: stop.clone(),
@@ -113,11 +115,12 @@ fn router(app: Arc<App>) -> Router {
         .merge(chats::routes())
         .merge(metrics::routes());
     let keyed = keyed.route_layer(from_fn_with_state(Arc::clone(&config), require_api_key));
-    let admin = admin::routes();
+    let admin = admin::routes().merge(browsers::routes::admin_routes());
     let admin = admin.route_layer(from_fn_with_state(Arc::clone(&config), require_admin));
     Router::new()
         .merge(keyed)
         .merge(admin)
+        .merge(browsers::routes::open_routes())
         .merge(page::routes())
         .merge(openapi::routes())
         .route("/health", get(health::health))

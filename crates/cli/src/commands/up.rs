@@ -114,8 +114,11 @@ fn serve_config(
     config.own_process = Some(OwnProcess::new(own_process::is_own));
     // On loopback, keys serve clients behind a proxy on this machine.
     if args.lan || api.ip().is_loopback() {
-        let keys = KeyFile::new(data_dir.path());
+        let keys = Arc::new(KeyFile::new(data_dir.path()));
+        let made = Arc::clone(&keys);
         config.api_keys = Some(ApiKeys::live(move || keys.now()));
+        let make = move |name: &str| made.create(name).map_err(|error| error.to_string());
+        config.make_key = Some(Arc::new(make));
     }
     if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
         let read =

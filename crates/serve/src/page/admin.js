@@ -30,8 +30,8 @@ function losses(node, status) {
   const on = status.instances.filter((one) => one.ranks.some((rank) => rank.node === node.id));
   const alone = on.filter((one) => one.ranks.length === 1).map((one) => one.model);
   const parts = on.filter((one) => one.ranks.length > 1).map((one) => one.model);
-  const stop = alone.length > 0 ? `${alone.join(", ")} runs on ${node.name} alone, and stops unless `
-    + "another machine has its file. " : "";
+  const stop = alone.length > 0 ? `${alone.join(", ")} runs on ${node.name} alone, and stops `
+    + "unless another machine has its file. " : "";
   const move = parts.length > 0 ? `${parts.join(", ")} loses its part there, and is loaded anew. `
     : "";
   return `${stop}${move}`;

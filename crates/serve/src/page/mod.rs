@@ -34,6 +34,7 @@ const ASSETS: &[(&str, &str, &str)] = assets! {
         "machines.js", "map.js", "markdown.js", "models.js", "net.js", "options.js", "rates.js", "said.js", "store.js", "talks.js",
         "totals.js", "tree.js";
     "image/svg+xml" => "icon.svg";
+    "application/manifest+json" => "manifest.webmanifest";
 };
 
 /// Others' files, unchanged.

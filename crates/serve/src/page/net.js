@@ -2,7 +2,8 @@
 //
 // There are two secrets: the API key, which visitors on other machines need, and the admin token,
 // which `sinew page` puts behind the `#` of the address that it prints. Browsers never send that
-// part of an address. The page removes it from view at once and keeps it only for this tab.
+// part of an address. The page removes it from view at once and keeps it only for this tab. A key
+// may be remembered on the device: a browser that is paired by a number has one of its own.
 
 const KEY = "sinew-api-key";
 const ADMIN = "sinew-admin-token";
@@ -23,8 +24,26 @@ window.addEventListener("hashchange", () => {
 });
 
 export const isAdmin = () => sessionStorage.getItem(ADMIN) !== null;
-export const apiKey = () => sessionStorage.getItem(KEY);
-export const setApiKey = (key) => sessionStorage.setItem(KEY, key);
+export const apiKey = () => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
+
+/** Keeps the key for this tab, or on this device. */
+export function setApiKey(key, isRemembered) {
+  sessionStorage.removeItem(KEY);
+  localStorage.removeItem(KEY);
+  (isRemembered ? localStorage : sessionStorage).setItem(KEY, key);
+}
+
+/** Exchanges a number of six digits for a key of this browser's own. */
+export async function pair(number) {
+  const name = navigator.userAgentData?.platform ?? navigator.platform ?? "";
+  const response = await fetch("sinew/v1/browsers/pair", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ number, name }),
+  });
+  if (!response.ok) throw await refusal(response);
+  return (await response.json()).key;
+}
 
 /** Headers for the node, with the API key that the visitor entered. */
 export function headers(more = {}) {

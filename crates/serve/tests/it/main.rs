@@ -3,6 +3,7 @@
 mod admin;
 mod anthropic;
 mod attacks;
+mod browsers;
 mod chat;
 mod chats;
 mod connections;

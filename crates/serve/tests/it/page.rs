@@ -23,6 +23,7 @@ fn files() -> Vec<(String, &'static str)> {
         "css" => Some((format!("/assets/{name}"), "text/css; charset=utf-8")),
         "js" => Some((format!("/assets/{name}"), "text/javascript; charset=utf-8")),
         "svg" => Some((format!("/assets/{name}"), "image/svg+xml")),
+        "webmanifest" => Some((format!("/assets/{name}"), "application/manifest+json")),
         other => panic!("the type of {other} is unknown"),
     };
     names.filter_map(file).collect()
