@@ -2,7 +2,7 @@
 
 const assert = require("node:assert/strict");
 const { spawn } = require("node:child_process");
-const { readFileSync } = require("node:fs");
+const { readFileSync, readdirSync } = require("node:fs");
 const { join } = require("node:path");
 const { chromium } = require("playwright-core");
 
@@ -284,6 +284,35 @@ function sinew(node, ...args) {
   }
   running.ended = new Promise((resolve) => { child.on("exit", resolve); });
   return running;
+}
+
+/** A node of its own, at this address: what it has written of an answer is what `kill` resolves to. */
+async function solo(api) {
+  const running = sinew("solo", "up", "--name", "solo", "--api", api, "--listen", "127.0.0.1:0", "--threads", "1");
+  const url = await new Promise((resolve, reject) => {
+    const look = setInterval(() => {
+      const found = /(http:\/\/127[^ ]*)/.exec(running.told);
+      if (found) {
+        clearInterval(look);
+        resolve(found[1]);
+      }
+    }, 50);
+    running.ended.then(() => reject(new Error(running.told)));
+  });
+  const serve = async () => {
+    const serving = sinew("solo", "serve", env.SINEW_MODEL);
+    assert.equal(await serving.ended, 0, serving.told);
+  };
+  const kill = async () => {
+    running.child.kill("SIGKILL");
+    await running.ended;
+    const folder = join(env.SINEW_DATA, "solo", "chats");
+    const draft = readdirSync(folder).find((name) => name.endsWith(".draft"));
+    if (!draft) return "";
+    const lines = readFileSync(join(folder, draft), "utf8").split("\n").slice(0, -1);
+    return lines.map((line) => JSON.parse(line).text).join("");
+  };
+  return { url, serve, kill };
 }
 
 /** A tab that shows the page already, into which the owner's address is pasted. */
@@ -646,6 +675,8 @@ async function main() {
     await check("a picture is refused before it is sent", () => talks.aPictureIsRefusedBeforeItIsSent(browser, transfer,
       { name: "a.png", base64: PICTURE, type: "image/png" }));
     await check("a file goes with a message", () => talks.aFileGoesWithAMessage(browser, transfer));
+    await check("a full context forgets the oldest turns", () => talks.aFullContextForgetsTheOldestTurns(browser));
+    await check("an answer outlives its node", () => talks.anAnswerOutlivesItsNode(browser, solo));
     await check("a browser is paired", () => talks.aBrowserIsPaired(browser, sinew));
     await check("plans are compared, and the owner steers", () => compareAndSteer(browser));
     await check("a machine is refused, let in and removed", () => aMachineIsLetIn(browser));

@@ -273,7 +273,74 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
     await context.close();
   }
 
-  return { aBrowserIsPaired, twoDevicesWriteInTurn, reloadsLoseNothing, anAnswerGoesOnWithoutItsPage, oldConversationsAreTakenOver,
+  /** A full context offers to leave the oldest turns out; they stay, and come back. */
+  async function aFullContextForgetsTheOldestTurns(browser) {
+    const { page, context, complaints } = await chat(browser, env.SINEW_URL);
+    await button(page, "New").click();
+    for (let turn = 0; turn < 4; turn += 1) {
+      await ask(page, `Who are you? ${turn}`);
+      await page.waitForFunction((count) => document.querySelectorAll(".said").length === count, 2 * turn + 2);
+      await isWhole(page);
+    }
+    const count = (text) => page.evaluate(async (content) => {
+      const body = JSON.stringify({ model: "sinew-demo", messages: [{ role: "user", content }] });
+      const headers = { "Content-Type": "application/json" };
+      const asked = await fetch("v1/chat/completions/input_tokens", { method: "POST", headers, body });
+      return (await asked.json()).input_tokens;
+    }, text);
+    // Alone it fits the context of 2,048, and beside four turns it does not.
+    const each = (await count("boat ".repeat(200)) - await count("boat ".repeat(100))) / 100;
+    const long = "boat ".repeat(Math.floor(1900 / each)).trim();
+    await page.locator("#prompt").fill(long);
+    await page.keyboard.press("Enter");
+    const problem = page.locator("#ask-problem", { hasText: /context/ });
+    await problem.waitFor();
+    assert.equal(await page.locator("#prompt").inputValue(), long, "the question stays");
+    assert.equal(await page.locator(".said").count(), 8);
+    await axe(page, "#chat");
+    await picture(page, "full.png");
+    // Twice, if half of the turns is not enough.
+    const again = button(page, "Forget the oldest half and ask again");
+    await again.click();
+    await page.locator(".said.dropped").first().waitFor();
+    for (let time = 0; time < 2 && await page.locator(".said").count() < 9; time += 1) {
+      await Promise.race([page.waitForFunction(() => document.querySelectorAll(".said").length > 8), again.click()]);
+    }
+    await page.waitForFunction(() => document.querySelectorAll(".said").length === 10);
+    await isWhole(page);
+    assert.equal(await page.locator("#prompt").inputValue(), "");
+    await picture(page, "dropped.png");
+    assert.deepEqual(complaints, []);
+    await context.close();
+  }
+
+  /** The node of the page is killed in the middle of an answer, and comes back. */
+  async function anAnswerOutlivesItsNode(browser, start) {
+    const first = await start("127.0.0.1:0");
+    await first.serve();
+    const { page, context } = await chat(browser, first.url);
+    await page.evaluate(async () => {
+      const body = JSON.stringify({ model: "sinew-demo", content: "Tell me all.", settings: { min_tokens: 1800 } });
+      await fetch("sinew/v1/chats/ask", { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    });
+    await item(page, "Tell me all.").locator(".open").click();
+    await page.waitForFunction(() => document.querySelector(".said.assistant .body")?.textContent.length > 0);
+    const kept = await first.kill();
+    await page.locator("#connection", { hasText: "does not answer" }).waitFor();
+    const second = await start(new URL(first.url).host);
+    await isWhole(page);
+    const text = await page.evaluate(async () => {
+      const { chats } = await (await fetch("sinew/v1/chats")).json();
+      const { conversation } = await (await fetch(`sinew/v1/chats/one?id=${chats[0].id}`)).json();
+      return conversation.messages[1].content;
+    });
+    assert.ok(text.startsWith(kept) && text.length > 1000, `${kept.length} of ${text.length}`);
+    assert.equal(await page.locator(".said").count(), 2);
+    await context.close();
+    await second.kill();
+  }
+
+  return { aFullContextForgetsTheOldestTurns, anAnswerOutlivesItsNode, aBrowserIsPaired, twoDevicesWriteInTurn, reloadsLoseNothing, anAnswerGoesOnWithoutItsPage, oldConversationsAreTakenOver,
     settingsBelongToAConversation, aPictureIsRefusedBeforeItIsSent, aFileGoesWithAMessage,
     formulasAreDrawn, allAreMovedAndRemoved };
 };

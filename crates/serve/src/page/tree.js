@@ -35,7 +35,7 @@ export function attachedTo(content) {
   return content.flatMap((part) => {
     const address = part?.image_url?.url ?? part?.image_url;
     // Only what the user gave; an address of elsewhere is not fetched.
-    const isPicture = typeof address === "string" && address.startsWith("data:image/");
+    const isPicture = typeof address === "string" && /^data:image[/;]/.test(address);
     if (isPicture) return [{ part, address }];
     const isFile = part?.sinew_file && typeof part.text === "string";
     return isFile ? [{ part, name: String(part.sinew_file), text: part.text }] : [];
