@@ -309,6 +309,7 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
     await page.waitForFunction(() => document.querySelectorAll(".said").length === 10);
     await isWhole(page);
     assert.equal(await page.locator("#prompt").inputValue(), "");
+    await axe(page, "#chat");
     await picture(page, "dropped.png");
     assert.deepEqual(complaints, []);
     await context.close();

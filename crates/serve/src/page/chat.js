@@ -161,6 +161,11 @@ function showLog() {
   }
 }
 
+function aboutOf(one) {
+  const words = [account(one, contexts), one.isDropped ? "not sent to the model any more" : ""];
+  return words.filter(Boolean).join(" · ");
+}
+
 /** A message as `said` shows it. */
 function described(one) {
   const { number, isWriting = false, ended, content } = one;
@@ -171,7 +176,7 @@ function described(one) {
     text: tree.textOf(content),
     attached: tree.attachedTo(content),
     thoughts: one.reasoning_content ?? "",
-    about: isWriting ? one.about : account(one, contexts),
+    about: isWriting ? one.about : aboutOf(one),
     failed: Boolean(ended) && ended !== "stopped",
     writing: isWriting,
     cut: one.role === "assistant" && isLast && Boolean(ended || one.finish_reason === "length"),
@@ -284,7 +289,10 @@ async function ask(question) {
     const asked = await retried(() => store.act("ask", {
       ...set, ...question, ...(id ? { id } : {}), model: select.value,
     }));
-    if (talk.id === id) show(await store.read(asked.id));
+    if (talk.id === id) {
+      show(await store.read(asked.id));
+      if (question.after === undefined) log.scrollTop = log.scrollHeight;
+    }
     return true;
   } catch (error) {
     showProblem(error, () => ask(question));
@@ -361,11 +369,9 @@ form.addEventListener("submit", async (event) => {
   if (isAsking || talk.running || !(text || attachments.any())) return;
   prompt.focus();
   const content = tree.contentOf(text, attachments.parts());
-  const { id } = talk;
   if (await ask({ content })) {
     if (prompt.value.trim() === text) prompt.value = "";
     attachments.take();
-    if (id === null || talk.id === id) log.scrollTop = log.scrollHeight;
   }
 });
 
