@@ -134,8 +134,8 @@ impl Conversation {
         answer
     }
 
-    /// Sends a prompt; says on standard error which pictures go with it, why the answer was cut, and
-    /// its figures if they are wanted.
+    /// Sends a prompt; says on standard error which pictures go with it, why the answer was cut,
+    /// and its figures if they are wanted.
     ///
     /// # Errors
     /// Those of [`Self::ask`], or Ctrl-C cut the answer short.

@@ -121,4 +121,4 @@ fn temml_is_unchanged() {
     }
 }
 
-const TEMML: &str = "HASH";
+const TEMML: &str = "f03ba42ffb457bf35a3864677ce6983d8f78dd46c94af1f29c6255f8f7954687";
