@@ -26,6 +26,8 @@ let writing = null;
 /** Ends the reading of an answer in progress, which itself goes on. */
 let reading = null;
 let isAsking = false;
+/** Whether a person has chosen or begun a conversation: the last one is not opened over it. */
+let isChosen = false;
 /** Context length in tokens, by model name. */
 let contexts = new Map();
 /** Models that see pictures. */
@@ -96,7 +98,8 @@ function showState() {
 // Showing the conversation.
 
 /** Opens a conversation as the node has it. */
-async function open(id, focus = true) {
+async function open(id) {
+  isChosen = true;
   try {
     show(await store.read(id));
   } catch (error) {
@@ -104,10 +107,11 @@ async function open(id, focus = true) {
     if (error.code === "no_conversation") begin();
     return;
   }
-  if (focus) prompt.focus();
+  prompt.focus();
 }
 
 function begin() {
+  isChosen = true;
   show(begun());
   prompt.focus();
 }
@@ -280,7 +284,7 @@ async function ask(question) {
   if (isAsking) return false;
   if (talk.running) return void toast("An answer is being written: wait for it, or stop it.");
   if (select.disabled) return void toast("No model is served that could answer.");
-  isAsking = true;
+  isAsking = isChosen = true;
   showProblem();
   showState();
   const { id } = talk;
@@ -425,7 +429,13 @@ showState();
 async function start() {
   await store.prepare();
   const last = sessionStorage.getItem(OPEN) ?? store.all()[0]?.id;
-  if (last && talk.id === null) await open(last, false);
+  if (!last || isChosen) return;
+  try {
+    const read = await store.read(last);
+    if (!isChosen) show(read);
+  } catch {
+    // It is gone; the list has the others.
+  }
 }
 
 document.addEventListener("view", ({ detail: view }) => {
