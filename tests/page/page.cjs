@@ -2,7 +2,7 @@
 
 const assert = require("node:assert/strict");
 const { spawn } = require("node:child_process");
-const { readFileSync } = require("node:fs");
+const { readFileSync, readdirSync } = require("node:fs");
 const { join } = require("node:path");
 const { chromium } = require("playwright-core");
 
@@ -16,9 +16,12 @@ const PATIENCE = { timeout: 60_000 };
 /** A picture of 64 x 48, in Base64. */
 const PICTURE = readFileSync(join(__dirname, "../../fixtures/vision/image-64x48.png")).toString("base64");
 
+const fuzz = require("./fuzz.cjs");
+
 let failed = 0;
 
 async function check(name, act) {
+  if (!name.includes(env.SINEW_PAGE_ONLY ?? "")) return;
   try {
     await act();
     console.log(`    ok     ${name}`);
@@ -94,6 +97,8 @@ async function pictures(browser, url, name) {
 const lastAnswer = (page) => page.locator(".said.assistant").last();
 const isWhole = (page) => page.locator('.said.assistant:last-child[aria-busy="false"] .about:not(:empty)').waitFor();
 
+const talks = require("./talks.cjs")({ open, button, isWhole, lastAnswer, axe, fits });
+
 async function chatByKeyboard(page) {
   await page.keyboard.press("Tab");
   assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the content");
@@ -121,11 +126,18 @@ async function editRetryAndKeep(page) {
   assert.equal(await field.inputValue(), "Who are you?");
   await field.fill("Which boat is blue?");
   await page.keyboard.press("Enter");
+  await page.locator(".said.user .body", { hasText: "Which boat is blue?" }).waitFor();
   await isWhole(page);
   assert.equal(await page.locator(".said").count(), 2);
   assert.match(await lastAnswer(page).textContent(), /Petrel/);
-  await button(page, "Answer this again").click();
-  await page.waitForFunction(() => document.querySelectorAll(".said").length === 2);
+  const versions = page.locator(".said.user .versions");
+  assert.equal(await versions.textContent(), "‹2/2›");
+  await versions.getByRole("button", { name: "Earlier version" }).click();
+  await page.locator(".said.user .body", { hasText: "Who are you?" }).waitFor();
+  await versions.getByRole("button", { name: "Later version" }).click();
+  await page.locator(".said.user .body", { hasText: "Which boat is blue?" }).waitFor();
+  await button(page, "Retry").click();
+  await page.locator(".said.assistant .versions", { hasText: "2/2" }).waitFor();
   await isWhole(page);
   assert.equal(await page.locator(".said").count(), 2);
   await page.reload();
@@ -134,7 +146,7 @@ async function editRetryAndKeep(page) {
   await button(page, "New").click();
   assert.equal(await page.locator(".said").count(), 0);
   await button(page, "Which boat is blue?").click();
-  assert.equal(await page.locator(".said").count(), 2);
+  await page.waitForFunction(() => document.querySelectorAll(".said").length === 2);
 }
 
 /** Titles, the cross, its undo, and a conversation as a file. */
@@ -159,7 +171,7 @@ async function aConversationIsRenamedForgottenAndSaved(page) {
   await item.waitFor({ state: "detached" });
   await button(page, "Undo").click();
   await item.waitFor();
-  assert.equal(await page.locator(".said").count(), 2);
+  await page.waitForFunction(() => document.querySelectorAll(".said").length === 2);
 }
 
 async function compareAndSteer(browser) {
@@ -272,6 +284,35 @@ function sinew(node, ...args) {
   }
   running.ended = new Promise((resolve) => { child.on("exit", resolve); });
   return running;
+}
+
+/** A node of its own, at this address: what it has written of an answer is what `kill` resolves to. */
+async function solo(api) {
+  const running = sinew("solo", "up", "--name", "solo", "--api", api, "--listen", "127.0.0.1:0", "--threads", "1");
+  const url = await new Promise((resolve, reject) => {
+    const look = setInterval(() => {
+      const found = /(http:\/\/127[^ ]*)/.exec(running.told);
+      if (found) {
+        clearInterval(look);
+        resolve(found[1]);
+      }
+    }, 50);
+    running.ended.then(() => reject(new Error(running.told)));
+  });
+  const serve = async () => {
+    const serving = sinew("solo", "serve", env.SINEW_MODEL);
+    assert.equal(await serving.ended, 0, serving.told);
+  };
+  const kill = async () => {
+    running.child.kill("SIGKILL");
+    await running.ended;
+    const folder = join(env.SINEW_DATA, "solo", "chats");
+    const draft = readdirSync(folder).find((name) => name.endsWith(".draft"));
+    if (!draft) return "";
+    const lines = readFileSync(join(folder, draft), "utf8").split("\n").slice(0, -1);
+    return lines.map((line) => JSON.parse(line).text).join("");
+  };
+  return { url, serve, kill };
 }
 
 /** A tab that shows the page already, into which the owner's address is pasted. */
@@ -391,6 +432,20 @@ async function aDownloadElsewhereIsSeen(page) {
   await page.locator("#downloads").waitFor({ state: "hidden" });
 }
 
+/** The page that began it is closed in the middle of it: the node has it, and serves it. */
+async function aDownloadGoesOnWithoutItsTab(browser) {
+  const first = await owned(browser);
+  await first.page.getByLabel(SEARCH).fill("org/Demo-GGUF");
+  await button(first.page, "Compare plans").click();
+  await button(first.page, "Download and load this way").click();
+  await first.page.locator("#load-state", { hasText: /pulling, .* of / }).waitFor();
+  await first.context.close();
+  const { page, context } = await owned(browser);
+  await page.locator("#downloads li", { hasText: "org/Demo-GGUF" }).getByText(/downloading/).waitFor();
+  await page.locator("article.model", { hasText: /Demo-GGUF/ }).locator(".pill", { hasText: "ready" }).waitFor();
+  await context.close();
+}
+
 async function aNodeIsKilled(page) {
   await view(page, "Cluster");
   await page.locator(".pill", { hasText: "ready" }).first().waitFor();
@@ -432,7 +487,7 @@ async function hostile(browser) {
   const links = await answer.locator(".body a").evaluateAll((all) => all.map((one) => [one.protocol, one.rel, one.target]));
   assert.ok(links.length >= 1);
   for (const link of links) assert.deepEqual(link, ["https:", "noopener noreferrer nofollow", "_blank"]);
-  for (const tag of ["h5", "strong", "ul li", "ol li", "pre code", "table td", "blockquote"]) {
+  for (const tag of ["h4", "strong", "ul li", "ol li", "pre code", "table td", "blockquote"]) {
     assert.ok(await answer.locator(`.md ${tag}`).count() > 0, tag);
   }
   for (const [kind, text] of [["keyword", "fn"], ["string", '"hello from {} machines"'], ["number", "3"]]) {
@@ -465,6 +520,7 @@ const transfer = (page, files) => page.evaluateHandle((all) => {
 async function picturesAreDroppedPastedAndKept(browser) {
   const { page, context, complaints } = await open(browser, `${env.SINEW_DOUBLE}/#chat`, { viewport: { width: 360, height: 740 } });
   await page.waitForFunction(() => !document.getElementById("send").disabled);
+  await button(page, "New").click();
   const waiting = page.locator("#pictures li");
   const count = (number) => page.waitForFunction((wanted) => document.querySelectorAll("#pictures li").length === wanted, number);
   const png = (name) => ({ name, base64: PICTURE, type: "image/png" });
@@ -483,7 +539,7 @@ async function picturesAreDroppedPastedAndKept(browser) {
   await page.keyboard.press("Enter");
   await count(2);
   const chooser = page.waitForEvent("filechooser");
-  await button(page, "Add a picture").focus();
+  await button(page, "Add a file").focus();
   await page.keyboard.press("Enter");
   await (await chooser).setFiles({ name: "no.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
   await page.locator("#toast", { hasText: "no.png is no picture" }).waitFor();
@@ -501,18 +557,18 @@ async function picturesAreDroppedPastedAndKept(browser) {
   assert.deepEqual(await waiting.last().locator("img").evaluate((one) => [one.naturalWidth, one.naturalHeight]), [2048, 512]);
   await button(page, "Remove large.png").click();
 
-  const request = page.waitForRequest("**/v1/chat/completions");
+  const request = page.waitForRequest("**/sinew/v1/chats/ask");
   await page.locator("#prompt").fill("What is this?");
   await page.keyboard.press("Enter");
-  const { messages } = (await request).postDataJSON();
+  const { content } = (await request).postDataJSON();
   const address = `data:image/png;base64,${PICTURE}`;
-  assert.deepEqual(messages.at(-1).content, [
+  assert.deepEqual(content, [
     { type: "image_url", image_url: { url: address } },
     { type: "image_url", image_url: { url: address } },
     { type: "text", text: "What is this?" },
   ]);
-  assert.ok(await page.locator("#pictures").isHidden());
   await isWhole(page);
+  assert.ok(await page.locator("#pictures").isHidden());
   assert.equal(await page.locator(".said.failed").count(), 0, await lastAnswer(page).locator(".about").textContent());
   await fits(page);
   await page.screenshot({ path: join(env.SINEW_PICTURES, "pictures.png") });
@@ -521,9 +577,10 @@ async function picturesAreDroppedPastedAndKept(browser) {
   assert.equal(await page.locator(".said.user .pictures img").count(), 2);
   await button(page, "Edit").click();
   await page.locator(".said.user textarea").fill("And this?");
-  const again = page.waitForRequest("**/v1/chat/completions");
+  const again = page.waitForRequest("**/sinew/v1/chats/ask");
   await page.keyboard.press("Enter");
-  assert.equal((await again).postDataJSON().messages.at(-1).content.length, 3);
+  assert.equal((await again).postDataJSON().content.length, 3);
+  await isWhole(page);
   assert.deepEqual(complaints, []);
   await context.close();
 }
@@ -586,6 +643,13 @@ async function markdownIsQuick(browser) {
   await context.close();
 }
 
+async function textsAreDrawnInLinearTime(browser) {
+  const { page, context } = await open(browser, env.SINEW_DOUBLE);
+  page.setDefaultTimeout(600_000);
+  await fuzz(page);
+  await context.close();
+}
+
 async function main() {
   const browser = await chromium.launch({ executablePath: env.SINEW_BROWSER, args: ["--no-sandbox"] });
   try {
@@ -594,12 +658,26 @@ async function main() {
     await check("pictures are dropped, pasted and kept", () => picturesAreDroppedPastedAndKept(browser));
     await check("code is coloured by its language", () => codeIsColoured(browser));
     await check("no text makes the page slow", () => markdownIsQuick(browser));
+    await check("hostile texts are drawn in linear time", () => textsAreDrawnInLinearTime(browser));
+    await check("formulas are drawn", () => talks.formulasAreDrawn(browser));
+    await check("a reload loses nothing of an answer", () => talks.reloadsLoseNothing(browser));
+    await check("an answer goes on without its page", () => talks.anAnswerGoesOnWithoutItsPage(browser));
+    await check("an old browser's conversations are taken over", () => talks.oldConversationsAreTakenOver(browser));
+    await check("conversations are moved and removed", () => talks.allAreMovedAndRemoved(browser));
     await pictures(browser, env.SINEW_DOUBLE, "many");
     const { page, context, complaints } = await open(browser, env.SINEW_URL);
     await page.locator("article.model .pill", { hasText: "ready" }).waitFor();
     await check("a chat by keyboard alone", () => chatByKeyboard(page));
     await check("edit, retry, and what is kept", () => editRetryAndKeep(page));
     await check("a title, a file, and a conversation that comes back", () => aConversationIsRenamedForgottenAndSaved(page));
+    await check("two devices write in turn", () => talks.twoDevicesWriteInTurn(browser));
+    await check("settings belong to a conversation", () => talks.settingsBelongToAConversation(browser));
+    await check("a picture is refused before it is sent", () => talks.aPictureIsRefusedBeforeItIsSent(browser, transfer,
+      { name: "a.png", base64: PICTURE, type: "image/png" }));
+    await check("a file goes with a message", () => talks.aFileGoesWithAMessage(browser, transfer));
+    await check("a full context forgets the oldest turns", () => talks.aFullContextForgetsTheOldestTurns(browser));
+    await check("an answer outlives its node", () => talks.anAnswerOutlivesItsNode(browser, solo));
+    await check("a browser is paired", () => talks.aBrowserIsPaired(browser, sinew));
     await check("plans are compared, and the owner steers", () => compareAndSteer(browser));
     await check("a machine is refused, let in and removed", () => aMachineIsLetIn(browser));
     await check("a download elsewhere is seen", async () => {
@@ -610,6 +688,7 @@ async function main() {
     await pictures(browser, env.SINEW_URL, "live");
     await pictures(browser, `${env.SINEW_URL}/#admin=${env.SINEW_ADMIN}`, "owner");
     await check("a node is killed while the page looks on", () => aNodeIsKilled(page));
+    await check("a download goes on without its tab", () => aDownloadGoesOnWithoutItsTab(browser));
     await check("nothing complains", () => assert.deepEqual(complaints, []));
     await context.close();
   } finally {

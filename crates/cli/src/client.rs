@@ -141,6 +141,16 @@ impl Client {
         self.ask("/sinew/v1/invite", &json!({ "ttl_secs": ttl_secs }), ANSWER_MAX)
     }
 
+    /// A number by which a browser gets a key of its own.
+    pub fn browser_number(&self) -> Result<String, CliError> {
+        #[derive(Deserialize)]
+        struct Shown {
+            number: String,
+        }
+        let shown: Shown = self.ask("/sinew/v1/browsers/number", &json!({}), ANSWER_MAX)?;
+        Ok(shown.number)
+    }
+
     pub fn join(&self, code: &str) -> Result<Joined, CliError> {
         self.ask("/sinew/v1/join", &json!({ "code": code }), JOIN_MAX)
     }

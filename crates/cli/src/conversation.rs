@@ -134,13 +134,14 @@ impl Conversation {
         answer
     }
 
-    /// Sends a prompt; says on standard error why the answer was cut, and its figures if they are
-    /// wanted.
+    /// Sends a prompt; says on standard error which pictures go with it, why the answer was cut,
+    /// and its figures if they are wanted.
     ///
     /// # Errors
     /// Those of [`Self::ask`], or Ctrl-C cut the answer short.
-    pub fn answer_once(&mut self, prompt: &str) -> Result<(), CliError> {
-        let answer = self.ask(vec![Part::Text(prompt.to_owned())])?;
+    pub fn answer_once(&mut self, prompt: Vec<Part>) -> Result<(), CliError> {
+        pictures::summary(&prompt).iter().for_each(|summary| tell!("({summary})"));
+        let answer = self.ask(prompt)?;
         if answer.interrupted {
             return Err(CliError::Cut("Ctrl-C".to_owned()));
         }

@@ -21,6 +21,8 @@ const ADMIN_TOKEN_FILE: &str = "admin.token";
 const PRIVATE_FILES: [&str; 5] =
     [DAEMON_FILE, ADMIN_TOKEN_FILE, api_keys::FILE, api_keys::LOCK, LOG_FILE];
 const LOG_FILE: &str = "logs/sinew.log";
+/// The folder of conversations, those of the page and those of `sinew run`.
+pub const CHATS: &str = "chats";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Daemon {

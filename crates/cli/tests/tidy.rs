@@ -30,6 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "bench",
+            "chats",
             "checkpoint",
             "cluster",
             "engine",
@@ -65,7 +66,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "text",
         ],
     ),
-    ("serve", &["cluster", "gguf", "protocol", "text", "vision"]),
+    ("serve", &["chats", "cluster", "gguf", "protocol", "text", "vision"]),
+    ("chats", &["store"]),
     (
         "cluster",
         &[

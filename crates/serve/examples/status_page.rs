@@ -13,7 +13,7 @@ use cluster::{
     PairRequest, PullStage, PullStatus, RankStatus, Tone,
 };
 use protocol::{EngineStats, FinishReason, LinkStats, PageStats, RankStats, Transport};
-use serve::{ServeConfig, start};
+use serve::{OwnProcess, ServeConfig, start};
 use support::double::{Act, Double, fixture_with_template};
 use support::server::ADMIN;
 use support::sight::{header, with_tower};
@@ -57,7 +57,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     fill(&double);
     double.events.send_replace(Arc::new(happened().into()));
     tokio::spawn(work(Arc::clone(&double)));
-    let config = ServeConfig::new(([127, 0, 0, 1], port).into(), ADMIN);
+    let mut config = ServeConfig::new(([127, 0, 0, 1], port).into(), ADMIN);
+    config.own_process = Some(OwnProcess::new(|_, _| true));
+    let folder = format!("sinew-page-{}", std::process::id());
+    config.chats = Some(std::env::temp_dir().join(folder));
     let running = start(Arc::clone(&double) as Arc<dyn serve::Cluster>, config).await?;
     println!("http://{} (admin token {ADMIN})", running.addr());
     std::future::pending::<()>().await;

@@ -3,8 +3,10 @@ use std::sync::Arc;
 use protocol::Preset;
 use tokio::sync::watch;
 
+use crate::browsers::Browsers;
 use crate::completion::Completer;
 use crate::config::ServeConfig;
+use crate::conversations::{Answering, Spaces};
 use crate::http::body::Intake;
 use crate::metrics::Metrics;
 use crate::node::Cluster;
@@ -15,6 +17,9 @@ pub(crate) struct App {
     pub completer: Completer,
     pub intake: Intake,
     pub metrics: Metrics,
+    pub spaces: Arc<Spaces>,
+    pub answering: Answering,
+    pub browsers: Browsers,
     pub config: Arc<ServeConfig>,
     /// Becomes true when the server stops.
     pub stopping: watch::Sender<bool>,

@@ -13,6 +13,7 @@ use protocol::KeepAlive;
 
 use crate::app::App;
 use crate::completion::{CompletionError, CompletionRequest};
+use crate::conversations::Space;
 use crate::http::Ends;
 use crate::http::error::ApiError;
 use crate::http::guard::is_local;
@@ -32,6 +33,8 @@ pub(crate) struct Caller {
     pub number: u64,
     is_local: bool,
     claim: Claim,
+    /// As `claim`, but what a page of this node asks is its user's.
+    page_claim: Claim,
 }
 
 impl Caller {
@@ -42,7 +45,23 @@ impl Caller {
             number: client_number(headers, &app.config.api_keys),
             is_local: ends.is_some_and(|ends| is_local(*ends, headers)),
             claim: ends.map_or(Claim::Nothing, |ends| Claim::of(&app.config, *ends, headers)),
+            page_claim: ends
+                .map_or(Claim::Nothing, |ends| Claim::of_page(&app.config, *ends, headers)),
         }
+    }
+
+    /// The conversations that the caller may read and change: those of its API key, or the owner's,
+    /// if it is a program or a browser of the user who runs the node.
+    ///
+    /// # Errors
+    /// 403: it is another user of this machine without a key. 404: this node keeps none.
+    pub async fn space(self, app: &App) -> Result<Space, ApiError> {
+        if self.number != 0 || self.page_claim.is_owners(&app.config).await {
+            return app.spaces.open(self.number);
+        }
+        let message = "the conversations on this node are those of the user who runs it. Open the \
+                       page with \"sinew page\", or use an API key, which has its own";
+        Err(ApiError::forbidden("not_the_owner", message))
     }
 
     /// Whether the caller is the node's owner, who may fetch, delete and unload models.

@@ -1,4 +1,5 @@
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ pub struct ServeConfig {
     /// loopback peer address, no `Forwarded` header) need none. Without keys, only clients on this
     /// machine are admitted.
     pub api_keys: Option<ApiKeys>,
+    /// Makes an API key of this name, for browsers that are paired by a number; its error says why
+    /// it cannot.
+    pub make_key: Option<MakeKey>,
     /// Distinguishes the owner's programs on this machine, which may fetch, unload and delete
     /// models, from those of other users. Without it, the admin token is required.
     pub own_process: Option<OwnProcess>,
@@ -30,6 +34,9 @@ pub struct ServeConfig {
     /// Whether lists of models have, for programs on this machine, those on the nodes' disks that a
     /// request would load.
     pub lists_unloaded: bool,
+    /// The folder of the owner's conversations, and below it of those with an API key; without it
+    /// none are kept.
+    pub chats: Option<PathBuf>,
     /// Fetches pictures that requests name by address.
     pub fetch_picture: FetchPicture,
     /// Host names by which browsers may reach this node, besides `localhost` and its addresses.
@@ -48,6 +55,7 @@ pub struct ServeConfig {
     pub limits: Limits,
 }
 
+pub type MakeKey = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 pub type SetLogLevel = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 pub type DiskFreeBytes = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 
@@ -66,10 +74,12 @@ impl ServeConfig {
             api,
             admin_token: admin_token.into(),
             api_keys: None,
+            make_key: None,
             own_process: None,
             cache_per_key: false,
             any_name: false,
             lists_unloaded: true,
+            chats: None,
             fetch_picture: FetchPicture::default(),
             host_names: Vec::new(),
             allowed_origins: Vec::new(),

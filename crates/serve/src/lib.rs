@@ -11,6 +11,9 @@
 //! ollama      /api/...: the API of Ollama's clients
 //! llama       /completion, /infill...: the API of llama-server's clients
 //! known       the table of the dialects' fields
+//! browsers    /sinew/v1/browsers/...: a key for a browser, by a number of six digits
+//! chats       /sinew/v1/chats...: conversations that this node keeps, and their answers
+//! conversations  their folders and answers in progress
 //! admin       /sinew/v1/...: status, events, plan, invite, join, serve, stop, shutdown
 //! clients     settings with which other programs use this cluster
 //! health      /health, /ready
@@ -30,11 +33,14 @@
 mod admin;
 mod anthropic;
 mod app;
+mod browsers;
 mod caller;
+mod chats;
 pub mod clients;
 mod clock;
 mod completion;
 mod config;
+mod conversations;
 mod dialect;
 mod health;
 mod http;
@@ -50,7 +56,7 @@ mod pictures;
 mod server;
 
 pub use clock::rfc3339;
-pub use config::{Limits, ServeConfig, StartError, Tls};
+pub use config::{Limits, MakeKey, ServeConfig, StartError, Tls};
 pub use http::keys::{ApiKey, ApiKeys};
 pub use http::owner::OwnProcess;
 pub use metrics::{KeyUsage, KeysUsage};

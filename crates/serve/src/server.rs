@@ -13,8 +13,10 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::app::App;
+use crate::browsers::{self, Browsers};
 use crate::completion::Completer;
 use crate::config::{ServeConfig, StartError};
+use crate::conversations::{Answering, Spaces};
 use crate::http::body::Intake;
 use crate::http::error::ApiError;
 use crate::http::guard::{guard, require_admin, require_api_key};
@@ -22,7 +24,9 @@ use crate::http::listener::{self, Door};
 use crate::http::tls;
 use crate::metrics::Metrics;
 use crate::node::Cluster;
-use crate::{admin, anthropic, dialect, health, llama, metrics, ollama, openai, openapi, page};
+use crate::{
+    admin, anthropic, chats, dialect, health, llama, metrics, ollama, openai, openapi, page,
+};
 
 /// How long an answer that was ended may take to say so.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -60,10 +64,15 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
         ),
         cluster,
         metrics,
+        spaces: Arc::new(Spaces::new(config.chats.clone())),
+        answering: Answering::default(),
+        browsers: Browsers::default(),
         intake: Intake::new(config.limits.clone()),
         config: Arc::clone(&config),
         stopping: stop.clone(),
     });
+    // Before a client can begin another answer in one of these conversations.
+    chats::resume(&app).await;
     let door = Door { router: router(app), limits: config.limits.clone(), tls };
     let serving = listener::run(listener, door, stop.subscribe());
     tracing::info!(%addr, "http api listens");
@@ -103,13 +112,15 @@ fn router(app: Arc<App>) -> Router {
         .merge(ollama::routes())
         .merge(llama::routes())
         .merge(admin::status_routes())
+        .merge(chats::routes())
         .merge(metrics::routes());
     let keyed = keyed.route_layer(from_fn_with_state(Arc::clone(&config), require_api_key));
-    let admin = admin::routes();
+    let admin = admin::routes().merge(browsers::routes::admin_routes());
     let admin = admin.route_layer(from_fn_with_state(Arc::clone(&config), require_admin));
     Router::new()
         .merge(keyed)
         .merge(admin)
+        .merge(browsers::routes::open_routes())
         .merge(page::routes())
         .merge(openapi::routes())
         .route("/health", get(health::health))

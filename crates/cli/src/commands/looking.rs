@@ -149,7 +149,10 @@ pub fn page(args: &PageArgs) -> Result<(), CliError> {
     let lan = data_dir.daemon().map(|daemon| daemon.lan).unwrap_or_default();
     if !lan.is_empty() {
         let lan = lan.iter().map(|at| format!("{at}/")).collect::<Vec<_>>().join("  ");
-        tell!("From other machines: {lan}, with a key of: sinew keys create NAME");
+        let number = client.browser_number()?;
+        let (first, last) = number.split_at(number.len() / 2);
+        tell!("On a phone or another machine: {lan}, and there the number {first} {last}");
+        tell!("It pairs one browser, within 5 minutes, for chats. sinew keys list has it then");
     }
     if args.open {
         let program = match std::env::consts::OS {

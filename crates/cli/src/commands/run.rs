@@ -16,12 +16,12 @@ use crate::error::{CliError, Doing};
 use crate::interrupt::Interrupt;
 use crate::local_cluster::{LocalCluster, any_api_address};
 use crate::models;
-use crate::pictures::{Part, Picture};
+use crate::pictures::{self, Part, Picture};
 
 pub fn run(args: &RunArgs) -> Result<(), CliError> {
     let prompt = prompt(args)?;
-    let pictures = args.image.iter().map(|path| Picture::read(path).map(Part::Picture));
-    let pictures: Vec<Part> = pictures.collect::<Result<_, _>>()?;
+    let shown = args.image.iter().map(|path| Picture::read(path).map(Part::Picture));
+    let shown: Vec<Part> = shown.collect::<Result<_, _>>()?;
     let interrupt = Interrupt::install()?;
     let mut request = serve::request(&args.model, &args.spec, None);
     // The nodes that were started for this run end with it.
@@ -55,17 +55,21 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
     let mut conversation = Conversation::new(client, model, interrupt);
     conversation.options = args.options();
     args.system.iter().for_each(|system| conversation.set_system(system));
-    conversation.show(pictures);
+    conversation.show(shown);
     match prompt {
-        Some(prompt) => conversation.answer_once(&prompt),
+        Some(prompt) => conversation.answer_once(prompt),
         None => Chat::new(conversation, DataDir::find(&args.data_dir))?.run(),
     }
 }
 
-/// The question of the command line or of standard input; none for a chat.
-fn prompt(args: &RunArgs) -> Result<Option<String>, CliError> {
+/// The question of the command line or of standard input; none for a chat. A picture's path on the
+/// command line becomes that picture, as in a chat; what comes by a pipe is a text.
+fn prompt(args: &RunArgs) -> Result<Option<Vec<Part>>, CliError> {
     if args.prompt.is_some() || std::io::stdin().is_terminal() {
-        return Ok(args.prompt.clone());
+        let Some(prompt) = &args.prompt else { return Ok(None) };
+        let parts = pictures::parts(prompt)?;
+        let is_blank = parts.is_empty();
+        return Ok(Some(if is_blank { vec![Part::Text(prompt.clone())] } else { parts }));
     }
     let mut prompt = String::new();
     std::io::stdin().read_to_string(&mut prompt).doing("cannot read the question")?;
@@ -74,7 +78,7 @@ fn prompt(args: &RunArgs) -> Result<Option<String>, CliError> {
                     argument or by a pipe; a chat needs a terminal";
         return Err(CliError::Usage(text.to_owned()));
     }
-    Ok(Some(prompt.trim_end().to_owned()))
+    Ok(Some(vec![Part::Text(prompt.trim_end().to_owned())]))
 }
 
 /// This machine's running node, or else as many new nodes as the arguments request.

@@ -14,7 +14,7 @@ use crate::allocator;
 use crate::api_keys::KeyFile;
 use crate::args::UpArgs;
 use crate::client;
-use crate::data_dir::{Daemon, DataDir};
+use crate::data_dir::{CHATS, Daemon, DataDir};
 use crate::descriptors;
 use crate::device_nodes::DeviceNodes;
 use crate::error::{CliError, Doing};
@@ -114,8 +114,11 @@ fn serve_config(
     config.own_process = Some(OwnProcess::new(own_process::is_own));
     // On loopback, keys serve clients behind a proxy on this machine.
     if args.lan || api.ip().is_loopback() {
-        let keys = KeyFile::new(data_dir.path());
+        let keys = Arc::new(KeyFile::new(data_dir.path()));
+        let made = Arc::clone(&keys);
         config.api_keys = Some(ApiKeys::live(move || keys.now()));
+        let make = move |name: &str| made.create(name).map_err(|error| error.to_string());
+        config.make_key = Some(Arc::new(make));
     }
     if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
         let read =
@@ -126,6 +129,7 @@ fn serve_config(
     config.any_name = args.any_name;
     config.lists_unloaded = !args.list_served;
     config.fetch_picture = fetch_picture(&args.picture_hosts);
+    config.chats = Some(data_dir.path().join(CHATS));
     config.host_names = settings::host_names(args);
     config.allowed_origins.clone_from(&args.allow_origin);
     let dir = data_dir.path().to_path_buf();

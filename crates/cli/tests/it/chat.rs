@@ -23,8 +23,10 @@ fn kept(node: &Node, name: &str) -> Vec<(String, String)> {
     let file = std::fs::read(node.dir.path().join("chats").join(format!("{name}.json"))).unwrap();
     let kept: Value = serde_json::from_slice(&file).unwrap();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let system = kept.get("system").map(|system| ("system".to_owned(), text(system)));
     let messages = kept["messages"].as_array().unwrap().iter();
-    messages.map(|one| (text(&one["role"]), text(&one["content"]))).collect()
+    let messages = messages.map(|one| (text(&one["role"]), text(&one["content"])));
+    system.into_iter().chain(messages).collect()
 }
 
 fn questions(node: &Node, name: &str) -> Vec<String> {

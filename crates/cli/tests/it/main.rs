@@ -15,6 +15,7 @@ mod face;
 mod folders;
 mod guides;
 mod install;
+mod kept_answers;
 mod keystrokes;
 mod links;
 mod losses;

@@ -120,7 +120,7 @@ fn the_help_has_groups_and_the_page_of_an_open_node_has_its_network_address() {
     });
     let output = sinew(&["page", "--data-dir", node.dir.path().to_str().unwrap()]);
     let said = String::from_utf8(output.stderr).unwrap();
-    let is_alone = !said.contains("From other machines: http://");
+    let is_alone = !said.contains("On a phone or another machine: http://");
     // A machine without a network has no such address.
     assert!(!is_alone || !has_network(), "{said}");
 }

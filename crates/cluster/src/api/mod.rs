@@ -390,6 +390,11 @@ pub enum InstanceState {
     },
 }
 
+impl InstanceState {
+    /// How the reason of a recovery begins that is no problem: a better place was found.
+    pub(crate) const MOVES: &str = "it moves to ";
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RankStatus {
     pub rank: usize,

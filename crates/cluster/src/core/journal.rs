@@ -264,8 +264,9 @@ fn stands(one: &InstanceStatus) -> Draft {
             (EventKind::ModelUnloaded, Tone::Info, text)
         }
         InstanceState::Recovering { reason } => {
-            let text = format!("{model} is recovering: {reason}");
-            (EventKind::ModelRecovering, Tone::Warning, text)
+            let is_move = reason.starts_with(InstanceState::MOVES);
+            let tone = if is_move { Tone::Info } else { Tone::Warning };
+            (EventKind::ModelRecovering, tone, format!("{model} is recovering: {reason}"))
         }
         InstanceState::Failed { reason } => {
             (EventKind::ModelFailed, Tone::Error, format!("{model} has failed: {reason}"))

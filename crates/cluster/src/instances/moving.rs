@@ -108,7 +108,7 @@ fn begin_move(
         let fixed = Fixed { secret, first_worker, ..like };
         load_beside(instances, host, fixed, prepared, placed);
     } else {
-        let why = format!("it moves to {names}: {why}");
+        let why = format!("{}{names}: {why}", InstanceState::MOVES);
         let effects =
             owned.place(placed, |machine, ranks, split| machine.move_to(ranks, split, &why, now));
         instances.run(host, id, effects);

@@ -6,9 +6,10 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use cluster::{Found, Held, Identified, Library, ModelAbout, Offer, PullStage, PullStatus};
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use crate::app::App;
 use crate::http::error::ApiError;
@@ -25,7 +26,13 @@ struct Pulled {
     /// Whether to fetch files again that have changed on the hub.
     #[serde(default)]
     update: bool,
+    /// Whether the download goes on when the client has left.
+    #[serde(default)]
+    goes_on: bool,
 }
+
+/// Lines of progress queued for a client.
+const LINES_MAX: usize = 16;
 
 /// Every model on the nodes' disks, this machine's first.
 pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Vec<Held>> {
@@ -96,13 +103,26 @@ pub(super) async fn pull(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let Pulled { model, update } = app.intake.read_json(request).await?;
-    let told = app.cluster.pull(&model, update).await?;
-    let items = told.map(|status| match status.stage {
+    let Pulled { model, update, goes_on } = app.intake.read_json(request).await?;
+    let mut progress = app.cluster.pull(&model, update).await?;
+    let item = |status: PullStatus| match status.stage {
         PullStage::Failed => Item::Fail(failed(&status).body().to_string()),
         _ => Item::json(&status),
+    };
+    let keep_alive = app.config.limits.keep_alive;
+    if !goes_on {
+        return Ok(respond(Framing::JsonLines, progress.map(item), keep_alive));
+    }
+    // A client that leaves drops its end alone.
+    let (sender, lines) = mpsc::channel(LINES_MAX);
+    tokio::spawn(async move {
+        while let Some(status) = progress.next().await {
+            let _ = sender.send(item(status)).await;
+        }
     });
-    Ok(respond(Framing::JsonLines, items, app.config.limits.keep_alive))
+    let items =
+        stream::unfold(lines, |mut lines| async move { Some((lines.recv().await?, lines)) });
+    Ok(respond(Framing::JsonLines, items, keep_alive))
 }
 
 #[derive(Deserialize)]

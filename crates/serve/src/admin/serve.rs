@@ -35,6 +35,9 @@ struct ServeBody {
     request: InstanceSpec,
     /// Whether to report until the instance is ready.
     wait: Option<bool>,
+    /// Whether a download and what follows it go on when the client has left.
+    #[serde(default)]
+    goes_on: bool,
 }
 
 /// A line of progress.
@@ -87,9 +90,10 @@ pub(super) async fn serve(
 fn pull_and_serve(app: &Arc<App>, pull: PullStream, body: ServeBody) -> Response {
     let (sender, lines) = mpsc::channel(LINES_MAX);
     let waits = body.wait != Some(false);
+    let teller = Teller { sender, waits, goes_on: body.goes_on };
     let task = Arc::clone(app);
     tokio::spawn(async move {
-        fetch_then_load(&task, pull, body.request, Teller { sender, waits }).await;
+        fetch_then_load(&task, pull, body.request, teller).await;
     });
     if !waits {
         return Json(json!({ "status": "pulling" })).into_response();
@@ -105,13 +109,14 @@ fn pull_and_serve(app: &Arc<App>, pull: PullStream, body: ServeBody) -> Response
 struct Teller {
     sender: mpsc::Sender<Item>,
     waits: bool,
+    goes_on: bool,
 }
 
 impl Teller {
-    /// Whether to continue. If a waiting client disconnects, the work stops; without `wait` the
-    /// work always continues.
+    /// Whether to continue. If a waiting client disconnects, the work stops, unless it was to go
+    /// on; without `wait` it always continues.
     async fn tell(&self, item: Item) -> bool {
-        !self.waits || self.sender.send(item).await.is_ok()
+        !self.waits || self.sender.send(item).await.is_ok() || self.goes_on
     }
 }
 

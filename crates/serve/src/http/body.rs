@@ -173,6 +173,17 @@ impl Intake {
         Ok(blocks)
     }
 
+    /// Memory for a request of this size that comes from this node's disk.
+    ///
+    /// # Errors
+    /// 413 if a body may not be as large; 429 if the memory is full.
+    pub fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+        if bytes > self.limits.body_bytes_max {
+            return Err(too_large(self.limits.body_bytes_max));
+        }
+        self.take_for(bytes, bytes)
+    }
+
     /// Reserves memory for `more` bytes of a body that then has `len` bytes.
     fn take_for(&self, len: usize, more: usize) -> Result<OwnedSemaphorePermit, ApiError> {
         let is_large = len > self.limits.body_bytes_max / LARGE_PART;

@@ -54,6 +54,14 @@ impl Claim {
         }
     }
 
+    /// For what a page of this node may do without the token: the guard refuses those of others.
+    pub fn of_page(config: &ServeConfig, ends: Ends, headers: &HeaderMap) -> Self {
+        match Self::of(config, ends, headers) {
+            Self::Nothing if is_local(ends, headers) => Self::Program(ends),
+            claim => claim,
+        }
+    }
+
     pub async fn is_owners(self, config: &ServeConfig) -> bool {
         match (self, config.own_process.clone()) {
             (Self::Token, _) => true,

@@ -179,7 +179,7 @@ impl FinishReason {
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     pub prompt_tokens: usize,
     pub completion_tokens: usize,
     pub total_tokens: usize,
@@ -188,12 +188,12 @@ pub(super) struct Usage {
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct PromptDetails {
+pub(crate) struct PromptDetails {
     pub cached_tokens: usize,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct CompletionDetails {
+pub(crate) struct CompletionDetails {
     pub reasoning_tokens: usize,
 }
 

@@ -25,8 +25,22 @@ export function modelActions(place, model) {
   ), `Stop ${model.model}`));
 }
 
-export function machineActions(place, node, isHere) {
+/** What stops without a machine, in words. */
+function losses(node, status) {
+  const on = status.instances.filter((one) => one.ranks.some((rank) => rank.node === node.id));
+  const alone = on.filter((one) => one.ranks.length === 1).map((one) => one.model);
+  const parts = on.filter((one) => one.ranks.length > 1).map((one) => one.model);
+  const stop = alone.length > 0 ? `${alone.join(", ")} runs on ${node.name} alone, and stops `
+    + "unless another machine has its file. " : "";
+  const move = parts.length > 0 ? `${parts.join(", ")} loses its part there, and is loaded anew. `
+    : "";
+  return `${stop}${move}`;
+}
+
+export function machineActions(place, node, isHere, status) {
   if (!isAdmin()) return;
+  // Buttons are made once; what they say is of now.
+  place.status = status;
   const actions = [];
   if (node.drained) {
     actions.push(["undrain", "Undrain", "", () => administer("undrain", { node: node.id })]);
@@ -39,7 +53,8 @@ export function machineActions(place, node, isHere) {
   }
   if (!isHere) {
     actions.push(["remove", "Remove", "danger", () => afterAsking(
-      `Remove ${node.name} from the cluster?`, "It needs a new code to come back.", "Remove it",
+      `Remove ${node.name} from the cluster?`,
+      `${losses(node, place.status)}It needs a new code to come back.`, "Remove it",
       "remove", { node: node.id },
     )]);
   }
@@ -112,6 +127,9 @@ export async function compare() {
     keyed(place, [chosen, ...others], (_, at) => at, createPlan, (card, plan, at) => {
       updatePlan(card, plan, at === 0, verb);
     });
+    // What is recommended is seen first, and Enter loads it.
+    place.firstChild.scrollIntoView({ block: "center" });
+    place.querySelector("button")?.focus({ preventScroll: true });
   } catch (error) {
     setText(state, error.message);
   }
@@ -136,7 +154,7 @@ function updatePlan(card, plan, isChosen, verb) {
   const style = isChosen ? "small primary" : "small";
   const act = () => load(isChosen ? {} : { nodes: plan.nodes });
   card.querySelector(".actions").replaceChildren(...(isChosen || plan.prediction
-    ? [button(isChosen ? `${verb} this way` : `${verb} on these`, style, act, `${verb} ${over}`)]
+    ? [button(isChosen ? `${verb} this way` : `${verb} on these`, style, act)]
     : []));
 }
 
@@ -158,20 +176,25 @@ export const loadingHere = () => asked;
 async function load(how) {
   const [state, cancel] = [byId("load-state"), byId("load-cancel")];
   const controller = new AbortController();
-  cancel.onclick = () => controller.abort();
-  let began = null;
+  let [began, isPulling] = [null, false];
   asked = wanted().model;
+  const { model } = wanted();
+  cancel.onclick = async () => {
+    controller.abort();
+    // Without this page the node goes on: it is told to stop.
+    if (isPulling) await administer("pull/stop", { model }).catch((error) => toast(error.message));
+  };
   try {
-    const body = { ...wanted(), ...COPIES, ...how };
+    const body = { ...wanted(), ...COPIES, ...how, goes_on: true };
     const response = await administer("serve", body, controller.signal);
     byId("plans").replaceChildren();
     for await (const line of lines(response.body)) {
       if (!line.trim()) continue;
       const told = JSON.parse(line);
       if (told.error) throw new Error(told.error.message ?? String(told.error));
-      // A download is cancelled when its last client disconnects; a loading model has a stop
-      // button.
-      cancel.hidden = !["pulling", "verifying"].includes(told.status);
+      // A loading model has a stop button.
+      isPulling = ["pulling", "verifying"].includes(told.status);
+      cancel.hidden = !isPulling;
       if (began?.status !== told.status) began = { ...told, at: performance.now() };
       showProgress(told, began);
     }

@@ -4,7 +4,7 @@
 import "./chat.js";
 import { byId, keyed, element, setPill, setText } from "./dom.js";
 import { clock } from "./format.js";
-import { apiKey, get, isAdmin, setApiKey } from "./net.js";
+import { apiKey, get, isAdmin, pair, setApiKey } from "./net.js";
 import { showTotals, showPulse } from "./totals.js";
 import { showMap } from "./map.js";
 import { showMachines } from "./machines.js";
@@ -70,9 +70,21 @@ function show(status) {
   byId("cluster").toggleAttribute("data-empty", isAdmin() && status.instances.length === 0);
   showJoining(status);
   showDownloads(status);
+  noteMembers(status);
   const models = servedModels(status);
   showConnect(models);
+  const here = status.nodes.find((node) => node.id === status.node)?.name ?? "this node";
+  setText(byId("talks-where"), `Kept on ${here}`);
   document.dispatchEvent(new CustomEvent("models", { detail: models }));
+}
+
+/** The machines and their memory; figures of the library follow from it. */
+let members = "";
+
+function noteMembers({ nodes }) {
+  const seen = nodes.map(({ id, state, memory_bytes: bytes }) => `${id} ${state} ${bytes}`).join();
+  if (members && seen !== members) document.dispatchEvent(new CustomEvent("members"));
+  members = seen;
 }
 
 /** Time of the figures on the page. */
@@ -82,7 +94,7 @@ async function poll() {
   try {
     const response = await get("sinew/v1/status");
     const isLocked = response.status === 401;
-    byId("key-form").hidden = !isLocked;
+    byId("locked").hidden = !isLocked;
     byId("content").hidden = isLocked;
     if (response.ok) {
       show(await response.json());
@@ -108,9 +120,26 @@ async function poll() {
 
 byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  setApiKey(byId("key").value.trim());
+  setApiKey(byId("key").value.trim(), byId("key-kept").checked);
   byId("key").value = "";
 });
+
+byId("pair-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const [field, wrong] = [byId("pair-number"), byId("pair-wrong")];
+  wrong.hidden = true;
+  try {
+    setApiKey(await pair(field.value), true);
+    field.value = "";
+    byId("key-wrong").hidden = true;
+  } catch (error) {
+    setText(wrong, error.message);
+    wrong.hidden = false;
+    field.select();
+  }
+});
+const isPlain = location.protocol === "http:";
+byId("plain-http").hidden = !isPlain || /^(localhost|127\.|\[::1\])/.test(location.hostname);
 
 for (const node of document.querySelectorAll("[data-admin]")) node.hidden = !isAdmin();
 for (const node of document.querySelectorAll("[data-no-admin]")) node.hidden = isAdmin();

@@ -1,265 +1,214 @@
-// A chat over the same API that other programs use.
+// A chat whose conversations and answers belong to the node: this page shows them and asks. What is
+// being written goes on without it, and is found again by any other page.
 
-import { byId, element, keyed, setText, toast } from "./dom.js";
-import { rate } from "./format.js";
-import { administer, events, headers, isAdmin, refusal } from "./net.js";
-import * as pictures from "./pictures.js";
+import * as attachments from "./attachments.js";
+import { button, byId, element, keyed, setText, toast } from "./dom.js";
+import { account, isFull } from "./figures.js";
+import { events, get, send as post } from "./net.js";
+import { prepareOptions, showOptions, wanted } from "./options.js";
 import { say } from "./said.js";
 import * as store from "./store.js";
+import { download, prepareTalks, setOpen } from "./talks.js";
+import * as tree from "./tree.js";
 
 const [form, prompt, log] = [byId("ask"), byId("prompt"), byId("log")];
 const [select, send, stop] = [byId("chat-model"), byId("send"), byId("stop")];
-const BROKEN = "the connection broke before the answer was complete";
-const OPTIONS = "sinew-chat-options";
-/** With fewer conversations than these, a search is no help. */
-const SEARCHED = 6;
+/** Other writers may change a conversation between two looks at it. */
+const TRIES = 3;
+const EMPTY = { version: 0, messages: [], system: "", settings: {}, tags: [], name: "" };
+/** The conversation that is open, for this tab and the next start. */
+const OPEN = "sinew-open-talk";
 
-let talk = store.all()[0] ?? store.begin();
-/** Aborts the answer in progress. */
-let running = null;
+/** `{ id, conversation, running }`; the id is null until the first question is kept. */
+let talk = begun();
+/** What has come of the answer in progress. */
+let writing = null;
+/** Ends the reading of an answer in progress, which itself goes on. */
+let reading = null;
+let isAsking = false;
+/** Whether a person has chosen or begun a conversation: the last one is not opened over it. */
+let isChosen = false;
 /** Context length in tokens, by model name. */
 let contexts = new Map();
+/** Models that see pictures. */
+let seeing = new Set();
+
+function begun() {
+  return { id: null, conversation: structuredClone(EMPTY), running: null };
+}
 
 // Choosing the model.
 
 document.addEventListener("models", ({ detail: models }) => {
+  const names = models.map((one) => one.model);
+  const isOther = names.join("\n") !== [...contexts.keys()].join("\n");
   contexts = new Map(models.map((one) => [one.model, one.context_tokens]));
-  const names = [...contexts.keys()];
   const shown = [...select.options].map((option) => option.value);
   if (names.length === 0) {
     if (!select.disabled) select.replaceChildren(new Option("no model", ""));
   } else if (select.disabled || names.join("\n") !== shown.join("\n")) {
-    const chosen = select.value || talk.model;
+    const chosen = select.value || talk.conversation.model;
     select.replaceChildren(...names.map((name) => new Option(name, name)));
     if (names.includes(chosen)) select.value = chosen;
   }
   select.disabled = names.length === 0;
-  setRunning(running);
+  if (isOther) findSeeing().catch(() => {});
+  showState();
+});
+
+/** The tokens of a text for the chosen model. */
+attachments.setCounter(async (text) => {
+  const messages = [{ role: "user", content: text }];
+  const body = { model: select.value, messages };
+  const counted = await (await post("v1/chat/completions/input_tokens", body)).json();
+  return counted.input_tokens;
+});
+
+async function findSeeing() {
+  const response = await get("v1/models");
+  if (!response.ok) return;
+  const { data } = await response.json();
+  const sees = (one) => one.architecture?.input_modalities?.includes("image");
+  seeing = new Set(data.filter(sees).map((one) => one.id));
+  showState();
+}
+
+select.addEventListener("change", () => {
+  showState();
+  change({ model: select.value });
 });
 
 document.addEventListener("choose", ({ detail: model }) => {
   if (contexts.has(model)) select.value = model;
+  showState();
   prompt.focus();
 });
 
-function setRunning(controller) {
-  running = controller;
-  stop.hidden = controller === null;
-  send.hidden = controller !== null;
-  send.disabled = select.disabled;
+function showState() {
+  const isBusy = isAsking || talk.running !== null;
+  stop.hidden = talk.running === null;
+  send.hidden = talk.running !== null;
+  send.disabled = select.disabled || isAsking;
+  attachments.setReader(seeing.has(select.value) ? null : select.value);
+  log.toggleAttribute("data-busy", isBusy);
+  setText(byId("chat-why"), select.disabled ? "No model is served. " : "");
+  byId("chat-load").hidden = !select.disabled;
 }
 
-// Choosing the conversation.
+// Showing the conversation.
 
-function showTalks() {
-  const title = byId("chat-title");
-  if (document.activeElement !== title) title.value = talk.title;
-  const search = byId("talks-search");
-  search.hidden = store.all().length < SEARCHED && !search.value;
-  const found = store.search(search.value);
-  const listed = store.all().includes(talk) || search.value ? found : [talk, ...found];
-  keyed(byId("talks"), listed, (one) => one.id, createTalk, (item, one) => {
-    const open = item.firstChild;
-    setText(open, one.title || "New conversation");
-    item.toggleAttribute("data-here", one.id === talk.id);
-    if (one.id === talk.id) open.setAttribute("aria-current", "true");
-    else open.removeAttribute("aria-current");
-    item.lastChild.setAttribute("aria-label", `Forget: ${open.textContent}`);
-  });
-}
-
-function createTalk({ id }) {
-  const open = element("button", "open");
-  const forget = element("button", "forget", "×");
-  open.type = forget.type = "button";
-  open.addEventListener("click", () => openTalk(store.find(id) ?? talk));
-  forget.addEventListener("click", () => {
-    const forgotten = store.find(id);
-    store.forget(id);
-    if (forgotten) {
-      toast(`“${forgotten.title}” is forgotten.`, {
-        name: "Undo",
-        act: () => {
-          store.restore(forgotten);
-          openTalk(forgotten);
-        },
-      });
-    }
-    if (talk.id === id) openTalk(store.all()[0] ?? store.begin());
-    else showTalks();
-  });
-  return element("li", "", open, forget);
-}
-
-function openTalk(one) {
-  running?.abort();
-  talk = one;
-  if (contexts.has(talk.model)) select.value = talk.model;
-  showTalks();
-  showLog();
+/** Opens a conversation as the node has it. */
+async function open(id) {
+  isChosen = true;
+  try {
+    show(await store.read(id));
+  } catch (error) {
+    toast(error.message);
+    if (error.code === "no_conversation") begin();
+    return;
+  }
   prompt.focus();
 }
 
+function begin() {
+  isChosen = true;
+  show(begun());
+  prompt.focus();
+}
+
+/** Shows a conversation as it is now. */
+function show(next) {
+  const isOther = next.id !== talk.id;
+  if (isOther || !next.running) {
+    reading?.abort();
+    reading = null;
+    writing = null;
+  }
+  talk = next;
+  if (talk.id) sessionStorage.setItem(OPEN, talk.id);
+  else sessionStorage.removeItem(OPEN);
+  if (isOther && contexts.has(talk.conversation.model)) select.value = talk.conversation.model;
+  if (isOther) showProblem();
+  setOpen(talk.id);
+  scrolled(showLog);
+  showOptions(talk.conversation, store.find(talk.id)?.title ?? talk.conversation.name);
+  showState();
+  if (isOther) log.scrollTop = log.scrollHeight;
+  if (talk.running && !reading) follow();
+}
+
+/** The messages of the branch that is shown, with the answer in progress. */
+function shownMessages() {
+  const { conversation, running } = talk;
+  const numbers = tree.path(conversation);
+  const dropped = numbers.indexOf(conversation.start ?? 0);
+  const shown = numbers.map((number, at) => ({
+    ...conversation.messages[number - 1], number, isDropped: at < dropped,
+  }));
+  if (!running || (numbers.at(-1) ?? 0) !== (running.extends || running.after)) return shown;
+  if (running.extends) shown.pop();
+  const { text = "", thoughts = "", about = "" } = writing ?? {};
+  const number = running.extends || `after-${running.after}`;
+  return [...shown, { role: "assistant", content: text, reasoning_content: thoughts, about, number,
+    isWriting: true }];
+}
+
 function showLog() {
-  log.replaceChildren();
-  talk.messages.forEach(show);
-  if (talk.messages.length === 0) {
+  const messages = shownMessages();
+  log.querySelector(":scope > .empty")?.remove();
+  keyed(log, messages, (one) => `${talk.id}/${one.number}`, create, (bubble, one) => {
+    bubble.show(described(one));
+  });
+  if (messages.length === 0) {
     log.append(element("p", "empty", "Ask anything. What you say goes to your own machines and "
       + "nowhere else."));
   }
-  log.scrollTop = log.scrollHeight;
 }
 
-/** Adds a message's bubble. */
-function show(message) {
-  log.querySelector(".empty")?.remove();
-  const here = talk;
-  const shown = say(message, {
-    edit: (text) => askFrom(here, here.messages.indexOf(message), text),
-    retry: () => {
-      const at = here.messages.indexOf(message) - 1;
-      askFrom(here, at, here.messages[at]?.content ?? "");
+function aboutOf(one) {
+  const words = [account(one, contexts), one.isDropped ? "not sent to the model any more" : ""];
+  return words.filter(Boolean).join(" · ");
+}
+
+/** A message as `said` shows it. */
+function described(one) {
+  const { number, isWriting = false, ended, content } = one;
+  const all = isWriting ? [number] : tree.versions(talk.conversation, number);
+  const isLast = number === tree.head(talk.conversation);
+  return {
+    role: one.role,
+    text: tree.textOf(content),
+    attached: tree.attachedTo(content),
+    thoughts: one.reasoning_content ?? "",
+    about: isWriting ? one.about : aboutOf(one),
+    failed: Boolean(ended) && ended !== "stopped",
+    writing: isWriting,
+    cut: one.role === "assistant" && isLast && Boolean(ended || one.finish_reason === "length"),
+    dropped: one.isDropped,
+    at: all.indexOf(number) + 1,
+    of: all.length,
+  };
+}
+
+function create(one) {
+  const { number } = one;
+  const shown = say(described(one), {
+    edit: async (text, kept, close) => {
+      const content = tree.contentOf(text, kept.map(({ part }) => part));
+      if (await ask({ content, after: tree.after(talk.conversation, number) })) close();
+    },
+    retry: () => ask({ after: tree.after(talk.conversation, number) }),
+    goOn: () => ask({ go_on: number }),
+    turn: (step) => {
+      const all = tree.versions(talk.conversation, number);
+      return change({ show: all[all.indexOf(number) + step] });
     },
   });
-  log.append(shown.bubble);
-  return shown;
-}
-
-// Sending a message.
-
-/** Drops the messages from `at` on and sends `text` in their place, with the first one's pictures.
- */
-function askFrom(here, at, text) {
-  if (running || at < 0 || here !== talk) return;
-  const [first] = here.messages.splice(at);
-  showLog();
-  ask(text, first?.pictures);
-}
-
-/** A message's content for the node. */
-function content({ content: text, pictures: shown }) {
-  if (!shown) return text;
-  const parts = shown.map((url) => ({ type: "image_url", image_url: { url } }));
-  return text ? [...parts, { type: "text", text }] : parts;
-}
-
-/** What the options set of a request besides its messages. */
-function settings() {
-  const set = {};
-  const number = (id) => Number.parseFloat(byId(id).value);
-  if (Number.isFinite(number("chat-temperature"))) set.temperature = number("chat-temperature");
-  if (Number.isFinite(number("chat-top-p"))) set.top_p = number("chat-top-p");
-  if (number("chat-seed") >= 0) set.seed = Math.floor(number("chat-seed"));
-  if (number("chat-tokens") >= 1) set.max_tokens = Math.floor(number("chat-tokens"));
-  return set;
-}
-
-const systemPrompt = () => byId("chat-system").value.trim();
-
-/** Makes a preset of the options, on all nodes. */
-async function keepPreset() {
-  const name = byId("chat-preset").value.trim();
-  const system = systemPrompt();
-  const preset = { name, model: select.value, ...settings(), ...(system ? { system } : {}) };
-  try {
-    await administer("presets", preset);
-    byId("chat-preset").value = "";
-    toast(`${name} is listed among the models, on every node.`);
-  } catch (error) {
-    toast(error.message);
-  }
-}
-
-function request(messages) {
-  const system = systemPrompt();
-  const said = messages.filter((one) => one.content || one.pictures)
-    .map((one) => ({ role: one.role, content: content(one) }));
-  return {
-    model: select.value,
-    messages: system ? [{ role: "system", content: system }, ...said] : said,
-    stream: true,
-    stream_options: { include_usage: true },
-    ...settings(),
+  shown.bubble.show = (message) => {
+    shown.show(message);
+    shown.bubble.classList.toggle("dropped", message.dropped);
   };
-}
-
-async function ask(text, sent) {
-  // The user may open another conversation meanwhile; this answer still belongs to this one.
-  const here = talk;
-  here.model = select.value;
-  const question = { role: "user", content: text, ...(sent ? { pictures: sent } : {}) };
-  const answer = { role: "assistant", content: "", model: here.model, writing: true };
-  here.messages.push(question);
-  show(question);
-  store.keep(here);
-  showTalks();
-  const body = request(here.messages);
-  here.messages.push(answer);
-  const shown = show(answer);
-  log.scrollTop = log.scrollHeight;
-  const controller = new AbortController();
-  setRunning(controller);
-  try {
-    const response = await fetch("v1/chat/completions", {
-      method: "POST",
-      headers: headers({ "Content-Type": "application/json" }),
-      body: JSON.stringify(body),
-      signal: controller.signal,
-    });
-    if (!response.ok) throw await refusal(response);
-    await read(response, answer, shown);
-  } catch (error) {
-    const wasStopped = controller.signal.aborted;
-    answer.failed = !wasStopped;
-    // Each browser has its own text for a broken connection, always as a TypeError.
-    answer.about = wasStopped ? "stopped" : error instanceof TypeError ? BROKEN : error.message;
-  }
-  answer.writing = false;
-  scrolled(() => shown.show());
-  delete answer.writing;
-  store.keep(here);
-  showTalks();
-  if (running === controller) setRunning(null);
-}
-
-/** Reads one answer. Throws on failure. */
-async function read(response, answer, shown) {
-  const draw = drawer(shown);
-  let [timings, usage, reason] = [null, null, null];
-  for await (const { data, comment } of events(response.body)) {
-    if (comment && comment !== "keep-alive") answer.about = comment;
-    if (data === "[DONE]") {
-      answer.about = [answer.model, account(timings, usage, reason)].join(" · ");
-      return;
-    }
-    if (data) {
-      const chunk = JSON.parse(data);
-      if (chunk.error) throw new Error(chunk.error.message);
-      const delta = chunk.choices?.[0]?.delta;
-      const thought = delta?.reasoning_content;
-      if (thought) answer.thoughts = (answer.thoughts ?? "") + thought;
-      if (delta?.content) answer.content += delta.content;
-      if (delta?.content || thought) answer.about = "";
-      reason = chunk.choices?.[0]?.finish_reason ?? reason;
-      timings = chunk.timings ?? timings;
-      usage = chunk.usage ?? usage;
-    }
-    draw();
-  }
-  throw new Error(BROKEN);
-}
-
-/** Draws at most once per frame: a fast model writes more tokens than a screen has frames. */
-function drawer(shown) {
-  let isDue = false;
-  return () => {
-    if (isDue) return;
-    isDue = true;
-    requestAnimationFrame(() => {
-      isDue = false;
-      scrolled(() => shown.show());
-    });
-  };
+  return shown.bubble;
 }
 
 /** Keeps the end visible if it was visible before. */
@@ -269,40 +218,165 @@ function scrolled(change) {
   if (isAtEnd) log.scrollTop = log.scrollHeight;
 }
 
-/** The statistics of an answer in one line. */
-function account(timings, usage, reason) {
-  const tokens = usage?.completion_tokens ?? timings?.predicted_n;
-  const parts = [];
-  if (tokens !== undefined) parts.push(`${tokens} token${tokens === 1 ? "" : "s"}`);
-  const perSecond = timings?.predicted_per_second;
-  if (perSecond > 0) parts.push(`${rate(perSecond)} tokens/s`);
-  const { draft_n: tried, draft_n_accepted: right } = timings ?? {};
-  if (tried > 0) parts.push(`${right} of ${tried} guesses right`);
-  if (timings) parts.push(`first after ${(timings.prompt_ms / 1000).toFixed(2)} s`);
-  if (usage) parts.push(`${usage.prompt_tokens} tokens of prompt`);
-  const cached = usage?.prompt_tokens_details?.cached_tokens;
-  if (cached > 0) parts.push(`${cached} of them remembered`);
-  const text = parts.join(" · ");
-  return reason === "length" ? `${text} · ${ended(usage)}` : text;
+/** Draws at most once per frame: a fast model writes more tokens than a screen has frames. */
+let isDue = false;
+function drawSoon() {
+  if (isDue) return;
+  isDue = true;
+  requestAnimationFrame(() => {
+    isDue = false;
+    scrolled(showLog);
+  });
 }
 
-/** Why an answer was cut. */
-function ended(usage) {
-  const context = contexts.get(select.value);
-  const isFull = usage && context && usage.total_tokens >= context;
-  return isFull
-    ? `cut off: the context of ${context} tokens is full. Begin a new conversation`
-    : "cut off at the most tokens that were asked for";
+// Reading an answer in progress.
+
+async function follow() {
+  const { id } = talk;
+  const controller = new AbortController();
+  reading = controller;
+  writing = { text: "", thoughts: "", about: "" };
+  const mine = () => reading === controller;
+  try {
+    const response = await store.following(id, controller.signal);
+    for await (const { data } of events(response.body)) {
+      if (!mine()) return;
+      if (!data) continue;
+      const event = JSON.parse(data);
+      writing.text += event.text;
+      writing.thoughts += event.thoughts;
+      writing.about = [event.waiting, event.unsaved].filter(Boolean).join(" · ");
+      if (event.over) break;
+      drawSoon();
+    }
+    if (mine()) show(await store.read(id));
+    await store.refresh();
+  } catch {
+    // The node is away; the list shows when it is back, and whether the answer goes on.
+  }
+  if (mine()) reading = null;
 }
 
-form.addEventListener("submit", (event) => {
+/** Another page, or the node by itself, has changed something. */
+document.addEventListener("talks", async () => {
+  const { id } = talk;
+  if (id === null || isAsking || store.whyNone()) return;
+  const known = store.find(id);
+  if (!known) {
+    toast("This conversation was forgotten on another page.");
+    return void begin();
+  }
+  const hasChanged = known.version !== talk.conversation.version;
+  const isElsewhere = store.isRunning(id) && !reading;
+  if (!hasChanged && !isElsewhere && (talk.running !== null) === store.isRunning(id)) return;
+  try {
+    const next = await store.read(id);
+    if (talk.id === id && !isAsking) show(next);
+  } catch {
+    // It is tried again with the next change.
+  }
+});
+
+// Asking.
+
+/** Asks the node; whether it has taken the question. */
+async function ask(question) {
+  if (isAsking) return false;
+  if (talk.running) return void toast("An answer is being written: wait for it, or stop it.");
+  if (select.disabled) return void toast("No model is served that could answer.");
+  isAsking = isChosen = true;
+  showProblem();
+  showState();
+  const { id } = talk;
+  const set = id ? {} : wanted();
+  try {
+    const asked = await retried(() => store.act("ask", {
+      ...set, ...question, ...(id ? { id } : {}), model: select.value,
+    }));
+    if (talk.id === id) {
+      show(await store.read(asked.id));
+      if (question.after === undefined) log.scrollTop = log.scrollHeight;
+    }
+    return true;
+  } catch (error) {
+    showProblem(error, () => ask(question));
+    return false;
+  } finally {
+    isAsking = false;
+    showState();
+  }
+}
+
+async function retried(act) {
+  for (let tried = 1; ; tried += 1) {
+    try {
+      return await act();
+    } catch (error) {
+      if (error.code !== "conversation_changed" || tried >= TRIES) throw error;
+    }
+  }
+}
+
+/** Shows why a question was not taken, and for a full context what can be done. */
+function showProblem(error = null, again = null) {
+  const place = byId("ask-problem");
+  place.hidden = error === null;
+  if (!error) return;
+  const message = error instanceof TypeError
+    ? "This node does not answer. Your question stays here: send it again in a moment."
+    : error.message;
+  place.replaceChildren(element("span", "", message));
+  if (error.code !== "context_length_exceeded" || talk.id === null) return;
+  place.append(button("Forget the oldest half and ask again", "small", async () => {
+    if (await dropOldest() && await again?.()) {
+      if (prompt.value.trim()) prompt.value = "";
+      attachments.take();
+    }
+  }));
+}
+
+/** Leaves the older half of the turns out of what models get; whether there were any. */
+async function dropOldest() {
+  const { id, conversation: { start = 0 } } = talk;
+  const done = await store.act("change", { id, drop_oldest: true });
+  if (talk.id === id) show({ ...done, running: talk.running });
+  const count = done.dropped_turns;
+  if (count === 0) {
+    toast("Nothing older is left to forget: begin a new conversation, or edit the question.");
+    return false;
+  }
+  toast(`${count} turns are not sent to the model any more; they stay here.`, {
+    name: "Undo",
+    act: async () => {
+      const undone = await store.act("change", { id, start });
+      if (talk.id === id) show({ ...undone, running: talk.running });
+    },
+  });
+  return true;
+}
+
+/** Changes something of the open conversation. */
+async function change(what) {
+  if (talk.id === null) return;
+  const { id } = talk;
+  try {
+    const done = await store.act("change", { id, ...what });
+    if (talk.id === id) show({ ...done, running: talk.running });
+  } catch (error) {
+    toast(error.message);
+  }
+}
+
+form.addEventListener("submit", async (event) => {
   event.preventDefault();
   const text = prompt.value.trim();
-  if (running || !(text || pictures.any())) return;
-  if (select.disabled) return void toast("No model is served that could answer.");
-  prompt.value = "";
+  if (isAsking || talk.running || !(text || attachments.any())) return;
   prompt.focus();
-  ask(text, pictures.take());
+  const content = tree.contentOf(text, attachments.parts());
+  if (await ask({ content })) {
+    if (prompt.value.trim() === text) prompt.value = "";
+    attachments.take();
+  }
 });
 
 prompt.addEventListener("keydown", (event) => {
@@ -312,58 +386,59 @@ prompt.addEventListener("keydown", (event) => {
   }
 });
 
-stop.addEventListener("click", () => {
-  running?.abort();
+async function stopAnswer() {
   prompt.focus();
+  try {
+    await store.act("stop", { id: talk.id });
+  } catch (error) {
+    toast(error.message);
+  }
+}
+
+stop.addEventListener("click", stopAnswer);
+
+byId("chat-export").addEventListener("click", () => {
+  const title = store.find(talk.id)?.title ?? "";
+  const name = `${(title || "conversation").replace(/[^\p{L}\p{N}]+/gu, "-")}.md`;
+  download(tree.markdown(talk.conversation, title), "text/markdown", name);
 });
 
-byId("talks-search").addEventListener("input", showTalks);
-byId("chat-title").addEventListener("change", () => {
-  store.rename(talk, byId("chat-title").value.trim());
-  showTalks();
-});
-byId("chat-export").addEventListener("click", () => {
-  const file = new Blob([store.markdown(talk)], { type: "text/markdown" });
-  const link = element("a");
-  link.href = URL.createObjectURL(file);
-  link.download = `${(talk.title || "conversation").replace(/[^\p{L}\p{N}]+/gu, "-")}.md`;
-  link.click();
-  URL.revokeObjectURL(link.href);
-});
-byId("new-talk").addEventListener("click", () => openTalk(store.begin()));
-document.addEventListener("talks", showTalks);
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape") return;
+  if (event.key !== "Escape" || byId("chat").hidden) return;
   if (byId("chat-options").open) {
     byId("chat-options").open = false;
     byId("chat-options").firstElementChild.focus();
-  } else if (running && !byId("chat").hidden) {
-    running.abort();
+  } else if (talk.running) {
+    stopAnswer();
   }
 });
 
-byId("preset").hidden = !isAdmin();
-byId("chat-preset-keep").addEventListener("click", keepPreset);
-
-// Options are kept between visits.
-const fields = ["chat-system", "chat-temperature", "chat-top-p", "chat-seed", "chat-tokens"]
-  .map(byId);
-try {
-  const kept = JSON.parse(localStorage.getItem(OPTIONS) ?? "{}");
-  for (const field of fields) field.value = kept[field.id] ?? "";
-} catch {
-  // The stored value is damaged or storage is not allowed: the fields stay empty.
-}
-for (const field of fields) {
-  field.addEventListener("change", () => {
-    try {
-      const kept = Object.fromEntries(fields.map((one) => [one.id, one.value]));
-      localStorage.setItem(OPTIONS, JSON.stringify(kept));
-    } catch {
-      // As for conversations.
-    }
-  });
-}
-
-showTalks();
+prepareOptions(() => {
+  const set = wanted();
+  // The title that is shown may be the first question's.
+  if (set.name === store.find(talk.id)?.title) set.name = talk.conversation.name ?? "";
+  if (talk.id) return void change(set);
+  Object.assign(talk.conversation, set);
+  showOptions(talk.conversation, set.name);
+});
+prepareTalks({ open, begin });
 showLog();
+showState();
+
+/** The page shows its other views meanwhile. */
+async function start() {
+  await store.prepare();
+  const last = sessionStorage.getItem(OPEN) ?? store.all()[0]?.id;
+  if (!last || isChosen) return;
+  try {
+    const read = await store.read(last);
+    if (!isChosen) show(read);
+  } catch {
+    // It is gone; the list has the others.
+  }
+}
+
+document.addEventListener("view", ({ detail: view }) => {
+  if (view === "chat") log.scrollTop = log.scrollHeight;
+});
+start();

@@ -11,6 +11,13 @@ export function element(tag, className = "", ...children) {
   return made;
 }
 
+/** An element with all of a list's children: a call takes no 100,000 arguments. */
+export function filled(tag, children) {
+  const made = document.createElement(tag);
+  for (const child of children) made.append(child);
+  return made;
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An SVG element. */
@@ -92,14 +99,27 @@ export function button(text, className, act, label = "") {
 export function copyButton(text, label) {
   return button("Copy", "small", async (made) => {
     try {
-      await navigator.clipboard.writeText(text());
+      // Browsers have this for https and localhost alone.
+      if (navigator.clipboard) await navigator.clipboard.writeText(text());
+      else copySelected(text());
       setText(made, "Copied");
     } catch {
-      // Browsers allow clipboard access only for https and localhost.
       toast("The browser keeps its clipboard from this page: select the text and copy it.");
     }
+    made.focus();
     setTimeout(() => setText(made, "Copy"), 1500);
   }, label);
+}
+
+/** Copies as a person does: by selecting. */
+function copySelected(text) {
+  const field = element("textarea", "hidden");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const isCopied = document.execCommand("copy");
+  field.remove();
+  if (!isCopied) throw new Error("the browser refused");
 }
 
 let toasted = 0;

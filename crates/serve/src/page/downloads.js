@@ -78,9 +78,9 @@ async function pause(item) {
   item.querySelector(".acts button:not([hidden])").focus();
 }
 
-/** The node downloads as long as a client waits for the end, so this page does. */
+/** The node goes on without this page, which waits to say how it ends. */
 async function goOn(model) {
-  const response = await administer("pull", { model });
+  const response = await administer("pull", { model, goes_on: true });
   // The row stays until the status has the download.
   const begun = 0;
   keep(model, paused.get(model)?.one, begun);

@@ -20,6 +20,12 @@ export function prepareLibrary() {
     forgetHub();
   });
   byId("hub-search").addEventListener("click", searchHub);
+  byId("load-model").addEventListener("keydown", (event) => {
+    // Enter plans what is named, and searches for anything else.
+    if (event.key !== "Enter" || event.isComposing || isNamed()) return;
+    event.preventDefault();
+    if (sought()) searchHub();
+  });
   byId("library-more").addEventListener("click", () => {
     showsAll = true;
     show();
@@ -29,6 +35,7 @@ export function prepareLibrary() {
     if (detail === "cluster") look();
   });
   document.addEventListener("loaded", look);
+  document.addEventListener("members", look);
 }
 
 async function look() {
@@ -63,6 +70,13 @@ function show() {
 }
 
 // The hub is asked only when its button is pressed: its owner learns what is searched.
+
+/** Whether a model is named: one that is listed, a repository, a file or an address. */
+function isNamed() {
+  const name = sought().toLowerCase();
+  return /[/\\]|\.gguf$/.test(name) || !library
+    || rows().some((one) => one.name.toLowerCase() === name);
+}
 
 const sought = () => byId("load-model").value.trim();
 

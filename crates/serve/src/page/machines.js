@@ -6,10 +6,22 @@ import { machineActions } from "./admin.js";
 
 const TINTS = 6;
 
-/** Each machine has the same colour in every part of the page. */
+const TINTS_KEY = "sinew-tints";
+/** The number of each machine's colour, which it keeps whoever joins or leaves. */
+const given = new Map(Object.entries(JSON.parse(localStorage.getItem(TINTS_KEY) ?? "{}")));
+
+/** Each machine has the same colour in every part of the page, on each visit. */
 export function tints(status) {
-  const order = new Map(status.nodes.map((node, at) => [node.id, at]));
-  return (id) => `var(--c${(order.get(id) ?? 0) % TINTS})`;
+  const ids = status.nodes.map((node) => node.id);
+  const news = ids.filter((id) => !given.has(id)).sort();
+  for (const id of news) {
+    const taken = new Set(ids.map((one) => given.get(one)));
+    const wish = Number.parseInt(id.slice(0, 4), 16) || 0;
+    const order = Array.from({ length: TINTS }, (_, at) => (wish + at) % TINTS);
+    given.set(id, order.find((tint) => !taken.has(tint)) ?? wish % TINTS);
+  }
+  if (news.length > 0) localStorage.setItem(TINTS_KEY, JSON.stringify(Object.fromEntries(given)));
+  return (id) => `var(--c${given.get(id) ?? 0})`;
 }
 
 const NODE_STATES = {
@@ -96,7 +108,7 @@ function update(card, node, status, tint) {
     [trip === null ? null : time(trip), "away"],
     [node.version ? `sinew ${node.version}` : null, ""],
   ]);
-  machineActions(card.querySelector(".actions"), node, isHere);
+  machineActions(card.querySelector(".actions"), node, isHere, status);
 }
 
 function deviceMemory(device) {

@@ -4,35 +4,47 @@
 // result. Nothing is fetched: an image is shown as its text and address. A link leads only to http,
 // https or mail, shows its target, and sends no referrer.
 
-import { copyButton, element } from "./dom.js";
+import { copyButton, element, filled } from "./dom.js";
+import { formula } from "./formula.js";
 import { highlight } from "./highlight.js";
+import { inline as marked } from "./inline.js";
 
 /** Deeper lists and quotes are shown flat: they are unreadable, and a hostile text could nest
  * thousands. */
 const DEPTH_MAX = 8;
-/** Longer paragraphs are shown without marks, because searching for them takes time. */
-const INLINE_MAX = 20_000;
+/** The most cells of a table, which a browser can lay out in a moment; the rest stays text. */
+const CELLS_MAX = 5000;
 
 const FENCE = /^( {0,3})(`{3,}|~{3,})[ \t]*([^`\s]*)/;
-const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$/;
+const HEADING = /^ {0,3}(#{1,6})(?=[ \t]+[^ \t])/;
 const RULE = /^ {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?:[ \t]+(.*)|$)/;
 /** A line that may continue a list after a blank line. */
 const IN_LIST = /^\s|^(?:[-*+]|\d{1,9}[.)])\s/;
 const QUOTE = /^ {0,3}> ?(.*)$/;
-const TABLE_RULE = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
+/** A line with which a formula of its own begins. */
+const FORMULA = /^ {0,3}(?:\$\$|\\\[)/;
+const FORMULA_LINES_MAX = 40;
+const TABLE_CELL = /^:?-+:?$/;
+
+const FIRST_HEADING = /^ {0,3}(#{1,6})[ \t]+\S/m;
+/** The level of the text's first heading. */
+let topLevel = 1;
 
 /** Splits a text into the sources of its blocks; new text can change only the last one. */
 export function blocks(text) {
   const found = [];
   let held = [];
   let fence = null;
+  let hasItem = false;
   const flush = () => {
     if (held.some((line) => line.trim())) found.push(held.join("\n"));
     held = [];
+    hasItem = false;
   };
   for (const line of text.split("\n")) {
     const opens = FENCE.exec(line);
+    hasItem ||= held.length > 0 && ITEM.test(held.at(-1));
     if (fence) {
       held.push(line);
       const isLike = opens?.[2][0] === fence[0] && opens[2].length >= fence.length;
@@ -41,8 +53,7 @@ export function blocks(text) {
         flush();
       }
     } else if (opens) {
-      const inList = held.some((one) => ITEM.test(one)) && opens[1].length > 0;
-      if (!inList) flush();
+      if (!hasItem || opens[1].length === 0) flush();
       fence = opens[2];
       held.push(line);
     } else if (line.trim() === "" && !goesOn(held)) {
@@ -63,13 +74,14 @@ const goesOn = (held) => held.length > 0 && ITEM.test(held[0]);
 
 /** Shows a text in `place`; blocks that have not changed keep their elements. */
 export function render(place, text) {
+  topLevel = FIRST_HEADING.exec(text)?.[1].length ?? 1;
   const sources = blocks(text);
   const old = [...place.children];
   sources.forEach((source, at) => {
     if (old[at]?.source === source) return;
     const made = element("div", "md");
     made.source = source;
-    made.append(...parse(source.split("\n"), 0));
+    for (const node of parse(source.split("\n"), 0)) made.append(node);
     if (old[at]) old[at].replaceWith(made);
     else place.append(made);
   });
@@ -95,16 +107,46 @@ function block(lines, at, depth) {
   if (fence) return code(lines, at, fence);
   const heading = HEADING.exec(line);
   if (heading) {
-    // The page itself uses the first two levels.
-    const level = Math.min(6, heading[1].length + 2);
-    return [element(`h${level}`, "", ...inline(heading[2])), at + 1];
+    // The page itself uses three levels; an answer's first heading has the fourth.
+    const level = Math.min(6, Math.max(4, 4 + heading[1].length - topLevel));
+    return [filled(`h${level}`, inline(titleOf(line.slice(heading[0].length)))), at + 1];
   }
+  const shown = FORMULA.test(line) && displayed(lines, at);
+  if (shown) return shown;
   if (RULE.test(line)) return [element("hr"), at + 1];
   if (depth < DEPTH_MAX && QUOTE.test(line)) return quote(lines, at, depth);
   if (depth < DEPTH_MAX && ITEM.test(line)) return list(lines, at, depth);
-  if (line.includes("|") && TABLE_RULE.test(lines[at + 1] ?? "")) return table(lines, at);
+  if (line.includes("|") && isTableRule(lines[at + 1] ?? "")) return table(lines, at);
   return paragraph(lines, at, depth);
 }
+
+/** A heading's text, without the marks that may close it. */
+function titleOf(rest) {
+  const text = rest.trim();
+  let end = text.length;
+  while (text[end - 1] === "#") end -= 1;
+  const isClosed = end === 0 || /[ \t]/.test(text[end - 1]);
+  return isClosed ? text.slice(0, end).trimEnd() : text;
+}
+
+/** A formula of several lines, whose own signs are no marks; null if nothing closes it. */
+function displayed(lines, at) {
+  const [opens, closes] = lines[at].trimStart().startsWith("$$") ? ["$$", "$$"] : ["\\[", "\\]"];
+  const end = Math.min(lines.length, at + FORMULA_LINES_MAX);
+  for (let last = at; last < end; last += 1) {
+    const line = lines[last].trimEnd();
+    if (line.endsWith(closes) && (last > at || line.trim().length > 4)) {
+      const whole = lines.slice(at, last + 1).join("\n").trim();
+      const source = whole.slice(opens.length, -closes.length);
+      const isOne = !source.includes(opens) && !source.includes(closes) && source.length <= 2000;
+      return isOne ? [element("p", "", formula(source, true, whole)), last + 1] : null;
+    }
+  }
+  return null;
+}
+
+const isTableRule = (line) => line.includes("-") && /^ {0,3}[|:-]/.test(line)
+  && cells(line).every((cell) => TABLE_CELL.test(cell));
 
 function code(lines, at, [, indent, marks, language]) {
   const closing = new RegExp(`^ {0,3}\\${marks[0]}{${marks.length},}[ \\t]*$`);
@@ -115,7 +157,7 @@ function code(lines, at, [, indent, marks, language]) {
   // While code is written, its block is drawn anew with each token: colours come once it is whole.
   const isClosed = end < lines.length;
   const parts = isClosed ? highlight(text, language) : [text];
-  const pre = element("pre", "", element("code", "", ...parts));
+  const pre = element("pre", "", filled("code", parts));
   pre.tabIndex = 0;
   const box = element("div", "code", pre, copyButton(() => text, "Copy this code"));
   if (language) box.append(element("span", "lang", language.slice(0, 20)));
@@ -128,7 +170,7 @@ function quote(lines, at, depth) {
   for (; end < lines.length && QUOTE.test(lines[end]); end += 1) {
     inner.push(QUOTE.exec(lines[end])[1]);
   }
-  return [element("blockquote", "", ...parse(inner, depth + 1)), end];
+  return [filled("blockquote", parse(inner, depth + 1)), end];
 }
 
 function list(lines, at, depth) {
@@ -158,7 +200,7 @@ function list(lines, at, depth) {
     // An item with a single paragraph is shown as its text.
     const only = parts.length > 0 && parts[0].tagName === "P" ? parts.shift() : null;
     const box = task ? [tick(task[1] !== " ")] : [];
-    node.append(element("li", "", ...box, ...(only ? only.childNodes : []), ...parts));
+    node.append(filled("li", [...box, ...(only ? only.childNodes : []), ...parts]));
   }
   return [node, end];
 }
@@ -173,6 +215,8 @@ function tick(isDone) {
   return box;
 }
 
+const inline = (text) => marked(text, formula);
+
 const cells = (line) => line.trim().replace(/^\||\|$/g, "").split(/(?<!\\)\|/)
   .map((cell) => cell.trim().replaceAll("\\|", "|"));
 
@@ -183,16 +227,25 @@ function table(lines, at) {
     return right ? (left ? "center" : "right") : null;
   });
   const cell = (tag, text, align) => {
-    const made = element(tag, "", ...inline(text ?? ""));
+    const made = filled(tag, inline(text));
     if (align) made.dataset.align = align;
     return made;
   };
-  const row = (tag, texts) => element("tr", "",
-    ...head.map((_, index) => cell(tag, texts[index], aligned[index])));
+  // Cells that are not written are one: a short row makes no thousand elements.
+  const row = (tag, texts) => {
+    const made = texts.slice(0, head.length).map((text, index) => cell(tag, text, aligned[index]));
+    const missing = head.length - made.length;
+    if (missing > 0) made.push(cell(tag, "", null));
+    if (missing > 1) made.at(-1).colSpan = missing;
+    return filled("tr", made);
+  };
   const body = element("tbody");
   let end = at + 2;
-  for (; end < lines.length && lines[end].includes("|"); end += 1) {
-    body.append(row("td", cells(lines[end])));
+  let count = head.length;
+  for (; end < lines.length && lines[end].includes("|") && count < CELLS_MAX; end += 1) {
+    const texts = cells(lines[end]);
+    count += texts.length;
+    body.append(row("td", texts));
   }
   const made = element("table", "", element("thead", "", row("th", head)), body);
   made.tabIndex = 0;
@@ -202,77 +255,9 @@ function table(lines, at) {
 function paragraph(lines, at, depth) {
   let end = at + 1;
   const ends = (line) => line.trim() === ""
-    || [FENCE, HEADING, RULE].some((one) => one.test(line))
+    || [FENCE, HEADING, RULE, FORMULA].some((one) => one.test(line))
     || (depth < DEPTH_MAX && (QUOTE.test(line) || ITEM.test(line)));
   while (end < lines.length && !ends(lines[end])) end += 1;
   const text = lines.slice(at, end).map((line) => line.trimStart()).join("\n");
-  return [element("p", "", ...inline(text)), end];
-}
-
-const ENTITIES = { "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'" };
-
-// Each mark is found from its start, in one pass.
-const MARKS = new RegExp([
-  // Formulas are shown as they are written; their signs are no marks.
-  "(?<math>\\$\\$[^$]{1,2000}\\$\\$|\\\\\\([\\s\\S]{1,2000}?\\\\\\)|\\\\\\[[\\s\\S]{1,2000}?\\\\\\]"
-    + "|\\$(?![\\s\\d])[^$\\n]{1,500}(?<!\\s)\\$(?!\\d))",
-  "(?<entity>&(?:amp|lt|gt|quot|#39);)",
-  "(?<escape>\\\\[!-/:-@[-`{-~])",
-  "(?<ticks>`+)(?<code>[^`]|[^`][\\s\\S]{0,2000}?[^`])\\k<ticks>(?!`)",
-  "(?<image>!)?\\[(?<text>[^\\[\\]\\n]{0,1000})\\]"
-    + "\\((?<target>[^()\\s]{1,2000})(?:[ \\t]+\"[^\"\\n]{0,200}\")?\\)",
-  "(?<bare>https?:\\/\\/[^\\s<>\"'`]{1,2000})",
-  "(?<strong>\\*\\*|__)(?=\\S)(?<bold>[^\\n]{1,2000}?\\S?)\\k<strong>",
-  "(?<![\\w*])(?<em>[*_])(?=[^\\s*_])(?<slanted>[^*_\\n]{1,2000})(?<!\\s)\\k<em>(?![\\w*])",
-  "(?<strike>~~)(?=\\S)(?<struck>[^~\\n]{1,2000})~~",
-].join("|"), "g");
-
-/** Parses a line into text nodes and the elements of its marks. */
-function inline(text, depth = 0) {
-  if (text.length > INLINE_MAX || depth > 4) return [text];
-  const nodes = [];
-  let done = 0;
-  for (const match of text.matchAll(MARKS)) {
-    if (match.index > done) nodes.push(text.slice(done, match.index));
-    nodes.push(...marked(match.groups, match[0], depth));
-    done = match.index + match[0].length;
-  }
-  if (done < text.length) nodes.push(text.slice(done));
-  return nodes;
-}
-
-function marked(groups, whole, depth) {
-  if (groups.math) return [element("span", "math", whole)];
-  if (groups.entity) return [ENTITIES[whole]];
-  if (groups.escape) return [whole[1]];
-  if (groups.ticks) return [element("code", "", groups.code)];
-  if (groups.target !== undefined) {
-    const shown = groups.text || groups.target;
-    if (groups.image) return [`[image: ${shown}] (${groups.target})`];
-    return [link(groups.target, inline(shown, depth + 1), whole)].flat();
-  }
-  if (groups.bare) {
-    const trimmed = /^(.*?)([.,;:!?)\]]*)$/s.exec(groups.bare);
-    return [link(trimmed[1], [trimmed[1]], trimmed[1]), trimmed[2]].flat();
-  }
-  if (groups.strong) return [element("strong", "", ...inline(groups.bold, depth + 1))];
-  if (groups.em) return [element("em", "", ...inline(groups.slanted, depth + 1))];
-  return [element("s", "", ...inline(groups.struck, depth + 1))];
-}
-
-/** A link if its address is harmless, otherwise its source text. */
-function link(target, children, source) {
-  let address;
-  try {
-    address = new URL(target);
-  } catch {
-    return source;
-  }
-  if (!["http:", "https:", "mailto:"].includes(address.protocol)) return source;
-  const made = element("a", "", ...children);
-  made.href = address.href;
-  made.target = "_blank";
-  made.rel = "noopener noreferrer nofollow";
-  made.title = address.href;
-  return made;
+  return [filled("p", inline(text)), end];
 }

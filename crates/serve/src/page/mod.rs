@@ -29,11 +29,17 @@ macro_rules! assets {
 /// Name, type and content of each other file.
 const ASSETS: &[(&str, &str, &str)] = assets! {
     CSS_TYPE => "base.css", "cluster.css", "chat.css";
-    JS_TYPE => "app.js", "admin.js", "chat.js", "confirm.js", "connect.js", "dom.js", "downloads.js",
-        "events.js", "format.js", "highlight.js", "joining.js", "library.js", "machines.js", "map.js", "markdown.js",
-        "models.js", "net.js", "pictures.js", "rates.js", "said.js", "store.js", "totals.js";
+    JS_TYPE => "app.js", "admin.js", "attachments.js", "chat.js", "confirm.js", "connect.js", "dom.js", "downloads.js",
+        "events.js", "figures.js", "format.js", "formula.js", "highlight.js", "inline.js", "joining.js", "library.js",
+        "machines.js", "map.js", "markdown.js", "models.js", "net.js", "options.js", "rates.js", "said.js", "store.js", "talks.js",
+        "totals.js", "tree.js";
     "image/svg+xml" => "icon.svg";
+    "application/manifest+json" => "manifest.webmanifest";
 };
+
+/// Others' files, unchanged.
+const OTHERS: &[(&str, &str, &str)] =
+    &[("temml.min.js", JS_TYPE, include_str!("../../third-party/temml/temml.min.js"))];
 
 /// Nothing from other origins, nothing inline but the user's own pictures, and no embedding in
 /// frames.
@@ -41,7 +47,8 @@ const POLICY: &str = "default-src 'self'; img-src 'self' data:; base-uri 'none';
                       form-action 'none'; frame-ancestors 'none'";
 
 pub(crate) fn routes() -> Router<Arc<App>> {
-    ASSETS.iter().fold(Router::new().route("/", get(index)), |router, (name, kind, content)| {
+    let all = ASSETS.iter().chain(OTHERS);
+    all.fold(Router::new().route("/", get(index)), |router, (name, kind, content)| {
         let file = get(move || async move { asset(kind, content) });
         router.route(&format!("/assets/{name}"), file)
     })

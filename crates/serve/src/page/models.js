@@ -23,7 +23,7 @@ function create() {
   const shares = element("div", "shares");
   shares.setAttribute("aria-hidden", "true");
   const why = element("details", "", element("summary", "", "Why it is placed so"), element("ul"));
-  return element("article", "card model", head, element("p", "reason"),
+  return element("article", "card model", head, element("ul", "reason"),
     element("p", "speed", element("b"), element("span")), shares, element("ul", "ranks"),
     element("div", "figures"), why, element("div", "actions"));
 }
@@ -40,9 +40,9 @@ function update(card, model, tintOf) {
   setText(card.querySelector(".sub"), where);
   setPill(card.querySelector(".pill"), tone, word);
   const reason = card.querySelector(".reason");
-  const told = [model.state.reason, ...(model.notes ?? [])].filter(Boolean).join("\n");
-  reason.hidden = !told;
-  setText(reason, told);
+  const told = [model.state.reason, ...(model.notes ?? [])].filter(Boolean);
+  reason.hidden = told.length === 0;
+  keyed(reason, told, (_, at) => at, () => element("li"), setText);
   showSpeed(card.querySelector(".speed"), model);
   showRanks(card, model, tintOf);
   const pages = model.stats?.pages;

@@ -2,7 +2,8 @@
 //
 // There are two secrets: the API key, which visitors on other machines need, and the admin token,
 // which `sinew page` puts behind the `#` of the address that it prints. Browsers never send that
-// part of an address. The page removes it from view at once and keeps it only for this tab.
+// part of an address. The page removes it from view at once and keeps it only for this tab. A key
+// may be remembered on the device: a browser that is paired by a number has one of its own.
 
 const KEY = "sinew-api-key";
 const ADMIN = "sinew-admin-token";
@@ -23,8 +24,26 @@ window.addEventListener("hashchange", () => {
 });
 
 export const isAdmin = () => sessionStorage.getItem(ADMIN) !== null;
-export const apiKey = () => sessionStorage.getItem(KEY);
-export const setApiKey = (key) => sessionStorage.setItem(KEY, key);
+export const apiKey = () => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
+
+/** Keeps the key for this tab, or on this device. */
+export function setApiKey(key, isRemembered) {
+  sessionStorage.removeItem(KEY);
+  localStorage.removeItem(KEY);
+  (isRemembered ? localStorage : sessionStorage).setItem(KEY, key);
+}
+
+/** Exchanges a number of six digits for a key of this browser's own. */
+export async function pair(number) {
+  const name = navigator.userAgentData?.platform ?? navigator.platform ?? "";
+  const response = await fetch("sinew/v1/browsers/pair", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ number, name }),
+  });
+  if (!response.ok) throw await refusal(response);
+  return (await response.json()).key;
+}
 
 /** Headers for the node, with the API key that the visitor entered. */
 export function headers(more = {}) {
@@ -32,17 +51,43 @@ export function headers(more = {}) {
   return key ? { ...more, Authorization: `Bearer ${key}` } : more;
 }
 
+/** Headers for what is its user's own: the owner's with the token, else those of the key. */
+export function ownHeaders(more = {}) {
+  const token = sessionStorage.getItem(ADMIN);
+  return token ? { ...more, Authorization: `Bearer ${token}` } : headers(more);
+}
+
 /** A GET request with a short timeout. */
-export function get(path) {
-  return fetch(path, { headers: headers(), signal: AbortSignal.timeout(TIMEOUT_MS) });
+export function get(path, sent = headers()) {
+  return fetch(path, { headers: sent, signal: AbortSignal.timeout(TIMEOUT_MS) });
+}
+
+/** Reads what is the user's own, for as long as it takes. */
+export async function owned(path, signal = undefined) {
+  const response = await fetch(path, { headers: ownHeaders(), signal });
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
+/** Sends a request about what is the user's own. */
+export async function send(path, body) {
+  const response = await fetch(path, {
+    method: "POST",
+    headers: ownHeaders({ "Content-Type": "application/json" }),
+    body: JSON.stringify(body),
+  });
+  if (!response.ok) throw await refusal(response);
+  return response;
 }
 
 /** The error of a response, in the node's own words if it has any. */
 export async function refusal(response) {
   const body = await response.json().catch(() => null);
   const error = body?.error;
-  return new Error((typeof error === "string" ? error : error?.message)
+  const made = new Error((typeof error === "string" ? error : error?.message)
     ?? `the node answered with status ${response.status}`);
+  made.code = error?.code;
+  return made;
 }
 
 /** Reads what only the owner may see. */

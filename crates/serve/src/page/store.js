@@ -1,111 +1,155 @@
-// Conversations are kept only in this browser; no node stores them.
+// Conversations, which the node keeps: the same ones on every device of their owner.
 
-const PLACE = "sinew-talks";
-/** A browser stores about five megabytes per page; the oldest conversations are dropped. */
-const BYTES_MAX = 2_000_000;
-const TALKS_MAX = 100;
+import { get, owned, ownHeaders, refusal, send } from "./net.js";
+import { toast } from "./dom.js";
 
-/** `{ id, title, name?, at, model, system, messages }`, newest first; a message is
- * `{ role, content, model?, pictures?, thoughts?, about?, failed? }`. Pictures are data addresses.
- */
-let talks = read();
+/** Where browsers kept conversations before nodes did. */
+const OLD_PLACE = "sinew-talks";
+const POLL_MS = 1000;
+const POLL_HIDDEN_MS = 10_000;
 
-function read() {
+/** `{ id, title, tags, model, changed_ms, version, messages }`, newest first. */
+let chats = [];
+let running = new Set();
+let damaged = [];
+let revision = "";
+/** Why there is no list, in the node's words. */
+let trouble = null;
+let shown = "cluster";
+
+export const all = () => chats;
+export const find = (id) => chats.find((one) => one.id === id);
+export const isRunning = (id) => running.has(id);
+export const whyNone = () => trouble;
+export const damage = () => damaged;
+
+/** Reads the list; `talks` is dispatched if it is another one. */
+export async function refresh() {
+  const response = await get(`sinew/v1/chats?known=${revision}`, ownHeaders());
+  if (!response.ok) {
+    const error = await refusal(response);
+    const isNew = trouble !== error.message;
+    trouble = error.message;
+    if (isNew) changed();
+    return;
+  }
+  const list = await response.json();
+  const wasTrouble = trouble !== null;
+  trouble = null;
+  if (list.revision === revision && !list.chats && !wasTrouble) return;
+  revision = list.revision;
+  if (list.chats) {
+    ({ chats, damaged } = list);
+    running = new Set(list.running);
+  }
+  changed();
+}
+
+const changed = () => document.dispatchEvent(new CustomEvent("talks"));
+
+/** The ids of the conversations with all of these words. */
+export async function search(words) {
+  const response = await get(`sinew/v1/chats?search=${encodeURIComponent(words)}`, ownHeaders());
+  if (!response.ok) throw await refusal(response);
+  return new Set((await response.json()).chats.map((one) => one.id));
+}
+
+/** `{ id, conversation, running }`. */
+export async function read(id) {
+  const response = await get(`sinew/v1/chats/one?id=${encodeURIComponent(id)}`, ownHeaders());
+  if (!response.ok) throw await refusal(response);
+  return response.json();
+}
+
+/** Has the node act: `ask`, `stop`, `change`, `forget` or `import`. */
+export async function act(name, body) {
+  const done = await (await send(`sinew/v1/chats/${name}`, body)).json();
+  refresh().catch(() => {});
+  return done;
+}
+
+/** The events of an answer in progress. */
+export const following = (id, signal) => owned(
+  `sinew/v1/chats/answer?id=${encodeURIComponent(id)}`, signal);
+
+/** All conversations, as a file. */
+export async function exported() {
+  const response = await owned("sinew/v1/chats/export");
+  return response.blob();
+}
+
+/** Keeps the conversations of a file; resolves to how many are new. */
+export async function imported(text) {
+  const read = JSON.parse(text);
+  const found = Array.isArray(read?.messages) ? [{ conversation: read }] : read?.conversations;
+  if (!Array.isArray(found)) throw new Error("That file has no conversations of Sinew.");
+  let count = 0;
+  for (const one of found.filter(Boolean)) {
+    const { id, conversation } = one;
+    count += Number((await act("import", { id, conversation })).imported);
+  }
+  return count;
+}
+
+/** A message of an old browser as the node keeps it. */
+function taken(message) {
+  const { role, content, pictures = [], model, thoughts, about, failed } = message;
+  const parts = pictures.map((url) => ({ type: "image_url", image_url: { url } }));
+  const text = content ?? "";
+  const isCut = role === "assistant" && (failed || about === "stopped");
+  return {
+    role,
+    content: parts.length > 0 ? [...parts, { type: "text", text }] : text,
+    ...(model ? { model } : {}),
+    ...(thoughts ? { reasoning_content: thoughts } : {}),
+    ...(isCut ? { ended: about || "the answer was cut" } : {}),
+    ...(about && !isCut ? { about } : {}),
+  };
+}
+
+/** Moves the conversations of this browser to the node, once. They stay here until it has all. */
+async function takeOver() {
+  const text = localStorage.getItem(OLD_PLACE);
+  if (text === null) return;
+  let old;
   try {
-    const found = JSON.parse(localStorage.getItem(PLACE) ?? "[]");
-    return Array.isArray(found) ? found.filter((one) => Array.isArray(one?.messages)) : [];
+    old = JSON.parse(text).filter((one) => Array.isArray(one?.messages) && one.messages.length > 0);
   } catch {
-    // Data of another version or damaged data: the page must open regardless.
-    return [];
+    // It is damaged, or another program's.
+    return;
   }
-}
-
-export const all = () => talks;
-export const find = (id) => talks.find((talk) => talk.id === id);
-
-export function begin() {
-  const id = crypto.randomUUID?.() ?? String(Date.now());
-  return { id, title: "", at: Date.now(), messages: [] };
-}
-
-/** Stores a conversation as the newest. */
-export function keep(talk) {
-  talk.at = Date.now();
-  talk.title = talk.name || title(talk);
-  talks = [talk, ...talks.filter((one) => one.id !== talk.id)].slice(0, TALKS_MAX);
-  write();
-}
-
-export function forget(id) {
-  talks = talks.filter((one) => one.id !== id);
-  write();
-}
-
-/** Puts a forgotten conversation back in its place. */
-export function restore(talk) {
-  talks = [...talks, talk].sort((a, b) => b.at - a.at);
-  write();
-}
-
-/** Gives a conversation a title of the user's; without one it has its first question's again. */
-export function rename(talk, name) {
-  talk.name = name;
-  talk.title = name || title(talk);
-  write();
-}
-
-/** The conversations with all of these words. */
-export function search(text) {
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const said = ({ title: name, messages }) => (
-    [name, ...messages.map((one) => one.content)].join("\n").toLowerCase());
-  return words.length === 0 ? talks : talks.filter((talk) => {
-    const all = said(talk);
-    return words.every((word) => all.includes(word));
-  });
-}
-
-/** A conversation as Markdown. */
-export function markdown({ title: name, messages }) {
-  const parts = messages.map((one) => {
-    const who = one.role === "user" ? "You" : one.model ?? "Model";
-    const pictures = one.pictures ? `\n\n(${one.pictures.length} pictures)` : "";
-    return `## ${who}\n\n${one.content}${pictures}`;
-  });
-  return `${[`# ${name || "Conversation"}`, ...parts].join("\n\n")}\n`;
-}
-
-function title({ messages }) {
-  const first = messages.find((message) => message.role === "user");
-  const line = first?.content.trim().split("\n")[0] || (first?.pictures ? "Picture" : "");
-  return line.length > 60 ? `${line.slice(0, 59)}…` : line;
-}
-
-/** Drops the pictures of the oldest conversation that has any, or else the oldest conversation;
- * never of the newest. */
-function dropSome() {
-  const has = (talk) => talk.messages.some((message) => message.pictures);
-  const oldest = talks.slice(1).findLast(has);
-  if (!oldest) return void talks.pop();
-  for (const message of oldest.messages) delete message.pictures;
-}
-
-function write() {
-  let text = JSON.stringify(talks);
-  while (text.length > BYTES_MAX && talks.length > 1) {
-    dropSome();
-    text = JSON.stringify(talks);
+  for (const { id, name, at, model, messages } of old) {
+    const conversation = {
+      name: name ?? "", changed_ms: at ?? 0, model: model ?? "", messages: messages.map(taken),
+    };
+    await act("import", { id: String(id), conversation });
   }
+  localStorage.removeItem(OLD_PLACE);
+  if (old.length > 0) toast(`${old.length} conversations of this browser are on the node now.`);
+}
+
+async function poll() {
   try {
-    localStorage.setItem(PLACE, text);
+    if (shown === "chat" || revision === "") await refresh();
   } catch {
-    // A private window or full storage: the conversation lasts as long as the page.
+    // The status poll says that the node does not answer.
+  } finally {
+    setTimeout(poll, document.hidden ? POLL_HIDDEN_MS : POLL_MS);
   }
 }
 
-// Changes by another tab of this page.
-window.addEventListener("storage", (event) => {
-  if (event.key !== PLACE) return;
-  talks = read();
-  document.dispatchEvent(new CustomEvent("talks"));
+document.addEventListener("view", ({ detail: view }) => {
+  shown = view;
+  if (view === "chat") refresh().catch(() => {});
 });
+
+export async function prepare() {
+  try {
+    await takeOver();
+  } catch (error) {
+    if (error instanceof TypeError) return;
+    toast(`This browser's conversations stay in it: ${error.message}`);
+  } finally {
+    await poll();
+  }
+}

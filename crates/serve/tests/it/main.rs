@@ -3,7 +3,9 @@
 mod admin;
 mod anthropic;
 mod attacks;
+mod browsers;
 mod chat;
+mod chats;
 mod connections;
 mod dialect_failures;
 mod digits;

@@ -23,6 +23,7 @@ fn files() -> Vec<(String, &'static str)> {
         "css" => Some((format!("/assets/{name}"), "text/css; charset=utf-8")),
         "js" => Some((format!("/assets/{name}"), "text/javascript; charset=utf-8")),
         "svg" => Some((format!("/assets/{name}"), "image/svg+xml")),
+        "webmanifest" => Some((format!("/assets/{name}"), "application/manifest+json")),
         other => panic!("the type of {other} is unknown"),
     };
     names.filter_map(file).collect()
@@ -106,3 +107,18 @@ fn the_page_asks_for_nothing_by_an_absolute_path() {
         }
     }
 }
+
+/// Other people's file is what its README says, and has no way to make markup either.
+#[test]
+fn temml_is_unchanged() {
+    let server = server();
+    let body = get(server.addr, "/assets/temml.min.js", &[]).body;
+    let hash = blake3::hash(body.as_bytes()).to_hex();
+    assert_eq!(hash.as_str(), TEMML);
+    assert!(body.len() < 250_000, "{}", body.len());
+    for gate in ["innerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"] {
+        assert!(!body.contains(gate), "{gate}");
+    }
+}
+
+const TEMML: &str = "f03ba42ffb457bf35a3864677ce6983d8f78dd46c94af1f29c6255f8f7954687";

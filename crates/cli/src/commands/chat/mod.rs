@@ -110,7 +110,9 @@ impl Chat {
             }
             Command::Load("") => match self.chats()?.names().as_slice() {
                 [] => say!("no conversation is kept. To keep this one: /save NAME"),
-                names => names.iter().for_each(|name| say!("  {name}")),
+                names => names.iter().for_each(|(name, title)| {
+                    if name == title { say!("  {name}") } else { say!("  {name}  {title}") }
+                }),
             },
             Command::Load(name) => {
                 let kept = self.chats()?.load(name)?;

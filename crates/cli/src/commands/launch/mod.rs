@@ -84,16 +84,18 @@ fn target(client: &Client, model: Option<&str>) -> Result<Target, CliError> {
     let instances = client.status()?.instances;
     let found = match model {
         Some(name) => instances.iter().find(|one| one.model == name),
-        None => {
-            let ready = instances.iter().find(|one| one.state == InstanceState::Ready);
-            ready.or(instances.first())
-        }
+        // Agents send long prompts.
+        None => instances
+            .iter()
+            .max_by_key(|one| (one.state == InstanceState::Ready, one.context_tokens)),
     };
     let Some(found) = found else {
         let names = instances.iter().map(|one| one.model.as_str()).collect::<Vec<_>>().join(", ");
         return Err(CliError::Refused(match (model, names.is_empty()) {
             (Some(name), false) => {
-                format!("{name} is not served; served are: {names}. See: sinew ps")
+                let served = instances.iter().map(|one| one.model.as_str());
+                let near = crate::near::did_you_mean(name, served);
+                format!("{name} is not served{near} Served are: {names}. See: sinew ps")
             }
             _ => "no model is served that the program could use. Serve one with: sinew serve MODEL"
                 .to_owned(),

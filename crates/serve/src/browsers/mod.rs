@@ -1,0 +1,10 @@
+//! Pairs a browser on another machine: the owner has a number shown (`sinew page`), a person types
+//! it there, and that browser gets an API key of its own, listed and revoked beside the others.
+//!
+//! A number works once, for some minutes, and ends after five wrong tries. It pairs for what a key
+//! may do; to steer the node still takes the admin token.
+
+mod number;
+pub(crate) mod routes;
+
+pub(crate) use number::Browsers;
