@@ -44,12 +44,12 @@ mod workers;
 pub use api::library::{Download, Held, Library, Offer, Planned, Stored};
 pub use api::machine::{Machine, Sensors};
 pub use api::peer::Peer;
+pub use api::prompts::{PromptsConfig, PromptsLimit};
 pub use api::pull::{PullStage, PullStatus};
 pub use api::{
     CheckText, ClusterStatus, GenerateDone, GenerateEvent, Identified, InstanceState,
     InstanceStatus, Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState,
-    NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted,
-    PromptsConfig, PromptsLimit, RankStatus,
+    NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted, RankStatus,
 };
 pub use context::tower_bytes;
 pub use core::journal::{ClusterEvent, EventKind, History, Tone};

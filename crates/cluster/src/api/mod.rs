@@ -3,6 +3,7 @@
 pub(crate) mod library;
 pub(crate) mod machine;
 pub(crate) mod peer;
+pub(crate) mod prompts;
 pub(crate) mod pull;
 
 use std::net::{IpAddr, SocketAddr};
@@ -21,8 +22,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use store::{Digest, Places};
 
 use crate::{
-    DeviceConfig, Edge, FleetKey, Machine, NodeDevice, NodeId, Peer, PullStatus, Sensors,
-    parse_address,
+    DeviceConfig, Edge, FleetKey, Machine, NodeDevice, NodeId, Peer, PromptsConfig, PullStatus,
+    Sensors, parse_address,
 };
 
 /// Checks a model's tokenizer and chat template by its file's header. Returns remarks, a sentence
@@ -70,30 +71,6 @@ pub struct NodeConfig {
     /// The hub from which missing models are fetched.
     pub hub: Settings,
     pub prompts: PromptsConfig,
-}
-
-/// What a node keeps of prompts over restarts, so that they need not be computed again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PromptsConfig {
-    pub folder: PathBuf,
-    pub limit: PromptsLimit,
-}
-
-impl PromptsConfig {
-    /// Nothing is kept.
-    pub fn off() -> Self {
-        Self { folder: PathBuf::new(), limit: PromptsLimit::Off }
-    }
-}
-
-/// What the prompts of all models together may take of the disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PromptsLimit {
-    /// A tenth of what the disk has free, at most 20 GiB; nothing if that is less than 1 GiB.
-    Auto,
-    Bytes(u64),
-    /// Nothing is kept, and what was kept is removed.
-    Off,
 }
 
 /// Limit of a node's link addresses: a rank has at most eight addresses, including the one for
