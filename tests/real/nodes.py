@@ -31,7 +31,9 @@ class Node(clusters.Node):
         path = os.path.join(self.cluster.work, f"{self.name}.log")
         command = [self.cluster.binary, "up", "--name", self.name, "--data-dir", self.home,
                    "--api", f"127.0.0.1:{self.port}", "--listen", "127.0.0.1:0",
-                   "--threads", "1", "--device", "cpu"]
+                   "--threads", "1", "--device", "cpu",
+                   # Each split computes everything itself.
+                   "--prompt-cache", "off"]
         with open(path, "wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log, start_new_session=True)
