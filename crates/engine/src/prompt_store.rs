@@ -26,8 +26,8 @@ const QUEUE_BYTES: usize = 32 << 20;
 const LOADING_BYTES_MAX: usize = 64 << 20;
 /// The process before this one may still close its files.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
-/// What is not written when a rank ends is computed again.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a rank that ends waits for its disk; what is not written then is computed again.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The prompts of one rank.
 pub(crate) struct PromptStore {

@@ -57,9 +57,13 @@ fn what_was_read_from_disk_gives_the_answer_that_was_computed() {
             let (due, _) = answers(name, split, None);
             let (first, loaded) = answers(name, split, Some(folder(dir.path())));
             assert_eq!((first, loaded), (due.clone(), 0), "{what}");
-            let (second, loaded) = answers(name, split, Some(folder(dir.path())));
-            assert_eq!(second, due, "{what}");
-            assert!(loaded >= 2 * 256, "{what}: {loaded} tokens were read");
+            // A disk that a busy machine lets wait is not waited for: then it is asked again.
+            let again = (0..10).any(|_| {
+                let (second, loaded) = answers(name, split, Some(folder(dir.path())));
+                assert_eq!(second, due, "{what}");
+                loaded >= 2 * 256
+            });
+            assert!(again, "{what}: nothing was read");
         }
     }
 }
