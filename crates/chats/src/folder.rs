@@ -274,7 +274,11 @@ mod tests {
         assert_eq!(folder.list().unwrap().chats.len(), 2);
         assert_eq!(folder.search("blue which").unwrap(), [id.as_str()]);
         assert_eq!(folder.search("").unwrap().len(), 2);
-        folder.change(&id, None, |talk| Ok(talk.tags = vec!["Sea".to_owned()])).unwrap();
+        let tag = |talk: &mut Conversation| {
+            talk.tags = vec!["Sea".to_owned()];
+            Ok(())
+        };
+        folder.change(&id, None, tag).unwrap();
         assert_eq!(folder.search("#sea").unwrap(), [id.as_str()]);
         folder.create(Some("boats"), talk("again")).unwrap_err();
         folder.remove(&id).unwrap();
@@ -287,8 +291,12 @@ mod tests {
     fn a_change_of_an_old_version_is_refused_and_nothing_is_lost() {
         let (_dir, folder) = folder();
         let (id, kept) = folder.create(None, talk("q")).unwrap();
-        let rename =
-            |name: &'static str| move |talk: &mut Conversation| Ok(talk.name = name.into());
+        let rename = |name: &'static str| {
+            move |talk: &mut Conversation| {
+                talk.name = name.into();
+                Ok(())
+            }
+        };
         folder.change(&id, Some(kept.version), rename("one")).unwrap();
         let late = folder.change(&id, Some(kept.version), rename("two"));
         assert!(matches!(late, Err(ChatsError::Changed { found: 2, wanted: 1 })));

@@ -45,7 +45,7 @@ struct Fetched {
 #[derive(Debug)]
 enum Wanted {
     Later,
-    Now { page: PageId, checkpoint: CheckpointId, order: PageOrder },
+    Now { page: PageId, checkpoint: CheckpointId, order: Box<PageOrder> },
 }
 
 /// The beginning of a text that can be had without computing it.
@@ -138,7 +138,7 @@ impl Fetch {
     /// Orders for the next step, at most `most`.
     pub fn orders(&self, most: usize) -> impl Iterator<Item = PageOrder> {
         let state = match &self.state {
-            Some(Wanted::Now { order, .. }) => Some(order.clone()),
+            Some(Wanted::Now { order, .. }) => Some((**order).clone()),
             _ => None,
         };
         let left = self.pages.iter().filter(|page| !page.is_done);
@@ -196,6 +196,7 @@ impl Fetch {
             let (page, mut order) = (last.page, self.order(last.order.key, last.order.tokens));
             let checkpoint = pages.reserve_checkpoint();
             order.checkpoint = checkpoint.map(|checkpoint| checkpoint as u32);
+            let order = Box::new(order);
             let now = |checkpoint| Wanted::Now { page, checkpoint, order };
             self.state = checkpoint.map(now);
         }

@@ -157,7 +157,14 @@ async fn keep(
         // A draft without its question is none; a question without its draft has no answer.
         let talk = match is_new {
             true => folder.create(Some(&id), talk)?.1,
-            false => folder.change(&id, Some(talk.version), |now| Ok(*now = talk))?.1,
+            false => {
+                let version = Some(talk.version);
+                let replace = |now: &mut Conversation| {
+                    *now = talk;
+                    Ok(())
+                };
+                folder.change(&id, version, replace)?.1
+            }
         };
         Ok((talk, folder.draft(&id, &draft)?))
     };

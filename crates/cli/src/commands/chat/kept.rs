@@ -60,7 +60,11 @@ impl Chats {
             fill(&mut talk);
             self.folder.create(Some(&id), talk).map_err(usage)?;
         } else {
-            self.folder.change(&id, None, |talk| Ok(fill(talk))).map_err(usage)?;
+            let change = |talk: &mut _| {
+                fill(talk);
+                Ok(())
+            };
+            self.folder.change(&id, None, change).map_err(usage)?;
         }
         Ok(self.folder.path().join(format!("{id}.json")))
     }
