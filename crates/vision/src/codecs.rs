@@ -11,7 +11,7 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-use crate::limits::{DECODER_BYTES_MAX, PIXELS_MAX};
+use crate::limits::{DECODING_BYTES_MAX, PIXELS_MAX};
 use crate::orientation::Orientation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(crate) struct Header {
     pub width: u32,
     pub height: u32,
     pub orientation: Orientation,
+    /// The most memory that decoding takes.
+    pub bytes_a_pixel: u64,
 }
 
 /// Pixels of 8 bits, not yet turned: `[height, width, channels]`. Channels: grey, grey and
@@ -59,29 +61,34 @@ impl Format {
 
     /// Reads a file up to its pixels.
     pub fn header(self, bytes: &[u8]) -> Result<Header, String> {
-        let ((width, height), exif) = match self {
+        // Four channels and what they are made of: two frames, or a frame, its canvas and the
+        // result. RGB and a turned copy are less.
+        let (rgb, two_frames, canvas) = (6, 8, 12);
+        let ((width, height), exif, bytes_a_pixel) = match self {
             Self::Png => {
                 let reader = png(bytes)?;
                 let info = reader.info();
-                (info.size(), info.exif_metadata.as_ref().map(|exif| exif.to_vec()))
+                (info.size(), info.exif_metadata.as_ref().map(|exif| exif.to_vec()), rgb)
             }
             Self::Jpeg => {
                 let (decoder, _) = jpeg(bytes)?;
                 let (width, height) = decoder.dimensions().ok_or("no size")?;
                 let number = |side: usize| u32::try_from(side).map_err(text);
-                ((number(width)?, number(height)?), decoder.exif().cloned())
+                // Else the coefficients of all scans are kept, two bytes each.
+                let bytes_a_pixel = if is_one_scan(bytes) { rgb } else { canvas };
+                ((number(width)?, number(height)?), decoder.exif().cloned(), bytes_a_pixel)
             }
             Self::WebP => {
                 let mut decoder = webp(bytes)?;
-                (decoder.dimensions(), decoder.exif_metadata().ok().flatten())
+                (decoder.dimensions(), decoder.exif_metadata().ok().flatten(), canvas)
             }
             Self::Gif => {
                 let decoder = gif(bytes)?;
-                ((decoder.width().into(), decoder.height().into()), None)
+                ((decoder.width().into(), decoder.height().into()), None, two_frames)
             }
         };
         let orientation = exif.map_or(Orientation::PLAIN, |exif| Orientation::of_exif(&exif));
-        Ok(Header { width, height, orientation })
+        Ok(Header { width, height, orientation, bytes_a_pixel })
     }
 
     /// Decodes a file; its size is known to be bearable.
@@ -111,11 +118,12 @@ fn text(error: impl Display) -> String {
 }
 
 fn png(bytes: &[u8]) -> Result<png::Reader<Cursor<&[u8]>>, String> {
-    let limits = png::Limits { bytes: DECODER_BYTES_MAX as usize };
+    let limits = png::Limits { bytes: DECODING_BYTES_MAX as usize };
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), limits);
     decoder.set_ignore_iccp_chunk(true);
     decoder.set_ignore_text_chunk(true);
-    decoder.set_transformations(png::Transformations::EXPAND);
+    // Of 16 bits the upper 8 count, as in PIL.
+    decoder.set_transformations(png::Transformations::normalize_to_color8());
     decoder.read_info().map_err(text)
 }
 
@@ -123,11 +131,6 @@ fn decode_png(bytes: &[u8]) -> Result<Decoded, String> {
     let mut reader = png(bytes)?;
     let mut pixels = vec![0; reader.output_buffer_size().ok_or("its size is impossible")?];
     let info = reader.next_frame(&mut pixels).map_err(text)?;
-    if info.bit_depth == png::BitDepth::Sixteen {
-        // To the nearest of 8 bits.
-        let wide = pixels.as_chunks::<2>().0.iter().map(|pair| u16::from_be_bytes(*pair));
-        pixels = wide.map(|value| ((u32::from(value) + 128) / 257) as u8).collect();
-    }
     Ok(Decoded { channels: info.color_type.samples(), pixels })
 }
 
@@ -148,16 +151,41 @@ fn jpeg(bytes: &[u8]) -> Result<(JpegDecoder<'_>, usize), String> {
     Ok((decoder, given.num_components()))
 }
 
+/// Whether a JPEG file's first scan has all of the picture: the frame is not progressive, and the
+/// scan has all its components.
+fn is_one_scan(bytes: &[u8]) -> bool {
+    const SCAN: u8 = 0xda;
+    const PROGRESSIVE: u8 = 0xc2;
+    const TABLES: [u8; 3] = [0xc4, 0xc8, 0xcc];
+    let (mut at, mut of_frame) = (2, None);
+    while let Some(head) = bytes.get(at..).and_then(<[u8]>::first_chunk::<10>) {
+        let step = match head {
+            [0xff, SCAN, _, _, components, ..] => return of_frame == Some(*components),
+            [0xff, PROGRESSIVE, ..] => return false,
+            // Bytes between segments, which decoders pass over.
+            [0xff, 0xff, ..] | [0..0xff, ..] => 1,
+            [0xff, marker, high, low, .., components] => {
+                if (0xc0..0xd0).contains(marker) && !TABLES.contains(marker) {
+                    of_frame = Some(*components);
+                }
+                2 + usize::from(u16::from_be_bytes([*high, *low]))
+            }
+        };
+        at += step;
+    }
+    false
+}
+
 fn webp(bytes: &[u8]) -> Result<image_webp::WebPDecoder<Cursor<&[u8]>>, String> {
     let mut decoder = image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(text)?;
-    decoder.set_memory_limit(DECODER_BYTES_MAX as usize);
+    decoder.set_memory_limit(DECODING_BYTES_MAX as usize);
     Ok(decoder)
 }
 
 fn gif(bytes: &[u8]) -> Result<gif::Decoder<Cursor<&[u8]>>, String> {
     let mut options = gif::DecodeOptions::new();
     options.set_color_output(gif::ColorOutput::RGBA);
-    let limit = NonZeroU64::new(DECODER_BYTES_MAX).expect("it is above 0");
+    let limit = NonZeroU64::new(DECODING_BYTES_MAX).expect("it is above 0");
     options.set_memory_limit(gif::MemoryLimit::Bytes(limit));
     options.read_info(Cursor::new(bytes)).map_err(text)
 }

@@ -6,6 +6,6 @@ pub const FILE_BYTES_MAX: usize = 64 << 20;
 pub const SIDE_MAX: u32 = 16_384;
 /// The most pixels: 192 MiB as RGB.
 pub const PIXELS_MAX: u64 = 64 << 20;
-/// The most memory that a decoder may take beside the pixels, bytes: 16 bits of four channels, and
-/// as much for its own tables.
-pub(crate) const DECODER_BYTES_MAX: u64 = PIXELS_MAX * 16;
+/// The most memory that decoding may take, bytes: the most pixels as RGB, and once more to turn
+/// them.
+pub(crate) const DECODING_BYTES_MAX: u64 = PIXELS_MAX * 6;

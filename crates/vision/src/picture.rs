@@ -10,7 +10,7 @@ use std::fmt;
 
 use crate::PictureError;
 use crate::codecs::{Decoded, Format, Header};
-use crate::limits::{FILE_BYTES_MAX, PIXELS_MAX, SIDE_MAX};
+use crate::limits::{DECODING_BYTES_MAX, FILE_BYTES_MAX, PIXELS_MAX, SIDE_MAX};
 
 /// A picture.
 #[derive(Clone, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Picture {
     /// It is none of these, too large, or damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, PictureError> {
         let format = format_of(bytes)?;
-        let Header { width, height, orientation } = header(format, bytes)?;
+        let Header { width, height, orientation, .. } = header(format, bytes)?;
         let reason = |reason| PictureError::Damaged { format: format.name(), reason };
         let decoded = format.decode(bytes).map_err(reason)?;
         if format == Format::Jpeg && !has_end(bytes) {
@@ -60,7 +60,7 @@ impl Picture {
     /// # Errors
     /// As [`Self::decode`], but for damage behind the header.
     pub fn size(bytes: &[u8]) -> Result<(usize, usize), PictureError> {
-        let Header { width, height, orientation } = header(format_of(bytes)?, bytes)?;
+        let Header { width, height, orientation, .. } = header(format_of(bytes)?, bytes)?;
         Ok(orientation.size(width as usize, height as usize))
     }
 
@@ -93,15 +93,18 @@ fn header(format: Format, bytes: &[u8]) -> Result<Header, PictureError> {
     let header = format.header(bytes);
     let header =
         header.map_err(|reason| PictureError::Damaged { format: format.name(), reason })?;
-    check_size((header.width, header.height))?;
+    check_size(&header, format)?;
     Ok(header)
 }
 
-fn check_size((width, height): (u32, u32)) -> Result<(), PictureError> {
+fn check_size(header: &Header, format: Format) -> Result<(), PictureError> {
+    let Header { width, height, bytes_a_pixel, .. } = *header;
+    let pixels = PIXELS_MAX.min(DECODING_BYTES_MAX / bytes_a_pixel);
     let fits = (1..=SIDE_MAX).contains(&width)
         && (1..=SIDE_MAX).contains(&height)
-        && u64::from(width) * u64::from(height) <= PIXELS_MAX;
-    let error = PictureError::Size { width, height, side: SIDE_MAX, pixels: PIXELS_MAX };
+        && u64::from(width) * u64::from(height) <= pixels;
+    let format = format.name();
+    let error = PictureError::Size { format, width, height, side: SIDE_MAX, pixels };
     if fits { Ok(()) } else { Err(error) }
 }
 
@@ -114,15 +117,22 @@ fn has_end(bytes: &[u8]) -> bool {
 }
 
 /// The pixels as RGB; those that are transparent lie on white.
-fn on_white(Decoded { channels, pixels }: Decoded) -> Vec<u8> {
+fn on_white(Decoded { channels, mut pixels }: Decoded) -> Vec<u8> {
     let grey = |pixel: &[u8], alpha| [blend(pixel[0], alpha); 3];
     match channels {
         1 => pixels.iter().flat_map(|value| [*value; 3]).collect(),
         2 => pixels.chunks_exact(2).flat_map(|pixel| grey(pixel, pixel[1])).collect(),
         3 => pixels,
         _ => {
-            let rgb = |pixel: &[u8]| [0, 1, 2].map(|c| blend(pixel[c], pixel[3]));
-            pixels.chunks_exact(4).flat_map(rgb).collect()
+            // In place, as these are the most bytes.
+            let count = pixels.len() / 4;
+            for at in 0..count {
+                let [r, g, b, alpha] = [0, 1, 2, 3].map(|c| pixels[4 * at + c]);
+                let rgb = [r, g, b].map(|channel| blend(channel, alpha));
+                pixels[3 * at..3 * at + 3].copy_from_slice(&rgb);
+            }
+            pixels.truncate(3 * count);
+            pixels
         }
     }
 }

@@ -5,7 +5,7 @@ use kernels::{Matrix, Pool};
 
 use crate::config::{Config, WIDTH_MAX};
 use crate::layer::{Layer, Rows};
-use crate::limits::PIXELS_MAX;
+use crate::limits::DECODING_BYTES_MAX;
 use crate::linear::{CHUNK, Linear, Work, for_all_rows};
 use crate::norm::Norm;
 use crate::patches::{Grid, Levels, Patches};
@@ -260,7 +260,7 @@ impl Footprint {
         let outputs = config.projection.unwrap_or(WIDTH_MAX as usize);
         let row = outputs * (1 + config.deepstack.len()) * size_of::<f32>();
         let rows = row * tokens_with_border(config);
-        let decoded = size_of::<u32>() * PIXELS_MAX as usize;
+        let decoded = DECODING_BYTES_MAX as usize;
         let picture = decoded.max(Rows::bytes(config, patches) + chunk) + 2 * rows;
         Self { weights, picture: picture as u64, rows: rows as u64 }
     }

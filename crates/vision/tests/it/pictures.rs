@@ -152,8 +152,8 @@ fn grey_deep_and_indexed_pictures_become_rgb() {
     for (colour, depth, data) in [
         (ColorType::Grayscale, BitDepth::Eight, [77].repeat(4)),
         (ColorType::Rgb, BitDepth::Sixteen, [77].repeat(24)),
-        // To the nearest: 0x4d_7f is nearer to 77 than to 78.
-        (ColorType::Grayscale, BitDepth::Sixteen, [0x4d, 0x7f].repeat(4)),
+        // The upper 8 bits.
+        (ColorType::Grayscale, BitDepth::Sixteen, [0x4d, 0xff].repeat(4)),
     ] {
         let picture = Picture::decode(&png_file(2, 2, colour, depth, &data)).unwrap();
         assert_eq!(picture.pixels(), [77; 12], "{colour:?} {depth:?}");
@@ -199,6 +199,29 @@ fn what_is_not_pixels_takes_no_memory() {
     if let Some(most) = memory_most() {
         assert!(most < 1 << 30, "{most} bytes were in use at once");
     }
+}
+
+/// The coefficients of several scans take as much memory again as the pixels.
+#[test]
+fn a_jpeg_file_of_several_scans_may_have_fewer_pixels() {
+    let Pixels { rgba, .. } = corner(40, 30);
+    let jpeg = |set: fn(&mut jpeg_encoder::Encoder<&mut Vec<u8>>)| {
+        let mut bytes = Vec::new();
+        let mut encoder = jpeg_encoder::Encoder::new(&mut bytes, 90);
+        set(&mut encoder);
+        encoder.encode(&rgba, 40, 30, jpeg_encoder::ColorType::Rgba).unwrap();
+        assert_eq!(Picture::size(&bytes).unwrap(), (40, 30));
+        // The frame claims more.
+        let is_frame = |pair: &[u8]| pair[0] == 0xff && [0xc0, 0xc2].contains(&pair[1]);
+        let frame = bytes.windows(2).position(is_frame).unwrap();
+        bytes[frame + 5..frame + 9].copy_from_slice(&[6000u16.to_be_bytes(); 2].concat());
+        Picture::size(&bytes).map_err(|error| error.to_string())
+    };
+    assert_eq!(jpeg(|_| {}).unwrap(), (6000, 6000));
+    let progressive = jpeg(|encoder| encoder.set_progressive(true)).unwrap_err();
+    let parted = jpeg(|encoder| encoder.set_optimized_huffman_tables(true)).unwrap_err();
+    assert!(progressive.contains("33554432 in all"), "{progressive}");
+    assert_eq!(parted, progressive);
 }
 
 /// A PNG file of some hundred bytes that claims `width` by `height` pixels.
