@@ -198,10 +198,12 @@ pub struct UpArgs {
     /// PEM file with that certificate's private key
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Share nothing that is cached of prompts between keys: without it, times tell a client
-    /// whether another one's prompt began like its own
-    #[arg(long, requires = "lan")]
-    pub cache_per_key: bool,
+    /// Share nothing that is cached of prompts between keys: where it is shared, times tell a
+    /// client whether another one's prompt began like its own. Without this, keys are kept apart
+    /// as soon as there are two
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pub cache_per_key: Option<bool>,
     /// While one model is served, let programs on this machine call it by any name, as servers of
     /// a single model do: no model is loaded or downloaded by its name then
     #[arg(long)]

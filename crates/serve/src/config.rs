@@ -26,8 +26,8 @@ pub struct ServeConfig {
     /// models, from those of other users. Without it, the admin token is required.
     pub own_process: Option<OwnProcess>,
     /// Whether clients with different keys use separate prompt caches, so that response times
-    /// reveal nothing about another client's prompts.
-    pub cache_per_key: bool,
+    /// reveal nothing about another client's prompts; without it, as soon as there are two keys.
+    pub cache_per_key: Option<bool>,
     /// Whether a program on this machine may name any model: as long as one is served, it answers
     /// under every name.
     pub any_name: bool,
@@ -76,7 +76,7 @@ impl ServeConfig {
             api_keys: None,
             make_key: None,
             own_process: None,
-            cache_per_key: false,
+            cache_per_key: None,
             any_name: false,
             lists_unloaded: true,
             chats: None,

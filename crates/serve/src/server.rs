@@ -53,15 +53,9 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
     let config = Arc::new(config);
     let stop = watch::Sender::new(false);
     let metrics = Metrics::new(Arc::clone(&cluster), Arc::clone(&config));
-    let (completions_max, requests) = (config.limits.completions_max, &metrics.requests);
+    let (node, requests) = (Arc::clone(&cluster), Arc::clone(&metrics.requests));
     let app = Arc::new(App {
-        completer: Completer::new(
-            Arc::clone(&cluster),
-            completions_max,
-            Arc::clone(requests),
-            config.cache_per_key,
-            config.fetch_picture.clone(),
-        ),
+        completer: Completer::new(node, requests, Arc::clone(&config)),
         cluster,
         metrics,
         spaces: Arc::new(Spaces::new(config.chats.clone())),

@@ -34,9 +34,9 @@ use protocol::{KeepAlive, Preset, Token};
 use text::Special;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::ServeConfig;
 use crate::metrics::{RequestMetrics, RequestWatch};
 use crate::node::{Cluster, RefusalKind};
-use crate::pictures::FetchPicture;
 
 pub(crate) use answer::{Answer, AnswerEvent, FIRST_EVENT_WAIT};
 pub(crate) use constraint::{other_of_one_name, tool_name};
@@ -81,27 +81,23 @@ pub(crate) struct Completer {
     models: Models,
     /// One permit per completion in progress.
     permits: Arc<Semaphore>,
-    permits_max: usize,
     renderings: Arc<Semaphore>,
     fetching: Fetching,
     metrics: Arc<RequestMetrics>,
-    /// See [`crate::ServeConfig::cache_per_key`].
-    cache_per_key: bool,
+    config: Arc<ServeConfig>,
 }
 
 impl Completer {
     pub fn new(
         cluster: Arc<dyn Cluster>,
-        permits_max: usize,
         metrics: Arc<RequestMetrics>,
-        cache_per_key: bool,
-        fetch_picture: FetchPicture,
+        config: Arc<ServeConfig>,
     ) -> Self {
         let models = Models::new(Arc::clone(&cluster));
-        let permits = Arc::new(Semaphore::new(permits_max));
+        let permits = Arc::new(Semaphore::new(config.limits.completions_max));
         let renderings = Arc::new(Semaphore::new(RENDERINGS_MAX));
-        let fetching = Fetching::new(fetch_picture);
-        Self { cluster, models, permits, permits_max, renderings, fetching, metrics, cache_per_key }
+        let fetching = Fetching::new(config.fetch_picture.clone());
+        Self { cluster, models, permits, renderings, fetching, metrics, config }
     }
 
     /// Renders and tokenises the prompt and sends it to the requested model.
@@ -165,13 +161,15 @@ impl Completer {
 
     /// The cache salt of a client: prompts share cached prefixes only under the same salt.
     fn cache_salt(&self, client: u64) -> u64 {
-        if self.cache_per_key { client } else { 0 }
+        let keys = self.config.api_keys.as_ref();
+        let several = || keys.is_some_and(|keys| keys.now().len() > 1);
+        if self.config.cache_per_key.unwrap_or_else(several) { client } else { 0 }
     }
 
     fn permits(&self, count: usize) -> Result<Vec<OwnedSemaphorePermit>, CompletionError> {
         let permits = (0..count).map(|_| Arc::clone(&self.permits).try_acquire_owned());
         let permits: Result<_, _> = permits.collect();
-        permits.map_err(|_| CompletionError::TooMany { limit: self.permits_max })
+        permits.map_err(|_| CompletionError::TooMany { limit: self.config.limits.completions_max })
     }
 
     /// Counts a prompt's tokens for a model without running it.

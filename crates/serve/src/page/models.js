@@ -48,12 +48,14 @@ function update(card, model, tintOf) {
   const pages = model.stats?.pages;
   const cache = pages?.total > 0 ? `${rounded(percent(pages.used, pages.total))} %` : null;
   const { guessed_tokens: tried, guessed_right_tokens: right } = model.stats ?? {};
+  const prompts = model.stats?.prompts;
   setFigures(card.querySelector(".figures"), [
     [model.requests_running, "running"],
     [model.requests_waiting > 0 ? model.requests_waiting : null, "waiting"],
     [model.context_tokens.toLocaleString("en"), "tokens of context"],
     [cache, "of the cache in use"],
     [tried > 0 ? `${rounded(percent(right, tried))} %` : null, "of guessed tokens right"],
+    [prompts ? bytes(prompts.disk_bytes) : null, "of prompts on disk"],
     [model.transport === "auto" ? null : model.transport, "links"],
     [`epoch ${model.epoch}`, ""],
   ]);
