@@ -7,16 +7,24 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backend::Backend;
 use layout::Layout;
 use model::{Holder, LayerCache, Model, Part};
-use protocol::{PromptCache, PromptStats, Token};
-use records::{Options, Pending, Pool, Record, Records, RecordsError};
+use protocol::{
+    HEADS_OF_DISK_MAX, Heads, PromptCache, PromptStats, Token, heads_line, heads_of_line,
+};
+use records::{Options, Pool, Records, RecordsError};
 
 use crate::page_orders::{Loaded, ORDERS_MAX, PageKey, PageOrder};
+use load::{Load, Sources};
+use members::Members;
+
+mod load;
+mod members;
 
 /// Changes with the layout of a part's bytes.
 const FORMAT: u32 = 1;
@@ -33,6 +41,7 @@ const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct PromptStore {
     records: Arc<Records>,
     shape: Arc<Shape>,
+    members: Option<Members>,
     /// Pages being read.
     loads: Vec<Load>,
     budget_bytes: u64,
@@ -42,22 +51,17 @@ pub(crate) struct PromptStore {
 struct Shape {
     root: PageKey,
     parts: Vec<Part>,
-}
-
-/// A page being read.
-struct Load {
-    order: PageOrder,
-    /// The parts that are not in the cache yet, by their index.
-    left: Vec<(usize, Pending<Option<Record>>)>,
-    is_missing: bool,
+    /// The heads of records in the folder.
+    known: Vec<Heads>,
 }
 
 /// Rank 0's view of its records, for the scheduler.
 pub(crate) trait Shelf: fmt::Debug + Send + Sync {
     /// The key of the empty text under a salt.
     fn root(&self, salt: u64) -> PageKey;
-    /// Whether what this rank has in pages of this kind is on disk. Only the first and the last
-    /// part are looked up: what else is missing is found when it is read.
+    /// Whether what this rank has in pages of this kind may be on disk, here or at a member: if
+    /// here is some of it. Only the first and the last part are looked up: what is missing is found
+    /// when it is read.
     fn has(&self, key: &PageKey, holder: Holder) -> bool;
     /// Whether this many pages can be written now.
     fn has_room(&self, pages: usize) -> bool;
@@ -102,10 +106,10 @@ impl PromptStore {
         hasher.update(spec.model.as_bytes());
         let root = *hasher.finalize().as_bytes();
         let folder = spec.folder.clone();
-        let shape = Arc::new(Shape { root, parts });
+        let kept_bytes: usize = parts.iter().map(|part| part.bytes).sum();
         let options = Options {
             reserve_bytes: spec.reserve_bytes,
-            queue_bytes: QUEUE_BYTES.max(2 * shape.kept_bytes()),
+            queue_bytes: QUEUE_BYTES.max(2 * kept_bytes),
             ..Options::new(folder.clone(), spec.sealing_key.0, spec.budget_bytes)
         };
         let failed = |source| RecordsError::Io { path: folder.clone(), source };
@@ -119,8 +123,11 @@ impl PromptStore {
                 opened => break Arc::new(opened?),
             }
         };
+        let known = note_heads(&folder, &parts).map_err(failed)?;
+        let shape = Arc::new(Shape { root, parts, known });
+        let members = spec.members.clone().map(Members::new).transpose().map_err(failed)?;
         let budget_bytes = spec.budget_bytes;
-        Ok(Self { records, shape, loads: Vec::new(), budget_bytes })
+        Ok(Self { records, shape, members, loads: Vec::new(), budget_bytes })
     }
 
     /// Its view for the scheduler.
@@ -159,21 +166,14 @@ impl PromptStore {
     ) -> Vec<Loaded> {
         let mut before: HashMap<_, Load> =
             self.loads.drain(..).map(|load| (places(&load.order), load)).collect();
+        let Self { records, shape, members, loads, .. } = self;
+        let Shape { parts, known, .. } = &**shape;
+        let sources = Sources { records, parts, known, members: members.as_ref() };
         for order in orders {
             let found = before.remove(&places(order));
-            self.loads.push(found.unwrap_or_else(|| self.begin(order)));
+            loads.push(found.unwrap_or_else(|| Load::begin(order, &sources)));
         }
-        let shape = &self.shape;
-        self.loads.iter_mut().map(|load| load.go_on(&shape.parts, backend, model)).collect()
-    }
-
-    fn begin(&self, order: &PageOrder) -> Load {
-        let header = header(order);
-        let parts = self.shape.parts.iter().enumerate();
-        let wanted = parts.filter(|(_, part)| number(order, part.holder).is_some());
-        let read = |part| self.records.get(&key_of(&order.key, part), Some(&header));
-        let left = wanted.map(|(at, part)| (at, read(part))).collect();
-        Load { order: order.clone(), left, is_missing: false }
+        loads.iter_mut().map(|load| load.go_on(&sources, backend, model)).collect()
     }
 
     pub fn stats(&self) -> PromptStats {
@@ -197,33 +197,6 @@ impl Drop for PromptStore {
     }
 }
 
-impl Load {
-    fn go_on<B: Backend>(
-        &mut self,
-        parts: &[Part],
-        backend: &mut B,
-        model: &mut Model<B>,
-    ) -> Loaded {
-        let Self { order, left, is_missing } = self;
-        left.retain_mut(|(at, pending)| {
-            let part = &parts[*at];
-            let Some(found) = pending.try_take() else { return true };
-            match (found, number(order, part.holder)) {
-                (Some(record), Some(number)) if record.payload().len() == part.bytes => {
-                    model.content(backend, part, number).copy_from_slice(record.payload());
-                }
-                _ => *is_missing = true,
-            }
-            false
-        });
-        match (*is_missing, left.is_empty()) {
-            (true, _) => Loaded::Missing,
-            (false, true) => Loaded::Placed,
-            (false, false) => Loaded::Pending,
-        }
-    }
-}
-
 #[derive(Clone)]
 struct OwnShelf {
     records: Arc<Records>,
@@ -244,7 +217,12 @@ impl Shelf for OwnShelf {
     fn has(&self, key: &PageKey, holder: Holder) -> bool {
         let mut parts = self.shape.parts.iter().filter(|part| part.holder == holder);
         let ends = [parts.next(), parts.next_back()];
-        ends.into_iter().flatten().all(|part| self.records.contains(&key_of(key, part)))
+        let has = |part: &Part| self.records.contains(&key_of(key, part));
+        let has_other = |part: &Part| {
+            let mut others = self.shape.known.iter().filter_map(|heads| part.with_heads(heads));
+            others.any(|other| has(&other))
+        };
+        ends.into_iter().flatten().all(|part| has(part) || has_other(part))
     }
 
     fn has_room(&self, pages: usize) -> bool {
@@ -310,4 +288,16 @@ fn key_of(text: &PageKey, part: &Part) -> records::Key {
         hasher.update(&head.to_le_bytes());
     }
     *hasher.finalize().as_bytes()
+}
+
+/// The heads of a folder's records, those of `parts` included, which are written down.
+fn note_heads(folder: &Path, parts: &[Part]) -> std::io::Result<Vec<Heads>> {
+    let mut own: Vec<&Heads> = parts.iter().map(|part| &part.heads).collect();
+    own.retain(|heads| !heads.is_empty());
+    own.sort_unstable();
+    own.dedup();
+    for heads in own {
+        records::add_note(folder, &heads_line(heads), HEADS_OF_DISK_MAX)?;
+    }
+    Ok(records::notes(folder).iter().filter_map(|line| heads_of_line(line)).collect())
 }

@@ -14,7 +14,7 @@ mod operations;
 mod rope;
 
 pub use decoder::{
-    Batch, BatchPictures, Holder, LayerCache, Model, Outputs, Part, Product, Reduce,
+    Batch, BatchPictures, Cut, Holder, LayerCache, Model, Outputs, Part, Product, Reduce, Shared,
 };
 pub use embedding::Embedding;
 pub use error::ModelError;

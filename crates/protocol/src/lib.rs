@@ -28,6 +28,7 @@ mod nodes;
 pub mod parameters;
 mod picture;
 mod preset;
+mod prompts;
 mod ring;
 mod secret;
 mod spec;
@@ -48,6 +49,10 @@ pub use picture::{
     Detail, PICTURE_BYTES_MAX, PICTURES_MAX, Picture, PictureFile, is_of_picture, row_tokens,
 };
 pub use preset::{PRESET_BYTES_MAX, PRESET_SETTINGS, Preset, PresetMessage};
+pub use prompts::{
+    HEADS_OF_DISK_MAX, Heads, RECORD_MEMBERS_MAX, RECORDS_BYTES_MAX, RECORDS_MAX, RecordWanted,
+    RecordsAsk, RecordsRelay, are_heads, heads_line, heads_of_line,
+};
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;
 pub use spec::{

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AnswerToken, EngineStats, FailureKind, GenerateRequest, Generation, InstanceSpec, RankStats,
-    RequestId, Secret, Split,
+    RecordsRelay, RequestId, Secret, Split,
 };
 
 /// A message from a daemon to its worker.
@@ -160,6 +160,9 @@ pub struct PromptCache {
     /// What the folder may take of the disk, and what the disk must have left.
     pub budget_bytes: u64,
     pub reserve_bytes: u64,
+    /// Where to ask for what other members have; absent: nowhere.
+    #[serde(default)]
+    pub members: Option<RecordsRelay>,
 }
 
 /// A ggml device.

@@ -98,7 +98,7 @@ impl Records {
         let shared = Arc::new(Shared::new(Sealing::new(&options.sealing_key), throttle));
         let days = std::fs::read_to_string(folder.join(DAYS_FILE)).unwrap_or_default();
         shared.status.counts().written_by_day = days_of_text(&days);
-        recover(&shared, &*disk, segments);
+        recover(&shared, Some(&*disk), segments);
 
         let (commands, queue) = channel();
         let writer = Writer::new(shared.clone(), disk, options.clone(), next_number);
@@ -179,24 +179,7 @@ impl Records {
     /// with this header (if one is given), or its bytes are not what was put. Many may be asked for
     /// at once. Each has memory from the begin of its read until its result is dropped.
     pub fn get(&self, key: &Key, header: Option<&[u8]>) -> Pending<Option<Record>> {
-        let Some((segment, place)) = self.shared.catalog().find(key) else {
-            self.shared.status.counts().misses += 1;
-            return Pending::ready(None);
-        };
-        self.shared.touch(&segment);
-        let read = Read {
-            file: segment.file(),
-            offset: u64::from(place.block) * ALIGN as u64,
-            bytes: usize::from(place.blocks) * ALIGN,
-            into: None,
-        };
-        let (shared, key) = (self.shared.clone(), *key);
-        let header: Option<Box<[u8]>> = header.map(Into::into);
-        self.pool.read_then(read, move |read| {
-            let wanted = (&key, header.as_deref());
-            let (buffer, header, payload) = shared.accept(wanted, (&segment, place), read)?;
-            Some(Record { buffer, header, payload })
-        })
+        get(&self.shared, &self.pool, key, header)
     }
 
     /// Hands key, header and bytes of the payload of every record over, in any order. Reads the
@@ -270,6 +253,33 @@ impl Drop for Records {
         let Some(writer) = self.writer.take() else { return };
         join_until(writer, Instant::now() + CLOSE_PATIENCE);
     }
+}
+
+/// As [`Records::get`].
+pub(crate) fn get(
+    shared: &Arc<Shared>,
+    pool: &Pool,
+    key: &Key,
+    header: Option<&[u8]>,
+) -> Pending<Option<Record>> {
+    let Some((segment, place)) = shared.catalog().find(key) else {
+        shared.status.counts().misses += 1;
+        return Pending::ready(None);
+    };
+    shared.touch(&segment);
+    let read = Read {
+        file: segment.file(),
+        offset: u64::from(place.block) * ALIGN as u64,
+        bytes: usize::from(place.blocks) * ALIGN,
+        into: None,
+    };
+    let (shared, key) = (shared.clone(), *key);
+    let header: Option<Box<[u8]>> = header.map(Into::into);
+    pool.read_then(read, move |read| {
+        let wanted = (&key, header.as_deref());
+        let (buffer, header, payload) = shared.accept(wanted, (&segment, place), read)?;
+        Some(Record { buffer, header, payload })
+    })
 }
 
 /// Keeps other processes out of a folder as long as the file is open.

@@ -35,8 +35,9 @@ pub(crate) fn list(folder: &Path) -> io::Result<Vec<Arc<Segment>>> {
     Ok(segments)
 }
 
-/// Puts the records of these segments into the catalog.
-pub(crate) fn recover(shared: &Shared, disk: &dyn Disk, segments: Vec<Arc<Segment>>) {
+/// Puts the records of these segments into the catalog. Segments without an index get one on
+/// `disk`, if there is one.
+pub(crate) fn recover(shared: &Shared, disk: Option<&dyn Disk>, segments: Vec<Arc<Segment>>) {
     for segment in &segments {
         shared.remember(segment.last_used_ns.load(Relaxed));
         shared.catalog().add_segment(segment.clone());
@@ -98,12 +99,13 @@ fn add(shared: &Shared, segment: &Segment, index: &[u8]) {
 }
 
 /// Finds the records of a segment without an index, and appends one.
-fn scan(shared: &Shared, disk: &dyn Disk, segment: &Arc<Segment>) {
+fn scan(shared: &Shared, disk: Option<&dyn Disk>, segment: &Arc<Segment>) {
     let index = match segment::scan(&segment.file(), &shared.sealing) {
         Ok(index) => index,
         Err(error) => return unreadable(shared, segment, &error),
     };
     add(shared, segment, index.bytes());
+    let Some(disk) = disk else { return };
     if append(shared, disk, segment, &index).is_err() {
         *segment.unwritten.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
     }

@@ -64,7 +64,8 @@ pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
             explain!("{}: {reason}", instance.model);
         }
         rest(instance, unix_now()).into_iter().for_each(|line| say!("{}: {line}", instance.model));
-        guesses(instance).into_iter().for_each(|line| say!("{}: {line}", instance.model));
+        let found = guesses(instance).into_iter().chain(prompts(instance));
+        found.for_each(|line| say!("{}: {line}", instance.model));
         for note in &instance.notes {
             explain!("{}: {note}", instance.model);
         }
@@ -77,6 +78,17 @@ fn guesses(instance: &InstanceStatus) -> Option<String> {
     let stats = instance.stats.as_ref().filter(|stats| stats.guessed_tokens > 0)?;
     let (tried, right) = (stats.guessed_tokens, stats.guessed_right_tokens);
     Some(format!("{} % of {tried} guessed tokens were right", 100 * right / tried))
+}
+
+/// What it keeps of prompts on disk.
+fn prompts(instance: &InstanceStatus) -> Option<String> {
+    let prompts = instance.stats.as_ref()?.prompts?;
+    let (disk, budget) = (table::bytes(prompts.disk_bytes), table::bytes(prompts.budget_bytes));
+    let (today, read) = (table::bytes(prompts.written_last_day_bytes), prompts.loaded_tokens);
+    Some(format!(
+        "prompts on disk: {disk} of {budget}, {today} written on the last day; {read} tokens were \
+         read instead of computed"
+    ))
 }
 
 /// Its idle state, if it may be unloaded.

@@ -14,7 +14,14 @@ fn start(name: &str, dir: tempfile::TempDir, listen: &str) -> Node {
 
 /// Some 900 tokens.
 fn question() -> String {
-    let line = |at: usize| format!("Line {at} of the log says that node {} was up.\n", at % 7);
+    question_of(0)
+}
+
+/// Each number's begins otherwise.
+fn question_of(number: usize) -> String {
+    let line = |at: usize| {
+        format!("Line {at} of log {number} says that node {} was up.\n", (at + number) % 7)
+    };
     (0..60).map(line).collect::<String>() + "What is Sinew?"
 }
 
@@ -57,7 +64,6 @@ fn prompts_outlive_killed_workers_of_two_nodes() {
         start("b", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
     );
     a.admit(&b);
-    // Another cut of the heads would find nothing.
     a.run(&["serve", &demo_model(), "--nodes", "2", "--split", "1,1", "--ctx", "2048"]);
     let first = a.chat(MODEL, &question(), 40);
     assert!(cached(&first) < 8, "{first}: a node's own first request began alike");
@@ -70,6 +76,35 @@ fn prompts_outlive_killed_workers_of_two_nodes() {
         });
         a.chat(MODEL, &question(), 40)
     });
+}
+
+/// What one of the nodes lacks then comes from the other one.
+#[test]
+fn prompts_are_found_by_another_split() {
+    let (a, b) = (
+        start("a", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
+        start("b", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
+    );
+    a.admit(&b);
+    let ask = |nodes: &str, split: &str, number: usize| {
+        a.run(&["serve", &demo_model(), "--nodes", nodes, "--split", split, "--ctx", "2048"]);
+        let answer = a.chat(MODEL, &question_of(number), 40);
+        // Workers that end write what waits.
+        a.run(&["stop", MODEL]);
+        answer
+    };
+    let mut number = 0;
+    for (before, after) in [(("2", "1,1"), ("1", "1")), (("1", "1"), ("2", "1,2"))] {
+        // What a busy machine has not written is computed: then another text is tried.
+        wait_for("a prompt of another split", || {
+            number += 1;
+            let first = ask(before.0, before.1, number);
+            let again = ask(after.0, after.1, number);
+            assert_eq!(text(&again), text(&first), "{before:?}, then {after:?}");
+            let prompt_tokens = first["usage"]["prompt_tokens"].as_u64().unwrap();
+            (cached(&again) > prompt_tokens * 8 / 10).then_some(())
+        });
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(crate) mod peer_names;
 pub(crate) mod probe;
 mod process;
 mod processes;
-mod prompts;
+pub(crate) mod prompts;
 mod segments;
 mod steal;
 mod system;

@@ -6,7 +6,6 @@ use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use protocol::{FileCheck, ModelSource, PromptCache, RankCall, WorkerCommand, WorkerSpec};
-use store::Store;
 use tokio::sync::{mpsc, watch};
 
 use crate::NodeConfig;
@@ -17,6 +16,8 @@ use crate::io::net::Net;
 use crate::io::prompts;
 use crate::io::worker::WorkerProcess;
 use crate::transfer::model_file::OVERWRITTEN;
+use crate::transfer::prompts::PromptsDoor;
+use crate::transfer::pulls::Pulls;
 use crate::transfer::relay::Relay;
 
 /// All running worker processes. A process is inserted once it has started.
@@ -27,8 +28,8 @@ struct Running {
     process: WorkerProcess,
     /// The header with which other ranks call it.
     call: RankCall,
-    /// Dropping it closes the relay.
-    _relay: watch::Sender<()>,
+    /// Dropping it closes the doors at which the worker asks for what this node lacks.
+    _doors: watch::Sender<()>,
 }
 
 impl Processes {
@@ -74,15 +75,14 @@ impl Processes {
 pub(super) async fn run_worker(
     start: Start,
     config: NodeConfig,
-    net: Arc<Net>,
-    store: Arc<Store>,
+    pulls: Arc<Pulls>,
     processes: Processes,
     inputs: mpsc::Sender<Event>,
 ) {
     let process = start.process;
     let (speak, may_speak) = watch::channel(false);
     let news = (may_speak, processes.clone(), inputs.clone());
-    let spawned = spawn(start, config, net, store, news).await;
+    let spawned = spawn(start, config, pulls, news).await;
     let started = spawned.map(|running| {
         let pid = running.process.pid();
         processes.all().insert(process, running);
@@ -99,16 +99,19 @@ pub(super) async fn run_worker(
 async fn spawn(
     start: Start,
     config: NodeConfig,
-    net: Arc<Net>,
-    store: Arc<Store>,
+    pulls: Arc<Pulls>,
     (may_speak, processes, inputs): (watch::Receiver<bool>, Processes, mpsc::Sender<Event>),
 ) -> io::Result<Running> {
     if let Some(refusal) = start.refusal {
         return Err(io::Error::other(refusal));
     }
     let label = format!("{}/{}", start.order.instance, start.order.rank);
-    let prompts = prompts(&config, &net, start.order.digest.to_string()).await;
-    let (model, relay) = model(&start, net, store, inputs.clone()).await?;
+    let mut prompts = prompts(&config, pulls.net(), start.order.digest.to_string()).await;
+    let (model, relay) = model(&start, &pulls, inputs.clone()).await?;
+    let records = PromptsDoor::open(pulls, start.order.digest).await?;
+    if let Some(prompts) = &mut prompts {
+        prompts.members = Some(records.relay()?);
+    }
     let number = start.process;
     let tell = move |news| {
         if matches!(news, WorkerNews::Exited { .. }) {
@@ -120,17 +123,25 @@ async fn spawn(
     let call = RankCall::new(&start.order.instance, start.order.rank);
     let spec = WorkerSpec { prompts, ..spec(start, &config, model) };
     process.send(WorkerCommand::Open(Box::new(spec)));
-    Ok(Running { process, call, _relay: relay })
+    let (open, mut closed) = watch::channel(());
+    tokio::spawn(async move {
+        tokio::select! {
+            () = relay.run() => {}
+            () = records.run() => {}
+            _ = closed.changed() => {}
+        }
+    });
+    Ok(Running { process, call, _doors: open })
 }
 
 /// This machine's own file if it has the right content, checked while reading; and a relay to all
 /// holders of the file, for data that is missing or damaged here.
 async fn model(
     start: &Start,
-    net: Arc<Net>,
-    store: Arc<Store>,
+    pulls: &Pulls,
     inputs: mpsc::Sender<Event>,
-) -> io::Result<(ModelSource, watch::Sender<()>)> {
+) -> io::Result<(ModelSource, Relay)> {
+    let (net, store) = (pulls.net().clone(), pulls.store());
     let (digest, bytes) = (start.order.digest, start.order.model_bytes);
     let (served, kept) = (start.served.clone(), store.clone());
     let find = tokio::task::spawn_blocking(move || {
@@ -142,7 +153,7 @@ async fn model(
     let me = net.id();
     let relay = Relay::open(net, start.wanted.clone(), inputs).await?;
     let (address, token) = (relay.address()?, relay.token());
-    let (model, relay) = match found {
+    Ok(match found {
         Some(path) => {
             let check = kept.tree(&digest, bytes).map(|_| {
                 let (digest, tree) = (digest.to_string(), kept.tree_path(&digest));
@@ -152,15 +163,7 @@ async fn model(
             (ModelSource::File { path, check }, relay.instead_of(me, Arc::new(doubt)))
         }
         None => (ModelSource::Peer { relay: address, token }, relay),
-    };
-    let (open, mut closed) = watch::channel(());
-    tokio::spawn(async move {
-        tokio::select! {
-            () = relay.run() => {}
-            _ = closed.changed() => {}
-        }
-    });
-    Ok((model, open))
+    })
 }
 
 /// Whether ranks that call this node at `ordered` reach its worker through the node's port.

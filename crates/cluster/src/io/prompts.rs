@@ -3,9 +3,12 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use protocol::{PromptCache, Secret};
+use protocol::{Heads, PromptCache, Secret, heads_of_line};
+use records::{Pool, Reader};
+use store::Digest;
 
 use crate::{PromptsConfig, PromptsLimit};
 
@@ -15,6 +18,8 @@ const AUTO_MIN_BYTES: u64 = 1 << 30;
 const AUTO_MAX_BYTES: u64 = 20 << 30;
 /// Nothing is written while the disk has less room.
 const RESERVE_BYTES: u64 = 1 << 30;
+/// Threads that read for one member.
+const READ_DEPTH: usize = 4;
 /// Digits of a digest that name a folder.
 const NAME_DIGITS: usize = 32;
 
@@ -53,7 +58,30 @@ pub(super) fn folder(config: &PromptsConfig, key: [u8; 32], digest: &str) -> Opt
         model: digest.to_owned(),
         budget_bytes: limit.saturating_sub(of_others),
         reserve_bytes: RESERVE_BYTES,
+        members: None,
     })
+}
+
+/// What this node's workers keep, for other members.
+#[derive(Debug, Clone)]
+pub(crate) struct KeptPrompts {
+    folder: PathBuf,
+    key: Secret,
+}
+
+impl KeptPrompts {
+    pub fn new(config: &PromptsConfig, key: [u8; 32]) -> Self {
+        Self { folder: config.folder.clone(), key: Secret(key) }
+    }
+
+    /// Records of the model with this digest, and their heads. Waits for the disk.
+    pub fn reader(&self, model: &Digest) -> Option<(Vec<Heads>, Reader)> {
+        let folder = self.folder.join(model.to_string().get(..NAME_DIGITS)?);
+        let pool = Arc::new(Pool::with_depth(READ_DEPTH).ok()?);
+        let reader = Reader::open(&folder, &self.key.0, pool).ok()?;
+        let lines = records::notes(&folder);
+        Some((lines.iter().filter_map(|line| heads_of_line(line)).collect(), reader))
+    }
 }
 
 /// Removes all that was kept.

@@ -303,10 +303,10 @@ impl Outside for System {
     }
 
     fn start_worker(&mut self, start: Start) {
-        let (config, net) = (self.config.clone(), self.net.clone());
-        let (store, processes) = (self.store.clone(), self.processes.clone());
+        let (config, pulls) = (self.config.clone(), self.pulls.clone());
+        let (processes, inputs) = (self.processes.clone(), self.inputs.clone());
         // Not `spawn`: the task of a worker must run until the worker's end.
-        tokio::spawn(run_worker(start, config, net, store, processes, self.inputs.clone()));
+        tokio::spawn(run_worker(start, config, pulls, processes, inputs));
     }
 
     fn command(&mut self, process: ProcessId, mut command: WorkerCommand) {

@@ -20,6 +20,7 @@ use crate::io::identity::{self, Identity, open_data_dir, random};
 use crate::io::kept::{KeptFile, Saver};
 use crate::io::net::{Net, own_addresses};
 use crate::io::peer_names;
+use crate::io::prompts::KeptPrompts;
 use crate::io::{INPUTS_MAX, Kept, System, bind, listen, run};
 use crate::members::{Members, clean_name};
 use crate::transfer::about::can_run;
@@ -126,6 +127,7 @@ impl Node {
             inputs: inputs.downgrade(),
             status: status.clone(),
             burner: Burner::new(&config.worker_command),
+            prompts: KeptPrompts::new(&config.prompts, net.prompts_key()),
             check_text: config.check_text,
         };
         let (admission, closing) = (system.admission(), system.closing());

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use protocol::RecordWanted;
 use protocol::frame::FRAME_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use store::Digest;
@@ -48,6 +49,12 @@ pub(crate) enum Ask {
     Tree,
     /// Reports a group with a wrong hash. The listener checks its own disk; there is no answer.
     Doubt { group: u64 },
+    /// Opens the listener's records of prompts of this model: the heads that they are of, as
+    /// `Option<Vec<Heads>>`.
+    Records { model: Digest },
+    /// Reads records that the last [`Self::Records`] opened: `Vec<bool>`, which were found, then the
+    /// bytes of these.
+    ReadRecords { wanted: Vec<RecordWanted> },
     /// Takes the listener's part in a burn-in: [`Outcome`].
     Burn { order: Box<BurnOrder> },
     /// Both ends send `blocks` blocks at once: [`crate::transfer::burn`].

@@ -12,6 +12,7 @@ use crate::context::{Placeable, Prepared};
 use crate::core::{Call, Event};
 use crate::desired::{Document, check_spec};
 use crate::io::kept::Saver;
+use crate::io::prompts::KeptPrompts;
 use crate::transfer::burn::Burner;
 use crate::transfer::lookup::{self, Asked};
 use crate::transfer::prepare::{self, draft_bytes};
@@ -70,6 +71,7 @@ pub(crate) struct Desk {
     pub inputs: mpsc::WeakSender<Event>,
     pub status: watch::Receiver<Arc<ClusterStatus>>,
     pub burner: Burner,
+    pub prompts: KeptPrompts,
     pub check_text: CheckText,
 }
 

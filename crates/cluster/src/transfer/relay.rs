@@ -2,39 +2,26 @@
 //! to a loopback address; this daemon reads the model from all holders ([`Swarm`]).
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use gguf::File;
 use protocol::Secret;
 use store::slices::{REQUEST_BYTES, Server, refusal};
-use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, mpsc};
-use tokio::task::JoinSet;
-use tokio::time::timeout;
-use tracing::{debug, warn};
 
 use crate::NodeId;
 use crate::context::sources::Sources;
 use crate::core::Event;
-use crate::io::identity::random;
 use crate::io::net::{Connection, Net};
+use crate::transfer::loopback::Loopback;
 use crate::transfer::swarm::Swarm;
-
-/// Another local user who finds the port does not know the token and must not hold it for long.
-const TOKEN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Connections of one worker at a time: it may read several slices at once.
-const PASSING_MAX: usize = 16;
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A loopback listener for a model of other nodes. It closes when the task of [`Relay::run`] ends.
 pub(crate) struct Relay {
-    listener: TcpListener,
-    token: Secret,
+    door: Loopback,
     model: Arc<Model>,
 }
 
@@ -56,9 +43,9 @@ impl Relay {
         wanted: Sources,
         inputs: mpsc::Sender<Event>,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let door = Loopback::open().await?;
         let model = Model { net, wanted, inputs, file: OnceCell::new(), doubt: None };
-        Ok(Self { listener, token: Secret(random()), model: Arc::new(model) })
+        Ok(Self { door, model: Arc::new(model) })
     }
 
     /// Marks the relay as a fallback for this node's own file. A request then means that the worker
@@ -72,34 +59,17 @@ impl Relay {
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.door.address()
     }
 
     pub(crate) fn token(&self) -> Secret {
-        self.token.clone()
+        self.door.token()
     }
 
-    /// Accepts the worker's connections; they end with this task.
+    /// Answers the worker's connections; they end with this task.
     pub(crate) async fn run(self) {
-        let mut passing = JoinSet::new();
-        loop {
-            while passing.try_join_next().is_some() {}
-            match self.listener.accept().await {
-                Ok((worker, _)) if passing.len() < PASSING_MAX => {
-                    let (token, model) = (self.token.clone(), self.model.clone());
-                    passing.spawn(async move {
-                        if let Err(error) = pass(worker, &token, &model).await {
-                            debug!(%error, "a model relay was cut");
-                        }
-                    });
-                }
-                Ok(_) => debug!("a model relay has no room for one more connection"),
-                Err(error) => {
-                    warn!(%error, "a model relay cannot accept connections");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
+        let model = self.model;
+        self.door.run(move |worker| pass(worker, model.clone())).await;
     }
 }
 
@@ -119,14 +89,7 @@ impl Model {
     }
 }
 
-async fn pass(mut worker: TcpStream, expected: &Secret, model: &Model) -> io::Result<()> {
-    let mut token = [0; 32];
-    timeout(TOKEN_TIMEOUT, worker.read_exact(&mut token)).await??;
-    if !bool::from(token.ct_eq(&expected.0)) {
-        warn!("a program on this machine knocked at a model relay without its token");
-        return Ok(());
-    }
-    worker.set_nodelay(true)?;
+async fn pass(mut worker: TcpStream, model: Arc<Model>) -> io::Result<()> {
     match model.open().await {
         Ok(file) => answer_slices(&mut worker, file).await,
         Err(error) => {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::frame::FrameError;
+use records::Reader;
 use store::{Listed, Store};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -30,6 +31,7 @@ use crate::transfer::asks::{ASK_BYTES_MAX, Ask, BYTES_MAX, Having, Outcome};
 use crate::transfer::burn;
 use crate::transfer::desk::{Desk, OpenModel};
 use crate::transfer::lookup::{self, Asked};
+use crate::transfer::prompts;
 use crate::transfer::pulls::Pulls;
 use crate::{Error, ModelAbout};
 
@@ -44,6 +46,7 @@ pub(crate) async fn answer(
     desk: Desk,
 ) -> Result<(), DialError> {
     let mut open: Option<Opened> = None;
+    let mut reader: Option<Arc<Reader>> = None;
     loop {
         let ask = match frames::read::<Ask>(&mut connection.stream, ASK_BYTES_MAX).await {
             Err(FrameError::Closed) => return Ok(()),
@@ -125,6 +128,21 @@ pub(crate) async fn answer(
                 if let Some(Opened::Model(model)) = open.clone() {
                     desk.doubt(model, group).await;
                 }
+            }
+            Ask::Records { model } => {
+                let kept = desk.prompts.clone();
+                let opened = tokio::task::spawn_blocking(move || kept.reader(&model));
+                let (known, opened) = opened.await.map_err(io::Error::other)?.unzip();
+                reader = opened.map(Arc::new);
+                frames::write(&mut connection.stream, &known).await?;
+            }
+            Ask::ReadRecords { wanted } => {
+                let Some(reader) = reader.clone() else {
+                    return Err(io::Error::other("records of no model were asked for").into());
+                };
+                let read = move || prompts::read(&reader, &wanted);
+                let found = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
+                prompts::send(&mut connection.stream, &found).await?;
             }
             Ask::Burn { order } => {
                 let burning = async {

@@ -4,10 +4,14 @@
 //! process or the number of the page. So a page can be written down and read by another process.
 
 use backend::{Backend, Place};
+use layout::{Recurrence, RecurrenceKind};
 
 use super::Model;
 use super::context::{IndexKept, Kept};
-use super::part::{Holder, LayerCache, Part};
+use super::part::{Cut, Holder, LayerCache, Part};
+
+/// Columns of a state come in blocks of this many.
+const LANES: usize = 16;
 
 impl<B: Backend> Model<B> {
     /// The parts of this rank, without empty ones; `None` if the device cannot give their content.
@@ -22,16 +26,16 @@ impl<B: Backend> Model<B> {
             let own = if has_window { Holder::Window } else { Holder::Page };
             for cache in self.kept[at].caches() {
                 let bytes = backend.content(self.kept[at].place(cache)?, 0)?.len();
-                let (holder, heads) = match cache {
+                let whole = (Vec::new(), Cut::Whole);
+                let (holder, (heads, cut)) = match cache {
                     LayerCache::State => (Holder::Checkpoint, self.state_heads()),
-                    LayerCache::Ngrams => (Holder::Checkpoint, Vec::new()),
-                    LayerCache::Entries(_) => (Holder::Page, self.key_heads(layer)),
-                    LayerCache::Keys | LayerCache::Index | LayerCache::Rows(_) => {
-                        (own, self.key_heads(layer))
-                    }
+                    LayerCache::Ngrams => (Holder::Checkpoint, whole),
+                    LayerCache::Entries(_) => (Holder::Page, whole),
+                    LayerCache::Keys => (own, self.key_heads(layer, bytes)),
+                    LayerCache::Index | LayerCache::Rows(_) => (own, whole),
                 };
                 if bytes > 0 {
-                    parts.push(Part { layer, cache, holder, heads, bytes });
+                    parts.push(Part { layer, cache, holder, heads, cut, bytes });
                 }
             }
         }
@@ -49,16 +53,32 @@ impl<B: Backend> Model<B> {
         content.expect("it is one of this rank's parts")
     }
 
-    fn key_heads(&self, layer: usize) -> Vec<u32> {
+    fn key_heads(&self, layer: usize, bytes: usize) -> (Vec<u32>, Cut) {
         let keys = &self.shard.attention[self.config.heads_kind(layer)].keys;
-        vec![keys.start as u32, keys.end as u32]
+        let cut = Cut::Keys { head_bytes: bytes / keys.len().max(1) };
+        (vec![keys.start as u32, keys.end as u32], cut)
     }
 
-    fn state_heads(&self) -> Vec<u32> {
+    fn state_heads(&self) -> (Vec<u32>, Cut) {
         let heads = &self.shard.recurrent_heads;
         let runs = std::iter::once(&heads.keys).chain(&heads.values);
-        runs.flat_map(|run| [run.start as u32, run.end as u32]).collect()
+        let runs = runs.flat_map(|run| [run.start as u32, run.end as u32]).collect();
+        let cut = self.config.recurrence.as_ref().map_or(Cut::Whole, state_cut);
+        (runs, cut)
     }
+}
+
+/// As states lie in memory: `kernels::States`.
+fn state_cut(sizes: &Recurrence) -> Cut {
+    let numbers = |count: usize| count * size_of::<f32>();
+    let Recurrence { k_dim, v_dim, .. } = *sizes;
+    let (state, key_bytes, value_bytes) = match sizes.kind {
+        // Each of its channels is a head, and has no state but its inputs.
+        RecurrenceKind::ShortConvolution => (0, 0, numbers(1)),
+        _ => (k_dim * v_dim.next_multiple_of(LANES), numbers(k_dim), numbers(v_dim)),
+    };
+    let rows = sizes.taps as u32 - 1;
+    Cut::State { state_bytes: numbers(state), rows, key_bytes, value_bytes }
 }
 
 impl<B: Backend> Kept<B> {

@@ -34,7 +34,7 @@ use context::{Context, Kept};
 use entry::Entry;
 use layer::Layer;
 use norm::Norm;
-pub use part::{Holder, LayerCache, Part};
+pub use part::{Cut, Holder, LayerCache, Part, Shared};
 use parts::streams::HeadStreams;
 use projections::Projections;
 pub use reduce::{Product, Reduce};
