@@ -1,6 +1,6 @@
 //! A folder's files of weights, as its index lists them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +31,8 @@ pub const SMALL_FILES: [&str; 8] = [
 #[derive(Debug, Default)]
 pub(crate) struct Weights {
     pub shards: Vec<Shard>,
+    /// Tensors that the index lists and no file has, and what it says.
+    pub absent: Vec<(String, String)>,
     pub kept: Kept,
 }
 
@@ -127,8 +129,8 @@ impl Weights {
             return Err(Error::MissingShards { missing: missing.len(), count: paths.len(), first });
         }
         let shards = paths.iter().map(|path| Shard::open(path)).collect::<Result<Vec<_>, _>>()?;
-        let weights = Self { shards, kept: Kept::default() };
-        weights.check(index.as_ref(), &paths)?;
+        let mut weights = Self { shards, absent: Vec::new(), kept: Kept::default() };
+        weights.absent = weights.check(index.as_ref(), &paths)?;
         Ok(weights)
     }
 
@@ -138,21 +140,36 @@ impl Weights {
         shards.flat_map(|(shard, file)| file.tensors.iter().map(move |tensor| (shard, tensor)))
     }
 
-    /// Checks that names are unique, and that the index names the right file of each tensor.
-    fn check(&self, index: Option<&Index>, paths: &[PathBuf]) -> Result<(), Error> {
+    /// Tensors that are not read: their names, and their types unless they have no elements.
+    pub fn left_out(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        let all = self.shards.iter().flat_map(|shard| &shard.left_out);
+        all.map(|(name, ty)| (name.as_str(), ty.as_deref()))
+    }
+
+    /// Checks that names are unique, and that the index names the right file of each tensor; gives
+    /// those that are in no file.
+    fn check(
+        &self,
+        index: Option<&Index>,
+        paths: &[PathBuf],
+    ) -> Result<Vec<(String, String)>, Error> {
         let mut shard_of = HashMap::new();
         for (shard, tensor) in self.tensors() {
             if shard_of.insert(tensor.name.as_str(), shard).is_some() {
                 return Err(Error::tensor(&tensor.name, "appears twice"));
             }
         }
+        let mut absent = Vec::new();
         for (name, file) in index.into_iter().flat_map(|index| &index.weight_map) {
-            let found = shard_of.get(name.as_str()).and_then(|shard| paths[*shard].file_name());
-            if found.is_none_or(|found| found != file.as_str()) {
-                let why = format!("is not in {file}, where {INDEX} says it is");
-                return Err(Error::tensor(name, why));
+            let why = || format!("is not in {file}, where {INDEX} says it is");
+            match shard_of.get(name.as_str()).and_then(|shard| paths[*shard].file_name()) {
+                Some(found) if found == file.as_str() => {}
+                Some(_) => return Err(Error::tensor(name, why())),
+                None => absent.push((name.clone(), why())),
             }
         }
-        Ok(())
+        let left_out: HashSet<&str> = self.left_out().map(|(name, _)| name).collect();
+        absent.retain(|(name, _)| !left_out.contains(name.as_str()));
+        Ok(absent)
     }
 }

@@ -21,6 +21,7 @@ mod json;
 mod links;
 mod math;
 mod model;
+mod other;
 mod place;
 mod recipe;
 mod rope;
@@ -40,6 +41,7 @@ use gguf::{Bytes, Directory, File, Source};
 pub use error::Error;
 pub use folder::{SMALL_FILES, weights_among};
 pub use model::check;
+pub use other::something_else;
 pub use tower::{choose_tower, is_tower, unused_tower, why_no_tower};
 
 use file::VirtualFile;

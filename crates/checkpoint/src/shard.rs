@@ -29,6 +29,9 @@ pub(crate) struct Shard {
     pub bytes: Arc<dyn Bytes>,
     /// In the order of their bytes.
     pub tensors: Vec<Stored>,
+    /// Tensors that a model may not need: their names, and their types if these are not read. The
+    /// others have no elements.
+    pub left_out: Vec<(String, Option<String>)>,
 }
 
 /// A tensor in a file.
@@ -48,22 +51,31 @@ impl Shard {
         let io = |source| Error::Io { path: path.to_path_buf(), source };
         links::check(path).map_err(io)?;
         let bytes = gguf::on_disk(path).map_err(io)?;
-        let tensors =
-            read(bytes.as_ref()).map_err(|why| Error::Shard { path: path.to_path_buf(), why })?;
-        Ok(Self { bytes, tensors })
+        let read = read(bytes.as_ref());
+        let (tensors, left_out) =
+            read.map_err(|why| Error::Shard { path: path.to_path_buf(), why })?;
+        Ok(Self { bytes, tensors, left_out })
     }
 }
 
+/// What a file's header lists: tensors, and what is left out.
+type Listed = (Vec<Stored>, Vec<(String, Option<String>)>);
+
 /// Reads and checks a file's header.
-fn read(bytes: &dyn Bytes) -> Result<Vec<Stored>, String> {
+fn read(bytes: &dyn Bytes) -> Result<Listed, String> {
     let header = read_header(bytes)?;
     let entries: Entries = serde_json::from_slice(&header)
         .map_err(|error| format!("its header is not the expected JSON: {error}"))?;
     let data_start = 8 + header.len() as u64;
-    let place = |entry| place(entry, data_start, bytes.len());
-    // One without elements, as some tools leave behind, is none.
-    let full = entries.0.into_iter().filter(|(_, entry)| !entry.is_empty());
-    let mut tensors = full.map(place).collect::<Result<Vec<_>, _>>()?;
+    let (mut tensors, mut left_out) = (Vec::new(), Vec::new());
+    for (name, entry) in entries.0 {
+        match Dtype::find(&entry.dtype) {
+            // Some tools leave such behind.
+            _ if entry.is_empty() => left_out.push((name, None)),
+            Some(dtype) => tensors.push(place(name, dtype, &entry, (data_start, bytes.len()))?),
+            None => left_out.push((name, Some(entry.dtype))),
+        }
+    }
     tensors.sort_by_key(|tensor| (tensor.start, tensor.len));
     for pair in tensors.windows(2) {
         if pair[0].start + pair[0].len > pair[1].start {
@@ -71,7 +83,7 @@ fn read(bytes: &dyn Bytes) -> Result<Vec<Stored>, String> {
             return Err(format!("tensors \"{first}\" and \"{second}\" overlap"));
         }
     }
-    Ok(tensors)
+    Ok((tensors, left_out))
 }
 
 fn read_header(bytes: &dyn Bytes) -> Result<Vec<u8>, String> {
@@ -102,12 +114,14 @@ fn read_header(bytes: &dyn Bytes) -> Result<Vec<u8>, String> {
 }
 
 /// Checks a tensor's sizes against its type and the file.
-fn place((name, entry): (String, Entry), data_start: u64, len: u64) -> Result<Stored, String> {
-    let Entry { dtype, shape, data_offsets: [start, end] } = entry;
-    let dtype = Dtype::find(&dtype).ok_or_else(|| {
-        let known = Dtype::names();
-        format!("tensor \"{name}\" has the type {dtype}, which is not read. These are: {known}")
-    })?;
+fn place(
+    name: String,
+    dtype: Dtype,
+    entry: &Entry,
+    (data_start, len): (u64, u64),
+) -> Result<Stored, String> {
+    let Entry { shape, data_offsets: [start, end], .. } = entry;
+    let (start, end) = (*start, *end);
     if shape.len() > DIMS_MAX || shape.contains(&0) {
         return Err(format!("tensor \"{name}\" has the impossible shape {shape:?}"));
     }
@@ -126,7 +140,7 @@ fn place((name, entry): (String, Entry), data_start: u64, len: u64) -> Result<St
             end.saturating_add(data_start)
         ));
     }
-    Ok(Stored { name, dtype, shape, start: start + data_start, len: end - start })
+    Ok(Stored { name, dtype, shape: shape.clone(), start: start + data_start, len: end - start })
 }
 
 #[derive(Deserialize)]

@@ -7,6 +7,7 @@ use gguf::TensorType;
 
 use crate::Error;
 use crate::config::Config;
+use crate::dtype::Dtype;
 use crate::families::{Family, Words};
 use crate::folder::Weights;
 use crate::formats;
@@ -39,8 +40,14 @@ impl Collected {
         let is_read = |place: &Place| {
             place.is_read(family, layers) && !(is_tied && place.name == "lm_head.weight")
         };
+        check_absent(weights, |name| {
+            // A block behind the layers is left out if all of it is missing.
+            let is_layer = |place: &Place| place.layer.is_none_or(|layer| layer < layers);
+            Place::of(name, layers).is_some_and(|place| is_read(&place) && is_layer(&place))
+        })?;
         let mut collection = Collection::default();
-        for weight in formats::weights(weights, config)? {
+        let is_needed = |name: &str| Place::of(name, layers).as_ref().is_some_and(is_read);
+        for weight in formats::weights(weights, config, is_needed)? {
             let Some(place) = Place::of(&weight.name, layers).filter(is_read) else { continue };
             collection.count_block(&place, layers, &weight.name)?;
             let stored = weight.name.clone();
@@ -49,6 +56,20 @@ impl Collected {
             collection.take(named, place.number.unwrap_or(0), weights)?;
         }
         collection.joined(family)
+    }
+}
+
+/// Refuses a folder that lacks a tensor which is needed, or has one of a type that is not read.
+fn check_absent(weights: &Weights, is_needed: impl Fn(&str) -> bool) -> Result<(), Error> {
+    let mut foreign = weights.left_out().filter_map(|(name, ty)| Some((name, ty?)));
+    if let Some((name, ty)) = foreign.find(|(name, _)| is_needed(name)) {
+        let known = Dtype::names();
+        let why = format!("has the type {ty}, which is not read. These are: {known}");
+        return Err(Error::tensor(name, why));
+    }
+    match weights.absent.iter().find(|(name, _)| is_needed(name)) {
+        Some((name, why)) => Err(Error::tensor(name, why.clone())),
+        None => Ok(()),
     }
 }
 

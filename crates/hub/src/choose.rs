@@ -254,6 +254,13 @@ fn no_quant(repo: &str, files: &[RemoteFile], all: &[Variant], quant: &str) -> H
 
 fn no_model(repo: &str, files: &[RemoteFile], all: &[Variant]) -> HubError {
     let broken = broken(files);
+    let names: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    if let Some(what) = checkpoint::something_else(&names).filter(|_| all.is_empty()) {
+        let found = format!(
+            ": it has {what}. Or look for a repository of the same name that ends in -GGUF"
+        );
+        return HubError::NoModel { repo: repo.to_owned(), found };
+    }
     let found = match (all.is_empty(), broken.is_empty()) {
         (true, true) => ": none at all, or only projectors of pictures. Look for a repository of \
                          the same name that ends in -GGUF"

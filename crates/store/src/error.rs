@@ -14,6 +14,8 @@ pub enum StoreError {
         path = .path.display()
     )]
     NotAFile { path: PathBuf, what: &'static str, holds: String },
+    #[error("{path} is {what}", path = .path.display())]
+    SomethingElse { path: PathBuf, what: &'static str },
     #[error(
         "there is no model \"{name}\" on this machine. The models here: {known}. Fetch one by its name (sinew pull llama3.2), give the path of a .gguf file, or put one into {models}",
         models = .models.display()

@@ -77,6 +77,13 @@ fn in_repository<'s>(shelved: &[&'s Shelved], repo: &str, tag: &str) -> Option<&
 
 pub(crate) fn not_a_file(path: &Path, metadata: &fs::Metadata) -> StoreError {
     let what = if metadata.is_dir() { "a folder" } else { "a device or a pipe" };
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    if let Some(what) = checkpoint::something_else(&names) {
+        return StoreError::SomethingElse { path: path.to_path_buf(), what };
+    }
     let mut inside: Vec<String> = fs::read_dir(path)
         .map(|entries| entries.flatten().map(|entry| entry.path()).filter(|path| is_gguf(path)))
         .map(|paths| paths.map(|path| clean(&path.to_string_lossy())).collect())

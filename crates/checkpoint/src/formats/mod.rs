@@ -55,12 +55,16 @@ const METHODS: [&str; 6] = ["fp8", "mxfp4", "compressed-tensors", "modelopt", "g
 /// Endings of the tensor that stands for a quantised weight.
 const HEADS: [&str; 4] = [".weight", ".weight_packed", ".qweight", "_blocks"];
 
-/// All weights of a checkpoint, quantised ones as one each, in the order of their names.
-pub(crate) fn weights(weights: &Weights, config: &Config) -> Result<Vec<Weight>, Error> {
+/// The needed weights of a checkpoint, quantised ones as one each, in the order of their names.
+pub(crate) fn weights(
+    weights: &Weights,
+    config: &Config,
+    is_needed: impl Fn(&str) -> bool,
+) -> Result<Vec<Weight>, Error> {
     let all = weights.tensors().map(|(shard, stored)| (stored.name.as_str(), (shard, stored)));
     let stock: Stock<'_> = all.collect();
     let (mut found, mut used) = (Vec::new(), BTreeSet::new());
-    for name in stock.keys() {
+    for name in stock.keys().filter(|name| is_needed(name)) {
         let head = HEADS.iter().find_map(|head| Some((name.strip_suffix(head)?, *head)));
         let Some((stem, head)) = head else { continue };
         let mut parts = Parts { stem, stock: &stock, weights, config, used: BTreeSet::new() };
@@ -71,10 +75,30 @@ pub(crate) fn weights(weights: &Weights, config: &Config) -> Result<Vec<Weight>,
     }
     let is_left =
         |name: &str| !used.contains(name) && !UNREAD.iter().any(|end| name.ends_with(end));
-    for (name, (shard, stored)) in stock.iter().filter(|(name, _)| is_left(name)) {
+    let left = stock.iter().filter(|(name, _)| is_left(name) && is_needed(name));
+    for (name, (shard, stored)) in left {
         found.push(Weight::stored(*shard, stored).map_err(|error| explained(name, config, error))?);
     }
     Ok(found)
+}
+
+/// How weights are quantised, by the name of the method whose form they have.
+fn method(options: &Config) -> Result<Option<String>, Error> {
+    let named = options.find_str(&["quant_method"])?;
+    let of_packing = |format: Option<String>| match format.as_deref() {
+        Some("auto_round:auto_gptq") => Some("gptq"),
+        Some("auto_round:auto_awq") => Some("awq"),
+        _ => None,
+    };
+    let form = match named.as_deref() {
+        Some("auto-round" | "intel/auto-round") => {
+            of_packing(options.find_str(&["packing_format"])?)
+        }
+        // A scale for each row.
+        Some("fbgemm_fp8") => Some("fp8"),
+        _ => None,
+    };
+    Ok(form.map(str::to_owned).or(named))
 }
 
 /// Refuses a configuration's kind of quantised weights if this version does not read it.
@@ -82,7 +106,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     let all = config.object("quantization_config");
     let wanted = "fp8, mxfp4, compressed-tensors, modelopt, awq, or gptq without reordered columns"
         .to_owned();
-    match all.find_str(&["quant_method"])? {
+    match method(&all)? {
         Some(found) if !METHODS.contains(&found.as_str()) => {
             Err(Error::Config { key: "quant_method".to_owned(), found, wanted })
         }

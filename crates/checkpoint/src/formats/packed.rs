@@ -3,8 +3,8 @@
 
 use gguf::TensorType;
 
-use super::Parts;
 use super::affine::{AFFINE, affine};
+use super::{Parts, method};
 use crate::Error;
 use crate::config::Config;
 use crate::dtype::Dtype;
@@ -54,7 +54,7 @@ impl Parts<'_, '_> {
     /// `qweight`, `scales` and `qzeros` of GPTQ or AWQ.
     pub(super) fn transposed(&mut self) -> Result<Weight, Error> {
         let options = self.config.object("quantization_config");
-        match options.find_str(&["quant_method"])?.as_deref() {
+        match method(&options)?.as_deref() {
             Some("awq") => self.awq(&options),
             _ => self.gptq(),
         }
@@ -92,7 +92,7 @@ impl Parts<'_, '_> {
     /// GPTQ: `qweight` packed along the columns of its transpose, `scales`, `qzeros`.
     fn gptq(&mut self) -> Result<Weight, Error> {
         let options = self.config.object("quantization_config");
-        let method = options.find_str(&["quant_method"])?.unwrap_or_default();
+        let method = method(&options)?.unwrap_or_default();
         if method != "gptq" {
             return Err(self.not_read(&method));
         }

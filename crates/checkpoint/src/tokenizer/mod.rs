@@ -85,7 +85,14 @@ fn stored(folder: &Path, own: &Config) -> Result<Stored, Error> {
     if let Some(bytes) = find(&folder.join("tiktoken.model"), TIKTOKEN_BYTES_MAX)? {
         return tiktoken::read(&bytes, own);
     }
-    let what = "tokenizer.json; of tokenizers, only that form is read";
+    let has = |name: &str| folder.join(name).is_file();
+    let what = match has("tokenizer.model") || has("vocab.json") {
+        true => {
+            "tokenizer.json, and tokenizer.model and vocab.json are not read: save it anew \
+             (transformers: AutoTokenizer.from_pretrained, then save_pretrained), or fetch it"
+        }
+        false => "tokenizer.json; of tokenizers, only that form is read",
+    };
     Err(Error::MissingFile { what })
 }
 

@@ -63,6 +63,58 @@ fn headers_that_lie_are_refused_with_what_is_wrong() {
     }
 }
 
+/// Adds a tensor to the first file of weights, or with `bytes` 0 to the index alone.
+fn add_tensor(dir: &Path, name: &str, dtype: &str, shape: &str, bytes: usize) {
+    let path = dir.join(FIRST);
+    let file = fs::read(&path).unwrap();
+    let (length, rest) = file.split_first_chunk::<8>().unwrap();
+    let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    let end = data.len();
+    let entry = format!(
+        r#","{name}":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{end},{}]}}}}"#,
+        end + bytes
+    );
+    let header = std::str::from_utf8(header).unwrap().trim_end();
+    let header = format!("{}{entry}", header.strip_suffix('}').unwrap());
+    let data = [data, &vec![1; bytes]].concat();
+    fs::write(&path, [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &data].concat())
+        .unwrap();
+    list(dir, name);
+}
+
+/// Has the index say that a tensor is in the first file.
+fn list(dir: &Path, name: &str) {
+    let path = dir.join("model.safetensors.index.json");
+    let mut index: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    index["weight_map"][name] = FIRST.into();
+    fs::write(&path, index.to_string()).unwrap();
+}
+
+#[test]
+fn tensors_that_no_model_of_text_needs_do_not_matter() {
+    let dir = folder();
+    let names = |dir: &Path| {
+        let file = checkpoint::open(dir).unwrap();
+        file.directory().tensors().iter().map(|it| it.name.clone()).collect::<Vec<_>>()
+    };
+    let due = names(dir.path());
+    add_tensor(dir.path(), "model.visual.x.weight", "F8_E5M2", "[3]", 3);
+    add_tensor(dir.path(), "model.vision_tower.x.index", "I16", "[2]", 4);
+    add_tensor(dir.path(), "model.vision_tower.x.mask", "BOOL", "[2]", 2);
+    add_tensor(dir.path(), "model.layers.0.self_attn.q_proj.g_idx", "I32", "[0]", 0);
+    add_tensor(dir.path(), "model.layers.0.self_attn.bias_mask", "F32", "[0, 4]", 0);
+    list(dir.path(), "mtp.fc.weight");
+    list(dir.path(), "model.visual.y.weight");
+    assert_eq!(names(dir.path()), due);
+    list(dir.path(), "model.layers.0.self_attn.x.weight");
+    let error = refusal(dir.path());
+    assert!(error.contains("self_attn.x.weight\" is not in model-00001"), "{error}");
+    let dir = folder();
+    add_tensor(dir.path(), "model.layers.0.self_attn.x.weight", "F8_E5M2", "[3]", 3);
+    let error = refusal(dir.path());
+    assert!(error.contains("has the type F8_E5M2, which is not read"), "{error}");
+}
+
 #[test]
 fn lengths_that_lie_are_refused_before_anything_is_allocated() {
     for (bytes, why) in [

@@ -55,13 +55,24 @@ fn int4_of_compressed_tensors_and_gptq() {
         (".qzeros", "I32", vec![4, 8], zeros.clone()),
         (".g_idx", "I32", vec![128], vec![0; 512]),
     ];
-    let found = read(&tensors, &[("quantization_config", options.clone())]);
-    expect(found, TensorType::AFFINE4_32, |row, column| {
-        let scale = scales[column / 32 * ROWS + row];
-        let zero = bits_at(&zeros, (column / 32 * ROWS + row) * 4, 4) + 1;
-        let q = bits_at(&words, (column / 8 * ROWS + row) * 32 + column % 8 * 4, 4) as f32;
-        scale * q + -scale * zero as f32
+    // AutoRound packs them so, too.
+    let rounded = json!({
+        "quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4,
+        "group_size": 32,
     });
+    for options in [&options, &rounded] {
+        let found = read(&tensors, &[("quantization_config", options.clone())]);
+        expect(found, TensorType::AFFINE4_32, |row, column| {
+            let scale = scales[column / 32 * ROWS + row];
+            let zero = bits_at(&zeros, (column / 32 * ROWS + row) * 4, 4) + 1;
+            let q = bits_at(&words, (column / 8 * ROWS + row) * 32 + column % 8 * 4, 4) as f32;
+            scale * q + -scale * zero as f32
+        });
+    }
+    let mut unknown = rounded;
+    unknown["packing_format"] = json!("auto_round:exllamav2");
+    let error = read(&tensors, &[("quantization_config", unknown)]).unwrap_err();
+    assert!(error.contains("is quantised auto-round, which is not read"), "{error}");
     let mut reordered = options;
     reordered["desc_act"] = json!(true);
     let error = read(&tensors, &[("quantization_config", reordered)]).unwrap_err();

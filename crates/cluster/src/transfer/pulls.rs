@@ -188,7 +188,9 @@ impl Pulls {
             Here::Whole(..) => None,
             // A damaged file is useless, and is fetched again.
             Here::Damaged(why) => Some(Name::parse(model).map_err(|_| Error::Unusable(why))?),
-            Here::Missing(error @ StoreError::NotAFile { .. }) => {
+            Here::Missing(
+                error @ (StoreError::NotAFile { .. } | StoreError::SomethingElse { .. }),
+            ) => {
                 return Err(Error::Unusable(error.to_string()));
             }
             Here::Missing(missing) => {
