@@ -113,7 +113,8 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         let damaged = |why: String| Error::Damaged { path: path.to_owned(), why };
         let sealed: Sealed<T> =
             serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-        if Sealed::hash(&sealed.content) != sealed.blake3 {
+        if !is_as_written(&bytes, &sealed.blake3) && Sealed::hash(&sealed.content) != sealed.blake3
+        {
             return Err(damaged("its content is not what was written".to_owned()));
         }
         Ok(Some(sealed.content))
@@ -195,6 +196,29 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
             Err(_) => Ok(()),
         }
     }
+}
+
+/// Whether the content of such a file has this hash: as it stands there, with fields that only a
+/// newer version knows.
+fn is_as_written(file: &[u8], blake3: &str) -> bool {
+    let compact = without_spaces(file);
+    let begin = format!("{{\"blake3\":\"{blake3}\",\"content\":");
+    let content = compact.strip_prefix(begin.as_bytes());
+    let content = content.and_then(|rest| rest.strip_suffix(b"}"));
+    content.is_some_and(|content| blake3::hash(content).to_hex().as_str() == blake3)
+}
+
+/// JSON without the spaces between its tokens.
+fn without_spaces(json: &[u8]) -> Vec<u8> {
+    let (mut is_text, mut is_escaped) = (false, false);
+    let mut is_kept = |byte: &u8| {
+        let is_kept = is_text || !byte.is_ascii_whitespace();
+        let is_quote = *byte == b'"' && !is_escaped;
+        is_escaped = is_text && *byte == b'\\' && !is_escaped;
+        is_text ^= is_quote;
+        is_kept
+    };
+    json.iter().copied().filter(|byte| is_kept(byte)).collect()
 }
 
 /// Keeps a file up to date without blocking the driver.
@@ -297,6 +321,32 @@ mod tests {
             assert_eq!(std::fs::read(dir.path().join("numbers.damaged")).unwrap(), content);
             assert_eq!(file.load_or_begin().unwrap(), (vec![], None));
         }
+    }
+
+    /// As a newer version writes it.
+    #[test]
+    fn fields_that_are_not_known_are_no_damage() {
+        #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+        struct Old {
+            name: String,
+        }
+        #[derive(Debug, Default, Serialize, Deserialize)]
+        struct New {
+            colour: Vec<String>,
+            name: String,
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (
+            KeptFile::<Old>::new(dir.path(), "member.json"),
+            KeptFile::<New>::new(dir.path(), "member.json"),
+        );
+        let name = "a \"name\" \\ with  spaces\n".to_owned();
+        new.save(&New { colour: vec!["red \\\" ".to_owned()], name: name.clone() }).unwrap();
+        assert_eq!(old.load().unwrap(), (Old { name }, None));
+        let path = dir.path().join("member.json");
+        let changed = std::fs::read_to_string(&path).unwrap().replace("red", "rad");
+        std::fs::write(&path, changed).unwrap();
+        assert!(matches!(old.load(), Err(Error::Damaged { .. })));
     }
 
     #[test]
