@@ -40,10 +40,8 @@ pub struct Found {
 struct Row {
     id: Option<String>,
     model_id: Option<String>,
-    #[serde(default)]
-    downloads: u64,
-    #[serde(default)]
-    likes: u64,
+    downloads: Option<u64>,
+    likes: Option<u64>,
     /// False, or how access is granted.
     #[serde(default)]
     gated: Value,
@@ -58,8 +56,8 @@ impl Row {
         let changed = self.last_modified.as_deref().and_then(|time| time.get(..10));
         Some(Found {
             name,
-            downloads: self.downloads,
-            likes: self.likes,
+            downloads: self.downloads.unwrap_or_default(),
+            likes: self.likes.unwrap_or_default(),
             gated: !matches!(self.gated, Value::Null | Value::Bool(false)),
             changed: changed.filter(is_day).map(str::to_owned),
         })
@@ -102,18 +100,32 @@ impl Hub {
             host: host.clone(),
             why: error.to_string(),
         })?;
-        let rows: Vec<Row> = serde_json::from_slice(&text).map_err(|error| HubError::Nonsense {
-            host,
-            what,
-            why: error.to_string(),
-        })?;
-        Ok(rows.into_iter().filter_map(Row::found).take(FOUND_MAX).collect())
+        let rows: Vec<Value> = serde_json::from_slice(&text)
+            .map_err(|error| HubError::Nonsense { host, what, why: error.to_string() })?;
+        Ok(found_in(rows))
     }
+}
+
+/// What rows name; one that makes no sense is left out, and the others count.
+fn found_in(rows: Vec<Value>) -> Vec<Found> {
+    let rows = rows.into_iter().filter_map(|row| serde_json::from_value::<Row>(row).ok());
+    rows.filter_map(Row::found).take(FOUND_MAX).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_that_makes_no_sense_hides_no_other() {
+        let rows = serde_json::json!([
+            {"id": "a/one", "downloads": null}, {"id": 7}, "text", null,
+            {"id": "a/two", "downloads": "many"}, {"id": "a/three", "likes": 2, "gated": null},
+        ]);
+        let found = found_in(serde_json::from_value(rows).unwrap());
+        let names: Vec<&str> = found.iter().map(|found| found.name.as_str()).collect();
+        assert_eq!(names, ["a/one", "a/three"]);
+    }
 
     #[test]
     fn rows_of_the_hub() {

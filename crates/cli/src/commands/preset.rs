@@ -74,7 +74,9 @@ fn read(path: &Path) -> Result<Preset, CliError> {
             "{shown} has {length} bytes, and a preset may have {PRESET_BYTES_MAX}"
         )));
     }
-    let text = std::fs::read_to_string(path).doing(format!("cannot read {shown}"))?;
+    let bytes = std::fs::read(path).doing(format!("cannot read {shown}"))?;
+    let text = text_of(&bytes)
+        .ok_or_else(|| CliError::Usage(format!("{shown} is no text in UTF-8 or UTF-16")))?;
     let read = Preset::from_modelfile(&text);
     let mut preset = read.map_err(|why| CliError::Usage(format!("{shown}: {why}")))?;
     let beside = path.parent().unwrap_or(Path::new("")).join(&preset.model);
@@ -82,6 +84,20 @@ fn read(path: &Path) -> Result<Preset, CliError> {
         preset.model = beside.to_string_lossy().into_owned();
     }
     Ok(preset)
+}
+
+/// The text of a file, which begins with a mark if it is UTF-16, as Notepad writes it.
+fn text_of(bytes: &[u8]) -> Option<String> {
+    let units = |rest: &[u8], number: fn([u8; 2]) -> u16| {
+        let (pairs, odd) = rest.as_chunks::<2>();
+        let units: Vec<u16> = pairs.iter().map(|pair| number(*pair)).collect();
+        odd.is_empty().then(|| String::from_utf16(&units).ok())?
+    };
+    match bytes {
+        [0xff, 0xfe, rest @ ..] => units(rest, u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => units(rest, u16::from_be_bytes),
+        _ => String::from_utf8(bytes.to_vec()).ok(),
+    }
 }
 
 fn list(args: &QueryArgs) -> Result<(), CliError> {
@@ -132,4 +148,23 @@ fn remove(args: &PresetNamedArgs) -> Result<(), CliError> {
     }
     say!("removed the preset {}; its model stays", args.name);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_notepad_is_text() {
+        let text = "FROM m\r\nSYSTEM Ahoi, schöne 🌊!\n";
+        let wide = |mark: [u8; 2], bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
+            mark.into_iter().chain(text.encode_utf16().flat_map(bytes)).collect()
+        };
+        let all = [wide([0xff, 0xfe], u16::to_le_bytes), wide([0xfe, 0xff], u16::to_be_bytes)];
+        for bytes in all.into_iter().chain([text.as_bytes().to_vec()]) {
+            assert_eq!(text_of(&bytes).as_deref(), Some(text));
+        }
+        assert_eq!(text_of(&[0xff, 0xfe, b'F']), None);
+        assert_eq!(text_of(&[0xff, b'F']), None);
+    }
 }

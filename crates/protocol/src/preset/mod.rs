@@ -100,7 +100,15 @@ const OLLAMA_NAMES: [(&str, &str); 3] = [
 
 /// Parameters of Ollama's that set how a model is loaded, which `sinew serve` decides, and those
 /// that its clients write without intent.
-const WITHOUT_EFFECT: [&str; 9] = [
+const WITHOUT_EFFECT: [&str; 17] = [
+    "embedding_only",
+    "f16_kv",
+    "logits_all",
+    "low_vram",
+    "mirostat_eta",
+    "mirostat_tau",
+    "penalize_newline",
+    "vocab_only",
     "num_batch",
     "num_gpu",
     "num_keep",
@@ -111,6 +119,9 @@ const WITHOUT_EFFECT: [&str; 9] = [
     "use_mlock",
     "use_mmap",
 ];
+
+/// Parameters of Ollama's that are read with the value that changes nothing.
+const NEUTRAL: [(&str, f32); 3] = [("mirostat", 0.0), ("tfs_z", 1.0), ("typical_p", 1.0)];
 
 const EFFORTS: [&str; 3] = ["low", "medium", "high"];
 const ROLES: [&str; 3] = ["system", "user", "assistant"];
@@ -157,6 +168,9 @@ impl Preset {
             "think" => self.set_thinking(value),
             "keep_alive" => value.parse().ok().map(|read| self.keep_alive = Some(read)),
             _ if WITHOUT_EFFECT.contains(&known) => Some(()),
+            _ if NEUTRAL.iter().any(|(neutral, _)| *neutral == known) => {
+                return check_neutral(name, value);
+            }
             _ => {
                 let Some(variable) = known.strip_prefix("template.") else {
                     let names = PRESET_SETTINGS.map(|(name, _)| name).join(", ");
@@ -261,6 +275,17 @@ fn within<T: PartialOrd + std::fmt::Display>(
     match value {
         Some(value) if !range.contains(&value) => {
             Err(format!("{name} is {value}; it must be from {} to {}", range.start(), range.end()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a parameter has the value that changes nothing.
+fn check_neutral(name: &str, value: &str) -> Result<(), String> {
+    let due = NEUTRAL.iter().find(|(neutral, _)| *neutral == name);
+    match due {
+        Some((_, due)) if value.parse() != Ok(*due) => {
+            Err(format!("{name} {value}: only {name} {due}, which changes nothing, is read"))
         }
         _ => Ok(()),
     }

@@ -17,6 +17,8 @@ impl Preset {
     /// A line is wrong or not supported. The message has its number.
     pub fn from_modelfile(text: &str) -> Result<Self, String> {
         let mut preset = Self::default();
+        // Editors on Windows begin a file so.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut lines = Lines { rest: text, number: 0 };
         while let Some((number, line)) = lines.next() {
             let line = line.trim();
@@ -192,8 +194,13 @@ and more"""
         assert_eq!(preset.messages.len(), 2);
         assert_eq!(preset.messages[1].content, "A pirate, arr!");
         assert_eq!(Preset::from_modelfile(&preset.to_string()), Ok(preset.clone()));
-        let windows = FILE.replace('\n', "\r\n");
-        assert_eq!(Preset::from_modelfile(&windows), Ok(preset));
+        let windows = format!("\u{feff}{}", FILE.replace('\n', "\r\n"));
+        assert_eq!(Preset::from_modelfile(&windows), Ok(preset.clone()));
+        // Parameters of older versions that change nothing.
+        let neutral = ["mirostat 0", "mirostat_tau 5.0", "tfs_z 1", "typical_p 1.0"];
+        let neutral = neutral.into_iter().chain(["penalize_newline false", "low_vram true"]);
+        let neutral: String = neutral.map(|one| format!("PARAMETER {one}\n")).collect();
+        assert_eq!(Preset::from_modelfile(&format!("{FILE}{neutral}")), Ok(preset));
         let full = Preset {
             model: "m".to_owned(),
             think: Some(true),
@@ -218,6 +225,8 @@ and more"""
             ("FROM m\nADAPTER a", "line 2: ADAPTER"),
             ("FROM m\nSYSTEM \"\"\"a\nb\n", "line 2: \"\"\" begins here"),
             ("FORM m", "line 1: FORM is none of FROM"),
+            ("FROM m\nPARAMETER mirostat 2", "line 2: mirostat 2: only mirostat 0, which changes"),
+            ("FROM m\nPARAMETER tfs_z 0.9", "line 2: tfs_z 0.9: only tfs_z 1, which changes"),
         ];
         for (file, why) in cases {
             let error = Preset::from_modelfile(file).unwrap_err();
