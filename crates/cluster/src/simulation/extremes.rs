@@ -21,6 +21,8 @@ const MADE_UP: u64 = 1 << 50;
 const COUNT_MAX: u64 = 1 << 33;
 const LONG: usize = 100_000;
 const MANY: usize = 3000;
+/// Values in a list that is made long: several of them may be made, one inside the other.
+const VALUES_MAX: usize = 100_000;
 
 /// What a daemon has sent lately, a message of each kind.
 #[derive(Default)]
@@ -62,6 +64,15 @@ fn look(path: &str, value: &Value, paths: &mut Vec<String>) {
     }
 }
 
+/// A value, and all that are in it.
+fn values_in(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(all) => all.iter().map(values_in).sum(),
+        Value::Object(all) => all.values().map(values_in).sum(),
+        _ => 0,
+    }
+}
+
 fn extreme(value: &Value, random: &mut Rng) -> Value {
     let numbers = [
         json!(0),
@@ -82,7 +93,8 @@ fn extreme(value: &Value, random: &mut Rng) -> Value {
         Value::String(_) if random.bool() => json!("\u{1b}[31m".repeat(LONG / 5)),
         Value::String(_) => json!(""),
         Value::Array(all) if !all.is_empty() && random.bool() => {
-            all.iter().cycle().take(MANY).cloned().collect()
+            let most = MANY.min(VALUES_MAX * all.len() / values_in(value));
+            all.iter().cycle().take(most).cloned().collect()
         }
         Value::Array(_) => json!([]),
         Value::Bool(is) => json!(!is),
