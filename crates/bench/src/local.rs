@@ -58,6 +58,7 @@ pub(crate) fn start_on<B: Backend + 'static>(
     };
     let options = LocalOptions {
         prompts: None,
+        experts: None,
         options: args.options.clone(),
         split: Split {
             context_tokens: context,

@@ -103,6 +103,7 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
                     threads: 1,
                     cpus: Vec::new(),
                     prompts: None,
+                    experts: None,
                 };
                 let ggml = Ggml::open(Path::new(&dir), "CPU", 1).unwrap();
                 let mut found = Rank::load(ggml, source.clone(), &options, &mut |_| {}).unwrap();
@@ -174,6 +175,7 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                         threads: 1,
                         cpus: Vec::new(),
                         prompts: None,
+                        experts: None,
                     };
                     let holding = Holding::new(&outline, &layout, rank);
                     let mut read = 0;
@@ -258,6 +260,7 @@ fn planned_bytes_beside_an_assistant_are_allocated_bytes() {
                     threads: 1,
                     cpus: Vec::new(),
                     prompts: None,
+                    experts: None,
                 };
                 let cpu = Cpu::new(1, &[]).unwrap();
                 let found = Rank::load(cpu, source.clone(), &options, &mut |_| {}).unwrap();

@@ -63,5 +63,6 @@ pub use split_mix::split_mix;
 pub use stats::{EngineStats, Guesses, LinkStats, PageStats, PromptStats, RankStats, StepStats};
 pub use turns::Turns;
 pub use worker::{
-    FileCheck, ModelSource, PromptCache, WorkerCommand, WorkerDevice, WorkerEvent, WorkerSpec,
+    ExpertCache, FileCheck, ModelSource, PromptCache, WorkerCommand, WorkerDevice, WorkerEvent,
+    WorkerSpec,
 };

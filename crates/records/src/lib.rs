@@ -30,6 +30,7 @@ mod tests;
 
 pub use buffer::{ALIGN, Buffer};
 pub use direct::DirectFile;
+pub use disk::free_bytes;
 pub use options::{Options, RecordsError};
 pub use pool::{Pending, Pool, PoolCounts, Read};
 pub use records::{Put, Record, Records};

@@ -184,6 +184,7 @@ fn spec(start: Start, config: &NodeConfig, model: ModelSource) -> WorkerSpec {
         bind: (!is_called_at_node(config, order.bind)).then_some(order.bind),
         bind_more: config.link_addresses.clone(),
         prompts: None,
+        experts: None,
     }
 }
 

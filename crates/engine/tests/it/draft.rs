@@ -54,6 +54,7 @@ fn start_file(
     };
     let options = LocalOptions {
         prompts: None,
+        experts: None,
         options: SplitOptions {
             speculation,
             draft: draft.map(draft_path),
