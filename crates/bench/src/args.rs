@@ -19,6 +19,12 @@ pub struct LocalArgs {
     /// Delay of every message between ranks, microseconds: a slower wire, to measure with
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub link_latency: u64,
+    /// Folder for experts that are not in memory ; each model has its own
+    #[arg(long, value_name = "DIR")]
+    pub expert_folder: Option<PathBuf>,
+    /// A ceiling for the disk that experts are read from, megabytes a second: a slower one
+    #[arg(long, value_name = "MB/S")]
+    pub disk_limit: Option<u64>,
     /// Link ranks along a ring only, as where not every two machines reach each other
     #[arg(long)]
     pub ring: bool,

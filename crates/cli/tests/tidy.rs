@@ -77,6 +77,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "layout",
             "placement",
             "protocol",
+            "records",
             "store",
             "vision",
             "win32",

@@ -93,6 +93,7 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
                     sequences_max: CAPACITY.sequences_max,
                     cache_tokens: CAPACITY.cache_tokens,
                     mtp: true,
+                    ..Split::default()
                 };
                 let checkpoints = Some(CAPACITY.checkpoints);
                 let options = SplitOptions { checkpoints, ..SplitOptions::default() };
@@ -163,6 +164,7 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                         sequences_max: capacity.sequences_max,
                         cache_tokens: capacity.cache_tokens,
                         mtp: true,
+                        ..Split::default()
                     };
                     let options = RankOptions {
                         rank,
@@ -256,6 +258,7 @@ fn planned_bytes_beside_an_assistant_are_allocated_bytes() {
                         sequences_max: CAPACITY.sequences_max,
                         cache_tokens: CAPACITY.cache_tokens,
                         mtp: false,
+                        ..Split::default()
                     },
                     threads: 1,
                     cpus: Vec::new(),

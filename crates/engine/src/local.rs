@@ -417,6 +417,7 @@ struct Start<B> {
 impl<B: Backend> Start<B> {
     fn start(self) -> Result<(Rank<B>, Comm), EngineError> {
         let options = self.options;
+        let budget_bytes = options.split.expert_bytes.get(self.rank).copied();
         let rank_options = RankOptions {
             rank: self.rank,
             cpus: own_cpus(self.rank, options.split.shares.len(), options.threads),
@@ -429,6 +430,7 @@ impl<B: Backend> Start<B> {
             }),
             experts: options.experts.map(|spec| ExpertCache {
                 folder: spec.folder.join(self.rank.to_string()),
+                budget_bytes: budget_bytes.unwrap_or(spec.budget_bytes),
                 ..spec
             }),
         };

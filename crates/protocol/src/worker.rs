@@ -164,6 +164,9 @@ pub struct ExpertCache {
     pub budget_bytes: u64,
     /// What the disk must have left beside the slabs.
     pub reserve_bytes: u64,
+    /// A ceiling for reads, to measure with.
+    #[serde(default)]
+    pub bytes_per_sec_max: Option<u64>,
 }
 
 /// A folder of this rank alone, in which it keeps what it has computed of prompts.

@@ -65,6 +65,7 @@ pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
         }
         rest(instance, unix_now()).into_iter().for_each(|line| say!("{}: {line}", instance.model));
         guesses(instance).into_iter().for_each(|line| say!("{}: {line}", instance.model));
+        experts(instance).into_iter().for_each(|line| say!("{}: {line}", instance.model));
         for note in &instance.notes {
             explain!("{}: {note}", instance.model);
         }
@@ -77,6 +78,22 @@ fn guesses(instance: &InstanceStatus) -> Option<String> {
     let stats = instance.stats.as_ref().filter(|stats| stats.guessed_tokens > 0)?;
     let (tried, right) = (stats.guessed_tokens, stats.guessed_right_tokens);
     Some(format!("{} % of {tried} guessed tokens were right", 100 * right / tried))
+}
+
+/// What reading experts from disk costs.
+fn experts(instance: &InstanceStatus) -> Option<String> {
+    let stats = instance.stats.as_ref()?;
+    let experts = stats.experts?;
+    let gib = |bytes: u64| bytes as f64 / (1 << 30) as f64;
+    Some(format!(
+        "{:.2} of {:.2} GiB of experts in memory, {:.0} % hits, {:.2} GiB read from disk, {:.0} % of \
+         the steps' time waited for it",
+        gib(experts.memory_bytes),
+        gib(experts.budget_bytes),
+        100.0 * experts.hit_rate(),
+        gib(experts.read_bytes),
+        100.0 * experts.wait_us as f64 / stats.steps.sum_us.max(1) as f64
+    ))
 }
 
 /// Its idle state, if it may be unloaded.

@@ -5,7 +5,9 @@ use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use protocol::{FileCheck, ModelSource, PromptCache, RankCall, WorkerCommand, WorkerSpec};
+use protocol::{
+    ExpertCache, FileCheck, ModelSource, PromptCache, RankCall, WorkerCommand, WorkerSpec,
+};
 use store::Store;
 use tokio::sync::{mpsc, watch};
 
@@ -108,6 +110,7 @@ async fn spawn(
     }
     let label = format!("{}/{}", start.order.instance, start.order.rank);
     let prompts = prompts(&config, &net, start.order.digest.to_string()).await;
+    let experts = experts(&config, &start);
     let (model, relay) = model(&start, net, store, inputs.clone()).await?;
     let number = start.process;
     let tell = move |news| {
@@ -118,7 +121,7 @@ async fn spawn(
     };
     let mut process = WorkerProcess::spawn(&config.worker_command, label, may_speak, inputs, tell)?;
     let call = RankCall::new(&start.order.instance, start.order.rank);
-    let spec = WorkerSpec { prompts, ..spec(start, &config, model) };
+    let spec = WorkerSpec { prompts, experts, ..spec(start, &config, model) };
     process.send(WorkerCommand::Open(Box::new(spec)));
     Ok(Running { process, call, _relay: relay })
 }
@@ -186,6 +189,23 @@ fn spec(start: Start, config: &NodeConfig, model: ModelSource) -> WorkerSpec {
         prompts: None,
         experts: None,
     }
+}
+
+/// Where a worker keeps experts that are not all in memory: beside the folder of prompts.
+fn experts(config: &NodeConfig, start: &Start) -> Option<ExpertCache> {
+    /// As for prompts.
+    const RESERVE_BYTES: u64 = 1 << 30;
+    let order = &start.order;
+    let budget_bytes = *order.split.expert_bytes.get(order.rank)?;
+    let model = order.digest.to_string();
+    let folder = config.prompts.folder.with_file_name("experts").join(&model);
+    Some(ExpertCache {
+        folder: folder.join(order.rank.to_string()),
+        model,
+        budget_bytes,
+        reserve_bytes: RESERVE_BYTES,
+        bytes_per_sec_max: None,
+    })
 }
 
 /// Where a worker keeps prompts. Devices of ggml do not give their caches away.

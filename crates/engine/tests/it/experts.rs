@@ -49,7 +49,7 @@ fn start(
 
 fn cache(folder: &Path, budget_bytes: u64) -> ExpertCache {
     let (folder, model) = (folder.to_owned(), "a model".to_owned());
-    ExpertCache { folder, model, budget_bytes, reserve_bytes: 0 }
+    ExpertCache { folder, model, budget_bytes, reserve_bytes: 0, bytes_per_sec_max: None }
 }
 
 /// The bits of all logits of a prompt in one chunk, and of tokens one by one.

@@ -37,6 +37,7 @@ impl Shelf {
         let failed = |source| ModelError::Slabs { path: spec.folder.clone(), source };
         std::fs::create_dir_all(&spec.folder).map_err(failed)?;
         let arena = Arc::new(Arena::new(spec.budget_bytes).map_err(failed)?);
+        arena.limit(spec.bytes_per_sec_max);
         let shelf = Self { spec: spec.clone(), arena };
         let mut missing_bytes = 0;
         for layer in holding.layers.clone() {
