@@ -265,6 +265,9 @@ pub struct SynthArgs {
     /// Write the header alone, a few KB, without weights and tokenizer: for sinew plan --cluster
     #[arg(long)]
     pub header: bool,
+    /// The exponent of Zipf's law by which routers prefer some experts; 0: all alike
+    #[arg(long, value_name = "EXPONENT", default_value_t = 0.0)]
+    pub skew: f64,
     /// Seed of the weights
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

@@ -52,7 +52,7 @@ struct Row {
     experts: Option<Experts>,
 }
 
-/// Experts from disk, in the counted runs of a test and in the one before them.
+/// Experts from disk, in the counted runs of a test.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Experts {
     hits: u64,
@@ -163,9 +163,8 @@ fn rows<B: Backend + 'static>(
         };
         let setup = Setup { threads: *threads, cache: local.rank().cache_kind(), load };
         for test in &tests {
-            let (before, started) = (local.rank().expert_stats(), Instant::now());
-            let times = measure(&mut local, *test, args)?;
-            let took_us = started.elapsed().as_micros() as f64;
+            let (times, before) = measure(&mut local, *test, args)?;
+            let took_us = times.iter().sum::<Duration>().as_micros() as f64;
             let after = local.rank().expert_stats().zip(before);
             let experts = after.map(|(after, before)| experts(&after.since(&before), took_us));
             let row = row(args, directory, device, plan, *test, times, setup);
@@ -225,27 +224,33 @@ fn peak_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The time of every counted run; one run before them warms caches and pages.
+/// The time of every counted run, and what experts on disk had cost before them: one run before
+/// them warms caches and pages.
 fn measure<B: Backend + 'static>(
     local: &mut Local<B>,
     test: Test,
     args: &ModelArgs,
-) -> Result<Vec<Duration>, Error> {
+) -> Result<(Vec<Duration>, Option<ExpertStats>), Error> {
     let vocab = local.rank().config().vocab as u32;
-    let tokens = |count: usize| -> Vec<u32> {
-        // Any tokens will do; neighbours should differ.
-        (0..count as u32).map(|at| at.wrapping_mul(2_654_435_761) % vocab).collect()
+    let tokens = |first: usize, count: usize| -> Vec<u32> {
+        // Any tokens will do; neighbours should differ, and so should runs: experts that one has
+        // used are in memory.
+        let places = first as u32..(first + count) as u32;
+        places.map(|at| at.wrapping_mul(2_654_435_761) % vocab).collect()
     };
     local.truncate(0);
-    let mut times = Vec::new();
+    let (mut times, mut before) = (Vec::new(), None);
     for run in 0..=args.repetitions {
+        if run == 1 {
+            before = local.rank().expert_stats();
+        }
         if local.truncate(test.depth) < test.depth {
             match args.made_up {
                 true => local.make_up(test.depth)?,
-                false => drop(local.feed_and_keep(&tokens(test.depth))?),
+                false => drop(local.feed_and_keep(&tokens(0, test.depth))?),
             }
         }
-        let input = tokens(test.tokens);
+        let input = tokens(test.depth + run * test.tokens, test.tokens);
         let started = Instant::now();
         match test.kind {
             Kind::Prompt => drop(local.feed(&input)?),
@@ -259,7 +264,7 @@ fn measure<B: Backend + 'static>(
             times.push(started.elapsed());
         }
     }
-    Ok(times)
+    Ok((times, before))
 }
 
 fn row<B>(

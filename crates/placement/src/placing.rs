@@ -3,16 +3,9 @@
 use layout::{Capacity, Device, Footprint, Holding, Layout, Outline};
 use serde::{Deserialize, Serialize};
 
-use crate::choice::{gib, rough};
-use crate::cost::Prediction;
-use crate::error::Error;
 use crate::group::WORKER_BYTES;
 use crate::node::Node;
-use crate::streaming::{DISK_BYTES_PER_SEC, Streaming, hits};
-use crate::trial::Fit;
-
-/// Below this rate of answers a plan says that it is hardly worth a download.
-const WORTH_TOKENS_PER_SEC: f64 = 1.0;
+use crate::streaming::Streaming;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedRank {
@@ -45,42 +38,25 @@ struct Placed<'a> {
 }
 
 impl<'a> Placing<'a> {
-    /// # Errors
-    /// The shares are none, or experts cannot be read from disk as was asked.
+    /// `places`: the node of each rank.
     pub fn new(
         model: &'a Outline,
         nodes: &'a [Node],
-        chosen: &Fit,
-        (whole_experts, streaming): (bool, Option<Streaming>),
-    ) -> Result<Self, Error> {
-        let stages = chosen.stages();
-        let sizes: Vec<_> = stages.iter().map(|stage| (stage.ranks, stage.layers)).collect();
-        let sizes = if sizes.len() > 1 { sizes } else { Vec::new() };
-        let layout = Layout::new(&chosen.shares, &sizes, model.config.layers);
-        let layout = layout.map_err(|_| Error::NoShares { shares: chosen.shares.clone() })?;
-        let layout = layout.with_whole_experts(whole_experts);
-        let asked_bytes = streaming.and_then(|streaming| streaming.asked_bytes);
+        places: impl Iterator<Item = usize>,
+        shares: &[u32],
+        layout: &Layout,
+        streaming: Option<Streaming>,
+    ) -> Self {
         let rank = |(rank, (node, share)): (usize, (usize, &u32))| {
-            let (node, held) = (&nodes[node], Holding::new(model, &layout, rank));
+            let (node, held) = (&nodes[node], Holding::new(model, layout, rank));
             let weight_bytes = held.weight_bytes(node.device);
-            let (all, least_bytes) = held.expert_bytes(Device::Cpu);
-            let expert_bytes = if streaming.is_some() { all } else { 0 };
-            if let Some(asked_bytes) = asked_bytes.filter(|_| all > 0) {
-                if !Streaming::is_on(node.device) {
-                    let (node, class) = (node.name.clone(), node.class.clone());
-                    return Err(Error::ExpertDevice { node, class });
-                }
-                if asked_bytes < least_bytes {
-                    let node = node.name.clone();
-                    return Err(Error::ExpertMemory { node, asked_bytes, least_bytes });
-                }
-            }
-            let expert_bytes = if Streaming::is_on(node.device) { expert_bytes } else { 0 };
-            Ok(Placed { node, share: *share, held, weight_bytes, expert_bytes })
+            let is_streamed = streaming.is_some() && Streaming::is_on(node.device);
+            let expert_bytes = if is_streamed { held.expert_bytes(Device::Cpu).0 } else { 0 };
+            Placed { node, share: *share, held, weight_bytes, expert_bytes }
         };
-        let ranks = chosen.nodes().zip(&chosen.shares).enumerate().map(rank);
+        let ranks = places.zip(shares).enumerate().map(rank).collect();
         let experts = model.config.experts.map_or(0, |experts| experts.count);
-        Ok(Self { ranks: ranks.collect::<Result<_, _>>()?, experts, streaming })
+        Self { ranks, experts, streaming }
     }
 
     pub fn ranks(&self, capacity: &Capacity) -> Vec<PlannedRank> {
@@ -120,43 +96,38 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// How many experts stay in memory on each node, what is read from which disk, and whether
-    /// that is worth it.
-    pub fn words(&self, ranks: &[PlannedRank], prediction: Option<&Prediction>) -> Vec<String> {
-        let one = |(rank, placed): (&PlannedRank, &Placed<'_>)| {
-            let (kept, all) = (rank.expert_bytes, placed.expert_bytes);
-            let part = kept as f64 / all.max(1) as f64;
-            let rate = placed.node.speed.and_then(|speed| speed.disk_bytes_per_sec);
-            let from = if rate.is_some() { "measured" } else { "assumed" };
-            let rate = rate.unwrap_or(DISK_BYTES_PER_SEC) / 1e6;
-            (all > 0).then(|| {
-                format!(
-                    "{}: {:.0} of {} experts of a layer stay in memory ({} of {}), the others are \
-                     read from its disk ({} MB/s {from}): about {:.0} % hits",
-                    rank.name,
-                    part * self.experts as f64,
-                    self.experts,
-                    gib(kept),
-                    gib(all),
-                    rough(rate),
-                    hits(part) * 100.0
-                )
-            })
+    /// What each node keeps of its experts, if some are read from disk.
+    pub fn kept(&self, ranks: &[PlannedRank]) -> Vec<Kept> {
+        let of = |(rank, placed): (&PlannedRank, &Placed<'_>)| Kept {
+            name: rank.name.clone(),
+            bytes: rank.expert_bytes,
+            all_bytes: placed.expert_bytes,
+            experts: self.experts,
+            disk_bytes_per_sec: placed.node.speed.and_then(|speed| speed.disk_bytes_per_sec),
         };
-        let mut words: Vec<String> = ranks.iter().zip(&self.ranks).filter_map(one).collect();
-        let rate = prediction.map(|prediction| prediction.decode_tokens_per_sec);
-        words.extend(rate.filter(|_| !words.is_empty()).map(|rate| match rate {
-            rate if rate >= WORTH_TOKENS_PER_SEC => {
-                "with experts on disk it is slow, and it works; memory or nodes more make it \
-                 faster"
-                    .to_owned()
-            }
-            rate => format!(
-                "{} tokens/s are hardly worth a download: add memory or nodes, or take a smaller \
-                 model",
-                rough(rate)
-            ),
-        }));
-        words
+        ranks.iter().zip(&self.ranks).map(of).filter(|kept| kept.all_bytes > 0).collect()
     }
+
+    /// A node with experts that does not read them from disk.
+    pub fn without_disk(&self) -> Option<&Node> {
+        let found = self.ranks.iter().find(|rank| !Streaming::is_on(rank.node.device));
+        found.map(|rank| rank.node)
+    }
+
+    /// The node with the largest expert, and its bytes.
+    pub fn largest_expert(&self) -> Option<(&Node, u64)> {
+        let all = self.ranks.iter().map(|rank| (rank.node, rank.held.expert_bytes(Device::Cpu).1));
+        all.max_by_key(|(_, bytes)| *bytes)
+    }
+}
+
+/// What a node keeps of its experts in memory.
+pub(crate) struct Kept {
+    pub name: String,
+    pub bytes: u64,
+    pub all_bytes: u64,
+    /// Of a layer.
+    pub experts: usize,
+    /// As measured.
+    pub disk_bytes_per_sec: Option<f64>,
 }

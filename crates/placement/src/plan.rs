@@ -1,14 +1,16 @@
 use std::cell::Cell;
 
 use layout::{
-    Capacity, Device, Footprint, Outline, PAGE_POSITIONS, RANKS_MAX, STAGE_RANKS_MAX,
+    Capacity, Device, Footprint, Layout, Outline, PAGE_POSITIONS, RANKS_MAX, STAGE_RANKS_MAX,
     full_cache_tokens,
 };
 use protocol::{InstanceSpec, Mix, Nodes, Split, SplitOptions, Strategy};
 use serde::{Deserialize, Serialize};
 
 use crate::beside::DraftBytes;
-use crate::choice::{Alternative, alternatives, choose, cuts, describe, gib, names, words};
+use crate::choice::{
+    Alternative, alternatives, choose, cuts, describe, expert_words, gib, names, words,
+};
 use crate::cost::{Load, Model, Prediction};
 use crate::error::Error;
 use crate::group::{Subject, counts};
@@ -110,14 +112,7 @@ fn plan_with(
     let sequences_max = spec.sequences_max.unwrap_or(SEQUENCES_DEFAULT);
     let (cache_least, cache_most) = cache(options, context_tokens, sequences_max)?;
     let whole_experts = model.whole_experts(spec.options.experts);
-    let capacity = |cache_tokens| Capacity {
-        context_tokens,
-        sequences_max,
-        cache_tokens,
-        cache_type: spec.options.cache_type,
-        picture_rows: model.config.picture_rows(),
-        checkpoints: spec.options.checkpoints(),
-    };
+    let capacity = |tokens| capacity(model, options, (context_tokens, sequences_max, tokens));
     let try_all = |cache_tokens| {
         let capacity = capacity(cache_tokens);
         let subject = Subject { outline: model, whole_experts, capacity: &capacity, streaming };
@@ -139,7 +134,7 @@ fn plan_with(
     };
     let chosen_nodes: Vec<&Node> = chosen.nodes().map(|at| &nodes[at]).collect();
     wishes::check_devices(model, spec, &chosen_nodes)?;
-    let place = Placing::new(model, nodes, &chosen, (whole_experts, streaming))?;
+    let place = placing(model, nodes, &chosen, whole_experts, streaming)?;
     let cache_tokens = largest(cache_least, cache_most, |tokens| place.fits(&capacity(tokens)));
     let ranks = place.ranks(&capacity(cache_tokens));
     let stages = if chosen.groups.len() > 1 { chosen.stages() } else { Vec::new() };
@@ -166,10 +161,54 @@ fn plan_with(
         why: Vec::new(),
     };
     plan.why = explain(&plan, model, nodes, &chosen, is_asked(options));
-    plan.why.extend(place.words(&plan.ranks, prediction.as_ref()));
+    let rate = prediction.map(|prediction| prediction.decode_tokens_per_sec);
+    plan.why.extend(expert_words(&place.kept(&plan.ranks), rate));
     plan.why.extend(prediction.and_then(|_| cuts(nodes, model.config.layers)));
     plan.why.extend(exactness(nodes, &chosen));
     Ok(plan)
+}
+
+fn capacity(
+    model: &Outline,
+    options: &Options<'_>,
+    (context_tokens, sequences_max, cache_tokens): (usize, usize, usize),
+) -> Capacity {
+    Capacity {
+        context_tokens,
+        sequences_max,
+        cache_tokens,
+        cache_type: options.spec.options.cache_type,
+        picture_rows: model.config.picture_rows(),
+        checkpoints: options.spec.options.checkpoints(),
+    }
+}
+
+/// The choice, rank by rank.
+fn placing<'a>(
+    model: &'a Outline,
+    nodes: &'a [Node],
+    chosen: &Fit,
+    whole_experts: bool,
+    streaming: Option<Streaming>,
+) -> Result<Placing<'a>, Error> {
+    let stages = chosen.stages();
+    let sizes: Vec<_> = stages.iter().map(|stage| (stage.ranks, stage.layers)).collect();
+    let sizes = if sizes.len() > 1 { sizes } else { Vec::new() };
+    let shares = &chosen.shares;
+    let layout = Layout::new(shares, &sizes, model.config.layers);
+    let layout = layout.map_err(|_| Error::NoShares { shares: shares.clone() })?;
+    let layout = layout.with_whole_experts(whole_experts);
+    let place = Placing::new(model, nodes, chosen.nodes(), shares, &layout, streaming);
+    let Some(asked_bytes) = streaming.and_then(|own| own.asked_bytes) else { return Ok(place) };
+    if let Some(Node { name, class, .. }) = place.without_disk() {
+        return Err(Error::ExpertDevice { node: name.clone(), class: class.clone() });
+    }
+    match place.largest_expert() {
+        Some((node, least_bytes)) if asked_bytes < least_bytes => {
+            Err(Error::ExpertMemory { node: node.name.clone(), asked_bytes, least_bytes })
+        }
+        _ => Ok(place),
+    }
 }
 
 fn mixed(nodes: &[Node], (one, other): (usize, usize)) -> Error {

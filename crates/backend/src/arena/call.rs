@@ -24,6 +24,8 @@ pub(crate) struct Call<'a> {
     next: usize,
     /// Those that are being read.
     reads: usize,
+    /// Whether a step like this one uses more experts than the arena holds.
+    is_scan: bool,
 }
 
 impl<'a> Call<'a> {
@@ -34,7 +36,7 @@ impl<'a> Call<'a> {
     ) -> Self {
         let mut wanted = std::mem::take(&mut inner.wanted);
         wanted.clear();
-        wanted.extend(experts.map(|expert| Wanted { expert: expert as u32, is_done: false }));
+        wanted.extend(experts.map(|expert| Wanted::new(expert as u32)));
         for Wanted { expert, .. } in &wanted {
             let key = (layer, *expert);
             // What an earlier call has left behind may still be read.
@@ -44,7 +46,10 @@ impl<'a> Call<'a> {
             }
             inner.slots.touch(key);
         }
-        Self { inner, layer, wanted, first: 0, next: 0, reads: 0 }
+        let bytes = inner.layers[layer as usize].slabs.spec().padded_bytes() as u64;
+        let of_step = bytes * (wanted.len() * inner.layers.len()) as u64;
+        let is_scan = of_step > inner.budget_bytes;
+        Self { inner, layer, wanted, first: 0, next: 0, reads: 0, is_scan }
     }
 
     /// Begins to read what is missing, as far as there is room.
@@ -64,6 +69,7 @@ impl<'a> Call<'a> {
                 let layer = &self.inner.layers[self.layer as usize];
                 let pending = layer.slabs.read(&self.inner.pool, u64::from(key.1), into);
                 self.inner.slots.insert(key, Slot::Reading(pending), bytes);
+                self.wanted[self.next].was_read = true;
                 self.reads += 1;
             }
             self.next += 1;
@@ -199,11 +205,21 @@ impl<'a> Call<'a> {
     }
 
     /// Notes that an expert was used, and is not needed any longer.
+    ///
+    /// A prompt uses nearly all experts of one layer after another. If those that it has read
+    /// stayed, each would have gone when its turn comes again; so they go first, and what was
+    /// there before stays.
     pub fn finish(&mut self, expert: usize) {
-        self.inner.slots.touch((self.layer, expert as u32));
+        let key = (self.layer, expert as u32);
         let place = self.wanted.binary_search_by_key(&(expert as u32), |wanted| wanted.expert);
+        let mut was_read = false;
         if let Ok(at) = place {
             self.wanted[at].is_done = true;
+            was_read = self.wanted[at].was_read;
+        }
+        match self.is_scan && was_read {
+            true => self.inner.slots.demote(key),
+            false => self.inner.slots.touch(key),
         }
         while self.wanted.get(self.first).is_some_and(|wanted| wanted.is_done) {
             self.first += 1;

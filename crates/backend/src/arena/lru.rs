@@ -15,13 +15,24 @@ struct Entry<T> {
 pub(super) struct Lru<T> {
     entries: HashMap<Key, Entry<T>>,
     by_stamp: BTreeMap<u64, Key>,
+    /// The next stamps of what is used now, and of what goes first.
     now: u64,
+    before: u64,
     bytes: u64,
 }
 
+/// The first stamp: there are as many before it as after it.
+const START: u64 = 1 << 63;
+
 impl<T> Default for Lru<T> {
     fn default() -> Self {
-        Self { entries: HashMap::new(), by_stamp: BTreeMap::new(), now: 0, bytes: 0 }
+        Self {
+            entries: HashMap::new(),
+            by_stamp: BTreeMap::new(),
+            now: START,
+            before: START,
+            bytes: 0,
+        }
     }
 }
 
@@ -57,6 +68,16 @@ impl<T> Lru<T> {
     /// Notes a use.
     pub fn touch(&mut self, key: Key) {
         let stamp = self.tick();
+        self.restamp(key, stamp);
+    }
+
+    /// Makes it the one that goes first.
+    pub fn demote(&mut self, key: Key) {
+        self.before -= 1;
+        self.restamp(key, self.before);
+    }
+
+    fn restamp(&mut self, key: Key, stamp: u64) {
         if let Some(entry) = self.entries.get_mut(&key) {
             self.by_stamp.remove(&entry.stamp);
             entry.stamp = stamp;
@@ -92,5 +113,7 @@ mod tests {
         lru.insert((0, 1), 7, 5);
         let order: Vec<_> = lru.iter().map(|(key, value)| (key.1, *value)).collect();
         assert_eq!((order, lru.bytes()), (vec![(3, 3), (0, 0), (1, 7)], 25));
+        lru.demote((0, 1));
+        assert_eq!(lru.iter().next(), Some(((0, 1), &7)));
     }
 }

@@ -53,6 +53,14 @@ pub(super) enum Slot {
 pub(super) struct Wanted {
     pub expert: u32,
     pub is_done: bool,
+    /// In this call.
+    pub was_read: bool,
+}
+
+impl Wanted {
+    pub fn new(expert: u32) -> Self {
+        Self { expert, is_done: false, was_read: false }
+    }
 }
 
 /// An expert in memory.
