@@ -46,7 +46,7 @@ impl<'a> Call<'a> {
             }
             inner.slots.touch(key);
         }
-        let bytes = inner.layers[layer as usize].slabs.spec().padded_bytes() as u64;
+        let bytes = inner.slot_bytes(layer);
         let of_step = bytes * (wanted.len() * inner.layers.len()) as u64;
         let is_scan = of_step > inner.budget_bytes;
         Self { inner, layer, wanted, first: 0, next: 0, reads: 0, is_scan }
@@ -63,9 +63,9 @@ impl<'a> Call<'a> {
                 if self.reads == READS_MAX {
                     return Ok(());
                 }
-                let slabs = &self.inner.layers[self.layer as usize].slabs;
-                let bytes = slabs.spec().padded_bytes() as u64;
-                let Some(into) = self.make_room(bytes)? else { return Ok(()) };
+                let bytes = self.inner.slot_bytes(self.layer);
+                let Some(free) = self.make_room(bytes)? else { return Ok(()) };
+                let into = Some(free.unwrap_or_else(|| Buffer::zeroed(bytes as usize)));
                 let layer = &self.inner.layers[self.layer as usize];
                 let pending = layer.slabs.read(&self.inner.pool, u64::from(key.1), into);
                 self.inner.slots.insert(key, Slot::Reading(pending), bytes);

@@ -34,6 +34,16 @@ pub(super) struct Inner {
     pub wanted: Vec<Wanted>,
 }
 
+impl Inner {
+    /// Bytes of the memory for an expert of a layer: that of the largest in any layer if it is not
+    /// much larger, so that memory goes from one to another.
+    pub fn slot_bytes(&self, layer: u32) -> u64 {
+        let bytes = |layer: &Layer| layer.slabs.spec().padded_bytes() as u64;
+        let (own, all) = (bytes(&self.layers[layer as usize]), self.layers.iter().map(bytes));
+        all.filter(|other| *other <= own + own / 4).fold(own, u64::max)
+    }
+}
+
 /// A layer's file.
 pub(super) struct Layer {
     /// The model's number of it.
