@@ -7,7 +7,7 @@ O_DIRECT, 16 reads at once. Prints what is due: the rate in memory, or the disk'
 a token misses, whichever is lower. With --nodes also two nodes with a quarter each beside one with a
 half, and the like, each with a disk of 200 MB/s by the limiter inside the pool.
 
-    sinew dev synth --shape qwen3-moe-many --quant q4_k_m --skew 1 --output moe.gguf
+    sinew dev synth --shape qwen3-moe-many --quant q4_k_m --skew 1 -o moe.gguf
     python3 -m pip install xllamacpp
     sudo python3 benches/experts.py -m moe.gguf --dir FOLDER
 """

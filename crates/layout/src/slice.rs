@@ -93,7 +93,7 @@ impl<'a> Slice<'a> {
     pub fn matrix(&self, at: usize) -> Self {
         let number = self.matrices.iter().cloned().flatten().nth(at);
         let number = number.unwrap_or_else(|| panic!("{} has no matrix {at}", self.tensor.name));
-        Self { matrices: vec![number..number + 1], ..self.clone() }
+        Self { matrices: std::iter::once(number..number + 1).collect(), ..self.clone() }
     }
 
     /// The factors of its matrices, if their tensor has any ([`crate::factors_of`]).

@@ -11,16 +11,16 @@
 //! so the bits are those of a model that is in memory as a whole. The module knows no routes: it
 //! gets numbers of experts and gives matrices.
 
-mod arena;
 mod call;
 mod error;
 mod lru;
 mod shape;
+mod shared;
 mod store;
 
-pub use arena::{Arena, StreamedLayer};
 pub(crate) use call::Call;
 pub use error::ArenaError;
 pub use shape::{ExpertShape, MatrixShape, PackedWeights};
+pub use shared::{Arena, StreamedLayer};
 pub use store::ArenaCounts;
 pub(crate) use store::LoadedExpert;

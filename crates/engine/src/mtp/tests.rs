@@ -314,6 +314,7 @@ fn an_assistant_guesses_the_same_beside_any_rank() {
                     sequences_max: 1,
                     cache_tokens: 256,
                     mtp: false,
+                    ..Split::default()
                 },
                 ring: false,
                 link_latency: Duration::ZERO,
