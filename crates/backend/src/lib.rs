@@ -12,6 +12,7 @@
 //! of shards: therefore every split gives the same bits as one node. [`Ggml`]'s results do depend
 //! on them.
 
+mod arena;
 mod cpu;
 mod ggml;
 mod group_norm;
@@ -20,12 +21,15 @@ mod operands;
 mod routing;
 
 pub use self::ggml::Ggml;
+pub use arena::{
+    Arena, ArenaCounts, ArenaError, ExpertShape, MatrixShape, PackedWeights, StreamedLayer,
+};
 pub use cpu::Cpu;
 pub use group_norm::GroupNorm;
 pub use kernels::{
     Activation, AttentionRange, Begin, CacheKind, Choice, Compression, EntryShape, Indexer,
-    MatrixMix, PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, Rule,
-    Segment, StateSegment, StreamMix, Temperature, isa, softmax,
+    MatrixMix, PACKING, PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights, RopeStyle,
+    RopeTable, Rule, Segment, StateSegment, StreamMix, Temperature, isa, softmax,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
 use operands::refused;
@@ -40,13 +44,13 @@ use std::ops::Range;
 
 use gguf::TensorType;
 
-/// A device that can run a decoder. All activations are f32, row-major `[rows, width]`.
+/// A device that can run a decoder. Activations are f32, row-major `[rows, width]`.
 pub trait Backend {
-    /// Whether the first step of a kind compiles kernels: a rank then runs a trial first.
+    /// Whether the first step of a kind compiles kernels: a rank then tries one.
     const COMPILES: bool = false;
 
     /// A weight matrix `[rows, cols]` in the device's own layout.
-    type Matrix: Send;
+    type Matrix: PackedWeights;
     /// Matrices being loaded.
     type Loader: Factors;
     /// A learned vector: a norm's gain, a bias.
@@ -92,7 +96,7 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Checks that the device can multiply with such matrices, as far as known before loading.
+    /// Checks that the device can multiply with such matrices, as far as known so far.
     ///
     /// # Errors
     /// It cannot.
@@ -100,8 +104,8 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Starts `count` matrices of `rows` by `cols` elements stored as `ty`, which follow one after
-    /// the other: the experts or heads of one tensor, or its only matrix.
+    /// Starts `count` matrices of `rows` by `cols` elements stored as `ty`: the experts or heads of
+    /// one tensor, or its only matrix.
     ///
     /// # Errors
     /// The type is not supported, or there is no memory.
@@ -136,8 +140,7 @@ pub trait Backend {
     /// Their bytes on the device.
     fn rows_bytes(&self, x: &Self::Rows) -> usize;
 
-    /// The device's default kind of cache, where [`Cpu`] would take `of_cpu`, which is as exact as
-    /// the weights.
+    /// The device's default kind of cache, where [`Cpu`] takes `of_cpu`, as exact as the weights.
     fn cache_kind(&self, of_cpu: CacheKind) -> CacheKind;
 
     /// # Errors
@@ -162,8 +165,7 @@ pub trait Backend {
 
     fn attention(&mut self, shape: &AttentionShape) -> Self::Attention;
 
-    /// A buffer for the choices of `rows_max` rows, each of `groups` groups of heads and `pages`
-    /// pages.
+    /// A buffer for the choices of rows, each of `groups` groups of heads and `pages` pages.
     fn chosen(&mut self, rows_max: usize, groups: usize, pages: usize) -> Self::Chosen;
 
     /// Its bytes.
@@ -172,7 +174,7 @@ pub trait Backend {
     fn routes(&mut self) -> Self::Routes;
 
     /// # Errors
-    /// There is no memory, or the device does not support such layers.
+    /// There is no memory, or no such layers.
     fn states(
         &mut self,
         shape: &RecurrentShape,
@@ -224,7 +226,7 @@ pub trait Backend {
     /// pages differ.
     fn end_segment(&mut self, segment: SegmentKey);
 
-    /// Prepares a step's rotations with each of `tables`, one position a row, for all layers.
+    /// Prepares a step's rotations with each of `tables`, a position a row, for all layers.
     fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]);
 
     /// [`Self::set_positions`] for places in pictures, on the CPU alone.
@@ -235,7 +237,7 @@ pub trait Backend {
     /// Keeps only the rows `kept`, ascending.
     fn keep(&mut self, x: &mut Self::Rows, kept: &[usize]);
 
-    /// Keeps only the rotations of the rows `kept`, ascending, until positions are set again.
+    /// Keeps only the rotations of the rows `kept`, ascending, until they are set again.
     fn keep_positions(&mut self, kept: &[usize]);
 
     /// `out = x / rms(x) * gain`, over each whole row.
@@ -288,8 +290,7 @@ pub trait Backend {
         out: &mut Self::Rows,
     );
 
-    /// Rotates each head of every row by its position with table `table`, both set by
-    /// [`Self::set_positions`].
+    /// Rotates each head of every row by its position with table `table`.
     fn rope(&mut self, x: &mut Self::Rows, head_dim: usize, style: RopeStyle, table: usize);
 
     /// The same for the last elements of each head.
@@ -301,8 +302,7 @@ pub trait Backend {
     /// Multiplies each row by the temperature of its position, set by [`Self::set_positions`].
     fn scale_by_temperature(&mut self, x: &mut Self::Rows, temperature: &Temperature);
 
-    /// Writes keys and values of the batch's rows into the cache. Afterwards the content of `k` and
-    /// `v` is undefined.
+    /// Writes keys and values of the batch's rows into the cache; `k` and `v` become undefined.
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Self::Rows, v: &Self::Rows);
 
     /// Copies page `from` of the cache over page `to`, in the order of the other operations.
@@ -360,7 +360,7 @@ pub trait Backend {
         refused("check_indexer")
     }
 
-    /// Computes the weights of residual streams from each row's `numbers`, in place.
+    /// Computes the weights of residual streams from rows' `numbers`, in place.
     fn weigh_streams(&mut self, mix: &StreamMix, numbers: &mut Self::Rows) {
         let _ = (mix, numbers);
         refused("check_indexer")
@@ -466,8 +466,8 @@ pub trait Backend {
     /// `x = activation(x)`.
     fn activate(&mut self, activation: Activation, x: &mut Self::Rows);
 
-    /// Multiplies each head of `x`, of `head_dim` elements, by the sigmoid of its `gate`, `[rows,
-    /// heads]`. Afterwards the content of `gate` is undefined.
+    /// Multiplies each head of `x`, of `head_dim` elements, by the sigmoid of its `gate`,
+    /// `[rows, heads]`, which becomes undefined.
     fn gate_heads(&mut self, x: &mut Self::Rows, gate: &mut Self::Rows, head_dim: usize);
 
     /// `gate = activation(gate) * up`. Afterwards the content of `up` is undefined.

@@ -3,7 +3,7 @@
 use kernels::Parts;
 use sumtree::merges_after;
 
-use crate::{Activation, Backend, BackendError};
+use crate::{Activation, Backend, BackendError, StreamedLayer};
 
 /// One gated feed-forward block of a mixture: this rank's columns of its hidden elements.
 pub struct Expert<B: Backend + ?Sized> {
@@ -30,6 +30,9 @@ pub struct Mixture<B: Backend + ?Sized> {
     /// The routed experts that this rank has a part of in order, then the shared one, if there is
     /// one.
     pub experts: Vec<Expert<B>>,
+    /// Where the matrices of the routed ones are, if they are not in memory. What `experts` has in
+    /// their place is not read.
+    pub streamed: Option<StreamedLayer>,
 }
 
 /// The summation of a mixture's down products: leaf by leaf over the experts, then in the tree.

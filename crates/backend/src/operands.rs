@@ -17,6 +17,8 @@ pub enum BackendError {
     Unsupported { device: String, what: String },
     #[error("weights do not come as they were announced: {what}")]
     Rows { what: String },
+    #[error(transparent)]
+    Experts(#[from] crate::ArenaError),
     #[error("the device failed: {what}; its worker has to start anew")]
     Device { what: String },
 }

@@ -19,6 +19,12 @@ pub struct LocalArgs {
     /// Delay of every message between ranks, microseconds: a slower wire, to measure with
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub link_latency: u64,
+    /// Folder for experts that are not in memory ; each model has its own
+    #[arg(long, value_name = "DIR")]
+    pub expert_folder: Option<PathBuf>,
+    /// A ceiling for the disk that experts are read from, megabytes a second: a slower one
+    #[arg(long, value_name = "MB/S")]
+    pub disk_limit: Option<u64>,
     /// Link ranks along a ring only, as where not every two machines reach each other
     #[arg(long)]
     pub ring: bool,
@@ -259,6 +265,9 @@ pub struct SynthArgs {
     /// Write the header alone, a few KB, without weights and tokenizer: for sinew plan --cluster
     #[arg(long)]
     pub header: bool,
+    /// The exponent of Zipf's law by which routers prefer some experts; 0: all alike
+    #[arg(long, value_name = "EXPONENT", default_value_t = 0.0)]
+    pub skew: f64,
     /// Seed of the weights
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

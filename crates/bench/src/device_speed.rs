@@ -79,7 +79,8 @@ pub fn measure(dir: &Path, name: &str, threads: usize) -> Result<Speed, BackendE
         _ => rates,
     };
     let classes = Some(Classes { few_bits, eight_bits, floats });
-    Ok(Speed { rates, machine, operation_secs, cut_secs, classes })
+    let disk_bytes_per_sec = None;
+    Ok(Speed { rates, machine, operation_secs, cut_secs, classes, disk_bytes_per_sec })
 }
 
 /// Rates with weights of the first of `types` that the device has products for.

@@ -9,7 +9,7 @@ use engine::{Local, LocalOptions, OpenDevice};
 use gguf::{Directory, File, Source};
 use layout::{Device, Outline};
 use placement::{LinkSpeed, Load, Node, Options, Plan, Speed};
-use protocol::{InstanceSpec, Split, Strategy, Transport};
+use protocol::{ExpertCache, InstanceSpec, Split, Strategy, Transport};
 
 use crate::args::LocalArgs;
 use crate::error::Error;
@@ -58,6 +58,7 @@ pub(crate) fn start_on<B: Backend + 'static>(
     };
     let options = LocalOptions {
         prompts: None,
+        experts: experts(source.directory(), &plan, args)?,
         options: args.options.clone(),
         split: Split {
             context_tokens: context,
@@ -70,6 +71,31 @@ pub(crate) fn start_on<B: Backend + 'static>(
         threads,
     };
     Ok(Local::start_on(open, source, &options)?)
+}
+
+/// Where experts lie that are not in memory.
+fn experts(
+    directory: &Directory,
+    plan: &Plan,
+    args: &LocalArgs,
+) -> Result<Option<ExpertCache>, Error> {
+    if plan.split.expert_bytes.is_empty() {
+        return Ok(None);
+    }
+    let Some(folder) = args.expert_folder.clone() else {
+        let text = "give --expert-folder a folder on the disk that experts are to be read from";
+        return Err(Error::Usage(text.to_owned()));
+    };
+    let tensors = directory.tensors().iter();
+    let tensors = tensors.map(|tensor| format!("{} {} {:?}", tensor.name, tensor.ty, tensor.range));
+    Ok(Some(ExpertCache {
+        folder,
+        model: tensors.collect::<Vec<_>>().join(" "),
+        // The plan says it for each rank.
+        budget_bytes: 0,
+        reserve_bytes: 0,
+        bytes_per_sec_max: args.disk_limit.map(|rate| rate * 1_000_000),
+    }))
 }
 
 /// The plan of a cluster of equal nodes with unlimited memory.

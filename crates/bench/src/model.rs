@@ -7,7 +7,7 @@ use backend::{Backend, CacheKind};
 use engine::Local;
 use gguf::{Directory, File, ReadError, Source, Strided};
 use placement::Plan;
-use protocol::WorkerDevice;
+use protocol::{ExpertStats, WorkerDevice};
 use serde::Serialize;
 
 use crate::args::{LocalArgs, LocalModelArgs, ModelArgs, Output};
@@ -48,6 +48,20 @@ struct Row {
     wire_type: protocol::WireType,
     link_latency_us: u64,
     load: Load,
+    /// Of rank 0, if it reads some from disk.
+    experts: Option<Experts>,
+}
+
+/// Experts from disk, in the counted runs of a test.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Experts {
+    hits: u64,
+    misses: u64,
+    read_bytes: u64,
+    /// The part of the time in which the disk had work, and of that in which ranks waited for it.
+    disk_part: f64,
+    wait_part: f64,
+    memory_bytes: u64,
 }
 
 /// Time and memory of loading.
@@ -149,11 +163,26 @@ fn rows<B: Backend + 'static>(
         };
         let setup = Setup { threads: *threads, cache: local.rank().cache_kind(), load };
         for test in &tests {
-            let times = measure(&mut local, *test, args)?;
-            rows.push(row(args, directory, device, plan, *test, times, setup));
+            let (times, before) = measure(&mut local, *test, args)?;
+            let took_us = times.iter().sum::<Duration>().as_micros() as f64;
+            let after = local.rank().expert_stats().zip(before);
+            let experts = after.map(|(after, before)| experts(&after.since(&before), took_us));
+            let row = row(args, directory, device, plan, *test, times, setup);
+            rows.push(Row { experts, ..row });
         }
     }
     Ok(rows)
+}
+
+fn experts(stats: &ExpertStats, took_us: f64) -> Experts {
+    Experts {
+        hits: stats.hits,
+        misses: stats.misses,
+        read_bytes: stats.read_bytes,
+        disk_part: stats.read_us as f64 / took_us,
+        wait_part: stats.wait_us as f64 / took_us,
+        memory_bytes: stats.memory_bytes,
+    }
 }
 
 /// All tests at each depth, in sequence.
@@ -195,27 +224,33 @@ fn peak_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The time of every counted run; one run before them warms caches and pages.
+/// The time of every counted run, and what experts on disk had cost before them: one run before
+/// them warms caches and pages.
 fn measure<B: Backend + 'static>(
     local: &mut Local<B>,
     test: Test,
     args: &ModelArgs,
-) -> Result<Vec<Duration>, Error> {
+) -> Result<(Vec<Duration>, Option<ExpertStats>), Error> {
     let vocab = local.rank().config().vocab as u32;
-    let tokens = |count: usize| -> Vec<u32> {
-        // Any tokens will do; neighbours should differ.
-        (0..count as u32).map(|at| at.wrapping_mul(2_654_435_761) % vocab).collect()
+    let tokens = |first: usize, count: usize| -> Vec<u32> {
+        // Any tokens will do; neighbours should differ, and so should runs: experts that one has
+        // used are in memory.
+        let places = first as u32..(first + count) as u32;
+        places.map(|at| at.wrapping_mul(2_654_435_761) % vocab).collect()
     };
     local.truncate(0);
-    let mut times = Vec::new();
+    let (mut times, mut before) = (Vec::new(), None);
     for run in 0..=args.repetitions {
+        if run == 1 {
+            before = local.rank().expert_stats();
+        }
         if local.truncate(test.depth) < test.depth {
             match args.made_up {
                 true => local.make_up(test.depth)?,
-                false => drop(local.feed_and_keep(&tokens(test.depth))?),
+                false => drop(local.feed_and_keep(&tokens(0, test.depth))?),
             }
         }
-        let input = tokens(test.tokens);
+        let input = tokens(test.depth + run * test.tokens, test.tokens);
         let started = Instant::now();
         match test.kind {
             Kind::Prompt => drop(local.feed(&input)?),
@@ -229,7 +264,7 @@ fn measure<B: Backend + 'static>(
             times.push(started.elapsed());
         }
     }
-    Ok(times)
+    Ok((times, before))
 }
 
 fn row<B>(
@@ -281,6 +316,7 @@ fn row<B>(
         wire_type: local.options.wire_type,
         link_latency_us: local.link_latency,
         load: setup.load,
+        experts: None,
     }
 }
 
@@ -290,6 +326,7 @@ fn markdown(rows: &[Row]) -> String {
         "| --- | ---: | ---: | --- | ---: | --- | --- | ---: | --- | --- | ---: | ---: | ---: |";
     let mut lines = vec![heading.to_owned(), under.to_owned()];
     lines.extend(rows.iter().map(markdown_row));
+    lines.extend(rows.iter().filter_map(|row| Some(describe_experts(&row.test, row.experts?))));
     let mut loads = rows.iter().map(|row| (row.n_threads, row.load)).collect::<Vec<_>>();
     loads.dedup_by_key(|(threads, _)| *threads);
     lines.extend(loads.into_iter().map(|(threads, load)| describe_load(threads, &load)));
@@ -316,6 +353,19 @@ fn markdown_row(row: &Row) -> String {
     let (mean, stddev, median) = (row.avg_ts, row.stddev_ts, row.median_ts);
     format!(
         "| {model_type} | {size} | {params:.2} M | {backends} | {n_threads} | {type_k} | {type_v} | {nodes} | {strategy} | {transport}{wire} | {test} | {mean:.2} ± {stddev:.2} | {median:.2} |"
+    )
+}
+
+fn describe_experts(test: &str, experts: Experts) -> String {
+    let uses = (experts.hits + experts.misses).max(1);
+    format!(
+        "\n{test}: {:.1} % of experts' uses found them in memory ({} of it), {} were read from disk, \
+         which had work for {:.0} % of the time and was waited for in {:.0} %",
+        100.0 * experts.hits as f64 / uses as f64,
+        crate::size(experts.memory_bytes),
+        crate::size(experts.read_bytes),
+        100.0 * experts.disk_part,
+        100.0 * experts.wait_part
     )
 }
 

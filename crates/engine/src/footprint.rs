@@ -93,6 +93,7 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
                     sequences_max: CAPACITY.sequences_max,
                     cache_tokens: CAPACITY.cache_tokens,
                     mtp: true,
+                    ..Split::default()
                 };
                 let checkpoints = Some(CAPACITY.checkpoints);
                 let options = SplitOptions { checkpoints, ..SplitOptions::default() };
@@ -103,6 +104,7 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
                     threads: 1,
                     cpus: Vec::new(),
                     prompts: None,
+                    experts: None,
                 };
                 let ggml = Ggml::open(Path::new(&dir), "CPU", 1).unwrap();
                 let mut found = Rank::load(ggml, source.clone(), &options, &mut |_| {}).unwrap();
@@ -162,6 +164,7 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                         sequences_max: capacity.sequences_max,
                         cache_tokens: capacity.cache_tokens,
                         mtp: true,
+                        ..Split::default()
                     };
                     let options = RankOptions {
                         rank,
@@ -174,6 +177,7 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                         threads: 1,
                         cpus: Vec::new(),
                         prompts: None,
+                        experts: None,
                     };
                     let holding = Holding::new(&outline, &layout, rank);
                     let mut read = 0;
@@ -254,10 +258,12 @@ fn planned_bytes_beside_an_assistant_are_allocated_bytes() {
                         sequences_max: CAPACITY.sequences_max,
                         cache_tokens: CAPACITY.cache_tokens,
                         mtp: false,
+                        ..Split::default()
                     },
                     threads: 1,
                     cpus: Vec::new(),
                     prompts: None,
+                    experts: None,
                 };
                 let cpu = Cpu::new(1, &[]).unwrap();
                 let found = Rank::load(cpu, source.clone(), &options, &mut |_| {}).unwrap();

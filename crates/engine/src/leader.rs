@@ -161,7 +161,8 @@ impl<'a, B: Backend> Leader<'a, B> {
         let loaded_tokens = self.requests.scheduler.loaded_tokens();
         let prompts = self.rank.prompt_stats();
         let prompts = prompts.map(|stats| PromptStats { loaded_tokens, ..stats });
-        EngineStats { prompts, ..self.requests.scheduler.stats() }
+        let experts = self.rank.expert_stats();
+        EngineStats { prompts, experts, ..self.requests.scheduler.stats() }
     }
 
     /// Starts a step if possible, and commits finished ones. If none was started, waits for the

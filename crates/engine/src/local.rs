@@ -12,8 +12,8 @@ use gguf::Source;
 use layout::PAGE_POSITIONS;
 use link::Listener;
 use protocol::{
-    EngineStats, GenerateRequest, InvalidRequest, PromptCache, Split, SplitOptions, Token,
-    WorkerEvent, ring_peers,
+    EngineStats, ExpertCache, GenerateRequest, InvalidRequest, PromptCache, Split, SplitOptions,
+    Token, WorkerEvent, ring_peers,
 };
 
 use crate::comm::{Comm, Meeting};
@@ -47,6 +47,8 @@ pub struct LocalOptions {
     pub threads: usize,
     /// Where prompts are kept: each rank has a folder of its number in this one.
     pub prompts: Option<PromptCache>,
+    /// Where experts lie that are not in memory: a folder for each rank in this one.
+    pub experts: Option<ExpertCache>,
 }
 
 /// A model split over threads of this process: for one sequence fed by hand, or for concurrent
@@ -415,6 +417,7 @@ struct Start<B> {
 impl<B: Backend> Start<B> {
     fn start(self) -> Result<(Rank<B>, Comm), EngineError> {
         let options = self.options;
+        let budget_bytes = options.split.expert_bytes.get(self.rank).copied();
         let rank_options = RankOptions {
             rank: self.rank,
             cpus: own_cpus(self.rank, options.split.shares.len(), options.threads),
@@ -423,6 +426,11 @@ impl<B: Backend> Start<B> {
             threads: options.threads,
             prompts: options.prompts.map(|spec| PromptCache {
                 folder: spec.folder.join(self.rank.to_string()),
+                ..spec
+            }),
+            experts: options.experts.map(|spec| ExpertCache {
+                folder: spec.folder.join(self.rank.to_string()),
+                budget_bytes: budget_bytes.unwrap_or(spec.budget_bytes),
                 ..spec
             }),
         };

@@ -12,10 +12,11 @@ use std::time::Instant;
 
 use backend::{Backend, CacheKind};
 use gguf::Source;
-use layout::{BlockFile, Capacity, Config, Layout, Leaves, Outline};
+use layout::{BlockFile, Capacity, Config, Holding, Layout, Leaves, Outline};
 use model::{Embedding, Model, Product, Progress};
 use protocol::{
-    GenerateRequest, PromptCache, RankStats, Speculation, Split, SplitOptions, Token, WireType,
+    ExpertCache, GenerateRequest, PromptCache, RankStats, Speculation, Split, SplitOptions, Token,
+    WireType,
 };
 
 use crate::EngineError;
@@ -68,6 +69,7 @@ pub(crate) struct RankOptions {
     pub threads: usize,
     pub cpus: Vec<usize>,
     pub prompts: Option<PromptCache>,
+    pub experts: Option<ExpertCache>,
 }
 
 impl RankOptions {
@@ -137,9 +139,10 @@ impl<B: Backend> Rank<B> {
             let what = format!("a cache of {cache_tokens} tokens for contexts of {context_tokens}");
             return Err(EngineError::Protocol(what));
         }
-        let rank = options.rank;
+        let holding = Holding::new(&outline, &layout, options.rank);
+        let experts = options.experts.as_ref();
         let mut model =
-            Model::load(&mut backend, &source, &outline, &layout, rank, capacity, progress)?;
+            Model::load_holding(&mut backend, &source, &holding, capacity, experts, progress)?;
         let config = model.config();
         let embedding = match options.rank {
             0 => Some(Embedding::open(source.clone(), config)?),

@@ -324,6 +324,7 @@ fn load<B: Backend>(
         threads: spec.threads,
         cpus: spec.cpus.clone(),
         prompts: spec.prompts.clone(),
+        experts: spec.experts.clone(),
     };
     loading.expect(share_of_file(&options, source.as_ref())?);
     let mut rank = Rank::load(device, source, &options, &mut |bytes| loading.add(bytes))?;

@@ -229,9 +229,19 @@ impl Asked {
             sha256: None,
         });
         let files: Vec<RemoteFile> = files.collect();
-        let (chosen, why) = choose(&self.label, &files, &Want::Any, room)?;
-        let at = files.iter().position(|file| file.path == chosen.files[0].path);
-        let at = at.expect("it is one of them");
+        let has_experts = shape.number("expert_count").is_some();
+        let (at, why) = match choose(&self.label, &files, &Want::Any, room) {
+            Err(_) if has_experts => {
+                let smallest = (0..files.len()).min_by_key(|at| files[*at].size);
+                let why = "the smallest, and its experts do not all fit into memory".to_owned();
+                (smallest.unwrap_or(0), why)
+            }
+            chosen => {
+                let (chosen, why) = chosen?;
+                let at = files.iter().position(|file| file.path == chosen.files[0].path);
+                (at.expect("it is one of them"), why)
+            }
+        };
         let header = headers.into_iter().nth(at).expect("each has one");
         Ok(self.with(offered[at], header, why))
     }

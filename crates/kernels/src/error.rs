@@ -48,6 +48,9 @@ pub enum Error {
     #[error("the matrix is not complete: {packed} of {rows} rows were pushed")]
     Incomplete { packed: usize, rows: usize },
 
+    #[error("packed weights of {needed} bytes are in {found} bytes")]
+    Packed { needed: usize, found: usize },
+
     #[error("leaves or parts are not a partition: {reason}")]
     Parts { reason: String },
 

@@ -32,6 +32,7 @@ mod matrix;
 mod memory;
 mod ngrams;
 mod norm;
+mod packed;
 mod pool;
 mod product;
 mod quantise;
@@ -60,6 +61,7 @@ pub use norm::{
     add, add_bias, add_row, add_scaled, inverse_rms, layer_norm, rms_norm, rms_norm_in_place,
     scale, sum_of_squares,
 };
+pub use packed::{PACKING, SharedBytes};
 pub use pool::Pool;
 pub use product::{Parts, Product, matmul_parts, multiply, tune};
 pub use recurrent::{

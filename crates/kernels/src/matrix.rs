@@ -2,7 +2,7 @@
 //!
 //! Packing moves the file's bits into the order in which the kernels read them (see
 //! [`crate::format`]). It adds only zero rows that fill the last panel of 16. Rows are pushed as
-//! they arrive, from a file or from another machine, without a second copy.
+//! they arrive, without a second copy.
 
 use crate::error::Error;
 use crate::format::{
@@ -11,6 +11,7 @@ use crate::format::{
 use crate::input::Forms;
 use crate::isa::{Isa, Kernel, run};
 use crate::memory::Region;
+use crate::packed::{Packed, SharedBytes};
 use crate::pool::Pool;
 use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
@@ -25,8 +26,7 @@ pub struct Matrix {
     cols: usize,
     panel_bytes: usize,
     factor: f32,
-    /// May hold other matrices of the same tensor as well, so that each needs no separate region.
-    data: Arc<Region>,
+    data: Packed,
     /// The offset of this matrix's panels in it, bytes.
     start: usize,
 }
@@ -42,7 +42,7 @@ impl Matrix {
         self.cols
     }
 
-    /// The type of the weights, as in the file.
+    /// As in the file.
     pub fn ty(&self) -> TensorType {
         self.ty
     }
@@ -88,10 +88,9 @@ impl Matrix {
     /// Dequantises row `row` exactly as GGUF defines it, with the factor.
     ///
     /// # Panics
-    /// If there is no such row, or `out` is not `[cols]`.
+    /// There is no such row, or `out` is not `[cols]`.
     pub fn row(&self, row: usize, out: &mut [f32]) {
-        assert!(row < self.rows, "row {row} of a matrix of {} rows", self.rows);
-        assert_eq!(out.len(), self.cols, "a row has as many numbers as the matrix has columns");
+        assert!(row < self.rows && out.len() == self.cols, "row {row} of {} rows", self.rows);
         read_row(self.ty, self.panel(row / LANES), row % LANES, self.factor, out);
     }
 
@@ -112,11 +111,34 @@ impl Matrix {
     /// The bytes of some panels, one after the other.
     pub(crate) fn panels_data(&self, panels: Range<usize>) -> &[u8] {
         assert!(panels.start <= panels.end && panels.end <= self.panels());
-        // SAFETY: the region holds `panels()` panels of `panel_bytes` bytes from `start` on.
-        unsafe {
-            let start = self.data.as_ptr().add(self.start + panels.start * self.panel_bytes);
-            std::slice::from_raw_parts(start, panels.len() * self.panel_bytes)
+        let first = self.start + panels.start * self.panel_bytes;
+        self.data.bytes(first, panels.len() * self.panel_bytes)
+    }
+
+    /// All packed bytes, for [`Matrix::from_packed`].
+    pub fn packed(&self) -> &[u8] {
+        self.panels_data(0..self.panels())
+    }
+
+    /// A matrix over bytes that [`Matrix::packed`] gave, from `start` on.
+    ///
+    /// # Errors
+    /// The type has no kernels, the shape is impossible, or there are fewer bytes.
+    pub fn from_packed(
+        ty: TensorType,
+        rows: usize,
+        cols: usize,
+        bytes: SharedBytes,
+        start: usize,
+    ) -> Result<Self, Error> {
+        let panel_bytes = panel_bytes(ty, cols).ok_or(Error::Type { ty })?;
+        let needed = rows.div_ceil(LANES).checked_mul(panel_bytes).filter(|bytes| *bytes > 0);
+        let needed = needed.ok_or(Error::Shape { ty, rows, cols })?;
+        let found = (*bytes).as_ref().len().saturating_sub(start);
+        if needed > found {
+            return Err(Error::Packed { needed, found });
         }
+        Ok(Self { ty, rows, cols, panel_bytes, factor: 1.0, data: Packed::Shared(bytes), start })
     }
 }
 
@@ -138,7 +160,7 @@ fn panel_bytes(ty: TensorType, cols: usize) -> Option<usize> {
     known.then_some(ty.row_bytes(cols) * LANES)
 }
 
-/// Collects the rows of a [`Matrix`], or of several in one tensor.
+/// Collects the rows of one [`Matrix`] or of several.
 pub struct Packer {
     ty: TensorType,
     rows: usize,
@@ -166,7 +188,7 @@ impl Packer {
         Ok(Self { ty, rows, cols, panel_bytes, data, received: 0, pending: Vec::new() })
     }
 
-    /// Bytes of one row in the file.
+    /// Of one row in the file.
     pub fn row_bytes(&self) -> usize {
         self.ty.row_bytes(self.cols)
     }
@@ -210,8 +232,7 @@ impl Packer {
         Ok(matrices.pop().expect("one was asked for"))
     }
 
-    /// Whether the rows can be split into `count` equal matrices, one below the other: each must
-    /// start at a panel.
+    /// Whether the rows make `count` equal matrices that each start at a panel.
     pub fn divides_into(&self, count: usize) -> bool {
         count == 1 || (count > 0 && self.rows.is_multiple_of(count * LANES))
     }
@@ -238,9 +259,9 @@ impl Packer {
         let Self { ty, cols, panel_bytes, .. } = self;
         let rows = self.rows / count;
         let matrix_bytes = rows.div_ceil(LANES) * panel_bytes;
-        let data = Arc::new(self.data);
+        let data = Packed::Own(Arc::new(self.data));
         let matrix = |at| {
-            let data = Arc::clone(&data);
+            let data = data.clone();
             Matrix { ty, rows, cols, panel_bytes, factor: 1.0, data, start: at * matrix_bytes }
         };
         Ok((0..count).map(matrix).collect())
@@ -280,7 +301,7 @@ fn pack_panel(ty: TensorType, rows: &[u8], panel: &mut [u8]) {
     run(Isa::chosen(), PackPanel { ty, rows, panel });
 }
 
-/// A kernel only for its instructions: the compiler vectorizes the loops over bytes.
+/// A kernel only for its instructions: the compiler vectorizes its loops.
 struct PackPanel<'a> {
     ty: TensorType,
     rows: &'a [u8],

@@ -37,6 +37,14 @@ impl Region {
 
     /// # Panics
     /// If the range ends behind the region.
+    pub fn slice(&self, range: Range<usize>) -> &[u8] {
+        assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} of {}", self.bytes);
+        // SAFETY: the range lies in this region's own initialised memory.
+        unsafe { std::slice::from_raw_parts(self.start.add(range.start), range.len()) }
+    }
+
+    /// # Panics
+    /// If the range ends behind the region.
     pub fn slice_mut(&mut self, range: Range<usize>) -> &mut [u8] {
         assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} of {}", self.bytes);
         // SAFETY: the range lies in this region's own initialised memory, borrowed mutably.

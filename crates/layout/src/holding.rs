@@ -12,7 +12,7 @@ use crate::parts::{Blocks, EntryCache, Indexer, Mixer, Recurrence, RecurrentWidt
 use crate::shard::Shard;
 use crate::slice::Slices;
 use crate::wiring::Share;
-use crate::{Capacity, Device, GUESSES_MAX, Layout, Leaves, PAGE_POSITIONS, Split, Window};
+use crate::{Capacity, Config, Device, GUESSES_MAX, Layout, Leaves, PAGE_POSITIONS, Split, Window};
 
 /// One rank's share of a model.
 #[derive(Debug, Clone)]
@@ -101,6 +101,10 @@ impl<'a> Holding<'a> {
     ) -> Self {
         let shard = Shard::new(outline.cuts(whole_experts), split, at);
         Self { outline, layers: 0..0, shard, has_head: false, stages }
+    }
+
+    pub fn config(&self) -> &'a Config {
+        &self.outline.config
     }
 
     /// Assigns these rows of the output head.

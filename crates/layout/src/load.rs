@@ -70,6 +70,20 @@ fn ops(slice: &Slice<'_>) -> u64 {
 }
 
 impl Holding<'_> {
+    /// Bytes of the routed experts' matrices on the device, and of the largest one of them: its
+    /// gate, up and down.
+    pub fn expert_bytes(&self, device: Device) -> (u64, u64) {
+        let of_layer = |slices: Slices<'_>| {
+            let is_expert =
+                |slice: &Slice<'_>| slice.tensor.name.contains("_exps.") && !slice.tensor.is_vector;
+            let found: Vec<Slice<'_>> = slices.iter().filter(is_expert).collect();
+            let all: u64 = found.iter().map(|slice| slice.memory_bytes(device)).sum();
+            let count = found.first().map_or(1, |slice| slice.shape()[0].max(1));
+            (all, all.div_ceil(count as u64))
+        };
+        self.all().map(of_layer).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1.max(one.1)))
+    }
+
     /// The cost of a layer of each kind, numbered as in [`Outline::kinds`].
     pub fn layer_loads(&self, device: Device) -> Vec<LayerLoad> {
         let of_layer = |layer| {

@@ -86,6 +86,16 @@ impl<'a> Slice<'a> {
         if self.tensor.apart { [matrices, rows, cols] } else { [1, matrices * rows, cols] }
     }
 
+    /// The same of its `at`-th matrix alone.
+    ///
+    /// # Panics
+    /// It has fewer.
+    pub fn matrix(&self, at: usize) -> Self {
+        let number = self.matrices.iter().cloned().flatten().nth(at);
+        let number = number.unwrap_or_else(|| panic!("{} has no matrix {at}", self.tensor.name));
+        Self { matrices: std::iter::once(number..number + 1).collect(), ..self.clone() }
+    }
+
     /// The factors of its matrices, if their tensor has any ([`crate::factors_of`]).
     pub fn factors(&self, all: &[f32]) -> Vec<f32> {
         let [count, _, _] = self.shape();

@@ -136,6 +136,7 @@ fn start(name: &str, split: &Case, layers: usize) -> Local {
         stages.map(|(at, ranks)| StageSize { ranks: *ranks, layers: cut(at + 1) - cut(at) });
     let options = LocalOptions {
         prompts: None,
+        experts: None,
         options: SplitOptions {
             wire_type: split.wire_type,
             transport: split.transport,

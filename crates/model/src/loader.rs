@@ -2,8 +2,11 @@
 //! memory beside the packed weights is two chunks, whatever the tensor's size.
 
 mod chunks;
+pub(crate) mod shelf;
+pub(crate) mod slabs;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use backend::{Backend, Factors};
 use gguf::{Source, Strided, TensorInfo, TensorType};
@@ -11,6 +14,7 @@ use layout::Slice;
 
 use crate::ModelError;
 use chunks::Buffer;
+use shelf::Shelf;
 
 /// Called with the number of bytes just loaded.
 pub type Progress<'a> = &'a mut dyn FnMut(u64);
@@ -22,13 +26,15 @@ pub(crate) struct Loader<'a, B: Backend> {
     pub progress: Progress<'a>,
     /// Device bytes of all weights so far.
     pub device_bytes: u64,
+    /// Where experts lie that are not loaded into memory.
+    pub shelf: Option<Arc<Shelf>>,
     /// Reused for every tensor.
     buffers: Vec<Buffer>,
 }
 
 impl<'a, B: Backend> Loader<'a, B> {
     pub fn new(backend: &'a mut B, source: &'a dyn Source, progress: Progress<'a>) -> Self {
-        Self { backend, source, progress, device_bytes: 0, buffers: Vec::new() }
+        Self { backend, source, progress, device_bytes: 0, shelf: None, buffers: Vec::new() }
     }
 
     /// Loads a slice that is one matrix.
@@ -60,8 +66,17 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(matrices)
     }
 
+    /// A matrix without rows, in place of one that is elsewhere.
+    pub fn nothing(&mut self) -> Result<B::Matrix, ModelError> {
+        let start = self.backend.start_matrices(TensorType::F32, 1, 0, 0);
+        let mut made = start
+            .and_then(|loading| self.backend.finish_matrices(loading))
+            .map_err(ModelError::Device)?;
+        Ok(made.pop().expect("the backend ends as many as were begun"))
+    }
+
     /// The factors of a slice's matrices, if the file has any.
-    fn factors(&mut self, slice: &Slice<'_>) -> Result<Option<Vec<f32>>, ModelError> {
+    pub(crate) fn factors(&mut self, slice: &Slice<'_>) -> Result<Option<Vec<f32>>, ModelError> {
         let source = self.source;
         let Some(tensor) = layout::factors_of(source.directory(), slice.tensor) else {
             return Ok(None);

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::cost::{Prediction, TokenTime};
 use crate::mtp::Guessed;
 use crate::node::Node;
+use crate::placing::Kept;
 use crate::search::Tried;
+use crate::streaming::{DISK_BYTES_PER_SEC, hits};
 use crate::trial::{Fit, Misfit};
 
 /// The minimum gain of a split with more nodes.
@@ -176,6 +178,38 @@ fn parts(token: &TokenTime) -> String {
         ms(token.compute_secs()),
         ms(token.link_secs())
     )
+}
+
+/// How many experts stay in memory on each node, what is read from which disk, and whether that is
+/// worth it.
+pub(crate) fn expert_words(kept: &[Kept], tokens_per_sec: Option<f64>) -> Vec<String> {
+    /// Below this rate a plan says that it is hardly worth a download.
+    const WORTH_TOKENS_PER_SEC: f64 = 1.0;
+    let one = |kept: &Kept| {
+        let part = kept.bytes as f64 / kept.all_bytes as f64;
+        let from = if kept.disk_bytes_per_sec.is_some() { "measured" } else { "assumed" };
+        let rate = kept.disk_bytes_per_sec.unwrap_or(DISK_BYTES_PER_SEC) / 1e6;
+        format!(
+            "{}: {:.0} of {} experts of a layer stay in memory ({} of {}), the others are read \
+             from its disk ({} MB/s {from}): about {:.0} % hits",
+            kept.name,
+            part * kept.experts as f64,
+            kept.experts,
+            gib(kept.bytes),
+            gib(kept.all_bytes),
+            rough(rate),
+            hits(part) * 100.0
+        )
+    };
+    let worth = |rate: f64| match rate >= WORTH_TOKENS_PER_SEC {
+        true => "with experts on disk it is slower; more memory or nodes make it faster".to_owned(),
+        false => format!(
+            "{} tokens/s are hardly worth a download: add memory or nodes, or take a smaller model",
+            rough(rate)
+        ),
+    };
+    let rate = tokens_per_sec.filter(|_| !kept.is_empty());
+    kept.iter().map(one).chain(rate.map(worth)).collect()
 }
 
 /// The cost of sums on devices where nodes share layers, if it is considerable.

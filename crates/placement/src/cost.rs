@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::mtp::Guessed;
 use crate::node::{LinkSpeed, Node};
+use crate::streaming::Misses;
 use crate::work::Work;
 
 /// The load to optimize for: a number of users, each with the given prompt and answer lengths.
@@ -49,6 +50,9 @@ pub struct TokenTime {
     pub multiply_secs: f64,
     /// Issuing the devices' operations.
     pub operation_secs: f64,
+    /// Experts that are not in memory.
+    #[serde(default)]
+    pub disk_secs: f64,
     /// Transfers of partial sums from the devices, and of totals to them.
     #[serde(default)]
     pub cut_secs: f64,
@@ -63,7 +67,7 @@ impl TokenTime {
     }
 
     pub(crate) fn compute_secs(&self) -> f64 {
-        self.read_secs + self.multiply_secs + self.operation_secs
+        self.read_secs + self.multiply_secs + self.operation_secs + self.disk_secs
     }
 
     pub(crate) fn link_secs(&self) -> f64 {
@@ -76,6 +80,7 @@ impl TokenTime {
             (self.read_secs, "reading weights from memory"),
             (self.multiply_secs, "arithmetic"),
             (self.operation_secs, "the fixed cost of each operation"),
+            (self.disk_secs, "reading experts from disk"),
             (self.cut_secs, "the cuts at which devices wait for each other's sums"),
             (self.message_secs, "the latency of links"),
             (self.wire_secs, "the bandwidth of links"),
@@ -88,6 +93,7 @@ impl TokenTime {
             read_secs: self.read_secs + other.read_secs,
             multiply_secs: self.multiply_secs + other.multiply_secs,
             operation_secs: self.operation_secs + other.operation_secs,
+            disk_secs: self.disk_secs + other.disk_secs,
             cut_secs: self.cut_secs + other.cut_secs,
             message_secs: self.message_secs + other.message_secs,
             wire_secs: self.wire_secs + other.wire_secs,
@@ -126,6 +132,8 @@ pub(crate) struct Rank<'a> {
     pub speed: crate::Speed,
     pub work: Work,
     pub head: Work,
+    /// Of its experts, if it reads some from disk.
+    pub misses: Option<Misses>,
 }
 
 /// A stage: ranks that share layers, with the slowest link among them and onwards.
@@ -367,7 +375,10 @@ impl Model {
         let (read_secs, multiply_secs) =
             if read > multiply { (read, multiply / 2.0) } else { (read / 2.0, multiply) };
         let operation_secs = work.operations * rank.speed.operation_secs;
-        TokenTime { read_secs, multiply_secs, operation_secs, ..TokenTime::default() }
+        let disk_secs = rank.misses.map_or(0.0, |misses| {
+            work.expert_bytes * touched.min(1.0) * misses.part / misses.bytes_per_sec
+        });
+        TokenTime { read_secs, multiply_secs, operation_secs, disk_secs, ..TokenTime::default() }
     }
 
     /// Columns of every expert are equal work for all ranks. With whole experts, the others wait

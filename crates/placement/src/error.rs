@@ -67,6 +67,17 @@ pub enum Error {
     )]
     NoIndexers { node: String, class: String },
     #[error(
+        "node {node} computes on {class}, and experts are read from disk by processors only. Leave --expert-memory out, ask for nodes that compute on their CPU with --nodes, or start this one with --device cpu"
+    )]
+    ExpertDevice { node: String, class: String },
+    #[error(
+        "--expert-memory is {}, and one expert takes {} on node {node}. Ask for at least that",
+        gib(*.asked_bytes), gib(*.least_bytes)
+    )]
+    ExpertMemory { node: String, asked_bytes: u64, least_bytes: u64 },
+    #[error("--expert-memory is for models with experts, and this one has none. Leave it out")]
+    NoExperts,
+    #[error(
         "nodes that share a layer must compute alike, but {} computes on {}, and {} on {}. Leave the choice of nodes to sinew, or ask for --strategy pipeline",
         one.0, one.1, other.0, other.1
     )]

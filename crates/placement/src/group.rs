@@ -4,6 +4,7 @@
 use layout::{Capacity, Device, Holding, LayerLoad, Outline, PositionLoad, Split};
 
 use crate::shares::common_divisor;
+use crate::streaming::Streaming;
 use crate::work::Work;
 
 /// Memory of a worker beside its part of the model: code, stacks, links, and the device's
@@ -16,6 +17,8 @@ pub(crate) struct Subject<'a> {
     pub outline: &'a Outline,
     pub whole_experts: bool,
     pub capacity: &'a Capacity,
+    /// Whether experts are read from disk, where nodes can.
+    pub streaming: Option<Streaming>,
 }
 
 /// One rank of a stage.
@@ -27,6 +30,8 @@ pub(crate) struct Member {
     pub layer_bytes: Vec<u64>,
     /// and the work of one.
     pub work: Vec<Work>,
+    /// What `fixed_bytes` has for experts that are read from disk.
+    pub expert_bytes: u64,
 }
 
 /// A rank's position in a stage: the shares before its own, its own, and all. They determine its
@@ -78,12 +83,24 @@ pub(crate) fn member(
         }
     };
     let buffers = held.buffers(subject.capacity).bytes(device);
+    let streaming = subject.streaming.filter(|_| Streaming::is_on(device));
+    let expert_bytes = streaming.map_or(0, |streaming| {
+        let count = subject.outline.config.experts.map_or(1, |experts| experts.count) as u64;
+        let layer = loads.iter().map(|load| load.expert_bytes).max().unwrap_or(0);
+        let all = subject.outline.kinds.iter().map(|kind| loads[*kind].expert_bytes).sum();
+        streaming.asked_bytes.unwrap_or(0).max(layer.div_ceil(count)).min(all)
+    });
+    let resident = |load: &LayerLoad| match streaming {
+        Some(_) => load.weight_bytes.saturating_sub(load.expert_bytes),
+        None => load.weight_bytes,
+    };
     Member {
-        fixed_bytes: buffers.saturating_add(WORKER_BYTES),
+        fixed_bytes: buffers.saturating_add(WORKER_BYTES).saturating_add(expert_bytes),
+        expert_bytes,
         layer_bytes: loads
             .iter()
             .zip(kept)
-            .map(|(load, kept)| load.weight_bytes.saturating_add(kept))
+            .map(|(load, kept)| resident(load).saturating_add(kept))
             .collect(),
         work: loads.iter().zip(subject.outline.operations()).zip(&positions).map(work).collect(),
     }

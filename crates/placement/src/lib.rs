@@ -17,12 +17,14 @@ mod error;
 mod group;
 mod mtp;
 mod node;
+mod placing;
 mod plan;
 mod search;
 #[cfg(test)]
 mod shapes;
 mod shares;
 mod simulate;
+mod streaming;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -38,6 +40,7 @@ pub use cost::{Load, Prediction, TokenTime};
 pub use error::Error;
 pub use mtp::Guessed;
 pub use node::{LinkSpeed, Node, Rates, Speed};
-pub use plan::{Options, Plan, PlannedRank, plan};
+pub use placing::PlannedRank;
+pub use plan::{Options, Plan, plan};
 pub use simulate::{Chance, Simulated, simulate};
 pub use wishes::WishError;

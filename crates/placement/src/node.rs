@@ -77,6 +77,10 @@ pub struct Speed {
     /// Rates by weight class, if they differ much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<Classes>,
+    /// Bytes a second that the node's disk gives to many reads at once; absent if the node cannot
+    /// read experts from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_bytes_per_sec: Option<f64>,
 }
 
 /// A device's throughput over weights.
@@ -93,7 +97,14 @@ pub struct Rates {
 impl Speed {
     /// The speed of the only node of a machine.
     pub fn alone(rates: Rates, operation_secs: f64) -> Self {
-        Self { rates, machine: rates, operation_secs, cut_secs: 0.0, classes: None }
+        Self {
+            rates,
+            machine: rates,
+            operation_secs,
+            cut_secs: 0.0,
+            classes: None,
+            disk_bytes_per_sec: None,
+        }
     }
 
     /// Rates in proportion to threads, for nodes without measurements.
@@ -120,6 +131,7 @@ impl Speed {
             && fixed(self.operation_secs)
             && fixed(self.cut_secs)
             && self.classes.is_none_or(|classes| classes.is_sane())
+            && self.disk_bytes_per_sec.is_none_or(|rate| rate.is_finite() && rate > 0.0)
     }
 }
 

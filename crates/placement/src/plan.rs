@@ -1,20 +1,24 @@
 use std::cell::Cell;
 
 use layout::{
-    Capacity, Device, Footprint, Holding, Layout, Outline, PAGE_POSITIONS, RANKS_MAX,
-    STAGE_RANKS_MAX, full_cache_tokens,
+    Capacity, Device, Footprint, Layout, Outline, PAGE_POSITIONS, RANKS_MAX, STAGE_RANKS_MAX,
+    full_cache_tokens,
 };
 use protocol::{InstanceSpec, Mix, Nodes, Split, SplitOptions, Strategy};
 use serde::{Deserialize, Serialize};
 
 use crate::beside::DraftBytes;
-use crate::choice::{Alternative, alternatives, choose, cuts, describe, gib, names, words};
+use crate::choice::{
+    Alternative, alternatives, choose, cuts, describe, expert_words, gib, names, words,
+};
 use crate::cost::{Load, Model, Prediction};
 use crate::error::Error;
-use crate::group::{Subject, WORKER_BYTES, counts};
+use crate::group::{Subject, counts};
 use crate::mtp;
 use crate::node::{Node, Speed, link};
+use crate::placing::{Placing, PlannedRank};
 use crate::search::{Limits, Tried, search};
+use crate::streaming::Streaming;
 use crate::trial::{Context, Fit, Misfit};
 use crate::wishes;
 
@@ -62,18 +66,6 @@ pub struct Plan {
     pub why: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlannedRank {
-    /// [`Node::id`] of the node, and its name.
-    pub node: usize,
-    pub name: String,
-    pub share: u32,
-    /// The memory of this rank's part of the model.
-    pub footprint: Footprint,
-    /// The total memory: that and the worker itself.
-    pub memory_bytes: u64,
-}
-
 /// Chooses nodes, their order, stages and shares. `nodes[0]` is the node that got the request and
 /// becomes rank 0.
 ///
@@ -88,8 +80,30 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
     mtp::plan(model, nodes, options, plan_alone)
 }
 
-/// [`plan`] without an MTP block.
+/// [`plan`] without an MTP block. Experts are read from disk if that was asked for, or if they do
+/// not fit.
 fn plan_alone(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Plan, Error> {
+    let asked_bytes = options.spec.options.expert_memory.map(|size| size.0);
+    if asked_bytes.is_some() {
+        model.config.experts.ok_or(Error::NoExperts)?;
+        return plan_with(model, nodes, options, Some(Streaming { asked_bytes }));
+    }
+    let found = plan_with(model, nodes, options, None);
+    match (&found, model.config.experts) {
+        (Err(Error::Memory { .. }), Some(_)) => {
+            let streaming = Some(Streaming { asked_bytes: None });
+            plan_with(model, nodes, options, streaming).or(found)
+        }
+        _ => found,
+    }
+}
+
+fn plan_with(
+    model: &Outline,
+    nodes: &[Node],
+    options: &Options<'_>,
+    streaming: Option<Streaming>,
+) -> Result<Plan, Error> {
     let asked = asked_nodes(nodes, options)?;
     wishes::check(model, options.spec, asked.unwrap_or(nodes.len())).map_err(Error::Wish)?;
     wishes::check_split(model, options, asked)?;
@@ -98,17 +112,10 @@ fn plan_alone(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<
     let sequences_max = spec.sequences_max.unwrap_or(SEQUENCES_DEFAULT);
     let (cache_least, cache_most) = cache(options, context_tokens, sequences_max)?;
     let whole_experts = model.whole_experts(spec.options.experts);
-    let capacity = |cache_tokens| Capacity {
-        context_tokens,
-        sequences_max,
-        cache_tokens,
-        cache_type: spec.options.cache_type,
-        picture_rows: model.config.picture_rows(),
-        checkpoints: spec.options.checkpoints(),
-    };
+    let capacity = |tokens| capacity(model, options, (context_tokens, sequences_max, tokens));
     let try_all = |cache_tokens| {
         let capacity = capacity(cache_tokens);
-        let subject = Subject { outline: model, whole_experts, capacity: &capacity };
+        let subject = Subject { outline: model, whole_experts, capacity: &capacity, streaming };
         try_all(&context_of(subject, nodes, options), options, asked)
     };
     // An explicit number of requests gets memory for all of them, if there is enough.
@@ -127,7 +134,7 @@ fn plan_alone(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<
     };
     let chosen_nodes: Vec<&Node> = chosen.nodes().map(|at| &nodes[at]).collect();
     wishes::check_devices(model, spec, &chosen_nodes)?;
-    let place = Placing::new(model, nodes, &chosen, whole_experts)?;
+    let place = placing(model, nodes, &chosen, whole_experts, streaming)?;
     let cache_tokens = largest(cache_least, cache_most, |tokens| place.fits(&capacity(tokens)));
     let ranks = place.ranks(&capacity(cache_tokens));
     let stages = if chosen.groups.len() > 1 { chosen.stages() } else { Vec::new() };
@@ -144,6 +151,7 @@ fn plan_alone(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<
             context_tokens,
             sequences_max,
             cache_tokens,
+            expert_bytes: place.expert_bytes(&ranks),
             ..Split::default()
         },
         name: describe(&chosen.groups, &chosen.layers),
@@ -153,9 +161,54 @@ fn plan_alone(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<
         why: Vec::new(),
     };
     plan.why = explain(&plan, model, nodes, &chosen, is_asked(options));
+    let rate = prediction.map(|prediction| prediction.decode_tokens_per_sec);
+    plan.why.extend(expert_words(&place.kept(&plan.ranks), rate));
     plan.why.extend(prediction.and_then(|_| cuts(nodes, model.config.layers)));
     plan.why.extend(exactness(nodes, &chosen));
     Ok(plan)
+}
+
+fn capacity(
+    model: &Outline,
+    options: &Options<'_>,
+    (context_tokens, sequences_max, cache_tokens): (usize, usize, usize),
+) -> Capacity {
+    Capacity {
+        context_tokens,
+        sequences_max,
+        cache_tokens,
+        cache_type: options.spec.options.cache_type,
+        picture_rows: model.config.picture_rows(),
+        checkpoints: options.spec.options.checkpoints(),
+    }
+}
+
+/// The choice, rank by rank.
+fn placing<'a>(
+    model: &'a Outline,
+    nodes: &'a [Node],
+    chosen: &Fit,
+    whole_experts: bool,
+    streaming: Option<Streaming>,
+) -> Result<Placing<'a>, Error> {
+    let stages = chosen.stages();
+    let sizes: Vec<_> = stages.iter().map(|stage| (stage.ranks, stage.layers)).collect();
+    let sizes = if sizes.len() > 1 { sizes } else { Vec::new() };
+    let shares = &chosen.shares;
+    let layout = Layout::new(shares, &sizes, model.config.layers);
+    let layout = layout.map_err(|_| Error::NoShares { shares: shares.clone() })?;
+    let layout = layout.with_whole_experts(whole_experts);
+    let place = Placing::new(model, nodes, chosen.nodes(), shares, &layout, streaming);
+    let Some(asked_bytes) = streaming.and_then(|own| own.asked_bytes) else { return Ok(place) };
+    if let Some(Node { name, class, .. }) = place.without_disk() {
+        return Err(Error::ExpertDevice { node: name.clone(), class: class.clone() });
+    }
+    match place.largest_expert() {
+        Some((node, least_bytes)) if asked_bytes < least_bytes => {
+            Err(Error::ExpertMemory { node: node.name.clone(), asked_bytes, least_bytes })
+        }
+        _ => Ok(place),
+    }
 }
 
 fn mixed(nodes: &[Node], (one, other): (usize, usize)) -> Error {
@@ -342,53 +395,6 @@ fn nothing(model: &Outline, nodes: &[Node], options: &Options<'_>, tried: &Tried
         needed_bytes: nearest.needed_bytes,
         free_bytes: node.memory_free_bytes,
         all_bytes: nodes.iter().map(|n| n.memory_free_bytes).fold(0, u64::saturating_add),
-    }
-}
-
-/// The choice, rank by rank.
-struct Placing<'a> {
-    ranks: Vec<(&'a Node, u32, Holding<'a>, u64)>,
-}
-
-impl<'a> Placing<'a> {
-    fn new(
-        model: &'a Outline,
-        nodes: &'a [Node],
-        chosen: &Fit,
-        whole_experts: bool,
-    ) -> Result<Self, Error> {
-        let stages = chosen.stages();
-        let sizes: Vec<_> = stages.iter().map(|stage| (stage.ranks, stage.layers)).collect();
-        let sizes = if sizes.len() > 1 { sizes } else { Vec::new() };
-        let layout = Layout::new(&chosen.shares, &sizes, model.config.layers);
-        let layout = layout.map_err(|_| Error::NoShares { shares: chosen.shares.clone() })?;
-        let layout = layout.with_whole_experts(whole_experts);
-        let rank = |(rank, (node, share)): (usize, (usize, &u32))| {
-            let (node, held) = (&nodes[node], Holding::new(model, &layout, rank));
-            let weights = held.weight_bytes(node.device);
-            (node, *share, held, weights)
-        };
-        let ranks = chosen.nodes().zip(&chosen.shares).enumerate().map(rank).collect();
-        Ok(Self { ranks })
-    }
-
-    fn ranks(&self, capacity: &Capacity) -> Vec<PlannedRank> {
-        let rank = |(node, share, held, weight_bytes): &(&Node, u32, Holding<'_>, u64)| {
-            let footprint = held.footprint_with(*weight_bytes, capacity, node.device);
-            PlannedRank {
-                node: node.id,
-                name: node.name.clone(),
-                share: *share,
-                footprint,
-                memory_bytes: footprint.bytes().saturating_add(WORKER_BYTES),
-            }
-        };
-        self.ranks.iter().map(rank).collect()
-    }
-
-    fn fits(&self, capacity: &Capacity) -> bool {
-        let ranks = self.ranks(capacity).into_iter().zip(&self.ranks);
-        ranks.into_iter().all(|(rank, (node, ..))| rank.memory_bytes <= node.memory_free_bytes)
     }
 }
 

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::cost::{Model, Pass, Rows, Stage};
 use crate::group::Subject;
 use crate::plan::{Options, Plan, context_of};
+use crate::streaming::Streaming;
 use crate::{Load, Node};
 
 /// Simulated tokens of each user, and the warm-up tokens before them, which are not counted.
@@ -60,7 +61,9 @@ pub fn simulate(
         checkpoints: options.spec.options.checkpoints(),
     };
     let whole_experts = split.whole_experts;
-    let subject = Subject { outline: model, whole_experts, capacity: &capacity };
+    let streaming = (!split.expert_bytes.is_empty())
+        .then(|| Streaming { asked_bytes: split.expert_bytes.iter().copied().max() });
+    let subject = Subject { outline: model, whole_experts, capacity: &capacity, streaming };
     let context = context_of(subject, nodes, options);
     let place = |id: usize| nodes.iter().position(|node| node.id == id);
     let places = plan.ranks.iter().map(|rank| place(rank.node)).collect::<Option<Vec<_>>>()?;

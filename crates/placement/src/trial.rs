@@ -11,6 +11,7 @@ use crate::cost::{Load, Model, Prediction, Rank, Stage};
 use crate::group::{Member, Place, Subject, WORKER_BYTES, head, member};
 use crate::node::{LinkSpeed, Node, Speed, link};
 use crate::shares::{UNITS, scaled, units};
+use crate::streaming::{Misses, Streaming};
 use crate::work::Work;
 
 /// The parameters common to all trials.
@@ -388,11 +389,16 @@ impl Trial<'_, '_> {
         let layers = self.context.layers(pieces);
         for (stage, (count, layers)) in pieces.iter().zip(layers).enumerate() {
             let ranks = self.groups[stage].iter().zip(self.stages[stage].iter()).enumerate();
-            let ranks = ranks.map(|(at, (place, member))| Rank {
-                node: &self.context.nodes[*place],
-                speed: self.context.speeds[*place],
-                work: self.work(member, start, start + count),
-                head: self.heads[first + at].1,
+            let needed: Vec<u64> = self.needed(stage, start, start + count).collect();
+            let ranks = ranks.map(|(at, (place, member))| {
+                let work = self.work(member, start, start + count);
+                Rank {
+                    node: &self.context.nodes[*place],
+                    speed: self.context.speeds[*place],
+                    work,
+                    head: self.heads[first + at].1,
+                    misses: self.misses(*place, member, &work, needed[at]),
+                }
             });
             let (within, onward) = self.links[stage];
             stages.push(Stage { layers, ranks: ranks.collect(), within, onward });
@@ -400,6 +406,25 @@ impl Trial<'_, '_> {
             start += count;
         }
         stages
+    }
+
+    /// What a rank misses of its experts that needs `needed_bytes` at least.
+    fn misses(
+        &self,
+        place: usize,
+        member: &Member,
+        work: &Work,
+        needed_bytes: u64,
+    ) -> Option<Misses> {
+        let streaming = self.context.subject.streaming?;
+        let node = &self.context.nodes[place];
+        if !Streaming::is_on(node.device) {
+            return None;
+        }
+        let all = work.expert_bytes as u64;
+        let left = node.memory_free_bytes.saturating_sub(needed_bytes) + member.expert_bytes;
+        let kept = streaming.kept_bytes(all, left);
+        Some(Streaming::misses(kept, all, &self.context.speeds[place]))
     }
 
     fn of_kinds(&self, start: usize, end: usize) -> impl Iterator<Item = u32> {

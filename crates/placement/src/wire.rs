@@ -42,7 +42,8 @@ mod tests {
                         name: String::new(),
                         share: 1,
                         footprint: Footprint::default(),
-                        memory_bytes: 0
+                        memory_bytes: 0,
+                        expert_bytes: 0,
                     };
                     ranks
                 ],

@@ -20,6 +20,7 @@
 //!
 //! This crate knows no sockets, no processes and no models.
 
+mod byte_size;
 mod call;
 pub mod frame;
 mod generate;
@@ -37,6 +38,7 @@ mod stats;
 mod turns;
 mod worker;
 
+pub use byte_size::ByteSize;
 pub use call::RankCall;
 pub use generate::{
     AnswerToken, BIASES_MAX, END_TOKENS_MAX, FailureKind, FinishReason, GenerateRequest,
@@ -65,8 +67,11 @@ pub use spec::{
 pub const NUMERICS: u32 = 7;
 
 pub use split_mix::split_mix;
-pub use stats::{EngineStats, Guesses, LinkStats, PageStats, PromptStats, RankStats, StepStats};
+pub use stats::{
+    EngineStats, ExpertStats, Guesses, LinkStats, PageStats, PromptStats, RankStats, StepStats,
+};
 pub use turns::Turns;
 pub use worker::{
-    FileCheck, ModelSource, PromptCache, WorkerCommand, WorkerDevice, WorkerEvent, WorkerSpec,
+    ExpertCache, FileCheck, ModelSource, PromptCache, WorkerCommand, WorkerDevice, WorkerEvent,
+    WorkerSpec,
 };

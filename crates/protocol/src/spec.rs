@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{KeepAlive, Nodes};
+use crate::{ByteSize, KeepAlive, Nodes};
 
 /// What is wanted of an instance. Absent fields are left to the plan.
 ///
@@ -98,6 +98,11 @@ pub struct SplitOptions {
     /// How keys and values are cached
     #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
     pub cache_type: CacheType,
+    /// What each node keeps of a mixture's experts in memory, such as 8GiB; it reads the others
+    /// from its disk [default: all, or what is left beside the cache if not all fit]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE"))]
+    pub expert_memory: Option<ByteSize>,
     /// What the sums that nodes exchange are on the wire
     #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
     pub wire_type: WireType,
@@ -184,6 +189,10 @@ pub struct Split {
     /// Whether rank 0 loads the model's MTP block to speculate next tokens.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mtp: bool,
+    /// What each rank keeps of its experts in memory, in bytes; it reads the others from its disk.
+    /// Empty: all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expert_bytes: Vec<u64>,
 }
 
 /// Consecutive layers, and the consecutive ranks that share them.

@@ -28,6 +28,25 @@ pub struct EngineStats {
     pub steps: StepStats,
     /// What rank 0 keeps on disk; absent: nothing.
     pub prompts: Option<PromptStats>,
+    /// Rank 0's experts, if it reads some from disk.
+    pub experts: Option<ExpertStats>,
+}
+
+/// The experts of one rank that are read from disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExpertStats {
+    /// What they take of memory, and may take.
+    pub memory_bytes: u64,
+    pub budget_bytes: u64,
+    /// Uses that found their expert in memory, and those that did not.
+    pub hits: u64,
+    pub misses: u64,
+    pub read_bytes: u64,
+    /// Time in which the disk had work.
+    pub read_us: u64,
+    /// Time of steps that waited for the disk with nothing to compute.
+    pub wait_us: u64,
 }
 
 /// Prompts on the disk of one rank.
@@ -51,6 +70,25 @@ pub struct PromptStats {
 pub struct Guesses {
     pub tried: u64,
     pub right: u64,
+}
+
+impl ExpertStats {
+    /// The part of uses that found their expert in memory, from 0 to 1.
+    pub fn hit_rate(&self) -> f64 {
+        self.hits as f64 / (self.hits + self.misses).max(1) as f64
+    }
+
+    /// The difference of counts to an earlier snapshot.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            hits: self.hits.saturating_sub(earlier.hits),
+            misses: self.misses.saturating_sub(earlier.misses),
+            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
+            read_us: self.read_us.saturating_sub(earlier.read_us),
+            wait_us: self.wait_us.saturating_sub(earlier.wait_us),
+            ..*self
+        }
+    }
 }
 
 impl EngineStats {

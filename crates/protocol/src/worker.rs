@@ -148,6 +148,25 @@ pub struct WorkerSpec {
     /// Where prompts are kept over restarts; absent: nowhere.
     #[serde(default)]
     pub prompts: Option<PromptCache>,
+    /// Where experts lie that are not in memory; absent: all of them are.
+    #[serde(default)]
+    pub experts: Option<ExpertCache>,
+}
+
+/// A folder of this rank alone, in which it keeps its experts as slabs, and what it keeps of them
+/// in memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpertCache {
+    pub folder: PathBuf,
+    /// Identifies the bytes of the model's files.
+    pub model: String,
+    /// What experts may take of memory.
+    pub budget_bytes: u64,
+    /// What the disk must have left beside the slabs.
+    pub reserve_bytes: u64,
+    /// A ceiling for reads, to measure with.
+    #[serde(default)]
+    pub bytes_per_sec_max: Option<u64>,
 }
 
 /// A folder of this rank alone, in which it keeps what it has computed of prompts.

@@ -26,6 +26,18 @@ impl Buffer {
     pub fn truncate(&mut self, bytes: usize) {
         self.len = self.len.min(bytes);
     }
+
+    /// The buffer as long as it was made, for another read.
+    pub fn whole(mut self) -> Self {
+        self.len = self.memory.len() - (ALIGN - 1);
+        self
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
 }
 
 impl Deref for Buffer {

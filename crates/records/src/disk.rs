@@ -68,8 +68,12 @@ pub(crate) fn disk_bytes(file: &std::fs::Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::blocks(file) * 512
 }
 
+/// Bytes that this user may still write to the disk of `folder`.
+///
+/// # Errors
+/// There is no such folder.
 #[cfg(unix)]
-fn free_bytes(folder: &Path) -> io::Result<u64> {
+pub fn free_bytes(folder: &Path) -> io::Result<u64> {
     let disk = rustix::fs::statvfs(folder)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
@@ -90,7 +94,11 @@ pub(crate) fn disk_bytes(file: &std::fs::Metadata) -> u64 {
     file.len().next_multiple_of(crate::buffer::ALIGN as u64)
 }
 
+/// Bytes that this user may still write to the disk of `folder`.
+///
+/// # Errors
+/// There is no such folder.
 #[cfg(windows)]
-fn free_bytes(folder: &Path) -> io::Result<u64> {
+pub fn free_bytes(folder: &Path) -> io::Result<u64> {
     win32::disk::free_bytes(folder).ok_or_else(io::Error::last_os_error)
 }

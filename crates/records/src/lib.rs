@@ -13,6 +13,7 @@ mod catalog;
 mod direct;
 mod disk;
 mod index;
+mod measure;
 mod notes;
 mod options;
 mod pool;
@@ -32,6 +33,8 @@ mod tests;
 
 pub use buffer::{ALIGN, Buffer};
 pub use direct::DirectFile;
+pub use disk::free_bytes;
+pub use measure::measure_disk;
 pub use notes::{add_note, notes};
 pub use options::{Options, RecordsError};
 pub use pool::{Pending, Pool, PoolCounts, Read};

@@ -4,33 +4,29 @@
 //! expert by expert in *waves*: either several experts with few rows each, with their products in
 //! one job, as when decoding; or one expert with many rows, as in a prompt. Neither changes a bit:
 //! an output depends only on its own row and weights, and a row's experts are added in their order.
+//!
+//! Experts that are not in memory are read meanwhile: a wave's products are computed in the order
+//! in which its experts arrive, and added when all are there.
 
 use std::ops::Range;
 
-use kernels::{Pool, Product, activate, add_bias, add_scaled, for_each_row, gated, multiply};
+use kernels::{
+    Matrix, Pool, Product, activate, add_bias, add_scaled, for_each_row, gated, multiply,
+};
 
+use super::held::OnHost;
 use super::inputs::{Inputs, SMALL_ROWS};
-use super::{Cpu, Rows, held};
-use crate::mixture::{Cut, fold_tree};
-use crate::{Mixture, MixtureParts, Route};
+use super::rows::Rows;
+use super::wave::{Group, Job, Wave};
+use crate::mixture::fold_tree;
+use crate::{BackendError, MixtureParts, Route};
 
 /// The most bytes of one chunk's leaf sums. A prompt's experts are read again for each chunk, so it
 /// is large; it adds to the weights' memory, so it is bounded.
 const SUMS_BYTES_MAX: usize = 64 << 20;
 
-/// The most routes of a wave of several experts.
-const WAVE_ROUTES: usize = 64;
-
-/// The input of one call.
-pub(super) struct Job<'a> {
-    pub x: &'a Rows,
-    /// By expert, then by row.
-    pub routes: &'a [Route],
-    pub mixture: &'a Mixture<Cpu>,
-    pub parts: &'a MixtureParts,
-    /// The weights multiply the experts' inputs instead of their outputs.
-    pub weighs_inputs: bool,
-}
+/// The same when experts are read from disk for each chunk: mostly, a step is one chunk.
+const STREAMED_SUMS_BYTES_MAX: usize = 512 << 20;
 
 /// Reused by every call.
 #[derive(Default)]
@@ -53,25 +49,6 @@ pub(super) struct Buffers {
     groups: Vec<Group>,
 }
 
-/// Groups of routes, each for one expert, that are computed together.
-struct Wave<'a> {
-    groups: &'a [Group],
-    /// This rank's hidden elements of each of these experts.
-    hidden: usize,
-    cut: &'a Cut,
-    /// Rows of the largest group.
-    rows_most: usize,
-}
-
-/// The routes of one expert in one chunk.
-struct Group {
-    /// Its index among the rank's experts.
-    expert: usize,
-    /// The rank's leaf that its first leaf is added to.
-    leaf: usize,
-    routes: Range<usize>,
-}
-
 /// One route's product, and the sum that it is added to.
 struct Term {
     /// The leaf of its group, and the row of the sum.
@@ -84,20 +61,31 @@ struct Term {
 
 impl Buffers {
     /// Fills `out` with `[parts, rows, width]`.
-    pub fn run(&mut self, pool: &Pool, inputs: &mut Inputs, job: &Job<'_>, out: &mut Rows) {
-        let row_bytes = job.parts.leaves() * job.x.width * size_of::<f32>();
-        let chunk_rows = (SUMS_BYTES_MAX / row_bytes).max(SMALL_ROWS);
-        self.run_chunks(pool, inputs, job, chunk_rows, out.values_mut());
-    }
-
-    fn run_chunks(
+    ///
+    /// # Errors
+    /// An expert cannot be read from disk.
+    pub fn run<B: OnHost>(
         &mut self,
         pool: &Pool,
         inputs: &mut Inputs,
-        job: &Job<'_>,
+        job: &Job<'_, B>,
+        out: &mut Rows,
+    ) -> Result<(), BackendError> {
+        let row_bytes = job.parts.leaves() * job.x.width * size_of::<f32>();
+        let is_streamed = job.mixture.streamed.is_some();
+        let sums_bytes = if is_streamed { STREAMED_SUMS_BYTES_MAX } else { SUMS_BYTES_MAX };
+        let chunk_rows = (sums_bytes / row_bytes).max(SMALL_ROWS);
+        self.run_chunks(pool, inputs, job, chunk_rows, out.values_mut())
+    }
+
+    fn run_chunks<B: OnHost>(
+        &mut self,
+        pool: &Pool,
+        inputs: &mut Inputs,
+        job: &Job<'_, B>,
         chunk_rows: usize,
         out: &mut [f32],
-    ) {
+    ) -> Result<(), BackendError> {
         let (rows, width, leaves) = (job.x.rows, job.x.width, job.parts.leaves());
         for first in (0..rows).step_by(chunk_rows) {
             let chunk = first..rows.min(first + chunk_rows);
@@ -111,45 +99,51 @@ impl Buffers {
             }));
             self.sums.clear();
             self.sums.resize(leaves * chunk.len() * width, 0.0);
+            let mut call = job.begin(&routes);
             let mut next = 0;
             while next < routes.len() {
                 let mut groups = std::mem::take(&mut self.groups);
-                let wave = Wave::next(job, &routes, &mut next, &mut groups);
-                self.expand(pool, inputs, job, &routes, &wave);
-                self.contract(pool, inputs, job, &wave);
+                let mut wave = Wave::next(job, &routes, &mut next, &mut groups);
+                self.products.resize(wave.routes().len() * wave.cut.leaves.len() * width, 0.0);
+                while wave.make_due(job, call.as_mut())? {
+                    self.expand(pool, inputs, job, &routes, &wave);
+                    self.contract(pool, inputs, job, &wave);
+                    wave.end_due(call.as_mut());
+                }
                 self.add_to_sums(pool, job, &routes, &wave, &chunk);
                 self.groups = groups;
             }
             self.routes = routes;
             self.fold(job.parts, &chunk, rows, width, out);
         }
+        Ok(())
     }
 
-    /// `gate = activation(gate(x)) * up(x)` for each group.
-    fn expand(
+    /// `gate = activation(gate(x)) * up(x)` for each group that is due.
+    fn expand<B: OnHost>(
         &mut self,
         pool: &Pool,
         inputs: &mut Inputs,
-        job: &Job<'_>,
+        job: &Job<'_, B>,
         routes: &[Route],
         wave: &Wave<'_>,
     ) {
-        let (x, len) = (job.x, wave.routes().len() * wave.hidden);
-        let expert = |group: &Group| &job.mixture.experts[group.expert];
+        let x = job.x;
+        let len = wave.due().map(|group| group.routes.len()).sum::<usize>() * wave.hidden;
         for buffer in [&mut self.gate, &mut self.up] {
             buffer.resize(len, 0.0);
         }
         // When one row is decoded, all experts have the same input.
         let same = x.rows == 1 && !job.weighs_inputs;
-        let count = if same { 1 } else { wave.groups.len() };
+        let count = if same { 1 } else { wave.due().count() };
         let prepared = inputs.several(x.width, count, wave.rows_most, x.rows_max);
-        let forms = wave.groups.iter().map(|group| {
-            let gate = expert(group).gate.as_ref().map(|gate| held(gate).form());
-            let up = held(&expert(group).up).form();
+        let forms = wave.due().map(|group| {
+            let gate = job.gate(group).map(Matrix::form);
+            let up = job.up(group).form();
             gate.map_or(up, |gate| gate | up)
         });
-        let forms = forms.reduce(|a, b| a | b).expect("a wave has groups");
-        for (input, group) in prepared.iter_mut().zip(wave.groups) {
+        let forms = forms.reduce(|a, b| a | b).expect("a group is due");
+        for (input, group) in prepared.iter_mut().zip(wave.due()) {
             self.gathered.clear();
             for route in &routes[group.routes.clone()] {
                 let row = &x.values()[route.row as usize * x.width..][..x.width];
@@ -161,28 +155,27 @@ impl Buffers {
             input.load_for(pool, &self.gathered, group.routes.len(), forms);
         }
 
-        let lens = || wave.groups.iter().map(|group| group.routes.len() * wave.hidden);
+        let lens = || wave.due().map(|group| group.routes.len() * wave.hidden);
         let outs = split(&mut self.gate, lens()).zip(split(&mut self.up, lens()));
-        let products = wave.groups.iter().zip(outs).enumerate();
+        let products = wave.due().zip(outs).enumerate();
         let products = products.flat_map(|(at, (group, (gate, up)))| {
             let input = &prepared[if same { 0 } else { at }];
-            let own = expert(group);
             // Without a gate, the up product takes its buffer.
-            let (first, second) = match &own.gate {
-                Some(matrix) => (matrix, Some(Product::new(input, held(&own.up), up))),
-                None => (&own.up, None),
+            let (first, second) = match job.gate(group) {
+                Some(matrix) => (matrix, Some(Product::new(input, job.up(group), up))),
+                None => (job.up(group), None),
             };
-            std::iter::once(Product::new(input, held(first), gate)).chain(second)
+            std::iter::once(Product::new(input, first, gate)).chain(second)
         });
         multiply(pool, products);
         // A wave has only routed experts, or only the shared one.
-        let first = expert(&wave.groups[0]);
+        let first = job.expert(&wave.groups[0]);
         if first.gate.is_none() {
             return activate(pool, first.activation, &mut self.gate);
         }
         let outs = split(&mut self.gate, lens()).zip(split(&mut self.up, lens()));
-        for (group, (gate, up)) in wave.groups.iter().zip(outs) {
-            if let Some(bias) = &expert(group).bias {
+        for (group, (gate, up)) in wave.due().zip(outs) {
+            if let Some(bias) = &job.expert(group).bias {
                 add_bias(pool, gate, &bias.gate);
                 add_bias(pool, up, &bias.up);
             }
@@ -190,38 +183,43 @@ impl Buffers {
         gated(pool, first.activation, &mut self.gate, &self.up);
     }
 
-    /// `products = down(gate)` for each group, leaf by leaf.
-    fn contract(&mut self, pool: &Pool, inputs: &mut Inputs, job: &Job<'_>, wave: &Wave<'_>) {
+    /// `products = down(gate)` for each group that is due, leaf by leaf.
+    fn contract<B: OnHost>(
+        &mut self,
+        pool: &Pool,
+        inputs: &mut Inputs,
+        job: &Job<'_, B>,
+        wave: &Wave<'_>,
+    ) {
         let (leaves, width) = (wave.cut.leaves.len(), job.x.width);
-        let expert = |group: &Group| &job.mixture.experts[group.expert];
-        self.products.resize(wave.routes().len() * leaves * width, 0.0);
-        let count = wave.groups.len();
-        let prepared = inputs.several(wave.hidden, count, wave.rows_most, job.x.rows_max);
-        let first = wave.routes().start;
-        for (input, group) in prepared.iter_mut().zip(wave.groups) {
-            let own = (group.routes.start - first) * wave.hidden;
-            let hidden = &self.gate[own..][..group.routes.len() * wave.hidden];
-            input.load_for(pool, hidden, group.routes.len(), held(&expert(group).down).form());
+        let prepared =
+            inputs.several(wave.hidden, wave.due().count(), wave.rows_most, job.x.rows_max);
+        let lens = wave.due().map(|group| group.routes.len() * wave.hidden);
+        let hidden = split(&mut self.gate, lens);
+        for ((input, group), hidden) in prepared.iter_mut().zip(wave.due()).zip(hidden) {
+            input.load_for(pool, hidden, group.routes.len(), job.down(group).form());
         }
         let lens = || wave.groups.iter().map(|group| group.routes.len() * leaves * width);
-        let outs = split(&mut self.products, lens());
-        let jobs = prepared.iter().zip(wave.groups).zip(outs);
-        let products = jobs.map(|((input, group), out)| {
-            Product::in_parts(input, held(&expert(group).down), &wave.cut.parts, out)
+        let outs = wave.groups.iter().zip(split(&mut self.products, lens()));
+        let outs = outs.filter(|(group, _)| group.is_due());
+        let products = prepared.iter().zip(outs).map(|(input, (group, out))| {
+            Product::in_parts(input, job.down(group), &wave.cut.parts, out)
         });
         multiply(pool, products);
-        for (group, out) in wave.groups.iter().zip(split(&mut self.products, lens())) {
-            if let Some(bias) = expert(group).bias.as_ref().and_then(|bias| bias.down.as_ref()) {
+        let outs = wave.groups.iter().zip(split(&mut self.products, lens()));
+        for (group, out) in outs.filter(|(group, _)| group.is_due()) {
+            let bias = job.expert(group).bias.as_ref();
+            if let Some(bias) = bias.and_then(|bias| bias.down.as_ref()) {
                 add_bias(pool, &mut out[..group.routes.len() * width], bias);
             }
         }
     }
 
     /// `sums += weight * product` for each route, a row's experts in their order.
-    fn add_to_sums(
+    fn add_to_sums<B: OnHost>(
         &mut self,
         pool: &Pool,
-        job: &Job<'_>,
+        job: &Job<'_, B>,
         routes: &[Route],
         wave: &Wave<'_>,
         chunk: &Range<usize>,
@@ -229,7 +227,7 @@ impl Buffers {
         let (leaves, width) = (wave.cut.leaves.len(), job.x.width);
         let Self { terms, places, targets, products, .. } = self;
         terms.clear();
-        for group in wave.groups {
+        for group in wave.groups.iter() {
             let (first, rows) = (group.routes.start - wave.routes().start, group.routes.len());
             for (at, route) in routes[group.routes.clone()].iter().enumerate() {
                 let place = (group.leaf, route.row as usize - chunk.start);
@@ -280,40 +278,6 @@ impl Buffers {
     }
 }
 
-impl<'a> Wave<'a> {
-    /// The wave that starts at route `next`, which advances past it. `groups`: a buffer for its
-    /// groups.
-    fn next(job: &Job<'a>, routes: &[Route], next: &mut usize, groups: &'a mut Vec<Group>) -> Self {
-        let experts = &job.mixture.experts;
-        groups.clear();
-        let start = *next;
-        let index = routes[start].expert as usize;
-        let hidden = held(&experts[index].down).cols();
-        let (cut, _) = job.parts.of(index, experts.len());
-        let mut rows_most = 0;
-        for group in routes[start..].chunk_by(|a, b| a.expert == b.expert) {
-            let expert = group[0].expert as usize;
-            let (own_cut, leaf) = job.parts.of(expert, experts.len());
-            let same_kind = std::ptr::eq(own_cut, cut);
-            let few = rows_most.max(group.len()) <= SMALL_ROWS
-                && *next - start + group.len() <= WAVE_ROUTES;
-            let joins = groups.is_empty() || (same_kind && few);
-            if !joins {
-                break;
-            }
-            groups.push(Group { expert, leaf, routes: *next..*next + group.len() });
-            rows_most = rows_most.max(group.len());
-            *next += group.len();
-        }
-        Self { groups, hidden, cut, rows_most }
-    }
-
-    fn routes(&self) -> Range<usize> {
-        let (first, last) = (&self.groups[0], &self.groups[self.groups.len() - 1]);
-        first.routes.start..last.routes.end
-    }
-}
-
 /// Consecutive slices of `all` with the lengths `lens`.
 fn split(all: &mut [f32], lens: impl Iterator<Item = usize>) -> impl Iterator<Item = &mut [f32]> {
     let mut rest = all;
@@ -331,7 +295,8 @@ mod tests {
     use gguf::TensorType;
 
     use super::*;
-    use crate::{Activation, Backend, BackendError, Expert, Gating, Routes, RoutingRule};
+    use crate::cpu::Cpu;
+    use crate::{Activation, Backend, Expert, Gating, Mixture, Routes, RoutingRule};
 
     const WIDTH: usize = 64;
     const HIDDEN: usize = 96;
@@ -368,7 +333,7 @@ mod tests {
                 activation: Activation::Silu,
             }
         });
-        Mixture { experts: experts.collect() }
+        Mixture { experts: experts.collect(), streamed: None }
     }
 
     #[test]
@@ -403,7 +368,7 @@ mod tests {
         let mut of_chunks = |chunk_rows, weighs_inputs| {
             let mut out = vec![f32::NAN; 2 * ROWS * WIDTH];
             let Cpu { pool, inputs, mixture, .. } = &mut cpu;
-            mixture.run_chunks(pool, inputs, &job(weighs_inputs), chunk_rows, &mut out);
+            mixture.run_chunks(pool, inputs, &job(weighs_inputs), chunk_rows, &mut out).unwrap();
             out
         };
         for weighs_inputs in [false, true] {

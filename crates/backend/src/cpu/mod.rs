@@ -3,18 +3,19 @@
 mod content;
 mod groups;
 mod heads;
+mod held;
 mod inputs;
 mod int16;
 mod loading;
 mod mixture;
 mod operations;
 mod rows;
+mod wave;
 
-use std::sync::Arc;
-
-use kernels::{Dequantizer, Matrix, Pool, RecurrentScratch, RopeAngles, RopeTable};
+use kernels::{Dequantizer, Pool, RecurrentScratch, RopeAngles, RopeTable};
 
 use crate::BackendError;
+use held::held;
 use inputs::Inputs;
 pub use rows::Rows;
 
@@ -31,6 +32,8 @@ pub struct Cpu {
     heads: heads::Buffers,
     mixture: mixture::Buffers,
     recurrent: RecurrentScratch,
+    /// Why an operation has no result, for the next time that somebody reads one.
+    failure: Option<BackendError>,
 }
 
 impl Cpu {
@@ -51,7 +54,17 @@ impl Cpu {
             heads: heads::Buffers::default(),
             mixture: mixture::Buffers::default(),
             recurrent: RecurrentScratch::default(),
+            failure: None,
         })
+    }
+
+    /// Keeps the first failure of an operation. Its result is not a number, so that nothing takes
+    /// it for one.
+    fn note(&mut self, done: Result<(), BackendError>, out: &mut Rows) {
+        if let Err(error) = done {
+            out.values_mut().fill(f32::NAN);
+            self.failure.get_or_insert(error);
+        }
     }
 
     fn load_positions(&mut self, tables: &[RopeTable], positions: &[u32]) {
@@ -71,9 +84,4 @@ impl Cpu {
         self.positions.clear();
         self.positions.extend(places.iter().map(|[time, ..]| time));
     }
-}
-
-/// A matrix that this rank has, because it has its input.
-fn held(matrix: &Option<Arc<Matrix>>) -> &Matrix {
-    matrix.as_ref().expect("a rank with part of a layer holds its matrices")
 }

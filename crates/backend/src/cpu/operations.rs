@@ -12,8 +12,8 @@ use kernels::{
 };
 
 use super::loading::Loading;
-use super::mixture::Job;
 use super::rows::Rows;
+use super::wave::Job;
 use super::{Cpu, content, groups};
 use crate::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, Compression, EntryShape,
@@ -159,11 +159,11 @@ impl Backend for Cpu {
     }
 
     fn host<'a>(&mut self, x: &'a mut Rows) -> Result<&'a [f32], BackendError> {
-        Ok(x.values())
+        self.failure.take().map_or(Ok(x.values()), Err)
     }
 
     fn synchronise(&mut self) -> Result<(), BackendError> {
-        Ok(())
+        self.failure.take().map_or(Ok(()), Err)
     }
 
     fn end_segment(&mut self, _segment: SegmentKey) {}
@@ -484,14 +484,12 @@ impl Backend for Cpu {
         parts: Option<&MixtureParts>,
         out: &mut Rows,
     ) {
-        let Some(parts) = parts else {
-            out.set_rows(0);
-            return;
-        };
+        let Some(parts) = parts else { return out.set_rows(0) };
         out.set_rows(parts.part_ends.len() * x.rows);
         let weighs_inputs = routes.weighs_inputs();
         let job = Job { x, routes: routes.routes(), mixture, parts, weighs_inputs };
-        self.mixture.run(&self.pool, &mut self.inputs, &job, out);
+        let done = self.mixture.run(&self.pool, &mut self.inputs, &job, out);
+        self.note(done, out);
     }
 
     fn add(&mut self, x: &mut Rows, y: &Rows) {

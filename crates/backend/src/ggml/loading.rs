@@ -6,7 +6,9 @@ use ggml::{Array, Memory, Stream, Type};
 use gguf::TensorType;
 
 use super::ops::{Matrix, Ref};
-use crate::{BackendError, Factors};
+use crate::{BackendError, Factors, PackedWeights};
+
+impl PackedWeights for Option<Matrix> {}
 
 /// Equal consecutive matrices.
 pub struct Loader {

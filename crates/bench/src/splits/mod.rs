@@ -140,6 +140,8 @@ fn local_args(
             ..SplitOptions::default()
         },
         link_latency,
+        expert_folder: None,
+        disk_limit: None,
         ring: false,
         threads: vec![threads],
     }

@@ -71,6 +71,11 @@ impl Random {
         split_mix(self.seed, self.drawn)
     }
 
+    /// A number below `end`, which is small.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() >> 32) as usize % end
+    }
+
     /// Uniform from -1 to 1, with a standard deviation of 1 / sqrt(3).
     fn even(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0

@@ -6,6 +6,7 @@
 //! published. The file is written as it is generated: memory does not grow with the model.
 
 mod blocks;
+mod skew;
 mod tokenizer;
 
 use std::fs::File;
@@ -27,6 +28,7 @@ const OWN: &[(&str, &str)] = &[
     ("llama-150m", include_str!("models/llama-150m.json")),
     ("llama-thin", include_str!("models/llama-thin.json")),
     ("qwen3-moe", include_str!("models/qwen3-moe.json")),
+    ("qwen3-moe-many", include_str!("models/qwen3-moe-many.json")),
     ("qwen3.5-150m", include_str!("models/qwen3.5-150m.json")),
     ("qwen3.5-moe", include_str!("models/qwen3.5-moe.json")),
     ("glm-5", include_str!("models/glm-5.json")),
@@ -57,11 +59,16 @@ pub fn synth(args: &SynthArgs) -> Result<String, Error> {
     let mut written = 0;
     let mut next = shape.tensors.iter();
     let experts = shape.number("expert_count").unwrap_or(0);
+    let used = shape.number("expert_used_count").unwrap_or(0) as usize;
     let write = writer.write(&mut out, |_, ty, bytes, out| {
         written += bytes;
         let tensor = next.next().expect("each tensor is written once, in the order declared");
         match tensor.fill() {
             Fill::Ids => by_token(bytes, experts, out),
+            _ if args.skew > 0.0 && tensor.name.ends_with("ffn_gate_inp.weight") => {
+                let sizes = (tensor.dims[0] as usize, tensor.dims[1] as usize, used);
+                skew::fill(sizes, args.skew, ty, &mut random, out)
+            }
             _ => fill(tensor, ty, bytes, &mut random, out),
         }
     });

@@ -89,26 +89,7 @@ const NAME_CHARS_MAX: usize = 64;
 
 /// Parses bytes with an optional unit: 1000-based KB, MB, GB or 1024-based KiB, MiB, GiB.
 pub fn bytes(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, u64); 10] = [
-        ("kib", 1 << 10),
-        ("mib", 1 << 20),
-        ("gib", 1 << 30),
-        ("tib", 1 << 40),
-        ("kb", 1_000),
-        ("mb", 1_000_000),
-        ("gb", 1_000_000_000),
-        ("tb", 1_000_000_000_000),
-        ("b", 1),
-        ("", 1),
-    ];
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = unit.trim().to_ascii_lowercase();
-    let unit = UNITS.iter().find(|(name, _)| *name == unit);
-    match (number.parse::<f64>(), unit) {
-        (Ok(number), Some((_, unit))) if number > 0.0 => Ok((number * *unit as f64) as u64),
-        _ => Err("expected a size such as 48GiB, 500MB or 1000000".to_owned()),
-    }
+    text.parse::<protocol::ByteSize>().map(|size| size.0)
 }
 
 /// What `--prompt-cache` says.

@@ -64,7 +64,8 @@ pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
             explain!("{}: {reason}", instance.model);
         }
         rest(instance, unix_now()).into_iter().for_each(|line| say!("{}: {line}", instance.model));
-        let found = guesses(instance).into_iter().chain(prompts(instance));
+        let found = guesses(instance).into_iter().chain(experts(instance));
+        let found = found.chain(prompts(instance));
         found.for_each(|line| say!("{}: {line}", instance.model));
         for note in &instance.notes {
             explain!("{}: {note}", instance.model);
@@ -88,6 +89,22 @@ fn prompts(instance: &InstanceStatus) -> Option<String> {
     Some(format!(
         "prompts on disk: {disk} of {budget}, {today} written on the last day; {read} tokens were \
          read instead of computed"
+    ))
+}
+
+/// What reading experts from disk costs.
+fn experts(instance: &InstanceStatus) -> Option<String> {
+    let stats = instance.stats.as_ref()?;
+    let experts = stats.experts?;
+    let gib = |bytes: u64| bytes as f64 / (1 << 30) as f64;
+    Some(format!(
+        "{:.2} of {:.2} GiB of experts in memory, {:.0} % hits, {:.2} GiB read from disk, {:.0} % of \
+         the steps' time waited for it",
+        gib(experts.memory_bytes),
+        gib(experts.budget_bytes),
+        100.0 * experts.hit_rate(),
+        gib(experts.read_bytes),
+        100.0 * experts.wait_us as f64 / stats.steps.sum_us.max(1) as f64
     ))
 }
 

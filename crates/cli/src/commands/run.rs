@@ -164,6 +164,7 @@ fn check_wishes(request: &InstanceSpec, found: &InstanceStatus) -> Result<(), Cl
         ("--stage-layers", wishes.stage_layers.is_some()),
         ("--experts", wishes.experts != usual.experts),
         ("--cache-type", wishes.cache_type != usual.cache_type),
+        ("--expert-memory", wishes.expert_memory.is_some()),
         ("--wire-type", wishes.wire_type != usual.wire_type),
         ("--transport", ![usual.transport, found.transport].contains(&wishes.transport)),
         ("--speculation", wishes.speculation != usual.speculation),

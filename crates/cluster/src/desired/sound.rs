@@ -90,6 +90,7 @@ pub(crate) fn check_spec(spec: &InstanceSpec) -> Result<(), String> {
 pub(crate) fn check_split(split: &Split) -> Result<(), String> {
     let Split { shares, stages, context_tokens, sequences_max, cache_tokens, .. } = split;
     check_list("shares", shares.len())?;
+    check_list("expert_bytes", split.expert_bytes.len())?;
     check_list("stages", stages.len())?;
     let of_stages = stages.iter().flat_map(|stage| {
         [("ranks", Some(stage.ranks), MEMBERS_MAX), ("layers", Some(stage.layers), LAYERS_MAX)]

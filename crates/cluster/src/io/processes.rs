@@ -5,7 +5,9 @@ use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use protocol::{FileCheck, ModelSource, PromptCache, RankCall, WorkerCommand, WorkerSpec};
+use protocol::{
+    ExpertCache, FileCheck, ModelSource, PromptCache, RankCall, WorkerCommand, WorkerSpec,
+};
 use tokio::sync::{mpsc, watch};
 
 use crate::NodeConfig;
@@ -112,6 +114,7 @@ async fn spawn(
     if let Some(prompts) = &mut prompts {
         prompts.members = Some(records.relay()?);
     }
+    let experts = experts(&config, &start);
     let number = start.process;
     let tell = move |news| {
         if matches!(news, WorkerNews::Exited { .. }) {
@@ -121,7 +124,7 @@ async fn spawn(
     };
     let mut process = WorkerProcess::spawn(&config.worker_command, label, may_speak, inputs, tell)?;
     let call = RankCall::new(&start.order.instance, start.order.rank);
-    let spec = WorkerSpec { prompts, ..spec(start, &config, model) };
+    let spec = WorkerSpec { prompts, experts, ..spec(start, &config, model) };
     process.send(WorkerCommand::Open(Box::new(spec)));
     let (open, mut closed) = watch::channel(());
     tokio::spawn(async move {
@@ -187,7 +190,25 @@ fn spec(start: Start, config: &NodeConfig, model: ModelSource) -> WorkerSpec {
         bind: (!is_called_at_node(config, order.bind)).then_some(order.bind),
         bind_more: config.link_addresses.clone(),
         prompts: None,
+        experts: None,
     }
+}
+
+/// Where a worker keeps experts that are not all in memory: beside the folder of prompts.
+fn experts(config: &NodeConfig, start: &Start) -> Option<ExpertCache> {
+    /// As for prompts.
+    const RESERVE_BYTES: u64 = 1 << 30;
+    let order = &start.order;
+    let budget_bytes = *order.split.expert_bytes.get(order.rank)?;
+    let model = order.digest.to_string();
+    let folder = config.prompts.folder.with_file_name("experts").join(&model);
+    Some(ExpertCache {
+        folder: folder.join(order.rank.to_string()),
+        model,
+        budget_bytes,
+        reserve_bytes: RESERVE_BYTES,
+        bytes_per_sec_max: None,
+    })
 }
 
 /// Where a worker keeps prompts. Devices of ggml do not give their caches away.

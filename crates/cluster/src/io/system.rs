@@ -381,8 +381,14 @@ impl Outside for System {
     fn measure_reading(&mut self) {
         let (threads, measure) = (self.config.threads, self.config.measure);
         let device = self.config.device.device.as_ref().map(|(worker, _)| worker.clone());
+        let folder = self.config.data_dir.clone();
         self.report(async move {
-            let measure = move || measure(threads, device.as_ref());
+            let measure = move || {
+                let speed = measure(threads, device.as_ref())?;
+                let is_cpu = device.is_none();
+                let disk = is_cpu.then(|| records::measure_disk(&folder).ok()).flatten();
+                Some(placement::Speed { disk_bytes_per_sec: disk, ..speed })
+            };
             let measured = tokio::task::spawn_blocking(measure).await;
             measured.ok().flatten().map(Event::ReadSpeed)
         });

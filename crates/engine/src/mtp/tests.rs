@@ -304,6 +304,7 @@ fn an_assistant_guesses_the_same_beside_any_rank() {
         for shares in [&[1][..], &[1, 1], &[1, 3], &[1, 1, 1]] {
             let options = LocalOptions {
                 prompts: None,
+                experts: None,
                 options: SplitOptions { draft: Some(draft.clone()), ..Default::default() },
                 split: Split {
                     shares: shares.to_vec(),
@@ -313,6 +314,7 @@ fn an_assistant_guesses_the_same_beside_any_rank() {
                     sequences_max: 1,
                     cache_tokens: 256,
                     mtp: false,
+                    ..Split::default()
                 },
                 ring: false,
                 link_latency: Duration::ZERO,

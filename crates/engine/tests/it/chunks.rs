@@ -26,6 +26,7 @@ fn start(shares: &[u32], stages: &[(usize, usize)], threads: usize) -> Local {
     let stage = |&(ranks, layers): &(usize, usize)| StageSize { ranks, layers };
     let options = LocalOptions {
         prompts: None,
+        experts: None,
         options: SplitOptions { checkpoints: Some(1), ..SplitOptions::default() },
         split: Split {
             shares: shares.to_vec(),

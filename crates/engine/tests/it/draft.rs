@@ -54,6 +54,7 @@ fn start_file(
     };
     let options = LocalOptions {
         prompts: None,
+        experts: None,
         options: SplitOptions {
             speculation,
             draft: draft.map(draft_path),
@@ -67,6 +68,7 @@ fn start_file(
             sequences_max: 6,
             cache_tokens: 1024,
             mtp: guesses == Guesses::Mtp,
+            ..Split::default()
         },
         ring: false,
         link_latency: Duration::ZERO,

@@ -18,6 +18,7 @@ fn start(model: &str, shares: &[u32], stages: &[usize]) -> Local {
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
     let options = LocalOptions {
         prompts: None,
+        experts: None,
         options: SplitOptions { transport: Transport::Tcp, ..SplitOptions::default() },
         split: Split {
             shares: shares.to_vec(),

@@ -24,6 +24,7 @@ fn logits_of(file: File, shares: &[u32], prompt: &[u32]) -> Vec<u32> {
     let context_tokens = 64;
     let options = LocalOptions {
         prompts: None,
+        experts: None,
         options: SplitOptions::default(),
         split: Split {
             shares: shares.to_vec(),

@@ -17,6 +17,7 @@ const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo-model/sinew
 fn start(shares: &[u32], stages: &[StageSize]) -> Local {
     let options = LocalOptions {
         prompts: None,
+        experts: None,
         options: SplitOptions { transport: Transport::Tcp, ..SplitOptions::default() },
         split: Split {
             shares: shares.to_vec(),

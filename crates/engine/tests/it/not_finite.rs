@@ -116,6 +116,7 @@ fn try_start(
 ) -> Result<Local, EngineError> {
     let options = LocalOptions {
         prompts: None,
+        experts: None,
         options: SplitOptions { cache_type, wire_type, ..SplitOptions::default() },
         split: Split {
             shares: vec![1; ranks],

@@ -14,7 +14,7 @@ use crate::references::{
 };
 use backend::{Backend, Cpu};
 use engine::{EngineError, Local, LocalOptions, OpenDevice};
-use gguf::{File, Source};
+use gguf::File;
 use protocol::{
     CacheType, GenerateRequest, Sampling, Split, SplitOptions, StageSize, Transport, WireType,
 };
@@ -51,8 +51,7 @@ fn start_staged(
 
 fn start_with(name: &str, options: &LocalOptions) -> Local {
     let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
-    let source: Arc<dyn Source> = Arc::new(file);
-    Local::start(source, options).expect("the model is supported")
+    Local::start(Arc::new(file), options).expect("the model is supported")
 }
 
 fn options(name: &str, shares: &[u32], stages: &[usize]) -> LocalOptions {
@@ -62,6 +61,7 @@ fn options(name: &str, shares: &[u32], stages: &[usize]) -> LocalOptions {
     let stages = stages.iter().enumerate().map(size).collect();
     LocalOptions {
         prompts: None,
+        experts: None,
         options: SplitOptions::default(),
         split: Split {
             shares: shares.to_vec(),

@@ -48,6 +48,7 @@ fn start_file(path: &Path, shares: &[u32], stages: &[usize]) -> Local {
     let size = |(at, &ranks)| StageSize { ranks, layers: border(at + 1) - border(at) };
     let options = LocalOptions {
         prompts: None,
+        experts: None,
         options: SplitOptions::default(),
         split: Split {
             shares: shares.to_vec(),

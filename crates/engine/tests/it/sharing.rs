@@ -60,7 +60,7 @@ pub(crate) const ROOM_FOR_WINDOWS: usize = 12 * CONTEXT_TOKENS;
 pub(crate) const SPLITS: [(&[u32], &[usize]); 4] =
     [(&[1], &[]), (&[2, 1], &[]), (&[1, 1], &[1, 1]), (&[1, 2, 1], &[2, 1])];
 
-fn path(name: &str) -> PathBuf {
+pub(crate) fn path(name: &str) -> PathBuf {
     fixtures::path(&format!("models/{name}.gguf"))
 }
 
@@ -88,16 +88,30 @@ pub(crate) fn start(
 /// The same, with prompts kept in a folder.
 pub(crate) fn start_with(
     name: &str,
+    split: (&[u32], &[usize]),
+    room: (usize, usize),
+    speculation: Speculation,
+    prompts: Option<PromptCache>,
+) -> Local {
+    let file = File::open(path(name)).expect("the fixture is in the repository");
+    let options = options(name, split, room, speculation, prompts);
+    Local::start(Arc::new(file), &options).expect("the model is supported")
+}
+
+/// The options of a fixture's model.
+pub(crate) fn options(
+    name: &str,
     (shares, stages): (&[u32], &[usize]),
     (sequences_max, cache_tokens): (usize, usize),
     speculation: Speculation,
     prompts: Option<PromptCache>,
-) -> Local {
+) -> LocalOptions {
     let borders = borders(name);
     let border = |stage: usize| borders[(borders.len() - 1) * stage / stages.len().max(1)];
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
-    let options = LocalOptions {
+    LocalOptions {
         prompts,
+        experts: None,
         options: SplitOptions { speculation, ..SplitOptions::default() },
         split: Split {
             shares: shares.to_vec(),
@@ -111,9 +125,7 @@ pub(crate) fn start_with(
         ring: false,
         link_latency: Duration::ZERO,
         threads: 1,
-    };
-    let file = File::open(path(name)).expect("the fixture is in the repository");
-    Local::start(Arc::new(file), &options).expect("the model is supported")
+    }
 }
 
 /// Prompts with three common beginnings, of 30 to 330 tokens.

@@ -7,7 +7,7 @@ use backend::{
 };
 use gguf::Source;
 use layout::{Cache, Capacity, Config, EntryCache, Holding, Layout, Outline, Slices, names};
-use protocol::CacheType;
+use protocol::{CacheType, ExpertCache};
 
 use super::context::{IndexKept, Kept};
 use super::entry::Entry;
@@ -20,6 +20,7 @@ use super::projections::Projections;
 use super::scratch::Scratch;
 use super::taps::Taps;
 use super::{Head, Model};
+use crate::loader::shelf::Shelf;
 use crate::loader::{Loader, Progress};
 use crate::operations::routing_rule;
 use crate::{ModelError, rope};
@@ -39,12 +40,32 @@ impl<B: Backend> Model<B> {
         capacity: Capacity,
         progress: Progress<'_>,
     ) -> Result<Self, ModelError> {
-        let config = &outline.config;
         let holding = Holding::new(outline, layout, rank);
+        Self::load_holding(backend, source, &holding, capacity, None, progress)
+    }
+
+    /// The same of a rank's share, with the routed experts on disk if there is a folder for them.
+    ///
+    /// # Errors
+    /// Also if the disk has no room for the experts, or their memory no room for one.
+    pub fn load_holding(
+        backend: &mut B,
+        source: &Arc<dyn Source>,
+        holding: &Holding<'_>,
+        capacity: Capacity,
+        experts: Option<&ExpertCache>,
+        progress: Progress<'_>,
+    ) -> Result<Self, ModelError> {
+        let config = holding.config();
         let shard = &holding.shard;
-        check_device(backend, config, &holding)?;
-        let (kept, kept_bytes) = keep(backend, config, &holding, &capacity)?;
+        check_device(backend, config, holding)?;
+        let (kept, kept_bytes) = keep(backend, config, holding, &capacity)?;
         let mut loader = Loader::new(backend, source.as_ref(), progress);
+        let experts = experts.filter(|_| config.experts.is_some());
+        loader.shelf = match experts {
+            Some(spec) => Some(Arc::new(Shelf::open::<B>(spec, holding)?)),
+            None => None,
+        };
         let first = holding.layers.start;
         let load =
             |layer| Layer::load(&mut loader, config, shard, &holding.layer(layer), (layer, first));
@@ -59,7 +80,8 @@ impl<B: Backend> Model<B> {
             ),
             None => (None, None),
         };
-        let weight_bytes = loader.device_bytes;
+        let arena = loader.shelf.as_ref().map(|shelf| shelf.arena().clone());
+        let weight_bytes = loader.device_bytes + arena.as_ref().map_or(0, |arena| arena.bytes().1);
         let rope = rope_tables(&mut loader, config, capacity.context_tokens)?;
 
         let (scratch, scratch_bytes) = Scratch::new(backend, &buffers);
@@ -83,8 +105,9 @@ impl<B: Backend> Model<B> {
             layers,
             head,
             kept,
+            arena,
             config: config.clone(),
-            shard: holding.shard,
+            shard: holding.shard.clone(),
         })
     }
 }

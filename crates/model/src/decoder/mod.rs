@@ -25,8 +25,9 @@ mod scratch;
 mod taps;
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
-use backend::{Backend, BackendError, CacheKind, RopeTable};
+use backend::{Arena, Backend, BackendError, CacheKind, RopeTable};
 use layout::{Config, Leaves, Row, Shard};
 
 pub use batch::{Batch, BatchPictures, Outputs};
@@ -53,6 +54,8 @@ pub struct Model<B: Backend> {
     layers: Vec<Layer<B>>,
     head: Option<Head<B>>,
     kept: Vec<Kept<B>>,
+    /// The experts that are not in memory.
+    arena: Option<Arc<Arena>>,
     rope: Vec<RopeTable>,
     scratch: Scratch<B>,
     /// The columns of a row that this stage takes, and of one that it hands on.
@@ -100,6 +103,11 @@ impl<B: Backend> Model<B> {
     /// Bytes of this rank's weights in memory.
     pub fn weight_bytes(&self) -> u64 {
         self.weight_bytes
+    }
+
+    /// The experts that are not in memory, if any are not.
+    pub fn arena(&self) -> Option<&Arc<Arena>> {
+        self.arena.as_ref()
     }
 
     /// Bytes of the activations of a step.

@@ -172,7 +172,7 @@ fn everything(model: &Outline, nodes: &[Node]) -> Option<Fit> {
     let spec = spec();
     let options = Options::new(&spec);
     let whole_experts = model.whole_experts(protocol::ExpertSplit::Auto);
-    let subject = Subject { outline: model, whole_experts, capacity: &capacity };
+    let subject = Subject { outline: model, whole_experts, capacity: &capacity, streaming: None };
     let mut best: Option<Fit> = None;
     for order in [vec![0], vec![0, 1], vec![0, 2], vec![0, 1, 2], vec![0, 2, 1]] {
         for sizes in sums(order.len()) {

@@ -206,7 +206,7 @@ fn pages(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
 /// Counters, which only grow within an epoch.
 fn work(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
     type Count = fn(&EngineStats) -> u64;
-    let counters: [(&str, &str, Count); 11] = [
+    let counters: [(&str, &str, Count); 15] = [
         ("prefix_cache_queries", "Tokens of prompts that were looked up in the cache", |stats| {
             stats.prefix_queried_tokens
         }),
@@ -218,6 +218,18 @@ fn work(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
         }),
         ("prompt_cache_written_bytes", "Bytes of prompts that rank 0 wrote to disk", |stats| {
             stats.prompts.map_or(0, |prompts| prompts.written_bytes)
+        }),
+        ("expert_hits", "Uses of experts that were in rank 0's memory", |stats| {
+            stats.experts.map_or(0, |experts| experts.hits)
+        }),
+        ("expert_misses", "Uses of experts that rank 0 read from disk", |stats| {
+            stats.experts.map_or(0, |experts| experts.misses)
+        }),
+        ("expert_read_bytes", "Bytes of experts that rank 0 read from disk", |stats| {
+            stats.experts.map_or(0, |experts| experts.read_bytes)
+        }),
+        ("expert_wait_microseconds", "Time of rank 0's steps that waited for experts", |stats| {
+            stats.experts.map_or(0, |experts| experts.wait_us)
         }),
         ("num_preemptions", "Times that a running request gave its pages to another", |stats| {
             stats.preemptions

@@ -41,6 +41,8 @@ struct Kind {
     /// For a GPU: sending its part of a sum over ranks, receiving the result, and the wait.
     #[serde(default)]
     cut_us: f64,
+    /// What its disk reads, for experts that do not fit into memory.
+    disk_mb_per_sec: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -190,6 +192,7 @@ impl ClusterFile {
                 threads: 1,
                 speed: Some(Speed {
                     cut_secs: kind.cut_us * 1e-6,
+                    disk_bytes_per_sec: kind.disk_mb_per_sec.map(|rate| rate * 1e6),
                     ..Speed::alone(rates, kind.operation_us * 1e-6)
                 }),
                 machine: None,

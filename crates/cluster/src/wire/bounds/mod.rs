@@ -282,12 +282,15 @@ impl Bound for NodeDevice {
 
 impl Bound for Speed {
     fn bound(&mut self) {
-        let Self { rates, machine, operation_secs, cut_secs, classes } = self;
+        let Self { rates, machine, operation_secs, cut_secs, classes, disk_bytes_per_sec } = self;
         for rates in [rates, machine] {
             let Rates { read_bytes_per_sec, quantised_ops_per_sec, float_ops_per_sec } = rates;
             floats([read_bytes_per_sec, quantised_ops_per_sec, float_ops_per_sec], RATE_MAX);
         }
         floats([operation_secs, cut_secs], FIGURE_MAX);
+        if let Some(rate) = disk_bytes_per_sec {
+            floats([rate], RATE_MAX);
+        }
         if let Some(Classes { few_bits, eight_bits, floats: of_floats }) = classes {
             for rates in [few_bits, eight_bits, of_floats] {
                 let ClassRates { read_bytes_per_sec, ops_per_sec } = rates;

@@ -1,7 +1,7 @@
 //! Bounds of what an owner reports of its instances.
 
 use placement::Prediction;
-use protocol::{EngineStats, PageStats, PromptStats, RankStats, StepStats};
+use protocol::{EngineStats, ExpertStats, PageStats, PromptStats, RankStats, StepStats};
 
 use super::{
     BYTES_MAX, Bound, COUNT_MAX, FIGURE_MAX, MODEL_NAME_BYTES_MAX, NAME_BYTES_MAX, NOTES_MAX,
@@ -141,6 +141,7 @@ impl Bound for EngineStats {
             guessed_right_at,
             steps: StepStats { count, sum_us, prompt_rows, answer_rows, buckets },
             prompts,
+            experts,
         } = self;
         sizes([running, waiting, positions, total, used, cached]);
         let tokens = [prefix_queried_tokens, prefix_hit_tokens, prompt_tokens, generated_tokens];
@@ -163,6 +164,19 @@ impl Bound for EngineStats {
             let bytes = [budget_bytes, disk_bytes, written_bytes, written_last_day_bytes];
             all_most(bytes, BYTES_MAX);
             all_most([loaded_tokens, damaged], COUNT_MAX);
+        }
+        if let Some(ExpertStats {
+            memory_bytes,
+            budget_bytes,
+            hits,
+            misses,
+            read_bytes,
+            read_us,
+            wait_us,
+        }) = experts
+        {
+            all_most([memory_bytes, budget_bytes, read_bytes], BYTES_MAX);
+            all_most([hits, misses, read_us, wait_us], COUNT_MAX);
         }
     }
 }

@@ -37,6 +37,7 @@ pub fn options(
 ) -> LocalOptions {
     LocalOptions {
         prompts: None,
+        experts: None,
         options: SplitOptions { cache_type, ..SplitOptions::default() },
         split: Split {
             shares: shares.to_vec(),

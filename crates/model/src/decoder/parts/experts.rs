@@ -7,7 +7,7 @@
 
 use backend::{
     Activation, Backend, Expert, ExpertBias, Mixture, MixtureParts, RoutingRule, RoutingVectors,
-    SharedExpert,
+    SharedExpert, StreamedLayer,
 };
 use layout::{Config, Experts, Shard, Slices, names};
 
@@ -17,6 +17,8 @@ use crate::decoder::context::Context;
 use crate::decoder::reduce::{Product, Reduce};
 use crate::decoder::residual::total;
 use crate::loader::Loader;
+use crate::loader::shelf::ROLES;
+use crate::loader::slabs::load_layer;
 use crate::operations::{activation, parts, routing_rule};
 
 pub(crate) struct SparseBlock<B: Backend> {
@@ -61,8 +63,7 @@ impl<B: Backend> SparseBlock<B> {
         let (rank, leaves) = (shard.rank, shard.expert_leaves());
         let [activation, shared_activation] =
             config.clamps(layer).map(|limit| activation(config, limit));
-        let roles = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
-        let mut own = load(loader, slices, roles, activation)?;
+        let (mut own, streamed) = load_routed(loader, slices, activation, layer)?;
         load_biases(loader, slices, &mut own)?;
         let shared_leaves = shard.shared_expert.as_ref();
         // If it is narrow, some ranks have no part of it.
@@ -109,7 +110,7 @@ impl<B: Backend> SparseBlock<B> {
             shared_gate: shared_gate.map(|slice| loader.matrix(&slice)).transpose()?,
             shared,
             latent,
-            mixture: Mixture { experts: own },
+            mixture: Mixture { experts: own, streamed },
             // A rank without leaves has no parts.
             parts: parts.ok(),
         })
@@ -184,6 +185,29 @@ impl<B: Backend> LatentExperts<B> {
         backend.add(&mut s.x, &s.h);
         Ok(())
     }
+}
+
+/// This rank's part of the routed experts. Those that lie on disk are here without matrices.
+fn load_routed<B: Backend>(
+    loader: &mut Loader<'_, B>,
+    slices: &Slices<'_>,
+    activation: Activation,
+    layer: usize,
+) -> Result<(Vec<Expert<B>>, Option<StreamedLayer>), ModelError> {
+    let streamed = match loader.shelf.clone() {
+        Some(shelf) => load_layer(loader, &shelf, slices, layer)?,
+        None => None,
+    };
+    if streamed.is_none() {
+        return Ok((load(loader, slices, ROLES, activation)?, None));
+    }
+    let [count, _, _] = slices.get(ROLES[1]).shape();
+    let own = (0..count).map(|_| {
+        let gate = slices.find(ROLES[0]).map(|_| loader.nothing()).transpose()?;
+        let (up, down) = (loader.nothing()?, loader.nothing()?);
+        Ok(Expert { gate, up, down, bias: None, activation })
+    });
+    Ok((own.collect::<Result<_, ModelError>>()?, streamed))
 }
 
 /// This rank's part of the experts whose three products have these roles.

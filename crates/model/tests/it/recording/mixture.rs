@@ -16,7 +16,7 @@ pub fn on_cpu(mixture: &Mixture<Recording>) -> Mixture<Cpu> {
         activation: expert.activation,
     };
     let experts = mixture.experts.iter().map(expert).collect();
-    Mixture { experts }
+    Mixture { experts, streamed: None }
 }
 
 /// The memory of the shared expert's gate, if it has one, and whether there is no such expert.
