@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use backend::Backend;
 use layout::Layout;
-use model::{Holder, LayerCache, Model, Part};
+use model::{Holder, Model, Part};
 use protocol::{
     HEADS_OF_DISK_MAX, Heads, PromptCache, PromptStats, Token, heads_line, heads_of_line,
 };
@@ -22,9 +22,12 @@ use records::{Options, Pool, Records, RecordsError};
 use crate::page_orders::{Loaded, ORDERS_MAX, PageKey, PageOrder};
 use load::{Load, Sources};
 use members::Members;
+use record::{header, key_of, number};
 
 mod load;
 mod members;
+mod record;
+mod runs;
 
 /// Changes with the layout of a part's bytes.
 const FORMAT: u32 = 1;
@@ -253,41 +256,9 @@ impl Shape {
     }
 }
 
-/// The page or checkpoint of an order that a part lies in.
-fn number(order: &PageOrder, holder: Holder) -> Option<u32> {
-    match holder {
-        Holder::Page => order.page,
-        Holder::Window => order.window,
-        Holder::Checkpoint => order.checkpoint,
-    }
-}
-
 /// What tells two orders apart.
 fn places(order: &PageOrder) -> (PageKey, [Option<u32>; 3]) {
     (order.key, [order.page, order.window, order.checkpoint])
-}
-
-/// The tokens of the page: compared beside the key.
-fn header(order: &PageOrder) -> Vec<u8> {
-    order.tokens.iter().flat_map(|token| token.to_le_bytes()).collect()
-}
-
-/// The key of a part's record.
-fn key_of(text: &PageKey, part: &Part) -> records::Key {
-    let cache = match part.cache {
-        LayerCache::Keys => [0, 0],
-        LayerCache::Index => [1, 0],
-        LayerCache::Entries(at) => [2, at],
-        LayerCache::Rows(at) => [3, at],
-        LayerCache::State => [4, 0],
-        LayerCache::Ngrams => [5, 0],
-    };
-    let mut hasher = blake3::Hasher::new_keyed(text);
-    hasher.update(&cache).update(&(part.layer as u32).to_le_bytes());
-    for head in &part.heads {
-        hasher.update(&head.to_le_bytes());
-    }
-    *hasher.finalize().as_bytes()
 }
 
 /// The heads of a folder's records, those of `parts` included, which are written down.

@@ -113,10 +113,8 @@ impl Node {
         let (cluster, hub) = (status.clone(), config.hub.clone());
         let pulls = Pulls::new(hub.clone(), store.clone(), net.clone(), cluster, check_text);
         let saver = Arc::new(Saver::new(members, remembered.clone()));
-        let kept = Kept {
-            members: saver.clone(),
-            desired: Arc::new(Saver::new(desired, document.clone())),
-        };
+        let desired = Arc::new(Saver::new(desired, document.clone()));
+        let kept = Kept { members: saver.clone(), desired };
         let (inputs, events) = mpsc::channel(INPUTS_MAX);
         let system = System::new(config.clone(), net.clone(), pulls.clone(), &kept, inputs.clone());
         let desk = Desk {

@@ -52,8 +52,8 @@ pub(crate) enum Ask {
     /// Opens the listener's records of prompts of this model: the heads that they are of, as
     /// `Option<Vec<Heads>>`.
     Records { model: Digest },
-    /// Reads records that the last [`Self::Records`] opened: `Vec<bool>`, which were found, then the
-    /// bytes of these.
+    /// Reads records that the last [`Self::Records`] opened: `Vec<bool>`, which were found, then
+    /// the bytes of these.
     ReadRecords { wanted: Vec<RecordWanted> },
     /// Takes the listener's part in a burn-in: [`Outcome`].
     Burn { order: Box<BurnOrder> },

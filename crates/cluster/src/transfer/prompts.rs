@@ -19,6 +19,7 @@ use tracing::debug;
 
 use crate::io::frames;
 use crate::io::net::{Connection, DialError};
+use crate::io::prompts::KeptPrompts;
 use crate::io::tls::Pin;
 use crate::transfer::asks::{ASK_BYTES_MAX, Ask, Neighbour};
 use crate::transfer::loopback::Loopback;
@@ -128,8 +129,29 @@ impl Member {
     }
 }
 
+/// Answers a member that asks for records: opens those of a model, or reads some of them.
+pub(super) async fn answer(
+    stream: &mut (impl AsyncWrite + Unpin),
+    ask: Ask,
+    kept: &KeptPrompts,
+    reader: &mut Option<Arc<Reader>>,
+) -> Result<(), DialError> {
+    if let Ask::Records { model } = ask {
+        let kept = kept.clone();
+        let opened = tokio::task::spawn_blocking(move || kept.reader(&model));
+        let (known, opened) = opened.await.map_err(io::Error::other)?.unzip();
+        *reader = opened.map(Arc::new);
+        return Ok(frames::write(stream, &known).await?);
+    }
+    let (Ask::ReadRecords { wanted }, Some(reader)) = (ask, reader.clone()) else {
+        return Err(io::Error::other("records of no model were asked for").into());
+    };
+    let read = tokio::task::spawn_blocking(move || read(&reader, &wanted));
+    send(stream, &read.await.map_err(io::Error::other)??).await
+}
+
 /// Writes what was found of wanted records.
-pub(super) async fn send(
+async fn send(
     stream: &mut (impl AsyncWrite + Unpin),
     (found, bytes): &Found,
 ) -> Result<(), DialError> {
@@ -142,7 +164,7 @@ pub(super) async fn send(
 ///
 /// # Errors
 /// Too much is wanted.
-pub(super) fn read(reader: &Reader, wanted: &[RecordWanted]) -> io::Result<Found> {
+fn read(reader: &Reader, wanted: &[RecordWanted]) -> io::Result<Found> {
     check(wanted)?;
     let deadline = Instant::now() + SILENCE_MAX / 2;
     let pending: Vec<_> =

@@ -29,6 +29,7 @@ use crate::io::frames;
 use crate::io::net::{Connection, DialError};
 use crate::transfer::asks::{ASK_BYTES_MAX, Ask, BYTES_MAX, Having, Outcome};
 use crate::transfer::burn;
+use crate::transfer::burn::spec::BurnOrder;
 use crate::transfer::desk::{Desk, OpenModel};
 use crate::transfer::lookup::{self, Asked};
 use crate::transfer::prompts;
@@ -129,35 +130,25 @@ pub(crate) async fn answer(
                     desk.doubt(model, group).await;
                 }
             }
-            Ask::Records { model } => {
-                let kept = desk.prompts.clone();
-                let opened = tokio::task::spawn_blocking(move || kept.reader(&model));
-                let (known, opened) = opened.await.map_err(io::Error::other)?.unzip();
-                reader = opened.map(Arc::new);
-                frames::write(&mut connection.stream, &known).await?;
-            }
-            Ask::ReadRecords { wanted } => {
-                let Some(reader) = reader.clone() else {
-                    return Err(io::Error::other("records of no model were asked for").into());
-                };
-                let read = move || prompts::read(&reader, &wanted);
-                let found = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
-                prompts::send(&mut connection.stream, &found).await?;
+            Ask::Records { .. } | Ask::ReadRecords { .. } => {
+                prompts::answer(&mut connection.stream, ask, &desk.prompts, &mut reader).await?;
             }
             Ask::Burn { order } => {
-                let burning = async {
-                    let status = desk.status.borrow().clone();
-                    let (net, others) = (pulls.net(), pulls.neighbours());
-                    let part = desk.burner.take_part(net, others, &status, *order).await?;
-                    Ok(Outcome::Burned(Box::new(part)))
-                };
-                decide(&mut connection, burning).await?;
+                decide(&mut connection, take_part(&pulls, &desk, *order)).await?;
             }
             Ask::Exchange { blocks } => {
                 burn::answer(&mut connection.stream, blocks.min(burn::BLOCKS_MAX)).await?;
             }
         }
     }
+}
+
+/// This node's part in a burn-in.
+async fn take_part(pulls: &Pulls, desk: &Desk, order: BurnOrder) -> crate::Result<Outcome> {
+    let status = desk.status.borrow().clone();
+    let (net, others) = (pulls.net(), pulls.neighbours());
+    let part = desk.burner.take_part(net, others, &status, order).await?;
+    Ok(Outcome::Burned(Box::new(part)))
 }
 
 /// An open file or model that a member reads.

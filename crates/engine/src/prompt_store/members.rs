@@ -13,8 +13,8 @@ use model::{Part, Shared};
 use protocol::frame::{self, FrameError};
 use protocol::{Heads, RECORDS_BYTES_MAX, RECORDS_MAX, RecordWanted, RecordsAsk, RecordsRelay};
 
-use super::key_of;
-use super::load::{take_shared, without};
+use super::record::key_of;
+use super::runs::{take_shared, without};
 use crate::page_orders::PageKey;
 
 /// A member that gives nothing for so long is not waited for.
