@@ -74,6 +74,11 @@ fn no_node_is_given_more_than_it_has() {
     assert!(planned > CLUSTERS / 3, "{planned} of {CLUSTERS} clusters had a plan");
 }
 
+/// A plan with all experts in memory.
+fn in_memory(model: &Outline, nodes: &[Node], spec: &InstanceSpec) -> Option<Plan> {
+    plan(model, nodes, spec).ok().filter(|plan| plan.split.expert_bytes.is_empty())
+}
+
 #[test]
 fn more_memory_is_never_worse() {
     let mut compared = 0;
@@ -81,11 +86,11 @@ fn more_memory_is_never_worse() {
         let model = small(rng.bool());
         let count = rng.usize(1..5);
         let mut nodes = random(rng, count, 100..500);
-        let before = plan(&model, &nodes, &spec());
+        let before = in_memory(&model, &nodes, &spec());
         let at = rng.usize(..count);
         nodes[at].memory_free_bytes += rng.u64(1..300) * MIB;
         let after = plan(&model, &nodes, &spec());
-        let Ok(before) = before else { return };
+        let Some(before) = before else { return };
         let after = after.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         compared += 1;
         let secs = |plan: &Plan| {
@@ -106,13 +111,12 @@ fn the_search_finds_what_trying_everything_finds() {
         let model = small(rng.bool());
         let nodes = random(rng, 3, 100..450);
         let least = everything(&model, &nodes);
-        let found = plan(&model, &nodes, &spec());
+        let found = in_memory(&model, &nodes, &spec());
         let Some(least) = least else {
-            assert!(found.is_err(), "seed {seed}: {found:?}");
+            assert!(found.is_none(), "seed {seed}: {found:?}");
             continue;
         };
-        let found =
-            found.unwrap_or_else(|error| panic!("seed {seed}: {error}, and not {least:#?}"));
+        let found = found.unwrap_or_else(|| panic!("seed {seed}: nothing, and not {least:#?}"));
         let prediction = found.prediction.unwrap();
         let secs = prediction.first_token_secs + 256.0 / prediction.decode_tokens_per_sec;
         worst = worst.max(secs / least.secs);
@@ -133,7 +137,7 @@ fn the_search_among_many_nodes_comes_near_trying_every_subset() {
         let nodes = random(rng, 10, 60..250);
         let secs = |nodes: &[Node], count: Option<usize>| {
             let asked = InstanceSpec { nodes: count.map(Into::into), ..spec() };
-            let prediction = plan(&model, nodes, &asked).ok()?.prediction?;
+            let prediction = in_memory(&model, nodes, &asked)?.prediction?;
             Some(prediction.first_token_secs + 256.0 / prediction.decode_tokens_per_sec)
         };
         let subsets = (1..1_u32 << nodes.len()).filter(|set| set & 1 == 1);
