@@ -19,6 +19,7 @@ mod process;
 mod processes;
 pub(crate) mod prompts;
 mod segments;
+mod slabs;
 mod steal;
 mod system;
 pub(crate) mod tls;

@@ -5,9 +5,7 @@ use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use protocol::{
-    ExpertCache, FileCheck, ModelSource, PromptCache, RankCall, WorkerCommand, WorkerSpec,
-};
+use protocol::{FileCheck, ModelSource, PromptCache, RankCall, WorkerCommand, WorkerSpec};
 use tokio::sync::{mpsc, watch};
 
 use crate::NodeConfig;
@@ -16,6 +14,7 @@ use crate::context::{ProcessId, Start};
 use crate::core::Event;
 use crate::io::net::Net;
 use crate::io::prompts;
+use crate::io::slabs;
 use crate::io::worker::WorkerProcess;
 use crate::transfer::model_file::OVERWRITTEN;
 use crate::transfer::prompts::PromptsDoor;
@@ -114,7 +113,7 @@ async fn spawn(
     if let Some(prompts) = &mut prompts {
         prompts.members = Some(records.relay()?);
     }
-    let experts = experts(&config, &start);
+    let experts = slabs::cache(&config, &start.order);
     let number = start.process;
     let tell = move |news| {
         if matches!(news, WorkerNews::Exited { .. }) {
@@ -192,23 +191,6 @@ fn spec(start: Start, config: &NodeConfig, model: ModelSource) -> WorkerSpec {
         prompts: None,
         experts: None,
     }
-}
-
-/// Where a worker keeps experts that are not all in memory: beside the folder of prompts.
-fn experts(config: &NodeConfig, start: &Start) -> Option<ExpertCache> {
-    /// As for prompts.
-    const RESERVE_BYTES: u64 = 1 << 30;
-    let order = &start.order;
-    let budget_bytes = *order.split.expert_bytes.get(order.rank)?;
-    let model = order.digest.to_string();
-    let folder = config.prompts.folder.with_file_name("experts").join(&model);
-    Some(ExpertCache {
-        folder: folder.join(order.rank.to_string()),
-        model,
-        budget_bytes,
-        reserve_bytes: RESERVE_BYTES,
-        bytes_per_sec_max: None,
-    })
 }
 
 /// Where a worker keeps prompts. Devices of ggml do not give their caches away.

@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 use super::join;
 use super::lobby::{Line, Lobby};
 use super::processes::{Processes, run_worker};
+use super::slabs;
 use crate::context::ServedFile;
 use crate::context::sources::Sources;
 use crate::context::{
@@ -92,6 +93,13 @@ impl System {
         {
             warn!(folder = %config.prompts.folder.display(), %why, "prompts stay on disk");
         }
+        // No worker runs yet.
+        kept.desired.look(|document| {
+            slabs::sweep(&slabs::folder(&config), |model| {
+                let mut served = document.entries.iter().filter_map(|entry| entry.wanted.as_ref());
+                served.any(|wanted| wanted.digest.to_string() == model)
+            });
+        });
         let announces = config.announce.then(|| Announcer::start(net.listen(), inputs.clone()));
         Self {
             announcer: announces.flatten(),
