@@ -242,6 +242,9 @@ fn secs(secs: f64) -> String {
 }
 
 pub(crate) fn gib(bytes: u64) -> String {
+    if bytes < 1 << 20 {
+        return format!("{:.1} KiB", bytes as f64 / 1024.0);
+    }
     // Whole MiB would be too coarse for such small amounts.
     if bytes < 100 << 20 {
         return format!("{:.1} MiB", bytes as f64 / (1u64 << 20) as f64);

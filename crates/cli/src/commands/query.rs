@@ -96,15 +96,13 @@ fn prompts(instance: &InstanceStatus) -> Option<String> {
 fn experts(instance: &InstanceStatus) -> Option<String> {
     let stats = instance.stats.as_ref()?;
     let experts = stats.experts?;
-    let gib = |bytes: u64| bytes as f64 / (1 << 30) as f64;
+    let [memory, budget, read] =
+        [experts.memory_bytes, experts.budget_bytes, experts.read_bytes].map(table::bytes);
+    let waited = 100.0 * experts.wait_us as f64 / stats.steps.sum_us.max(1) as f64;
     Some(format!(
-        "{:.2} of {:.2} GiB of experts in memory, {:.0} % hits, {:.2} GiB read from disk, {:.0} % of \
-         the steps' time waited for it",
-        gib(experts.memory_bytes),
-        gib(experts.budget_bytes),
+        "experts on disk: {memory} of {budget} in memory, {:.0} % of uses found there, {read} read; \
+         {waited:.0} % of the steps' time waited for the disk",
         100.0 * experts.hit_rate(),
-        gib(experts.read_bytes),
-        100.0 * experts.wait_us as f64 / stats.steps.sum_us.max(1) as f64
     ))
 }
 

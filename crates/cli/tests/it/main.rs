@@ -11,6 +11,7 @@ mod common;
 mod devices;
 mod elsewhere;
 mod examples;
+mod experts;
 mod face;
 mod folders;
 mod guides;
