@@ -48,7 +48,8 @@ function update(card, model, tintOf) {
   const pages = model.stats?.pages;
   const cache = pages?.total > 0 ? `${rounded(percent(pages.used, pages.total))} %` : null;
   const { guessed_tokens: tried, guessed_right_tokens: right } = model.stats ?? {};
-  const prompts = model.stats?.prompts;
+  const { prompts, experts } = model.stats ?? {};
+  const uses = (experts?.hits ?? 0) + (experts?.misses ?? 0);
   setFigures(card.querySelector(".figures"), [
     [model.requests_running, "running"],
     [model.requests_waiting > 0 ? model.requests_waiting : null, "waiting"],
@@ -56,6 +57,8 @@ function update(card, model, tintOf) {
     [cache, "of the cache in use"],
     [tried > 0 ? `${rounded(percent(right, tried))} %` : null, "of guessed tokens right"],
     [prompts ? bytes(prompts.disk_bytes) : null, "of prompts on disk"],
+    [uses > 0 ? `${rounded(percent(experts.hits, uses))} %` : null, "of experts' uses from memory"],
+    [uses > 0 ? bytes(experts.read_bytes) : null, "of experts read from disk"],
     [model.transport === "auto" ? null : model.transport, "links"],
     [`epoch ${model.epoch}`, ""],
   ]);
