@@ -26,7 +26,7 @@ pub enum Cut {
         head_bytes: usize,
     },
     /// The states of the value heads; then `rows` rows of a convolution's inputs, of the key heads
-    /// twice (queries and keys) and of the value heads, up to a multiple of [`ROWS_ALIGN`].
+    /// twice (queries and keys) and of the value heads, up to a multiple of 64 bytes.
     State {
         state_bytes: usize,
         rows: u32,
