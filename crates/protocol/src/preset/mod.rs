@@ -347,7 +347,8 @@ mod tests {
             ("temperature", "NaN", "expected 0 to 2"),
             ("num_ctx", "-5", "expected a whole number of tokens"),
             ("think", "much", "on, off, low"),
-            ("mirostat", "2", "there is no setting mirostat. There are: temperature, top_k"),
+            ("dry", "2", "there is no setting dry. There are: temperature, top_k"),
+            ("mirostat", "2", "only mirostat 0, which changes nothing"),
         ];
         for (name, value, why) in cases {
             let error = Preset::default().set(name, value).unwrap_err();
