@@ -48,7 +48,7 @@ fn two_nodes_serve_a_folder_that_one_of_them_has() {
     let shown = a.run(&["show", &path]);
     assert!(shown.contains("qwen3"), "{shown}");
     let plan = a.run(&["plan", &path, "--nodes", "1"]);
-    assert!(plan.contains("MiB of weights"), "{plan}");
+    assert!(plan.contains("KiB of weights"), "{plan}");
 }
 
 #[test]
