@@ -18,6 +18,7 @@ fn is_ready(node: &Node) -> bool {
 
 #[test]
 fn a_node_is_ready_by_itself_and_again_after_a_crash() {
+    const EPOCHS: &str = "sinew_instance_epochs_total{model_name=\"sinew-demo\"} ";
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);
     assert!(get(&a, "/ready").starts_with("HTTP/1.1 503"), "nothing is served");
@@ -26,7 +27,6 @@ fn a_node_is_ready_by_itself_and_again_after_a_crash() {
         // Without requests, the instance tests itself.
         wait_for("the node to be ready", || is_ready(node).then_some(()));
     }
-    const EPOCHS: &str = "sinew_instance_epochs_total{model_name=\"sinew-demo\"} ";
     let epochs = |node: &Node| {
         let metrics = get(node, "/metrics");
         let count = metrics.lines().find_map(|line| line.strip_prefix(EPOCHS))?;
