@@ -176,9 +176,11 @@ fn float_models_agree_with_the_reference() {
 fn experts_that_nearly_tie_are_chosen_as_by_the_reference() {
     check_all(&["models/kimi-k2"], &[1], CacheType::Auto, &float());
     check_all(&["models/kimi-k2"], &[1, 1], CacheType::Auto, &float());
-    // It has experts in 26 layers: which of two near ones leads may depend on the device.
+    // It has experts in 26 layers: which of two near ones leads may depend on the device, and on
+    // the processor (largest seen: 1.9 times llama.cpp's error, on one without AVX-512).
     if device::name() == "CPU" {
-        check_all(&["models/deepseek-v2-lite"], &[1], CacheType::Auto, &rounded());
+        let limit = Limit::OfLlamaCpp(2.5);
+        check_all(&["models/deepseek-v2-lite"], &[1], CacheType::Auto, &limit);
     }
 }
 
