@@ -46,7 +46,7 @@ use gguf::TensorType;
 
 /// A device that can run a decoder. Activations are f32, row-major `[rows, width]`.
 pub trait Backend {
-    /// Whether the first step of a kind compiles kernels: a rank then tries one.
+    /// Whether the first step of a kind compiles kernels: a rank then runs a trial first.
     const COMPILES: bool = false;
 
     /// A weight matrix `[rows, cols]` in the device's own layout.
@@ -96,7 +96,7 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Checks that the device can multiply with such matrices, as far as known so far.
+    /// Checks that the device can multiply with such matrices, as far as known before loading.
     ///
     /// # Errors
     /// It cannot.
@@ -174,7 +174,7 @@ pub trait Backend {
     fn routes(&mut self) -> Self::Routes;
 
     /// # Errors
-    /// There is no memory, or no such layers.
+    /// There is no memory, or the device does not support such layers.
     fn states(
         &mut self,
         shape: &RecurrentShape,
@@ -226,7 +226,7 @@ pub trait Backend {
     /// pages differ.
     fn end_segment(&mut self, segment: SegmentKey);
 
-    /// Prepares a step's rotations with each of `tables`, a position a row, for all layers.
+    /// Prepares a step's rotations with each of `tables`, one position a row, for all layers.
     fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]);
 
     /// [`Self::set_positions`] for places in pictures, on the CPU alone.
@@ -237,7 +237,7 @@ pub trait Backend {
     /// Keeps only the rows `kept`, ascending.
     fn keep(&mut self, x: &mut Self::Rows, kept: &[usize]);
 
-    /// Keeps only the rotations of the rows `kept`, ascending, until they are set again.
+    /// Keeps only the rotations of the rows `kept`, ascending, until positions are set again.
     fn keep_positions(&mut self, kept: &[usize]);
 
     /// `out = x / rms(x) * gain`, over each whole row.
@@ -360,7 +360,7 @@ pub trait Backend {
         refused("check_indexer")
     }
 
-    /// Computes the weights of residual streams from rows' `numbers`, in place.
+    /// Computes the weights of residual streams from each row's `numbers`, in place.
     fn weigh_streams(&mut self, mix: &StreamMix, numbers: &mut Self::Rows) {
         let _ = (mix, numbers);
         refused("check_indexer")

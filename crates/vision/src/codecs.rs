@@ -61,9 +61,9 @@ impl Format {
 
     /// Reads a file up to its pixels.
     pub fn header(self, bytes: &[u8]) -> Result<Header, String> {
-        // Four channels and what they are made of: two frames, or a frame, its canvas and the
-        // result. RGB and a turned copy are less.
-        let (rgb, two_frames, canvas) = (6, 8, 12);
+        // Most bytes of a pixel in memory at once: as RGB twice, for a turned copy; in two frames
+        // of four channels, with a frame of indices; in three, or in coefficients and a frame.
+        let (rgb, two_frames, three_frames) = (6, 10, 12);
         let ((width, height), exif, bytes_a_pixel) = match self {
             Self::Png => {
                 let reader = png(bytes)?;
@@ -75,12 +75,12 @@ impl Format {
                 let (width, height) = decoder.dimensions().ok_or("no size")?;
                 let number = |side: usize| u32::try_from(side).map_err(text);
                 // Else the coefficients of all scans are kept, two bytes each.
-                let bytes_a_pixel = if is_one_scan(bytes) { rgb } else { canvas };
+                let bytes_a_pixel = if is_one_scan(bytes) { rgb } else { three_frames };
                 ((number(width)?, number(height)?), decoder.exif().cloned(), bytes_a_pixel)
             }
             Self::WebP => {
                 let mut decoder = webp(bytes)?;
-                (decoder.dimensions(), decoder.exif_metadata().ok().flatten(), canvas)
+                (decoder.dimensions(), decoder.exif_metadata().ok().flatten(), three_frames)
             }
             Self::Gif => {
                 let decoder = gif(bytes)?;
@@ -122,7 +122,7 @@ fn png(bytes: &[u8]) -> Result<png::Reader<Cursor<&[u8]>>, String> {
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), limits);
     decoder.set_ignore_iccp_chunk(true);
     decoder.set_ignore_text_chunk(true);
-    // Of 16 bits the upper 8 count, as in PIL.
+    // Of 16 bits the upper 8 count.
     decoder.set_transformations(png::Transformations::normalize_to_color8());
     decoder.read_info().map_err(text)
 }
