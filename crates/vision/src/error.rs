@@ -17,8 +17,8 @@ pub enum PictureError {
     )]
     Format { start: String },
     #[error(
-        "the picture is {width} x {height} pixels; of a {format} file like this, at most {side} a \
-         side and {pixels} in all are accepted, and at least 1 x 1. Scale it down"
+        "the picture is {width} x {height} pixels; at most {side} a side and {pixels} in all are \
+         accepted of {format} files like this, and at least 1 x 1. Scale it down"
     )]
     Size { format: &'static str, width: u32, height: u32, side: u32, pixels: u64 },
     #[error("the {format} file is damaged or incomplete: {reason}. Save the picture again")]
