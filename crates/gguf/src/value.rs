@@ -1,6 +1,9 @@
 use crate::Error;
 use crate::reader::Reader;
 
+/// Arrays of arrays of arrays and so on.
+const DEPTH_MAX: u64 = 8;
+
 /// The type of a metadata value or of an array's elements; the numbers are those of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueType {
@@ -37,8 +40,9 @@ pub enum Value {
     Array(Array),
 }
 
-/// An array of numbers, bools or strings, checked when the header was parsed and kept as the
-/// file's own bytes, so that a claimed length never allocates more than the file holds.
+/// An array of numbers, bools, strings or arrays, checked when the header was parsed and kept as
+/// the file's own bytes, so that a claimed length never allocates more than the file holds. No
+/// model needs arrays of arrays; they are only passed on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array {
     ty: ValueType,
@@ -139,23 +143,9 @@ impl Value {
 }
 
 impl Array {
-    /// Reads and checks a whole array. Arrays of arrays are refused; no model uses them.
+    /// Reads and checks a whole array.
     fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
-        let offset = reader.pos();
-        let ty = ValueType::read(reader)?;
-        let len = reader.u64("an array length")?;
-        let bytes = match ty.fixed_bytes() {
-            Some(size) => reader.take(len.saturating_mul(size as u64), "an array")?,
-            None if ty == ValueType::String => take_strings(reader, len)?,
-            None => {
-                return Err(Error::ValueType { found: ty as u32, offset });
-            }
-        };
-        if ty == ValueType::Bool
-            && let Some(at) = bytes.iter().position(|byte| *byte > 1)
-        {
-            return Err(Error::Bool { found: bytes[at], offset: offset + 12 + at });
-        }
+        let (ty, len, bytes) = take_array(reader, DEPTH_MAX)?;
         // Every element took at least one byte of the input, so the length fits.
         Ok(Self { ty, len: len as usize, bytes: bytes.to_vec() })
     }
@@ -271,6 +261,37 @@ fn read_bool(reader: &mut Reader<'_>) -> Result<bool, Error> {
         1 => Ok(true),
         found => Err(Error::Bool { found, offset }),
     }
+}
+
+/// The type, the length and the bytes of an array, in which others lie at most `depth` deep.
+fn take_array<'a>(
+    reader: &mut Reader<'a>,
+    depth: u64,
+) -> Result<(ValueType, u64, &'a [u8]), Error> {
+    let offset = reader.pos();
+    let ty = ValueType::read(reader)?;
+    let len = reader.u64("an array length")?;
+    let bytes = match ty.fixed_bytes() {
+        Some(size) => reader.take(len.saturating_mul(size as u64), "an array")?,
+        None if ty == ValueType::String => take_strings(reader, len)?,
+        None if depth == 0 => {
+            let (what, found, limit) = ("the depth of arrays", DEPTH_MAX + 1, DEPTH_MAX);
+            return Err(Error::TooMany { what, offset, found, limit });
+        }
+        None => {
+            let (start, mut ahead) = (reader.pos(), reader.clone());
+            for _ in 0..len {
+                take_array(&mut ahead, depth - 1)?;
+            }
+            reader.take((ahead.pos() - start) as u64, "an array of arrays")?
+        }
+    };
+    if ty == ValueType::Bool
+        && let Some(at) = bytes.iter().position(|byte| *byte > 1)
+    {
+        return Err(Error::Bool { found: bytes[at], offset: offset + 12 + at });
+    }
+    Ok((ty, len, bytes))
 }
 
 /// The bytes of `len` strings, each checked to be inside the input.

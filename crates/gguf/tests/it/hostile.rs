@@ -1,6 +1,6 @@
 //! Hostile and broken input: always a typed error, never a panic, never a large allocation.
 
-use gguf::{Directory, Error, TensorType, Value, Writer};
+use gguf::{Directory, Error, TensorType, Value, ValueType, Writer};
 
 /// A small valid file that uses every kind of value.
 fn valid() -> Vec<u8> {
@@ -208,6 +208,38 @@ fn a_safetensors_file_is_refused_by_its_first_bytes() {
 }
 
 #[test]
+fn arrays_of_arrays_are_passed_on_and_have_a_depth() {
+    // One array of two bytes in `depth` arrays of one.
+    let nested = |depth: usize| {
+        let array = |ty: u32, len: u64| [&ty.to_le_bytes()[..], &len.to_le_bytes()].concat();
+        [array(9, 1).repeat(depth), array(0, 2), vec![7, 8]].concat()
+    };
+    let with = |array: &[u8]| {
+        let mut writer = Writer::new();
+        writer.set("a.u8", Value::U8(1));
+        let mut bytes = Vec::new();
+        writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
+        // The array and its type take the place of the byte and its type, at the end.
+        let value = [&0u32.to_le_bytes()[..], &[1]].concat();
+        let at = bytes.windows(5).rposition(|found| found == value).unwrap();
+        parse(&[&bytes[..at], &9u32.to_le_bytes(), array].concat())
+    };
+    for depth in 1..=8 {
+        let directory = with(&nested(depth)).unwrap();
+        let array = directory.find_array("a.u8").unwrap().unwrap();
+        assert_eq!((array.element_type(), array.len()), (ValueType::Array, 1), "{depth}");
+        assert!(array.integers().is_none() && array.strings().is_none());
+    }
+    assert!(matches!(with(&nested(9)), Err(Error::TooMany { limit: 8, .. })));
+    let endless = [&9u32.to_le_bytes()[..], &u64::MAX.to_le_bytes(), &nested(1)].concat();
+    assert!(matches!(with(&endless), Err(Error::Truncated { .. })));
+    let truncated = nested(3);
+    for len in 0..truncated.len() {
+        assert!(with(&truncated[..len]).is_err(), "{len}");
+    }
+}
+
+#[test]
 fn wrong_magic_version_types_and_text() {
     let bytes = valid();
     assert!(matches!(parse(&patch(&bytes, b"GGUF", b"GGML")), Err(Error::Magic { .. })));
@@ -219,9 +251,9 @@ fn wrong_magic_version_types_and_text() {
     let mut turned = bytes.clone();
     turned[4..8].reverse();
     assert!(matches!(parse(&turned), Err(Error::BigEndian)));
-    let nested = [&9u32.to_le_bytes()[..], &8u32.to_le_bytes()].concat();
-    let arrays = [&9u32.to_le_bytes()[..], &9u32.to_le_bytes()].concat();
-    assert!(matches!(parse(&patch(&bytes, &nested, &arrays)), Err(Error::ValueType { .. })));
+    let strings = [&9u32.to_le_bytes()[..], &8u32.to_le_bytes()].concat();
+    let unknown = [&9u32.to_le_bytes()[..], &13u32.to_le_bytes()].concat();
+    assert!(matches!(parse(&patch(&bytes, &strings, &unknown)), Err(Error::ValueType { .. })));
     let truth = [&7u32.to_le_bytes()[..], &[1]].concat();
     let lie = [&7u32.to_le_bytes()[..], &[2]].concat();
     assert!(matches!(parse(&patch(&bytes, &truth, &lie)), Err(Error::Bool { found: 2, .. })));
