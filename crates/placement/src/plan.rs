@@ -71,8 +71,8 @@ pub struct Plan {
 ///
 /// By default it takes the split with the shortest predicted time for the requested mix, if nodes
 /// and links were measured: more nodes only where they make it faster, or where fewer lack memory.
-/// Without measurements it takes all nodes and splits by tensors. It never plans more memory than a
-/// node has free.
+/// Without measurements it takes all nodes and splits by tensors, and fewer where these do not fit.
+/// It never plans more memory than a node has free.
 ///
 /// # Errors
 /// The request cannot be met; the error lists what is missing, in numbers.
@@ -335,19 +335,24 @@ fn try_all(context: &Context<'_>, options: &Options<'_>, asked: Option<usize>) -
         stage_count: spec.options.stage_layers.as_ref().map(Vec::len),
         fixed_order: options.ring || !measured || spec.options.shares.is_some(),
     };
-    if measured || strategy != Strategy::Auto || limits.stage_count.is_some() {
+    if measured {
         return search(context, &limits);
     }
-    // Nothing favours another split, unless this one does not fit.
-    limits.strategy = Strategy::Tensor;
-    let nodes = limits.nodes;
-    limits.nodes = asked.or(Some(all.min(STAGE_RANKS_MAX)));
-    let tensor = search(context, &limits);
-    if !tensor.found.is_empty() {
-        return tensor;
+    let mut tried = Tried::default();
+    if strategy == Strategy::Auto && limits.stage_count.is_none() {
+        // Nothing favours another split, unless this one does not fit.
+        let nodes = asked.or(Some(all.min(STAGE_RANKS_MAX)));
+        tried = search(context, &Limits { strategy: Strategy::Tensor, nodes, ..limits.clone() });
     }
-    (limits.strategy, limits.nodes) = (Strategy::Auto, nodes);
-    search(context, &limits)
+    if tried.found.is_empty() {
+        tried = search(context, &limits);
+    }
+    if tried.found.is_empty() && asked.is_none() && !options.ring {
+        // Some of the nodes may be too small.
+        (limits.nodes, limits.fixed_order) = (None, false);
+        tried = search(context, &limits);
+    }
+    tried
 }
 
 /// The load of a mix, for this context.

@@ -198,3 +198,13 @@ fn absurd_sizes_do_not_overflow() {
     let spec = InstanceSpec { context_tokens, cache_tokens, ..spec() };
     assert!(plan(&large(), &unknown(&[64]), &spec).is_err());
 }
+
+#[test]
+fn what_one_node_can_run_is_not_refused_before_links_are_measured() {
+    for memory in [&[64, 0][..], &[64, 0, 0]] {
+        let plan = plan(&large(), &unknown(memory), &spec()).unwrap();
+        assert_eq!(plan.ranks.iter().map(|rank| rank.node).collect::<Vec<_>>(), [0], "{memory:?}");
+    }
+    let plan = plan(&large(), &unknown(&[32, 0, 32]), &spec()).unwrap();
+    assert_eq!(plan.ranks.iter().map(|rank| rank.node).collect::<Vec<_>>(), [0, 2]);
+}
