@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ureq::http::Uri;
 
-use crate::http::{Address, config, words};
+use crate::http::{Address, config, get, words};
 
 /// A picture behind a short address, which leads to a site and from there to its store.
 const REDIRECTS_MAX: usize = 3;
@@ -118,7 +118,7 @@ impl Fetcher {
             if left.is_zero() {
                 return Err(FetchError::Slow { host, time });
             }
-            let request = self.agent.get(at.url()).config().timeout_global(Some(left)).build();
+            let request = get(&self.agent, &at).config().timeout_global(Some(left)).build();
             let response = request.call().map_err(|error| failed(&error))?;
             match response.status().as_u16() {
                 200 => {}

@@ -17,6 +17,8 @@ use crate::settings::{Settings, Token};
 /// Enough for a renamed repository behind a mirror.
 pub(crate) const REDIRECTS_MAX: usize = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// The variables of a proxy for plain addresses.
+const FOR_PLAIN: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
 
 /// A parsed address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -208,7 +210,7 @@ impl Client {
     }
 
     fn request(&self, to: &Address) -> RequestBuilder<WithoutBody> {
-        let request = self.agent.get(to.url());
+        let request = get(&self.agent, to);
         match (&self.hub, &self.token) {
             (Some(hub), Some(token)) if hub.is_origin_of(to) => {
                 request.header("authorization", format!("Bearer {}", token.secret()))
@@ -219,6 +221,17 @@ impl Client {
 
     pub fn token_origin(&self) -> Option<&str> {
         self.token.as_ref().map(Token::origin)
+    }
+}
+
+/// A request by an agent. A proxy that the environment names for `https` alone is not asked for
+/// plain addresses: proxies tunnel to port 443 only.
+pub(crate) fn get(agent: &ureq::Agent, to: &Address) -> RequestBuilder<WithoutBody> {
+    let request = agent.get(to.url());
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    match to.scheme == "http" && !FOR_PLAIN.iter().copied().any(is_set) {
+        true => request.config().proxy(None).build(),
+        false => request,
     }
 }
 
