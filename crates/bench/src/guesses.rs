@@ -3,12 +3,10 @@
 //! MTP block, or a draft model. The ways alternate, and must give the same answers.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use backend::Cpu;
-use engine::Local;
+use engine::AnyLocal;
 use gguf::{Directory, File, Source};
 use placement::Plan;
 use protocol::{GenerateRequest, Generation, Guesses, Speculation, Token, WorkerEvent};
@@ -138,8 +136,8 @@ fn ways(
         local.options.draft = local.options.draft.filter(|_| has_more);
         let model = args.model.clone();
         Way::start(name, move || {
-            let (file, open) = (checkpoint::open(&model)?, Arc::new(Cpu::new));
-            local::start_on(open, file, plan, &local, (context, 1), progress)
+            let file = checkpoint::open(&model)?;
+            local::start_on(None, file, plan, &local, (context, 1), progress)
         })
     };
     let both = [("none", Speculation::Off, false), ("lookup", Speculation::Prompt, false)];
@@ -173,7 +171,7 @@ fn compare(ways: &mut [Way], requests: &[GenerateRequest], round: usize) -> Resu
 impl Way {
     fn start(
         name: &'static str,
-        load: impl FnOnce() -> Result<Local, Error> + Send + 'static,
+        load: impl FnOnce() -> Result<Box<dyn AnyLocal>, Error> + Send + 'static,
     ) -> Self {
         let ((ask, asked), (answer, answers)) = (channel(), channel());
         thread::spawn(move || {
@@ -183,7 +181,7 @@ impl Way {
                 Err(error) => return drop(answer.send(Err(error))),
             };
             for requests in asked {
-                let _ = answer.send(answered(&mut local, requests));
+                let _ = answer.send(answered(&mut *local, requests));
             }
         });
         Self { name, ask, answers, samples: Vec::new(), guesses: Guesses::default() }
@@ -198,10 +196,13 @@ impl Way {
 }
 
 /// The ranks have room for one request, so the others wait.
-fn answered(local: &mut Local, requests: Vec<GenerateRequest>) -> Result<Vec<Answered>, Error> {
+fn answered(
+    local: &mut dyn AnyLocal,
+    requests: Vec<GenerateRequest>,
+) -> Result<Vec<Answered>, Error> {
     let none = || Answered { tokens: Vec::new(), secs: 0.0, guesses: Guesses::default() };
     let mut answers: Vec<Answered> = requests.iter().map(|_| none()).collect();
-    local.run(requests, |event| match event {
+    local.run(requests, &mut |event| match event {
         WorkerEvent::Token { request, answer } => {
             answers[request as usize].tokens.push(answer.token);
         }

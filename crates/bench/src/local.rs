@@ -1,15 +1,13 @@
 //! A model on ranks that are threads of this process, and the plan of its split over them.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use backend::{Backend, Cpu};
-use engine::{Local, LocalOptions, OpenDevice};
+use engine::{AnyLocal, LocalOptions, start_any};
 use gguf::{Directory, File, Source};
 use layout::{Device, Outline};
 use placement::{LinkSpeed, Load, Node, Options, Plan, Speed};
-use protocol::{ExpertCache, InstanceSpec, Split, Strategy, Transport};
+use protocol::{ExpertCache, InstanceSpec, Split, Strategy, Transport, WorkerDevice};
 
 use crate::args::LocalArgs;
 use crate::error::Error;
@@ -24,7 +22,7 @@ pub fn start(
     args: &LocalArgs,
     context: usize,
     progress: Shown,
-) -> Result<Local, Error> {
+) -> Result<Box<dyn AnyLocal>, Error> {
     start_for(model, args, (context, 1), progress)
 }
 
@@ -34,22 +32,22 @@ pub(crate) fn start_for(
     args: &LocalArgs,
     (context, sequences_max): (usize, usize),
     progress: Shown,
-) -> Result<Local, Error> {
+) -> Result<Box<dyn AnyLocal>, Error> {
     let file = checkpoint::open(model)?;
     let plan = plan(file.directory(), args)?;
-    start_on(Arc::new(Cpu::new), file, plan, args, (context, sequences_max), progress)
+    start_on(None, file, plan, args, (context, sequences_max), progress)
 }
 
-/// Loads a model as planned on devices of one kind, for `sequences_max` requests at once, each with
-/// its own context.
-pub(crate) fn start_on<B: Backend + 'static>(
-    open: OpenDevice<B>,
+/// Loads a model as planned on the CPU or a device of ggml's libraries, for `sequences_max` requests
+/// at once, each with its own context.
+pub(crate) fn start_on(
+    device: Option<&WorkerDevice>,
     file: File,
     plan: Plan,
     args: &LocalArgs,
     (context, sequences_max): (usize, usize),
     progress: Shown,
-) -> Result<Local<B>, Error> {
+) -> Result<Box<dyn AnyLocal>, Error> {
     let (source, _bar) = progress.watch(file);
     let wire = plan.check_wire(args.options.wire_type);
     wire.map_err(|error| Error::Usage(error.to_string()))?;
@@ -70,7 +68,7 @@ pub(crate) fn start_on<B: Backend + 'static>(
         link_latency: Duration::from_micros(args.link_latency),
         threads,
     };
-    Ok(Local::start_on(open, source, &options)?)
+    Ok(start_any(device, source, &options)?)
 }
 
 /// Where experts lie that are not in memory.

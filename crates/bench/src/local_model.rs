@@ -2,10 +2,9 @@
 //! measurements.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use backend::{Backend, Cpu, Ggml};
-use engine::{EngineError, OpenDevice};
+use backend::Ggml;
+use engine::EngineError;
 use gguf::{Directory, File, Source};
 use placement::Plan;
 use protocol::{Transport, WorkerDevice};
@@ -15,20 +14,11 @@ use crate::error::Error;
 use crate::{device_speed, local};
 
 /// The device of the computation, under llama-bench's keys.
-pub struct Device<B> {
+pub struct Device<'a> {
     pub backends: String,
     pub gpu_info: String,
-    pub open: OpenDevice<B>,
-}
-
-/// A measurement of a model on any kind of device.
-pub trait Measurement {
-    fn run<B: Backend + 'static>(
-        self,
-        file: File,
-        plan: Plan,
-        device: Device<B>,
-    ) -> Result<String, Error>;
+    /// The CPU if absent.
+    pub device: Option<&'a WorkerDevice>,
 }
 
 /// Opens the file, plans the split and finds the device, then runs the measurement.
@@ -38,24 +28,21 @@ pub trait Measurement {
 pub fn measure(
     args: &LocalModelArgs,
     device: Option<&WorkerDevice>,
-    measurement: impl Measurement,
+    measurement: impl FnOnce(File, Plan, Device<'_>) -> Result<String, Error>,
 ) -> Result<String, Error> {
     let file = checkpoint::open(&args.path)?;
     let Some(WorkerDevice { libraries, name }) = device else {
         let plan = local::plan(file.directory(), &args.local)?;
-        let backends = format!("CPU {}", backend::isa());
-        let (gpu_info, open) = (String::new(), Arc::new(Cpu::new));
-        return measurement.run(file, plan, Device { backends, gpu_info, open });
+        let (backends, gpu_info) = (format!("CPU {}", backend::isa()), String::new());
+        return measurement(file, plan, Device { backends, gpu_info, device });
     };
-    let (dir, name) = (libraries.clone(), name.clone());
-    let found = Ggml::find(&dir, &name).map_err(EngineError::from)?;
+    let found = Ggml::find(libraries, name).map_err(EngineError::from)?;
     let (backends, gpu_info) =
         (format!("ggml {}", found.backend()), found.description().to_owned());
-    let speed = || device_speed::measure(&dir, &name, args.local.threads[0]);
+    let speed = || device_speed::measure(libraries, name, args.local.threads[0]);
     let speed = local::weighs(&args.local).then(speed).transpose().map_err(EngineError::from)?;
     let plan = local::plan_for(file.directory(), &args.local, speed, None)?;
-    let open = Arc::new(move |threads, _: &[usize]| Ggml::open(&dir, &name, threads));
-    measurement.run(file, plan, Device { backends, gpu_info, open })
+    measurement(file, plan, Device { backends, gpu_info, device })
 }
 
 /// The model's own name, or its file's.

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use backend::{Backend, CacheKind};
-use engine::Local;
+use backend::CacheKind;
+use engine::AnyLocal;
 use gguf::{Directory, File, ReadError, Source, Strided};
 use placement::Plan;
 use protocol::{ExpertStats, WorkerDevice};
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::args::{LocalArgs, LocalModelArgs, ModelArgs, Output};
 use crate::error::{Doing, Error};
-use crate::local_model::{self, Device, Measurement};
+use crate::local_model::{self, Device};
 use crate::progress::Shown;
 use crate::statistics::statistics;
 use crate::{json, local};
@@ -108,34 +108,20 @@ pub fn run(
     device: Option<&WorkerDevice>,
     progress: Shown,
 ) -> Result<String, Error> {
-    local_model::measure(&args.model, device, Speeds { args, progress })
-}
-
-struct Speeds<'a> {
-    args: &'a ModelArgs,
-    progress: Shown,
-}
-
-impl Measurement for Speeds<'_> {
-    fn run<B: Backend + 'static>(
-        self,
-        file: File,
-        plan: Plan,
-        device: Device<B>,
-    ) -> Result<String, Error> {
-        let rows = rows(&self, &file, &plan, &device)?;
-        match self.args.output {
+    local_model::measure(&args.model, device, |file, plan, device| {
+        let rows = rows((args, progress), &file, &plan, &device)?;
+        match args.output {
             Output::Md => Ok(markdown(&rows)),
             Output::Json => json(&rows),
         }
-    }
+    })
 }
 
-fn rows<B: Backend + 'static>(
-    Speeds { args, progress }: &Speeds<'_>,
+fn rows(
+    (args, progress): (&ModelArgs, Shown),
     file: &File,
     plan: &Plan,
-    device: &Device<B>,
+    device: &Device<'_>,
 ) -> Result<Vec<Row>, Error> {
     let tests = tests(args);
     if args.made_up && plan.ranks.len() > 1 {
@@ -151,21 +137,20 @@ fn rows<B: Backend + 'static>(
         let read_ns = read_ns.doing(format!("cannot read {}", path.display()))?;
         let local_args = LocalArgs { threads: vec![*threads], ..args.model.local.clone() };
         let started = Instant::now();
-        let (file, open) = (checkpoint::open(path)?, device.open.clone());
-        let mut local =
-            local::start_on(open, file, plan.clone(), &local_args, (context, 1), *progress)?;
+        let (file, of, context) = (checkpoint::open(path)?, device.device, (context, 1));
+        let mut local = local::start_on(of, file, plan.clone(), &local_args, context, progress)?;
         let load = Load {
             load_ns: started.elapsed().as_nanos() as u64,
             read_ns,
-            weight_bytes: local.rank().weight_bytes(),
-            kv_bytes: local.rank().kv_bytes(),
+            weight_bytes: local.weight_bytes(),
+            kv_bytes: local.kv_bytes(),
             peak_bytes: peak_bytes(),
         };
-        let setup = Setup { threads: *threads, cache: local.rank().cache_kind(), load };
+        let setup = Setup { threads: *threads, cache: local.cache_kind(), load };
         for test in &tests {
-            let (times, before) = measure(&mut local, *test, args)?;
+            let (times, before) = measure(&mut *local, *test, args)?;
             let took_us = times.iter().sum::<Duration>().as_micros() as f64;
-            let after = local.rank().expert_stats().zip(before);
+            let after = local.expert_stats().zip(before);
             let experts = after.map(|(after, before)| experts(&after.since(&before), took_us));
             let row = row(args, directory, device, plan, *test, times, setup);
             rows.push(Row { experts, ..row });
@@ -226,12 +211,12 @@ fn peak_bytes() -> Option<u64> {
 
 /// The time of every counted run, and what experts on disk had cost before them: one run before
 /// them warms caches and pages.
-fn measure<B: Backend + 'static>(
-    local: &mut Local<B>,
+fn measure(
+    local: &mut dyn AnyLocal,
     test: Test,
     args: &ModelArgs,
 ) -> Result<(Vec<Duration>, Option<ExpertStats>), Error> {
-    let vocab = local.rank().config().vocab as u32;
+    let vocab = local.config().vocab as u32;
     let tokens = |first: usize, count: usize| -> Vec<u32> {
         // Any tokens will do; neighbours should differ, and so should runs: experts that one has
         // used are in memory.
@@ -242,7 +227,7 @@ fn measure<B: Backend + 'static>(
     let (mut times, mut before) = (Vec::new(), None);
     for run in 0..=args.repetitions {
         if run == 1 {
-            before = local.rank().expert_stats();
+            before = local.expert_stats();
         }
         if local.truncate(test.depth) < test.depth {
             match args.made_up {
@@ -267,10 +252,10 @@ fn measure<B: Backend + 'static>(
     Ok((times, before))
 }
 
-fn row<B>(
+fn row(
     args: &ModelArgs,
     directory: &Directory,
-    device: &Device<B>,
+    device: &Device<'_>,
     plan: &Plan,
     test: Test,
     times: Vec<Duration>,

@@ -5,6 +5,7 @@
 //! [`worker`] process driven by a daemon, or as a thread of [`Local`], which tools use for
 //! measurements and tests.
 
+mod any_local;
 mod block_source;
 mod called;
 mod comm;
@@ -41,6 +42,7 @@ mod step;
 mod tables;
 pub mod worker;
 
+pub use any_local::{AnyLocal, start_any};
 pub use cpus::{allowed_cpus, keep_to, own_cpus};
 pub use error::EngineError;
 pub use local::{Local, LocalOptions, OpenDevice};

@@ -9,9 +9,9 @@
 mod base;
 mod scores;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
-use backend::Backend;
 use gguf::{Directory, File, Source};
 use layout::Outline;
 use placement::Plan;
@@ -22,7 +22,7 @@ use self::base::{Base, BaseWriter, CONTEXT_MAX, Header, MIN_CONTEXT};
 use self::scores::{Compared, Comparison, Estimate, Scores, Softmax};
 use crate::args::{Output, QualityArgs};
 use crate::error::{Doing, Error};
-use crate::local_model::{self, Device, Measurement};
+use crate::local_model::{self, Device};
 use crate::progress::Shown;
 use crate::{json, local};
 
@@ -61,67 +61,63 @@ pub fn run(
     device: Option<&WorkerDevice>,
     progress: Shown,
 ) -> Result<String, Error> {
-    local_model::measure(&args.model, device, Run { args, progress })
+    local_model::measure(&args.model, device, |file, plan, device| {
+        score(args, progress, (file, plan, device))
+    })
 }
 
-struct Run<'a> {
-    args: &'a QualityArgs,
+fn score(
+    args: &QualityArgs,
     progress: Shown,
-}
-
-impl Measurement for Run<'_> {
-    fn run<B: Backend + 'static>(
-        self,
-        file: File,
-        plan: Plan,
-        device: Device<B>,
-    ) -> Result<String, Error> {
-        let Run { args, progress } = self;
-        let directory = file.directory().clone();
-        let vocab = Outline::read(&directory)?.config.vocab;
-        let mut chunks = chunks(args, &directory, vocab)?;
-        let mut scoring = Scoring::new(args, vocab, &mut chunks)?;
-        let local_args = &args.model.local;
-        let (context, half) = ((args.ctx, 1), args.ctx / 2);
-        let mut local =
-            local::start_on(device.open, file, plan.clone(), local_args, context, progress)?;
-        for (number, chunk) in (1..).zip(&chunks) {
-            progress.say(&format!("chunk {number} of {}", chunks.len()));
-            scoring.begin(chunk)?;
-            local.truncate(0);
-            local.feed(&chunk[..half])?;
-            let mut next = chunk[half + 1..].iter();
-            local.feed_each(&chunk[half..args.ctx - 1], |logits| match next.next() {
-                Some(next) => scoring.score(logits, *next),
-                None => Ok(()),
-            })?;
-        }
-        progress.clear();
-        let cache = local.rank().cache_kind().to_string();
-        let scores = scoring.finish()?;
-        let row = Row {
-            build_number: env!("CARGO_PKG_VERSION"),
-            backends: device.backends,
-            gpu_info: device.gpu_info,
-            model_filename: args.model.path.display().to_string(),
-            model_type: local_model::name(&directory, &args.model.path),
-            n_threads: local_args.threads[0],
-            type_k: cache.clone(),
-            type_v: cache,
-            nodes: plan.ranks.len(),
-            strategy: local_model::strategy(&plan),
-            transport: local_model::transport(&plan, local_args),
-            wire_type: local_args.options.wire_type,
-            n_ctx: args.ctx,
-            chunks: chunks.len(),
-            scored_tokens: scores.len(),
-            perplexity: scores.perplexity(),
-            comparison: scores.comparison(),
-        };
-        match args.output {
-            Output::Md => Ok(markdown(&row)),
-            Output::Json => json(&row),
-        }
+    (file, plan, device): (File, Plan, Device<'_>),
+) -> Result<String, Error> {
+    let directory = file.directory().clone();
+    let vocab = Outline::read(&directory)?.config.vocab;
+    let mut chunks = chunks(args, &directory, vocab)?;
+    let mut scoring = Scoring::new(args, vocab, &mut chunks)?;
+    let local_args = &args.model.local;
+    let (context, half) = ((args.ctx, 1), args.ctx / 2);
+    let mut local =
+        local::start_on(device.device, file, plan.clone(), local_args, context, progress)?;
+    for (number, chunk) in (1..).zip(&chunks) {
+        progress.say(&format!("chunk {number} of {}", chunks.len()));
+        scoring.begin(chunk)?;
+        local.truncate(0);
+        local.feed(&chunk[..half])?;
+        let mut next = chunk[half + 1..].iter();
+        let mut scored = Ok(());
+        local.feed_each(&chunk[half..args.ctx - 1], &mut |logits| {
+            let Some(next) = next.next() else { return ControlFlow::Continue(()) };
+            scored = scoring.score(logits, *next);
+            if scored.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        scored?;
+    }
+    progress.clear();
+    let cache = local.cache_kind().to_string();
+    let scores = scoring.finish()?;
+    let row = Row {
+        build_number: env!("CARGO_PKG_VERSION"),
+        backends: device.backends,
+        gpu_info: device.gpu_info,
+        model_filename: args.model.path.display().to_string(),
+        model_type: local_model::name(&directory, &args.model.path),
+        n_threads: local_args.threads[0],
+        type_k: cache.clone(),
+        type_v: cache,
+        nodes: plan.ranks.len(),
+        strategy: local_model::strategy(&plan),
+        transport: local_model::transport(&plan, local_args),
+        wire_type: local_args.options.wire_type,
+        n_ctx: args.ctx,
+        chunks: chunks.len(),
+        scored_tokens: scores.len(),
+        perplexity: scores.perplexity(),
+        comparison: scores.comparison(),
+    };
+    match args.output {
+        Output::Md => Ok(markdown(&row)),
+        Output::Json => json(&row),
     }
 }
 

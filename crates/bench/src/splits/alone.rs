@@ -45,7 +45,7 @@ impl Alone {
                     Err(error) => drop(done.send(Err(error))),
                     Ok(mut local) => {
                         for test in todo {
-                            if done.send(test.rate(&mut local)).is_err() {
+                            if done.send(test.rate(&mut *local)).is_err() {
                                 return;
                             }
                         }

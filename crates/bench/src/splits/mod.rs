@@ -8,7 +8,7 @@ mod alone;
 
 use std::time::Instant;
 
-use engine::Local;
+use engine::AnyLocal;
 use gguf::{Directory, Source};
 use layout::Outline;
 use placement::{Load, Measured, Prediction, Speed};
@@ -59,8 +59,8 @@ enum Test {
 
 impl Test {
     /// Tokens per second.
-    fn rate(self, local: &mut Local) -> Result<f64, Error> {
-        let vocab = local.rank().config().vocab as u32;
+    fn rate(self, local: &mut dyn AnyLocal) -> Result<f64, Error> {
+        let vocab = local.config().vocab as u32;
         let token = |at: usize| (at as u32).wrapping_mul(2_654_435_761) % vocab;
         let request = |at, tokens| GenerateRequest {
             prompt: vec![token(at)],
@@ -102,7 +102,7 @@ pub fn run(args: &SplitsArgs, progress: Shown) -> Result<String, Error> {
     for (name, threads) in [("one node", 1), ("one node, all threads", nodes)] {
         let asked = local_args(args, Strategy::Tensor, 1, threads, 0);
         let mut local = start(args, &asked, progress)?;
-        let measured = medians(args, || all(args, &mut local))?;
+        let measured = medians(args, || all(args, &mut *local))?;
         rows.push(row(name, (1, threads, 0), measured));
     }
     let one = local_args(args, Strategy::Tensor, 1, 1, 0);
@@ -151,12 +151,16 @@ fn context(args: &SplitsArgs) -> usize {
     args.n_prompt.max(args.n_gen) + 2
 }
 
-fn start(args: &SplitsArgs, asked: &LocalArgs, progress: Shown) -> Result<Local, Error> {
+fn start(
+    args: &SplitsArgs,
+    asked: &LocalArgs,
+    progress: Shown,
+) -> Result<Box<dyn AnyLocal>, Error> {
     local::start_for(&args.model, asked, (context(args), args.parallel), progress)
 }
 
 /// One round of all tests.
-fn all(args: &SplitsArgs, local: &mut Local) -> Result<Rates, Error> {
+fn all(args: &SplitsArgs, local: &mut dyn AnyLocal) -> Result<Rates, Error> {
     Ok(Rates {
         prefill: Test::Prompt(args.n_prompt).rate(local)?,
         decode: Test::Answer(args.n_gen).rate(local)?,
@@ -203,7 +207,7 @@ fn measure(
     let (mut one, mut each) = (Vec::new(), Vec::new());
     let measured = medians(args, || {
         one.push(alone.one(prompt, answer)?);
-        let split = all(args, &mut local)?;
+        let split = all(args, &mut *local)?;
         each.push(alone.each(prompt, answer)?);
         Ok(split)
     })?;
