@@ -42,7 +42,7 @@ play
 one serve demo-model/sinew-demo.gguf --nodes 2 --copies 2
 # The other machine must have the file, so that the model can do without the first one.
 for _ in $(seq 60); do [ ! -s "$work/two/data/models/sinew-demo.gguf" ] || break; sleep 1; done
-before=$(one events --json | tail -1)
+before=$(one events | wc -l)
 # Another binary, as far as Ansible can see.
 printf 'newer' >>"$work/new"
 play | tee "$work/upgrade.log"
@@ -50,4 +50,4 @@ play | tee "$work/upgrade.log"
 one events --json | grep -q model_moved || { echo 'nothing has moved'; exit 1; }
 [ "$(live)" = 2 ] || { echo 'the upgrade has lost a node'; exit 1; }
 one run sinew-demo 'Who are you?' </dev/null
-echo "ansible: a fresh fleet and an upgrade; events since: $(one events --json | grep -vF "$before" | wc -l)"
+echo "ansible: a fresh fleet and an upgrade; events since: $(one events | tail -n +$((before + 1)) | wc -l)"

@@ -202,10 +202,10 @@ class Node:
     def node_states(self):
         return {node["name"]: node["state"] for node in self.status()["nodes"]}
 
-    def run(self, *words):
+    def run(self, *words, seconds=180):
         command = [self.cluster.binary, *words, "--data-dir", self.home]
         ran = subprocess.run(["ip", "netns", "exec", self.namespace, *command],
-                             capture_output=True, text=True, timeout=180)
+                             capture_output=True, text=True, timeout=seconds)
         if ran.returncode != 0:
             raise RuntimeError(f"{words}: {ran.stderr}")
         return ran.stdout

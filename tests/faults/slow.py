@@ -4,6 +4,7 @@ and how soon. Nothing here may make an answer wrong."""
 import ctypes
 import fcntl
 import heapq
+import json
 import os
 import random
 import select
@@ -18,6 +19,7 @@ from cluster import LIBC, CLONE_NEWNET, Cluster, Stream, ip, until
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
 FRAME_BYTES_MAX = 65536
+QUEUE_SECONDS = 0.5
 ANSWER_TOKENS = 48
 
 
@@ -122,11 +124,13 @@ def throttled(bench, asking):
 
 
 class Wireless(threading.Thread):
-    """A cable through the air: frames are lost, and late, in their order."""
+    """A cable through the air: frames are lost, and late, in their order. With a rate, those that
+    would wait for half a second are dropped."""
 
-    def __init__(self, node, loss, delay_ms, jitter_ms):
+    def __init__(self, node, loss, delay_ms, jitter_ms, kbit=None):
         super().__init__(daemon=True)
         self.loss, self.delay, self.jitter = loss, delay_ms / 1e3, jitter_ms / 1e3
+        self.rate = kbit * 125 if kbit else None
         self.is_over, hub = False, node.cluster.hub
         with open("/proc/thread-self/ns/net", encoding="ascii") as home, \
                 open(f"/run/netns/{hub}", encoding="ascii") as there:
@@ -140,7 +144,17 @@ class Wireless(threading.Thread):
         for name, bridge in [("air0", "br0"), ("air1", "br1"), (node.port_name, "br1")]:
             ip("-n", hub, "link", "set", name, "master", bridge, "up")
         ip("-n", hub, "link", "set", "br1", "up")
+        self.node = node
         self.start()
+
+    def end(self):
+        """The node has its cable again."""
+        self.is_over, hub = True, self.node.cluster.hub
+        self.join()
+        ip("-n", hub, "link", "set", self.node.port_name, "master", "br0", "up")
+        ip("-n", hub, "link", "del", "br1")
+        for end in self.ends:
+            os.close(end)
 
     @staticmethod
     def tap(name):
@@ -149,7 +163,7 @@ class Wireless(threading.Thread):
         return end
 
     def run(self):
-        chance, late, last, number = random.Random(1), [], {}, 0
+        chance, late, last, number, free = random.Random(1), [], {}, 0, {}
         while not self.is_over:
             wait = late[0][0] - time.monotonic() if late else 0.1
             ready = select.select(self.ends, [], [], max(0, min(wait, 0.1)))[0]
@@ -157,8 +171,14 @@ class Wireless(threading.Thread):
                 frame = os.read(end, FRAME_BYTES_MAX)
                 if chance.random() < self.loss:
                     continue
-                delay = max(0, chance.gauss(self.delay, self.jitter))
-                due = max(last.get(end, 0), time.monotonic() + delay)
+                delay, now = max(0, chance.gauss(self.delay, self.jitter)), time.monotonic()
+                if self.rate:
+                    begin = max(now, free.get(end, 0))
+                    if begin - now > QUEUE_SECONDS:
+                        continue
+                    free[end] = begin + len(frame) / self.rate
+                    delay += free[end] - now
+                due = max(last.get(end, 0), now + delay)
                 last[end], number = due, number + 1
                 heapq.heappush(late, (due, number, self.ends[1 - self.ends.index(end)], frame))
             while late and late[0][0] <= time.monotonic():
@@ -191,17 +211,78 @@ def wireless(bench, asking):
         said = notes(bench)
         again.end()
     finally:
-        air.is_over = True
+        air.end()
     lost = {event for event, state in owner.node_states().items() if state != "live"}
     return (f"round trip {known['round_trip_us'] / 1e3:.0f} ms; placed on {alone} unless told; on "
             f"both {again.rates[-1]:.2f} tokens/s, {predicted:.2f} predicted; answers "
             f"{again.outcomes}; lost {lost or 'nobody'}; said {said}")
 
 
+# Kilobits a second, and milliseconds each way.
+PATHS = [(20000, 200), (3000, 5), (1000, 200), (300, 25)]
+DEMO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../demo-model/sinew-demo.gguf")
+
+
+def far(binary, work):
+    """A node joins over a slow and far path, gets a file and a share of a model over it, and answers.
+    Nobody is told to open a port that is open."""
+    told = set()
+    with Cluster(binary, work, 2) as cluster:
+        bench = faults.Bench(cluster, DEMO, 1)
+        bench.ready()
+        for kbit, delay in PATHS:
+            print(f"    {over(bench, told, kbit, delay)}", flush=True)
+    return sorted(told)
+
+
+def over(bench, told, kbit, delay):
+    owner, node = bench.cluster.nodes
+    whole, took = bench.whole(0, ANSWER_TOKENS), {}
+    owner.run("stop", faults.MODEL)
+    node.run("rm", faults.MODEL)
+    node.run("leave")
+
+    def timed(what, act):
+        begun = time.monotonic()
+        act()
+        took[what] = time.monotonic() - begun
+        for one in [owner, node]:
+            told.update(notice for notice in one.status()["notices"] if "firewall" in notice)
+
+    air = Wireless(node, 0, delay, 0, kbit)
+    try:
+        code = json.loads(owner.run("invite", "--json"))["code"]
+        timed("join", lambda: node.run("join", code))
+        timed("meet", bench.cluster.whole)
+        timed("serve on both", lambda: owner.run(
+            "serve", faults.MODEL, "--nodes", "2", "--transport", "tcp", "--strategy", "pipeline",
+            "--ctx", "1024", "--copies", "1", seconds=900))
+        timed("answer", lambda: check(Stream(owner, bench.body(0, ANSWER_TOKENS)), whole))
+        owner.run("stop", faults.MODEL)
+        timed("pull", lambda: node.run("pull", faults.MODEL, seconds=900))
+    finally:
+        air.end()
+    bench.cluster.whole()
+    bench.serve(owner)
+    bench.ready()
+    times = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in took.items())
+    return f"{kbit / 1000} Mbit/s, {2 * delay} ms: {times}"
+
+
+def check(stream, whole):
+    outcome = stream.outcome(whole, 300)
+    assert outcome == "right", f"{outcome}: {stream.error}"
+
+
 CASES = [straggler, throttled, wireless]
 
 
 def measure(binary, work, model, words):
+    if not words or "far" in words:
+        print("far: a slow and far path, for everything", flush=True)
+        told = far(binary, work)
+        if told or words == ["far"]:
+            return told
     with Cluster(binary, work, 2) as cluster:
         # Its ranks wait for each other in every layer, which a pipeline's do not.
         bench = faults.Bench(cluster, model, 1, more=["--strategy", "tensor"])

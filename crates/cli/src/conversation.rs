@@ -143,7 +143,8 @@ impl Conversation {
         pictures::summary(&prompt).iter().for_each(|summary| tell!("({summary})"));
         let answer = self.ask(prompt)?;
         if answer.interrupted {
-            return Err(CliError::Cut("Ctrl-C".to_owned()));
+            let (what, status) = ("stopped".to_owned(), self.interrupt.status());
+            return Err(CliError::Left { what, status });
         }
         if self.options.verbose {
             tell!("{}", answer.summary());

@@ -1,6 +1,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::signals::Status;
+
 /// Why a command failed: what happened, why, and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
@@ -42,9 +44,9 @@ pub enum CliError {
     /// A question did not fit the model's context, in the node's words.
     #[error("{0}")]
     ContextFull(String),
-    /// The user waits no longer; what goes on all the same.
-    #[error("{0}")]
-    Left(String),
+    /// The user waits no longer, by a signal; what goes on all the same.
+    #[error("{what}")]
+    Left { what: String, status: Status },
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
     #[error(

@@ -1,15 +1,16 @@
 //! Ctrl-C as a flag, so that it stops an answer and not the program.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::error::{CliError, Doing};
-use crate::signals::StopSignals;
+use crate::signals::{INTERRUPTED, Status, StopSignals};
 
 /// Records a Ctrl-C (or a request to terminate) since the last `take`.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
     pending: Arc<AtomicBool>,
+    status: Arc<AtomicU8>,
 }
 
 impl Interrupt {
@@ -26,11 +27,11 @@ impl Interrupt {
         let mut signals = StopSignals::new().doing("cannot handle Ctrl-C")?;
         drop(guard);
         let interrupt = Self::never();
-        let pending = interrupt.pending.clone();
+        let Self { pending, status } = interrupt.clone();
         std::thread::spawn(move || {
             runtime.block_on(async {
                 loop {
-                    signals.recv().await;
+                    status.store(signals.recv().await, Ordering::Relaxed);
                     pending.store(true, Ordering::Release);
                 }
             });
@@ -40,7 +41,8 @@ impl Interrupt {
 
     /// An interrupt that never comes.
     pub fn never() -> Self {
-        Self { pending: Arc::new(AtomicBool::new(false)) }
+        let status = Arc::new(AtomicU8::new(INTERRUPTED));
+        Self { pending: Arc::new(AtomicBool::new(false)), status }
     }
 
     /// Ctrl-C from a terminal that sends no signal for it.
@@ -52,6 +54,11 @@ impl Interrupt {
     /// Returns and clears the flag.
     pub fn take(&self) -> bool {
         self.pending.swap(false, Ordering::AcqRel)
+    }
+
+    /// The program's status at an end by the last signal.
+    pub fn status(&self) -> Status {
+        self.status.load(Ordering::Relaxed)
     }
 
     /// Blocks until it comes.

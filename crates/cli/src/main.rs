@@ -89,6 +89,10 @@ fn main() -> ExitCode {
 fn ended(result: Result<(), CliError>, well: ExitCode) -> ExitCode {
     match result {
         Ok(()) => well,
+        Err(CliError::Left { what, status }) => {
+            tell!("{}", table::tame(&what));
+            ExitCode::from(status)
+        }
         Err(error) => {
             tell!("error: {}", table::tame(&error.to_string()));
             ExitCode::FAILURE

@@ -95,7 +95,7 @@ pub fn with_near(
     client: Option<&Client>,
     data_dir: &DataDir,
 ) -> CliError {
-    if is_model(Path::new(name)) || matches!(error, CliError::Left(_)) {
+    if is_model(Path::new(name)) || matches!(error, CliError::Left { .. }) {
         return error;
     }
     let of_store = || store(data_dir).map(|store| store.list()).unwrap_or_default();

@@ -1,10 +1,21 @@
 pub use platform::StopSignals;
 
+/// The status with which a shell reports the end by a signal.
+pub type Status = u8;
+
+/// Of Ctrl-C.
+pub const INTERRUPTED: Status = 130;
+
 #[cfg(unix)]
 mod platform {
     use std::io::{self, IsTerminal};
 
     use tokio::signal::unix::{Signal, SignalKind, signal};
+
+    use super::{INTERRUPTED, Status};
+
+    const TERMINATED: Status = 143;
+    const HUNG_UP: Status = 129;
 
     /// Ctrl-C, requests to terminate and the end of the terminal. None is lost between two calls of
     /// `recv`.
@@ -26,11 +37,11 @@ mod platform {
         }
 
         /// Completes at the next signal.
-        pub async fn recv(&mut self) {
+        pub async fn recv(&mut self) -> Status {
             tokio::select! {
-                _ = self.interrupt.recv() => {}
-                _ = self.terminate.recv() => {}
-                () = next(&mut self.hangup) => {}
+                _ = self.interrupt.recv() => INTERRUPTED,
+                _ = self.terminate.recv() => TERMINATED,
+                () = next(&mut self.hangup) => HUNG_UP,
             }
         }
     }
@@ -66,6 +77,8 @@ mod platform {
     use tokio::signal::windows::{CtrlBreak, CtrlC, CtrlClose, CtrlShutdown};
     use tokio::signal::windows::{ctrl_break, ctrl_c, ctrl_close, ctrl_shutdown};
 
+    use super::{INTERRUPTED, Status};
+
     /// Ctrl-C, the end of the console and of the system. None is lost between two calls of `recv`.
     pub struct StopSignals {
         interrupt: CtrlC,
@@ -84,13 +97,14 @@ mod platform {
         }
 
         /// Completes at the next signal.
-        pub async fn recv(&mut self) {
+        pub async fn recv(&mut self) -> Status {
             tokio::select! {
                 _ = self.interrupt.recv() => {}
                 _ = self.terminate.recv() => {}
                 _ = self.close.recv() => {}
                 _ = self.shutdown.recv() => {}
             }
+            INTERRUPTED
         }
     }
 }

@@ -61,6 +61,7 @@ pub use hub::Found;
 pub use id::{NodeId, NodeIdError};
 pub use io::identity::{ANNOUNCEMENT, check_data_dir, id_in, is_in_use};
 pub use io::net::own_addresses;
+pub use io::on_thread::{GivenUp, on_thread};
 pub use io::probe::read_speed;
 pub use link_local::parse_address;
 pub use node::leave::leave;

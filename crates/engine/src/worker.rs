@@ -19,7 +19,7 @@ use protocol::frame::{self, FrameError};
 use protocol::{
     FailureKind, ModelSource, Secret, WorkerCommand, WorkerEvent, WorkerSpec, ring_peers,
 };
-use store::{CheckedFile, PeerFile};
+use store::{CheckedFile, PeerFile, RelayAddress};
 
 use crate::called::CommandInput;
 use crate::comm::{Comm, Meeting};
@@ -121,11 +121,11 @@ impl<'a, B: Backend> Worker<'a, B> {
         report(events, WorkerEvent::Listening { port, more });
         let started = Instant::now();
         let sender = events.sender.clone();
-        let loading = Loading::begin(move |done_bytes, total_bytes| {
+        let loading = Loading::begin(move |done_bytes, total_bytes, arrived_bytes| {
             // The writer thread never ends before the process.
-            let _ = sender.send(WorkerEvent::Loading { done_bytes, total_bytes });
+            let _ = sender.send(WorkerEvent::Loading { done_bytes, total_bytes, arrived_bytes });
         });
-        let source = open_source(&spec.model)?;
+        let source = open_source(&spec.model, &loading)?;
         let rank = load(device(&spec)?, &spec, source, &loading)?;
         drop(loading);
         report(
@@ -290,23 +290,29 @@ fn listen(spec: &WorkerSpec, calls: Calls) -> Result<(Listener, Vec<String>), En
     Ok((listener, notes))
 }
 
-fn open_source(model: &ModelSource) -> Result<Arc<dyn Source>, EngineError> {
+fn open_source(model: &ModelSource, loading: &Loading) -> Result<Arc<dyn Source>, EngineError> {
+    let relay = |address: SocketAddr, token: &Secret| RelayAddress {
+        address,
+        token: token.0,
+        arrived: loading.arrivals(),
+    };
     Ok(match model {
         ModelSource::File { path, check: None } => Arc::new(checkpoint::open(path)?),
         ModelSource::File { path, check: Some(check) } => {
             let digest = check.digest.parse();
             let digest = digest.map_err(|_| EngineError::Protocol("a digest".to_owned()))?;
-            let relay = (check.relay, check.token.0);
-            match CheckedFile::open(path, digest, &check.tree, relay) {
+            let relay = relay(check.relay, &check.token);
+            match CheckedFile::open(path, digest, &check.tree, relay.clone()) {
                 Ok(file) => Arc::new(file),
                 // The header itself is damaged.
-                Err(here) => Arc::new(PeerFile::connect(relay.0, &relay.1).map_err(|there| {
+                Err(here) => Arc::new(PeerFile::connect(&relay).map_err(|there| {
                     EngineError::Peer(io::Error::other(format!("{there}. And here: {here}")))
                 })?),
             }
         }
-        ModelSource::Peer { relay, token } => {
-            Arc::new(PeerFile::connect(*relay, &token.0).map_err(EngineError::Peer)?)
+        ModelSource::Peer { relay: address, token } => {
+            let file = PeerFile::connect(&relay(*address, token));
+            Arc::new(file.map_err(EngineError::Peer)?)
         }
     })
 }

@@ -66,6 +66,9 @@ pub enum WorkerEvent {
     Loading {
         done_bytes: u64,
         total_bytes: u64,
+        /// Bytes that have come from other machines, also of parts that are not complete.
+        #[serde(default)]
+        arrived_bytes: u64,
     },
     /// The shard is in memory.
     Loaded {

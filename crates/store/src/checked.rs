@@ -7,14 +7,13 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gguf::{Bytes, Directory, File, ReadError, Source, Strided};
 
 use crate::tree::Files;
-use crate::{Digest, GROUP_BYTES, PeerFile, Tree};
+use crate::{Digest, GROUP_BYTES, PeerFile, RelayAddress, Tree};
 
 /// Cached groups: more than one chunk of a loader covers.
 const KEPT: usize = 16;
@@ -174,7 +173,7 @@ pub struct CheckedFile {
     /// The same file without checks.
     plain: File,
     /// The daemon's relay to peers with the model, for damaged groups.
-    relay: (SocketAddr, [u8; 32]),
+    relay: RelayAddress,
     peer: OnceLock<PeerFile>,
 }
 
@@ -187,7 +186,7 @@ impl CheckedFile {
         path: &Path,
         digest: Digest,
         tree: &Path,
-        relay: (SocketAddr, [u8; 32]),
+        relay: RelayAddress,
     ) -> Result<Self, gguf::Error> {
         let io = |source| gguf::Error::Io { path: path.to_path_buf(), source };
         let files = Files::new(checkpoint::files(path).map_err(io)?);
@@ -212,10 +211,9 @@ impl CheckedFile {
         pieces: Strided,
         out: &mut [u8],
     ) -> Result<(), ReadError> {
-        let (relay, token) = &self.relay;
         let peer = match self.peer.get() {
             Some(peer) => peer,
-            None => match PeerFile::connect(*relay, token) {
+            None => match PeerFile::connect(&self.relay) {
                 Ok(peer) => self.peer.get_or_init(|| peer),
                 Err(error) => return Err(neither(&why, &error)),
             },
@@ -261,7 +259,7 @@ impl Source for CheckedFile {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::net::{Ipv4Addr, TcpListener};
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
     use super::*;
     use crate::Store;
@@ -320,7 +318,10 @@ mod tests {
             }
         });
         let tree = store.tree_path(&found.digest);
-        let open = |relay| CheckedFile::open(&path, found.digest, &tree, (relay, [0; 32])).unwrap();
+        let open = |address| {
+            let relay = RelayAddress { address, token: [0; 32], arrived: Arc::default() };
+            CheckedFile::open(&path, found.digest, &tree, relay).unwrap()
+        };
         let file = open(relay);
         assert_eq!(row(&file, 5, false).unwrap(), 5 * 256);
         assert_eq!(row(&file, 6, true).unwrap(), 6 * 256);

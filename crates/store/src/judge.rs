@@ -34,6 +34,11 @@ impl Judge {
     /// Why a model of Ollama's cannot be run. Other programs keep files as published.
     pub fn refusal(&self, model: &Shelved) -> Option<String> {
         let can_run = self.can_run.as_ref().filter(|_| model.shelf == Shelf::Ollama)?;
+        if model.has_adapter {
+            let why = "Ollama applies an adapter (LoRA) to it, and none is applied here: merge it \
+                       into the model, or use the model without it";
+            return Some(why.to_owned());
+        }
         let stamp = Stamp::of(&model.path).ok()?;
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, known)) = lock().get(&model.path)

@@ -30,7 +30,7 @@ pub use checked::{Checked, CheckedFile, Groups};
 pub use digest::Digest;
 pub use error::StoreError;
 pub use identity::{Identity, identity};
-pub use peer::PeerFile;
+pub use peer::{PeerFile, RelayAddress};
 pub use quant::{quant_fit, quant_gone, quant_of, quant_rank, quant_runs};
 pub use rename::rename;
 pub use shelves::{HOME, Incomplete, Places, Shelf, Shelved};

@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! request  (32 bytes)   start u64 | piece u64 | stride u64 | count u64     little-endian, bytes
+//! sign of work          2 u8 | arrived u64                    any number, then the answer
 //! answer                status u8 | len u64 | len bytes
 //! ```
 //!
-//! The answer has `count` pieces of `piece` bytes, the first at `start`, each `stride` after the
-//! previous one. A request with `count` 0 gets the file's shape instead: the answer is the header's
-//! length and the file's length, two u64. Status 1 means refused; the bytes are the reason. The
-//! protocol neither encrypts nor authenticates: the stream that carries it does.
+//! A relay sends a sign of work while bytes arrive over a slow network; `arrived` counts those
+//! since its last one. The answer has `count` pieces of `piece` bytes, the first at `start`, each
+//! `stride` after the previous one. A request with `count` 0 gets the file's shape instead: the
+//! answer is the header's length and the file's length, two u64. Status 1 means refused; the bytes
+//! are the reason. The protocol neither encrypts nor authenticates: the stream that carries it
+//! does.
 
 use std::sync::Arc;
 
@@ -23,6 +26,18 @@ pub const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 const STATUS_OK: u8 = 0;
 const STATUS_REFUSED: u8 = 1;
+const STATUS_WORKING: u8 = 2;
+
+/// The first bytes of an answer, or what comes before one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerHeader {
+    /// `len` bytes of content follow.
+    Bytes { len: usize },
+    /// `len` bytes of a reason follow.
+    Refused { len: usize },
+    /// So many bytes have arrived at the relay; another header follows.
+    Working { arrived: u64 },
+}
 
 /// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,14 +127,24 @@ pub fn refusal(reason: &str) -> Vec<u8> {
     answer
 }
 
-/// Parses an answer's first bytes: whether it is a refusal, and the length of its content.
+/// A sign of work: bytes that have arrived since the last one.
+pub fn working(arrived: u64) -> [u8; ANSWER_HEADER_BYTES] {
+    let mut sign = [STATUS_WORKING; ANSWER_HEADER_BYTES];
+    sign[1..].copy_from_slice(&arrived.to_le_bytes());
+    sign
+}
+
+/// Parses an answer's first bytes.
 ///
 /// # Errors
 /// The peer does not follow the protocol.
-pub fn decode_answer_header(bytes: [u8; ANSWER_HEADER_BYTES]) -> Result<(bool, usize), String> {
-    let len = u64::from_le_bytes(bytes[1..].try_into().expect("eight bytes"));
-    if bytes[0] > STATUS_REFUSED || len > ANSWER_BYTES_MAX as u64 {
-        return Err(format!("an answer of status {} and {len} bytes is impossible", bytes[0]));
+pub fn decode_answer_header(bytes: [u8; ANSWER_HEADER_BYTES]) -> Result<AnswerHeader, String> {
+    let number = u64::from_le_bytes(bytes[1..].try_into().expect("eight bytes"));
+    let len = number as usize;
+    match bytes[0] {
+        STATUS_WORKING => Ok(AnswerHeader::Working { arrived: number }),
+        STATUS_OK if number <= ANSWER_BYTES_MAX as u64 => Ok(AnswerHeader::Bytes { len }),
+        STATUS_REFUSED if number <= ANSWER_BYTES_MAX as u64 => Ok(AnswerHeader::Refused { len }),
+        status => Err(format!("an answer of status {status} and {number} bytes is impossible")),
     }
-    Ok((bytes[0] == STATUS_REFUSED, len as usize))
 }

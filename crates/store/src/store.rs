@@ -332,7 +332,7 @@ impl Store {
             if self.judge.refusal(model).is_none() {
                 return Some(located);
             }
-            left.retain(|other| other.path != model.path);
+            left.retain(|other| (&other.path, &other.name) != (&model.path, &model.name));
         }
     }
 

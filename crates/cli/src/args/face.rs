@@ -16,7 +16,7 @@ pub struct TopArgs {
 pub struct EventsArgs {
     #[command(flatten)]
     pub query: QueryArgs,
-    /// Go on with what happens, until Ctrl-C or the node's end
+    /// Go on with what happens, until Ctrl-C or the node's end; with --json an object a line
     #[arg(short, long)]
     pub follow: bool,
     /// Problems alone

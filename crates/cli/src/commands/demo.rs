@@ -34,7 +34,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
         nodes: Some(count.into()),
         ..InstanceSpec::default()
     };
-    let model = serve::place(&client, &request, &interrupt)?;
+    let model = serve::place(&client, &request, &interrupt).map_err(serve::nothing_goes_on)?;
     let split = if count == 1 { "on one node" } else { "tensor-parallel over all of them" };
     say!("{model} is placed {split}, {:.1} s after the start", started.elapsed().as_secs_f64());
 

@@ -81,9 +81,14 @@ fn summary(status: &ClusterStatus, api: &str) -> Vec<String> {
 pub fn events(args: &EventsArgs) -> Result<(), CliError> {
     let client = Client::find(&DataDir::find(&args.query.data_dir)?)?;
     let paint = paints(output::obeys(&std::io::stdout()));
-    let mut wrong = None;
+    let is_list = args.query.json && !args.follow;
+    let (mut wrong, mut list) = (None, Vec::new());
     client.events(0, args.follow, |event| {
         if args.problems && matches!(event.tone, Tone::Good | Tone::Info) {
+            return true;
+        }
+        if is_list {
+            list.push(event);
             return true;
         }
         // A closed output ends it.
@@ -97,6 +102,9 @@ pub fn events(args: &EventsArgs) -> Result<(), CliError> {
         };
         written.is_ok()
     })?;
+    if is_list {
+        print_json(&list)?;
+    }
     wrong.map_or(Ok(()), Err)
 }
 

@@ -22,10 +22,9 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
     let prompt = prompt(args)?;
     let shown = args.image.iter().map(|path| Picture::read(path).map(Part::Picture));
     let shown: Vec<Part> = shown.collect::<Result<_, _>>()?;
-    let interrupt = Interrupt::install()?;
     let mut request = serve::request(&args.model, &args.spec, None);
     // The nodes that were started for this run end with it.
-    let (client, local) = find_or_start(args, &mut request)?;
+    let (client, local, interrupt) = find_or_start(args, &mut request)?;
     let mut presets = client.status()?.presets.to_vec().into_iter();
     let preset = presets.find(|preset| preset.name == args.model);
     if let Some(preset) = &preset {
@@ -41,6 +40,10 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
             let context_tokens = settings.flatten().and_then(|preset| preset.context_tokens);
             request.context_tokens = request.context_tokens.or(context_tokens);
             let placed = serve::place(&client, &request, &interrupt);
+            let placed = match &local {
+                Some(_) => placed.map_err(serve::nothing_goes_on),
+                None => placed,
+            };
             let model = placed.map_err(|error| match DataDir::find(&args.data_dir) {
                 Ok(dir) => models::with_near(error, &args.model, Some(&client), &dir),
                 Err(_) => error,
@@ -81,15 +84,16 @@ fn prompt(args: &RunArgs) -> Result<Option<Vec<Part>>, CliError> {
     Ok(Some(vec![Part::Text(prompt.trim_end().to_owned())]))
 }
 
-/// This machine's running node, or else as many new nodes as the arguments request.
+/// This machine's running node, or else as many new nodes as the arguments request. Until these are
+/// started, a signal ends the program.
 fn find_or_start(
     args: &RunArgs,
     request: &mut InstanceSpec,
-) -> Result<(Client, Option<LocalCluster>), CliError> {
+) -> Result<(Client, Option<LocalCluster>, Interrupt), CliError> {
     let data_dir = DataDir::find(&args.data_dir);
     let client = data_dir.as_ref().ok().map(Client::find);
     match client.unwrap_or(Err(CliError::NoHome)) {
-        Ok(client) => Ok((client, None)),
+        Ok(client) => Ok((client, None, Interrupt::install()?)),
         Err(CliError::NoNode { .. } | CliError::NoHome) => {
             // Those nodes have a temporary folder; models are kept in this one.
             match data_dir {
@@ -111,8 +115,9 @@ fn find_or_start(
                 Some(Nodes::Count(count)) => *count,
                 None => by_split.unwrap_or(1),
             };
+            let interrupt = Interrupt::install()?;
             let local = LocalCluster::start(count, any_api_address())?;
-            Ok((local.client()?, Some(local)))
+            Ok((local.client()?, Some(local), interrupt))
         }
         Err(error) => Err(error),
     }

@@ -70,7 +70,8 @@ pub fn place(
     let mut said = String::new();
     let ready = client.serve(request, |progress| {
         if interrupt.take() {
-            return Err(CliError::Left(left(&request.model, progress)));
+            let (what, status) = (left(&request.model, progress), interrupt.status());
+            return Err(CliError::Left { what, status });
         }
         if let Some(reason) = progress.reason.as_ref().filter(|_| progress.status == "pulling")
             && *reason != said
@@ -106,6 +107,14 @@ fn shown(progress: &ServeProgress) -> Vec<(String, u64, u64)> {
         (format!("{status} on {}", share.node), share.done_bytes, share.total_bytes)
     };
     progress.nodes.iter().map(share).collect()
+}
+
+/// The error of a command whose nodes end with it: nothing goes on.
+pub fn nothing_goes_on(error: CliError) -> CliError {
+    match error {
+        CliError::Left { status, .. } => CliError::Left { what: "stopped".to_owned(), status },
+        other => other,
+    }
 }
 
 /// The text about a model whose serving is no longer awaited.

@@ -89,7 +89,7 @@ async fn run(args: UpArgs, data_dir: DataDir, levels: Levels) -> Result<(), CliE
     let hinting = tokio::spawn(hint_when_alone(node.clone(), nodes.len()));
     let telling = tokio::spawn(tell_requests(node.clone()));
     tokio::select! {
-        () = signals.recv() => {}
+        _ = signals.recv() => {}
         () = stop.notified() => {}
     }
     hinting.abort();

@@ -8,9 +8,8 @@ use serde_json::Value;
 
 /// The texts of a node's events.
 fn events(node: &Node) -> Vec<String> {
-    let lines = node.run(&["events", "--json"]);
-    let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    events.map(|event| event["text"].as_str().unwrap().to_owned()).collect()
+    let events: Vec<Value> = serde_json::from_str(&node.run(&["events", "--json"])).unwrap();
+    events.iter().map(|event| event["text"].as_str().unwrap().to_owned()).collect()
 }
 
 fn wait_for_event(node: &Node, text: &str) {
@@ -185,6 +184,11 @@ fn a_service_is_installed_and_taken_away() {
     let (code, said) = run(&["service", "install"]);
     assert!(code == Some(1) && said.contains("no bus. Nothing was installed"), "{said}");
     assert!(!unit.exists(), "a failed installation leaves nothing");
+    let falls = "#!/bin/sh\ncase \"$*\" in *is-active*) exit 3;; esac\n";
+    std::fs::write(tools.join("systemctl"), falls).unwrap();
+    let (code, said) = run(&["service", "install"]);
+    assert!(code == Some(1) && said.contains("ended again as soon as it had started"), "{said}");
+    assert!(!unit.exists(), "a node that does not stay up is no service");
     pretended(&tools, "systemctl");
     let (code, said) = run(&["service", "install", "--", "--threads", "zork"]);
     assert!(code == Some(1) && said.contains("zork") && !unit.exists(), "{said}");
@@ -197,6 +201,8 @@ fn a_service_is_installed_and_taken_away() {
     systemd_takes(&unit, "--user");
     let (code, text) = run(&["service", "install", "--system", "--print", "--", "--lan"]);
     let (_, text) = text.split_once("[Unit]").unwrap();
+    let asked_by = std::env::var("SUDO_USER").unwrap_or_else(|_| "root".to_owned());
+    assert!(text.contains(&format!("User={asked_by}\n")), "systemd sets HOME: {text}");
     let system = home.path().join("sinew.service");
     std::fs::write(&system, format!("[Unit]{text}")).unwrap();
     assert_eq!(code, Some(0));

@@ -38,7 +38,7 @@ const CIRCLES: &[(&str, usize, usize)] = &[
 const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("backend/ggml/build Builder::op", 121),
     ("cluster/core Core::take", 93),
-    ("cluster/instance/events Instance::said", 90),
+    ("cluster/instance/events Instance::said", 87),
     ("cluster/node Node::start_as", 97),
     ("cluster/transfer/sharing answer", 101),
     ("engine/step Step::decode", 81),

@@ -199,7 +199,7 @@ pub(crate) enum Event {
     /// A model's file was copied to this node, or the copy failed.
     Copied {
         digest: Digest,
-        copied: std::result::Result<PathBuf, String>,
+        copied: std::io::Result<PathBuf>,
     },
     WorkerStarted {
         process: ProcessId,

@@ -279,6 +279,8 @@ fn take_over(instances: &Instances, host: &mut Host) {
         wanted.filter(|(_, one)| loads(&one.id)).map(|(entry, _)| entry.name.clone()).collect()
     };
     let is_loading = |name: &str| loading.iter().any(|one| one == name);
+    let published = host.ctx.desired.reunite(&peers, now);
+    host.ctx.replicate(published, None);
     let claims = host.ctx.desired.take_over(&files, &peers, now, is_loading);
     for Entry { name, .. } in &claims {
         warn!(name, "its owner is gone; this node takes it over");

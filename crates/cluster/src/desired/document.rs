@@ -176,4 +176,6 @@ pub(crate) struct Seen {
     /// The members that it can reach.
     pub sees: Vec<NodeId>,
     pub files: Files,
+    /// The ids of the instances that it owns and that have run.
+    pub runs: Vec<String>,
 }

@@ -4,7 +4,7 @@
 //! one wins; a stopped name stays as an entry without content. The claim ranks below the version:
 //! the maker of the highest claim owns the instance. A takeover is nothing but a higher claim. So
 //! no two nodes own an instance under one claim, and the two halves of a cut network agree on one
-//! owner as soon as they connect.
+//! owner as soon as they connect. A node that reaches no member claims in secret ([`owner`]).
 //!
 //! A merge takes the maximum of both, so order, repetition and loss of messages do no harm. A pure
 //! state machine; it knows no files and no connections.
@@ -51,6 +51,10 @@ pub(crate) struct Desired {
     pub(crate) presets: Presets,
     /// Since when the owner of a name is missing.
     missing: BTreeMap<String, Duration>,
+    /// By name: the published entry behind each secret claim ([`owner`]); and since when this node
+    /// has met a member again.
+    secret: BTreeMap<String, Entry>,
+    met: Option<Duration>,
     fingerprint: u64,
     /// What members told of counts.
     told: Counts,
@@ -62,9 +66,20 @@ impl Desired {
     /// left out.
     pub(crate) fn new(me: NodeId, mut document: Document, signer: Signer) -> Self {
         let (entries, drains, presets, missing, name) = Default::default();
-        let (fingerprint, told) = Default::default();
-        let mut desired =
-            Self { me, name, entries, drains, presets, missing, fingerprint, told, signer };
+        let (secret, met, fingerprint, told) = Default::default();
+        let mut desired = Self {
+            me,
+            name,
+            entries,
+            drains,
+            presets,
+            missing,
+            secret,
+            met,
+            fingerprint,
+            told,
+            signer,
+        };
         document.believe_to(KEPT_MAX);
         desired.merge(document);
         desired.changed();
@@ -74,12 +89,6 @@ impl Desired {
     /// Sets the name that `--nodes` may list.
     pub(crate) fn called(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
-    }
-
-    pub(crate) fn document(&self) -> Document {
-        let drains = self.drains.values().cloned().collect();
-        let presets = self.presets.entries().cloned().collect();
-        Document { entries: self.entries.values().cloned().collect(), drains, presets }
     }
 
     /// A hash of the document, equal for equal documents.
@@ -121,6 +130,7 @@ impl Desired {
         self.drains.clear();
         self.presets.clear();
         self.missing.clear();
+        self.secret.clear();
         self.told.forget();
         self.changed();
     }
@@ -132,6 +142,7 @@ impl Desired {
         let mut news = Document { entries: Vec::new(), drains, presets };
         for entry in told.entries {
             if self.is_news(&entry) {
+                self.secret.remove(&entry.name);
                 self.entries.insert(entry.name.clone(), entry.clone());
                 news.entries.push(entry);
             }
@@ -144,7 +155,7 @@ impl Desired {
 
     /// Whether merging this would change the document.
     pub(crate) fn is_news(&self, entry: &Entry) -> bool {
-        let known = self.entries.get(&entry.name);
+        let known = self.published_of(&entry.name);
         is_sound(entry) && known.is_none_or(|known| entry.replaces(known))
     }
 
@@ -202,6 +213,7 @@ impl Desired {
         let mut entry = Entry { name, version, wanted, claim: version, unloaded, signatures };
         self.signer.sign_version(&mut entry);
         self.signer.sign_claim(&mut entry);
+        self.secret.remove(&entry.name);
         self.entries.insert(entry.name.clone(), entry.clone());
         self.changed();
         entry
@@ -220,7 +232,7 @@ impl Desired {
             let name = oldest.or(newest).map(|entry| entry.name.clone());
             name.and_then(|name| self.entries.remove(&name));
         }
-        let entries = self.entries.values();
+        let entries = self.published();
         let content: Vec<_> =
             entries.map(|e| (&e.name, e.version, &e.wanted, e.claim, e.unloaded)).collect();
         let drains = self.drains.values();

@@ -1,5 +1,9 @@
 //! Ownership of instances: the node with the highest claim, as long as any member reaches it. Also
 //! drained nodes, whose instances others take over.
+//!
+//! A node that reaches no other member cannot know whether the others go on without it. Its claims
+//! stay its secret until it meets a member again: it gives back what the former owner still runs,
+//! and publishes the rest. Who returns takes nothing over from what runs.
 
 use std::time::Duration;
 
@@ -16,6 +20,8 @@ const DRAINS_MAX: usize = 256;
 /// How long an owner must be missing before a takeover: a connection that breaks and reconnects
 /// costs nothing.
 const TAKEOVER_AFTER: Duration = Duration::from_secs(1);
+/// How long the former owner may be reachable for others only, before it counts as running.
+const MEETING_MAX: Duration = Duration::from_secs(5);
 
 impl Desired {
     /// Claims the instances that this node has to take over now, given its files and the state of
@@ -25,7 +31,8 @@ impl Desired {
     /// its file is gone. The new owner must have the file and not be drained: the first in the
     /// user's list of nodes, else the lowest id. A present owner stays owner, unless a node that
     /// precedes it in the list returns ([`Self::to_inherit`]). `is_loading`: whether this node
-    /// loads an instance already, by its name; it is claimed once it works.
+    /// loads an instance already, by its name; it is claimed once it works. Without peers the
+    /// claims stay secret ([`Self::reunite`]).
     pub(crate) fn take_over(
         &mut self,
         files: &Files,
@@ -47,7 +54,10 @@ impl Desired {
             let since = *self.missing.entry(name.clone()).or_insert(now);
             let is_due = now.saturating_sub(since) >= TAKEOVER_AFTER;
             if is_due && successor == Some(self.me) && !is_loading(&name) {
-                claims.extend(self.claim(&name));
+                claims.extend(match peers {
+                    [] => self.claim_alone(&name),
+                    _ => self.claim(&name),
+                });
             }
         }
         claims
@@ -107,6 +117,61 @@ impl Desired {
         let entry = entry.clone();
         self.changed();
         Some(entry)
+    }
+
+    /// The document for the disk and for other members.
+    pub(crate) fn document(&self) -> Document {
+        let drains = self.drains.values().cloned().collect();
+        let presets = self.presets.entries().cloned().collect();
+        Document { entries: self.published().cloned().collect(), drains, presets }
+    }
+
+    pub(super) fn published(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().map(|entry| self.secret.get(&entry.name).unwrap_or(entry))
+    }
+
+    pub(super) fn published_of(&self, name: &str) -> Option<&Entry> {
+        self.secret.get(name).or_else(|| self.entries.get(name))
+    }
+
+    /// Claims an instance in secret.
+    pub(super) fn claim_alone(&mut self, name: &str) -> Option<Entry> {
+        let published = self.entries.get(name)?.clone();
+        self.secret.entry(name.to_owned()).or_insert(published);
+        self.claim(name)
+    }
+
+    /// Settles the secret claims as soon as it is known whether the former owner runs the instance;
+    /// returns those that are published now.
+    pub(crate) fn reunite(&mut self, peers: &[Seen], now: Duration) -> Vec<Entry> {
+        if self.secret.is_empty() || peers.is_empty() {
+            self.met = None;
+            return Vec::new();
+        }
+        let since = *self.met.get_or_insert(now);
+        let is_late = now.saturating_sub(since) >= MEETING_MAX;
+        let runs = |entry: &Entry| {
+            let id = entry.wanted.as_ref().map(|wanted| &wanted.id);
+            match peers.iter().find(|peer| peer.node == entry.owner()) {
+                Some(owner) => Some(entry.unloaded || id.is_some_and(|id| owner.runs.contains(id))),
+                None if !peers.iter().any(|peer| peer.sees.contains(&entry.owner())) => Some(false),
+                None => is_late.then_some(true),
+            }
+        };
+        let known: Vec<(Entry, bool)> =
+            self.secret.values().filter_map(|entry| Some((entry.clone(), runs(entry)?))).collect();
+        let mut claims = Vec::new();
+        for (published, runs) in known {
+            let name = published.name.clone();
+            self.secret.remove(&name);
+            if runs {
+                self.entries.insert(name, published);
+            } else {
+                claims.extend(self.entries.get(&name).cloned());
+            }
+            self.changed();
+        }
+        claims
     }
 
     /// Drains a node or ends its draining; returns the change.

@@ -156,15 +156,21 @@ impl World {
         let peers: Vec<Seen> = node.heard.values().map(|(_, seen)| seen.clone()).collect();
         if now >= node.acts_at {
             let files = node.files.clone();
-            let claims =
-                node.machine.take_over(&files, &peers, Duration::from_millis(now), |_| false);
+            let now = Duration::from_millis(now);
+            let mut published = node.machine.reunite(&peers, now);
+            let claims = node.machine.take_over(&files, &peers, now, |_| false);
             self.takeovers += claims.len() as u64;
-            self.tell_all(at, claims);
+            if !peers.is_empty() {
+                published.extend(claims);
+            }
+            self.tell_all(at, published);
             self.inherit(at, &peers);
         }
         let node = &self.nodes[at];
         let (files, sees) = (node.files.clone(), peers.iter().map(|peer| peer.node).collect());
-        let seen = Seen { node: id(at), name: String::new(), sees, files };
+        let owned = node.machine.wanted().filter(|(entry, _)| entry.owner() == id(at));
+        let runs = owned.map(|(_, wanted)| wanted.id.clone()).collect();
+        let seen = Seen { node: id(at), name: String::new(), sees, files, runs };
         let fingerprint = node.machine.fingerprint();
         for to in (0..NODES).filter(|to| *to != at) {
             self.send(at, to, Said::Heartbeat(seen.clone(), fingerprint));

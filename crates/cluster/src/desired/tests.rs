@@ -63,6 +63,53 @@ fn what_is_being_loaded_to_be_inherited_is_claimed_once_it_works() {
     assert_eq!(claims(10, false), 1);
 }
 
+/// Node 1 was alone for a while, and took over from node 0.
+#[test]
+fn who_returns_takes_nothing_over_from_what_runs() {
+    let has = vec![(Digest([7; 32]), true)];
+    let seen = |at: usize, sees: &[usize], runs: &[&str]| Seen {
+        name: String::new(),
+        node: id(at),
+        sees: sees.iter().map(|at| id(*at)).collect(),
+        files: has.clone(),
+        runs: runs.iter().map(|id| (*id).to_owned()).collect(),
+    };
+    let mut owner = node(0);
+    let entry = owner.serve("m", wanted("i-1"));
+    let alone = || {
+        let mut heir = node(1);
+        heir.merge(vec![entry.clone()]);
+        heir.take_over(&has, &[], seconds(0), |_| false);
+        assert_eq!(heir.take_over(&has, &[], seconds(1), |_| false).len(), 1);
+        assert_eq!(heir.find("m").unwrap().0.owner(), id(1));
+        assert_eq!(heir.fingerprint(), owner.fingerprint(), "nobody hears of it");
+        assert_eq!(heir.document(), owner.document());
+        assert_eq!(heir.reunite(&[], seconds(9)), []);
+        heir
+    };
+    let after = |peers: &[Seen], at: u64| {
+        let mut heir = alone();
+        heir.reunite(peers, seconds(10));
+        let published = heir.reunite(peers, seconds(at));
+        (heir.find("m").unwrap().0.owner(), heir.document() == owner.document(), published.len())
+    };
+    let (stays, publishes) = ((id(0), true), (id(1), false));
+    let of = |(owner, is_old, _)| (owner, is_old);
+    assert_eq!(of(after(&[seen(0, &[], &["i-1"])], 10)), stays);
+    assert_eq!(of(after(&[seen(0, &[], &["i-2"])], 10)), publishes, "it has only just started");
+    assert_eq!(of(after(&[seen(2, &[], &[])], 10)), publishes, "nobody sees the owner");
+    assert_eq!(of(after(&[seen(2, &[0], &[])], 11)), (id(1), true), "it is not known yet");
+    assert_eq!(of(after(&[seen(2, &[0], &[])], 15)), stays, "another one sees it");
+    // What a user has changed meanwhile is published, and what others have changed is taken over.
+    let mut heir = alone();
+    heir.serve("m", wanted("i-3"));
+    assert_eq!(heir.document().entries[0].wanted.as_ref().unwrap().id, "i-3");
+    let mut heir = alone();
+    let stopped = owner.stop("m");
+    assert_eq!(heir.merge(vec![stopped]).entries.len(), 1);
+    assert!(heir.find("m").is_none() && heir.fingerprint() == owner.fingerprint());
+}
+
 #[test]
 fn one_name_is_one_instance_after_a_cut_network_heals() {
     let (mut a, mut b) = (node(0), node(1));
@@ -87,6 +134,7 @@ fn an_owner_is_replaced_only_if_nobody_sees_it() {
         node: id(at),
         sees: sees.iter().map(|at| id(*at)).collect(),
         files: files.clone(),
+        runs: Vec::new(),
     };
     let mut owner = node(0);
     let entry = owner.serve("m", wanted("i-1"));
@@ -215,8 +263,10 @@ fn a_drained_node_inherits_nothing_and_leaves_what_it_owns_to_another() {
     let (mut a, mut b) = (node(0), node(1));
     b.merge(vec![a.serve("m", wanted("i-1"))]);
     let has = vec![(Digest([7; 32]), true)];
-    let seen =
-        |at| vec![Seen { node: id(at), name: String::new(), sees: Vec::new(), files: has.clone() }];
+    let seen = |at| {
+        let (name, sees, runs) = Default::default();
+        vec![Seen { node: id(at), name, sees, files: has.clone(), runs }]
+    };
     assert!(b.to_inherit(&has, &seen(0)).is_empty());
     let drained = a.drain(id(0), true);
     assert_eq!(b.merge(drained.clone()), drained);
@@ -254,7 +304,8 @@ fn of_nodes_that_were_named_the_first_with_the_file_leads() {
     let seen = |all: &[usize]| -> Vec<Seen> {
         let one = |at: &usize| {
             let name = names[*at].to_owned();
-            Seen { node: id(*at), name, sees: Vec::new(), files: has.clone() }
+            let (sees, runs) = Default::default();
+            Seen { node: id(*at), name, sees, files: has.clone(), runs }
         };
         all.iter().map(one).collect()
     };

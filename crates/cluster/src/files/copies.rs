@@ -6,6 +6,7 @@
 //! heartbeats, and the next one takes its turn.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::desired::Service;
 const SHORT_MAX: Duration = Duration::from_secs(10);
 /// Pause before a failed copy is retried.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
-/// The same, for a copy that is made only where a disk has room.
+/// The same, for a copy that is made only where a disk has room, and found none.
 const LOOK_FOR_ROOM: Duration = Duration::from_secs(600);
 
 /// A copy of a file that this node makes.
@@ -30,8 +31,15 @@ enum Copying {
     /// Too few nodes have had the file since then.
     Short(Duration),
     Running,
-    /// The reason and the time.
-    Failed(String, Duration),
+    Failed(Failure),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Failure {
+    why: String,
+    at: Duration,
+    /// Before it is tried again.
+    pause: Duration,
 }
 
 /// Copies of files with too few holders.
@@ -66,10 +74,7 @@ impl Copies {
             let is_due = match since {
                 Copying::Short(since) => is_new || now.saturating_sub(*since) >= SHORT_MAX,
                 Copying::Running => false,
-                Copying::Failed(_, since) => {
-                    let pause = if wanted.spec.copies_if_room { LOOK_FOR_ROOM } else { TRY_AGAIN };
-                    now.saturating_sub(*since) >= pause
-                }
+                Copying::Failed(Failure { at, pause, .. }) => now.saturating_sub(*at) >= *pause,
             };
             let turn = takers(ctx, places, &digest).iter().position(|node| *node == ctx.me);
             if is_due && turn.is_some_and(|turn| turn < missing) {
@@ -92,27 +97,26 @@ impl Copies {
         ctx: &mut Context,
         places: &mut Places,
         digest: Digest,
-        copied: Result<PathBuf, String>,
+        copied: io::Result<PathBuf>,
     ) {
         ctx.changed();
-        match copied {
+        let error = match copied {
             Ok(path) => {
                 info!(path = %path.display(), "a model's file was copied to this node");
                 self.all.remove(&digest);
-                places.located(ctx, digest, Some(path));
+                return places.located(ctx, digest, Some(path));
             }
-            Err(why) if is_optional(ctx, &digest) => {
-                info!(why, "a model's file is not copied to this node");
-                self.all.insert(digest, Copying::Failed(why, ctx.now()));
-                ctx.post(News::Heartbeats);
-            }
-            Err(why) => {
-                warn!(why, "a model's file cannot be copied to this node");
-                let failed = Copying::Failed(why, ctx.now());
-                self.all.insert(digest, failed);
-                ctx.post(News::Heartbeats);
-            }
+            Err(error) => error,
+        };
+        let (why, at, is_optional) = (error.to_string(), ctx.now(), is_optional(ctx, &digest));
+        match is_optional {
+            true => info!(why, "a model's file is not copied to this node"),
+            false => warn!(why, "a model's file cannot be copied to this node"),
         }
+        let lacks_room = error.kind() == io::ErrorKind::StorageFull;
+        let pause = if is_optional && lacks_room { LOOK_FOR_ROOM } else { TRY_AGAIN };
+        self.all.insert(digest, Copying::Failed(Failure { why, at, pause }));
+        ctx.post(News::Heartbeats);
     }
 
     /// Notices for the user: the files with fewer holders than `--copies` requests.
@@ -121,7 +125,7 @@ impl Copies {
         for (entry, wanted) in ctx.desired.wanted() {
             let (name, here) = (&entry.name, &ctx.config.name);
             let is_optional = wanted.spec.copies_if_room;
-            if let Some(Copying::Failed(why, _)) = self.all.get(&wanted.digest) {
+            if let Some(Copying::Failed(Failure { why, .. })) = self.all.get(&wanted.digest) {
                 let is_not = if is_optional { "is not" } else { "cannot be" };
                 notices.push(format!("the file of {name} {is_not} copied to node {here}: {why}"));
             }
@@ -147,6 +151,31 @@ fn is_optional(ctx: &Context, digest: &Digest) -> bool {
 /// Whether a node will copy this file, or does so.
 pub(crate) fn can_follow(ctx: &Context, places: &Places, wanted: &Service) -> bool {
     shortage(ctx, places, wanted).is_some() && !takers(ctx, places, &wanted.digest).is_empty()
+}
+
+/// Why no node copies this file now, for the user.
+pub(crate) fn why_no_copy(ctx: &Context, digest: &Digest) -> String {
+    let members = || ctx.membership.members();
+    let names = |ids: Vec<NodeId>| {
+        let names: Vec<String> = ids.into_iter().map(|id| ctx.name_of(id)).collect();
+        names.join(", ")
+    };
+    let away = members().filter(|member| ctx.membership.conn(member.id).is_none());
+    let away: Vec<NodeId> = away.map(|member| member.id).collect();
+    let failed = |id: &NodeId| {
+        ctx.live_heartbeat_of(*id).is_some_and(|told| told.cannot_copy.contains(digest))
+    };
+    let failed: Vec<NodeId> = members().map(|member| member.id).filter(failed).collect();
+    if !failed.is_empty() {
+        let names = names(failed);
+        return format!(
+            "The copy to {names} failed, and is tried again: sinew status there says why"
+        );
+    }
+    if !away.is_empty() {
+        return format!("{} cannot be reached now, and can copy it once that ends", names(away));
+    }
+    "No other node that is here can copy it".to_owned()
 }
 
 /// The number of missing copies, if too few reachable nodes have the file.

@@ -6,7 +6,7 @@ mod damage;
 mod places;
 
 use copies::Copies;
-pub(crate) use copies::can_follow;
+pub(crate) use copies::{can_follow, why_no_copy};
 use damage::Damage;
 pub(crate) use places::{LOOK_AGAIN, Places, seen, sources};
 

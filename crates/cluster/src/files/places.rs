@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use store::Digest;
 
-use crate::NodeId;
 use crate::context::{Context, News};
 use crate::desired::{Seen, Service};
+use crate::{InstanceState, InstanceStatus, NodeId};
 
 use crate::context::sources::{Source, Sources};
 
@@ -100,7 +100,14 @@ pub(crate) fn seen(ctx: &Context) -> Vec<Seen> {
     let reachable = ctx.membership.members().filter_map(|member| {
         let heartbeat = ctx.live_heartbeat_of(member.id)?;
         let (sees, files) = (heartbeat.sees.clone(), heartbeat.files.clone());
-        Some(Seen { node: member.id, name: member.name.clone(), sees, files })
+        let has_run = |one: &&InstanceStatus| match one.state {
+            InstanceState::Ready | InstanceState::Recovering { .. } => true,
+            InstanceState::Loading | InstanceState::Unloaded | InstanceState::Failed { .. } => {
+                false
+            }
+        };
+        let runs = heartbeat.instances.iter().filter(has_run).map(|one| one.id.clone()).collect();
+        Some(Seen { node: member.id, name: member.name.clone(), sees, files, runs })
     });
     reachable.collect()
 }

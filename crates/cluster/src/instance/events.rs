@@ -79,11 +79,8 @@ impl Instance {
                 more.truncate(LINK_ADDRESSES_MAX);
                 (found.port, found.more) = (Some(port), more);
             }
-            WorkerEvent::Loading { done_bytes, total_bytes } => {
-                if done_bytes > found.loaded_bytes {
-                    found.progressed_at = now;
-                }
-                (found.loaded_bytes, found.total_bytes) = (done_bytes, total_bytes);
+            WorkerEvent::Loading { done_bytes, total_bytes, arrived_bytes } => {
+                found.loads((done_bytes, arrived_bytes), total_bytes, now);
             }
             WorkerEvent::Loaded { weight_bytes, kv_bytes, buffer_bytes, .. } => {
                 found.loaded(weight_bytes, kv_bytes, buffer_bytes);

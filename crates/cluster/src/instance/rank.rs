@@ -77,6 +77,8 @@ pub(super) struct Worker {
     pub loaded: bool,
     pub loaded_bytes: u64,
     pub total_bytes: u64,
+    /// Of other machines.
+    pub arrived_bytes: u64,
     pub kv_bytes: u64,
     pub buffer_bytes: u64,
     pub linked: bool,
@@ -242,6 +244,14 @@ impl Rank {
 }
 
 impl Worker {
+    /// Notes how far its loading is: bytes in memory, and those that have come from elsewhere.
+    pub(super) fn loads(&mut self, (done, arrived): (u64, u64), total: u64, now: Duration) {
+        if done > self.loaded_bytes || arrived > self.arrived_bytes {
+            self.progressed_at = now;
+        }
+        (self.loaded_bytes, self.arrived_bytes, self.total_bytes) = (done, arrived, total);
+    }
+
     pub(super) fn new(id: WorkerId, bind: IpAddr, now: Duration) -> Self {
         Self {
             id,
@@ -252,6 +262,7 @@ impl Worker {
             loaded: false,
             loaded_bytes: 0,
             total_bytes: 0,
+            arrived_bytes: 0,
             kv_bytes: 0,
             buffer_bytes: 0,
             linked: false,

@@ -12,6 +12,17 @@ use crate::NodeId;
 use crate::wire::{WorkerId, WorkerOrder};
 
 impl Instance {
+    /// Calls the nodes by their present names; returns whether one had another.
+    pub(crate) fn name_nodes(&mut self, name_of: impl Fn(NodeId) -> String) -> bool {
+        let mut is_news = false;
+        for rank in &mut self.ranks {
+            let name = name_of(rank.node);
+            is_news |= name != rank.node_name;
+            rank.node_name = name;
+        }
+        is_news
+    }
+
     /// Starts over on other nodes.
     pub(crate) fn replace(&mut self, ranks: Vec<Rank>, split: Split, now: Duration) -> Vec<Effect> {
         self.graph = Graph::default();
@@ -125,6 +136,21 @@ mod tests {
     }
 
     #[test]
+    fn a_node_with_a_new_name_is_called_by_it() {
+        let mut instance = instance();
+        let names = |instance: &Instance| {
+            let ranks = instance.status().ranks.into_iter();
+            ranks.map(|rank| rank.node_name).collect::<Vec<_>>()
+        };
+        let before = names(&instance);
+        let second = instance.ranks[1].node;
+        let name_of = |node| if node == second { "laptop" } else { "a" }.to_owned();
+        assert!(instance.name_nodes(name_of) && before[1] != "laptop");
+        assert_eq!(names(&instance)[1], "laptop");
+        assert!(!instance.name_nodes(name_of));
+    }
+
+    #[test]
     fn a_model_without_nodes_waits_for_them() {
         let mut instance = Instance::waiting(fixed(), "there is no room", ms(0));
         assert_eq!(brief(&instance.take_effects()), "");
@@ -139,18 +165,19 @@ mod tests {
         instance.take_effects();
         load(&mut instance, 1, 0);
         instance.step(Input::Spawned { worker: 2, pid: 7 }, ms(0));
-        // Alive, but without progress.
-        let alive = || WorkerEvent::Loading { done_bytes: 3, total_bytes: 9 };
+        // Alive; parts of its shard arrive over a slow network, and then nothing more.
+        let alive =
+            |arrived_bytes| WorkerEvent::Loading { done_bytes: 3, total_bytes: 9, arrived_bytes };
         let mut now = 0;
-        while now < 60_000 {
+        while now < 300_000 {
             now += 500;
-            says(&mut instance, 2, alive(), now);
+            says(&mut instance, 2, alive(now.min(240_000)), now);
             assert_eq!(brief(&instance.step(Input::Tick, ms(now))), "");
         }
         // The owner was asleep and has received nothing.
         now += 30_000;
         assert_eq!(brief(&instance.step(Input::Tick, ms(now - 500))), "");
-        says(&mut instance, 2, alive(), now);
+        says(&mut instance, 2, alive(240_000), now);
         for _ in 0..9 {
             now += 500;
             assert_eq!(brief(&instance.step(Input::Tick, ms(now))), "");

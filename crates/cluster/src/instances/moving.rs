@@ -41,6 +41,8 @@ pub(crate) fn review(instances: &mut Instances, host: &mut Host, ticks: u64) {
 fn review_one(instances: &mut Instances, host: &mut Host, id: &str) {
     let now = host.ctx.now();
     let Some(owned) = instances.table.get_mut(id) else { return };
+    let is_renamed = owned.machine.name_nodes(|node| host.ctx.name_of(node));
+    host.ctx.changed_if(is_renamed);
     let machine = &owned.machine;
     owned.review.idle_since = machine.is_idle().then(|| owned.review.idle_since.unwrap_or(now));
     let lacks_nodes = machine.lacks_nodes();

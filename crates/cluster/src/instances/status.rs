@@ -8,7 +8,7 @@ use super::running::Instances;
 use super::slow_links;
 use crate::context::Context;
 use crate::desired::{Entry, Service};
-use crate::files::{Places, can_follow};
+use crate::files::{Places, can_follow, why_no_copy};
 use crate::{Error, InstanceState, InstanceStatus, RankStatus};
 
 /// All served instances.
@@ -100,11 +100,11 @@ fn sole_holder(
     let is_due = is_asked && !wanted.spec.copies_if_room;
     (ctx.membership.members().count() > 0 && !is_due).then(|| {
         let next = if can_follow(ctx, places, wanted) {
-            "Another node copies it if its disk has room"
+            "Another node copies it if its disk has room".to_owned()
         } else if is_asked {
-            "No other node that is here has room for a copy on its disk"
+            why_no_copy(ctx, &wanted.digest)
         } else {
-            "For a second copy, stop it and serve it with --copies 2"
+            "For a second copy, stop it and serve it with --copies 2".to_owned()
         };
         format!("only node {only} has its file, and without that node it stops. {next}")
     })

@@ -11,6 +11,7 @@ use tracing::warn;
 
 use crate::core::journal::EVENTS_MAX;
 use crate::io::kept::KeptFile;
+use crate::io::on_thread::on_thread;
 use crate::{ClusterEvent, History};
 
 /// The least time between two writes: a troubled cluster must not wear out the disk.
@@ -58,7 +59,7 @@ impl HistoryFile {
 
     async fn save(&self, history: History) {
         let file = Arc::clone(&self.0);
-        let saved = tokio::task::spawn_blocking(move || file.save(&history)).await;
+        let saved = on_thread(move || file.save(&history)).await;
         if let Ok(Err(error)) = saved {
             warn!(%error, "events are not kept for the next run");
         }

@@ -16,6 +16,7 @@ use store::private;
 use tracing::error;
 
 use crate::io::identity::{random, write_atomic};
+use crate::io::on_thread::on_thread;
 use crate::{Error, Result};
 
 /// The growth that a check of the disk leaves room for: all members of a large cluster, or a
@@ -240,6 +241,11 @@ impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
         Self { file, latest: Mutex::new(Latest { content, is_closed: false }) }
     }
 
+    /// The data directory.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.file.path.parent().unwrap_or(&self.file.path).to_path_buf()
+    }
+
     pub(crate) fn set(&self, content: T) {
         self.latest().content = content;
     }
@@ -258,7 +264,7 @@ impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
     pub(crate) async fn close(self: Arc<Self>) {
         self.clone().save().await;
         // A later `save` finds `is_closed` and writes nothing.
-        let closed = tokio::task::spawn_blocking(move || self.latest().is_closed = true);
+        let closed = on_thread(move || self.latest().is_closed = true);
         let _ = closed.await;
     }
 
@@ -273,7 +279,7 @@ impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
     /// # Errors
     /// The write failed.
     pub(crate) async fn try_save(self: Arc<Self>) -> Result<()> {
-        let write = tokio::task::spawn_blocking(move || {
+        let write = on_thread(move || {
             let latest = self.latest();
             if latest.is_closed { Ok(()) } else { self.file.save(&latest.content) }
         });
@@ -287,7 +293,7 @@ impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
     /// # Errors
     /// Those of [`KeptFile::check_room`].
     pub(crate) async fn check_room(self: Arc<Self>) -> Result<()> {
-        let check = tokio::task::spawn_blocking(move || {
+        let check = on_thread(move || {
             let _latest = self.latest();
             self.file.check_room()
         });

@@ -18,7 +18,8 @@ use crate::NodeId;
 use crate::context::ServedFile;
 use crate::core::Event;
 use crate::io::kept::Saver;
-use crate::io::net::{Connection, DialError, Net, Visitor};
+use crate::io::net::{ACCEPT_TIMEOUT, Connection, DialError, Net, Visitor};
+use crate::io::on_thread::on_thread;
 use crate::io::probe;
 use crate::members::Members;
 use crate::secrets::fleet_key::FleetKey;
@@ -37,9 +38,7 @@ const STRANGERS_PER_ADDRESS_MAX: usize = 32;
 const BULK_MAX: usize = 256;
 /// Pause after a failed accept: a process may lack file descriptors for a while and must not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// `CALL_TIMEOUT` limits the silence at the start of a connection; `CALL_PAUSE` is the interval
-/// between looks at a connection whose first bytes are incomplete.
-const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// The interval between looks at a connection whose first bytes are incomplete.
 const CALL_PAUSE: Duration = Duration::from_millis(2);
 
 /// The shared state of all connection tasks.
@@ -166,8 +165,8 @@ impl Visits {
 
     /// Serves a connection as far as its purpose and key allow.
     async fn admit(&self, tcp: TcpStream, stranger: Stranger) -> Result<(), DialError> {
-        let call = timeout(CALL_TIMEOUT, look_for_call(&tcp)).await;
-        if let Some(call) = call.map_err(|_| DialError::Timeout(CALL_TIMEOUT))?? {
+        let call = timeout(ACCEPT_TIMEOUT, look_for_call(&tcp)).await;
+        if let Some(call) = call.map_err(|_| DialError::Timeout(ACCEPT_TIMEOUT))?? {
             self.processes.call(call, tcp.into_std()?);
             return Ok(());
         }
@@ -214,7 +213,7 @@ impl Visits {
             connection.refuse(format!("{BULK_MAX} others are reading models")).await;
             return Ok(());
         };
-        let intact = tokio::task::spawn_blocking(move || file.intact());
+        let intact = on_thread(move || file.intact());
         let Some(file) = intact.await.map_err(io::Error::other)? else {
             warn!("a model file was overwritten while it is served");
             connection.refuse(OVERWRITTEN.to_owned()).await;

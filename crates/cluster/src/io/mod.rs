@@ -13,6 +13,7 @@ mod listening;
 mod lobby;
 pub(crate) mod machine;
 pub(crate) mod net;
+pub(crate) mod on_thread;
 pub(crate) mod peer_names;
 pub(crate) mod probe;
 mod process;

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::frame::FrameError;
 use rustls::ServerConfig;
@@ -26,10 +26,11 @@ use crate::wire::{
     About, HANDSHAKE_BYTES_MAX, HandshakeReply, Hello, Purpose, VERSION, Verdict, Versions,
 };
 
-/// How long an unidentified caller may hold a socket.
-const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The listener may consult its daemon before it answers.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an unidentified caller may hold a socket in each step: several round trips of a far and
+/// full path.
+pub(super) const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// For TLS, and for the answer to `Hello`: the listener may consult its daemon first.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes and accepts connections with one node's key.
 pub(crate) struct Net {
@@ -50,7 +51,7 @@ const PACKET_BYTES: [u16; 4] = [1500, 1420, 1280, SMALLEST];
 const SMALLEST: u16 = 576;
 /// Padding of a greeting: two full packets or more, except with jumbo frames.
 const PADDING_BYTES: usize = 4000;
-/// TCP retransmits three times within this time.
+/// TCP retransmits three times within this time. A far path gets some of its round trips more.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// A connection past TLS and the handshake of [`crate::wire`].
@@ -223,10 +224,12 @@ impl Net {
         pin: Pin,
         segment: Option<u16>,
     ) -> Result<Result<(), u16>, DialError> {
+        let started = Instant::now();
         let stream = self.secure(address, pin, segment).await?;
+        let limit = ANSWER_MAX + started.elapsed() * 2;
         let used = used_segment(stream.get_ref().0);
         let greeting = self.greet(stream, Purpose::Probe, PADDING_BYTES);
-        match timeout(ANSWER_MAX, greeting).await {
+        match timeout(limit, greeting).await {
             // A caller that is not yet a member gets a refusal of the same length.
             Ok(Ok(_) | Err(DialError::Refused { .. })) => Ok(Ok(())),
             Ok(Err(error @ DialError::Version(_))) => Err(error),
@@ -267,19 +270,18 @@ impl Net {
         pin: Pin,
         segment: Option<u16>,
     ) -> Result<TlsStream<TcpStream>, DialError> {
-        let connect = async {
-            let tcp = segments::connect(address, segment).await?;
-            tcp.set_nodelay(true)?;
-            let connector = TlsConnector::from(tls::client_config(&self.identity, pin));
-            let name = ServerName::IpAddress(address.ip().into());
-            let connected = connector.connect(name, tcp).await;
-            Ok(TlsStream::from(connected.map_err(|error| match tls::is_unknown_key(&error) {
-                true => DialError::OtherNode,
-                false => error.into(),
-            })?))
-        };
-        let limit = CONNECT_TIMEOUT;
-        timeout(limit, connect).await.map_err(|_| DialError::Timeout(limit))?
+        let connecting = timeout(CONNECT_TIMEOUT, segments::connect(address, segment)).await;
+        let tcp = connecting.map_err(|_| DialError::Timeout(CONNECT_TIMEOUT))??;
+        tcp.set_nodelay(true)?;
+        let connector = TlsConnector::from(tls::client_config(&self.identity, pin));
+        let name = ServerName::IpAddress(address.ip().into());
+        let limit = HANDSHAKE_TIMEOUT;
+        let connected = timeout(limit, connector.connect(name, tcp)).await;
+        let connected = connected.map_err(|_| DialError::Timeout(limit))?;
+        Ok(TlsStream::from(connected.map_err(|error| match tls::is_unknown_key(&error) {
+            true => DialError::OtherNode,
+            false => error.into(),
+        })?))
     }
 
     /// Sends `Hello` with this node's introduction, the purpose and `padding` bytes.

@@ -13,6 +13,7 @@ use crate::context::WorkerNews;
 use crate::context::{ProcessId, Start};
 use crate::core::Event;
 use crate::io::net::Net;
+use crate::io::on_thread::on_thread;
 use crate::io::prompts;
 use crate::io::slabs;
 use crate::io::worker::WorkerProcess;
@@ -146,7 +147,7 @@ async fn model(
     let (net, store) = (pulls.net().clone(), pulls.store());
     let (digest, bytes) = (start.order.digest, start.order.model_bytes);
     let (served, kept) = (start.served.clone(), store.clone());
-    let find = tokio::task::spawn_blocking(move || {
+    let find = on_thread(move || {
         let found = store.find(&digest, bytes);
         let is_lost = found.is_none() && served.is_some_and(|file| file.intact().is_none());
         if is_lost { Err(io::Error::other(OVERWRITTEN)) } else { Ok(found) }
@@ -199,6 +200,6 @@ async fn prompts(config: &NodeConfig, net: &Net, digest: String) -> Option<Promp
         return None;
     }
     let (own, key) = (config.prompts.clone(), net.prompts_key());
-    let folder = tokio::task::spawn_blocking(move || prompts::folder(&own, key, &digest));
+    let folder = on_thread(move || prompts::folder(&own, key, &digest));
     folder.await.ok().flatten()
 }

@@ -32,6 +32,7 @@ use crate::io::announcer::Announcer;
 use crate::io::kept::Saver;
 use crate::io::machine::{self, Thermometer};
 use crate::io::net::{DialError, Net};
+use crate::io::on_thread::on_thread;
 use crate::io::tls::Pin as Key;
 use crate::io::{probe, prompts};
 use crate::members::Members;
@@ -277,7 +278,7 @@ impl Outside for System {
     fn locate(&mut self, digest: Digest, wanted: Service) {
         let store = self.store.clone();
         self.report(async move {
-            let look = tokio::task::spawn_blocking(move || locate(&store, &wanted));
+            let look = on_thread(move || locate(&store, &wanted));
             // A thread that panicked has found nothing.
             let path = look.await.ok().flatten().map(|found| found.path);
             Some(Event::Located { digest, path })
@@ -288,7 +289,7 @@ impl Outside for System {
         let (store, id) = (self.store.clone(), wanted.id.clone());
         let check = self.config.check_text;
         self.report(async move {
-            let open = tokio::task::spawn_blocking(move || open(&store, &wanted, check));
+            let open = on_thread(move || open(&store, &wanted, check));
             let opened = open.await.unwrap_or_else(|error| Err(error.to_string()));
             Some(Event::Opened { id, opened: opened.map(Box::new) })
         });
@@ -306,7 +307,7 @@ impl Outside for System {
         self.report(async move {
             let (name, job) = pulls.begin_copy(&wanted.spec.model);
             let copied = pulls.copy((&name, &job), &swarm, room, is_wanted).await;
-            Some(Event::Copied { digest, copied: copied.map_err(|error| error.to_string()) })
+            Some(Event::Copied { digest, copied })
         });
     }
 
@@ -365,7 +366,7 @@ impl Outside for System {
 
     fn read_header(&mut self, path: PathBuf, of: HeaderOf, reply: Reply<Arc<Directory>>) {
         self.spawn(async move {
-            let open = tokio::task::spawn_blocking(move || ServedFile::open(&path)).await;
+            let open = on_thread(move || ServedFile::open(&path)).await;
             let opened = open.map_err(|error| error.to_string());
             let opened = opened.and_then(|file| file.map_err(|error| error.to_string()));
             let HeaderOf { model, owner } = of;
@@ -397,7 +398,7 @@ impl Outside for System {
                 let disk = is_cpu.then(|| records::measure_disk(&folder).ok()).flatten();
                 Some(placement::Speed { disk_bytes_per_sec: disk, ..speed })
             };
-            let measured = tokio::task::spawn_blocking(measure).await;
+            let measured = on_thread(measure).await;
             measured.ok().flatten().map(Event::ReadSpeed)
         });
     }
@@ -414,7 +415,7 @@ impl Outside for System {
     fn sense(&mut self) {
         let (thermometer, processes) = (self.thermometer.clone(), self.processes.clone());
         self.report(async move {
-            let read = tokio::task::spawn_blocking(move || {
+            let read = on_thread(move || {
                 let mut thermometer = thermometer.lock().unwrap_or_else(PoisonError::into_inner);
                 Event::Sensed(machine::read(), thermometer.read(&processes.pids()))
             });

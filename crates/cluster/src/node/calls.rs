@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::Node;
 use crate::context::tower_bytes;
 use crate::core::Call;
+use crate::io::on_thread::on_thread;
 use crate::transfer::burn;
 use crate::transfer::lookup::{self, Asked};
 use crate::transfer::preview::Preview;
@@ -249,7 +250,7 @@ impl Node {
         }
         let (previews, room, name) =
             (self.shared.previews.clone(), self.room(), spec.model.clone());
-        let look = tokio::task::spawn_blocking(move || previews.look(&name, &room));
+        let look = on_thread(move || previews.look(&name, &room));
         let Preview { download, header, is_shape } =
             look.await.map_err(|_| Error::ShutDown)??.ok_or(missing)?;
         let name = download.name.clone();
@@ -292,7 +293,7 @@ impl Node {
         }
         let (store, asked) = (self.shared.store.clone(), model.to_owned());
         let lens: Vec<u64> = instances.iter().map(|one| one.model_bytes).collect();
-        let look = tokio::task::spawn_blocking(move || lookup::identify(&store, &asked, &lens));
+        let look = on_thread(move || lookup::identify(&store, &asked, &lens));
         let (name, digest) = match look.await.map_err(|_| Error::ShutDown)? {
             Err(Error::NotHere(_)) => match self.find_elsewhere(model).await? {
                 Some(found) => (found.listed.model.name, found.listed.digest),
@@ -311,7 +312,7 @@ impl Node {
     pub async fn describe(&self, model: &str) -> Result<ModelAbout> {
         let (store, asked) = (self.shared.store.clone(), model.to_owned());
         let (room, check) = (self.shared.desk.room_bytes(), self.shared.desk.check_text);
-        let read = tokio::task::spawn_blocking(move || {
+        let read = on_thread(move || {
             let (_, path) = lookup::locate(&store, &asked).map_err(lookup::refuse)?;
             let read = ModelAbout::read(&asked, &path, room, check);
             read.map_err(|error| Error::Unusable(error.to_string()))
@@ -337,7 +338,7 @@ impl Node {
     pub async fn pull(&self, model: &str, update: bool) -> Result<watch::Receiver<PullStatus>> {
         let (pulls, room, model) = (self.shared.pulls.clone(), self.room(), model.to_owned());
         let asked = model.clone();
-        let start = tokio::task::spawn_blocking(move || pulls.start(&asked, Some(room), update));
+        let start = on_thread(move || pulls.start(&asked, Some(room), update));
         let missing = match start.await.map_err(|_| Error::ShutDown)? {
             Err(error @ Error::NotHere(_)) => error,
             outcome => return outcome,
@@ -350,14 +351,14 @@ impl Node {
     /// Whether a model, given by name or path, is on this node's disk.
     pub async fn has_model(&self, model: &str) -> bool {
         let (store, model) = (self.shared.store.clone(), model.to_owned());
-        let look = tokio::task::spawn_blocking(move || lookup::is_here(&store, &model));
+        let look = on_thread(move || lookup::is_here(&store, &model));
         look.await.unwrap_or(false)
     }
 
     /// The models on all nodes' disks, this machine's first.
     pub async fn models(&self) -> Vec<Held> {
         let (store, pulls) = (self.shared.store.clone(), &self.shared.pulls);
-        let here = tokio::task::spawn_blocking(move || store.list());
+        let here = on_thread(move || store.list());
         let others = remote::list(pulls.net(), pulls.neighbours());
         let (here, others) = tokio::join!(here, others);
         let here = here.unwrap_or_default().into_iter();
@@ -394,7 +395,7 @@ impl Node {
     /// That is no name of a repository, or the hub does not list it.
     pub async fn variants(&self, model: &str) -> Result<Vec<Offer>> {
         let (previews, name) = (self.shared.previews.clone(), model.to_owned());
-        let list = tokio::task::spawn_blocking(move || previews.variants(&name));
+        let list = on_thread(move || previews.variants(&name));
         list.await.map_err(|_| Error::ShutDown)?
     }
 
@@ -404,7 +405,7 @@ impl Node {
     /// The hub may not be asked, or does not answer in time.
     pub async fn search(&self, words: &str) -> Result<Vec<hub::Found>> {
         let (previews, words) = (self.shared.previews.clone(), words.to_owned());
-        let search = tokio::task::spawn_blocking(move || previews.search(&words));
+        let search = on_thread(move || previews.search(&words));
         search.await.map_err(|_| Error::ShutDown)?
     }
 

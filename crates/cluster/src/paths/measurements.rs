@@ -21,6 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Full measurements of a new path, if there are not very many. A busy machine may take its fastest
 /// cable for its slowest.
 const FIRST_ONES: u8 = 3;
+/// A path this slow is measured once: no busy machine makes one so slow, and a mebibyte fills it
+/// for seconds.
+const SLOW_BYTES_PER_SEC: f64 = 5e5;
 const MEASURE_EVERY: Duration = Duration::from_secs(600);
 /// Minimum interval between full measurements of a path in doubt.
 const DOUBT_EVERY: Duration = Duration::from_secs(60);
@@ -28,6 +31,10 @@ const DOUBT_EVERY: Duration = Duration::from_secs(60);
 /// growing intervals.
 const SECOND_TRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
+/// A path that answers neither for this long nor in [`UNANSWERED_MIN`] tries may lead to a closed
+/// port; one that is full, or whose peer has just come back, answers sooner.
+const UNANSWERED_AFTER: Duration = Duration::from_secs(10);
+const UNANSWERED_MIN: u32 = 3;
 /// With more paths, the budget of this many is shared.
 const WAYS_AT_FULL_RATE: u32 = 16;
 /// Concurrent measurements: more would disturb each other.
@@ -57,8 +64,9 @@ struct Way {
     /// Full measurements so far, of the first ones.
     first_ones: u8,
     failures: u32,
-    /// Failures since the last change between the two nodes.
+    /// Failures since the last change between the two nodes, and the time of the first.
     failures_since: u32,
+    failing_since: Option<Duration>,
 }
 
 impl Measurements {
@@ -80,7 +88,7 @@ impl Measurements {
     pub(crate) fn changed(&mut self, peer: NodeId, now: Duration) {
         for (_, way) in self.ways.iter_mut().filter(|((node, _), _)| *node == peer) {
             way.due = way.due.map(|due| due.min(now));
-            way.failures_since = 0;
+            (way.failures_since, way.failing_since) = (0, None);
         }
     }
 
@@ -133,6 +141,7 @@ impl Measurements {
         let Some(found) = found else {
             way.failures = way.failures.saturating_add(1);
             way.failures_since = way.failures_since.saturating_add(1);
+            way.failing_since.get_or_insert(now);
             let wait = match way.failures {
                 1 => SECOND_TRY,
                 more => LOOK_EVERY * 2_u32.saturating_pow(more.min(8) - 2),
@@ -142,13 +151,16 @@ impl Measurements {
             (way.wants_full, way.first_ones) = (true, 0);
             return was_up;
         };
-        (way.failures, way.failures_since) = (0, 0);
+        (way.failures, way.failures_since, way.failing_since) = (0, 0, None);
         if let Some(bytes_per_sec) = found.bytes_per_sec {
             way.bytes_per_sec = match way.first_ones {
                 1..FIRST_ONES => way.bytes_per_sec.max(bytes_per_sec),
                 _ => bytes_per_sec,
             };
-            way.first_ones = FIRST_ONES.min(way.first_ones + 1);
+            way.first_ones = match bytes_per_sec < SLOW_BYTES_PER_SEC {
+                true => FIRST_ONES,
+                false => FIRST_ONES.min(way.first_ones + 1),
+            };
             way.full = Some((found.round_trip, now));
             way.wants_full = slower == 1 && way.first_ones < FIRST_ONES;
             way.found = Some((found, now));
@@ -192,13 +204,13 @@ impl Measurements {
         edges
     }
 
-    /// The peers without an answer at any address, each tried at least twice since the last change
-    /// between the two nodes.
-    pub(crate) fn unanswered(&self) -> Vec<NodeId> {
+    /// The peers without an answer at any address for a while since the last change between the two
+    /// nodes.
+    pub(crate) fn unanswered(&self, now: Duration) -> Vec<NodeId> {
         let mut peers: Vec<NodeId> = self.ways.keys().map(|(peer, _)| *peer).collect();
         peers.dedup();
         let ways_of = |peer| self.ways.iter().filter(move |((node, _), _)| *node == peer);
-        peers.retain(|peer| ways_of(*peer).all(|(_, way)| way.failures_since >= 2));
+        peers.retain(|peer| ways_of(*peer).all(|(_, way)| way.is_unanswered(now)));
         peers
     }
 
@@ -219,6 +231,11 @@ impl Measurements {
 impl Way {
     fn is_up(&self) -> bool {
         self.failures == 0 && self.full.is_some()
+    }
+
+    fn is_unanswered(&self, now: Duration) -> bool {
+        let is_old = |since| now.saturating_sub(since) >= UNANSWERED_AFTER;
+        self.failures_since >= UNANSWERED_MIN && self.failing_since.is_some_and(is_old)
     }
 
     fn is_due(&self, now: Duration) -> bool {
@@ -297,7 +314,7 @@ mod tests {
         assert_eq!(again, [(PEER, at(1), Depth::Full), (PEER, at(2), Depth::Full)]);
         assert!(ways.measured(PEER, at(1), found(310, Some(8e6)), secs(6)));
         assert!(ways.measured(PEER, at(2), None, secs(6)), "it is news that it died");
-        assert_eq!(ways.unanswered(), [], "the other one does answer");
+        assert_eq!(ways.unanswered(secs(6)), [], "the other one does answer");
         assert_eq!(order(&ways), [(at(1).ip(), true), (at(2).ip(), false)]);
         assert_eq!(ways.best(PEER, secs(6)).unwrap().bytes_per_sec, 12e6);
         ways.set(PEER, &[at(1)], secs(7));
@@ -352,12 +369,20 @@ mod tests {
         assert_eq!(ways.due(secs(90)), [(PEER, at(1), Depth::Full)]);
         ways.measured(PEER, at(1), found(300, Some(2e8)), secs(90));
         assert_eq!(ways.best(PEER, secs(90)).unwrap().bytes_per_sec, 2e8);
+        // A way that is this slow is measured fully once.
+        ways.set(PEER, &[at(2)], secs(91));
+        ways.due(secs(91));
+        ways.measured(PEER, at(2), found(300_000, Some(1e5)), secs(91));
+        assert_eq!(ways.due(secs(101)), [(PEER, at(2), Depth::Look)]);
+        ways.set(PEER, &[at(1)], secs(102));
+        ways.due(secs(102));
+        ways.measured(PEER, at(1), found(300, Some(2e8)), secs(102));
         // After a failure everything begins anew.
-        ways.due(secs(100));
-        ways.measured(PEER, at(1), None, secs(100));
-        ways.due(secs(101));
-        ways.measured(PEER, at(1), found(300, Some(1e8)), secs(101));
-        assert_eq!(ways.best(PEER, secs(101)).unwrap().bytes_per_sec, 1e8);
+        ways.due(secs(112));
+        ways.measured(PEER, at(1), None, secs(112));
+        ways.due(secs(113));
+        ways.measured(PEER, at(1), found(300, Some(1e8)), secs(113));
+        assert_eq!(ways.best(PEER, secs(113)).unwrap().bytes_per_sec, 1e8);
     }
 
     #[test]
@@ -392,14 +417,13 @@ mod tests {
         }
         assert!((10..20).contains(&tries), "{tries}");
         assert_eq!(ways.edges(secs(3600)), []);
-        assert_eq!(ways.unanswered(), [PEER]);
+        assert_eq!(ways.unanswered(secs(3600)), [PEER]);
         ways.changed(PEER, secs(3600));
-        assert_eq!(ways.unanswered(), [], "it has just come back");
-        for now in [3600, 3601, 3611, 3631] {
+        for (now, expected) in [(3600, &[][..]), (3601, &[]), (3611, &[PEER]), (3631, &[PEER])] {
             ways.due(secs(now));
             ways.measured(PEER, at(1), None, secs(now));
+            assert_eq!(ways.unanswered(secs(now)), expected, "it came back in second 3600, {now}");
         }
-        assert_eq!(ways.unanswered(), [PEER]);
         // The peer calls over that path: the cable works again.
         ways.came_from(PEER, at(2).ip(), secs(3600));
         assert_eq!(ways.due(secs(3600)), []);

@@ -166,7 +166,7 @@ impl Paths {
             machine: self.machine.clone(),
             sensors: self.sensors,
             edges: self.ways.edges(ctx.now()),
-            uncalled: self.ways.unanswered(),
+            uncalled: self.ways.unanswered(ctx.now()),
             downloads: self.downloads.clone(),
             unix_ms: Some(ctx.outside.unix_ms()),
         };
@@ -249,7 +249,7 @@ impl Paths {
     pub(crate) fn uncalled_by(&self, ctx: &Context, node: NodeId) -> Vec<NodeId> {
         let is_me = node == ctx.me;
         let uncalled = if is_me {
-            self.ways.unanswered()
+            self.ways.unanswered(ctx.now())
         } else {
             let report = ctx.views.get(&node).and_then(|view| view.report.as_ref());
             report.map_or_else(Vec::new, |report| report.uncalled.clone())

@@ -123,7 +123,8 @@ impl World {
             }
             What::Loaded if self.faults.never_loaded => {
                 let done_bytes = self.now / (1000 * MS);
-                self.say(pid, WorkerEvent::Loading { done_bytes, total_bytes: u64::MAX });
+                let (total_bytes, arrived_bytes) = (u64::MAX, 0);
+                self.say(pid, WorkerEvent::Loading { done_bytes, total_bytes, arrived_bytes });
                 self.after(1000 * MS, Todo::Worker { pid, what: What::Loaded });
             }
             What::Loaded => {

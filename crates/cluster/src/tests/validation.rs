@@ -123,7 +123,7 @@ async fn tokens_of_a_worker_are_believed_from_its_host_alone() {
     let token = AnswerToken::from(42);
     let lies = [
         WorkerEvent::Listening { port: 1, more: Vec::new() },
-        WorkerEvent::Loading { done_bytes: 1, total_bytes: 2 },
+        WorkerEvent::Loading { done_bytes: 1, total_bytes: 2, arrived_bytes: 3 },
         WorkerEvent::Loaded { weight_bytes: 2, kv_bytes: 1, buffer_bytes: 1, load_us: 1 },
         WorkerEvent::Linked { epoch: 1, notes: Vec::new() },
         WorkerEvent::Token { request: 1, answer: token.clone() },

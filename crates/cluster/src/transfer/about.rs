@@ -73,6 +73,7 @@ impl ModelAbout {
         let header = gguf::Source::directory(&file);
         let mut about = Self::of(name, &stem, (header, bytes), room_bytes, check_text);
         about.remarks.extend(unused_tower(path));
+        about.remarks.extend(store::shelves::unused_layers(path, name));
         Ok(Self {
             path: path.to_string_lossy().into_owned(),
             parts: parts.iter().filter(|part| holds_weights(part)).count(),

@@ -1,5 +1,6 @@
 //! Requests between members about models, and their answers.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +9,11 @@ use protocol::RecordWanted;
 use protocol::frame::FRAME_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use store::Digest;
+use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use crate::io::frames;
-use crate::io::net::{DialError, Net};
+use crate::io::net::{Connection, DialError, Net};
 use crate::io::tls::Pin;
 use crate::transfer::burn::spec::{BurnOrder, Part};
 use crate::wire::Purpose;
@@ -118,10 +120,55 @@ pub(crate) async fn ask_and_wait(
     frames::write(&mut connection.stream, ask).await?;
     loop {
         let read = frames::read::<Outcome>(&mut connection.stream, FRAME_BYTES_MAX);
-        match timeout(SILENCE_MAX, read).await {
-            Err(_) => return Err(DialError::Timeout(SILENCE_MAX)),
-            Ok(Ok(Outcome::Working)) => {}
-            Ok(outcome) => return Ok(outcome?),
+        match unless_silent(read).await? {
+            Outcome::Working => {}
+            outcome => return Ok(outcome),
         }
     }
+}
+
+/// Reads bytes of the file that is open there. `came` counts the bytes at the start of `out` that
+/// have come, also of earlier calls and of other members; only the rest is asked for.
+///
+/// # Errors
+/// The member is silent for [`SILENCE_MAX`], or the connection ends. What came is kept.
+pub(super) async fn read_bytes(
+    connection: &mut Connection,
+    start: u64,
+    out: &mut [u8],
+    came: &mut usize,
+) -> Result<(), DialError> {
+    let len = (out.len() - *came) as u64;
+    let ask = Ask::Bytes { start: start + *came as u64, len };
+    unless_silent(frames::write(&mut connection.stream, &ask)).await?;
+    fill(connection, out, came).await
+}
+
+/// Reads until `out` is full. A slow path may take as long as it needs: what counts is silence.
+///
+/// # Errors
+/// As [`read_bytes`].
+pub(super) async fn fill(
+    connection: &mut Connection,
+    out: &mut [u8],
+    came: &mut usize,
+) -> Result<(), DialError> {
+    while *came < out.len() {
+        match unless_silent(connection.stream.read(&mut out[*came..])).await? {
+            0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            more => *came += more,
+        }
+    }
+    Ok(())
+}
+
+/// # Errors
+/// Those of `step`, and [`DialError::Timeout`] after [`SILENCE_MAX`].
+pub(super) async fn unless_silent<T, E>(
+    step: impl Future<Output = Result<T, E>>,
+) -> Result<T, DialError>
+where
+    DialError: From<E>,
+{
+    Ok(timeout(SILENCE_MAX, step).await.map_err(|_| DialError::Timeout(SILENCE_MAX))??)
 }

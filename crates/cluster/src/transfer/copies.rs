@@ -6,10 +6,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures_util::future::try_join_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use hub::{DiskRoom, Kept, Partial, Reserved};
 use store::{Store, Tree};
 
+use crate::io::on_thread::on_thread;
 use crate::transfer::swarm::Swarm;
 
 /// Groups in flight: from several members, and during writes to disk.
@@ -48,7 +50,8 @@ struct Part {
 }
 
 /// Copies a model. `tell` receives the bytes present and the total, and returns whether to
-/// continue. A copy that nobody asked for needs ample room, and leaves nothing if it fails.
+/// continue. A copy that nobody asked for needs ample room, and leaves nothing where there is none
+/// or where it is wanted no more; what a bad network interrupts goes on later.
 ///
 /// # Errors
 /// The disk is too small or fails, no member has the right bytes, or `tell` has cancelled.
@@ -64,7 +67,9 @@ pub(crate) async fn copy(
     let named = tree.clone();
     let paths = blocking(move || Ok(Paths::of(&models, &name, &named, &lens))).await?;
     let copied = fetch(swarm, store, (&paths, &tree, room), tell).await;
-    if copied.is_err() && room == DiskRoom::Ample {
+    let ends = [io::ErrorKind::StorageFull, io::ErrorKind::Interrupted];
+    let is_over = copied.as_ref().is_err_and(|error| ends.contains(&error.kind()));
+    if is_over && room == DiskRoom::Ample {
         // The disk may fail again; the first error says why.
         let _ = blocking(move || paths.discard(&tree)).await;
     }
@@ -82,19 +87,37 @@ async fn fetch(
     let mut target = open.await?;
     let count = tree.bytes.div_ceil(store::GROUP_BYTES);
     for first in (0..count).step_by(AT_ONCE as usize) {
-        if !tell(first * store::GROUP_BYTES, tree.bytes) {
-            return Err(io::Error::other("it is wanted no more"));
-        }
         let groups = first..count.min(first + AT_ONCE);
+        let end_bytes = tree.bytes.min(groups.end * store::GROUP_BYTES);
+        if !tell(first * store::GROUP_BYTES, tree.bytes) {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "it is wanted no more"));
+        }
         let look = blocking(move || {
             target.check_room()?;
             let missing: Vec<u64> = groups.filter(|group| !target.has(*group)).collect();
             Ok((target, missing))
         });
         let (mut open, missing) = look.await?;
-        let fetched = try_join_all(missing.iter().map(|group| swarm.group(tree, *group))).await?;
-        let write = blocking(move || open.write(&missing, &fetched).map(|()| open));
-        target = write.await?;
+        let missing_bytes: u64 = missing.iter().map(|group| tree.extent(*group).1).sum();
+        let mut have_bytes = end_bytes - missing_bytes;
+        let mut arriving: FuturesUnordered<_> = missing
+            .into_iter()
+            .map(async |group| (group, swarm.group(tree, group).await))
+            .collect();
+        // What comes is kept, whatever becomes of the others.
+        let mut failure = None;
+        while let Some((group, fetched)) = arriving.next().await {
+            match fetched {
+                Ok(bytes) => {
+                    have_bytes += bytes.len() as u64;
+                    tell(have_bytes, tree.bytes);
+                    open = blocking(move || open.write(group, &bytes).map(|()| open)).await?;
+                }
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        target = blocking(move || open.save().map(|()| open)).await?;
+        failure.map_or(Ok(()), Err)?;
     }
     blocking(move || {
         let tree = target.tree.clone();
@@ -105,10 +128,14 @@ async fn fetch(
     .await
 }
 
+fn full(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::StorageFull, why)
+}
+
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+    on_thread(work).await.map_err(io::Error::other)?
 }
 
 impl Paths {
@@ -138,8 +165,8 @@ impl Paths {
         let name = self.stem.file_name().unwrap_or_default().to_string_lossy();
         let reserved = hub::reserve(&self.models, &name, missing, room);
         reserved.map_err(|error| match room {
-            DiskRoom::Enough => io::Error::other(error),
-            DiskRoom::Ample => io::Error::other(format!(
+            DiskRoom::Enough => full(error.to_string()),
+            DiskRoom::Ample => full(format!(
                 "the disk of {} has no room for twice its {:.1} GiB beside what other downloads \
                  and copies still need",
                 self.models.display(),
@@ -182,7 +209,7 @@ impl Target {
     /// # Errors
     /// Other programs have filled the disk meanwhile, and nobody asked for this copy.
     fn check_room(&self) -> io::Result<()> {
-        let full = || io::Error::other("the disk has no room for it any more");
+        let full = || full("the disk has no room for it any more".to_owned());
         self.reserved.still_fits().then_some(()).ok_or_else(full)
     }
 
@@ -199,17 +226,20 @@ impl Target {
         read.is_ok() && self.tree.is_group(group, &bytes)
     }
 
-    /// Writes groups, and lists them as present.
-    fn write(&mut self, groups: &[u64], fetched: &[Vec<u8>]) -> io::Result<()> {
-        for (group, bytes) in groups.iter().zip(fetched) {
-            let (start, len) = self.tree.extent(*group);
-            self.each(start, len, |part, at, range| {
-                part.partial.write(at, &bytes[range.clone()])?;
-                part.kept.add(at..at + range.len() as u64);
-                Ok(())
-            })?;
-            self.reserved.written(len);
-        }
+    /// Writes a group.
+    fn write(&mut self, group: u64, bytes: &[u8]) -> io::Result<()> {
+        let (start, len) = self.tree.extent(group);
+        self.each(start, len, |part, at, range| {
+            part.partial.write(at, &bytes[range.clone()])?;
+            part.kept.add(at..at + range.len() as u64);
+            Ok(())
+        })?;
+        self.reserved.written(len);
+        Ok(())
+    }
+
+    /// Lists what was written as present.
+    fn save(&mut self) -> io::Result<()> {
         self.files.iter().try_for_each(|part| part.partial.save(&part.kept))
     }
 
@@ -296,7 +326,8 @@ mod tests {
             bytes[start as usize..(start + len) as usize].to_vec()
         };
         let mut copy = open().unwrap();
-        copy.write(&[1, 2], &[group(1), group(2)]).unwrap();
+        [1, 2].into_iter().try_for_each(|at| copy.write(at, &group(at))).unwrap();
+        copy.save().unwrap();
         assert!(open().is_err_and(|error| error.to_string().contains("another process")));
         drop(copy);
         let listed = hub::unfinished(&models);
@@ -310,7 +341,8 @@ mod tests {
         fs::write(&second, part).unwrap();
         let mut copy = open().unwrap();
         assert_eq!([0, 1, 2].map(|group| copy.has(group)), [false, true, false]);
-        copy.write(&[0, 2], &[group(0), group(2)]).unwrap();
+        [0, 2].into_iter().try_for_each(|at| copy.write(at, &group(at))).unwrap();
+        copy.save().unwrap();
         let first = copy.finish().unwrap();
         let found =
             [first, models.join("m-00002-of-00002.gguf")].map(|path| fs::read(path).unwrap());
@@ -327,7 +359,8 @@ mod tests {
         let paths = Paths::of(&models, "m", &tree, &lens);
         let mut copy = Target::open(&paths, tree.clone(), DiskRoom::Ample).unwrap();
         copy.check_room().unwrap();
-        copy.write(&[0], &[bytes[..1 << 20].to_vec()]).unwrap();
+        copy.write(0, &bytes[..1 << 20]).unwrap();
+        copy.save().unwrap();
         drop(copy);
         assert_eq!(count(), 4);
         paths.discard(&tree).unwrap();

@@ -12,6 +12,7 @@ use crate::context::{Placeable, Prepared};
 use crate::core::{Call, Event};
 use crate::desired::{Document, check_spec};
 use crate::io::kept::Saver;
+use crate::io::on_thread::on_thread;
 use crate::io::prompts::KeptPrompts;
 use crate::transfer::burn::Burner;
 use crate::transfer::lookup::{self, Asked};
@@ -112,7 +113,7 @@ impl Desk {
     ) -> Result<placement::Plan> {
         let unchecked: CheckText = |_| Ok(Vec::new());
         let check = if has_vocabulary { self.check_text } else { unchecked };
-        let read = tokio::task::spawn_blocking(move || {
+        let read = on_thread(move || {
             let draft = draft_bytes(&spec, &header)?;
             Ok((Placeable::read(name, &header, draft, check)?, spec))
         });
@@ -128,7 +129,7 @@ impl Desk {
         let (store, asked) = (self.store.clone(), model.to_owned());
         let look =
             move || lookup::locate(&store, &asked).ok().and_then(|(_, at)| store.known_digest(&at));
-        let digest = tokio::task::spawn_blocking(look).await.map_err(|_| Error::ShutDown)?;
+        let digest = on_thread(look).await.map_err(|_| Error::ShutDown)?;
         let instances = self.status.borrow().instances.clone();
         let is_it = |one: &InstanceStatus| match digest {
             Some(_) => one.digest == digest,
@@ -140,7 +141,7 @@ impl Desk {
             return Err(Error::Unusable(text));
         }
         let (store, model) = (self.store.clone(), model.to_owned());
-        let remove = tokio::task::spawn_blocking(move || lookup::remove(&store, &model));
+        let remove = on_thread(move || lookup::remove(&store, &model));
         remove.await.map_err(|_| Error::ShutDown)?
     }
 
@@ -154,7 +155,7 @@ impl Desk {
     /// holds it open after a replacement.
     pub async fn open(&self, peer: NodeId, digest: Digest, bytes: u64) -> Option<OpenModel> {
         let store = self.store.clone();
-        let find = tokio::task::spawn_blocking(move || {
+        let find = on_thread(move || {
             let path = store.find(&digest, bytes)?;
             Some((store.tree(&digest, bytes)?, checkpoint::files(&path).ok()?))
         });
@@ -165,7 +166,7 @@ impl Desk {
         let inputs = self.inputs.upgrade()?;
         inputs.send(Event::BulkAsked { peer, digest, reply }).await.ok()?;
         let (served, store) = (answer.await.ok()??, self.store.clone());
-        let open = tokio::task::spawn_blocking(move || {
+        let open = on_thread(move || {
             let parts = served.intact()?.parts();
             Some(OpenModel { parts, tree: store.tree(&digest, bytes)? })
         });
@@ -177,7 +178,7 @@ impl Desk {
     pub async fn doubt(&self, model: Arc<OpenModel>, group: u64) {
         let Some(inputs) = self.inputs.upgrade() else { return };
         let (store, node) = (self.store.clone(), self.id);
-        let look = tokio::task::spawn_blocking(move || {
+        let look = on_thread(move || {
             let digest = model.tree.digest;
             model.is_damaged(group).then(|| {
                 store.doubt(&digest, model.tree.bytes);
@@ -210,7 +211,7 @@ impl Desk {
     async fn prepare(&self, spec: InstanceSpec, asked: Asked) -> Result<Box<Prepared>> {
         check_spec(&spec).map_err(Error::Unusable)?;
         let (store, check) = (self.store.clone(), self.check_text);
-        let prepare = tokio::task::spawn_blocking(move || prepare(&store, spec, asked, check));
+        let prepare = on_thread(move || prepare(&store, spec, asked, check));
         prepare.await.map_err(|_| Error::ShutDown)?.map(Box::new)
     }
 

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hub::{Nearby, RemoteFile};
-use tokio::io::AsyncReadExt;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tracing::{debug, info};
@@ -12,7 +11,9 @@ use tracing::{debug, info};
 use crate::io::frames;
 use crate::io::net::{Connection, DialError, Net};
 use crate::io::tls::Pin;
-use crate::transfer::asks::{ASK_BYTES_MAX, Ask, BYTES_MAX, Having, Neighbour, SILENCE_MAX};
+use crate::transfer::asks::{
+    ASK_BYTES_MAX, Ask, BYTES_MAX, Having, Neighbour, SILENCE_MAX, read_bytes, unless_silent,
+};
 use crate::wire::Purpose;
 
 /// The answers of all members about a model.
@@ -116,7 +117,7 @@ impl Holders {
             Some(connection) => connection,
             None => {
                 let holder = &self.holders[slot % self.holders.len()];
-                match ask(&self.net, holder, &self.model, file).await? {
+                match unless_silent(ask(&self.net, holder, &self.model, file)).await? {
                     (Having::Here, connection) => connection,
                     _ => return Err(io::Error::other("it no longer has the model").into()),
                 }
@@ -124,9 +125,7 @@ impl Holders {
         };
         for (at, part) in out.chunks_mut(BYTES_MAX as usize).enumerate() {
             let start = start + at as u64 * BYTES_MAX;
-            let ask = Ask::Bytes { start, len: part.len() as u64 };
-            frames::write(&mut connection.stream, &ask).await?;
-            connection.stream.read_exact(part).await?;
+            read_bytes(&mut connection, start, part, &mut 0).await?;
         }
         self.lock().push(Open { slot, file: file.path.clone(), connection });
         Ok(())
@@ -135,15 +134,12 @@ impl Holders {
 
 impl Nearby for Holders {
     fn read(&self, slot: usize, file: &RemoteFile, start: u64, out: &mut [u8]) -> bool {
-        // A timer belongs to a runtime, so it is created inside of it.
-        let fill = async { timeout(SILENCE_MAX, self.fill(slot, file, start, out)).await };
-        match self.runtime.block_on(fill) {
-            Ok(Ok(())) => true,
-            Ok(Err(error)) => {
+        match self.runtime.block_on(self.fill(slot, file, start, out)) {
+            Ok(()) => true,
+            Err(error) => {
                 info!(model = self.model, %error, "a member gives no more of a model");
                 false
             }
-            Err(_) => false,
         }
     }
 }

@@ -29,6 +29,7 @@ pub(crate) fn prepare(
     };
     let mut model = Placeable::read(name, file.directory(), draft, check_text)?;
     model.remarks.extend(unused_tower(&found.path));
+    model.remarks.extend(store::shelves::unused_layers(&found.path, &found.name));
     Ok(Prepared { spec, found, file: Arc::new(file), model, created_unix_s })
 }
 

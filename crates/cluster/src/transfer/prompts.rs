@@ -19,6 +19,7 @@ use tracing::debug;
 
 use crate::io::frames;
 use crate::io::net::{Connection, DialError};
+use crate::io::on_thread::on_thread;
 use crate::io::prompts::KeptPrompts;
 use crate::io::tls::Pin;
 use crate::transfer::asks::{ASK_BYTES_MAX, Ask, Neighbour};
@@ -138,7 +139,7 @@ pub(super) async fn answer(
 ) -> Result<(), DialError> {
     if let Ask::Records { model } = ask {
         let kept = kept.clone();
-        let opened = tokio::task::spawn_blocking(move || kept.reader(&model));
+        let opened = on_thread(move || kept.reader(&model));
         let (known, opened) = opened.await.map_err(io::Error::other)?.unzip();
         *reader = opened.map(Arc::new);
         return Ok(frames::write(stream, &known).await?);
@@ -146,7 +147,7 @@ pub(super) async fn answer(
     let (Ask::ReadRecords { wanted }, Some(reader)) = (ask, reader.clone()) else {
         return Err(io::Error::other("records of no model were asked for").into());
     };
-    let read = tokio::task::spawn_blocking(move || read(&reader, &wanted));
+    let read = on_thread(move || read(&reader, &wanted));
     send(stream, &read.await.map_err(io::Error::other)??).await
 }
 

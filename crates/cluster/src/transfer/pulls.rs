@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use crate::api::pull::PULLS_MAX;
 use crate::io::net::Net;
+use crate::io::on_thread::on_thread;
 use crate::transfer::about::can_run;
 use crate::transfer::asks::{Having, Neighbour};
 use crate::transfer::copies;
@@ -211,7 +212,7 @@ impl Pulls {
         running.insert(key.clone(), job.clone());
         drop(running);
         let (pulls, model) = (self.clone(), model.to_owned());
-        tokio::task::spawn_blocking(move || {
+        drop(on_thread(move || {
             let running = Running { pulls: &pulls, key };
             let outcome = pulls.run((&model, update), name, room.as_ref(), &job);
             // Callers must not join a download that has ended.
@@ -227,7 +228,7 @@ impl Pulls {
                 }
                 Err(why) => (status.stage, status.note) = (PullStage::Failed, why),
             });
-        });
+        }));
         Ok(receiver)
     }
 

@@ -4,18 +4,22 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use gguf::File;
 use protocol::Secret;
-use store::slices::{REQUEST_BYTES, Server, refusal};
+use store::slices::{self, REQUEST_BYTES, Server, refusal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, mpsc};
+use tokio::time::timeout;
 
 use crate::NodeId;
 use crate::context::sources::Sources;
 use crate::core::Event;
 use crate::io::net::{Connection, Net};
+use crate::io::on_thread::on_thread;
 use crate::transfer::loopback::Loopback;
 use crate::transfer::swarm::Swarm;
 
@@ -25,12 +29,17 @@ pub(crate) struct Relay {
     model: Arc<Model>,
 }
 
+/// Interval of the signs of work to a worker that waits for bytes of a slow network.
+const SIGN_EVERY: Duration = Duration::from_secs(2);
+
 /// The model behind a relay, opened on the first request.
 struct Model {
     net: Arc<Net>,
     wanted: Sources,
     inputs: mpsc::Sender<Event>,
     file: OnceCell<Arc<File>>,
+    /// Bytes that have come from the members.
+    arrived: Arc<AtomicU64>,
     /// Called on the first request, which means that this machine's own file is damaged.
     doubt: Option<(NodeId, Doubt)>,
 }
@@ -44,7 +53,8 @@ impl Relay {
         inputs: mpsc::Sender<Event>,
     ) -> io::Result<Self> {
         let door = Loopback::open().await?;
-        let model = Model { net, wanted, inputs, file: OnceCell::new(), doubt: None };
+        let (file, arrived) = Default::default();
+        let model = Model { net, wanted, inputs, file, arrived, doubt: None };
         Ok(Self { door, model: Arc::new(model) })
     }
 
@@ -78,20 +88,22 @@ impl Model {
         let open = async || {
             if let Some((node, doubt)) = &self.doubt {
                 let (doubt, node, digest) = (doubt.clone(), *node, self.wanted.digest);
-                let _ = tokio::task::spawn_blocking(move || doubt()).await;
+                let _ = on_thread(move || doubt()).await;
                 // Sending fails only if the whole node has ended.
                 let _ = self.inputs.send(Event::Damaged { node, digest, group: None }).await;
             }
             let (net, wanted) = (self.net.clone(), self.wanted.clone());
-            Swarm::new(net, wanted, self.inputs.clone()).open().await.map(Arc::new)
+            let swarm = Swarm::new(net, wanted, self.inputs.clone());
+            swarm.counted_in(self.arrived.clone()).open().await.map(Arc::new)
         };
         self.file.get_or_try_init(open).await.cloned()
     }
 }
 
 async fn pass(mut worker: TcpStream, model: Arc<Model>) -> io::Result<()> {
-    match model.open().await {
-        Ok(file) => answer_slices(&mut worker, file).await,
+    let signs = Some(&*model.arrived);
+    match working(&mut worker, signs, model.open()).await? {
+        Ok(file) => answer_slices(&mut worker, file, signs).await,
         Err(error) => {
             let mut request = [0; REQUEST_BYTES];
             worker.read_exact(&mut request).await?;
@@ -102,12 +114,33 @@ async fn pass(mut worker: TcpStream, model: Arc<Model>) -> io::Result<()> {
 
 /// Answers slice requests from `file` until the peer, a member of the version before, disconnects.
 pub(crate) async fn serve_slices(mut connection: Connection, file: Arc<File>) -> io::Result<()> {
-    answer_slices(&mut connection.stream, file).await
+    answer_slices(&mut connection.stream, file, None).await
+}
+
+/// Waits for a result. While bytes arrive for it, the worker gets a sign of work now and then.
+async fn working<T>(
+    worker: &mut (impl AsyncWrite + Unpin),
+    arrived: Option<&AtomicU64>,
+    result: impl Future<Output = T>,
+) -> io::Result<T> {
+    let Some(arrived) = arrived else { return Ok(result.await) };
+    let (mut result, mut told) = (std::pin::pin!(result), arrived.load(Ordering::Relaxed));
+    loop {
+        if let Ok(result) = timeout(SIGN_EVERY, &mut result).await {
+            return Ok(result);
+        }
+        let now = arrived.load(Ordering::Relaxed);
+        if now > told {
+            worker.write_all(&slices::working(now - told)).await?;
+            told = now;
+        }
+    }
 }
 
 async fn answer_slices(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     file: Arc<File>,
+    arrived: Option<&AtomicU64>,
 ) -> io::Result<()> {
     let server = Server::new(file);
     let mut answer = Vec::new();
@@ -119,11 +152,11 @@ async fn answer_slices(
             Err(error) => return Err(error),
         }
         let (server, mut buffer) = (server.clone(), answer);
-        let filled = tokio::task::spawn_blocking(move || {
+        let filled = on_thread(move || {
             server.answer(&request, &mut buffer);
             buffer
         });
-        answer = filled.await.map_err(io::Error::other)?;
+        answer = working(stream, arrived, filled).await?.map_err(io::Error::other)?;
         stream.write_all(&answer).await?;
         stream.flush().await?;
     }

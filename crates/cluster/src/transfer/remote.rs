@@ -24,8 +24,9 @@ use crate::transfer::swarm::Swarm;
 use crate::wire::Purpose;
 use crate::{Error, InstanceSpec, ModelAbout, PullStage, PullStatus, Result};
 
-/// A folder on a network drive may be slow; a list waits no longer than this.
-const LOOK_MAX: Duration = Duration::from_secs(5);
+/// A folder on a network drive may be slow, and so may the way to a member; a list waits no longer
+/// than this.
+const LOOK_MAX: Duration = Duration::from_secs(15);
 
 /// A model on another member's disk.
 #[derive(Debug, Clone)]
@@ -46,7 +47,7 @@ pub(crate) async fn list(net: &Arc<Net>, others: Vec<Neighbour>) -> Vec<(String,
 /// A member with a model of that name. Prefers members that have hashed it.
 ///
 /// # Errors
-/// Members have different files under that name.
+/// Members have different files under that name, or one that may have it does not answer.
 pub(crate) async fn find(
     net: &Arc<Net>,
     others: Vec<Neighbour>,
@@ -54,10 +55,26 @@ pub(crate) async fn find(
 ) -> Result<Option<RemoteModel>> {
     let asks = others.into_iter().map(async |holder| {
         let ask = Ask::Find { model: model.to_owned() };
-        let listed = look::<Option<Listed>>(net, &holder, &ask).await??;
-        Some(RemoteModel { holder, listed })
+        let listed = look::<Option<Listed>>(net, &holder, &ask).await;
+        let listed = listed.ok_or_else(|| holder.name.clone())?;
+        Ok(listed.map(|listed| RemoteModel { holder, listed }))
     });
-    let mut found: Vec<RemoteModel> = join_all(asks).await.into_iter().flatten().collect();
+    let (mut found, mut silent): (Vec<RemoteModel>, Vec<String>) = Default::default();
+    for answer in join_all(asks).await {
+        match answer {
+            Ok(one) => found.extend(one),
+            Err(name) => silent.push(name),
+        }
+    }
+    // What the hub may have is fetched from there.
+    if found.is_empty() && !silent.is_empty() && hub::Name::parse(model).is_err() {
+        return Err(Error::Unusable(format!(
+            "{model} is not on this node, and {}, which may have it, did not answer within {} s. Try \
+             again",
+            silent.join(", "),
+            LOOK_MAX.as_secs()
+        )));
+    }
     found.sort_by_key(|found| (found.listed.digest.is_none(), found.holder.id));
     let differ = |a: &RemoteModel, b: &RemoteModel| {
         let digests = (a.listed.digest, b.listed.digest);

@@ -27,6 +27,7 @@ use tokio::time::timeout;
 
 use crate::io::frames;
 use crate::io::net::{Connection, DialError};
+use crate::io::on_thread::on_thread;
 use crate::transfer::asks::{ASK_BYTES_MAX, Ask, BYTES_MAX, Having, Outcome};
 use crate::transfer::burn;
 use crate::transfer::burn::spec::BurnOrder;
@@ -92,7 +93,7 @@ pub(crate) async fn answer(
             Ask::About { model, file, size } => {
                 let (store, asked) = (pulls.store(), model.clone());
                 let find = move || held(&store, &asked, &file, size);
-                let found = tokio::task::spawn_blocking(find).await.map_err(io::Error::other)?;
+                let found = on_thread(find).await.map_err(io::Error::other)?;
                 let told = match &found {
                     Some(_) => Having::Here,
                     None => pulls.told(&model),
@@ -108,7 +109,7 @@ pub(crate) async fn answer(
                     let mut bytes = vec![0; len as usize];
                     opened.read(start, &mut bytes).map(|()| bytes)
                 };
-                let bytes = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
+                let bytes = on_thread(read).await.map_err(io::Error::other)??;
                 connection.stream.write_all(&bytes).await?;
                 connection.stream.flush().await?;
             }
@@ -173,7 +174,7 @@ async fn on_disk<T: Send + 'static>(
     look: impl FnOnce(&Store) -> T + Send + 'static,
 ) -> io::Result<T> {
     let store = pulls.store();
-    tokio::task::spawn_blocking(move || look(&store)).await.map_err(io::Error::other)
+    on_thread(move || look(&store)).await.map_err(io::Error::other)
 }
 
 /// Truncates a list so that it fits into a frame: a few kilobytes for each model suffice.

@@ -5,31 +5,31 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use gguf::File;
 use store::{Checked, GROUP_BYTES, Groups, Tree};
-use tokio::io::AsyncReadExt;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::context::sources::Sources;
 use crate::core::Event;
 use crate::io::frames;
 use crate::io::net::{Connection, DialError, Net};
+use crate::io::on_thread::on_thread;
 use crate::io::tls::Pin;
 use crate::paths::cannot_call;
-use crate::transfer::asks::Ask;
+use crate::transfer::asks::{Ask, fill, read_bytes, unless_silent};
 use crate::wire::Purpose;
 
-/// A member that is silent this long is skipped.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How long a failed source comes last.
 const BARRED: Duration = Duration::from_secs(5);
+/// How often all sources are asked for a group while more of it comes.
+const ROUNDS_MAX: usize = 8;
 /// Limit of the answer to [`Ask::Open`], in which the lengths of the model's files must fit.
 const LENS_BYTES_MAX: usize = 128 << 10;
 
@@ -38,6 +38,8 @@ pub(crate) struct Swarm {
     wanted: Sources,
     runtime: Handle,
     inputs: mpsc::Sender<Event>,
+    /// Bytes of groups that have come.
+    arrived: Arc<AtomicU64>,
     /// Idle connections, by the source's index.
     idle: Mutex<Vec<(usize, Connection)>>,
     barred: Mutex<BTreeMap<usize, Instant>>,
@@ -51,8 +53,13 @@ impl std::fmt::Debug for Swarm {
 
 impl Swarm {
     pub fn new(net: Arc<Net>, wanted: Sources, inputs: mpsc::Sender<Event>) -> Self {
-        let (idle, barred) = Default::default();
-        Self { net, wanted, runtime: Handle::current(), inputs, idle, barred }
+        let (arrived, idle, barred) = Default::default();
+        Self { net, wanted, runtime: Handle::current(), inputs, arrived, idle, barred }
+    }
+
+    /// Counts the bytes that come in `arrived`.
+    pub fn counted_in(self, arrived: Arc<AtomicU64>) -> Self {
+        Self { arrived, ..self }
     }
 
     /// Fetches the hashes and opens the model. Later reads block their thread.
@@ -68,7 +75,7 @@ impl Swarm {
                 count => PathBuf::from(format!("model-00001-of-{count:05}.gguf")),
             };
             let checked = Checked::new(tree, self);
-            let open = |count| checked.open(&named(count), &lens).map_err(io::Error::other);
+            let open = |count| checked.open(&named(count), &lens).map_err(unnamed);
             match open(lens.len()) {
                 Ok(file) if file.parts().len() == lens.len() => Ok(file),
                 // The last file is a vision tower's.
@@ -76,7 +83,7 @@ impl Swarm {
                 other => other,
             }
         };
-        tokio::task::spawn_blocking(open).await.map_err(io::Error::other)?
+        on_thread(open).await.map_err(io::Error::other)?
     }
 
     /// The hashes of the model's groups, which the digest verifies, and the lengths of its files.
@@ -96,7 +103,8 @@ impl Swarm {
         let (mut connection, lens) = self.dial(at).await?;
         let count = bytes.div_ceil(GROUP_BYTES);
         let mut hashes = vec![0; if count <= 1 { 0 } else { count as usize * 32 }];
-        fill(&mut connection, &Ask::Tree, &mut hashes).await?;
+        unless_silent(frames::write(&mut connection.stream, &Ask::Tree)).await?;
+        fill(&mut connection, &mut hashes, &mut 0).await?;
         self.lock_idle().push((at, connection));
         let tree = Tree::from_bytes(digest, bytes, &hashes);
         let tree = tree.ok_or_else(|| io::Error::other("its hashes are not the model's"))?;
@@ -115,35 +123,50 @@ impl Swarm {
         let ask = Ask::Open { digest: *digest, bytes: *bytes };
         frames::write(&mut connection.stream, &ask).await?;
         let answer = frames::read::<Option<Vec<u64>>>(&mut connection.stream, LENS_BYTES_MAX);
-        let lens = in_time(answer).await?;
+        let lens = unless_silent(answer).await?;
         let lens = lens.filter(|lens| !lens.is_empty());
         let lens = lens.ok_or_else(|| io::Error::other("its file is gone, or was overwritten"))?;
         Ok((connection, lens))
     }
 
-    /// A group's bytes, from the first source with the right ones.
+    /// A group's bytes, from the first source with the right ones. What one source has sent before
+    /// it fell silent is kept, and the next one is asked for the rest.
     ///
     /// # Errors
     /// No source has them.
     pub async fn group(&self, tree: &Tree, group: u64) -> io::Result<Vec<u8>> {
         let (mut why, mut is_damaged) = (Vec::new(), false);
-        for at in self.order(group as usize) {
-            match self.ask(tree, group, at).await {
-                Ok(Some(bytes)) => return Ok(bytes),
-                Ok(None) => {
-                    let name = &self.wanted.sources[at].name;
-                    warn!(node = name, group, "a member's copy of a model is damaged");
-                    is_damaged = true;
-                    why.push(format!("the copy on {name} is damaged there"));
+        let mut part = Came::new(tree.extent(group).1);
+        for _ in 0..ROUNDS_MAX {
+            let before = part.came;
+            (why, is_damaged) = Default::default();
+            for at in self.order(group as usize) {
+                match self.ask(tree, group, at, &mut part).await {
+                    Ok(true) => return Ok(part.bytes),
+                    Ok(false) => {
+                        let name = &self.wanted.sources[at].name;
+                        warn!(node = name, group, "a member's copy of a model is damaged");
+                        is_damaged = true;
+                        why.push(format!("the copy on {name} is damaged there"));
+                    }
+                    Err(error) => why.push(self.bar(at, &error)),
                 }
-                Err(error) => why.push(self.bar(at, &error)),
+            }
+            if part.came <= before {
+                break;
             }
         }
         Err(self.nobody(&format!("MiB {}", group + 1), &why, is_damaged))
     }
 
-    /// One source's bytes for a group; `None` if their hash is wrong.
-    async fn ask(&self, tree: &Tree, group: u64, at: usize) -> Result<Option<Vec<u8>>, DialError> {
+    /// Asks one source for what is missing of a group; `false` if its bytes have a wrong hash.
+    async fn ask(
+        &self,
+        tree: &Tree,
+        group: u64,
+        at: usize,
+        part: &mut Came,
+    ) -> Result<bool, DialError> {
         let kept = {
             let mut idle = self.lock_idle();
             let place = idle.iter().position(|(source, _)| *source == at);
@@ -153,11 +176,19 @@ impl Swarm {
             Some(connection) => connection,
             None => self.dial(at).await?.0,
         };
-        let (start, len) = tree.extent(group);
-        let mut bytes = vec![0; len as usize];
-        fill(&mut connection, &Ask::Bytes { start, len }, &mut bytes).await?;
-        let is_right = tree.is_group(group, &bytes);
+        let (start, before) = (tree.extent(group).0, part.came);
+        let read = read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await;
+        self.arrived.fetch_add((part.came - before) as u64, Ordering::Relaxed);
+        read?;
+        let mut is_right = tree.is_group(group, &part.bytes);
+        if !is_right && before > 0 {
+            // It need not be this source whose bytes are wrong.
+            part.came = 0;
+            read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await?;
+            is_right = tree.is_group(group, &part.bytes);
+        }
         if !is_right {
+            part.came = 0;
             // The source checks its own disk and trusts only that.
             frames::write(&mut connection.stream, &Ask::Doubt { group }).await?;
             let (node, digest) = (self.wanted.sources[at].node, self.wanted.digest);
@@ -165,7 +196,7 @@ impl Swarm {
             let _ = self.inputs.send(Event::Damaged { node, digest, group: Some(group) }).await;
         }
         self.lock_idle().push((at, connection));
-        Ok(is_right.then_some(bytes))
+        Ok(is_right)
     }
 
     /// The indices of the sources, rotated by `turn`; recently failed ones come last.
@@ -207,21 +238,24 @@ impl Swarm {
     }
 }
 
-/// Asks for bytes of a known length, and waits for them.
-async fn fill(connection: &mut Connection, ask: &Ask, bytes: &mut [u8]) -> Result<(), DialError> {
-    let exchange = async {
-        frames::write(&mut connection.stream, ask).await?;
-        connection.stream.read_exact(bytes).await?;
-        Ok::<(), DialError>(())
-    };
-    in_time(exchange).await
+/// Without the name that only the reader needs.
+fn unnamed(error: gguf::Error) -> io::Error {
+    match error {
+        gguf::Error::Io { source, .. } => source,
+        other => io::Error::other(other),
+    }
 }
 
-async fn in_time<T, E>(step: impl Future<Output = Result<T, E>>) -> Result<T, DialError>
-where
-    DialError: From<E>,
-{
-    Ok(timeout(SILENCE_MAX, step).await.map_err(|_| DialError::Timeout(SILENCE_MAX))??)
+/// A group of which `came` bytes have come.
+struct Came {
+    bytes: Vec<u8>,
+    came: usize,
+}
+
+impl Came {
+    fn new(len: u64) -> Self {
+        Self { bytes: vec![0; len as usize], came: 0 }
+    }
 }
 
 impl Groups for Swarm {

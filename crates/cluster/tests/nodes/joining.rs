@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use cluster::{Error, Node, NodeState};
+use cluster::{Error, Node, NodeState, PairWith};
 
 use crate::support::{Home, LOOPBACK, MINUTE, cluster, config, live, until};
 
@@ -50,6 +50,14 @@ pub async fn wrong_codes_are_refused_for_the_right_reason() {
     let code = a.node.invite(MINUTE).await.unwrap().code;
     let refused_twin = twin.join(&code).await.unwrap_err().to_string();
     assert!(refused_twin.contains("one is a copy of the other"), "{refused_twin}");
+    for (peer, expected) in [
+        (a.node.listen_addr(), "has the identity of this one"),
+        (twin.listen_addr(), "this node's own address"),
+    ] {
+        let asked = twin.pair(PairWith { node: None, peer: Some(peer) }).await;
+        let refused = asked.unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
     twin.shutdown().await;
 
     // Wrong codes are counted: after ten of them even a valid one has to wait.

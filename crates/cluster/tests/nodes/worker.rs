@@ -101,7 +101,9 @@ fn load(spec: &WorkerSpec) {
             gguf::File::open(path).expect("a model").directory().clone()
         }
         ModelSource::Peer { relay, token } => {
-            let peer = store::PeerFile::connect(*relay, &token.0).expect("the relay works");
+            let (address, token, arrived) = (*relay, token.0, Default::default());
+            let relay = store::RelayAddress { address, token, arrived };
+            let peer = store::PeerFile::connect(&relay).expect("the relay works");
             peer.directory().clone()
         }
     };
@@ -109,7 +111,7 @@ fn load(spec: &WorkerSpec) {
     let total: u64 = tensors.iter().map(|tensor| tensor.range.end - tensor.range.start).sum();
     let shares: u32 = spec.split.shares.iter().sum();
     let mine = total * u64::from(spec.split.shares[spec.rank]) / u64::from(shares);
-    say(&WorkerEvent::Loading { done_bytes: mine / 2, total_bytes: mine });
+    say(&WorkerEvent::Loading { done_bytes: mine / 2, total_bytes: mine, arrived_bytes: 0 });
     let (kv_bytes, buffer_bytes) = (1 << 20, 1 << 10);
     say(&WorkerEvent::Loaded { weight_bytes: mine, kv_bytes, buffer_bytes, load_us: 1000 });
 }

@@ -12,12 +12,13 @@ use crate::socket::{connect_result, prepare, start_connect};
 const REDIAL_MIN: Duration = Duration::from_millis(5);
 const REDIAL_MAX: Duration = Duration::from_millis(200);
 
-/// The time for one of several addresses to answer before the next is tried. A live machine accepts
-/// a connection at once, because its kernel does; the slowest network worth a link takes half of
-/// this.
+/// The time for one of several addresses to answer before the next is tried: a live machine's
+/// kernel accepts a connection at once. It doubles with each round, for paths that are far or full.
 const CONNECT_MAX: Duration = Duration::from_millis(200);
 /// The same for the rank behind it, which may have to finish a step first.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Both double this many times.
+const DOUBLINGS_MAX: u32 = 4;
 
 pub(super) struct Dial {
     pub peer: usize,
@@ -31,6 +32,8 @@ pub(super) struct Dial {
     /// The start of the attempt.
     since: Instant,
     pause: Duration,
+    /// How often all addresses have failed.
+    rounds: u32,
 }
 
 enum Attempt {
@@ -57,6 +60,7 @@ impl Dial {
             attempt: Attempt::Waiting { until: now },
             since: now,
             pause: REDIAL_MIN,
+            rounds: 0,
         }
     }
 
@@ -121,6 +125,7 @@ impl Dial {
         }
         let is_connected = !matches!(self.attempt, Attempt::Connecting(_));
         let limit = if is_connected { ANSWER_MAX } else { CONNECT_MAX };
+        let limit = limit * 2_u32.pow(self.rounds.min(DOUBLINGS_MAX));
         let has_next = self.tries.len() > 1 && now >= self.since + limit;
         if let Some(silence) = self.silence().filter(|_| has_next && !self.is_answered()) {
             self.retry(now, silence.to_string());
@@ -162,6 +167,7 @@ impl Dial {
         let mut until = now;
         if self.at == 0 {
             until += self.pause;
+            self.rounds += 1;
             self.pause = (self.pause * 2).min(REDIAL_MAX);
         }
         self.attempt = Attempt::Waiting { until };

@@ -26,12 +26,13 @@ use crate::rdma::Rdma;
 use crate::socket::prepare;
 use crate::{Link, Liveness, MeshConfig, MeshError, Preference, shm};
 
-/// Handshakes at once. Further strangers wait in the kernel's queue; each handshake ends within
-/// [`HANDSHAKE_MAX`].
+/// Handshakes at once. Further strangers wait in the kernel's queue until one ends.
 const HANDSHAKES_MAX: usize = 128;
 
-/// The time for an accepted connection to authenticate.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(1);
+/// The time for an accepted connection to authenticate: several round trips of a far and full path.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// The same while [`HANDSHAKES_MAX`] are open.
+const HANDSHAKE_MAX_OF_MANY: Duration = Duration::from_secs(1);
 
 /// The interval of the loop: short against a handshake, long against its few system calls.
 const ROUND: Duration = Duration::from_micros(500);
@@ -116,7 +117,7 @@ struct Mesh<'a> {
     links: Vec<Option<Established>>,
     has_heartbeats: Vec<bool>,
     dials: Vec<Dial>,
-    /// Connections opened by strangers or higher ranks.
+    /// Connections opened by strangers or higher ranks, and when.
     accepted: Vec<(Handshake, Instant)>,
 }
 
@@ -200,7 +201,7 @@ impl<'a> Mesh<'a> {
     fn take(&mut self, stream: TcpStream) {
         if prepare(&stream).is_ok() {
             let handshake = Handshake::listen(&self.context, stream);
-            self.accepted.push((handshake, Instant::now() + HANDSHAKE_MAX));
+            self.accepted.push((handshake, Instant::now()));
         }
     }
 
@@ -231,11 +232,14 @@ impl<'a> Mesh<'a> {
         for dial in &mut self.dials {
             done.extend(dial.shake_hands(&self.context, now)?);
         }
+        let is_full = self.accepted.len() >= HANDSHAKES_MAX;
+        let limit = if is_full { HANDSHAKE_MAX_OF_MANY } else { HANDSHAKE_MAX };
         let mut at = 0;
         while at < self.accepted.len() {
-            let (handshake, until) = &mut self.accepted[at];
+            let (handshake, since) = &mut self.accepted[at];
+            let is_in_time = now.saturating_duration_since(*since) < limit;
             match handshake.step(&self.context) {
-                Progress::Pending if now < *until || handshake.is_confirmed() => at += 1,
+                Progress::Pending if is_in_time || handshake.is_confirmed() => at += 1,
                 Progress::Pending | Progress::Refused(Refused::Stranger(_)) => {
                     self.accepted.swap_remove(at);
                 }

@@ -7,6 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
+use cluster::on_thread;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -67,7 +68,7 @@ async fn pair(State(app): State<Arc<App>>, request: Request) -> Result<Json<Valu
     let name: String =
         name.unwrap_or_default().chars().filter(is_plain).take(NAME_CHARS_MAX).collect();
     let name = format!("browser-{name}{}{digits}", if name.is_empty() { "" } else { "-" });
-    let made = tokio::task::spawn_blocking(move || Ok((make_key(&name)?, name)));
+    let made = on_thread(move || Ok((make_key(&name)?, name)));
     let made: Result<(String, String), String> =
         made.await.unwrap_or_else(|_| Err("the node stopped. Try again".to_owned()));
     let (key, name) =

@@ -10,6 +10,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use chats::{Conversation, Draft, Message};
+use cluster::on_thread;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::OwnedSemaphorePermit;
@@ -195,7 +196,7 @@ async fn request(
         body.insert("add_generation_prompt".to_owned(), json!(false));
     }
     let memory = app.intake.reserve(bytes(&body))?;
-    let read = tokio::task::spawn_blocking(move || ChatRequest::read(Fields::of(body)));
+    let read = on_thread(move || ChatRequest::read(Fields::of(body)));
     Ok((read.await.map_err(|_| crashed())??.completion, memory))
 }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chats::Draft;
+use cluster::on_thread;
 
 use super::ask::start;
 use super::writing::{End, Place};
@@ -26,7 +27,7 @@ pub(crate) async fn resume(app: &Arc<App>) {
         let drafts: Vec<_> = spaces.iter().flat_map(of).collect();
         (spaces, drafts)
     };
-    let Ok((spaces, drafts)) = tokio::task::spawn_blocking(drafts).await else { return };
+    let Ok((spaces, drafts)) = on_thread(drafts).await else { return };
     for (space, id, draft) in drafts {
         let progress = Progress::new(&draft);
         let waiting = format!("this answer goes on as soon as {} is served again", draft.model);
@@ -38,7 +39,7 @@ pub(crate) async fn resume(app: &Arc<App>) {
     }
     // The first list reads all files: that takes nobody's time.
     let list = move || spaces.iter().for_each(|space| drop(space.folder.list()));
-    drop(tokio::task::spawn_blocking(list));
+    drop(on_thread(list));
 }
 
 async fn go_on(app: Arc<App>, space: Space, id: String, draft: Draft, progress: Arc<Progress>) {

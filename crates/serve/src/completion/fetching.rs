@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::on_thread;
 use protocol::{PICTURE_BYTES_MAX, PictureFile};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -43,7 +44,7 @@ impl Fetching {
         let fetch = self.fetch.clone();
         // The work continues after the client disconnects, so it keeps its memory.
         let work = move || fill(&fetch, prompt.pictures_mut(), memory).map(|()| prompt);
-        tokio::task::spawn_blocking(work).await.map_err(|_| CompletionError::Crashed)?
+        on_thread(work).await.map_err(|_| CompletionError::Crashed)?
     }
 }
 

@@ -28,6 +28,7 @@ mod words;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::on_thread;
 use cluster::{ClusterStatus, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus};
 use futures_util::StreamExt;
 use protocol::{KeepAlive, Preset, Token};
@@ -328,7 +329,7 @@ impl Completer {
             let _permit = permit;
             work()
         };
-        tokio::task::spawn_blocking(work).await.map_err(|_| CompletionError::Crashed)
+        on_thread(work).await.map_err(|_| CompletionError::Crashed)
     }
 
     /// Loads an unloaded model and sets how long it stays loaded. With a duration of zero it is

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cluster::InstanceStatus;
+use cluster::on_thread;
 use tokio::sync::OnceCell;
 
 use super::CompletionError;
@@ -35,7 +36,7 @@ impl Models {
         let read = cell.get_or_try_init(|| async {
             let header = self.cluster.model_header(&instance.id).await?;
             // Reading a vocabulary of 200,000 entries is slow.
-            let model = tokio::task::spawn_blocking(move || TextModel::read(&header)).await;
+            let model = on_thread(move || TextModel::read(&header)).await;
             let model = model.map_err(|_| CompletionError::Crashed)?;
             Ok::<_, CompletionError>(Arc::new(model.map_err(CompletionError::Unreadable)?))
         });

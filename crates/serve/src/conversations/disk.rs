@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use chats::ChatsError;
+use cluster::on_thread;
 
 use crate::http::error::ApiError;
 
@@ -42,7 +43,7 @@ impl From<ChatsError> for ApiError {
 pub(crate) async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ChatsError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let done = tokio::task::spawn_blocking(work).await.map_err(|_| {
+    let done = on_thread(work).await.map_err(|_| {
         let message = "the node stopped in the middle of the request. Send it again";
         ApiError::server(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
     })?;

@@ -5,6 +5,7 @@ use axum::body::{BodyDataStream, Bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use cluster::on_thread;
 use futures_util::StreamExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -202,7 +203,7 @@ impl Intake {
 async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| {
+    on_thread(work).await.map_err(|_| {
         let message = "the node stopped in the middle of the request. Send it again";
         ApiError::server(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
     })

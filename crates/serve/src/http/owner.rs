@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, header};
+use cluster::on_thread;
 
 use super::Ends;
 use super::error::ApiError;
@@ -67,7 +68,7 @@ impl Claim {
             (Self::Token, _) => true,
             (Self::Program(ends), Some(OwnProcess(is_own))) => {
                 let look = move || is_own(ends.client, ends.server);
-                tokio::task::spawn_blocking(look).await.unwrap_or(false)
+                on_thread(look).await.unwrap_or(false)
             }
             (Self::Program(_) | Self::Nothing, _) => false,
         }

@@ -25,6 +25,7 @@ mod usage;
 
 use std::sync::Arc;
 
+use ::cluster::on_thread;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
@@ -103,7 +104,7 @@ async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     };
     let is_open = accepts("application/openmetrics-text");
     // A disk is asked, which may be slow.
-    let scrape = tokio::task::spawn_blocking(move || app.metrics.open_metrics());
+    let scrape = on_thread(move || app.metrics.open_metrics());
     let Ok(open_metrics) = scrape.await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };

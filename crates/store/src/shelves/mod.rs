@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use incomplete::Incomplete;
 pub(crate) use incomplete::incomplete;
+pub use ollama::unused_layers;
 pub use places::{HOME, Places};
 
 use crate::repository::{InRepository, is_marked_beside, labels};
@@ -62,6 +63,9 @@ pub struct Shelved {
     /// Its path within its repository, if the shelf shows one.
     #[serde(skip)]
     pub inside: Option<String>,
+    /// Whether its program applies an adapter to it.
+    #[serde(skip)]
+    pub has_adapter: bool,
 }
 
 impl fmt::Display for Shelf {
@@ -111,6 +115,7 @@ fn shelved(path: PathBuf, name: String, shelf: &Shelf) -> Option<Shelved> {
         bytes,
         shelf: shelf.clone(),
         inside: None,
+        has_adapter: false,
     })
 }
 

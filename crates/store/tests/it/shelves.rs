@@ -52,6 +52,15 @@ fn found(store: &Store, name: &str) -> PathBuf {
     store.resolve(name).unwrap_or_else(|error| panic!("{name}: {error}")).path
 }
 
+/// A model's file without tensors.
+fn header(architecture: &str) -> Vec<u8> {
+    let mut writer = gguf::Writer::new();
+    writer.set("general.architecture", gguf::Value::String(architecture.to_owned()));
+    let mut bytes = Vec::new();
+    writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
+    bytes
+}
+
 /// The hub's cache, with links as Python creates them.
 fn hub_cache(disk: &Disk, root: &str, repo: &str, file: &str, content: &str) -> PathBuf {
     let dir = format!("{root}/models--{}", repo.replace('/', "--"));
@@ -176,13 +185,6 @@ fn loops_of_links_end_and_incomplete_sets_are_named() {
 #[test]
 fn a_short_name_passes_by_what_only_ollama_reads() {
     let disk = Disk::new();
-    let header = |architecture: &str| {
-        let mut writer = gguf::Writer::new();
-        writer.set("general.architecture", gguf::Value::String(architecture.to_owned()));
-        let mut bytes = Vec::new();
-        writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
-        bytes
-    };
     for (model, hex, architecture) in [("gpt-oss", 'a', "gptoss"), ("qwen3", 'b', "qwen3")] {
         let digest = hex.to_string().repeat(64);
         let blob = disk.write(&format!(".ollama/models/blobs/sha256-{digest}"), "");
@@ -239,6 +241,42 @@ fn ollama_s_blobs_go_by_ollama_s_names() {
     let refused = store.remove("llama3.2:1b").unwrap_err().to_string();
     assert!(refused.contains("belongs to Ollama"), "{refused}");
     assert!(disk.path(&blob('b')).exists());
+}
+
+#[test]
+fn what_ollama_adds_to_a_model_is_refused_or_said() {
+    let disk = Disk::new();
+    let layer = |kind: &str, hex: char, content: &str| {
+        let digest = hex.to_string().repeat(64);
+        disk.write(&format!(".ollama/models/blobs/sha256-{digest}"), content);
+        format!(
+            r#"{{"mediaType": "application/vnd.ollama.image.{kind}", "digest": "sha256:{digest}"}}"#
+        )
+    };
+    let manifest = |name: &str, layers: &[String]| {
+        let path = format!(".ollama/models/manifests/registry.ollama.ai/library/{name}/latest");
+        disk.write(&path, &format!(r#"{{"layers": [{}]}}"#, layers.join(",")));
+    };
+    let model = layer("model", 'a', "GGUF");
+    let blob = format!(".ollama/models/blobs/sha256-{}", "a".repeat(64));
+    fs::write(disk.path(&blob), header("qwen3")).unwrap();
+    let marks = layer("params", 'b', r#"{"stop": ["<|eot_id|>", "[INST]"]}"#);
+    let params = layer("params", 'c', r#"{"temperature": 0.1, "stop": ["X"]}"#);
+    let system = layer("system", 'd', "Talk like a pirate.");
+    let messages = layer("messages", 'e', "[]");
+    manifest("plain", &[model.clone(), marks, layer("license", 'f', "MIT")]);
+    manifest("pirate", &[model.clone(), system, params]);
+    manifest("examples", &[model.clone(), messages]);
+    manifest("adapted", &[model, layer("adapter", '0', "GGUF-lora")]);
+    let store = disk.store(&[]).judging(|_| Ok(()));
+    let unused = |name: &str| store::shelves::unused_layers(&found(&store, name), name);
+    assert_eq!(unused("plain"), None);
+    assert_eq!(store::shelves::unused_layers(&disk.path("other.gguf"), "plain"), None);
+    let pirate = unused("pirate").unwrap();
+    assert!(pirate.contains("a system prompt and parameters (temperature, stop)"), "{pirate}");
+    assert!(unused("examples").unwrap().contains("example messages"));
+    let error = store.resolve("adapted").unwrap_err().to_string();
+    assert!(error.contains("applies an adapter (LoRA) to it"), "{error}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub struct ServiceSpec {
     /// Options of `sinew up`.
     pub options: Vec<String>,
     pub system: bool,
-    /// The user of a system service; root without one.
+    /// The user of a system service.
     pub user: Option<String>,
 }
 

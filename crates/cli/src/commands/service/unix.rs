@@ -10,6 +10,9 @@ use super::{KEPT, is_up};
 use crate::args::{ServiceArgs, ServiceInstallArgs};
 use crate::error::{CliError, Doing};
 
+/// Looks at a node that has just started: for 3 s, longer than the pause before a restart.
+const SETTLES_MAX: usize = 12;
+
 /// The service manager of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manager {
@@ -127,6 +130,26 @@ impl Service {
         }
     }
 
+    /// # Errors
+    /// The node ends again soon after its start; with the last lines of its journal.
+    fn stays_up(&self) -> Result<(), CliError> {
+        for _ in 0..SETTLES_MAX {
+            std::thread::sleep(units::END_POLL);
+            if !self.is_running() {
+                let scope = if self.system { "--unit" } else { "--user-unit" };
+                let mut journal = Command::new("journalctl");
+                let lines = journal.args([scope, UNIT, "-n", "3", "-o", "cat", "--no-pager"]);
+                let lines = lines.output().map_or(String::new(), |output| {
+                    format!(": {}", String::from_utf8_lossy(&output.stdout).trim())
+                });
+                return Err(CliError::Refused(format!(
+                    "the node ended again as soon as it had started{lines}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// After a failed start: the description that was there before, or none. What the manager says
     /// to that would only repeat why the start failed.
     fn take_back(&self, before: Option<Vec<u8>>) {
@@ -152,7 +175,9 @@ impl Service {
 pub fn install(args: &ServiceInstallArgs) -> Result<(), CliError> {
     let service = Service::new(args.service.system)?;
     let program = std::env::current_exe().doing("cannot find this program's own file")?;
-    let user = std::env::var("SUDO_USER").ok().filter(|_| service.system);
+    // Without a user's name systemd sets no HOME, and the node has no place for its data.
+    let asked_by = || std::env::var("SUDO_USER").unwrap_or_else(|_| "root".to_owned());
+    let user = service.system.then(asked_by);
     let wanted =
         ServiceSpec { program, options: args.options.clone(), system: service.system, user };
     let text = service.description(&wanted);
@@ -179,7 +204,7 @@ pub fn install(args: &ServiceInstallArgs) -> Result<(), CliError> {
     fs::create_dir_all(folder).map_err(|error| cannot("make", folder, error))?;
     let before = fs::read(&service.path).ok();
     fs::write(&service.path, text).map_err(|error| cannot("write", &service.path, error))?;
-    if let Err(error) = service.start() {
+    if let Err(error) = service.start().and_then(|()| service.stays_up()) {
         service.take_back(before);
         return Err(CliError::Refused(format!("{error}. Nothing was installed")));
     }
@@ -214,7 +239,14 @@ pub fn uninstall(args: &ServiceArgs) -> Result<(), CliError> {
 pub fn status(args: &ServiceArgs) -> Result<(), CliError> {
     let service = Service::new(args.system)?;
     if !service.path.exists() {
-        say!("not installed. To keep the node up: sinew service install");
+        let other = Service::new(!args.system).ok().filter(|other| other.path.exists());
+        match other {
+            Some(other) if other.system => {
+                say!("installed for the machine. Look at it with: sinew service status --system");
+            }
+            Some(_) => say!("installed for this user. Look at it with: sinew service status"),
+            None => say!("not installed. To keep the node up: sinew service install"),
+        }
         return Ok(());
     }
     let state = if service.is_running() { "running" } else { "not running; look at: sinew logs" };

@@ -138,6 +138,9 @@ async fn call(
         Err(error) => return Err(unreachable(&error)),
     };
     let by = connection.peer;
+    if by == net.id() && connection.about.boot != net.boot() {
+        return Err(Error::Twin { address: connection.remote, data_dir: saver.folder() });
+    }
     if by == net.id() {
         return Err(Error::JoinRefused("this is this node's own address".to_owned()));
     }

@@ -321,8 +321,8 @@ impl Bound for WorkerEvent {
     fn bound(&mut self) {
         match self {
             Self::Listening { port: _, more } => more.truncate(LINK_ADDRESSES_MAX),
-            Self::Loading { done_bytes, total_bytes } => {
-                all_most([done_bytes, total_bytes], BYTES_MAX);
+            Self::Loading { done_bytes, total_bytes, arrived_bytes } => {
+                all_most([done_bytes, total_bytes, arrived_bytes], BYTES_MAX);
             }
             Self::Loaded { weight_bytes, kv_bytes, buffer_bytes, load_us } => {
                 all_most([weight_bytes, kv_bytes, buffer_bytes], BYTES_MAX);
