@@ -19,7 +19,7 @@ use crate::meter::{Meter, TELL_INTERVAL};
 use crate::pipeline::Pipeline;
 use crate::sampler::{Draw, NotFinite, Sampler, check_finite};
 use crate::scheduler::{Refused, Scheduler};
-use crate::sight::Sight;
+use crate::sight::{Sight, Unseen};
 use crate::step::Output;
 use crate::{EngineError, Rank};
 
@@ -274,16 +274,17 @@ impl Requests {
         let looks = self
             .scheduler
             .wanted_pictures()
-            .filter_map(|(id, placed)| Some((id, sight.look(placed)?)));
+            .filter_map(|(id, placed)| Some((id, placed.number, sight.look(placed)?)));
         let looks: Vec<_> = looks.collect();
         if looks.is_empty() {
             return sight.collect(wait);
         }
-        for (id, seen) in looks {
+        for (id, number, seen) in looks {
             match seen {
                 Ok(seen) => self.scheduler.show(id, seen),
                 Err(reason) => {
                     self.cancel(id);
+                    let reason = Unseen::Picture { number, reason }.to_string();
                     let kind = FailureKind::Invalid;
                     report(WorkerEvent::Rejected { request: id, kind, reason });
                 }

@@ -18,6 +18,8 @@ const KEPT_MAX: usize = layout::PICTURES_KEPT;
 /// A picture of a request, in its prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Placed {
+    /// Its number in the prompt, from 1 on.
+    pub number: usize,
     pub file: PictureFile,
     pub detail: Detail,
     /// In order. Their rows are those of the tower, one grid after the other.
@@ -243,7 +245,7 @@ impl Sight {
             }
             end = at;
             let (file, detail) = (picture.file.clone(), picture.detail);
-            all.push(Placed { file, detail, grids, seen: None });
+            all.push(Placed { number, file, detail, grids, seen: None });
         }
         check_text(all.len(), &request.prompt[end..], end)?;
         Ok(all)

@@ -30,7 +30,7 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("protocol", 2, 2),
     ("serve", 37, 10),
     ("store", 10, 8),
-    ("text", 30, 14),
+    ("text", 24, 11),
     ("vision", 3, 3),
 ];
 

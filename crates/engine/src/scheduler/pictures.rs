@@ -127,6 +127,7 @@ mod tests {
             let plan = vision::Plan::default();
             let seen = Seen { rows: vec![0.5; 12], width: 2, deepstack: 0, plan };
             Placed {
+                number: 1,
                 file: b"any"[..].into(),
                 detail: Default::default(),
                 grids: vec![grid],

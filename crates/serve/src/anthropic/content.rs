@@ -4,6 +4,7 @@ use protocol::Detail;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::foreign;
 use crate::http::error::ApiError;
 use crate::pictures::{Pictures, join, misplaced};
 
@@ -32,14 +33,19 @@ pub(super) struct Block {
     /// For `tool_result`.
     pub tool_use_id: Option<String>,
     pub is_error: Option<bool>,
-    /// For `tool_result` and `search_result`.
-    pub content: Option<Content>,
+    /// For `tool_result` and `search_result`, and for parts of other servers.
+    content: Option<Value>,
     pub thinking: Option<String>,
     /// An object for a document or an image, a string for a `search_result`.
     source: Option<Value>,
     title: Option<String>,
     context: Option<String>,
 }
+
+/// What stands for a file that a container of Anthropic's has.
+const FILE: &str = "[a file that this model cannot read]";
+/// What stands for a document in the result of a tool that is no text.
+const DOCUMENT: &str = "[a document that this model cannot read]";
 
 /// The beginning of a line that Claude Code puts before its instructions. It differs in each
 /// session, so the prompt of a second session would share nothing with that of the first.
@@ -94,9 +100,32 @@ impl Content {
         at: &str,
         mut pictures: Option<&mut Pictures>,
     ) -> Result<String, ApiError> {
+        self.joined(at, |at, block| block.into_text(at, pictures.as_deref_mut()))
+    }
+
+    /// The text of a tool's result. Nobody can take it back, so a sentence stands for a document
+    /// that cannot be read.
+    ///
+    /// # Errors
+    /// 400 naming the first block that cannot be read.
+    pub fn into_result(self, at: &str, pictures: &mut Pictures) -> Result<String, ApiError> {
+        self.joined(at, |at, block| match block.kind.as_str() {
+            "document" if !block.is_text() => Ok(DOCUMENT.to_owned()),
+            "text" | "image" | "document" | "search_result" | "tool_reference" => {
+                block.into_text(at, Some(pictures))
+            }
+            _ => Ok(block.into_readable()),
+        })
+    }
+
+    fn joined(
+        self,
+        at: &str,
+        mut text: impl FnMut(&str, Block) -> Result<String, ApiError>,
+    ) -> Result<String, ApiError> {
         let mut content: Option<String> = None;
         for (at, block) in self.into_blocks(at)? {
-            let text = block.into_text(&at, pictures.as_deref_mut())?;
+            let text = text(&at, block)?;
             match &mut content {
                 Some(content) => join(content, &text),
                 None => content = Some(text),
@@ -111,7 +140,11 @@ impl Block {
     ///
     /// # Errors
     /// 400 naming the block and why it cannot be read.
-    pub fn into_text(self, at: &str, pictures: Option<&mut Pictures>) -> Result<String, ApiError> {
+    pub fn into_text(
+        mut self,
+        at: &str,
+        pictures: Option<&mut Pictures>,
+    ) -> Result<String, ApiError> {
         match self.kind.as_str() {
             "text" => {
                 let missing = || ApiError::invalid_value(at, format!("{at} has no text"));
@@ -120,16 +153,19 @@ impl Block {
             "image" => self.into_picture(at, pictures.ok_or_else(|| misplaced(at))?),
             "document" => self.into_document(at, pictures),
             "search_result" => {
+                let text = self.content(at)?.map(|text| text.into_text(at, None)).transpose()?;
                 let source = self.source.as_ref().and_then(Value::as_str).unwrap_or_default();
                 let title = self.title.unwrap_or_default();
-                let text =
-                    self.content.map_or(Ok(String::new()), |text| text.into_text(at, None))?;
+                let text = text.unwrap_or_default();
                 Ok(format!(
                     "<search_result source=\"{source}\" title=\"{title}\">\n{text}\n</search_result>"
                 ))
             }
             // A tool found by a search; it is also listed in `tools`.
             "tool_reference" => Ok(format!("Tool: {}", self.name.unwrap_or_default())),
+            "container_upload" => Ok(FILE.to_owned()),
+            // A conversation that began on Anthropic's servers goes on here.
+            kind if kind.ends_with("_tool_result") => Ok(self.into_readable()),
             kind => {
                 let message = format!(
                     "{at} is of type {kind}; only text and pictures can be read. Send text, an \
@@ -138,6 +174,39 @@ impl Block {
                 Err(ApiError::unsupported(at, message))
             }
         }
+    }
+
+    /// The content of a result.
+    ///
+    /// # Errors
+    /// 400: it is neither a string nor a list of blocks.
+    pub fn content(&mut self, at: &str) -> Result<Option<Content>, ApiError> {
+        let read = |content| {
+            let param = format!("{at}.content");
+            let odd = |error| ApiError::invalid_value(&param, format!("{param}: {error}"));
+            Content::deserialize(content).map_err(odd)
+        };
+        self.content.take().filter(|content| !content.is_null()).map(read).transpose()
+    }
+
+    /// The texts of a part that only another server understands; may be empty.
+    pub fn into_readable(self) -> String {
+        let Self { kind, text, name, input, content, .. } = self;
+        let fields = [
+            ("type", Some(kind.into())),
+            ("name", name.map(Value::from)),
+            ("text", text.map(Value::from)),
+            ("input", input),
+            ("content", content),
+        ];
+        let given = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        foreign::readable(&given.collect())
+    }
+
+    /// Whether the source of a document is text.
+    fn is_text(&self) -> bool {
+        let kind = self.source.as_ref().and_then(|source| source.get("type")?.as_str());
+        matches!(kind, Some("text" | "content"))
     }
 
     fn into_picture(self, at: &str, pictures: &mut Pictures) -> Result<String, ApiError> {

@@ -79,16 +79,12 @@ impl Events {
                     self.delta(Delta::ThinkingDelta { thinking: piece.text });
                 }
             },
-            Part::Call(call) => {
+            Part::Begin { id, name } => {
                 self.close();
-                if let Block::ToolUse { id, name, input } = call.into() {
-                    let partial_json = text::json_text(&input);
-                    let empty = serde_json::json!({});
-                    self.start(Block::ToolUse { id, name, input: empty });
-                    self.delta(Delta::InputJsonDelta { partial_json });
-                    self.stop();
-                }
+                self.start(Block::ToolUse { id, name, input: serde_json::json!({}) });
             }
+            Part::Arguments(partial_json) => self.delta(Delta::InputJsonDelta { partial_json }),
+            Part::Call(_) => self.stop(),
         }
     }
 

@@ -126,15 +126,15 @@ impl Conversation {
 
     fn tool_result(
         &mut self,
-        block: Block,
+        mut block: Block,
         at: &str,
         pictures: &mut Pictures,
     ) -> Result<Message, ApiError> {
-        let Some(id) = block.tool_use_id else {
+        let Some(id) = block.tool_use_id.take() else {
             return Err(ApiError::invalid_value(at, format!("{at} has no tool_use_id")));
         };
-        let text = |content: Content| content.into_text(at, Some(pictures));
-        let text = block.content.map_or(Ok(String::new()), text)?;
+        let text = |content: Content| content.into_result(at, pictures);
+        let text = block.content(at)?.map_or(Ok(String::new()), text)?;
         let failed = block.is_error == Some(true);
         let content = if failed { format!("Error: {text}") } else { text };
         let name = self.called.get(&id).cloned();
@@ -153,8 +153,13 @@ impl Conversation {
                 // Encrypted thoughts, which only Anthropic's own models can read.
                 "redacted_thinking" => {}
                 "tool_use" => self.tool_use(block, &at)?,
-                _ => {
+                "text" | "image" | "document" | "search_result" => {
                     let text = block.into_text(&at, None)?;
+                    self.say("assistant", text);
+                }
+                // What Anthropic's servers did in a conversation that began there.
+                _ => {
+                    let text = block.into_readable();
                     self.say("assistant", text);
                 }
             }

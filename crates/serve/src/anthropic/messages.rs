@@ -83,5 +83,6 @@ fn add(content: &mut Vec<Block>, part: Part, thoughts: Thoughts) {
             }
         }
         (Part::Call(call), _) => content.push(call.into()),
+        (Part::Begin { .. } | Part::Arguments(_), _) => {}
     }
 }

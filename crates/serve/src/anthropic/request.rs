@@ -52,7 +52,7 @@ struct OutputConfig {
 #[derive(Debug, Deserialize)]
 struct OutputFormat {
     #[serde(rename = "type")]
-    kind: String,
+    kind: Option<String>,
     schema: Option<Value>,
 }
 
@@ -82,11 +82,13 @@ impl MessagesRequest {
         let max_tokens = within("max_tokens", self.max_tokens, 1..=TOKENS_MAX)?;
         let sampling = SamplingChoice {
             temperature: within("temperature", self.temperature, 0.0..=2.0)?.map(|t| t as f32),
-            top_k: within("top_k", self.top_k, 0..=TOP_K_MAX)?.map(|top_k| top_k as u32),
+            // -1 means all tokens, as in other dialects.
+            top_k: within("top_k", self.top_k, -1..=TOP_K_MAX)?.map(|top_k| top_k.max(0) as u32),
             top_p: within("top_p", self.top_p, 0.0..=1.0)?.map(|top_p| top_p as f32),
             ..SamplingChoice::default()
         };
-        let stops = self.stop_sequences.clone().unwrap_or_default();
+        let mut stops = self.stop_sequences.clone().unwrap_or_default();
+        stops.retain(|stop| !stop.is_empty());
         check_stops("stop_sequences", &stops)?;
         let format = self.format()?;
         let (model, prompt) = self.into_prompt()?;
@@ -159,7 +161,8 @@ impl MessagesRequest {
     fn format(&self) -> Result<Format, ApiError> {
         let newer = self.output_config.as_ref().and_then(|config| config.format.as_ref());
         let Some(format) = newer.or(self.output_format.as_ref()) else { return Ok(Format::Text) };
-        match (format.kind.as_str(), &format.schema) {
+        match (format.kind.as_deref().unwrap_or("text"), &format.schema) {
+            ("text", None) => Ok(Format::Text),
             ("json_schema", Some(schema)) if schema.is_object() => {
                 Ok(Format::JsonSchema(schema.clone()))
             }

@@ -133,7 +133,7 @@ impl From<&Outcome> for Usage {
 impl From<ToolCall> for Block {
     fn from(call: ToolCall) -> Self {
         let input = match call.arguments {
-            Value::String(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+            Value::String(text) => text::begun_object(&text),
             input => input,
         };
         Self::ToolUse { id: call.id, name: call.name, input }

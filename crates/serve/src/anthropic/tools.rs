@@ -31,14 +31,14 @@ pub(super) struct Choice {
 /// The tools in OpenAI's format.
 ///
 /// # Errors
-/// 400 naming a tool that has no name or schema, has a duplicate name, or runs on Anthropic's
-/// servers.
+/// 400 naming a tool that has no name or schema, or a duplicate name.
 pub(super) fn offered(tools: Vec<Tool>) -> Result<Vec<Value>, ApiError> {
     if tools.len() > TOOLS_MAX {
         let message = format!("tools has {} entries; {TOOLS_MAX} are the most", tools.len());
         return Err(ApiError::invalid_value("tools", message));
     }
-    let tools = tools.into_iter().enumerate().map(|(at, tool)| tool.into_openai(at));
+    let here = tools.into_iter().enumerate().filter(|(_, tool)| !tool.is_foreign());
+    let tools = here.map(|(at, tool)| tool.into_openai(at));
     let tools: Vec<Value> = tools.collect::<Result<_, _>>()?;
     match other_of_one_name(&tools) {
         Some((at, name)) => Err(ApiError::other_tool("tools", at, name)),
@@ -47,15 +47,14 @@ pub(super) fn offered(tools: Vec<Tool>) -> Result<Vec<Value>, ApiError> {
 }
 
 impl Tool {
+    /// Whether it is a tool that only Anthropic's models and servers know. Agents send such tools
+    /// to every server and work without them.
+    fn is_foreign(&self) -> bool {
+        self.kind.as_ref().is_some_and(|kind| kind != "custom") && self.input_schema.is_none()
+    }
+
     fn into_openai(self, at: usize) -> Result<Value, ApiError> {
         let param = format!("tools[{at}]");
-        if let Some(kind) = self.kind.filter(|kind| kind != "custom") {
-            let message = format!(
-                "{param} is of type {kind}, which only Anthropic's models and servers know. Leave \
-                 it out, or send a tool with an input_schema"
-            );
-            return Err(ApiError::unsupported(&param, message));
-        }
         let Some(name) = self.name.filter(|name| !name.is_empty()) else {
             return Err(ApiError::invalid_value(&param, format!("{param} has no name")));
         };

@@ -76,7 +76,7 @@ impl Place {
                         Part::Text(piece) => text.text.push_str(&piece.text),
                         Part::Reasoning(piece) => text.thoughts.push_str(&piece.text),
                         // No tools are offered.
-                        Part::Call(_) => {}
+                        Part::Begin { .. } | Part::Arguments(_) | Part::Call(_) => {}
                     }
                 }),
                 Ok(AnswerEvent::Waiting(reason)) => {

@@ -20,8 +20,7 @@ pub(crate) const FIRST_EVENT_WAIT: Duration = Duration::from_secs(1);
 pub(crate) struct Answer {
     events: EventStream,
     words: Words,
-    /// The request field that sets the answer's grammar.
-    grammar_field: Option<&'static str>,
+    fields: Fields,
     ready: VecDeque<Part>,
     /// The outcome to return after all parts.
     outcome: Option<Outcome>,
@@ -30,6 +29,35 @@ pub(crate) struct Answer {
     prompt: Arc<[Token]>,
     watch: RequestWatch,
     _permit: OwnedSemaphorePermit,
+}
+
+/// The fields of a request that an error may name.
+pub(super) struct Fields {
+    /// The one that sets the answer's grammar.
+    pub grammar: Option<&'static str>,
+    /// The paths of the pictures, in the order of the prompt.
+    pub pictures: Vec<String>,
+}
+
+impl Fields {
+    /// The error of a request that a node finds invalid. All but its grammar and what is inside of
+    /// pictures was validated before.
+    fn invalid(&self, reason: String) -> CompletionError {
+        let number = reason.strip_prefix("picture ").and_then(|rest| rest.split(' ').next());
+        let number = number.and_then(|number| number.parse::<usize>().ok());
+        let at = number.and_then(|number| self.pictures.get(number.checked_sub(1)?));
+        match (at, self.grammar) {
+            (Some(at), _) => {
+                let message = format!("{at}: {reason}");
+                CompletionError::Picture { at: at.clone(), message }
+            }
+            (None, Some(field)) => {
+                let message = format!("{field}: {reason}");
+                CompletionError::Unusable { field, message }
+            }
+            (None, None) => failed(FailureKind::Invalid, reason),
+        }
+    }
 }
 
 /// The next event of an answer.
@@ -46,14 +74,14 @@ impl Answer {
     pub(super) fn new(
         events: EventStream,
         words: Words,
-        grammar_field: Option<&'static str>,
+        fields: Fields,
         prompt: Arc<[Token]>,
         watch: RequestWatch,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let (ready, outcome) = Default::default();
         let meter = Meter::start(prompt.len());
-        Self { events, words, grammar_field, ready, outcome, meter, prompt, watch, _permit: permit }
+        Self { events, words, fields, ready, outcome, meter, prompt, watch, _permit: permit }
     }
 
     /// The first event if it arrives within [`FIRST_EVENT_WAIT`]. Streaming handlers hold the
@@ -106,12 +134,8 @@ impl Answer {
                     return Ok(AnswerEvent::Waiting(reason));
                 }
                 GenerateEvent::Failed { kind, reason } => {
-                    return Err(match (kind, self.grammar_field) {
-                        // All other inputs were validated before.
-                        (FailureKind::Invalid, Some(field)) => {
-                            let message = format!("{field}: {reason}");
-                            CompletionError::Unusable { field, message }
-                        }
+                    return Err(match kind {
+                        FailureKind::Invalid => self.fields.invalid(reason),
                         _ => failed(kind, reason),
                     });
                 }

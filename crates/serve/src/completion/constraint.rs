@@ -165,7 +165,8 @@ pub(crate) fn other_of_one_name(tools: &[Value]) -> Option<(usize, &str)> {
     })
 }
 
-/// The name of a tool in OpenAI's format.
+/// The name of a tool in OpenAI's format, or of the tool in a choice.
 pub(crate) fn tool_name(tool: &Value) -> Option<&str> {
-    tool.get("function").unwrap_or(tool).get("name")?.as_str()
+    let fields = ["function", "custom"].iter().find_map(|key| tool.get(*key)).unwrap_or(tool);
+    fields.get("name")?.as_str()
 }

@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use cluster::{GenerateEvent, InstanceStatus};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use protocol::{GenerateRequest, KeepAlive, Pooling};
+use protocol::{GenerateRequest, InvalidRequest, KeepAlive, Pooling};
 
 use super::answer::{failed, lost};
+use super::model::COUNTED_ALONE;
 use super::{Completer, CompletionError, Finish, Outcome, Prompt};
 use crate::metrics::RequestWatch;
 
@@ -20,6 +21,8 @@ pub(crate) struct EmbeddingRequest {
     pub texts: Vec<Prompt>,
     /// Whether to cut a text that does not fit the model's context; otherwise it is refused.
     pub truncates: bool,
+    /// The width of the vectors that the client wants.
+    pub dimensions: Option<usize>,
     pub client: u64,
     /// See [`GenerateRequest::keep_alive`].
     pub keep_alive: Option<KeepAlive>,
@@ -66,25 +69,31 @@ impl Completer {
         &self,
         request: EmbeddingRequest,
     ) -> Result<(InstanceStatus, Vec<GenerateRequest>), CompletionError> {
-        let EmbeddingRequest { model, texts, truncates, client, keep_alive } = request;
+        let EmbeddingRequest { model, texts, truncates, dimensions, client, keep_alive } = request;
         let instance = self.served(&model).await?;
         let context_tokens = instance.context_tokens;
         let asked = model;
         let gone = |error| self.gone(error, &asked);
         let model = self.models.get(&instance).await.map_err(gone)?;
         let pooling = model.pooling()?;
+        model.check_width(dimensions)?;
         let prepare = move || -> Result<Vec<GenerateRequest>, CompletionError> {
-            let prepare = |text| {
-                let mut prompt = model.whole_text(text, context_tokens);
+            let prepare = |(number, text)| {
+                let counted = if truncates { 1 } else { COUNTED_ALONE };
+                let mut prompt = model.whole_text(text, context_tokens.saturating_mul(counted));
                 if truncates {
                     prompt.truncate(context_tokens - 1);
                 }
+                let tokens = prompt.len();
+                if tokens >= context_tokens {
+                    return Err(CompletionError::LongText { number, tokens, context_tokens });
+                }
                 let request = request_of(prompt, pooling, client);
                 let request = GenerateRequest { keep_alive, ..request };
-                request.check(context_tokens, model.tokenizer.len())?;
+                request.check(context_tokens, model.tokenizer.len()).map_err(of_input)?;
                 Ok(request)
             };
-            texts.into_iter().map(prepare).collect()
+            (1..).zip(texts).map(prepare).collect()
         };
         Ok((instance, self.on_thread(prepare).await??))
     }
@@ -127,6 +136,11 @@ impl Completer {
         }
         Err(lost("the cluster ended it without a reason. Try again"))
     }
+}
+
+/// An error of a text or its tokens.
+fn of_input(error: InvalidRequest) -> CompletionError {
+    CompletionError::Unusable { field: "input", message: format!("input: {error}") }
 }
 
 fn request_of(prompt: Vec<u32>, pooling: Pooling, client: u64) -> GenerateRequest {

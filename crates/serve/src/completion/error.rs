@@ -43,6 +43,19 @@ pub(crate) enum CompletionError {
     /// A picture that the model cannot see; `at` is its path in the request.
     #[error("{message}")]
     Picture { at: String, message: String },
+    /// A picture that does not fit the model's context; `at` is its path in the request.
+    #[error(
+        "{at} is a picture of {tokens} tokens, and the model's context has {context_tokens}. Send a \
+         smaller one, or serve the model with a larger context"
+    )]
+    LargePicture { at: String, tokens: usize, context_tokens: usize },
+    /// A text to embed that does not fit the model's context.
+    #[error(
+        "text {number} of input has {tokens} tokens, and the model takes at most {}. Send a shorter \
+         one, or serve the model with a larger context",
+        context_tokens - 1
+    )]
+    LongText { number: usize, tokens: usize, context_tokens: usize },
     #[error(
         "the pictures that other requests have fetched, or still fetch, fill the {} MiB meant for \
          them. Try again in a moment",

@@ -31,24 +31,26 @@ impl TextModel {
         let tokens = match prompt {
             Prompt::Text(text) => self.tokenizer.encode_some(text, special, add_bos, tokens_max),
             Prompt::Tokens(tokens) => tokens.clone(),
-            Prompt::Mixed(pieces) => self.mixed_tokens(pieces, special, tokens_max),
+            Prompt::Mixed(pieces) => self.mixed_tokens(pieces, special, add_bos, tokens_max),
             Prompt::Chat(_) | Prompt::Fill(_) => Vec::new(),
         };
         (tokens.len() <= tokens_max).then_some(tokens)
     }
 
-    /// The tokens of the pieces, one after the other. A text at the start gets the
+    /// The tokens of the pieces, one after the other. With `add_bos`, a text at the start gets the
     /// beginning-of-sequence token if the model expects one. Stops once there are more than
     /// `tokens_max`.
     pub(super) fn mixed_tokens(
         &self,
         pieces: &[PromptPiece],
         special: Special,
+        add_bos: bool,
         tokens_max: usize,
     ) -> Vec<Token> {
         let tokenizer = &self.tokenizer;
         let mut tokens = Vec::new();
         if let Some(PromptPiece::Text(_)) = pieces.first()
+            && add_bos
             && tokenizer.adds_bos()
         {
             tokens.extend(tokenizer.bos());

@@ -54,6 +54,7 @@ pub(crate) use sampling::{SamplingChoice, random_seed};
 pub(crate) use thinking::ThinkingChoice;
 pub(crate) use words::{Part, Piece};
 
+use answer::Fields;
 use fetching::Fetching;
 use models::Models;
 
@@ -154,8 +155,10 @@ impl Completer {
             let events = self.cluster.generate(&instance.id, request).await;
             let events = events.map_err(|refusal| gone(refusal.into()))?;
             let watch = RequestWatch::new(&self.metrics, who, arrived, prompt.len());
-            let (words, field) = (prepared.words.clone(), prepared.grammar_field);
-            answers.push(Answer::new(events, words, field, prompt, watch, permit));
+            let fields =
+                Fields { grammar: prepared.grammar_field, pictures: prepared.pictures_at.clone() };
+            let words = prepared.words.clone();
+            answers.push(Answer::new(events, words, fields, prompt, watch, permit));
         }
         Ok(answers)
     }
@@ -295,14 +298,14 @@ impl Completer {
         model.map_err(|error| self.gone(error, name))
     }
 
-    /// The prompt with the pictures that are to be fetched; for a model that does not see, which
-    /// refuses it, nothing is.
+    /// The prompt with the pictures that are to be fetched; for a model that reads text only,
+    /// nothing is.
     async fn with_pictures(
         &self,
         model: &TextModel,
         prompt: Prompt,
     ) -> Result<Prompt, CompletionError> {
-        if model.sees() { self.fetching.fetched(prompt).await } else { Ok(prompt) }
+        if model.sees() { self.fetching.fetched(prompt).await } else { Ok(prompt.for_reader()) }
     }
 
     /// Whether the model of an instance sees pictures; `None` if its header takes longer than a

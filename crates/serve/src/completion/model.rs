@@ -17,7 +17,7 @@ use crate::pictures::Picture;
 /// it by the reported count. Counting further is not worth the memory.
 const COUNTED_CONTEXTS: usize = 4;
 /// The same limit for requests that only count tokens.
-const COUNTED_ALONE: usize = 64;
+pub(super) const COUNTED_ALONE: usize = 64;
 
 /// The text side of a served model: its tokenizer, its template and its file's sampling settings.
 pub(crate) struct TextModel {
@@ -26,6 +26,8 @@ pub(crate) struct TextModel {
     sampling: Sampling,
     /// The pooling type in the file's numbering, if the file has one.
     pooling: Option<u64>,
+    /// The width of the model's rows.
+    width: Option<u64>,
     /// The vision tower, if there is one; or why it cannot be used.
     vision: Result<Option<vision::Config>, String>,
 }
@@ -36,6 +38,8 @@ pub(super) struct Prepared {
     pub request: GenerateRequest,
     /// The request field that sets the grammar.
     pub grammar_field: Option<&'static str>,
+    /// The paths of the pictures, in the order of the prompt.
+    pub pictures_at: Vec<String>,
     pub words: Words,
 }
 
@@ -48,11 +52,11 @@ impl TextModel {
         let template = text::ChatTemplate::from_gguf(header, &tokenizer);
         let sampling = sampling::defaults(header);
         let architecture = header.find_str("general.architecture").ok().flatten();
-        let pooling = architecture.and_then(|architecture| {
-            header.find_u64(&format!("{architecture}.pooling_type")).ok().flatten()
-        });
+        let number =
+            |key: &str| header.find_u64(&format!("{}.{key}", architecture?)).ok().flatten();
+        let (pooling, width) = (number("pooling_type"), number("embedding_length"));
         let vision = vision::Config::find(header).map_err(|error| error.to_string());
-        Ok(Self { tokenizer: Arc::new(tokenizer), template, sampling, pooling, vision })
+        Ok(Self { tokenizer: Arc::new(tokenizer), template, sampling, pooling, width, vision })
     }
 
     /// Whether the model sees pictures.
@@ -78,6 +82,25 @@ impl TextModel {
         }
     }
 
+    /// Checks that vectors have the width that a client wants.
+    ///
+    /// # Errors
+    /// They have another one.
+    pub(super) fn check_width(&self, wanted: Option<usize>) -> Result<(), CompletionError> {
+        match (wanted, self.width) {
+            (Some(wanted), Some(width)) if wanted as u64 == width => Ok(()),
+            (Some(wanted), width) => {
+                let width = width.map_or_else(|| "their own".to_owned(), |width| width.to_string());
+                let message = format!(
+                    "dimensions is {wanted}, and the vectors of this model have {width}. Leave it \
+                     out, and shorten them yourself"
+                );
+                Err(CompletionError::Unusable { field: "dimensions", message })
+            }
+            (None, _) => Ok(()),
+        }
+    }
+
     /// A text to embed, with the tokens that the model expects before and after it. Stops once
     /// there are more than `tokens_max` tokens.
     pub(super) fn whole_text(&self, text: Prompt, tokens_max: usize) -> Vec<u32> {
@@ -86,7 +109,7 @@ impl TextModel {
                 self.tokenizer.encode_some(&text, Special::Plain, true, tokens_max)
             }
             Prompt::Tokens(tokens) => tokens,
-            Prompt::Mixed(pieces) => self.mixed_tokens(&pieces, Special::Plain, tokens_max),
+            Prompt::Mixed(pieces) => self.mixed_tokens(&pieces, Special::Plain, true, tokens_max),
             Prompt::Chat(_) | Prompt::Fill(_) => Vec::new(),
         }
     }
@@ -106,14 +129,20 @@ impl TextModel {
         let request = &converted(request, &self.tokenizer)?;
         let limits = [context_tokens, context_tokens.saturating_mul(COUNTED_CONTEXTS)];
         let mut prompt = self.read_prompt(&request.prompt, context_tokens, limits)?;
-        let pictures = placed(&request.prompt, std::mem::take(&mut prompt.placed));
+        let places = std::mem::take(&mut prompt.placed);
+        let at = |place: &Placed| request.prompt.pictures()[place.number].at.clone();
+        let pictures_at = places.iter().map(at).collect();
+        let pictures = placed(&request.prompt, places);
         let words = |parser, calls| self.words(request, parser, calls);
         let reply = self.template.reply_format();
         let words = match &request.prompt {
             Prompt::Chat(chat) => {
                 let tools = chat.offered_tools();
-                let parser =
+                let mut parser =
                     ReplyParser::new(reply, &prompt.text, tools).held(held(chat, &request.format));
+                if chat.only_offered {
+                    parser = parser.only_offered();
+                }
                 let calls = CallRules {
                     offered: !tools.is_empty(),
                     single: chat.single_call,
@@ -149,8 +178,15 @@ impl TextModel {
             embedding: None,
             must_know: Vec::new(),
         };
-        generate.check(context_tokens, self.tokenizer.len())?;
-        Ok(Prepared { request: generate, grammar_field, words })
+        let is_biased = |token| generate.sampling.logit_bias.iter().any(|(one, _)| *one == token);
+        generate.check(context_tokens, self.tokenizer.len()).map_err(|error| match error {
+            InvalidRequest::UnknownToken { token, .. } if !is_biased(token) => {
+                let message = format!("prompt: {error}");
+                CompletionError::Unusable { field: "prompt", message }
+            }
+            error => error.into(),
+        })?;
+        Ok(Prepared { request: generate, grammar_field, pictures_at, words })
     }
 
     /// Tokenises a request's prompt, up to [`COUNTED_ALONE`] times the context, and returns the
@@ -167,7 +203,8 @@ impl TextModel {
         Ok(self.read_prompt(prompt, context_tokens, [counted; 2])?.tokens.len())
     }
 
-    /// Like [`Self::prompt_tokens`], but returns the rendered text of a chat.
+    /// Like [`Self::prompt_tokens`], but returns the rendered text of a chat, with a mark in the
+    /// place of each picture.
     ///
     /// # Errors
     /// The same.
@@ -177,7 +214,14 @@ impl TextModel {
         context_tokens: usize,
     ) -> Result<String, CompletionError> {
         let counted = context_tokens.saturating_mul(COUNTED_ALONE);
-        Ok(self.read_prompt(prompt, context_tokens, [counted; 2])?.text)
+        let read = self.read_prompt(prompt, context_tokens, [counted; 2])?;
+        match prompt {
+            Prompt::Chat(chat) if !chat.pictures.is_empty() => {
+                let placeholders = self.placeholders(prompt)?;
+                self.shown(chat, &placeholders)
+            }
+            _ => Ok(read.text),
+        }
     }
 
     /// The sampling settings of a request with this choice.
@@ -196,8 +240,17 @@ impl TextModel {
         [tokens_max, counted]: [usize; 2],
     ) -> Result<text::Prompt, CompletionError> {
         let placeholders = self.placeholders(prompt)?;
-        let too_many = |bytes, tokens_min| {
-            Err(InvalidRequest::TooManyBytes { bytes, tokens_min, context_tokens }.into())
+        check_sizes(prompt, &placeholders, context_tokens)?;
+        let too_many = |bytes, prompt_tokens| {
+            let has_none = placeholders.is_empty();
+            Err(CompletionError::from(match has_none {
+                true => {
+                    let tokens_min = prompt_tokens;
+                    InvalidRequest::TooManyBytes { bytes, tokens_min, context_tokens }
+                }
+                // Few bytes of a picture are many tokens.
+                false => InvalidRequest::TooLong { prompt_tokens, context_tokens },
+            }))
         };
         let (bytes, tokens_min) = self.least(prompt, &placeholders);
         if tokens_min > tokens_max {
@@ -213,7 +266,7 @@ impl TextModel {
                 return Ok(text::Prompt { tokens: tokens.clone(), ..text::Prompt::default() });
             }
             Prompt::Mixed(pieces) => {
-                let tokens = self.mixed_tokens(pieces, Special::Parse, counted);
+                let tokens = self.mixed_tokens(pieces, Special::Parse, true, counted);
                 text::Prompt { tokens, ..text::Prompt::default() }
             }
             Prompt::Fill(fill) => {
@@ -277,9 +330,27 @@ impl TextModel {
         placeholders: &[Placeholder],
         tokens_max: usize,
     ) -> Result<text::Prompt, CompletionError> {
+        self.rendering(chat, placeholders, |render| {
+            self.template.prompt_some(&self.tokenizer, &chat.messages, render, tokens_max)
+        })
+    }
+
+    /// The rendered text of a chat with pictures.
+    fn shown(&self, chat: &Chat, placeholders: &[Placeholder]) -> Result<String, CompletionError> {
+        self.rendering(chat, placeholders, |render| {
+            self.template.shown(&self.tokenizer, &chat.messages, render)
+        })
+    }
+
+    fn rendering<T>(
+        &self,
+        chat: &Chat,
+        placeholders: &[Placeholder],
+        render: impl FnOnce(&text::Render) -> Result<T, text::TextError>,
+    ) -> Result<T, CompletionError> {
         let mut variables = chat.variables.clone();
         let thinking = chat.thinking.or_variables(&mut variables).settings(&self.template)?;
-        let render = text::Render {
+        let rendering = text::Render {
             add_generation_prompt: true,
             tools: chat.offered_tools(),
             thinking,
@@ -288,9 +359,7 @@ impl TextModel {
             placeholders,
             now_unix_s: unix_secs() as i64,
         };
-        let prompt =
-            self.template.prompt_some(&self.tokenizer, &chat.messages, &render, tokens_max);
-        prompt.map_err(|error| match error {
+        render(&rendering).map_err(|error| match error {
             text::TextError::TemplateUnusable { .. } => CompletionError::Unreadable(error),
             refused => CompletionError::Unrenderable(refused),
         })
@@ -321,6 +390,27 @@ impl TextModel {
             calls,
             state: Default::default(),
         })
+    }
+}
+
+/// Checks that each picture fits the context.
+///
+/// # Errors
+/// The first that does not.
+fn check_sizes(
+    prompt: &Prompt,
+    placeholders: &[Placeholder],
+    context_tokens: usize,
+) -> Result<(), CompletionError> {
+    let sized = prompt.pictures().iter().zip(placeholders);
+    match sized
+        .map(|(picture, one)| (picture, one.tokens.len()))
+        .find(|(_, n)| *n >= context_tokens)
+    {
+        Some((Picture { at, .. }, tokens)) => {
+            Err(CompletionError::LargePicture { at: at.clone(), tokens, context_tokens })
+        }
+        None => Ok(()),
     }
 }
 

@@ -69,6 +69,25 @@ impl Prompt {
         }
     }
 
+    /// The prompt for a model that reads text only: a sentence stands for each picture in the
+    /// result of a tool, which nobody can take back. Other pictures stay, and are refused.
+    pub fn for_reader(mut self) -> Self {
+        let Self::Chat(chat) = &mut self else { return self };
+        let results = chat.messages.iter_mut().filter(|message| message.role == "tool");
+        let results: Vec<&mut String> = results.map(|message| &mut message.content).collect();
+        let mut told = Vec::new();
+        for text in results {
+            for picture in &chat.pictures {
+                if text.contains(&picture.name) {
+                    *text = text.replace(&picture.name, UNSEEN);
+                    told.push(picture.name.clone());
+                }
+            }
+        }
+        chat.pictures.retain(|picture| !told.contains(&picture.name));
+        self
+    }
+
     pub fn pictures_mut(&mut self) -> &mut [Picture] {
         match self {
             Self::Chat(chat) => &mut chat.pictures,
@@ -76,6 +95,9 @@ impl Prompt {
         }
     }
 }
+
+/// What stands for a picture in the result of a tool.
+const UNSEEN: &str = "[a picture that this model cannot see]";
 
 /// A conversation to continue.
 #[derive(Debug, Clone, Default)]
@@ -86,6 +108,8 @@ pub(crate) struct Chat {
     /// Tools that the model may call, each in the form of OpenAI's `tools`.
     pub tools: Vec<Value>,
     pub tool_choice: ToolChoice,
+    /// Whether a call of any other tool is text.
+    pub only_offered: bool,
     /// Whether the answer ends after its first call.
     pub single_call: bool,
     pub thinking: ThinkingChoice,

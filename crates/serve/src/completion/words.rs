@@ -17,7 +17,15 @@ pub(crate) enum Part {
     /// The model's thoughts.
     Reasoning(Piece),
     Text(Piece),
-    /// A call with its own id; always complete.
+    /// A call with its own id begins. Its arguments follow.
+    Begin {
+        id: String,
+        name: String,
+    },
+    /// The next piece of the arguments of the call that has begun; never empty.
+    Arguments(String),
+    /// The call that has begun, at its end. The pieces of its arguments add up to
+    /// [`ToolCall::arguments_text`].
     Call(ToolCall),
 }
 
@@ -61,8 +69,18 @@ pub(super) struct State {
     ledger: Ledger,
     reasoning_tokens: usize,
     has_called: bool,
+    /// The call that has begun and not ended.
+    open: Option<OpenCall>,
     /// Why the answer ended before its tokens did.
     ended: Option<Finish>,
+}
+
+/// A call in the middle of its arguments.
+#[derive(Debug, Clone)]
+struct OpenCall {
+    id: String,
+    /// Bytes of its arguments so far.
+    shown: usize,
 }
 
 impl Words {
@@ -78,7 +96,9 @@ impl Words {
 
     /// Ends the tokens and returns the parts held back. `is_cut` if a limit ended them.
     pub fn finish(&mut self, is_cut: bool) -> Vec<Part> {
-        let tail = self.stream.finish();
+        let rest = self.stream.finish();
+        // A limit may end an answer in the middle of a character.
+        let tail = if is_cut { String::new() } else { rest };
         let parts = match &mut self.parser {
             None => vec![ReplyPart::Text(tail)],
             Some(parser) => {
@@ -125,11 +145,10 @@ impl Words {
                     let logprobs = self.state.ledger.parsed(text.len());
                     shown.push(Part::Reasoning(Piece { text, logprobs }));
                 }
-                ReplyPart::Call(call) if self.calls.offered => {
-                    self.flush(&mut shown);
-                    shown.push(self.call(call));
-                }
-                ReplyPart::Call(call) => self.text(&text::json_text(&call.arguments), &mut shown),
+                ReplyPart::Begin { id, name } => self.begin(id, name, &mut shown),
+                ReplyPart::Arguments(piece) => self.arguments(piece, &mut shown),
+                ReplyPart::Call(call) if self.calls.offered => self.call(call, &mut shown),
+                ReplyPart::Call(call) => self.text(&call.arguments_text(), &mut shown),
             }
         }
         shown
@@ -171,15 +190,36 @@ impl Words {
         }
     }
 
-    fn call(&mut self, mut call: ToolCall) -> Part {
-        if call.id.is_empty() {
-            call.id = new_call_id(self.calls.short_ids);
-        }
+    fn begin(&mut self, id: String, name: String, shown: &mut Vec<Part>) {
+        self.flush(shown);
+        let id = if id.is_empty() { new_call_id(self.calls.short_ids) } else { id };
+        self.state.open = Some(OpenCall { id: id.clone(), shown: 0 });
         self.state.has_called = true;
+        shown.push(Part::Begin { id, name });
+    }
+
+    fn arguments(&mut self, piece: String, shown: &mut Vec<Part>) {
+        if let Some(open) = self.state.open.as_mut().filter(|_| !piece.is_empty()) {
+            open.shown += piece.len();
+            shown.push(Part::Arguments(piece));
+        }
+    }
+
+    /// Ends a call, of which all or nothing has been shown before.
+    fn call(&mut self, mut call: ToolCall, shown: &mut Vec<Part>) {
+        if self.state.open.is_none() {
+            self.begin(call.id.clone(), call.name.clone(), shown);
+        }
+        let text = call.arguments_text();
+        let rest = self.state.open.as_ref().and_then(|open| text.get(open.shown..));
+        self.arguments(rest.unwrap_or_default().to_owned(), shown);
+        if let Some(open) = self.state.open.take() {
+            call.id = open.id;
+        }
         if self.calls.single {
             self.state.ended = Some(Finish::ToolCalls);
         }
-        Part::Call(call)
+        shown.push(Part::Call(call));
     }
 }
 

@@ -168,7 +168,7 @@ fn is_for_clients(target: &Uri) -> bool {
 /// Admits only plain JSON: a foreign page can send other types without a preflight, and a
 /// compressed body can expand without limit. Ollama's documentation shows `curl -d`, which labels
 /// its JSON as a form. Under `/api/` that is accepted from clients without a browser's headers
-/// (`Origin`, `Sec-Fetch-*`).
+/// (`Origin`, `Sec-Fetch-*`), and everywhere but in administration a body without a type.
 fn check_content(target: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     let wrong = |message| {
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
@@ -179,7 +179,8 @@ fn check_content(target: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     let is_browser = [header::ORIGIN.as_str(), "sec-fetch-site", "sec-fetch-mode"]
         .iter()
         .any(|name| headers.contains_key(*name));
-    let any_type = target.path().starts_with("/api/") && !is_browser;
+    let is_unsaid = essence.is_empty() && !target.path().starts_with("/sinew/");
+    let any_type = (target.path().starts_with("/api/") || is_unsaid) && !is_browser;
     if !any_type && !essence.eq_ignore_ascii_case(b"application/json") {
         return wrong("the body must be JSON: send \"Content-Type: application/json\"");
     }

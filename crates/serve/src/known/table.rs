@@ -58,7 +58,7 @@ pub(super) const TABLE: &[Entry] = &[
         "input instructions metadata max_output_tokens text include top_logprobs tools \
          tool_choice parallel_tool_calls reasoning chat_template_kwargs",
     ),
-    reads(&[Embeddings], "model input encoding_format"),
+    reads(&[Embeddings], "model input encoding_format dimensions"),
     reads(
         &[Messages],
         "model messages system stream max_tokens stop_sequences temperature top_k top_p tools \
@@ -72,7 +72,7 @@ pub(super) const TABLE: &[Entry] = &[
         "temperature top_k top_p min_p seed repeat_penalty frequency_penalty presence_penalty \
          repeat_last_n num_predict num_ctx stop",
     ),
-    reads(&[OllamaEmbed], "model input prompt truncate keep_alive"),
+    reads(&[OllamaEmbed], "model input prompt truncate keep_alive dimensions"),
     reads(
         LLAMA,
         "model prompt temperature top_k top_p min_p seed repeat_penalty frequency_penalty \
@@ -374,13 +374,7 @@ pub(super) const TABLE: &[Entry] = &[
         "the model calls tools, and no program does. Allow \"direct\"",
     ),
     refuses(OPENAI, Nothing, "priority", "requests are served in turn. Leave it out"),
-    refuses(
-        &[Embeddings, OllamaEmbed],
-        Null,
-        "dimensions",
-        "vectors are as wide as the model makes them. Leave it out and shorten them yourself",
-    ),
-    refuses(&[OllamaEmbed], Nothing, "options", "no option changes an embedding. Leave it out"),
+    ignores(&[OllamaEmbed], "options", "no option changes an embedding"),
     // Without effect.
     ignores(&[Chat, Text], "metadata", ABOUT),
     ignores(OPENAI, "safety_identifier client_metadata request_id rid access_programs", ABOUT),
@@ -431,7 +425,11 @@ pub(super) const TABLE: &[Entry] = &[
         "tools[].input_examples",
         "the model sees a tool's name, description and schema",
     ),
-    ignores(&[Messages], "tools[].eager_input_streaming", "calls are checked before they are sent"),
+    ignores(
+        &[Messages],
+        "tools[].eager_input_streaming",
+        "all calls are streamed as they are written",
+    ),
     ignores(&[Messages], "cache_control system[].cache_control tools[].cache_control", CACHED),
     ignores(
         &[Messages],

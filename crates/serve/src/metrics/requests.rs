@@ -187,6 +187,8 @@ fn failure(error: &CompletionError) -> &'static str {
         | CompletionError::Stops(_)
         | CompletionError::Blind { .. }
         | CompletionError::Picture { .. }
+        | CompletionError::LargePicture { .. }
+        | CompletionError::LongText { .. }
         | CompletionError::Unusable { .. } => "invalid",
         CompletionError::Unreadable(_) => "model_failed",
         CompletionError::Unsettled { .. } | CompletionError::HeaderTimeout { .. } => "unavailable",

@@ -266,7 +266,9 @@ impl Content {
             Part::Text(piece) => self.note(piece, |content| &mut content.text),
             Part::Reasoning(_) if hides_thoughts => {}
             Part::Reasoning(piece) => self.note(piece, |content| &mut content.thinking),
-            Part::Call(call) => self.calls.push(call),
+            // This protocol has whole calls alone. One that was cut has no arguments to run with.
+            Part::Call(call) => self.calls.extend(Some(call).filter(is_whole)),
+            Part::Begin { .. } | Part::Arguments(_) => {}
         }
     }
 
@@ -278,6 +280,12 @@ impl Content {
     fn is_empty(&self) -> bool {
         self.text.is_empty() && self.thinking.is_empty() && self.calls.is_empty()
     }
+}
+
+/// Whether a call's arguments are an object.
+fn is_whole(call: &ToolCall) -> bool {
+    let text = call.arguments.as_str();
+    text.is_none_or(|text| serde_json::from_str::<Value>(text).is_ok())
 }
 
 fn told(token: &TokenLogprobs) -> Value {

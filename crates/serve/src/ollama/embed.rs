@@ -37,6 +37,7 @@ struct Body {
     prompt: Option<String>,
     truncate: Option<bool>,
     keep_alive: Option<Value>,
+    dimensions: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -59,6 +60,7 @@ struct Asked {
     texts: Vec<String>,
     truncates: bool,
     keep_alive: Option<KeepAlive>,
+    dimensions: Option<usize>,
 }
 
 impl Asked {
@@ -75,7 +77,8 @@ impl Asked {
             return Err(ApiError::invalid_value("input", message));
         }
         let keep_alive = keep_alive(body.keep_alive.as_ref())?;
-        Ok(Self { model, texts, truncates: body.truncate != Some(false), keep_alive })
+        let (truncates, dimensions) = (body.truncate != Some(false), body.dimensions);
+        Ok(Self { model, texts, truncates, keep_alive, dimensions })
     }
 }
 
@@ -139,6 +142,7 @@ async fn run(
         model,
         texts: asked.texts.into_iter().map(Prompt::Text).collect(),
         truncates: asked.truncates,
+        dimensions: asked.dimensions,
         client: caller.number,
         keep_alive,
     };

@@ -32,7 +32,8 @@ impl Options {
         let float = |value: Option<f64>| value.map(|value| value as f32);
         let mut sampling = SamplingChoice {
             temperature: float(given.float("temperature", 0.0..=2.0)?),
-            top_k: given.integer("top_k", 0..=TOP_K_MAX)?.map(|top_k| top_k as u32),
+            // -1 means all tokens, as in other dialects.
+            top_k: given.integer("top_k", -1..=TOP_K_MAX)?.map(|top_k| top_k.max(0) as u32),
             top_p: float(given.float("top_p", 0.0..=1.0)?),
             min_p: float(given.float("min_p", 0.0..=1.0)?),
             // As in Ollama, -1 requests a random seed.

@@ -3,23 +3,22 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use axum::Json;
-use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
-use text::ToolCall;
-
 use super::answers::{Answers, Gathered, Write};
+use super::custom::{Customs, Input};
 use super::logprobs::ChatLogprobs;
 use super::request::ChatRequest;
 use super::response::{
     Call, Choice, Chunk, ChunkChoice, Completion, Delta, FinishReason, Function, Head, Reply,
-    SoFar, Timings, Usage, arguments,
+    SoFar, Timings, Usage,
 };
 use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::{Outcome, Part};
 use crate::http::error::ApiError;
 use crate::http::stream::Item;
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
 
 pub(super) async fn complete(
     State(app): State<Arc<App>>,
@@ -31,6 +30,7 @@ pub(super) async fn complete(
     let style = Style {
         logprobs: completion.logprobs.is_some(),
         as_functions: asked.as_functions,
+        customs: asked.customs,
         include_usage: asked.streaming.include_usage,
     };
     let head = |object| Head {
@@ -40,7 +40,7 @@ pub(super) async fn complete(
     if asked.streaming.stream {
         let head = head("chat.completion.chunk");
         let answers = app.completer.start_several(completion, asked.answers).await?;
-        let calls = vec![0; answers.len()];
+        let calls = answers.iter().map(|_| Calls::default()).collect::<Vec<_>>();
         let answers = Answers::new(answers, asked.answers);
         let so_far = SoFar::new(asked.streaming, calls.len());
         let chunks = Chunks { head, style, calls, so_far };
@@ -57,16 +57,26 @@ pub(super) async fn complete(
 }
 
 /// Which fields of an answer the client requested.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Style {
     logprobs: bool,
     /// Whether to return calls in the older format.
     as_functions: bool,
+    customs: Customs,
     include_usage: bool,
 }
 
+/// The calls of an answer in a stream.
+#[derive(Debug, Default)]
+struct Calls {
+    /// Those that have begun.
+    begun: usize,
+    /// The input of the last one, if its tool is a custom one.
+    input: Option<Input>,
+}
+
 impl Style {
-    fn choice(self, index: usize, answer: &Gathered) -> Choice {
+    fn choice(&self, index: usize, answer: &Gathered) -> Choice {
         let (text, calls) = (answer.text(), answer.calls());
         let content = (calls.is_empty() || !text.is_empty()).then_some(text);
         let mut message = Reply {
@@ -80,7 +90,8 @@ impl Style {
         if self.as_functions {
             message.function_call = calls.first().map(|call| Function::whole(call));
         } else {
-            message.tool_calls = calls.into_iter().map(Call::whole).collect();
+            let whole = |call| Call::whole(call, &self.customs);
+            message.tool_calls = calls.into_iter().map(whole).collect();
         }
         let logprobs = ChatLogprobs::new(self.logprobs, &answer.logprobs());
         let finish_reason = FinishReason::new(&answer.outcome.finish, self.as_functions);
@@ -92,8 +103,8 @@ impl Style {
 struct Chunks {
     head: Head,
     style: Style,
-    /// Number of calls in each answer so far.
-    calls: Vec<usize>,
+    /// By answer.
+    calls: Vec<Calls>,
     so_far: SoFar,
 }
 
@@ -113,26 +124,31 @@ impl Chunks {
         Chunk { head, choices, usage: None, timings: None, prompt_progress: None }
     }
 
-    /// A call in two pieces, as from a model that streams its calls: first its id and name, then
-    /// its arguments.
-    fn call(&mut self, index: usize, call: &ToolCall, out: &mut VecDeque<Item>) {
+    /// The beginning of a call, with its id and name.
+    fn begin_call(&mut self, index: usize, id: String, name: String, out: &mut VecDeque<Item>) {
+        let is_custom = self.style.customs.has(&name);
+        self.calls[index].begun += 1;
+        self.calls[index].input = is_custom.then(Input::default);
+        self.call_piece(index, Some(id), Some(name), String::new(), out);
+    }
+
+    /// A piece of the call that has begun.
+    fn call_piece(
+        &mut self,
+        index: usize,
+        id: Option<String>,
+        name: Option<String>,
+        text: String,
+        out: &mut VecDeque<Item>,
+    ) {
         if self.style.as_functions {
-            let function_call = Some(Function::whole(call));
+            let function_call = Some(Function { name, arguments: text });
             return self.delta(index, Delta { function_call, ..Delta::default() }, out);
         }
-        let at = self.calls[index];
-        self.calls[index] += 1;
-        let begin = Call {
-            index: Some(at),
-            id: Some(call.id.clone()),
-            kind: Some("function"),
-            function: Function { name: Some(call.name.clone()), arguments: String::new() },
-        };
-        let function = Function { name: None, arguments: arguments(call) };
-        let rest = Call { index: Some(at), id: None, kind: None, function };
-        for piece in [begin, rest] {
-            self.delta(index, Delta { tool_calls: Some([piece]), ..Delta::default() }, out);
-        }
+        let calls = &self.calls[index];
+        let at = calls.begun.saturating_sub(1);
+        let piece = Call { id, ..Call::piece(calls.input.is_some(), Some(at), name, text) };
+        self.delta(index, Delta { tool_calls: Some([piece]), ..Delta::default() }, out);
     }
 }
 
@@ -169,7 +185,23 @@ impl Write for Chunks {
                 let reasoning_content = Some(piece.text);
                 self.delta(index, Delta { reasoning_content, ..Delta::default() }, out);
             }
-            Part::Call(call) => self.call(index, &call, out),
+            Part::Begin { id, name } => self.begin_call(index, id, name, out),
+            Part::Arguments(piece) => {
+                let text = match &mut self.calls[index].input {
+                    Some(input) => input.push(&piece),
+                    None => piece,
+                };
+                if !text.is_empty() {
+                    self.call_piece(index, None, None, text, out);
+                }
+            }
+            Part::Call(call) => {
+                let input = self.calls[index].input.as_mut().map(std::mem::take);
+                let rest = input.map(|input| input.finish(&call.arguments_text()).1);
+                if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
+                    self.call_piece(index, None, None, rest, out);
+                }
+            }
         }
     }
 

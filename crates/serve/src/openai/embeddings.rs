@@ -15,6 +15,7 @@ use crate::caller::Caller;
 use crate::completion::{Embedding, EmbeddingRequest, Prompt};
 use crate::http::body::long_json;
 use crate::http::error::ApiError;
+use crate::http::fields::TOKENS_MAX;
 use crate::known::Endpoint;
 
 /// OpenAI's limit.
@@ -25,6 +26,7 @@ struct Asked {
     model: String,
     texts: Vec<Prompt>,
     is_base64: bool,
+    dimensions: Option<usize>,
 }
 
 impl Asked {
@@ -32,9 +34,11 @@ impl Asked {
         fields.settle(Endpoint::Embeddings)?;
         let encoding = fields.word("encoding_format", &["float", "base64"])?;
         let model = model(&mut fields)?;
+        let dimensions = fields.count("dimensions", 1..=TOKENS_MAX)?;
         let texts = prompts("input", fields.take("input"), TEXTS_MAX)?;
         fields.finish();
-        Ok(Self { model, texts, is_base64: encoding.as_deref() == Some("base64") })
+        let is_base64 = encoding.as_deref() == Some("base64");
+        Ok(Self { model, texts, is_base64, dimensions })
     }
 }
 
@@ -71,12 +75,14 @@ pub(super) async fn create(
     request: Request,
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
-    let Asked { model, texts, is_base64 } = app.intake.read_as(request, Asked::read).await?;
+    let Asked { model, texts, is_base64, dimensions } =
+        app.intake.read_as(request, Asked::read).await?;
     let model = caller.serve_if_found(&app, model, None).await?;
     let request = EmbeddingRequest {
         model: model.clone(),
         texts,
         truncates: false,
+        dimensions,
         client: caller.number,
         keep_alive: None,
     };

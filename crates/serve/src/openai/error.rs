@@ -28,17 +28,7 @@ impl ApiError {
     /// Errors that a retry cannot fix are 4xx, because agents repeat anything else for minutes.
     fn of(error: CompletionError) -> Self {
         let message = error.to_string();
-        let size = match &error {
-            CompletionError::Invalid(InvalidRequest::TooLong { prompt_tokens, context_tokens }) => {
-                Some((*prompt_tokens, *context_tokens))
-            }
-            CompletionError::Invalid(InvalidRequest::TooManyBytes {
-                tokens_min,
-                context_tokens,
-                ..
-            }) => Some((*tokens_min, *context_tokens)),
-            _ => None,
-        };
+        let size = size_of(&error);
         match error {
             CompletionError::UnknownModel { .. }
             | CompletionError::UnservedPreset { .. }
@@ -50,6 +40,12 @@ impl ApiError {
                 InvalidRequest::TooLong { .. } | InvalidRequest::TooManyBytes { .. },
             ) => Self::invalid("context_length_exceeded", message)
                 .with_param("messages")
+                .with_size(size),
+            CompletionError::LargePicture { at, .. } => {
+                Self::invalid("context_length_exceeded", message).with_param(&at).with_size(size)
+            }
+            CompletionError::LongText { .. } => Self::invalid("context_length_exceeded", message)
+                .with_param("input")
                 .with_size(size),
             CompletionError::Invalid(
                 InvalidRequest::NoTokens | InvalidRequest::Answered { .. },
@@ -95,6 +91,25 @@ impl ApiError {
                 Self::server(StatusCode::BAD_GATEWAY, "generation_failed", message)
             }
         }
+    }
+}
+
+/// The tokens of a prompt that does not fit, and of the context.
+fn size_of(error: &CompletionError) -> Option<(usize, usize)> {
+    match error {
+        CompletionError::Invalid(InvalidRequest::TooLong { prompt_tokens, context_tokens }) => {
+            Some((*prompt_tokens, *context_tokens))
+        }
+        CompletionError::Invalid(InvalidRequest::TooManyBytes {
+            tokens_min,
+            context_tokens,
+            ..
+        }) => Some((*tokens_min, *context_tokens)),
+        CompletionError::LongText { tokens, context_tokens, .. }
+        | CompletionError::LargePicture { tokens, context_tokens, .. } => {
+            Some((*tokens, *context_tokens))
+        }
+        _ => None,
     }
 }
 

@@ -58,6 +58,11 @@ impl Fields {
         self.given.remove(name).filter(|value| !value.is_null())
     }
 
+    /// The field as the client sent it; null if it is absent.
+    pub fn peek(&self, name: &str) -> Value {
+        self.given.get(name).cloned().unwrap_or_default()
+    }
+
     /// Removes the field and deserialises it.
     ///
     /// # Errors

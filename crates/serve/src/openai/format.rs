@@ -56,7 +56,7 @@ pub(super) fn structured(
 
 fn response_format(mut format: Map<String, Value>) -> Result<Format, ApiError> {
     const NAME: &str = "response_format";
-    match format.get("type").and_then(Value::as_str) {
+    match kind(NAME, &format)? {
         Some("json_schema") => {
             let name = "response_format.json_schema";
             let schema = format.remove("json_schema").unwrap_or_default();
@@ -80,18 +80,27 @@ fn response_format(mut format: Map<String, Value>) -> Result<Format, ApiError> {
 /// # Errors
 /// 400 naming the invalid field.
 pub(super) fn text_format(mut format: Map<String, Value>) -> Result<Format, ApiError> {
-    match format.get("type").and_then(Value::as_str) {
+    match kind("text.format", &format)? {
         Some("json_schema") => json_schema("text.format.schema", format.remove("schema")),
         kind => simple_format("text.format", kind),
     }
 }
 
+/// The type of a format; without one it is a text.
+fn kind<'f>(name: &str, format: &'f Map<String, Value>) -> Result<Option<&'f str>, ApiError> {
+    match format.get("type") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(kind)) => Ok(Some(kind)),
+        Some(_) => simple_format(name, Some("no word")).map(|_| None),
+    }
+}
+
 fn simple_format(name: &str, kind: Option<&str>) -> Result<Format, ApiError> {
     match kind {
-        Some("text") => Ok(Format::Text),
+        Some("text") | None => Ok(Format::Text),
         Some("json_object") => Ok(Format::JsonObject),
-        kind => {
-            let found = kind.map_or("absent", shown);
+        Some(kind) => {
+            let found = shown(kind);
             let param = format!("{name}.type");
             let message = format!("{param} is {found}; it may be text, json_object or json_schema");
             Err(ApiError::invalid_value(&param, message))
@@ -185,6 +194,8 @@ mod tests {
         let cases = [
             (json!({}), Format::Text),
             (json!({"response_format": {"type": "text"}}), Format::Text),
+            (json!({"response_format": {}}), Format::Text),
+            (json!({"response_format": {"type": null}}), Format::Text),
             (json!({"response_format": {"type": "json_object"}}), Format::JsonObject),
             (
                 json!({"response_format": {"type": "json_object", "schema": schema}}),
@@ -235,7 +246,7 @@ mod tests {
         let object = json!({"type": "json_object"});
         let cases = [
             (json!({"response_format": "json"}), "response_format"),
-            (json!({"response_format": {}}), "response_format.type"),
+            (json!({"response_format": {"type": 7}}), "response_format.type"),
             (json!({"response_format": {"type": "xml"}}), "response_format.type"),
             (json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema"),
             (

@@ -5,6 +5,8 @@ use serde_json::Value;
 
 use protocol::Detail;
 
+use super::custom::arguments_of;
+use super::fields::shown;
 use crate::http::error::ApiError;
 use crate::pictures::{Pictures, join, misplaced};
 
@@ -63,7 +65,16 @@ pub(super) struct Part {
 #[derive(Debug, Deserialize)]
 struct Call {
     id: Option<String>,
-    function: Function,
+    function: Option<Function>,
+    custom: Option<Custom>,
+}
+
+/// A call of a custom tool.
+#[derive(Debug, Deserialize)]
+struct Custom {
+    name: String,
+    #[serde(default)]
+    input: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -87,7 +98,7 @@ impl ChatMessage {
         // The older format has no ids, so the name is the id.
         calls.extend(self.function_call.map(|function| {
             let id = Some(function.name.clone());
-            Call { id, function }
+            Call { id, function: Some(function), custom: None }
         }));
         if calls.len() > CALLS_MAX {
             let message = format!("{} tool calls; {CALLS_MAX} are the most", calls.len());
@@ -96,7 +107,8 @@ impl ChatMessage {
         let content = match self.content {
             Some(content) => {
                 let pictures = (self.role != Role::Assistant).then_some(pictures);
-                content.into_text(&format!("{at}.content"), pictures)?
+                let is_result = matches!(self.role, Role::Tool | Role::Function);
+                content.into_text(&format!("{at}.content"), pictures, is_result)?
             }
             // An assistant that only calls tools has no text, and neither has a tool without a
             // result.
@@ -108,12 +120,19 @@ impl ChatMessage {
                 return Err(ApiError::invalid_value(&format!("{at}.content"), message));
             }
         };
+        let tool_calls = calls.into_iter().enumerate().map(|(index, call)| {
+            let at = format!("{at}.tool_calls[{index}]");
+            call.into_call().ok_or_else(|| {
+                let message = format!("{at} has neither a function nor a custom tool");
+                ApiError::invalid_value(&at, message)
+            })
+        });
         let old_id = self.name.clone().filter(|_| self.role == Role::Function);
         Ok(text::Message {
             role: self.role.as_str().to_owned(),
             content,
             name: self.name,
-            tool_calls: calls.into_iter().map(Call::into_call).collect(),
+            tool_calls: tool_calls.collect::<Result<_, _>>()?,
             tool_call_id: self.tool_call_id.or(old_id),
             reasoning: self.reasoning_content.or(self.reasoning),
         })
@@ -134,7 +153,8 @@ impl Role {
 impl Content {
     /// Text parts become lines of one text, as in llama-server and vLLM, with pictures' places
     /// between them; `at` is the content's path in the request. Without `pictures` there may be
-    /// none.
+    /// none. In the result of a tool, which nobody can take back, a sentence stands for a part that
+    /// cannot be read.
     ///
     /// # Errors
     /// 400 naming the part that cannot be read.
@@ -142,6 +162,7 @@ impl Content {
         self,
         at: &str,
         mut pictures: Option<&mut Pictures>,
+        is_result: bool,
     ) -> Result<String, ApiError> {
         let parts = match self {
             Self::Text(text) => return Ok(text),
@@ -160,6 +181,9 @@ impl Content {
                 "image_url" | "input_image" => {
                     let pictures = pictures.as_deref_mut().ok_or_else(|| misplaced(&param))?;
                     Some(part.into_picture(&param, pictures)?)
+                }
+                kind if is_result => {
+                    Some(format!("[a part of type {} that this model cannot read]", shown(kind)))
                 }
                 kind => {
                     let message = format!(
@@ -214,9 +238,14 @@ impl Part {
 }
 
 impl Call {
-    fn into_call(self) -> text::ToolCall {
-        let arguments = self.function.arguments.unwrap_or_default();
-        text::ToolCall { id: self.id.unwrap_or_default(), name: self.function.name, arguments }
+    fn into_call(self) -> Option<text::ToolCall> {
+        let id = self.id.unwrap_or_default();
+        let (name, arguments) = match (self.function, self.custom) {
+            (Some(function), _) => (function.name, function.arguments.unwrap_or_default()),
+            (None, Some(custom)) => (custom.name, arguments_of(custom.input)),
+            (None, None) => return None,
+        };
+        Some(text::ToolCall { id, name, arguments })
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod answers;
 mod chat;
 mod completions;
 mod count;
+mod custom;
 mod embeddings;
 pub(crate) mod error;
 pub(crate) mod fields;

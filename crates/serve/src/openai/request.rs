@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 use text::Wish;
 
+use super::custom::Customs;
 use super::fields::{Fields, shaped};
 use super::message::ChatMessage;
 use super::sampling::{Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, sampling, streaming};
@@ -29,6 +30,8 @@ pub(crate) struct ChatRequest {
     pub streaming: Streaming,
     /// Whether calls are returned as `function_call`.
     pub as_functions: bool,
+    /// The tools whose calls are returned as those of custom tools.
+    pub customs: Customs,
     /// Whether the client requested a tier; the answer then names the tier used.
     pub service_tier: bool,
 }
@@ -61,6 +64,7 @@ impl ChatRequest {
             pictures: pictures.into_read(),
             tools: tools.tools,
             tool_choice: tools.choice,
+            only_offered: tools.is_allowed_list,
             single_call: tools.single,
             thinking,
             variables,
@@ -79,8 +83,8 @@ impl ChatRequest {
             format_field,
             ..CompletionRequest::default()
         };
-        let as_functions = tools.as_functions;
-        Ok(Self { completion, answers, streaming, as_functions, service_tier })
+        let (as_functions, customs) = (tools.as_functions, tools.customs);
+        Ok(Self { completion, answers, streaming, as_functions, customs, service_tier })
     }
 }
 

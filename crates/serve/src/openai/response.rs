@@ -4,6 +4,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use text::ToolCall;
 
+use super::custom::{Customs, input_of};
 use super::logprobs::ChatLogprobs;
 use super::sampling::Streaming;
 use crate::clock::unix_secs;
@@ -86,7 +87,18 @@ pub(super) struct Call {
     pub id: Option<String>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<&'static str>,
-    pub function: Function,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<Function>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub custom: Option<Custom>,
+}
+
+/// A call of a custom tool, or a piece of one.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Custom {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub input: String,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -99,23 +111,33 @@ pub(super) struct Function {
 
 impl Call {
     /// A call in a complete answer.
-    pub fn whole(call: &ToolCall) -> Self {
-        let function = Function::whole(call);
-        Self { index: None, id: Some(call.id.clone()), kind: Some("function"), function }
+    pub fn whole(call: &ToolCall, customs: &Customs) -> Self {
+        let (name, text) = (Some(call.name.clone()), call.arguments_text());
+        let is_custom = customs.has(&call.name);
+        let input = if is_custom { input_of(&text) } else { text };
+        Self { id: Some(call.id.clone()), ..Self::piece(is_custom, None, name, input) }
+    }
+
+    /// A piece of a call: at its beginning it has a name.
+    pub fn piece(
+        is_custom: bool,
+        index: Option<usize>,
+        name: Option<String>,
+        text: String,
+    ) -> Self {
+        let kind = name.is_some().then_some(if is_custom { "custom" } else { "function" });
+        let (mut function, mut custom) = (None, None);
+        match is_custom {
+            true => custom = Some(Custom { name, input: text }),
+            false => function = Some(Function { name, arguments: text }),
+        }
+        Self { index, id: None, kind, function, custom }
     }
 }
 
 impl Function {
     pub fn whole(call: &ToolCall) -> Self {
-        Self { name: Some(call.name.clone()), arguments: arguments(call) }
-    }
-}
-
-/// A call's arguments as text.
-pub(super) fn arguments(call: &ToolCall) -> String {
-    match &call.arguments {
-        Value::String(text) => text.clone(),
-        arguments => text::json_text(arguments),
+        Self { name: Some(call.name.clone()), arguments: call.arguments_text() }
     }
 }
 

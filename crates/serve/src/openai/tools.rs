@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::custom::Customs;
 use super::fields::{Fields, shaped, shown};
 use crate::completion::{ToolChoice, other_of_one_name, tool_name};
 use crate::http::error::ApiError;
@@ -17,6 +18,10 @@ pub(super) struct Tools {
     pub single: bool,
     /// They came as `functions`, so calls are returned as `function_call`.
     pub as_functions: bool,
+    /// Those of them that came as custom tools.
+    pub customs: Customs,
+    /// The client listed the tools that may be called.
+    pub is_allowed_list: bool,
 }
 
 /// The tools of a chat completion; an empty list counts as absent.
@@ -33,19 +38,23 @@ pub(super) fn tools(fields: &mut Fields) -> Result<Tools, ApiError> {
         let wrap = |function: Value| json!({"type": "function", "function": function});
         let tools = checked("functions", functions.into_iter().map(wrap).collect())?;
         let choice = old_choice.map_or(Ok(ToolChoice::Auto), old_tool_choice)?;
-        return Ok(Tools { tools, choice, single: true, as_functions: true });
+        return Ok(Tools { tools, choice, single: true, as_functions: true, ..Tools::default() });
     }
+    let mut listed = listed;
+    let customs = Customs::open(&mut listed, false);
     let mut tools = checked("tools", listed)?;
+    let is_allowed_list = choice.as_ref().is_some_and(is_allowed_list);
     let choice = choice.map(|choice| tool_choice(&mut tools, choice)).transpose()?;
     let choice = choice.unwrap_or(ToolChoice::Auto);
-    Ok(Tools { tools, choice, single, as_functions: false })
+    Ok(Tools { tools, choice, single, as_functions: false, customs, is_allowed_list })
 }
 
-/// The tools; each must be a function with a name.
+/// The functions among the tools; each must have a name. What another server runs itself is left
+/// out: agents send such tools to every server and work without them.
 ///
 /// # Errors
 /// 400 naming an invalid tool.
-pub(super) fn checked(name: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiError> {
+pub(super) fn checked(name: &str, mut tools: Vec<Value>) -> Result<Vec<Value>, ApiError> {
     if tools.len() > TOOLS_MAX {
         let message = format!("{name} has {} entries; {TOOLS_MAX} are the most", tools.len());
         return Err(ApiError::invalid_value(name, message));
@@ -59,8 +68,8 @@ pub(super) fn checked(name: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiEr
         match tool.get("type").and_then(Value::as_str) {
             Some("function") => {}
             _ if !tool.is_object() => return Err(wrong("must be an object")),
-            None => return Err(wrong("must have a type, \"function\"")),
-            Some(kind) => return Err(no_function(name, at, kind)),
+            None => return Err(wrong("must have a type, such as \"function\"")),
+            Some(_) => continue,
         }
         if tool_name(tool).is_none_or(str::is_empty) {
             return Err(wrong("must have a function with a name"));
@@ -82,15 +91,8 @@ pub(super) fn checked(name: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiEr
     if let Some((at, twin)) = other_of_one_name(&tools) {
         return Err(ApiError::other_tool(name, at, twin));
     }
+    tools.retain(|tool| tool["type"] == "function");
     Ok(tools)
-}
-
-/// The error for a tool that is not a function.
-pub(super) fn no_function(name: &str, at: usize, kind: &str) -> ApiError {
-    let param = format!("{name}[{at}].type");
-    let kind = shown(kind);
-    let message = format!("{param} is {kind}; only functions can be called. Leave the tool out");
-    ApiError::unsupported(&param, message)
 }
 
 /// Reads `tool_choice`; it may remove some of the tools.
@@ -107,7 +109,7 @@ pub(super) fn tool_choice(tools: &mut Vec<Value>, choice: Value) -> Result<ToolC
         }
         Value::String(word) => mode(word),
         Value::Object(object) => match object.get("type").and_then(Value::as_str) {
-            Some("function") => {
+            Some("function" | "custom") => {
                 named(tools, tool_name(&choice)).ok_or_else(|| no_such_tool(NAME, &choice))
             }
             Some("allowed_tools") => {
@@ -118,6 +120,11 @@ pub(super) fn tool_choice(tools: &mut Vec<Value>, choice: Value) -> Result<ToolC
         },
         _ => Err(odd_choice(NAME)),
     }
+}
+
+/// Whether a `tool_choice` lists the tools that may be called.
+pub(super) fn is_allowed_list(choice: &Value) -> bool {
+    choice.get("type").and_then(Value::as_str) == Some("allowed_tools")
 }
 
 fn mode(word: &str) -> Result<ToolChoice, ApiError> {
@@ -134,7 +141,10 @@ fn allowed_tools(
     object: &Map<String, Value>,
 ) -> Result<ToolChoice, ApiError> {
     let listed = object.get("tools").cloned().unwrap_or_default();
-    let listed: Vec<Value> = shaped("tool_choice.tools", listed)?;
+    let mut listed: Vec<Value> = shaped("tool_choice.tools", listed)?;
+    // Those of other servers were left out.
+    let is_here = |kind: &str| ["function", "custom"].contains(&kind);
+    listed.retain(|one| one.get("type").and_then(Value::as_str).is_none_or(is_here));
     for allowed in &listed {
         named(tools, tool_name(allowed)).ok_or_else(|| no_such_tool("tool_choice", allowed))?;
     }
@@ -238,7 +248,7 @@ mod tests {
     #[test]
     fn what_is_no_tool_is_named() {
         let one = json!([tool("a")]);
-        let custom = json!({"type": "custom", "custom": {"name": "x"}});
+        let custom = json!({"type": "custom", "custom": {"description": "x"}});
         let odd = |field: &str| json!({"type": "function", "function": {"name": "a", field: 7}});
         let cases = [
             (json!({"tools": 7}), "tools"),
@@ -246,7 +256,7 @@ mod tests {
             (json!({"tools": [{}]}), "tools[0]"),
             (json!({"tools": [tool("a"), {"type": "function"}]}), "tools[1]"),
             (json!({"tools": [tool("")]}), "tools[0]"),
-            (json!({"tools": [custom]}), "tools[0].type"),
+            (json!({"tools": [custom]}), "tools[0]"),
             (json!({"tools": vec![tool("a"); 513]}), "tools"),
             (json!({"tools": [odd("parameters")]}), "tools[0]"),
             (json!({"tools": [odd("description")]}), "tools[0]"),

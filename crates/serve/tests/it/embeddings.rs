@@ -67,7 +67,7 @@ fn what_cannot_be_embedded_is_refused_by_name() {
         (json!({}), "input"),
         (json!({"input": []}), "input"),
         (json!({"input": 7}), "input"),
-        (json!({"input": "x", "dimensions": 64}), "dimensions"),
+        (json!({"input": "x", "dimensions": 63}), "dimensions"),
         (json!({"input": "x", "encoding_format": "int8"}), "encoding_format"),
         (json!({"input": vec!["x"; 2049]}), "input"),
     ] {
@@ -78,15 +78,21 @@ fn what_cannot_be_embedded_is_refused_by_name() {
             "{extra}"
         );
     }
-    let reply = embed(&server, "/v1/embeddings", json!({"input": "word ".repeat(5000)}));
+    let reply = embed(&server, "/v1/embeddings", json!({"input": ["x", "word ".repeat(5000)]}));
     assert_eq!((reply.status, reply.code().as_str()), (400, "context_length_exceeded"));
+    let error = reply.json()["error"].clone();
+    let tokens = error["n_prompt_tokens"].as_u64().unwrap();
+    let message = error["message"].as_str().unwrap();
+    assert!(tokens > 5000 && message.contains(&format!("text 2 of input has {tokens}")), "{error}");
+    assert_eq!(error["param"], "input");
+    let reply = embed(&server, "/v1/embeddings", json!({"input": [4_000_000]}));
+    assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("input")));
     let reply = embed(&server, "/v1/embeddings", json!({"input": "x", "model": "none"}));
     assert_eq!((reply.status, reply.code().as_str()), (404, "model_not_found"));
-    let reply = embed(&server, "/api/embed", json!({"input": "x", "options": {"seed": 1}}));
-    assert!(
-        reply.status == 400 && reply.json()["error"].to_string().contains("options"),
-        "{reply:?}"
-    );
+    // The fixture's rows have 64 values.
+    let fine = json!({"input": "x", "options": {"seed": 1}, "dimensions": 64});
+    assert_eq!(embed(&server, "/api/embed", fine.clone()).status, 200);
+    assert_eq!(embed(&server, "/v1/embeddings", fine).status, 200);
 
     let double = Double::new(&[Act::Failed("node ben was lost")]);
     let server = Server::start(&double);

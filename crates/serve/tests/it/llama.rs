@@ -192,6 +192,8 @@ fn texts_become_tokens_and_tokens_texts() {
     assert!(pieces.iter().all(|piece| piece["piece"].is_string() || piece["piece"].is_array()));
     let mixed = ask("/tokenize", json!({"content": [7, "a", 8]}))["tokens"].clone();
     assert_eq!((&mixed[0], &mixed[mixed.as_array().unwrap().len() - 1]), (&json!(7), &json!(8)));
+    let listed = ask("/tokenize", json!({"content": ["naïve time"]}));
+    assert_eq!(listed["tokens"], tokens, "as without the list");
     let marked = |special: bool| {
         let body = json!({"content": "<|im_end|>", "parse_special": special});
         ask("/tokenize", body)["tokens"].as_array().unwrap().len()

@@ -320,7 +320,7 @@ fn what_is_not_honoured_is_refused_by_name() {
         json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]);
     let cases = [
         (json!({"messages": image}), "messages[0].content[0]", "unsupported"),
-        (json!({"tools": [{"type": "custom", "custom": {}}]}), "tools[0].type", "unsupported"),
+        (json!({"tools": [{"type": "custom", "custom": {}}]}), "tools[0]", "invalid_value"),
         (
             json!({"tools": weather(), "tool_choice": {"type": "function", "function": {"name": "x"}}}),
             "tool_choice",

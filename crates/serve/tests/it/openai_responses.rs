@@ -253,8 +253,13 @@ fn forms_and_choices_become_grammars() {
         assert_eq!(reply.status, 200, "{reply:?}");
         assert!(double.asked.lock().unwrap().last().unwrap().grammar.is_some(), "{body}");
     }
-    let told = respond(&server, json!({"text": {"format": format}})).json();
-    assert_eq!(told["text"]["format"]["schema"], schema);
+    let asked = json!({"text": {"format": format}, "top_logprobs": 2, "user": "me",
+        "prompt_cache_key": "k"});
+    let told = respond(&server, asked).json();
+    assert_eq!(told["text"]["format"], format, "as it was asked");
+    assert_eq!((&told["top_logprobs"], &told["user"]), (&json!(2), &json!("me")));
+    assert_eq!(told["prompt_cache_key"], "k");
+    assert_eq!(told["usage"]["input_tokens_details"]["cache_write_tokens"], 0);
 }
 
 #[test]
@@ -280,12 +285,7 @@ fn what_is_not_honoured_is_refused_by_name() {
         (json!({"prompt": {"id": "p"}}), "prompt", "unsupported"),
         (json!({"max_tool_calls": 3}), "max_tool_calls", "unsupported"),
         (json!({"include": ["file_search_call.results"]}), "include", "unsupported"),
-        (json!({"tools": [{"type": "file_search"}]}), "tools[0].type", "unsupported"),
-        (
-            json!({"tools": [{"type": "web_search"}, {"type": "custom", "name": "p"}]}),
-            "tools[1].type",
-            "unsupported",
-        ),
+        (json!({"tools": [{"type": "custom"}]}), "tools[0]", "invalid_value"),
         (json!({"text": {"verbosity": "low"}}), "text.verbosity", "unsupported"),
         (json!({"text": {"format": {"type": "xml"}}}), "text.format.type", "invalid_value"),
         (

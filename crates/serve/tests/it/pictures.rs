@@ -391,3 +391,36 @@ fn lists_say_what_each_model_reads_and_wait_for_none() {
     assert_eq!(listed["data"][0]["id"], "tiny/qwen3");
     assert_eq!(listed["data"][0].get("architecture"), None, "{listed}");
 }
+
+#[test]
+fn a_damaged_picture_is_named_by_its_place() {
+    let double = seeing("qwen3vl");
+    let server = Server::start(&double);
+    double.play(&[Act::Refused("picture 2 cannot be used: the PNG file is damaged")]);
+    let url = data(&river());
+    let reply = chat_with(&server, json!([image_url(&url, "auto"), image_url(&url, "auto")]));
+    let error = reply.json()["error"].clone();
+    assert_eq!((reply.status, &error["param"]), (400, &json!("messages[0].content[1]")), "{error}");
+}
+
+#[test]
+fn a_template_shows_the_places_of_pictures() {
+    let double = seeing("qwen3vl");
+    let server = Server::start(&double);
+    let content = json!([{"type": "text", "text": "a"}, image_url(&data(&river()), "auto")]);
+    let body = json!({"model": "tiny/qwen3", "messages": [{"role": "user", "content": content}]});
+    let prompt = post(server.addr, "/apply-template", &[], &body).json()["prompt"].clone();
+    let prompt = prompt.as_str().unwrap();
+    assert!(prompt.contains("a<|vision_start|><__media__><|vision_end|>"), "{prompt}");
+}
+
+#[test]
+fn a_picture_larger_than_the_context_is_named_with_its_tokens() {
+    let double = seeing("qwen3vl");
+    double.status.lock().unwrap().instances[0].context_tokens = ROWS;
+    let server = Server::start(&double);
+    let reply = chat_with(&server, json!([image_url(&data(&river()), "auto")]));
+    let error = reply.json()["error"].clone();
+    assert_eq!((reply.status, &error["param"]), (400, &json!("messages[0].content[0]")), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("70 tokens"), "{error}");
+}

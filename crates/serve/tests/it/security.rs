@@ -174,7 +174,8 @@ fn bodies_must_be_plain_json() {
         (&[("content-type", "text/plain")], 415),
         (&[("content-type", "application/x-www-form-urlencoded")], 415),
         (&[("content-type", "multipart/form-data; boundary=x")], 415),
-        (&[("content-type", "")], 415),
+        (&[("content-type", "")], 200),
+        (&[("content-type", ""), ("sec-fetch-mode", "no-cors")], 415),
         (&[("content-encoding", "gzip")], 415),
         (&[("content-encoding", "identity")], 200),
     ];

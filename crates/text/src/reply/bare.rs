@@ -2,9 +2,11 @@
 //!
 //! Small models write a call as an object, in a fence, or between their own tags.
 
-use super::calls::{Block, Offer, is_name, limited};
+use super::calls::Block;
 use super::forms::Form;
+use super::offer::{Offer, is_name, limited};
 use super::read::{End, Read, Reader, Stop};
+use super::told::Told;
 use crate::ToolCall;
 
 /// Pairs of marks that models put around a call.
@@ -22,13 +24,14 @@ const FENCE: &str = "```";
 const LANGUAGES: &[&str] = &["", "json", "tool_call", "python", "xml"];
 
 impl Offer<'_> {
-    /// A text of nothing but calls of offered tools, with a mark missing.
-    pub(super) fn bare(&self, forms: &[&Form], text: &str) -> Read<Block> {
+    /// A text of nothing but calls of offered tools, with a mark missing. Only its end shows that
+    /// it is one, unless a grammar does: with `told` it is one from its start.
+    pub(super) fn bare(&self, forms: &[&Form], text: &str, told: &mut Told) -> Read<Block> {
         let (text, is_too_long) = limited(text);
         let mut reader = Reader::new(text, if is_too_long { End::Cut } else { self.end });
         let mut calls = Vec::new();
         loop {
-            calls.extend(self.wrapped(forms, &mut reader)?);
+            calls.extend(self.wrapped(forms, &mut reader, told)?);
             step_over(forms, &mut reader)?;
             if reader.is_at_end() {
                 break;
@@ -40,7 +43,12 @@ impl Offer<'_> {
     }
 
     /// A call, or several between marks that a model put around them.
-    fn wrapped(&self, forms: &[&Form], reader: &mut Reader) -> Read<Vec<ToolCall>> {
+    fn wrapped(
+        &self,
+        forms: &[&Form],
+        reader: &mut Reader,
+        told: &mut Told,
+    ) -> Read<Vec<ToolCall>> {
         let mut close = "";
         for (open, end) in WRAPS {
             if close.is_empty() && reader.take(open)? {
@@ -48,7 +56,7 @@ impl Offer<'_> {
             }
         }
         if close.is_empty() {
-            return self.bare_item(reader);
+            return self.bare_item(reader, told);
         }
         if close == FENCE
             && !LANGUAGES.contains(&reader.word(|ch| ch.is_alphanumeric() || ch == '_')?)
@@ -70,16 +78,16 @@ impl Offer<'_> {
     fn marked_item(&self, forms: &[&Form], reader: &mut Reader) -> Read<Vec<ToolCall>> {
         for form in forms.iter().filter(|form| !form.open.is_empty()) {
             if reader.sees(form.open)? {
-                let block = self.block(form, reader.rest())?;
+                let block = self.block(form, reader.rest(), &mut Told::mute())?;
                 reader.advance(block.bytes);
                 return Ok(block.calls);
             }
         }
-        self.bare_item(reader)
+        self.bare_item(reader, &mut Told::mute())
     }
 
     /// A call without a mark. It is recognised early, so that other text is not held back.
-    fn bare_item(&self, reader: &mut Reader) -> Read<Vec<ToolCall>> {
+    fn bare_item(&self, reader: &mut Reader, told: &mut Told) -> Read<Vec<ToolCall>> {
         let mut ahead = *reader;
         if ahead.take("[")? {
             ahead.skip_space();
@@ -87,10 +95,12 @@ impl Offer<'_> {
         if ahead.peek()? != '{' {
             let name = ahead.word(is_name)?;
             let is_call = self.has(name) || self.has(name.strip_suffix(".call").unwrap_or(name));
-            return if is_call { self.python(reader) } else { Err(Stop::Broken) };
+            return if is_call { self.python(reader, told) } else { Err(Stop::Broken) };
         }
-        self.object_of_call(&mut ahead)?;
-        self.json(reader, "")
+        if told.is_mute() {
+            self.object_of_call(&mut ahead)?;
+        }
+        self.json(reader, "", told)
     }
 
     /// Steps over an object that is a call of an offered tool and nothing else.

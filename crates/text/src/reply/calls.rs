@@ -7,28 +7,19 @@
 use serde_json::{Map, Value};
 
 use super::forms::{Body, Form, Named};
+use super::offer::{Offer, call, is_name, limited};
 use super::read::{End, Read, Reader, Stop};
-use super::typed::{name_of, parameters};
-use super::{elements, tagged};
+use super::told::Told;
+use super::typed::parameters;
+use super::value::whole_value;
+use super::{elements, gemma, tagged};
 use crate::ToolCall;
-
-/// The most bytes of a block of calls; a longer one is text.
-pub(super) const BLOCK_BYTES_MAX: usize = 4 << 20;
-/// The most bytes of a tool's name or of a call's id.
-pub(super) const NAME_BYTES_MAX: usize = 256;
 
 /// Fields of a call's object beside its arguments.
 const OF_CALL: &[&str] = &["name", "tool_name", "function", "id", "tool_call_id", "type"];
-
-/// The context for reading calls.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Offer<'a> {
-    /// The offered tools.
-    pub(super) tools: &'a [Value],
-    /// The reply was constrained by a grammar: values end at the grammar's own marks.
-    pub(super) exact: bool,
-    pub(super) end: End,
-}
+/// Those that have the tool's name, and those that have the call's id.
+const NAMES: &[&str] = &["name", "tool_name", "function"];
+const IDS: &[&str] = &["id", "tool_call_id"];
 
 /// A block of calls at the beginning of a text.
 #[derive(Debug, PartialEq)]
@@ -41,7 +32,7 @@ pub(super) struct Block {
 
 impl Offer<'_> {
     /// The block of `form` at the start of `text`.
-    pub(super) fn block(&self, form: &Form, text: &str) -> Read<Block> {
+    pub(super) fn block(&self, form: &Form, text: &str, told: &mut Told) -> Read<Block> {
         let (text, is_too_long) = limited(text);
         let mut start = Reader::new(text, if is_too_long { End::Cut } else { self.end });
         let is_marked = !form.open.is_empty() && start.take(form.open)?;
@@ -50,9 +41,11 @@ impl Offer<'_> {
         }
         // Without the opening mark, the closing one may be missing too.
         let close = if is_marked { form.close } else { "" };
+        let is_mute = told.is_mute();
         for body in form.bodies {
             let mut reader = start;
-            match self.items(form, body, close, &mut reader) {
+            *told = if is_mute || form.has_late_ids(body) { Told::mute() } else { Told::default() };
+            match self.items(form, body, close, &mut reader, told) {
                 Ok((mut calls, is_closed)) => {
                     calls.iter_mut().for_each(|call| self.rename(call));
                     let is_whole = is_marked && is_closed;
@@ -60,6 +53,7 @@ impl Offer<'_> {
                     return if self.accepts(&block, close) { Ok(block) } else { Err(Stop::Broken) };
                 }
                 Err(Stop::More) => return Err(Stop::More),
+                Err(Stop::Broken) if !told.is_empty() => return Err(Stop::Broken),
                 Err(Stop::Broken) => {}
             }
         }
@@ -68,14 +62,9 @@ impl Offer<'_> {
 
     /// Strips `functions.` from the name of an offered tool.
     fn rename(&self, call: &mut ToolCall) {
-        let name = call.name.strip_prefix("functions.").filter(|name| self.has(name));
-        if let Some(name) = name.filter(|_| !self.has(&call.name)) {
+        if let Some(name) = self.offered(&call.name).filter(|name| *name != call.name) {
             call.name = name.to_owned();
         }
-    }
-
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.tools.iter().any(|tool| name_of(tool) == Some(name))
     }
 
     fn accepts(&self, block: &Block, close: &str) -> bool {
@@ -84,7 +73,7 @@ impl Offer<'_> {
         let is_cut = !block.is_whole && self.end == End::Cut && !close.is_empty();
         !block.calls.is_empty()
             && block.calls.iter().all(|call| !call.name.is_empty())
-            && (block.is_whole || has_all() && !is_cut)
+            && (block.is_whole && !self.only || has_all() && !is_cut)
     }
 
     /// All calls up to the block's end, and whether that end is complete.
@@ -94,8 +83,9 @@ impl Offer<'_> {
         body: &Body,
         close: &str,
         reader: &mut Reader,
+        told: &mut Told,
     ) -> Read<(Vec<ToolCall>, bool)> {
-        let mut calls = self.item(body, close, reader)?;
+        let mut calls = self.item(body, close, reader, told)?;
         loop {
             let after = *reader;
             reader.skip(|ch| ch.is_whitespace() || ";,".contains(ch));
@@ -114,7 +104,7 @@ impl Offer<'_> {
             }
             let more = match reader.is_at_end() {
                 true => Err(Stop::Broken),
-                false => self.item(body, close, reader),
+                false => self.item(body, close, reader, told),
             };
             match more {
                 Ok(more) => calls.extend(more),
@@ -127,47 +117,122 @@ impl Offer<'_> {
         }
     }
 
-    fn item(&self, body: &Body, close: &str, reader: &mut Reader) -> Read<Vec<ToolCall>> {
+    fn item(
+        &self,
+        body: &Body,
+        close: &str,
+        reader: &mut Reader,
+        told: &mut Told,
+    ) -> Read<Vec<ToolCall>> {
         reader.skip_space();
-        match body {
-            Body::Json => self.json(reader, close),
-            Body::Tagged(tags) => tagged::call_of(self, tags, close, reader).map(|call| vec![call]),
-            Body::Named(named) => self.named(named, close, reader).map(|call| vec![call]),
-            Body::Python => self.python(reader),
-            Body::Gemma => gemma(reader, close).map(|call| vec![call]),
-            Body::Elements(before) => {
-                elements::call_of(self, before, reader).map(|call| vec![call])
-            }
-        }
+        let call = match body {
+            Body::Json => return self.json(reader, close, told),
+            Body::Python => return self.python(reader, told),
+            Body::Tagged(tags) => tagged::call_of(self, tags, close, reader, told),
+            Body::Named(named) => self.named(named, close, reader, told),
+            Body::Gemma => gemma::call_of(self, reader, close, told),
+            Body::Elements(before) => elements::call_of(self, before, reader, told),
+        }?;
+        told.done(self, &call, reader.at());
+        Ok(vec![call])
     }
 
     /// An object or a list of objects, possibly in a fence.
-    pub(super) fn json(&self, reader: &mut Reader, close: &str) -> Read<Vec<ToolCall>> {
+    pub(super) fn json(
+        &self,
+        reader: &mut Reader,
+        close: &str,
+        told: &mut Told,
+    ) -> Read<Vec<ToolCall>> {
         let is_fenced = reader.peek()? == '`';
         if is_fenced {
             reader.expect("```")?;
             reader.word(char::is_alphanumeric)?;
             reader.skip_space();
         }
-        if !matches!(reader.peek()?, '{' | '[') {
-            return Err(Stop::Broken);
-        }
-        let calls = match reader.value(close)? {
-            Value::Array(items) => items.iter().map(|item| self.json_call(item)).collect(),
-            value => self.json_call(&value).map(|call| vec![call]),
+        let calls = match reader.peek()? {
+            '{' => vec![self.json_object(reader, close, told)?],
+            '[' => self.json_list(reader, close, told)?,
+            _ => return Err(Stop::Broken),
         };
         if is_fenced {
             reader.skip_space();
             reader.take("```")?;
         }
-        calls.ok_or(Stop::Broken)
+        Ok(calls)
+    }
+
+    fn json_list(&self, reader: &mut Reader, close: &str, told: &mut Told) -> Read<Vec<ToolCall>> {
+        let mut calls = Vec::new();
+        reader.expect("[")?;
+        loop {
+            reader.skip_space();
+            if reader.ends(close, ']')? {
+                return Ok(calls);
+            }
+            if reader.peek()? != '{' {
+                return Err(Stop::Broken);
+            }
+            calls.push(self.json_object(reader, close, told)?);
+            reader.skip_space();
+            if !reader.take(",")? && !reader.sees("]")? && !reader.closes(close)? {
+                return Err(Stop::Broken);
+            }
+        }
+    }
+
+    fn json_object(&self, reader: &mut Reader, close: &str, told: &mut Told) -> Read<ToolCall> {
+        let fields = reader.members(close, |reader, key, fields| {
+            let is_function = key == "function" && reader.peek()? == '{';
+            if !is_function {
+                return self.json_field(reader, close, key, [fields, fields], told);
+            }
+            let inner = reader.members(close, |reader, key, inner| {
+                self.json_field(reader, close, key, [inner, fields], told)
+            });
+            inner.map(Value::Object)
+        })?;
+        let call = self.json_call(&Value::Object(fields)).ok_or(Stop::Broken)?;
+        told.done(self, &call, reader.at());
+        Ok(call)
+    }
+
+    /// A field of a call's object after the `fields` beside it; its id stands in `outer`. The
+    /// arguments are told while they are read.
+    fn json_field(
+        &self,
+        reader: &mut Reader,
+        close: &str,
+        key: &str,
+        [fields, outer]: [&Map<String, Value>; 2],
+        told: &mut Told,
+    ) -> Read<Value> {
+        let text = |fields: &Map<String, Value>, keys: &[&str]| {
+            keys.iter().find_map(|key| fields.get(*key)?.as_str()).map(str::to_owned)
+        };
+        let name = match key {
+            "arguments" | "parameters" => text(fields, NAMES),
+            // Apertus writes the name as the key.
+            key => {
+                Some(key.to_owned()).filter(|key| fields.is_empty() && !OF_CALL.contains(&&**key))
+            }
+        };
+        let id = text(outer, IDS).unwrap_or_default();
+        let begins = name.filter(|_| !fields.contains_key(key));
+        let Some(name) = begins.filter(|name| self.offered(name).is_some()) else {
+            return reader.value(close);
+        };
+        if reader.peek()? != '{' || !told.begin(self, &id, &name, reader.at()) {
+            return reader.value(close);
+        }
+        told.value(reader, close)
     }
 
     fn json_call(&self, value: &Value) -> Option<ToolCall> {
         let function = value.get("function").filter(|function| function.is_object());
         let function = function.unwrap_or(value).as_object()?;
         let field = |keys: &[&str]| keys.iter().find_map(|key| function.get(*key));
-        let Some(name) = field(&["name", "tool_name", "function"]).and_then(Value::as_str) else {
+        let Some(name) = field(NAMES).and_then(Value::as_str) else {
             return self.by_name(function);
         };
         let other = || field(&["args", "input"]).filter(|value| value.is_object());
@@ -183,7 +248,7 @@ impl Offer<'_> {
             Some(Value::String(text)) => whole_value(text)?,
             Some(other) => other.clone(),
         };
-        let id = ["id", "tool_call_id"].iter().find_map(|key| value.get(*key)?.as_str());
+        let id = IDS.iter().find_map(|key| value.get(*key)?.as_str());
         Some(call(id.unwrap_or(""), name, arguments))
     }
 
@@ -195,7 +260,13 @@ impl Offer<'_> {
     }
 
     /// A name, marks, and arguments as JSON; older DeepSeek versions put them into a fence.
-    fn named(&self, named: &Named, close: &str, reader: &mut Reader) -> Read<ToolCall> {
+    fn named(
+        &self,
+        named: &Named,
+        close: &str,
+        reader: &mut Reader,
+        told: &mut Told,
+    ) -> Read<ToolCall> {
         let is_opened = reader.take(named.open)?;
         reader.skip_space();
         let mut name = reader.word(is_name)?;
@@ -232,7 +303,10 @@ impl Offer<'_> {
         let arguments = match is_empty {
             true => Value::Object(Map::new()),
             false if reader.peek()? != '{' => return Err(Stop::Broken),
-            false => reader.value(if named.close.is_empty() { close } else { named.close })?,
+            false => {
+                told.begin(self, id, name, reader.at());
+                told.value(reader, if named.close.is_empty() { close } else { named.close })?
+            }
         };
         if is_fenced {
             reader.skip_space();
@@ -246,9 +320,9 @@ impl Offer<'_> {
     }
 
     /// One call, or a list of them in brackets.
-    pub(super) fn python(&self, reader: &mut Reader) -> Read<Vec<ToolCall>> {
+    pub(super) fn python(&self, reader: &mut Reader, told: &mut Told) -> Read<Vec<ToolCall>> {
         if !reader.take("[")? {
-            return self.python_call(reader).map(|call| vec![call]);
+            return self.python_call(reader, told).map(|call| vec![call]);
         }
         let mut calls = Vec::new();
         loop {
@@ -256,13 +330,13 @@ impl Offer<'_> {
             if reader.take("]")? {
                 return Ok(calls);
             }
-            calls.push(self.python_call(reader)?);
+            calls.push(self.python_call(reader, told)?);
         }
     }
 
     /// `NAME(KEY=VALUE, ...)`; values without a key go to the tool's fields in order. Llama writes
     /// `NAME.call(...)`.
-    fn python_call(&self, reader: &mut Reader) -> Read<ToolCall> {
+    fn python_call(&self, reader: &mut Reader, told: &mut Told) -> Read<ToolCall> {
         let mut name = reader.word(is_name)?;
         if !self.has(name) {
             name = name.strip_suffix(".call").unwrap_or(name);
@@ -275,16 +349,23 @@ impl Offer<'_> {
         let properties = properties.and_then(Value::as_object);
         let mut keys = properties.into_iter().flat_map(Map::keys);
         let mut arguments = Map::new();
+        told.begin(self, "", name, reader.at());
         loop {
             reader.skip(|ch| ch.is_whitespace() || ch == ',');
             if reader.take(")")? {
-                return Ok(call("", name, Value::Object(arguments)));
+                let call = call("", name, Value::Object(arguments));
+                told.done(self, &call, reader.at());
+                return Ok(call);
             }
             let key = match keyword(properties, reader)? {
                 Some(key) => key,
                 None => keys.next().ok_or(Stop::Broken)?.clone(),
             };
-            arguments.insert(key, reader.value("")?);
+            let value = match arguments.contains_key(&key) {
+                true => reader.value("")?,
+                false => told.field(&key, arguments.is_empty(), reader, "")?,
+            };
+            arguments.entry(key).or_insert(value);
         }
     }
 }
@@ -321,18 +402,6 @@ fn keyword(properties: Option<&Map<String, Value>>, reader: &mut Reader) -> Read
     Ok(Some(key.to_owned()))
 }
 
-/// The longest prefix of a text that a block can have, and whether there is more.
-pub(super) fn limited(text: &str) -> (&str, bool) {
-    if text.len() <= BLOCK_BYTES_MAX {
-        return (text, false);
-    }
-    let mut end = BLOCK_BYTES_MAX;
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    (&text[..end], true)
-}
-
 /// Steps over the closing mark of a block; JSON may have a superfluous brace before it.
 fn closes(form: &Form, body: &Body, reader: &mut Reader) -> Read<bool> {
     // MiniMax-M3's mark starts with a bracket.
@@ -348,28 +417,4 @@ fn closes(form: &Form, body: &Body, reader: &mut Reader) -> Read<bool> {
         *reader = ahead;
     }
     Ok(closes)
-}
-
-fn gemma(reader: &mut Reader, close: &str) -> Read<ToolCall> {
-    reader.expect("call:")?;
-    let name = reader.word(is_name)?;
-    if name.is_empty() || reader.peek()? != '{' {
-        return Err(Stop::Broken);
-    }
-    Ok(call("", name, reader.value(close)?))
-}
-
-/// A text that is exactly one value.
-pub(crate) fn whole_value(text: &str) -> Option<Value> {
-    let mut reader = Reader::new(text.trim(), End::Finished);
-    reader.value("").ok().filter(|_| reader.rest().is_empty())
-}
-
-pub(super) fn call(id: &str, name: &str, arguments: Value) -> ToolCall {
-    ToolCall { id: id.trim().to_owned(), name: name.trim().to_owned(), arguments }
-}
-
-/// A character of tools' names and ids.
-pub(super) fn is_name(ch: char) -> bool {
-    ch.is_alphanumeric() || "_-.:/".contains(ch)
 }

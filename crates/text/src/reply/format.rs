@@ -25,7 +25,13 @@ const AROUND: &[&[&str]] = &[
     &[">>>all\n"],
     &["[END FINAL RESPONSE]"],
     &[SOLAR_CONTENT, "<|begin|>assistant", "<|content|>", "<|end|>"],
+    RESPONSE,
 ];
+
+/// The mark at the start of Granite's texts, and the one at their end. Without the first, the
+/// second is text.
+pub(super) const RESPONSE: &[&str] = &["<response>"];
+pub(super) const RESPONSE_END: &[&str] = &["</response>"];
 
 /// The marks around Solar Open's thoughts; other templates use them for other things.
 const SOLAR_THINKING: (&str, &str) = ("<|think|>", "<|end|>");

@@ -300,6 +300,13 @@ pub(super) const FORMS: &[Form] = &[
         bodies: &[Body::Named(&KIMI)],
         ..form("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", CallStyle::Kimi)
     },
+    // The same as some checkpoints write it.
+    Form {
+        signs: &["<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"],
+        lead: "<|tool_call_begin|>",
+        bodies: &[Body::Named(&KIMI)],
+        ..form("<|tool_call_section_begin|>", "<|tool_call_section_end|>", CallStyle::Kimi)
+    },
     Form {
         signs: &["[TOOL_CALLS]"],
         bodies: &[Body::Json, Body::Named(&MISTRAL)],
@@ -405,6 +412,12 @@ pub(super) const FORMS: &[Form] = &[
 ];
 
 impl Form {
+    /// Whether a call's id stands behind its arguments, so that a call is not known before its end
+    /// (Mistral's lists).
+    pub(super) fn has_late_ids(&self, body: &Body) -> bool {
+        self.open == "[TOOL_CALLS]" && matches!(body, Body::Json)
+    }
+
     /// The marks that can start a block.
     pub(super) fn starts(&self) -> impl Iterator<Item = &'static str> {
         [self.open, self.lead].into_iter().filter(|mark| !mark.is_empty())

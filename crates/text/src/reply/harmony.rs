@@ -14,14 +14,17 @@
 
 use serde_json::{Map, Value};
 
-use super::calls::{BLOCK_BYTES_MAX, Offer};
-use super::format::{ADDRESSED, HARMONY};
+use super::format::{ADDRESSED, HARMONY, ReplyFormat};
 use super::forms::Form;
-use super::read::{End, Read, Reader, Stop, Waiting};
-use super::{Held, ReplyFormat, ReplyPart, held_back};
+use super::offer::{BLOCK_BYTES_MAX, Offer, call as call_of};
+use super::part::{Held, ReplyPart};
+use super::read::{End, Read, Reader, Stop, Waiting, held_back};
+use super::told::{Broken, Sent, Told};
 use crate::ToolCall;
 
 const MESSAGE: &str = "<|message|>";
+const CHANNEL: &str = "<|channel|>";
+const CHANNELS: &[&str] = &["analysis", "commentary", "final"];
 /// Ends a message that is a call.
 const CALL: &str = "<|call|>";
 /// The ends of gpt-oss's messages, and of Muse Glimmer's.
@@ -36,6 +39,8 @@ pub(super) struct Harmony {
     held: Held,
     waiting: Waiting,
     marks: Marks,
+    /// What has been emitted of the calls in progress.
+    sent: Sent,
 }
 
 /// The marks of messages.
@@ -77,7 +82,8 @@ impl Harmony {
             Some((header, _)) => State::Body(body_of(header)),
             None => State::Header,
         };
-        Self { state, held: Held::Free, waiting: Waiting::default(), marks }
+        let (waiting, sent) = Default::default();
+        Self { state, held: Held::Free, waiting, marks, sent }
     }
 
     pub(super) fn is_reasoning(&self) -> bool {
@@ -90,13 +96,8 @@ impl Harmony {
         self.held = held;
     }
 
-    pub(super) fn run(
-        &mut self,
-        pending: &mut String,
-        tools: &[Value],
-        end: End,
-        parts: &mut Vec<ReplyPart>,
-    ) {
+    pub(super) fn run(&mut self, pending: &mut String, offer: Offer, parts: &mut Vec<ReplyPart>) {
+        let end = offer.end;
         if end == End::Open && !self.waiting.is_over(pending) {
             return;
         }
@@ -110,14 +111,18 @@ impl Harmony {
                     }
                     None
                 }
-                State::Body(Body::Call { .. }) if self.marks.form.is_some() => {
+                State::Body(Body::Call { name }) => {
                     let exact = matches!(self.held, Held::Calls | Held::TextOrCalls);
-                    block(self.marks, &Offer { tools, exact, end }, pending, parts)
+                    let offer = Offer { exact, ..offer };
+                    calls(self.marks, name, &offer, pending, &mut self.sent, parts)
                 }
                 State::Body(body) => body_step(self.marks, body, pending, end, parts),
             };
             match next {
-                Some(state) => self.state = state,
+                Some(state) => {
+                    self.state = state;
+                    self.sent = Sent::default();
+                }
                 None => break,
             }
         }
@@ -139,7 +144,20 @@ fn header(marks: Marks, pending: &mut String, at_end: bool) -> Option<State> {
         // A model without headers writes text.
         return Some(State::Body(Body::Text));
     }
-    match pending.find(MESSAGE) {
+    let message = pending.find(MESSAGE);
+    let is_over = |at: &usize| message.is_none_or(|message| *at < message);
+    if let Some(end) = end_of_header(marks, pending).filter(is_over) {
+        // The message's mark is missing: the message begins behind the channel.
+        let bytes = channel_bytes(&pending[..end]);
+        let body = match body_of(&pending[..bytes]) {
+            Body::Call { .. } => Body::Text,
+            body => body,
+        };
+        let is_named = CHANNELS.iter().any(|name| pending[..bytes].ends_with(name));
+        pending.drain(..bytes);
+        return Some(State::Body(if is_named { body } else { Body::Reasoning }));
+    }
+    match message {
         Some(at) if at <= HEADER_BYTES_MAX => {
             let body = body_of(&pending[..at]);
             pending.drain(..at + MESSAGE.len());
@@ -154,13 +172,29 @@ fn header(marks: Marks, pending: &mut String, at_end: bool) -> Option<State> {
     }
 }
 
+/// Where a message ends whose header has no end.
+fn end_of_header(marks: Marks, header: &str) -> Option<usize> {
+    let begins = header.len() - header.trim_start().len();
+    let ends = marks.ends.iter().filter_map(|mark| header.find(mark));
+    // A header may start with the mark of a message.
+    ends.filter(|at| *at > begins).min()
+}
+
+/// The bytes of a header with its channel, if it has one.
+fn channel_bytes(header: &str) -> usize {
+    let Some(at) = header.find(CHANNEL) else { return 0 };
+    let from = at + CHANNEL.len();
+    let name = CHANNELS.iter().find(|name| header[from..].starts_with(**name));
+    from + name.map_or(0, |name| name.len())
+}
+
 /// The kind of message that a header announces, from its channel and recipient.
 fn body_of(header: &str) -> Body {
     let word = |mark: &str| {
         let after = header.split_once(mark)?.1;
         after.split(|ch: char| ch.is_whitespace() || ch == '<').next()
     };
-    match (word("to="), word("<|channel|>")) {
+    match (word("to="), word(CHANNEL)) {
         (Some("self"), _) => Body::Reasoning,
         (Some("user"), _) => Body::Text,
         (Some(recipient), _) => {
@@ -172,32 +206,66 @@ fn body_of(header: &str) -> Body {
     }
 }
 
-/// Parses a message of tagged calls and its end mark. Anything else is text.
-fn block(
+/// The calls of a message, its bytes, and whether its end mark is there.
+type Message = (Vec<ToolCall>, usize, bool);
+
+/// Parses a message of calls and its end mark, and emits what is certain of them. Anything else is
+/// text.
+fn calls(
     marks: Marks,
+    name: &str,
     offer: &Offer,
     pending: &mut String,
+    sent: &mut Sent,
     parts: &mut Vec<ReplyPart>,
 ) -> Option<State> {
-    let spaces = pending.len() - pending.trim_start().len();
-    if spaces == pending.len() && offer.end == End::Open {
-        return None;
-    }
-    let read = marks.form.ok_or(Stop::Broken).and_then(|form| {
-        let found = offer.block(form, &pending[spaces..])?;
-        let mut after = Reader::new(&pending[spaces + found.bytes..], offer.end);
-        let is_ended = end_mark(marks.ends, &mut after)?;
-        Ok((found.calls, spaces + found.bytes + after.at(), is_ended))
-    });
-    match read {
+    let mut told = Told::default();
+    match message(marks, name, offer, pending, &mut told) {
         Ok((calls, bytes, is_ended)) => {
             pending.drain(..bytes);
-            parts.extend(calls.into_iter().map(ReplyPart::Call));
+            told.emit_all(calls, sent, parts);
             Some(if is_ended { State::Header } else { State::Body(Body::Text) })
         }
-        Err(Stop::More) => None,
-        Err(Stop::Broken) => Some(State::Body(Body::Text)),
+        Err(Stop::More) => {
+            told.emit(sent, parts);
+            None
+        }
+        Err(Stop::Broken) => {
+            if !told.is_empty() {
+                let open = Offer { end: End::Open, ..*offer };
+                let read = || message(marks, name, &open, pending, &mut Told::mute()).err();
+                let why = Broken::of(offer.end, read);
+                let bytes = told.emit_broken(pending, why, sent, parts);
+                pending.drain(..bytes);
+            }
+            Some(State::Body(Body::Text))
+        }
     }
+}
+
+fn message(marks: Marks, name: &str, offer: &Offer, text: &str, told: &mut Told) -> Read<Message> {
+    let Some(form) = marks.form else { return one_call(marks, name, offer, text, told) };
+    let spaces = text.len() - text.trim_start().len();
+    if spaces == text.len() && offer.end == End::Open {
+        return Err(Stop::More);
+    }
+    let read = offer.block(form, &text[spaces..], told);
+    told.at += spaces;
+    let found = read?;
+    let mut after = Reader::new(&text[spaces + found.bytes..], offer.end);
+    let is_ended = end_mark(marks.ends, &mut after)?;
+    Ok((found.calls, spaces + found.bytes + after.at(), is_ended))
+}
+
+/// A call's arguments: one value, whatever marks its strings contain, and the end mark.
+fn one_call(marks: Marks, name: &str, offer: &Offer, text: &str, told: &mut Told) -> Read<Message> {
+    let is_too_long = text.len() > BLOCK_BYTES_MAX;
+    let mut reader = Reader::new(text, if is_too_long { End::Cut } else { offer.end });
+    if offer.only && !offer.has(name) {
+        return Err(Stop::Broken);
+    }
+    let (arguments, is_ended) = arguments(marks.ends, name, offer, &mut reader, told)?;
+    Ok((vec![call_of("", name, arguments)], reader.at(), is_ended))
 }
 
 fn body_step(
@@ -207,11 +275,7 @@ fn body_step(
     end: End,
     parts: &mut Vec<ReplyPart>,
 ) -> Option<State> {
-    let part = match body {
-        Body::Call { name } => return call(marks, name, pending, end, parts),
-        Body::Reasoning => ReplyPart::Reasoning,
-        Body::Text => ReplyPart::Text,
-    };
+    let part = if *body == Body::Reasoning { ReplyPart::Reasoning } else { ReplyPart::Text };
     let found = marks.ends.iter().filter_map(|mark| Some((pending.find(mark)?, *mark))).min();
     let held = match found {
         Some((at, _)) => pending.len() - at,
@@ -228,35 +292,14 @@ fn body_step(
     Some(State::Header)
 }
 
-/// Parses a call's arguments: one value, whatever marks its strings contain, and the end mark.
-/// Anything else is text.
-fn call(
-    marks: Marks,
-    name: &str,
-    pending: &mut String,
-    end: End,
-    parts: &mut Vec<ReplyPart>,
-) -> Option<State> {
-    let is_too_long = pending.len() > BLOCK_BYTES_MAX;
-    let mut reader = Reader::new(pending, if is_too_long { End::Cut } else { end });
-    match arguments(marks.ends, &mut reader) {
-        Ok((arguments, is_ended)) => {
-            let bytes = reader.at();
-            pending.drain(..bytes);
-            parts.push(ReplyPart::Call(ToolCall {
-                id: String::new(),
-                name: name.to_owned(),
-                arguments,
-            }));
-            Some(if is_ended { State::Header } else { State::Body(Body::Text) })
-        }
-        Err(Stop::More) => None,
-        Err(Stop::Broken) => Some(State::Body(Body::Text)),
-    }
-}
-
 /// The arguments, and whether the message's end follows.
-fn arguments(ends: &[&str], reader: &mut Reader) -> Read<(Value, bool)> {
+fn arguments(
+    ends: &[&str],
+    name: &str,
+    offer: &Offer,
+    reader: &mut Reader,
+    told: &mut Told,
+) -> Read<(Value, bool)> {
     reader.skip_space();
     let empty = || Value::Object(Map::new());
     if reader.is_at_end() && !reader.is_cut() {
@@ -265,7 +308,10 @@ fn arguments(ends: &[&str], reader: &mut Reader) -> Read<(Value, bool)> {
     if end_mark(ends, reader)? {
         return Ok((empty(), true));
     }
-    let value = reader.value(CALL)?;
+    if reader.peek()? == '{' {
+        told.begin(offer, "", name, reader.at());
+    }
+    let value = told.value(reader, CALL)?;
     // Models may write a superfluous brace.
     let mut ahead = *reader;
     ahead.skip(|ch| ch.is_whitespace() || "]}".contains(ch));

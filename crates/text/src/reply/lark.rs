@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::ReplyFormat;
 use super::forms::CallStyle;
-use super::schema::{leave_out, tight_schema};
+use super::schema::{BOUNDS, leave_out, tight_schema};
 use super::typed::name_of;
 use crate::{Tokenizer, json_text};
 
@@ -52,26 +52,28 @@ impl ReplyFormat {
 /// A JSON schema as a part of a grammar. A schema that only asks for a number gets one that ends:
 /// a small model can write digits until its answer is cut.
 pub fn lark_json(schema: &Value) -> String {
+    let integers = || super::integers::regex(schema.as_object()?);
     match only_type(schema) {
-        Some("integer") => lark_regex(INTEGER),
+        Some("integer") => match integers() {
+            Some(regex) => lark_regex(&regex),
+            None => format!("%json {}", json_text(&tight_schema(schema))),
+        },
         Some("number") => lark_regex(NUMBER),
         _ => format!("%json {}", json_text(&tight_schema(schema))),
     }
 }
 
-/// Integers of up to 40 digits, which holds those of 128 bits.
-const INTEGER: &str = "-?(0|[1-9][0-9]{0,39})";
 const NUMBER: &str = r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?";
 
-/// The type of a schema whose other keywords restrict nothing.
+/// The type of a schema whose other keywords restrict nothing, but for the bounds of integers.
 fn only_type(schema: &Value) -> Option<&str> {
     let says_more =
         |name: &str| !["type", "title", "description", "$defs", "definitions"].contains(&name);
     let fields = schema.as_object()?;
-    if fields.keys().any(|name| says_more(name)) {
-        return None;
-    }
-    fields.get("type")?.as_str()
+    let kind = fields.get("type")?.as_str()?;
+    let is_bound = |name: &str| kind == "integer" && BOUNDS.contains(&name);
+    let is_plain = fields.keys().all(|name| is_bound(name) || !says_more(name));
+    is_plain.then_some(kind)
 }
 
 /// A regex as a part of a grammar.

@@ -1,11 +1,13 @@
 //! Replies with marks around thoughts and calls.
 
-use serde_json::Value;
-
-use super::calls::{Block, Offer};
+use super::calls::Block;
+use super::format::{RESPONSE, RESPONSE_END, ReplyFormat};
 use super::forms::{CallStyle, Form};
+use super::marks::{form_at, is_quoted, sure, trim_start};
+use super::offer::Offer;
+use super::part::{Held, ReplyPart};
 use super::read::{End, Read, Reader, Stop, Waiting};
-use super::{Held, ReplyFormat, ReplyPart, held_back};
+use super::told::{Broken, Sent, Told};
 
 /// Parses a reply with marks.
 #[derive(Debug, Clone)]
@@ -18,6 +20,11 @@ pub(super) struct Marked {
     /// The last emitted character.
     last: Option<char>,
     waiting: Waiting,
+    /// What has been emitted of the calls in progress.
+    sent: Sent,
+    has_called: bool,
+    /// Marks that end thoughts and calls. At a text's start they are meaningless.
+    closes: Vec<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,6 +44,11 @@ enum State {
     Thought {
         close: &'static str,
     },
+    /// A block with a call that is certain, from its opening mark; in a thought with the closing
+    /// mark `close`, if there is one.
+    Calls {
+        close: &'static str,
+    },
     /// Text, whatever it looks like.
     Verbatim,
 }
@@ -48,6 +60,9 @@ impl Marked {
         if !has_tools {
             format.forms.clear();
         }
+        let thoughts = format.thinking.iter().map(|(_, close)| *close);
+        let calls = format.forms.iter().map(|form| form.close).filter(|close| !close.is_empty());
+        let closes = thoughts.chain(calls).collect();
         let prompt = prompt.trim_end();
         let state = match format.open_thought(prompt) {
             Some(close) => State::ThoughtStart { close },
@@ -57,8 +72,9 @@ impl Marked {
         if format.thinking.iter().any(|(_, close)| prompt.ends_with(close)) {
             format.thinking.clear();
         }
-        let waiting = Waiting::default();
-        Self { format, held: Held::Free, state, begun, last: None, waiting }
+        let (waiting, sent) = Default::default();
+        let (held, last, has_called) = (Held::Free, None, false);
+        Self { format, held, state, begun, last, waiting, sent, has_called, closes }
     }
 
     pub(super) fn hold(&mut self, held: Held) {
@@ -75,19 +91,13 @@ impl Marked {
     }
 
     /// Consumes as much of `pending` as possible.
-    pub(super) fn run(
-        &mut self,
-        pending: &mut String,
-        tools: &[Value],
-        end: End,
-        parts: &mut Vec<ReplyPart>,
-    ) {
-        if end == End::Open && !self.waiting.is_over(pending) {
+    pub(super) fn run(&mut self, pending: &mut String, offer: Offer, parts: &mut Vec<ReplyPart>) {
+        if offer.end == End::Open && !self.waiting.is_over(pending) {
             return;
         }
         self.waiting = Waiting::default();
         let exact = matches!(self.held, Held::Calls | Held::TextOrCalls);
-        let mut run = Run { marked: self, offer: Offer { tools, exact, end }, parts };
+        let mut run = Run { marked: self, offer: Offer { exact, ..offer }, parts };
         while let Some(next) = run.step(pending) {
             run.marked.state = next;
         }
@@ -99,9 +109,12 @@ enum Mark {
     Close(usize),
     /// A meaningless mark: its position and length.
     Around(usize, usize),
-    Block(usize, Block),
+    /// A block with a call that is certain.
+    Calls(usize),
     /// A possible start of a block.
     Begin(usize),
+    /// The start of a further call, which a limit ended.
+    Unfinished(usize),
     /// No mark; the text is searched up to this offset.
     Nothing(usize),
 }
@@ -128,6 +141,7 @@ impl Run<'_> {
                 (!pending.is_empty()).then_some(State::Thought { close })
             }
             State::Thought { close } => self.search(pending, Some(close)),
+            State::Calls { close } => self.calls(pending, close),
             State::Verbatim => {
                 self.emit(std::mem::take(pending), ReplyPart::Text);
                 None
@@ -153,7 +167,9 @@ impl Run<'_> {
         let thinking = self.marked.format.thinking.iter();
         let opens = thinking.map(|&(open, close)| (open, State::ThoughtStart { close }));
         let after = State::Start { whole, trim: true, late: "" };
-        for (mark, next) in opens.chain([(late, after)]).filter(|(mark, _)| !mark.is_empty()) {
+        let closes = self.marked.closes.iter().map(|close| (*close, after));
+        let marks = opens.chain([(late, after)]).chain(closes);
+        for (mark, next) in marks.filter(|(mark, _)| !mark.is_empty()) {
             if text.starts_with(mark) {
                 pending.drain(..spaces + mark.len());
                 return Some(next);
@@ -166,32 +182,28 @@ impl Run<'_> {
             if text.starts_with(mark) {
                 pending.drain(..spaces + mark.len());
                 self.marked.begun = "";
-                return Some(State::Start { whole, trim: false, late });
+                let is_response = self.marked.format.around == RESPONSE;
+                if is_response {
+                    self.marked.format.around = RESPONSE_END;
+                }
+                return Some(State::Start { whole, trim: is_response, late });
             }
             if self.is_open() && mark.starts_with(text) {
                 return None;
             }
         }
         if text.starts_with(self.marked.begun) && !self.marked.begun.is_empty() {
-            match self.block(text, false) {
-                Ok(block) => return Some(self.take(pending, spaces, block, "")),
+            return self.prompted(pending, spaces, State::Start { whole, trim, late });
+        }
+        if whole && self.may_be_bare(text) {
+            let text = text.to_owned();
+            match self.bare(pending, &text) {
+                Ok(state) => return Some(state),
                 Err(Stop::More) => return None,
                 Err(Stop::Broken) => {}
             }
-            pending.drain(..spaces + self.marked.begun.len());
-            self.marked.begun = "";
-            return Some(State::Start { whole, trim, late });
         }
-        if whole && self.may_be_bare(text) {
-            match self.offer.bare(&self.marked.format.forms, text) {
-                Ok(block) => return Some(self.take(pending, spaces, block, "")),
-                Err(Stop::More) => {
-                    self.wait(pending, "");
-                    return None;
-                }
-                Err(Stop::Broken) => {}
-            }
-        }
+        let text = pending.trim_start();
         Some(match self.marked.held {
             Held::Text => State::Verbatim,
             Held::TextOrCalls => match self.may_be_block(text) {
@@ -201,6 +213,44 @@ impl Run<'_> {
             },
             Held::Free | Held::Calls | Held::Whole => State::Text,
         })
+    }
+
+    /// A call whose opening mark the prompt has written, or else what follows the mark.
+    fn prompted(&mut self, pending: &mut String, spaces: usize, other: State) -> Option<State> {
+        match self.certain(&pending[spaces..], false) {
+            Ok(true) => {
+                pending.drain(..spaces);
+                return Some(State::Calls { close: "" });
+            }
+            Err(Stop::More) => return None,
+            _ => {}
+        }
+        pending.drain(..spaces + self.marked.begun.len());
+        self.marked.begun = "";
+        Some(other)
+    }
+
+    /// Emits calls without marks: `text` is `pending` without white space at its start.
+    fn bare(&mut self, pending: &mut String, text: &str) -> Read<State> {
+        let spaces = pending.len() - text.len();
+        let mut told = self.told_bare();
+        match self.offer.bare(&self.marked.format.forms, text, &mut told) {
+            Ok(block) => Ok(self.take(pending, spaces, block, &told, "")),
+            Err(Stop::More) => {
+                told.emit(&mut self.marked.sent, self.parts);
+                self.wait(pending, "");
+                Err(Stop::More)
+            }
+            Err(Stop::Broken) if !told.is_empty() => {
+                let read = |offer: Offer, forms: &[&Form]| {
+                    offer.bare(forms, text, &mut Told::mute()).err()
+                };
+                let why = self.why_broken(read);
+                pending.drain(..spaces);
+                Ok(self.break_off(pending, text, why, &told, ""))
+            }
+            Err(Stop::Broken) => Err(Stop::Broken),
+        }
     }
 
     /// Whether this text can start a call without a mark. A grammar allows that in one style.
@@ -235,26 +285,38 @@ impl Run<'_> {
                 pending.drain(..bytes);
                 Some(self.marked.state)
             }
-            Mark::Block(at, block) => {
+            Mark::Calls(at) => {
                 let before = pending[..at].trim_end().to_owned();
                 self.emit(before, part);
-                Some(self.take(pending, at, block, close.unwrap_or("")))
+                pending.drain(..at);
+                Some(State::Calls { close: close.unwrap_or("") })
             }
             Mark::Begin(at) => {
                 let before = pending[..at].trim_end().len();
                 let rest = pending.split_off(before);
                 self.emit(std::mem::replace(pending, rest), part);
                 let at = at - before;
-                let form = self.form_at(&pending[at..]);
+                let form = form_at(&self.marked.format.forms, &pending[at..]);
                 let is_marked = form.is_some_and(|form| pending[at..].starts_with(form.open));
                 let close = form.filter(|_| is_marked).map_or("", |form| form.close);
                 self.wait(pending, close);
                 None
             }
+            Mark::Unfinished(at) => {
+                let before = pending[..at].trim_end().to_owned();
+                self.emit(before, part);
+                pending.clear();
+                None
+            }
             Mark::Nothing(from) => {
-                let sure = self.sure(pending, from, close);
+                let marks = self.marks(close);
+                let sure = sure(pending, from, &marks, self.offer.end);
                 let rest = pending.split_off(sure);
                 self.emit(std::mem::replace(pending, rest), part);
+                // At a cut the rest is the start of a mark.
+                if !self.is_open() {
+                    pending.clear();
+                }
                 None
             }
         }
@@ -265,9 +327,8 @@ impl Run<'_> {
         let mut from = 0;
         loop {
             let rest = &pending[from..];
-            let starts = self.marked.format.forms.iter().flat_map(|form| form.starts());
-            let around = self.marked.format.around;
-            let marks = starts.chain(close).chain(around.iter().copied());
+            let around = self.around();
+            let marks = self.marks(close).into_iter();
             let found = marks.filter_map(|mark| Some((rest.find(mark)?, mark)));
             // Of two marks at one position, the longer one.
             let first = found.min_by_key(|(at, mark)| (*at, std::cmp::Reverse(mark.len())));
@@ -277,10 +338,12 @@ impl Run<'_> {
                 return Mark::Around(at, mark.len());
             }
             let is_close = close == Some(mark);
-            match self.is_quoted(pending, at, mark, is_close) {
+            let before = pending[..at].chars().next_back().or(self.marked.last);
+            let after = &pending[at + mark.len()..];
+            match is_quoted(before, Reader::new(after, self.offer.end), is_close) {
                 Ok(true) if is_close => {}
                 // In a quoted call all marks are quoted.
-                Ok(true) => match self.block(&pending[at..], false) {
+                Ok(true) => match self.block(&pending[at..], false, &mut Told::mute()) {
                     Ok(block) => {
                         from = at + block.bytes;
                         continue;
@@ -289,10 +352,12 @@ impl Run<'_> {
                     Err(Stop::Broken) => {}
                 },
                 Ok(false) if is_close => return Mark::Close(at),
-                Ok(false) => match self.block(&pending[at..], close.is_some()) {
-                    Ok(block) => return Mark::Block(at, block),
+                Ok(false) => match self.certain(&pending[at..], close.is_some()) {
+                    Ok(true) => return Mark::Calls(at),
                     Err(Stop::More) => return Mark::Begin(at),
-                    Err(Stop::Broken) => {}
+                    // A limit ended the reply at the start of a further call.
+                    _ if self.is_unfinished(&pending[at..]) => return Mark::Unfinished(at),
+                    _ => {}
                 },
                 // The text after the mark decides.
                 Err(_) => return Mark::Begin(at),
@@ -301,57 +366,121 @@ impl Run<'_> {
         }
     }
 
-    fn block(&self, text: &str, in_thought: bool) -> Read<Block> {
-        let form = self.form_at(text).ok_or(Stop::Broken)?;
-        let block = self.offer.block(form, text)?;
+    /// Whether a block here is whole or has a call that is certain.
+    fn certain(&self, text: &str, in_thought: bool) -> Read<bool> {
+        let mut told = Told::default();
+        match self.block(text, in_thought, &mut told) {
+            Ok(_) => Ok(true),
+            Err(_) if !told.is_empty() => Ok(true),
+            Err(Stop::More) => Err(Stop::More),
+            Err(Stop::Broken) => Ok(false),
+        }
+    }
+
+    /// Whether a limit ended the reply in a block, after a call.
+    fn is_unfinished(&self, text: &str) -> bool {
+        let open = Offer { end: End::Open, ..self.offer };
+        let read = |form| open.block(form, text, &mut Told::mute()) == Err(Stop::More);
+        let is_cut = self.offer.end == End::Cut && self.marked.has_called;
+        is_cut && form_at(&self.marked.format.forms, text).is_some_and(read)
+    }
+
+    fn block(&self, text: &str, in_thought: bool, told: &mut Told) -> Read<Block> {
+        let form = form_at(&self.marked.format.forms, text).ok_or(Stop::Broken)?;
+        let block = self.offer.block(form, text, told)?;
         let offered = || block.calls.iter().all(|call| self.offer.has(&call.name));
         if in_thought && !offered() { Err(Stop::Broken) } else { Ok(block) }
     }
 
-    fn form_at(&self, text: &str) -> Option<&'static Form> {
-        let forms = self.marked.format.forms.iter().copied();
-        let begun = |form: &&Form| {
-            form.starts().filter(|mark| text.starts_with(mark)).map(str::len).max().unwrap_or(0)
-        };
-        forms.max_by_key(begun).filter(|form| begun(form) > 0)
+    /// The marks that mean something in a text, or in a thought with the closing mark `close`.
+    fn marks(&self, close: Option<&'static str>) -> Vec<&'static str> {
+        let starts = self.marked.format.forms.iter().flat_map(|form| form.starts());
+        starts.chain(close).chain(self.around().iter().copied()).collect()
     }
 
-    /// Whether a mark is in quotes, and so only mentioned. For a call's mark only the quote before
-    /// it counts, since none follows directly.
-    fn is_quoted(&self, pending: &str, at: usize, mark: &str, is_close: bool) -> Read<bool> {
-        let before = pending[..at].chars().next_back().or(self.marked.last);
-        let Some(quote) = before.filter(|ch| "`\"'".contains(*ch)) else { return Ok(false) };
-        if !is_close {
-            return Ok(quote == '`');
-        }
-        match pending[at + mark.len()..].chars().next() {
-            Some(after) => Ok(after == quote),
-            None if self.is_open() => Err(Stop::More),
-            None => Ok(false),
+    /// The meaningless marks in a text.
+    fn around(&self) -> &'static [&'static str] {
+        let around = self.marked.format.around;
+        if around == RESPONSE { &[] } else { around }
+    }
+
+    /// Emits what is certain of the block at the start of `pending`, in a thought that ends with
+    /// `close`.
+    fn calls(&mut self, pending: &mut String, close: &'static str) -> Option<State> {
+        let mut told = Told::default();
+        match self.block(pending, !close.is_empty(), &mut told) {
+            Ok(block) => Some(self.take(pending, 0, block, &told, close)),
+            Err(Stop::More) => {
+                told.emit(&mut self.marked.sent, self.parts);
+                let form = form_at(&self.marked.format.forms, pending)
+                    .filter(|form| pending.starts_with(form.open));
+                self.wait(pending, form.map_or("", |form| form.close));
+                None
+            }
+            Err(Stop::Broken) => {
+                let form = form_at(&self.marked.format.forms, pending);
+                let why = self
+                    .why_broken(|offer, _| offer.block(form?, pending, &mut Told::mute()).err());
+                let text = pending.clone();
+                Some(self.break_off(pending, &text, why, &told, close))
+            }
         }
     }
 
-    /// The number of bytes that are neither a possible start of a mark nor white space before one;
-    /// at least `from`.
-    fn sure(&self, pending: &str, from: usize, close: Option<&'static str>) -> usize {
-        let ReplyFormat { forms, around, .. } = &self.marked.format;
-        if !self.is_open() || (forms.is_empty() && close.is_none() && around.is_empty()) {
-            return pending.len();
+    /// What may be told of calls without marks: a grammar can make sure that they are calls.
+    fn told_bare(&self) -> Told {
+        match self.marked.held {
+            Held::Calls => Told::default(),
+            _ => Told::mute(),
         }
-        let marks = forms.iter().flat_map(|form| form.starts()).chain(close);
-        let marks = marks.chain(around.iter().copied());
-        let held = held_back(&pending[from..], marks);
-        pending[..pending.len() - held].trim_end().len().max(from)
+    }
+
+    fn why_broken(&self, read: impl FnOnce(Offer, &[&Form]) -> Option<Stop>) -> Broken {
+        let offer = Offer { end: End::Open, ..self.offer };
+        Broken::of(self.offer.end, || read(offer, &self.marked.format.forms))
+    }
+
+    /// Ends calls that break off; `text` is theirs, at the start of `pending`.
+    fn break_off(
+        &mut self,
+        pending: &mut String,
+        text: &str,
+        why: Broken,
+        told: &Told,
+        late: &'static str,
+    ) -> State {
+        let late = self.late(text, late);
+        let bytes = told.emit_broken(text, why, &mut self.marked.sent, self.parts);
+        pending.drain(..bytes);
+        self.called(late)
     }
 
     /// Emits a block's calls.
-    fn take(&mut self, pending: &mut String, at: usize, block: Block, late: &'static str) -> State {
-        // If nothing else can be closed, the block's own mark may come twice.
-        let form = self.form_at(&pending[at..]).filter(|_| late.is_empty());
-        let late = form.map_or(late, |form| form.close);
+    fn take(
+        &mut self,
+        pending: &mut String,
+        at: usize,
+        block: Block,
+        told: &Told,
+        late: &'static str,
+    ) -> State {
+        let late = self.late(&pending[at..], late);
         pending.drain(..at + block.bytes);
-        self.parts.extend(block.calls.into_iter().map(ReplyPart::Call));
+        told.emit_all(block.calls, &mut self.marked.sent, self.parts);
+        self.called(late)
+    }
+
+    /// What may still be closed after a block: a thought around it. If there is none, the block's
+    /// own mark may come twice.
+    fn late(&self, text: &str, late: &'static str) -> &'static str {
+        let form = form_at(&self.marked.format.forms, text).filter(|_| late.is_empty());
+        form.map_or(late, |form| form.close)
+    }
+
+    fn called(&mut self, late: &'static str) -> State {
+        self.marked.sent = Sent::default();
         self.marked.last = None;
+        self.marked.has_called = true;
         State::Start { whole: false, trim: true, late }
     }
 
@@ -365,9 +494,4 @@ impl Run<'_> {
             self.parts.push(part(text));
         }
     }
-}
-
-fn trim_start(text: &mut String) {
-    let spaces = text.len() - text.trim_start().len();
-    text.drain(..spaces);
 }

@@ -1,11 +1,12 @@
 //! Parses a model's reply while it arrives: thoughts, text, and tool calls.
 //!
 //! A pure state machine over text, fed by a [`crate::TextStream`] that shows the format's marks.
-//! Text and thoughts are emitted as soon as they cannot be the start of a mark; a call is emitted
-//! as a whole. A call that cannot be parsed is emitted as text: no output of a model is lost. The
-//! parts do not depend on how the reply is cut into pieces.
+//! Text and thoughts are emitted as soon as they cannot be the start of a mark, a call's arguments
+//! as soon as they are certain. A call that cannot be parsed is emitted as text: no output of a
+//! model is lost. What the parts add up to does not depend on how the reply is cut into pieces.
 
 mod bare;
+mod begun;
 mod calls;
 mod elements;
 mod fault;
@@ -13,63 +14,48 @@ mod fields;
 mod format;
 mod formats;
 mod forms;
+mod gemma;
 mod harmony;
+mod integers;
 mod lark;
 mod marked;
+mod marks;
 mod object;
+mod offer;
+mod part;
 mod read;
 mod refs;
 mod schema;
 mod tagged;
 mod texts;
+mod told;
 mod typed;
 mod value;
 mod write;
 
 use serde_json::Value;
 
-use crate::ToolCall;
-pub(crate) use calls::whole_value;
+pub use begun::begun_object;
 pub use fault::{SchemaFault, schema_fault};
 pub(crate) use format::CallIds;
 pub use format::ReplyFormat;
 use harmony::Harmony;
 pub use lark::{lark_json, lark_regex};
 use marked::Marked;
+use offer::Offer;
+pub use part::{Held, ReplyPart};
 use read::End;
 pub(crate) use refs::resolve;
 pub use schema::tight_schema;
-
-/// A part of a reply. Consecutive parts of the same kind belong together.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ReplyPart {
-    Reasoning(String),
-    Text(String),
-    /// Its `id` is empty where the format has none.
-    Call(ToolCall),
-}
-
-/// The grammar that constrained a reply. The parser looks for nothing else in it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Held {
-    /// No grammar.
-    #[default]
-    Free,
-    /// [`ReplyFormat::text_grammar`]: thoughts, then text to the end.
-    Text,
-    /// [`ReplyFormat::call_grammar`]: thoughts, then calls.
-    Calls,
-    /// The same with a text as the alternative.
-    TextOrCalls,
-    /// A grammar of the client's own: all of it is text, except gpt-oss's channels.
-    Whole,
-}
+pub(crate) use value::whole_value;
 
 /// Parses one reply.
 #[derive(Debug, Clone)]
 pub struct ReplyParser {
     tools: Vec<Value>,
     grammar: Grammar,
+    /// Whether a call of any other tool is text.
+    only_offered: bool,
     /// Text that has not been emitted.
     pending: String,
 }
@@ -88,7 +74,15 @@ impl ReplyParser {
             true => Grammar::Harmony(Harmony::new(format, prompt)),
             false => Grammar::Marked(Marked::new(format, prompt, !tools.is_empty())),
         };
-        Self { tools: tools.to_vec(), grammar, pending: format.begun(prompt).to_owned() }
+        let (tools, pending) = (tools.to_vec(), format.begun(prompt).to_owned());
+        Self { tools, grammar, only_offered: false, pending }
+    }
+
+    /// Takes calls of other tools than the offered ones for text. Otherwise the client is told of
+    /// them, so that it can tell the model.
+    pub fn only_offered(mut self) -> Self {
+        self.only_offered = true;
+        self
     }
 
     /// Sets the grammar of the reply.
@@ -114,8 +108,8 @@ impl ReplyParser {
         self.run(End::Finished)
     }
 
-    /// Ends a reply that was cut by a limit: like [`Self::finish`], but an unfinished block of
-    /// calls is text, since it may be incomplete.
+    /// Ends a reply that was cut by a limit: like [`Self::finish`], but a value that may be
+    /// incomplete is not taken for a whole one.
     pub fn cut(&mut self) -> Vec<ReplyPart> {
         self.run(End::Cut)
     }
@@ -130,24 +124,11 @@ impl ReplyParser {
 
     fn run(&mut self, end: End) -> Vec<ReplyPart> {
         let mut parts = Vec::new();
+        let offer = Offer { tools: &self.tools, exact: false, only: self.only_offered, end };
         match &mut self.grammar {
-            Grammar::Marked(marked) => {
-                marked.run(&mut self.pending, &self.tools, end, &mut parts);
-            }
-            Grammar::Harmony(harmony) => {
-                harmony.run(&mut self.pending, &self.tools, end, &mut parts);
-            }
+            Grammar::Marked(marked) => marked.run(&mut self.pending, offer, &mut parts),
+            Grammar::Harmony(harmony) => harmony.run(&mut self.pending, offer, &mut parts),
         }
         parts
     }
-}
-
-/// The number of bytes at the end of `text` that could start one of `marks`.
-fn held_back<'m>(text: &str, marks: impl Iterator<Item = &'m str>) -> usize {
-    let longest = |mark: &str| {
-        (1..mark.len().min(text.len() + 1))
-            .rev()
-            .find(|&len| mark.is_char_boundary(len) && text.ends_with(&mark[..len]))
-    };
-    marks.filter_map(longest).max().unwrap_or(0)
 }

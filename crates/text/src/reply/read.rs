@@ -131,6 +131,19 @@ impl<'t> Reader<'t> {
     }
 }
 
+/// The number of bytes at the end of `text` that could start one of `marks`.
+pub(super) fn held_back<'m>(text: &str, marks: impl Iterator<Item = &'m str>) -> usize {
+    let longest = |mark: &str| {
+        (1..mark.len().min(text.len() + 1))
+            .rev()
+            .find(|&len| mark.is_char_boundary(len) && text.ends_with(&mark[..len]))
+    };
+    marks.filter_map(longest).max().unwrap_or(0)
+}
+
+/// A shorter block is read for each of its tokens.
+const LONG_BYTES: usize = 16 << 10;
+
 /// A block of calls without its end so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Waiting {
@@ -146,7 +159,7 @@ impl Waiting {
     }
 
     /// Whether to read again. A long block is not read for each of its tokens, only when a possible
-    /// end has arrived, or 1/64 more of it.
+    /// end has arrived, or 1/256 more of it.
     pub(super) fn is_over(self, text: &str) -> bool {
         let mut from = self.bytes.min(text.len()).saturating_sub(self.close.len());
         while !text.is_char_boundary(from) {
@@ -157,7 +170,8 @@ impl Waiting {
             "" => fresh.contains(['}', ']', ')', '>']),
             close => fresh.contains(close),
         };
-        ends || (text.len() - self.bytes.min(text.len())) * 64 >= text.len()
+        let more = text.len() - self.bytes.min(text.len());
+        ends || text.len() < LONG_BYTES || more * 256 >= text.len()
     }
 }
 

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::formats::format;
+use super::integers::bound;
 use super::refs::respell;
 
 /// White space between parts of JSON: a space, or a line break with indentation.
@@ -61,6 +62,7 @@ pub fn tight_schema(schema: &Value) -> Value {
     let mut schema = schema.clone();
     leave_out(&mut schema);
     respell(&mut schema);
+    bound_all(&mut schema);
     // The parts of an `allOf` describe one object: none of them may close it.
     if !has_key(&schema, "allOf") {
         close(&mut schema);
@@ -81,6 +83,13 @@ pub(super) fn leave_out(schema: &mut Value) {
         *schema = json!(false);
         return;
     }
+    // The bounds of integers are held by digits.
+    let is_integer = match fields.get("type") {
+        Some(Value::Array(kinds)) => {
+            kinds.iter().any(|kind| kind == "integer") && !kinds.iter().any(|kind| kind == "number")
+        }
+        kind => kind.is_some_and(|kind| kind == "integer"),
+    };
     fields.retain(|name, value| match name.as_str() {
         "const" | "default" => true,
         _ if value.is_null() => false,
@@ -89,7 +98,9 @@ pub(super) fn leave_out(schema: &mut Value) {
         "unevaluatedItems" | "unevaluatedProperties" => !any.contains(value),
         "format" => is_known(value),
         "multipleOf" => value.as_f64().is_none_or(|step| (1e-9..1e12).contains(&step.abs())),
-        name if BOUNDS.contains(&name) => value.as_f64().is_none_or(|at| at.abs() <= BOUND_MAX),
+        name if BOUNDS.contains(&name) => {
+            is_integer || value.as_f64().is_none_or(|at| at.abs() <= BOUND_MAX)
+        }
         name => !LEFT_OUT.contains(&name),
     });
     for name in BOUNDS {
@@ -136,6 +147,13 @@ pub(super) fn places(fields: &Map<String, Value>) -> impl Iterator<Item = (Strin
         items.map(move |(at, inner)| (format!("{name}.{at}"), inner))
     });
     maps.chain(one.map(|(name, inner)| (name.to_owned(), inner))).chain(many)
+}
+
+fn bound_all(schema: &mut Value) {
+    if let Some(fields) = schema.as_object_mut() {
+        each_schema(fields, &mut bound_all);
+    }
+    bound(schema);
 }
 
 fn has_key(value: &Value, key: &str) -> bool {

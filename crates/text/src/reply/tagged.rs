@@ -5,13 +5,14 @@
 //! their marks come in pairs. A value without an end mark ends before the next known field of the
 //! tool, or before the call's end.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::calls::{NAME_BYTES_MAX, Offer, call, is_name};
 use super::forms::{Breaks, Tags};
-use super::read::{Read, Reader, Stop};
+use super::offer::{NAME_BYTES_MAX, Offer, call, is_name};
+use super::read::{Read, Reader, Stop, held_back};
 use super::refs::resolve;
-use super::typed::{parameters, typed};
+use super::told::Told;
+use super::typed::{field, first_of, is_text, parameters, typed};
 use crate::ToolCall;
 
 /// One call, in a block that ends with `close`.
@@ -20,15 +21,20 @@ pub(super) fn call_of(
     tags: &Tags,
     close: &str,
     reader: &mut Reader,
+    told: &mut Told,
 ) -> Read<ToolCall> {
-    let name = head(tags, reader)?;
-    let schema = parameters(offer.tools, name);
+    let Head { name, is_closed } = head(tags, reader)?;
+    if is_closed {
+        return Ok(call("", name, Value::Object(Map::new())));
+    }
+    let schema = offer.offered(name).and_then(|name| parameters(offer.tools, name));
     let mut marks = Marks { tags, close, schema, given: Vec::new() };
     // functionary writes the arguments as JSON.
     if !tags.close.is_empty() {
         reader.skip_space();
         if reader.peek()? == '{' {
-            let arguments = reader.value(tags.close)?;
+            told.begin(offer, "", name, reader.at());
+            let arguments = told.value(reader, tags.close)?;
             reader.skip_space();
             reader.take(tags.close)?;
             return Ok(call("", name, arguments));
@@ -37,50 +43,124 @@ pub(super) fn call_of(
     let [object, object_close] = tags.object;
     if !object.is_empty() && reader.take(object)? {
         reader.line_until(tags.attributes, NAME_BYTES_MAX)?;
-        let arguments = reader.value(object_close)?;
+        if reader.peek()? == '{' {
+            told.begin(offer, "", name, reader.at());
+        }
+        let arguments = told.value(reader, object_close)?;
         reader.take(object_close)?;
         reader.skip_space();
         let is_ended = marks.end_call(reader)? && arguments.is_object();
         return if is_ended { Ok(call("", name, arguments)) } else { Err(Stop::Broken) };
     }
-    let mut fields = Vec::new();
+    let mut fields = Fields { tags, exact: offer.exact, schema, all: Vec::new(), told: 0 };
     loop {
         reader.skip_space();
         if marks.end_call(reader)? {
-            break;
+            return Ok(call("", name, fields.into_arguments()));
         }
-        reader.expect(tags.field)?;
-        let key = reader.line_until(tags.key_end, NAME_BYTES_MAX)?.trim().trim_matches('"');
-        let attributes = match tags.attributes {
-            "" => "",
-            end => reader.line_until(end, NAME_BYTES_MAX)?,
-        };
-        if !tags.value.is_empty() {
-            reader.skip_space();
-            reader.expect(tags.value)?;
+        let mut field = marks.begin_field(reader)?;
+        told.begin(offer, "", name, reader.at());
+        if !field.is_empty {
+            let start = *reader;
+            let read = marks.value(offer.exact, reader);
+            field.text = read.unwrap_or_else(|_| marks.sure_value(offer.exact, start.rest()));
+            field.end = if read.is_ok() { reader.at() } else { start.at() + field.text.len() };
+            if let Err(stop) = read {
+                fields.tell_begun(field, told);
+                return Err(stop);
+            }
         }
-        marks.given.push(key.to_owned());
-        let says = |what| attributes.contains(what);
-        let is_string = says("string=\"true\"") || says("type=\"string\"");
-        fields.push((key, is_string, marks.value(offer.exact, reader)?));
+        fields.all.push(field);
+        if let Some(breaks) = fields.breaks(None) {
+            fields.tell(breaks, told);
+        }
     }
-    // If a template has no line breaks next to its marks, a model that adds them does so for every
-    // value.
-    let pair = |text: &'_ str| text.len() > 1 && text.starts_with('\n') && text.ends_with('\n');
-    let breaks = match tags.breaks {
-        Breaks::Pair if offer.exact || !fields.iter().all(|(.., text)| pair(text)) => Breaks::None,
-        breaks => breaks,
-    };
-    let arguments = fields.into_iter().map(|(key, is_string, text)| {
-        let key = if tags.name_attributes.is_empty() { key.to_owned() } else { unquoted(key) };
-        let text = if breaks == Breaks::None { text } else { without_breaks(text) };
-        let value = match is_string {
-            true => Value::String(text.to_owned()),
-            false => typed(text, schema, &key),
+}
+
+/// A field of a call.
+struct Field<'t> {
+    key: String,
+    /// Its attributes say that it is a text.
+    is_string: bool,
+    /// Its tag ends itself, so it has no text.
+    is_empty: bool,
+    text: &'t str,
+    /// Where the reader was after it.
+    end: usize,
+}
+
+/// The fields of a call, in their order.
+struct Fields<'a, 't> {
+    tags: &'a Tags,
+    exact: bool,
+    /// Of the call's arguments.
+    schema: Option<&'a Value>,
+    all: Vec<Field<'t>>,
+    /// Those that are told.
+    told: usize,
+}
+
+impl Fields<'_, '_> {
+    /// Which line breaks around values do not belong to them; `None` if that is not known before
+    /// the call's end. If a template has none next to its marks, a model that adds them does so for
+    /// every value.
+    fn breaks(&self, more: Option<&str>) -> Option<Breaks> {
+        let pair = |text: &str| text.len() > 1 && text.starts_with('\n') && text.ends_with('\n');
+        let is_none = || {
+            let begun = more.is_some_and(|text| !text.is_empty() && !text.starts_with('\n'));
+            self.exact || begun || !self.all.iter().all(|field| pair(field.text))
         };
-        (key, value)
-    });
-    Ok(call("", name, Value::Object(arguments.collect())))
+        match self.tags.breaks {
+            Breaks::Pair if is_none() => Some(Breaks::None),
+            Breaks::Pair => None,
+            breaks => Some(breaks),
+        }
+    }
+
+    fn value(&self, field: &Field, breaks: Breaks) -> Value {
+        let text = if breaks == Breaks::None { field.text } else { without_breaks(field.text) };
+        match field.is_string {
+            true => Value::String(text.to_owned()),
+            false => typed(text, self.schema, &field.key),
+        }
+    }
+
+    /// Whether the field at an index is the first; `None` if its name was there before.
+    fn first(&self, index: usize, key: &str) -> Option<bool> {
+        self.all[..index].iter().all(|field| field.key != key).then_some(index == 0)
+    }
+
+    /// Tells the fields.
+    fn tell(&mut self, breaks: Breaks, told: &mut Told) {
+        for (index, field) in self.all.iter().enumerate().skip(self.told) {
+            let first = self.first(index, &field.key);
+            told.whole_field(&field.key, &self.value(field, breaks), first, field.end);
+        }
+        self.told = self.all.len();
+    }
+
+    /// Tells the fields and what there is of the next.
+    fn tell_begun(&mut self, field: Field, told: &mut Told) {
+        let Some(breaks) = self.breaks(Some(field.text)) else { return };
+        self.tell(breaks, told);
+        let known = self.schema.and_then(|root| self::field(root, root, &field.key));
+        if field.text.is_empty() || !field.is_string && !is_text(self.schema, known) {
+            return;
+        }
+        let mut text = field.text;
+        if breaks != Breaks::None {
+            text = text.strip_prefix('\n').unwrap_or(text);
+            text = text.strip_suffix('\n').unwrap_or(text);
+        }
+        let first = self.first(self.all.len(), &field.key);
+        told.begun_field(&field.key, text, first, field.end);
+    }
+
+    fn into_arguments(self) -> Value {
+        let breaks = self.breaks(None).unwrap_or(Breaks::Pair);
+        let fields = self.all.iter().map(|field| (field.key.clone(), self.value(field, breaks)));
+        Value::Object(first_of(fields))
+    }
 }
 
 /// Unescapes an attribute's value.
@@ -94,17 +174,32 @@ fn without_breaks(text: &str) -> &str {
     text.strip_suffix('\n').unwrap_or(text)
 }
 
-fn head<'t>(tags: &Tags, reader: &mut Reader<'t>) -> Read<&'t str> {
+/// The start of a call.
+struct Head<'t> {
+    name: &'t str,
+    /// It has no fields and no end.
+    is_closed: bool,
+}
+
+fn head<'t>(tags: &Tags, reader: &mut Reader<'t>) -> Read<Head<'t>> {
     reader.expect(tags.open)?;
-    let name = match tags.name_end {
+    let mut name = match tags.name_end {
         "" => reader.word(is_name)?,
-        end => reader.line_until(end, NAME_BYTES_MAX)?.trim().trim_matches('"'),
+        // The mark's last character ends the tag, whatever stands before it.
+        "\">" => reader.line_until(">", NAME_BYTES_MAX)?.trim(),
+        end => reader.line_until(end, NAME_BYTES_MAX)?.trim(),
     };
+    let tag = name.strip_suffix('/').filter(|_| tags.name_end.ends_with('>'));
+    let is_closed = tag.is_some();
+    name = tag.unwrap_or(name).trim_end();
+    if !tags.name_end.is_empty() {
+        name = name.trim_matches('"');
+    }
     if !tags.name_attributes.is_empty() {
         reader.line_until(tags.name_attributes, NAME_BYTES_MAX)?;
     }
     let is_name = !name.is_empty() && name.chars().all(is_name);
-    if is_name { Ok(name) } else { Err(Stop::Broken) }
+    if is_name { Ok(Head { name, is_closed }) } else { Err(Stop::Broken) }
 }
 
 /// What follows a value's end mark.
@@ -140,6 +235,27 @@ impl Marks<'_> {
         if self.close.is_empty() { Ok(false) } else { reader.sees(self.close) }
     }
 
+    /// The next field, up to its value.
+    fn begin_field<'t>(&mut self, reader: &mut Reader<'t>) -> Read<Field<'t>> {
+        let tags = self.tags;
+        reader.expect(tags.field)?;
+        let key = reader.line_until(tags.key_end, NAME_BYTES_MAX)?.trim().trim_matches('"');
+        let attributes = match tags.attributes {
+            "" => "",
+            end => reader.line_until(end, NAME_BYTES_MAX)?,
+        };
+        if !tags.value.is_empty() {
+            reader.skip_space();
+            reader.expect(tags.value)?;
+        }
+        self.given.push(key.to_owned());
+        let says = |what| attributes.contains(what);
+        let is_string = says("string=\"true\"") || says("type=\"string\"");
+        let key = if tags.name_attributes.is_empty() { key.to_owned() } else { unquoted(key) };
+        let is_empty = tags.attributes == ">" && attributes.trim_end().ends_with('/');
+        Ok(Field { key, is_string, is_empty, text: "", end: reader.at() })
+    }
+
     /// The value up to its end mark, which is skipped.
     fn value<'t>(&self, exact: bool, reader: &mut Reader<'t>) -> Read<&'t str> {
         let (rest, tags) = (reader.rest(), self.tags);
@@ -153,6 +269,17 @@ impl Marks<'_> {
         };
         reader.advance(end + mark.len());
         Ok(&rest[..end])
+    }
+
+    /// What there certainly is of a value that has not ended: the text in front of the first mark
+    /// that may end it.
+    fn sure_value<'t>(&self, exact: bool, rest: &'t str) -> &'t str {
+        let tags = self.tags;
+        let all = [tags.field_close, tags.field, tags.close, self.close];
+        let marks = if exact { &[tags.exact_close][..] } else { &all[..] };
+        let marks = || marks.iter().copied().filter(|mark| !mark.is_empty());
+        let end = marks().filter_map(|mark| rest.find(mark)).min();
+        &rest[..end.unwrap_or_else(|| rest.len() - held_back(rest, marks()))]
     }
 
     /// The end of a value, and its end mark.

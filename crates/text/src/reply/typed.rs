@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::read::{End, Reader};
 use super::refs::{DEPTH_MAX, VISITS_MAX, resolve};
+use super::value::whole_value;
 use crate::digits::{is_long_number, long_number};
 
 /// The name of an offered tool.
@@ -32,10 +33,7 @@ pub(super) fn field<'s>(root: &'s Value, object: &'s Value, key: &str) -> Option
 pub(super) fn typed_as(text: &str, root: Option<&Value>, schema: Option<&Value>) -> Value {
     let strict = || long_number(text.trim()).or_else(|| serde_json::from_str(text.trim()).ok());
     let string = || Value::String(text.to_owned());
-    let mut types = Types::default();
-    if let (Some(root), Some(schema)) = (root, schema) {
-        types.add(root, schema, 0);
-    }
+    let types = Types::of(root, schema);
     if types.choices.contains(&text) {
         return string();
     }
@@ -52,6 +50,34 @@ pub(super) fn typed_as(text: &str, root: Option<&Value>, schema: Option<&Value>)
     }
 }
 
+/// Like [`typed_as`], for a word without quotes: without a schema it is a text only if it is
+/// nothing else.
+pub(super) fn typed_word(text: &str, root: Option<&Value>, schema: Option<&Value>) -> Value {
+    match typed_as(text, root, schema) {
+        Value::String(same) if same == text && !is_text(root, schema) => {
+            let types = Types::of(root, schema);
+            let is_any = types.any || types.names.is_empty();
+            whole_value(text).filter(|_| is_any).unwrap_or(Value::String(same))
+        }
+        value => value,
+    }
+}
+
+/// Whether a value can only be a string.
+pub(super) fn is_text(root: Option<&Value>, schema: Option<&Value>) -> bool {
+    let types = Types::of(root, schema);
+    !types.any && !types.names.is_empty() && types.names.iter().all(|name| *name == "string")
+}
+
+/// Fields as an object. Of several with one name the first counts, as in values.
+pub(super) fn first_of(fields: impl IntoIterator<Item = (String, Value)>) -> Map<String, Value> {
+    let mut object = Map::new();
+    for (key, value) in fields {
+        object.entry(key).or_insert(value);
+    }
+    object
+}
+
 /// The types that a schema allows.
 #[derive(Default)]
 struct Types<'s> {
@@ -64,6 +90,14 @@ struct Types<'s> {
 }
 
 impl<'s> Types<'s> {
+    fn of(root: Option<&'s Value>, schema: Option<&'s Value>) -> Self {
+        let mut types = Self::default();
+        if let (Some(root), Some(schema)) = (root, schema) {
+            types.add(root, schema, 0);
+        }
+        types
+    }
+
     fn add(&mut self, root: &'s Value, schema: &'s Value, depth: usize) {
         self.visits += 1;
         let goes_on = depth < DEPTH_MAX && self.visits < VISITS_MAX;

@@ -6,48 +6,109 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::read::{Read, Reader, Stop};
-use crate::long_number;
+use super::read::{End, Read, Reader, Stop, held_back};
+use crate::{json_text, long_number};
 
 /// The deepest nesting of lists and objects that is read.
 const DEPTH_MAX: usize = 100;
 /// Gemma 4's quotation mark.
 const GEMMA_QUOTE: &str = "<|\"|>";
 
+/// The JSON of a value, as [`json_text`] would write it, so far.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    pub(super) json: String,
+    /// Where the reader was at the last writing.
+    pub(super) at: usize,
+}
+
+impl Written {
+    pub(super) fn raw(&mut self, json: &str, at: usize) {
+        self.json.push_str(json);
+        self.at = at;
+    }
+
+    /// A piece of a string.
+    pub(super) fn escaped(&mut self, text: &str, at: usize) {
+        let json = Value::from(text).to_string();
+        self.raw(&json[1..json.len() - 1], at);
+    }
+
+    /// The start of an object's field, and of the object before its first one.
+    pub(super) fn begin_field(&mut self, key: &str, is_first: bool, at: usize) {
+        self.raw(if is_first { "{" } else { "" }, at);
+        self.key(key, is_first, at);
+    }
+
+    pub(super) fn key(&mut self, key: &str, is_first: bool, at: usize) {
+        let comma = if is_first { "" } else { "," };
+        self.raw(&format!("{comma}{}:", Value::from(key)), at);
+    }
+}
+
 impl Reader<'_> {
     /// One value. `close` is the mark after the call: objects that lack their last braces end
     /// there.
     pub(super) fn value(&mut self, close: &str) -> Read<Value> {
-        self.nested(close, 0)
+        self.written_value(close, &mut Written::default())
     }
 
-    fn nested(&mut self, close: &str, depth: usize) -> Read<Value> {
+    /// The same, written as JSON while it is read. If it ends too early, what is written is the
+    /// start of the value's JSON.
+    pub(super) fn written_value(&mut self, close: &str, out: &mut Written) -> Read<Value> {
+        self.nested(close, 0, out)
+    }
+
+    fn nested(&mut self, close: &str, depth: usize, out: &mut Written) -> Read<Value> {
         if depth > DEPTH_MAX {
             return Err(Stop::Broken);
         }
         match self.peek()? {
-            '{' => self.object(close, depth),
-            '[' => self.array(close, depth),
-            '"' | '\'' => self.string().map(Value::String),
-            '<' => self.gemma_string().map(Value::String),
-            _ => self.scalar(),
+            '{' => self.object(close, depth, out),
+            '[' => self.array(close, depth, out),
+            '"' | '\'' => self.written_string(out).map(Value::String),
+            '<' => self.gemma_string(out).map(Value::String),
+            _ => {
+                let value = self.scalar()?;
+                out.raw(&json_text(&value), self.at());
+                Ok(value)
+            }
         }
     }
 
-    fn object(&mut self, close: &str, depth: usize) -> Read<Value> {
-        self.advance(1);
+    /// Of several fields with one name the first counts: the others come after it was written.
+    fn object(&mut self, close: &str, depth: usize, out: &mut Written) -> Read<Value> {
+        out.raw("{", self.at() + 1);
+        let fields = self.members(close, |reader, key, fields| {
+            if fields.contains_key(key) {
+                return reader.nested(close, depth + 1, &mut Written::default());
+            }
+            out.key(key, fields.is_empty(), reader.at());
+            reader.nested(close, depth + 1, out)
+        })?;
+        out.raw("}", self.at());
+        Ok(Value::Object(fields))
+    }
+
+    /// The fields of an object. `value` reads one, and gets its name and the fields before it.
+    pub(super) fn members(
+        &mut self,
+        close: &str,
+        mut value: impl FnMut(&mut Self, &str, &Map<String, Value>) -> Read<Value>,
+    ) -> Read<Map<String, Value>> {
+        self.expect("{")?;
         let mut fields = Map::new();
         loop {
             self.skip_space();
             if self.ends(close, '}')? {
-                return Ok(Value::Object(fields));
+                return Ok(fields);
             }
             let key = self.key()?;
             self.skip_space();
             self.expect(":")?;
             self.skip_space();
-            let value = self.nested(close, depth + 1)?;
-            fields.insert(key, value);
+            let value = value(self, &key, &fields)?;
+            fields.entry(key).or_insert(value);
             self.skip_space();
             if !self.take(",")? && !self.sees("}")? && !self.closes(close)? {
                 return Err(Stop::Broken);
@@ -55,15 +116,20 @@ impl Reader<'_> {
         }
     }
 
-    fn array(&mut self, close: &str, depth: usize) -> Read<Value> {
+    fn array(&mut self, close: &str, depth: usize, out: &mut Written) -> Read<Value> {
         self.advance(1);
+        out.raw("[", self.at());
         let mut items = Vec::new();
         loop {
             self.skip_space();
             if self.ends(close, ']')? {
+                out.raw("]", self.at());
                 return Ok(Value::Array(items));
             }
-            items.push(self.nested(close, depth + 1)?);
+            if !items.is_empty() {
+                out.raw(",", self.at());
+            }
+            items.push(self.nested(close, depth + 1, out)?);
             self.skip_space();
             if !self.take(",")? && !self.sees("]")? && !self.closes(close)? {
                 return Err(Stop::Broken);
@@ -72,7 +138,7 @@ impl Reader<'_> {
     }
 
     /// Whether a list or an object ends here: by its bracket, or before the mark after the call.
-    fn ends(&mut self, close: &str, bracket: char) -> Read<bool> {
+    pub(super) fn ends(&mut self, close: &str, bracket: char) -> Read<bool> {
         if self.peek()? == bracket {
             self.advance(1);
             return Ok(true);
@@ -80,14 +146,14 @@ impl Reader<'_> {
         self.closes(close)
     }
 
-    fn closes(&self, close: &str) -> Read<bool> {
+    pub(super) fn closes(&self, close: &str) -> Read<bool> {
         if close.is_empty() { Ok(false) } else { self.sees(close) }
     }
 
     fn key(&mut self) -> Read<String> {
         match self.peek()? {
             '"' | '\'' => self.string(),
-            '<' => self.gemma_string(),
+            '<' => self.gemma_string(&mut Written::default()),
             _ => {
                 let key = self.word(|ch| ch.is_alphanumeric() || "_-.$".contains(ch))?;
                 if key.is_empty() { Err(Stop::Broken) } else { Ok(key.to_owned()) }
@@ -95,15 +161,26 @@ impl Reader<'_> {
         }
     }
 
-    fn gemma_string(&mut self) -> Read<String> {
+    pub(super) fn gemma_string(&mut self, out: &mut Written) -> Read<String> {
         self.expect(GEMMA_QUOTE)?;
         let start = self.at();
+        out.raw("\"", start);
+        let mut told = start;
         loop {
-            let end = self.rest().find(GEMMA_QUOTE).ok_or(self.stop())?;
+            let rest = self.rest();
+            let Some(end) = rest.find(GEMMA_QUOTE) else {
+                let sure = rest.len() - held_back(rest, std::iter::once(GEMMA_QUOTE));
+                let end = self.at() + sure;
+                out.escaped(self.between(told, end), end);
+                return Err(self.stop());
+            };
             self.advance(end);
             let at = self.at();
+            out.escaped(self.between(told, at), at);
+            told = at;
             self.advance(GEMMA_QUOTE.len());
             if self.ends_gemma_string()? {
+                out.raw("\"", self.at());
                 return Ok(self.between(start, at).to_owned());
             }
         }
@@ -122,6 +199,10 @@ impl Reader<'_> {
 
     /// A string between single or double quotes, or between three of them as in Python.
     pub(super) fn string(&mut self) -> Read<String> {
+        self.written_string(&mut Written::default())
+    }
+
+    fn written_string(&mut self, out: &mut Written) -> Read<String> {
         let quote = self.peek()?;
         let mut mark = quote.to_string();
         let long = mark.repeat(3);
@@ -130,19 +211,28 @@ impl Reader<'_> {
             mark = long;
         }
         self.advance(mark.len());
+        out.raw("\"", self.at());
         let mut text = String::new();
         loop {
-            let plain = self.rest().find(['\\', quote]).ok_or(self.stop())?;
-            text.push_str(&self.rest()[..plain]);
+            let rest = self.rest();
+            let Some(plain) = rest.find(['\\', quote]) else {
+                out.escaped(rest, self.at() + rest.len());
+                return Err(self.stop());
+            };
+            text.push_str(&rest[..plain]);
             self.advance(plain);
+            out.escaped(&rest[..plain], self.at());
+            let before = text.len();
             if self.rest().starts_with('\\') {
                 self.escape(&mut text)?;
             } else if self.ends_string(&mark)? {
+                out.raw("\"", self.at());
                 return Ok(text);
             } else {
                 text.push(quote);
                 self.advance(1);
             }
+            out.escaped(&text[before..], self.at());
         }
     }
 
@@ -235,11 +325,16 @@ fn endless(number: &str) -> Option<Value> {
     is_number.then(|| Value::from(f64::MAX.copysign(float)))
 }
 
+/// A text that is exactly one value.
+pub(crate) fn whole_value(text: &str) -> Option<Value> {
+    let mut reader = Reader::new(text.trim(), End::Finished);
+    reader.value("").ok().filter(|_| reader.rest().is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::read::End;
     use super::*;
 
     #[test]

@@ -1,5 +1,7 @@
 use serde_json::{Map, Value, json};
 
+use crate::json_text;
+
 /// One message of a conversation, as chat templates expect it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Message {
@@ -47,6 +49,16 @@ pub struct ToolCall {
     pub name: String,
     /// Usually an object.
     pub arguments: Value,
+}
+
+impl ToolCall {
+    /// The arguments as JSON text. Those of a call that broke off are the start of it.
+    pub fn arguments_text(&self) -> String {
+        match &self.arguments {
+            Value::String(text) => text.clone(),
+            arguments => json_text(arguments),
+        }
+    }
 }
 
 /// Appends a text to the system message, or adds it where that would be.

@@ -253,6 +253,20 @@ impl ChatTemplate {
         Ok(Prompt { text, tokens, placed })
     }
 
+    /// The text of [`Self::prompt`], with `<__media__>` where a placeholder's tokens are.
+    ///
+    /// # Errors
+    /// As for [`Self::render`].
+    pub fn shown(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        render: &Render,
+    ) -> Result<String, TextError> {
+        let rendered = self.render_guarded(Some(tokenizer), messages, render)?.replace(GUARD, "");
+        Ok(Placeholder::shown(rendered, render.placeholders))
+    }
+
     /// The prompt for `messages` as text, which does not distinguish the template's control tokens
     /// from those in a client's text: for text of clients, use [`Self::prompt`].
     ///

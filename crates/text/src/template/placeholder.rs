@@ -10,6 +10,9 @@ use crate::{Special, TextError, Tokenizer};
 /// Stands around the name of a placeholder. A noncharacter of Unicode, which no text contains.
 const MARK: char = '\u{FDD1}';
 
+/// What a person reads in the place of tokens that are no text, as in llama-server.
+const MEDIA: &str = "<__media__>";
+
 /// A place in the text of a message, and what the prompt has there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placeholder {
@@ -36,6 +39,13 @@ impl Placeholder {
         }
         let text = text.to_owned();
         placeholders.iter().fold(text, |text, one| text.replace(&one.name, "")).into()
+    }
+
+    /// A text with what stands around the tokens of placeholders, and a mark for the tokens.
+    pub(super) fn shown(text: String, placeholders: &[Self]) -> String {
+        placeholders.iter().fold(text, |text, Self { name, before, after, .. }| {
+            text.replace(name, &format!("{before}{MEDIA}{after}"))
+        })
     }
 
     /// Whether a text begins or ends with a name, so that no line break belongs there.

@@ -7,6 +7,7 @@ mod odd_vocabularies;
 mod placeholders;
 mod replies;
 mod reply;
+mod streams;
 mod templates;
 mod thinking;
 mod tokenizer;

@@ -8,15 +8,15 @@
 use serde_json::{Value, json};
 use text::{Held, ReplyFormat, ReplyParser, ReplyPart};
 
-fn read() -> Value {
+pub fn read() -> Value {
     serde_json::from_str(include_str!("replies.json")).unwrap()
 }
 
-fn list<'v>(all: &'v Value, key: &str) -> &'v [Value] {
+pub fn list<'v>(all: &'v Value, key: &str) -> &'v [Value] {
     all[key].as_array().unwrap()
 }
 
-fn parser(case: &Value, tools: &[Value]) -> ReplyParser {
+pub fn parser(case: &Value, tools: &[Value]) -> ReplyParser {
     let held = match case["held"].as_str() {
         None => Held::Free,
         Some("Text") => Held::Text,
@@ -39,11 +39,26 @@ fn parts(case: &Value, tools: &[Value], piece_chars: usize) -> Value {
     }
     parts.extend(if case["cut"] == json!(true) { parser.cut() } else { parser.finish() });
     let mut joined: Vec<Value> = Vec::new();
+    // The name, id and arguments of a call in progress.
+    let mut begun: Option<(String, String, String)> = None;
     for part in parts {
         let (kind, text) = match part {
+            ReplyPart::Begin { id, name } => {
+                assert_eq!(begun.replace((id, name, String::new())), None);
+                continue;
+            }
+            ReplyPart::Arguments(piece) => {
+                begun.as_mut().expect("a call has begun").2.push_str(&piece);
+                continue;
+            }
             ReplyPart::Reasoning(text) => ("thought", text),
             ReplyPart::Text(text) => ("text", text),
             ReplyPart::Call(call) => {
+                if let Some((id, name, written)) = begun.take() {
+                    assert_eq!((&id, &name), (&call.id, &call.name), "{case}");
+                    let whole = call.arguments_text();
+                    assert!(whole.starts_with(&written), "{case}: {written} in {whole}");
+                }
                 joined.push(json!(["call", call.name, call.arguments, call.id]));
                 continue;
             }
@@ -54,7 +69,9 @@ fn parts(case: &Value, tools: &[Value], piece_chars: usize) -> Value {
             }
             _ => joined.push(json!([kind, text])),
         }
+        assert_eq!(begun, None, "{case}");
     }
+    assert_eq!(begun, None, "{case}");
     Value::Array(joined)
 }
 

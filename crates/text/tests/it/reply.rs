@@ -30,7 +30,9 @@ fn parse(template: &str, prompt: &str, tools: &[Value], pieces: &[&str]) -> Vec<
     let mut parts: Vec<ReplyPart> = pieces.iter().flat_map(|piece| parser.push(piece)).collect();
     parts.extend(parser.finish());
     let mut joined: Vec<ReplyPart> = Vec::new();
-    for part in parts {
+    let is_piece =
+        |part: &ReplyPart| matches!(part, ReplyPart::Begin { .. } | ReplyPart::Arguments(_));
+    for part in parts.into_iter().filter(|part| !is_piece(part)) {
         match (joined.last_mut(), part) {
             (Some(ReplyPart::Text(all)), ReplyPart::Text(more))
             | (Some(ReplyPart::Reasoning(all)), ReplyPart::Reasoning(more)) => all.push_str(&more),

@@ -116,6 +116,6 @@ fn a_told_model_is_understood() {
         let reply = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {}}\n</tool_call>";
         let mut parts = parser.push(reply);
         parts.extend(parser.finish());
-        assert!(matches!(&parts[..], [ReplyPart::Call(call)] if call.name == "weather"));
+        assert!(matches!(&parts[..], [.., ReplyPart::Call(call)] if call.name == "weather"));
     }
 }

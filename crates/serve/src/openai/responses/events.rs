@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use super::namespace::Namespaces;
+use super::namespace::Names;
 use super::output::{Envelope, Output, Wants};
 use crate::completion::{Outcome, Part};
 use crate::http::error::ApiError;
@@ -34,8 +34,8 @@ impl Counter {
 }
 
 impl Events {
-    pub fn new(told: Envelope, wants: Wants, namespaces: Namespaces) -> Self {
-        Self { told, output: Output::new(wants, namespaces), counter: Counter::default() }
+    pub fn new(told: Envelope, wants: Wants, names: Names) -> Self {
+        Self { told, output: Output::new(wants, names), counter: Counter::default() }
     }
 }
 

@@ -1,20 +1,27 @@
 //! Converts the items of a response's input to messages.
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::namespace::told_name;
 use super::output::thoughts_in;
+use crate::foreign;
 use crate::http::error::ApiError;
-use crate::openai::fields::{shaped, shown};
+use crate::openai::custom::arguments_of;
+use crate::openai::fields::shaped;
 use crate::openai::message::{ChatMessage, Content};
 use crate::pictures::Pictures;
 
 /// More items than fit any context.
 const ITEMS_MAX: usize = 16_384;
 
-/// Items of tools that OpenAI runs itself; a conversation moved from there can contain them.
-const SKIPPED: &[&str] = &["web_search_call", "image_generation_call"];
+/// What stands for a call that another program ran without a function, by the item's type.
+const RUN_ELSEWHERE: &[(&str, &str)] = &[
+    ("local_shell_call", "local_shell"),
+    ("shell_call", "shell"),
+    ("apply_patch_call", "apply_patch"),
+    ("computer_call", "computer"),
+];
 
 #[derive(Debug, Deserialize)]
 struct FunctionCall {
@@ -24,6 +31,15 @@ struct FunctionCall {
     /// JSON as text; some clients send the object, or nothing.
     #[serde(default)]
     arguments: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct CustomToolCall {
+    call_id: String,
+    name: String,
+    namespace: Option<String>,
+    #[serde(default)]
+    input: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -95,26 +111,63 @@ impl Turns {
                 let name = namespace.map_or(name.clone(), |space| told_name(&space, &name));
                 self.call(text::ToolCall { id: call_id, name, arguments });
             }
-            "function_call_output" => {
+            "custom_tool_call" => {
+                let CustomToolCall { call_id, name, namespace, input } = shaped(at, item)?;
+                let name = namespace.map_or(name.clone(), |space| told_name(&space, &name));
+                let arguments = arguments_of(input);
+                self.call(text::ToolCall { id: call_id, name, arguments });
+            }
+            "function_call_output" | "custom_tool_call_output" => {
                 let found: FunctionCallOutput = shaped(at, item)?;
                 let at = format!("{at}.output");
-                let text = |output: Content| output.into_text(&at, Some(pictures));
+                let text = |output: Content| output.into_text(&at, Some(pictures), true);
                 let content = found.output.map(text).transpose()?.unwrap_or_default();
-                let tool_call_id = Some(found.call_id);
-                self.0.push(text::Message { tool_call_id, ..text::Message::new("tool", content) });
+                self.result(found.call_id, content);
             }
-            kind if SKIPPED.contains(&kind) => {}
-            kind => {
+            "item_reference" => {
                 let param = format!("{at}.type");
                 let message = format!(
-                    "{param} is {}; there are message, reasoning, function_call and \
-                     function_call_output. Leave the item out",
-                    shown(kind)
+                    "{param} is item_reference, and nothing is kept between requests here. Send the \
+                     item itself"
                 );
                 return Err(ApiError::unsupported(&param, message));
             }
+            kind => self.foreign(kind, fields),
         }
         Ok(())
+    }
+
+    fn result(&mut self, call_id: String, content: String) {
+        let tool_call_id = Some(call_id);
+        self.0.push(text::Message { tool_call_id, ..text::Message::new("tool", content) });
+    }
+
+    /// An item that only another server understands. A call with its output stays one.
+    fn foreign(&mut self, kind: &str, fields: &Map<String, Value>) {
+        let text = |key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
+        let run = |(own, name): &(&str, &str)| (*own == kind).then(|| (*name).to_owned());
+        let called = RUN_ELSEWHERE.iter().find_map(run);
+        let answers = |(own, _): &(&str, &str)| kind.strip_suffix("_output") == Some(*own);
+        match (called, text("call_id").or(text("id"))) {
+            (Some(name), Some(id)) => {
+                let keys = ["action", "operation", "actions"];
+                let arguments = keys.iter().find_map(|key| fields.get(*key)).cloned();
+                let arguments = arguments.filter(Value::is_object).unwrap_or_else(|| json!({}));
+                self.call(text::ToolCall { id, name, arguments });
+            }
+            (None, Some(id)) if RUN_ELSEWHERE.iter().any(answers) => {
+                let mut fields = fields.clone();
+                fields.remove("type");
+                let output = foreign::texts(&fields);
+                self.result(id, output);
+            }
+            _ => {
+                let text = foreign::readable(fields);
+                if !text.is_empty() {
+                    self.message(text::Message::new("assistant", text));
+                }
+            }
+        }
     }
 
     /// The assistant message under construction, if the last message is one without calls.

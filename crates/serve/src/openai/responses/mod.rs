@@ -35,11 +35,11 @@ pub(super) async fn create(
     let answer = app.completer.start(completion).await.map_err(at("input"))?;
     let answers = Answers::new(vec![answer], 1);
     if asked.stream {
-        let events = Events::new(asked.told, asked.wants, asked.namespaces);
+        let events = Events::new(asked.told, asked.wants, asked.names);
         return Ok(answers.respond(events, app.config.limits.keep_alive).await?);
     }
     let (gathered, outcome) = answers.gather().await?;
-    let mut output = Output::new(asked.wants, asked.namespaces);
+    let mut output = Output::new(asked.wants, asked.names);
     for part in gathered.into_iter().flat_map(|one| one.parts) {
         output.part(part, &mut |_, _| {});
     }

@@ -5,6 +5,15 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::openai::custom::Customs;
+
+/// What the tools' names, as the model sees them, stand for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Names {
+    pub namespaces: Namespaces,
+    pub customs: Customs,
+}
+
 /// The functions of namespaces, by the names that the model sees.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Namespaces(Vec<Member>);
@@ -37,7 +46,7 @@ impl Namespaces {
             return;
         };
         for mut member in members {
-            if member.get("type") != Some(&json!("function")) {
+            if !["function", "custom"].iter().any(|kind| member["type"] == *kind) {
                 continue;
             }
             if let Some(name) = member.get("name").and_then(Value::as_str) {
@@ -76,13 +85,14 @@ mod tests {
             {"type": "namespace", "name": "mcp__files__", "tools": [
                 {"type": "function", "name": "read", "parameters": {"type": "object"}},
                 {"type": "custom", "name": "odd"},
+                {"type": "web_search"},
             ]},
             {"type": "namespace", "name": "web", "tools": [{"type": "function", "name": "get"}]},
             {"type": "namespace", "name": "empty"},
         ]);
         let (tools, found) = Namespaces::open(serde_json::from_value(listed).unwrap());
         let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
-        assert_eq!(names, ["shell", "mcp__files__read", "web__get"]);
+        assert_eq!(names, ["shell", "mcp__files__read", "mcp__files__odd", "web__get"]);
         let item = |called: &str| {
             let mut item = Map::new();
             found.name(called, &mut item);

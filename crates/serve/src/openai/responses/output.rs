@@ -3,11 +3,12 @@
 use serde_json::{Map, Value, json};
 use text::ToolCall;
 
-use super::namespace::Namespaces;
+use super::namespace::Names;
 use crate::clock::unix_secs;
 use crate::completion::{Finish, Outcome, Part, Piece};
+use crate::openai::custom::Input;
 use crate::openai::logprobs::chat_tokens;
-use crate::openai::response::{arguments, new_id};
+use crate::openai::response::new_id;
 
 /// Prefix of `encrypted_content`: thoughts that a client cannot read but returns with its next
 /// request. Here they are not secret, so they are not encrypted.
@@ -36,8 +37,8 @@ pub(super) struct Wants {
 pub(super) struct Envelope(Value);
 
 impl Envelope {
-    /// `asked` is an object with the request's fields.
-    pub fn new(mut asked: Value) -> Self {
+    /// `asked` is an object with the request's fields, `about` has those without an effect.
+    pub fn new(mut asked: Value, about: Map<String, Value>) -> Self {
         let own = json!({
             "id": new_id("resp_"),
             "object": "response",
@@ -46,10 +47,10 @@ impl Envelope {
             "previous_response_id": null,
             "store": false,
             "truncation": "disabled",
-            "user": null,
         });
         if let (Some(asked), Value::Object(own)) = (asked.as_object_mut(), own) {
             asked.extend(own);
+            asked.extend(about);
         }
         Self(asked)
     }
@@ -68,7 +69,9 @@ impl Envelope {
         }
         told["usage"] = json!({
             "input_tokens": outcome.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": outcome.cached_tokens},
+            // All prompts are cached without being billed.
+            "input_tokens_details":
+                {"cached_tokens": outcome.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": outcome.generated_tokens,
             "output_tokens_details": {"reasoning_tokens": outcome.reasoning_tokens},
             "total_tokens": outcome.prompt_tokens + outcome.generated_tokens,
@@ -101,8 +104,20 @@ pub(super) struct Output {
     /// The complete items.
     pub items: Vec<Value>,
     open: Option<Open>,
+    call: Option<OpenCall>,
     wants: Wants,
-    namespaces: Namespaces,
+    names: Names,
+}
+
+/// A call that has begun.
+#[derive(Debug)]
+struct OpenCall {
+    id: String,
+    call_id: String,
+    /// Its name, and its namespace if it has one.
+    name: Map<String, Value>,
+    /// Takes out the input, if its tool is a custom one.
+    input: Option<Input>,
 }
 
 /// A text item that may continue.
@@ -115,18 +130,20 @@ struct Open {
 }
 
 impl Output {
-    pub fn new(wants: Wants, namespaces: Namespaces) -> Self {
-        Self { wants, namespaces, ..Self::default() }
+    pub fn new(wants: Wants, names: Names) -> Self {
+        Self { wants, names, ..Self::default() }
     }
 
     pub fn part(&mut self, part: Part, tell: &mut impl FnMut(&'static str, Value)) {
         match part {
             Part::Text(piece) => self.piece(false, piece, tell),
             Part::Reasoning(piece) => self.piece(true, piece, tell),
-            Part::Call(call) => {
+            Part::Begin { id, name } => {
                 self.close_open("completed", tell);
-                self.call(&call, tell);
+                self.begin_call(id, &name, tell);
             }
+            Part::Arguments(piece) => self.arguments(&piece, tell),
+            Part::Call(call) => self.end_call(&call, tell),
         }
     }
 
@@ -190,29 +207,87 @@ impl Output {
         self.items.push(item);
     }
 
-    fn call(&mut self, call: &ToolCall, tell: &mut impl FnMut(&'static str, Value)) {
-        let (id, at) = (new_id("fc_"), self.items.len());
+    fn begin_call(
+        &mut self,
+        call_id: String,
+        called: &str,
+        tell: &mut impl FnMut(&'static str, Value),
+    ) {
         let mut name = Map::new();
-        self.namespaces.name(&call.name, &mut name);
-        let item = |status: &str, arguments: &str| {
-            let mut item = json!({
-                "id": id, "type": "function_call", "status": status, "call_id": call.id,
-                "arguments": arguments,
-            });
-            item.as_object_mut().expect("it is one").extend(name.clone());
-            item
+        self.names.namespaces.name(called, &mut name);
+        let input = self.names.customs.has(called).then(Input::default);
+        let id = new_id(if input.is_some() { "ctc_" } else { "fc_" });
+        let open = OpenCall { id, call_id, name, input };
+        let item = open.item("in_progress", "");
+        tell("response.output_item.added", json!({"output_index": self.items.len(), "item": item}));
+        self.call = Some(open);
+    }
+
+    fn arguments(&mut self, piece: &str, tell: &mut impl FnMut(&'static str, Value)) {
+        let at = self.items.len();
+        let Some(open) = &mut self.call else { return };
+        let text = open.input.as_mut().map(|input| input.push(piece));
+        open.tell_piece(at, text.as_deref().unwrap_or(piece), tell);
+    }
+
+    fn end_call(&mut self, call: &ToolCall, tell: &mut impl FnMut(&'static str, Value)) {
+        let at = self.items.len();
+        let Some(mut open) = self.call.take() else { return };
+        let mut text = call.arguments_text();
+        // Arguments that a limit cut are no object.
+        let status = if call.arguments.is_string() { "incomplete" } else { "completed" };
+        let done = match open.input.take() {
+            Some(input) => {
+                let (whole, rest) = input.finish(&text);
+                open.input = Some(Input::default());
+                open.tell_piece(at, &rest, tell);
+                text = whole;
+                json!({"item_id": open.id, "output_index": at, "input": text})
+            }
+            None => {
+                let name = &open.name["name"];
+                json!({"item_id": open.id, "output_index": at, "name": name, "arguments": text})
+            }
         };
-        let text = arguments(call);
-        let begun = json!({"output_index": at, "item": item("in_progress", "")});
-        tell("response.output_item.added", begun);
-        let delta = json!({"item_id": id, "output_index": at, "delta": text});
-        tell("response.function_call_arguments.delta", delta);
-        let name = &name["name"];
-        let done = json!({"item_id": id, "output_index": at, "name": name, "arguments": text});
-        tell("response.function_call_arguments.done", done);
-        let whole = item("completed", &text);
+        tell(open.events().1, done);
+        let whole = open.item(status, &text);
         tell("response.output_item.done", json!({"output_index": at, "item": whole}));
         self.items.push(whole);
+    }
+}
+
+impl OpenCall {
+    /// The names of the events of a piece and of the end.
+    fn events(&self) -> (&'static str, &'static str) {
+        match self.input {
+            Some(_) => {
+                ("response.custom_tool_call_input.delta", "response.custom_tool_call_input.done")
+            }
+            None => {
+                ("response.function_call_arguments.delta", "response.function_call_arguments.done")
+            }
+        }
+    }
+
+    fn tell_piece(&self, at: usize, text: &str, tell: &mut impl FnMut(&'static str, Value)) {
+        if !text.is_empty() {
+            let delta = json!({"item_id": self.id, "output_index": at, "delta": text});
+            tell(self.events().0, delta);
+        }
+    }
+
+    fn item(&self, status: &str, text: &str) -> Value {
+        let (kind, field) = match self.input {
+            Some(_) => ("custom_tool_call", "input"),
+            None => ("function_call", "arguments"),
+        };
+        let mut item = json!({
+            "id": self.id, "type": kind, "status": status, "call_id": self.call_id, field: text,
+        });
+        if let Some(fields) = item.as_object_mut() {
+            fields.extend(self.name.clone());
+        }
+        item
     }
 }
 

@@ -2,31 +2,24 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::input::messages;
-use super::namespace::Namespaces;
+use super::namespace::{Names, Namespaces};
 use super::output::{Envelope, Wants};
 use crate::completion::{Chat, CompletionRequest, Format, Prompt, ThinkingChoice, ToolChoice};
 use crate::http::error::ApiError;
 use crate::http::fields::effort;
 use crate::known::Endpoint;
+use crate::openai::custom::Customs;
 use crate::openai::fields::{Fields, shaped, shown};
 use crate::openai::format::{shown_format, structured, text_format};
 use crate::openai::request::template_variables;
 use crate::openai::sampling::{
     Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, sampling, streaming,
 };
-use crate::openai::tools::{checked, no_function, tool_choice};
+use crate::openai::tools::{checked, is_allowed_list, tool_choice};
 use crate::pictures::Pictures;
 
-/// Tools that OpenAI runs itself. Agents send them to every server and work without them, so they
-/// are left out of the prompt.
-const SKIPPED: &[&str] = &[
-    "web_search",
-    "web_search_preview",
-    "web_search_2025_08_26",
-    "web_search_preview_2025_03_11",
-    "image_generation",
-    "tool_search",
-];
+/// What a response repeats without any effect.
+const ABOUT: [&str; 3] = ["prompt_cache_key", "safety_identifier", "user"];
 
 /// `POST /v1/responses`, validated.
 #[derive(Debug)]
@@ -34,7 +27,7 @@ pub(in crate::openai) struct ResponseRequest {
     pub completion: CompletionRequest,
     pub(super) stream: bool,
     pub(super) wants: Wants,
-    pub(super) namespaces: Namespaces,
+    pub(super) names: Names,
     pub(super) told: Envelope,
 }
 
@@ -51,6 +44,7 @@ impl ResponseRequest {
     /// 400 naming the first field that is invalid or not supported.
     pub fn read(mut fields: Fields) -> Result<Self, ApiError> {
         let fields = &mut fields;
+        let about = ABOUT.map(|name| (name.to_owned(), fields.peek(name)));
         fields.settle(Endpoint::Response)?;
         let metadata: Map<String, Value> = fields.read("metadata")?.unwrap_or_default();
         if answers(fields)? != 1 {
@@ -59,11 +53,12 @@ impl ResponseRequest {
         let service_tier = fields.read::<String>("service_tier")?;
         let sampling = sampling(fields)?;
         let bounds = bounds(fields, &["max_output_tokens"])?;
-        let (format, format_field) = text(fields)?;
+        let top_logprobs = fields.peek("top_logprobs");
+        let Text { format, format_field, told: told_text } = text(fields)?;
         let (wants, logprobs) = wants(fields)?;
         let Streaming { stream, .. } = streaming(fields)?;
         let single_call = fields.read::<bool>("parallel_tool_calls")? == Some(false);
-        let Tools { tools, namespaces, choice, told_choice } = tools(fields)?;
+        let Tools { tools, told_tools, names, choice, only_offered, told_choice } = tools(fields)?;
         let reasoning: Reasoning = fields.object("reasoning")?.unwrap_or_default();
         let effort = effort("reasoning.effort", reasoning.effort.as_deref())?;
         let model = model(fields)?;
@@ -80,9 +75,10 @@ impl ResponseRequest {
             "reasoning": {"effort": reasoning.effort, "summary": reasoning.summary},
             "service_tier": service_tier.map(|_| "default"),
             "temperature": sampling.temperature,
-            "text": {"format": shown_format(&format)},
+            "text": told_text,
             "tool_choice": told_choice,
-            "tools": tools.iter().map(flat).collect::<Vec<_>>(),
+            "tools": told_tools,
+            "top_logprobs": top_logprobs,
             "top_p": sampling.top_p,
         });
         std::mem::take(fields).finish();
@@ -91,6 +87,7 @@ impl ResponseRequest {
             pictures: pictures.into_read(),
             tools,
             tool_choice: choice,
+            only_offered,
             single_call,
             thinking: ThinkingChoice { wish: None, effort },
             variables,
@@ -109,16 +106,30 @@ impl ResponseRequest {
             format_field,
             ..CompletionRequest::default()
         };
-        Ok(Self { completion, stream, wants, namespaces, told: Envelope::new(told) })
+        let told = Envelope::new(told, about.into_iter().collect());
+        Ok(Self { completion, stream, wants, names, told })
     }
 }
 
 /// `text`: the format of the answer.
-fn text(fields: &mut Fields) -> Result<(Format, &'static str), ApiError> {
-    let mut text = Fields::of(fields.read("text")?.unwrap_or_default());
-    let format = text.take("format").map(|format| shaped("text.format", format)).transpose()?;
+struct Text {
+    format: Format,
+    format_field: &'static str,
+    /// As the response repeats it.
+    told: Value,
+}
+
+fn text(fields: &mut Fields) -> Result<Text, ApiError> {
+    let given: Map<String, Value> = fields.read("text")?.unwrap_or_default();
+    let mut text = Fields::of(given.clone());
+    let format = text.take("format");
+    let told = format.clone().filter(|format| format.get("type").is_some());
+    let format = format.map(|format| shaped("text.format", format)).transpose()?;
     text.finish();
-    structured(fields, "text.format", format.map(text_format).transpose()?)
+    let format = format.map(text_format).transpose()?;
+    let (format, format_field) = structured(fields, "text.format", format)?;
+    let told = json!({"format": told.unwrap_or_else(|| shown_format(&format))});
+    Ok(Text { format, format_field, told })
 }
 
 /// What the output shows besides the text, and the number of log-probabilities per token.
@@ -145,31 +156,30 @@ fn wants(fields: &mut Fields) -> Result<(Wants, Option<usize>), ApiError> {
 struct Tools {
     /// In the format that templates expect.
     tools: Vec<Value>,
-    namespaces: Namespaces,
+    /// As the response repeats them.
+    told_tools: Vec<Value>,
+    names: Names,
     /// Whether a call is required.
     choice: ToolChoice,
+    /// Whether the client listed the tools that may be called.
+    only_offered: bool,
     /// The choice as the response repeats it.
     told_choice: Value,
 }
 
 fn tools(fields: &mut Fields) -> Result<Tools, ApiError> {
-    let mut listed: Vec<Value> = fields.read("tools")?.unwrap_or_default();
-    let kind = |tool: &Value| tool.get("type").and_then(Value::as_str).map(str::to_owned);
-    let is_skipped = |tool: &Value| kind(tool).is_some_and(|kind| SKIPPED.contains(&&*kind));
-    // A rejected tool is named by its index in the request.
-    for (at, tool) in listed.iter().enumerate().filter(|(_, tool)| !is_skipped(tool)) {
-        if let Some(kind) = kind(tool).filter(|kind| kind != "function" && kind != "namespace") {
-            return Err(no_function("tools", at, &kind));
-        }
-    }
-    listed.retain(|tool| !is_skipped(tool));
-    let (listed, namespaces) = Namespaces::open(listed);
+    let listed: Vec<Value> = fields.read("tools")?.unwrap_or_default();
+    let told_tools = listed.iter().map(told_tool).collect();
+    let (mut listed, namespaces) = Namespaces::open(listed);
+    let customs = Customs::open(&mut listed, true);
     let nested = listed.into_iter().map(nested).collect();
     let mut tools = checked("tools", nested)?;
     let choice = fields.take("tool_choice");
     let told_choice = choice.clone().unwrap_or_else(|| json!("auto"));
+    let only_offered = choice.as_ref().is_some_and(is_allowed_list);
     let choice = choice.map(|choice| tool_choice(&mut tools, choice)).transpose()?;
-    Ok(Tools { tools, namespaces, choice: choice.unwrap_or_default(), told_choice })
+    let (choice, names) = (choice.unwrap_or_default(), Names { namespaces, customs });
+    Ok(Tools { tools, told_tools, names, choice, only_offered, told_choice })
 }
 
 /// A function's fields are beside its type here, and inside `function` in templates.
@@ -183,13 +193,15 @@ fn nested(tool: Value) -> Value {
     }
 }
 
-fn flat(tool: &Value) -> Value {
-    let mut flat = tool["function"].clone();
-    flat["type"] = json!("function");
-    for absent in ["parameters", "strict"] {
-        if flat.get(absent).is_none() {
-            flat[absent] = Value::Null;
+/// A tool as the response repeats it: functions have all of their fields.
+fn told_tool(tool: &Value) -> Value {
+    let mut told = tool.clone();
+    if let Some(fields) =
+        told.as_object_mut().filter(|fields| fields.get("type") == Some(&json!("function")))
+    {
+        for absent in ["parameters", "strict"] {
+            fields.entry(absent).or_insert(Value::Null);
         }
     }
-    flat
+    told
 }

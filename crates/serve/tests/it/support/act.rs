@@ -11,6 +11,8 @@ pub enum Act {
     Pause(Duration),
     /// The tokens of a text, one per event.
     Say(&'static str),
+    /// The same without the last token.
+    Begin(&'static str),
     /// Reports this many prompt tokens as cached.
     Cached(usize),
     /// Like [`Act::Say`] with log-probabilities: -0.5 for each token, and -0.5 and -1.5 for the two

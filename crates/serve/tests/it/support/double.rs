@@ -110,8 +110,12 @@ impl Double {
                 Act::Pause(time) => events.push_back(Event::Pause(*time)),
                 Act::Hang => events.push_back(Event::Pause(Duration::from_secs(3600))),
                 Act::Vanish => break,
-                Act::Say(text) => {
-                    for token in self.tokenizer.encode(text, text::Special::Plain, false) {
+                Act::Say(text) | Act::Begin(text) => {
+                    let mut tokens = self.tokenizer.encode(text, text::Special::Plain, false);
+                    if matches!(act, Act::Begin(_)) {
+                        tokens.pop();
+                    }
+                    for token in tokens {
                         generated_tokens += 1;
                         events.push_back(Event::Now(GenerateEvent::Tokens(vec![token.into()])));
                     }
