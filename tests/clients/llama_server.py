@@ -165,7 +165,7 @@ def test_progress_and_timings_in_a_chat():
 def test_wrong_requests():
     cases = [
         ("/completion", {"prompt": []}),
-        ("/completion", {"prompt": "The", "mirostat": 2}),
+        ("/completion", {"prompt": "The", "mirostat": 1}),
         ("/completion", {"prompt": {"prompt_string": "The", "multimodal_data": ["AAAA"]}}),
         ("/chat/completions", {"model": MODEL, "messages": [{"role": "king", "content": "a"}]}),
         ("/chat/completions", {"model": MODEL, "messages": [{}]}),

@@ -259,6 +259,8 @@ def over(bench, told, kbit, delay):
             "--ctx", "1024", "--copies", "1", seconds=900))
         timed("answer", lambda: check(Stream(owner, bench.body(0, ANSWER_TOKENS)), whole))
         owner.run("stop", faults.MODEL)
+        # A path that is full may lose a node for a moment.
+        timed("meet again", bench.cluster.whole)
         timed("pull", lambda: node.run("pull", faults.MODEL, seconds=900))
     finally:
         air.end()

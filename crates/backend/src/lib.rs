@@ -29,7 +29,7 @@ pub use group_norm::GroupNorm;
 pub use kernels::{
     Activation, AttentionRange, Begin, CacheKind, Choice, Compression, EntryShape, Indexer,
     MatrixMix, PACKING, PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights, RopeStyle,
-    RopeTable, Rule, Segment, StateSegment, StreamMix, Temperature, isa, softmax,
+    RopeTable, Rule, Segment, StateSegment, StreamMix, Temperature, isa, portable, softmax,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
 use operands::refused;

@@ -38,8 +38,8 @@ pub(crate) fn start_for(
     start_on(None, file, plan, args, (context, sequences_max), progress)
 }
 
-/// Loads a model as planned on the CPU or a device of ggml's libraries, for `sequences_max` requests
-/// at once, each with its own context.
+/// Loads a model as planned on the CPU or a device of ggml's libraries, for `sequences_max`
+/// requests at once, each with its own context.
 pub(crate) fn start_on(
     device: Option<&WorkerDevice>,
     file: File,

@@ -250,7 +250,7 @@ pub(crate) enum Message {
         name: String,
         /// With the names of its parameters: an owner refuses a parameter that it does not know.
         #[serde(with = "protocol::parameters")]
-        request: GenerateRequest,
+        request: Box<GenerateRequest>,
         /// How many more nodes may pass it on, if the owner is reachable only through another one.
         relays: u32,
     },

@@ -382,7 +382,7 @@ impl Requests {
         let draw = Draw { request, answer, position: output.position, allowed };
         let answer = sampler.sample(logits, &draw)?;
         let token = answer.token;
-        let Some(committed) = scheduler.commit(output, token, now) else {
+        let Some(committed) = scheduler.commit(output, &answer, now) else {
             return Ok(Drawn::GoesOn);
         };
         if let Some(began) = committed.began {

@@ -6,10 +6,11 @@
 
 use std::cmp::Ordering;
 
-use protocol::{GenerateRequest, Token};
+use protocol::{GenerateRequest, Sampler, Token};
 
 use crate::results::OutputPart;
-use crate::sampler::{check_finite, is_adjusted};
+use crate::sampler::adjust::is_adjusted;
+use crate::sampler::draw::check_finite;
 
 /// The longest list of likeliest tokens; a request for more gets all logits.
 pub const TOP_MAX: u32 = 256;
@@ -46,11 +47,15 @@ pub enum Logits<'a> {
 impl Extent {
     /// The result that a sampler needs for the token after `answered` tokens of a request's answer.
     pub fn by(request: &GenerateRequest, answered: usize) -> Self {
-        match request.sampling.top_k {
+        let sampling = &request.sampling;
+        let is_plain = sampling.is_plain();
+        match sampling.top_k {
             _ if request.embedding.is_some() => Self::Hidden,
             _ if request.logprobs.is_some() || is_adjusted(request, answered) => Self::All,
-            _ if request.sampling.temperature <= 0.0 => Self::Top(1),
-            top_k @ 1..=TOP_MAX => Self::Top(top_k),
+            _ if sampling.temperature <= 0.0 && is_plain => Self::Top(1),
+            top_k @ 1..=TOP_MAX if is_plain || sampling.steps().next() == Some(Sampler::TopK) => {
+                Self::Top(top_k)
+            }
             _ => Self::All,
         }
     }
@@ -225,6 +230,32 @@ mod tests {
         }
         assert_eq!(top(&[-f32::INFINITY]), -f32::INFINITY);
         assert_eq!(top(&[-1.0, f32::INFINITY, 3.0]), f32::INFINITY);
+    }
+
+    #[test]
+    fn a_sampler_gets_all_logits_if_another_comes_before_top_k() {
+        use protocol::Sampling;
+        let by = |sampling| Extent::by(&GenerateRequest { sampling, ..Default::default() }, 0);
+        let warm = || Sampling { temperature: 0.8, top_k: 40, ..Sampling::default() };
+        assert_eq!(by(warm()), Extent::Top(40));
+        assert_eq!(by(Sampling { top_k: 0, ..Sampling::default() }), Extent::Top(1));
+        for after in [
+            Sampling { typical_p: 0.5, ..warm() },
+            Sampling { xtc_probability: 0.5, ..warm() },
+            Sampling { dynatemp_range: 0.5, min_keep: 3, top_p: 0.9, ..warm() },
+        ] {
+            assert_eq!(by(after), Extent::Top(40));
+        }
+        for before in [
+            Sampling { top_n_sigma: 1.0, ..warm() },
+            Sampling { dry_multiplier: 1.0, ..warm() },
+            Sampling { presence_penalty: 1.0, repeat_last_n: 9, ..warm() },
+            Sampling { mirostat: 2, ..warm() },
+            Sampling { samplers: Some(vec![Sampler::Temperature, Sampler::TopK]), ..warm() },
+            Sampling { xtc_probability: 0.5, ..Sampling::default() },
+        ] {
+            assert_eq!(by(before.clone()), Extent::All, "{before:?}");
+        }
     }
 
     #[test]

@@ -4,27 +4,20 @@
 //! same seed gives the same answer, and a request that is replayed elsewhere continues exactly as
 //! it would have.
 
-mod adjust;
+pub(crate) mod adjust;
+mod chain;
+pub(crate) mod draw;
+mod dry;
 mod logprobs;
 
-use protocol::{AnswerToken, GenerateRequest, Sampling, Token, split_mix};
+use protocol::{AnswerToken, Sampling, Token};
 
 use crate::logits::{Candidate, Logits};
 
-pub(crate) use adjust::is_adjusted;
-
-/// The parameters of one draw.
-#[derive(Debug, Clone, Copy)]
-pub struct Draw<'a> {
-    /// A request that has passed [`GenerateRequest::check`].
-    pub request: &'a GenerateRequest,
-    /// The answer so far.
-    pub answer: &'a [Token],
-    /// The position that the token will have.
-    pub position: usize,
-    /// The tokens that the request's grammar allows next: a bit for each.
-    pub allowed: Option<&'a [u32]>,
-}
+use adjust::is_adjusted;
+use chain::Chain;
+pub(crate) use draw::{Draw, NotFinite, check_finite};
+use draw::{pick_by, uniform};
 
 /// Keeps its buffers between calls, so that sampling allocates nothing after the first.
 #[derive(Debug, Default)]
@@ -35,15 +28,9 @@ pub struct Sampler {
     candidates: Vec<Candidate>,
     /// The probability of each candidate.
     probabilities: Vec<f32>,
+    /// For sampling that is not [plain](Sampling::is_plain).
+    chain: Chain,
 }
-
-/// The logits contain NaN or infinity: the model's weights or a kernel are broken. An earlier bad
-/// number becomes NaN and stays NaN: `kernels` preserves it in every function that would hide it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the model computed a logit that is not a number. Its file is probably damaged; fetch it again"
-)]
-pub struct NotFinite;
 
 impl Sampler {
     /// The next token of an answer. Ties go to the lower token id. `logits` must be the result that
@@ -56,9 +43,12 @@ impl Sampler {
         logits: Logits<'_>,
         draw: &Draw<'_>,
     ) -> Result<AnswerToken, NotFinite> {
-        let Logits::All(raw) = logits else { return Ok(self.choose(logits, draw)?.into()) };
+        let Logits::All(raw) = logits else {
+            let (token, mirostat_mu) = self.choose(logits, draw)?;
+            return Ok(AnswerToken { mirostat_mu, ..token.into() });
+        };
         check_finite(raw)?;
-        let token = match is_adjusted(draw.request, draw.answer.len()) {
+        let (token, mirostat_mu) = match is_adjusted(draw.request, draw.answer.len()) {
             false => self.choose(logits, draw)?,
             true => {
                 let mut adjusted = std::mem::take(&mut self.adjusted);
@@ -74,11 +64,23 @@ impl Sampler {
         let count = draw.request.logprobs;
         let logprobs =
             count.map(|count| logprobs::logprobs(raw, token, count, &mut self.candidates));
-        Ok(AnswerToken { token, logprobs })
+        Ok(AnswerToken { token, logprobs, mirostat_mu })
     }
 
-    /// Draws from logits that are already adjusted to the request.
-    fn choose(&mut self, logits: Logits<'_>, draw: &Draw<'_>) -> Result<Token, NotFinite> {
+    /// Draws from logits that are already adjusted to the request. The second result is
+    /// [`AnswerToken::mirostat_mu`].
+    fn choose(
+        &mut self,
+        logits: Logits<'_>,
+        draw: &Draw<'_>,
+    ) -> Result<(Token, Option<f32>), NotFinite> {
+        if draw.request.sampling.is_plain() {
+            return Ok((self.choose_plainly(logits, draw)?, None));
+        }
+        self.chain.draw(logits, draw)
+    }
+
+    fn choose_plainly(&mut self, logits: Logits<'_>, draw: &Draw<'_>) -> Result<Token, NotFinite> {
         let sampling = &draw.request.sampling;
         let best = match logits {
             Logits::All(logits) => argmax(logits)?,
@@ -136,15 +138,7 @@ impl Sampler {
     /// The candidate where the running sum of probabilities passes `draw`, from 0 to 1.
     fn draw(&mut self, draw: f32, temperature: f32) -> Token {
         self.set_probabilities(temperature);
-        let mut left = draw;
-        for (candidate, probability) in self.candidates.iter().zip(&self.probabilities) {
-            left -= probability;
-            if left < 0.0 {
-                return candidate.token;
-            }
-        }
-        // Rounding left a tiny probability, which goes to the likeliest.
-        self.candidates[0].token
+        self.candidates[pick_by(&self.probabilities, draw)].token
     }
 
     /// Softmax of `logit / temperature` over the sorted candidates. An answer may go on on another
@@ -156,15 +150,6 @@ impl Sampler {
         self.probabilities.extend(self.candidates.iter().map(scaled));
         backend::softmax(&mut self.probabilities);
     }
-}
-
-/// Checks that all numbers are finite, as an undamaged model computes them.
-///
-/// # Errors
-/// One is infinite or not a number.
-pub(crate) fn check_finite(numbers: &[f32]) -> Result<(), NotFinite> {
-    let is_finite = numbers.iter().fold(true, |finite, number| finite & number.is_finite());
-    is_finite.then_some(()).ok_or(NotFinite)
 }
 
 /// The token with the largest logit; masked ones are minus infinity.
@@ -181,14 +166,10 @@ fn argmax(logits: &[f32]) -> Result<Token, NotFinite> {
     if best.1.is_finite() { Ok(best.0) } else { Err(NotFinite) }
 }
 
-/// A number in [0, 1) that depends only on its arguments.
-fn uniform(seed: u64, position: u64) -> f32 {
-    let bits = split_mix(seed, position.wrapping_add(1)) >> 40;
-    bits as f32 / (1u64 << 24) as f32
-}
-
 #[cfg(test)]
 mod tests {
+    use protocol::GenerateRequest;
+
     use super::*;
     use crate::logits::Extent;
 

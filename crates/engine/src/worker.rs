@@ -245,7 +245,7 @@ impl<'a, B: Backend> Worker<'a, B> {
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
                 Ok(Order { command: WorkerCommand::Generate { request, generate }, .. }) => {
-                    if let Err(refused) = leader.add(request, generate) {
+                    if let Err(refused) = leader.add(request, *generate) {
                         let (kind, reason) = (refused.kind(), refused.to_string());
                         report(events, WorkerEvent::Rejected { request, kind, reason });
                     }

@@ -34,6 +34,7 @@ mod ngrams;
 mod norm;
 mod packed;
 mod pool;
+pub mod portable;
 mod product;
 mod quantise;
 mod recurrent;

@@ -1,6 +1,8 @@
 //! Attention temperature: queries grow with their position, so that attention over long contexts
 //! stays sharp.
 
+use crate::portable::ln;
+
 /// Multiplies the query at position `p` by `1 + scale * ln(1 + floor((p + offset) / length))`
 /// (Nakanishi, "Scalable-Softmax Is Superior for Attention", arXiv 2501.19399; Llama 4, Mistral 3).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,7 +17,7 @@ impl Temperature {
     /// The factor of position `position`.
     pub fn factor(&self, position: u32) -> f32 {
         let lengths = (u64::from(position) + u64::from(self.offset)) / u64::from(self.length);
-        (1.0 + f64::from(self.scale) * ln(lengths + 1)) as f32
+        (1.0 + f64::from(self.scale) * ln((lengths + 1) as f64)) as f32
     }
 }
 
@@ -37,34 +39,9 @@ pub fn scale_by_temperature(x: &mut [f32], temperature: &Temperature, positions:
     }
 }
 
-/// The natural logarithm of a count, only from basic operations. The system's logarithm differs
-/// between machines.
-fn ln(count: u64) -> f64 {
-    /// Each term is at most a ninth of the one before it.
-    const TERMS: u32 = 18;
-    let exponent = count.ilog2();
-    let part = count as f64 / (1_u64 << exponent) as f64;
-    // ln(part) = 2 artanh((part - 1) / (part + 1)).
-    let t = (part - 1.0) / (part + 1.0);
-    let (mut power, mut sum) = (t, 0.0);
-    for term in 0..TERMS {
-        sum += power / f64::from(2 * term + 1);
-        power *= t * t;
-    }
-    f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * sum
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_logarithm_is_that_of_the_system() {
-        for count in (1..5000).chain([1 << 20, (1 << 32) + 7]) {
-            let exact = (count as f64).ln();
-            assert!((ln(count) - exact).abs() <= 1e-15 * exact.max(1.0), "{count}");
-        }
-    }
 
     #[test]
     fn llama_4s_begins_to_grow_at_position_8191() {

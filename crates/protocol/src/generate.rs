@@ -1,55 +1,11 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Guesses, KeepAlive, PICTURES_MAX, Picture, is_of_picture};
-
-/// A token id of the model's vocabulary.
-pub type Token = u32;
+use crate::{
+    Guesses, KeepAlive, PICTURES_MAX, Picture, SAMPLERS_MAX, Sampling, Token, is_of_picture,
+};
 
 /// Identifies a request within one instance; assigned by the daemon that owns the instance.
 pub type RequestId = u64;
-
-/// How the next token is drawn from the logits. First they are changed, in this order: bias,
-/// penalties, forbidden tokens. Then `top_k`, `top_p` and `min_p` select, then temperature applies.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Sampling {
-    /// 0 always takes the likeliest token.
-    pub temperature: f32,
-    /// Keep the `top_k` likeliest tokens; 0 keeps all.
-    pub top_k: u32,
-    /// Keep the likeliest tokens that together reach this probability; 1 keeps all.
-    pub top_p: f32,
-    /// Drop tokens less likely than this fraction of the likeliest one; 0 keeps all.
-    pub min_p: f32,
-    /// The same seed, prompt and options give the same answer.
-    pub seed: u64,
-    /// Divides the logits of tokens in the prompt or the answer if they are positive, and
-    /// multiplies them if negative; 1 changes nothing.
-    pub repetition_penalty: f32,
-    /// Subtracted from a token's logit for each occurrence in the answer.
-    pub frequency_penalty: f32,
-    /// Subtracted once from the logits of all tokens in the answer.
-    pub presence_penalty: f32,
-    /// Added to these tokens' logits.
-    pub logit_bias: Vec<(Token, f32)>,
-}
-
-impl Default for Sampling {
-    /// Greedy.
-    fn default() -> Self {
-        Self {
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            seed: 0,
-            repetition_penalty: 1.0,
-            frequency_penalty: 0.0,
-            presence_penalty: 0.0,
-            logit_bias: Vec::new(),
-        }
-    }
-}
 
 /// A constraint on an answer, token by token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,11 +73,14 @@ pub struct AnswerToken {
     pub token: Token,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<Logprobs>,
+    /// [`Sampling::mirostat_mu`] after this token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirostat_mu: Option<f32>,
 }
 
 impl From<Token> for AnswerToken {
     fn from(token: Token) -> Self {
-        Self { token, logprobs: None }
+        Self { token, logprobs: None, mirostat_mu: None }
     }
 }
 
@@ -230,8 +189,12 @@ impl GenerateRequest {
         if self.answered.len() >= self.max_tokens {
             return Err(InvalidRequest::Answered { max_tokens: self.max_tokens });
         }
-        self.check_counts()?;
-        self.sampling.check()
+        self.check_counts(vocab)?;
+        self.sampling.check().map_err(|unusable| InvalidRequest::Sampling {
+            field: unusable.field,
+            value: unusable.value,
+            expected: unusable.expected,
+        })
     }
 
     /// Whether `answered` is already the complete answer.
@@ -261,45 +224,17 @@ impl GenerateRequest {
         Ok(())
     }
 
-    fn check_counts(&self) -> Result<(), InvalidRequest> {
+    fn check_counts(&self, vocab: usize) -> Result<(), InvalidRequest> {
         let counts = [
             ("pictures", self.pictures.len(), PICTURES_MAX),
             ("log-probabilities", self.logprobs.unwrap_or(0), LOGPROBS_MAX),
             ("biased tokens", self.sampling.logit_bias.len(), BIASES_MAX),
             ("end tokens", self.end_tokens.len(), END_TOKENS_MAX),
+            ("samplers", self.sampling.samplers.as_ref().map_or(0, Vec::len), SAMPLERS_MAX),
         ];
-        match counts.into_iter().find(|(_, count, most)| count > most) {
+        let breakers = self.sampling.dry_breakers.counts(vocab);
+        match counts.into_iter().chain(breakers).find(|(_, count, most)| count > most) {
             Some((what, count, most)) => Err(InvalidRequest::TooMany { what, count, most }),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Sampling {
-    /// Checks that a sampler can use each number.
-    fn check(&self) -> Result<(), InvalidRequest> {
-        let is_number = |value: f32| value.is_finite();
-        let at_least_0 = |value: f32| value.is_finite() && value >= 0.0;
-        let above_0 = |value: f32| value.is_finite() && value > 0.0;
-        type Is<'a> = &'a dyn Fn(f32) -> bool;
-        let (number, not_negative) = ("a number", "a number of at least 0");
-        let checks: [(_, _, Is, _); 6] = [
-            ("temperature", self.temperature, &at_least_0, not_negative),
-            ("top_p", self.top_p, &at_least_0, not_negative),
-            ("min_p", self.min_p, &at_least_0, not_negative),
-            ("repetition_penalty", self.repetition_penalty, &above_0, "a number above 0"),
-            ("frequency_penalty", self.frequency_penalty, &is_number, number),
-            ("presence_penalty", self.presence_penalty, &is_number, number),
-        ];
-        let mut wrong = checks.into_iter().filter(|(_, value, is_good, _)| !is_good(*value));
-        if let Some((field, value, _, expected)) = wrong.next() {
-            return Err(InvalidRequest::Sampling { field, value, expected });
-        }
-        match self.logit_bias.iter().find(|(_, bias)| !bias.is_finite()) {
-            Some((_, value)) => {
-                let (field, value, expected) = ("logit_bias", *value, number);
-                Err(InvalidRequest::Sampling { field, value, expected })
-            }
             None => Ok(()),
         }
     }
@@ -454,6 +389,11 @@ mod tests {
         assert!(wrong(&|s| s.min_p = f32::INFINITY).is_err());
         assert!(wrong(&|s| s.repetition_penalty = 0.0).is_err());
         assert!(wrong(&|s| s.presence_penalty = f32::NAN).is_err());
+        assert!(wrong(&|s| s.mirostat_mu = Some(f32::NAN)).is_err());
+        assert!(
+            wrong(&|s| s.samplers = Some(vec![crate::Sampler::TopK; SAMPLERS_MAX + 1])).is_err()
+        );
+        assert_eq!(wrong(&|s| s.mirostat = 1), Err("mirostat is 1, and must be 0 or 2".to_owned()));
         assert!(wrong(&|s| s.logit_bias = vec![(1, f32::INFINITY)]).is_err());
         assert!(wrong(&|s| s.logit_bias = vec![(100, 1.0)]).is_err());
         assert!(wrong(&|s| s.logit_bias = vec![(1, 1.0); BIASES_MAX + 1]).is_err());

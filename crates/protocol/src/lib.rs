@@ -31,10 +31,14 @@ mod picture;
 mod preset;
 mod prompts;
 mod ring;
+mod samplers;
+mod sampling;
 mod secret;
 mod spec;
 mod split_mix;
 mod stats;
+mod steps;
+mod token;
 mod turns;
 mod worker;
 
@@ -42,20 +46,23 @@ pub use byte_size::ByteSize;
 pub use call::RankCall;
 pub use generate::{
     AnswerToken, BIASES_MAX, END_TOKENS_MAX, FailureKind, FinishReason, GenerateRequest,
-    Generation, Grammar, InvalidRequest, LOGPROBS_MAX, Logprobs, Pooling, RequestId, Sampling,
-    Token,
+    Generation, Grammar, InvalidRequest, LOGPROBS_MAX, Logprobs, Pooling, RequestId,
 };
 pub use keep_alive::{KeepAlive, seconds};
 pub use nodes::Nodes;
 pub use picture::{
     Detail, PICTURE_BYTES_MAX, PICTURES_MAX, Picture, PictureFile, is_of_picture, row_tokens,
 };
-pub use preset::{PRESET_BYTES_MAX, PRESET_SETTINGS, Preset, PresetMessage};
+pub use preset::{PRESET_BYTES_MAX, Preset, PresetMessage};
 pub use prompts::{
     HEADS_OF_DISK_MAX, Heads, RECORD_MEMBERS_MAX, RECORDS_BYTES_MAX, RECORDS_MAX, RecordWanted,
     RecordsAsk, RecordsRelay, are_heads, heads_line, heads_of_line,
 };
 pub use ring::{ring_pairs, ring_peers};
+pub use samplers::{
+    BREAKER_HEADS_MAX, BREAKER_TAIL_MAX, BREAKER_TAILS_MAX, DryBreakers, SAMPLERS_MAX, Sampler,
+};
+pub use sampling::{PARAMETERS, Parameter, ParameterFields, Sampling, SamplingChoice};
 pub use secret::Secret;
 pub use spec::{
     CacheType, ExpertSplit, InstanceSpec, Mix, SpecVersion, Speculation, Split, SplitOptions,
@@ -70,6 +77,7 @@ pub use split_mix::split_mix;
 pub use stats::{
     EngineStats, ExpertStats, Guesses, LinkStats, PageStats, PromptStats, RankStats, StepStats,
 };
+pub use token::Token;
 pub use turns::Turns;
 pub use worker::{
     ExpertCache, FileCheck, ModelSource, PromptCache, WorkerCommand, WorkerDevice, WorkerEvent,

@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{GenerateRequest, Sampling};
+use crate::GenerateRequest;
 
 /// # Errors
 /// The serialiser fails.
@@ -22,11 +22,15 @@ pub fn serialize<S: Serializer>(request: &GenerateRequest, to: S) -> Result<S::O
 
 /// # Errors
 /// It is no request.
-pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<GenerateRequest, D::Error> {
+pub fn deserialize<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: From<GenerateRequest>,
+{
     let mut request = GenerateRequest::deserialize(from)?;
     let read = request.parameters();
     request.must_know.retain(|name| !read.contains(&name.as_str()));
-    Ok(request)
+    Ok(request.into())
 }
 
 impl GenerateRequest {
@@ -50,7 +54,7 @@ impl GenerateRequest {
             cache_salt,
             keep_alive,
         } = self;
-        let mut set = sampling.parameters();
+        let mut set = sampling.set_names();
         let fields = [
             ("pictures", *pictures != default.pictures),
             ("answered", *answered != default.answered),
@@ -68,54 +72,29 @@ impl GenerateRequest {
     }
 }
 
-impl Sampling {
-    fn parameters(&self) -> Vec<&'static str> {
-        let default = Self::default();
-        let Self {
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            seed,
-            repetition_penalty,
-            frequency_penalty,
-            presence_penalty,
-            logit_bias,
-        } = self;
-        let fields = [
-            ("temperature", *temperature != default.temperature),
-            ("top_k", *top_k != default.top_k),
-            ("top_p", *top_p != default.top_p),
-            ("min_p", *min_p != default.min_p),
-            ("seed", *seed != default.seed),
-            ("repetition_penalty", *repetition_penalty != default.repetition_penalty),
-            ("frequency_penalty", *frequency_penalty != default.frequency_penalty),
-            ("presence_penalty", *presence_penalty != default.presence_penalty),
-            ("logit_bias", *logit_bias != default.logit_bias),
-        ];
-        fields.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Detail, Grammar, InvalidRequest, KeepAlive, Picture, Pooling};
+    use crate::{
+        Detail, DryBreakers, Grammar, InvalidRequest, KeepAlive, PARAMETERS, Picture, Pooling,
+        Sampler, Sampling, SamplingChoice,
+    };
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Sent(#[serde(with = "super")] GenerateRequest);
 
     fn full() -> GenerateRequest {
+        let mut choice = SamplingChoice::default();
+        PARAMETERS.iter().for_each(|row| (row.choose)(&mut choice, row.fields.range.1));
         let sampling = Sampling {
-            temperature: 0.5,
-            top_k: 1,
             top_p: 0.5,
-            min_p: 0.25,
-            seed: 1,
+            typical_p: 0.5,
             repetition_penalty: 1.5,
-            frequency_penalty: 0.5,
-            presence_penalty: 0.5,
             logit_bias: vec![(1, 1.0)],
+            samplers: Some(vec![Sampler::TopK]),
+            dry_breakers: DryBreakers { mask: vec![1], tails: vec![(vec![1], vec![2])] },
+            mirostat_mu: Some(0.1),
+            ..choice.over(&Sampling::default(), 1)
         };
         let picture = Picture { at: 1, detail: Detail::Low, file: b"picture"[..].into() };
         GenerateRequest {
@@ -159,17 +138,17 @@ mod tests {
     #[test]
     fn a_parameter_that_the_owner_does_not_know_is_refused_by_its_name() {
         let newer = |sent: &mut serde_json::Value| {
-            sent["sampling"]["mirostat"] = 2.into();
-            sent["must_know"].as_array_mut().unwrap().push("mirostat".into());
+            sent["sampling"]["adaptive"] = 2.into();
+            sent["must_know"].as_array_mut().unwrap().push("adaptive".into());
         };
         let read = over(&full(), newer);
-        let names = vec!["mirostat".to_owned()];
+        let names = vec!["adaptive".to_owned()];
         assert_eq!(read.check(32, 100), Err(InvalidRequest::UnknownParameters { names }));
         let said = read.check(32, 100).unwrap_err().to_string();
-        assert!(said.contains("does not know mirostat"), "{said}");
+        assert!(said.contains("does not know adaptive"), "{said}");
         // A node on the way that does not know it has dropped its value, and does not hide that.
         let relayed = over(&read, |_| {});
-        assert_eq!(relayed.must_know, ["mirostat"]);
+        assert_eq!(relayed.must_know, ["adaptive"]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub enum WorkerCommand {
     Disconnect,
     Generate {
         request: RequestId,
-        generate: GenerateRequest,
+        generate: Box<GenerateRequest>,
     },
     Cancel {
         request: RequestId,

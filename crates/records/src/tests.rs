@@ -26,8 +26,17 @@ fn options(folder: &Path) -> Options {
     Options { retry_after: Duration::ZERO, ..Options::new(folder, [9; 32], BUDGET_BYTES) }
 }
 
+/// The last one's writer may still close its files: a busy disk takes its time.
 fn open(folder: &Path) -> Records {
-    Records::open(options(folder), pool()).unwrap()
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match Records::open(options(folder), pool()) {
+            Err(RecordsError::Locked { .. }) if Instant::now() < deadline => {
+                std::thread::yield_now();
+            }
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 fn key(number: usize) -> Key {

@@ -20,6 +20,9 @@ const OF_TOOLS: &[&str] = &[
     "--user",
     "--now",
     "--quiet",
+    "--unit",
+    "--user-unit",
+    "--no-pager",
 ];
 /// Options by which the program starts itself.
 const OF_ITSELF: &[&str] =

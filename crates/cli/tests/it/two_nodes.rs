@@ -77,7 +77,7 @@ fn a_call_for_no_worker_ends_at_once_and_half_a_call_soon() {
         let since = std::time::Instant::now();
         // The system may reset the connection because of unread bytes.
         assert!(!matches!(call.read(&mut [0]), Ok(1..)), "{begin:?}");
-        assert!(since.elapsed().as_secs() < 5, "{begin:?}");
+        assert!(since.elapsed().as_secs() < 20, "{begin:?}");
     }
     assert!(node.run(&["nodes"]).contains("live"));
 }

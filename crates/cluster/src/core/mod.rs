@@ -376,7 +376,7 @@ impl Core {
             }
             Message::Generate { stream, name, request, relays } => {
                 let (requests, mut below) = self.requests();
-                requests.generate_for(&mut below, (conn, stream), &name, request, relays);
+                requests.generate_for(&mut below, (conn, stream), &name, *request, relays);
             }
             Message::CancelGenerate { stream } => {
                 let (requests, mut below) = self.requests();

@@ -399,7 +399,7 @@ impl Instance {
         }
         if self.phase == Phase::Ready {
             for (request, generate) in self.requests.take_ready() {
-                self.send(0, WorkerCommand::Generate { request, generate });
+                self.send(0, WorkerCommand::Generate { request, generate: Box::new(generate) });
             }
         }
     }

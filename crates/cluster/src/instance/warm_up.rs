@@ -9,8 +9,8 @@ use crate::GenerateRequest;
 pub(super) const WARM_UP: RequestId = 0;
 
 /// One token after the vocabulary's first token, which every vocabulary has.
-pub(super) fn warm_up() -> GenerateRequest {
-    GenerateRequest { prompt: vec![0], max_tokens: 1, ..GenerateRequest::default() }
+pub(super) fn warm_up() -> Box<GenerateRequest> {
+    Box::new(GenerateRequest { prompt: vec![0], max_tokens: 1, ..GenerateRequest::default() })
 }
 
 #[cfg(test)]

@@ -51,8 +51,8 @@ const PACKET_BYTES: [u16; 4] = [1500, 1420, 1280, SMALLEST];
 const SMALLEST: u16 = 576;
 /// Padding of a greeting: two full packets or more, except with jumbo frames.
 const PADDING_BYTES: usize = 4000;
-/// TCP retransmits three times within this time. A far path gets some of its round trips more.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// TCP retransmits twice within this time. A far path gets several of its round trips more.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// A connection past TLS and the handshake of [`crate::wire`].
 pub(crate) struct Connection {
@@ -226,7 +226,7 @@ impl Net {
     ) -> Result<Result<(), u16>, DialError> {
         let started = Instant::now();
         let stream = self.secure(address, pin, segment).await?;
-        let limit = ANSWER_MAX + started.elapsed() * 2;
+        let limit = ANSWER_MAX + started.elapsed() * 4;
         let used = used_segment(stream.get_ref().0);
         let greeting = self.greet(stream, Purpose::Probe, PADDING_BYTES);
         match timeout(limit, greeting).await {

@@ -221,7 +221,8 @@ impl Node {
             Err(error @ Error::NotHere(_)) => error,
             outcome => return outcome,
         };
-        let found = self.find_elsewhere(&spec.model).await?.ok_or(missing)?;
+        let found = self.find_elsewhere(&spec.model).await?;
+        let found = found.ok_or_else(|| self.or_away(missing))?;
         let id = remote::serve(shared.pulls.net(), &found, spec).await?;
         let mut watch = self.watch();
         let is_told = |status: &Arc<ClusterStatus>| status.instances.iter().any(|i| i.id == id);
@@ -271,6 +272,20 @@ impl Node {
     /// Whether a node finds a model by this name.
     async fn is_known(&self, name: &str) -> Result<bool> {
         Ok(self.has_model(name).await || self.find_elsewhere(name).await?.is_some())
+    }
+
+    /// The error about a model that no node in reach has: others may have it.
+    fn or_away(&self, missing: Error) -> Error {
+        let status = self.status();
+        let away = status.nodes.iter().filter(|node| node.state == NodeState::Lost);
+        let away: Vec<&str> = away.map(|node| node.name.as_str()).collect();
+        match missing {
+            Error::NotHere(why) if !away.is_empty() => Error::NotHere(format!(
+                "{why}. {} cannot be reached now, and may have it",
+                away.join(", ")
+            )),
+            missing => missing,
+        }
     }
 
     /// Finds a model on other nodes.
@@ -343,7 +358,8 @@ impl Node {
             Err(error @ Error::NotHere(_)) => error,
             outcome => return outcome,
         };
-        let found = self.find_elsewhere(&model).await?.ok_or(missing)?;
+        let found = self.find_elsewhere(&model).await?;
+        let found = found.ok_or_else(|| self.or_away(missing))?;
         let inputs = self.shared.desk.inputs.upgrade().ok_or(Error::ShutDown)?;
         Ok(remote::pull(self.shared.pulls.clone(), inputs, found, model))
     }

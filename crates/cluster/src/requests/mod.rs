@@ -191,6 +191,9 @@ impl Requests {
         let event = match event {
             GenerateEvent::Tokens(tokens) => {
                 found.request.answered.extend(tokens.iter().map(|answer| answer.token));
+                if let Some(last) = tokens.last() {
+                    found.request.sampling.mirostat_mu = last.mirostat_mu;
+                }
                 found.first_token.get_or_insert(now);
                 found.fruitless = 0;
                 GenerateEvent::Tokens(tokens)
@@ -416,7 +419,7 @@ fn place(
         None => (None, relays),
     };
     let Some(conn) = conn else { return Ok(None) };
-    let (name, request) = (id.to_owned(), request.clone());
+    let (name, request) = (id.to_owned(), Box::new(request.clone()));
     host.ctx.send(conn, Message::Generate { stream, name, request, relays });
     Ok(Some(Place::Peer { conn }))
 }

@@ -129,7 +129,7 @@ impl World {
                 let Ok(mut message) = serde_json::from_value(lie) else { continue };
                 if let Message::Generate { request, .. } = &mut message {
                     // A worker checks it before it answers; those here do not.
-                    *request = small_request();
+                    **request = small_request();
                 }
                 self.send(liar, conn, message);
             }
@@ -152,7 +152,7 @@ impl World {
         let generate = |stream, name: &str| Message::Generate {
             stream,
             name: name.to_owned(),
-            request: small_request(),
+            request: small_request().into(),
             relays: 1,
         };
         let failed = WorkerEvent::Failed { reason: "a lie".to_owned() };

@@ -32,7 +32,7 @@ pub(super) enum Act {
     Send(ConnId, Message),
     Write(Option<Document>, Option<Done>),
     Locate(Digest),
-    Open(Service),
+    Open(Box<Service>),
     Start(Box<Start>),
     Command(ProcessId, WorkerCommand),
     End(ProcessId),
@@ -152,7 +152,7 @@ impl Outside for SimulatedOutside {
     }
 
     fn open(&mut self, wanted: Service) {
-        self.0.push(Act::Open(wanted));
+        self.0.push(Act::Open(Box::new(wanted)));
     }
 
     /// No model has `--copies` here.

@@ -169,7 +169,7 @@ impl World {
             }
             WorkerCommand::Generate { request, generate } => {
                 if process.linked {
-                    process.running.insert(request, generate);
+                    process.running.insert(request, *generate);
                     if !std::mem::replace(&mut process.steps, true) {
                         self.after(30 * MS, Todo::Worker { pid, what: What::Step });
                     }

@@ -117,12 +117,13 @@ impl Pulls {
         towards.get(name).copied().unwrap_or(Having::No)
     }
 
-    /// The other live members.
+    /// The other members that are connected.
     pub fn neighbours(&self) -> Vec<Neighbour> {
         let status = self.cluster.borrow();
         let others = status.nodes.iter().filter(|node| node.id != status.node);
-        let live = others.filter(|node| node.state == NodeState::Live);
-        live.map(|node| Neighbour { id: node.id, name: node.name.clone(), address: node.address })
+        let connected = others.filter(|node| node.state != NodeState::Lost);
+        connected
+            .map(|node| Neighbour { id: node.id, name: node.name.clone(), address: node.address })
             .collect()
     }
 

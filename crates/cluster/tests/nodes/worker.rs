@@ -164,7 +164,7 @@ impl Worker {
                 self.connect(epoch, &endpoints, ring);
             }
             WorkerCommand::Disconnect => self.end_epoch(),
-            WorkerCommand::Generate { request, generate } => self.generate(request, generate),
+            WorkerCommand::Generate { request, generate } => self.generate(request, *generate),
             WorkerCommand::Cancel { request } => {
                 let at = self.running.iter().position(|running| running.request == request);
                 if let Some(at) = at {

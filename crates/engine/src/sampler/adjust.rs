@@ -1,17 +1,15 @@
 //! Changes to the logits before a token is drawn: bias, penalties, and forbidden tokens.
 
-use protocol::{GenerateRequest, Sampling, Token, is_of_picture};
+use protocol::{GenerateRequest, Sampler, Sampling, Token, is_of_picture};
 
-use super::Draw;
+use super::draw::Draw;
 
 /// Whether the logits change for the token after `answered` tokens of the answer.
 pub(crate) fn is_adjusted(request: &GenerateRequest, answered: usize) -> bool {
-    let Sampling { repetition_penalty, frequency_penalty, presence_penalty, logit_bias, .. } =
-        &request.sampling;
-    *repetition_penalty != 1.0
-        || *frequency_penalty != 0.0
-        || *presence_penalty != 0.0
-        || !logit_bias.is_empty()
+    let sampling = &request.sampling;
+    sampling.has(Sampler::Penalties)
+        || sampling.has(Sampler::Dry)
+        || !sampling.logit_bias.is_empty()
         || request.grammar.is_some()
         || must_go_on(request, answered)
 }
@@ -26,7 +24,10 @@ pub(super) fn adjust(logits: &mut [f32], draw: &Draw<'_>, counts: &mut [u32]) {
     for (token, bias) in &request.sampling.logit_bias {
         logits[*token as usize] += bias;
     }
-    penalise(logits, draw, counts);
+    // Other samplers may come before the penalties.
+    if request.sampling.is_plain() {
+        penalise(logits, draw, counts);
+    }
     if let Some(allowed) = allowed {
         keep_allowed(logits, allowed);
     }

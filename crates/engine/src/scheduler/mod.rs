@@ -39,8 +39,8 @@ use std::time::{Duration, Instant};
 use constrain::ConstrainError;
 use layout::PAGE_POSITIONS;
 use protocol::{
-    EngineStats, FailureKind, FinishReason, GenerateRequest, Generation, InvalidRequest, PageStats,
-    RequestId, Speculation, Token, Turns,
+    AnswerToken, EngineStats, FailureKind, FinishReason, GenerateRequest, Generation,
+    InvalidRequest, PageStats, RequestId, Speculation, Token, Turns,
 };
 
 use crate::prompt_store::Shelf;
@@ -256,12 +256,12 @@ impl Scheduler {
         self.stats.steps.add(took.as_micros() as u64, note.prompt_rows, answer_rows);
     }
 
-    /// Adds the token sampled for `output` to its sequence; `None` if that has ended.
-    pub fn commit(&mut self, output: Output, token: Token, now: Instant) -> Option<Committed> {
-        let id = output.request;
-        let sequence = self.find_any(id).filter(|sequence| sequence.awaits(output))?;
+    /// Adds the token sampled for output `of` to its sequence; `None` if that has ended.
+    pub fn commit(&mut self, of: Output, answer: &AnswerToken, now: Instant) -> Option<Committed> {
+        let (id, token) = (of.request, answer.token);
+        let sequence = self.find_any(id).filter(|sequence| sequence.awaits(of))?;
         let at = sequence.guess_at;
-        let (tried, right) = sequence.check_guess(output, token);
+        let (tried, right) = sequence.check_guess(of, token);
         if tried {
             self.stats.note_guess(at, right);
         }
@@ -271,15 +271,16 @@ impl Scheduler {
             return Some(Committed { is_answer: false, began: None, done });
         }
         sequence.tokens.push(token);
+        sequence.request.sampling.mirostat_mu = answer.mirostat_mu;
         let is_first = sequence.first_token.is_none();
         sequence.first_token.get_or_insert(now);
         let is_long = sequence.answer().len() >= sequence.request.max_tokens;
         self.stats.generated_tokens += 1;
-        let is_full = output.position + 1 >= self.limits.context_tokens;
+        let is_full = of.position + 1 >= self.limits.context_tokens;
         let is_last = is_full || is_long;
         let began = (is_first && !is_last).then(|| self.began(id, now)).flatten();
         if right {
-            self.publish(id, output.position);
+            self.publish(id, of.position);
         }
         let done = is_last.then(|| self.finish(id, FinishReason::Length, now)).flatten();
         Some(Committed { is_answer: true, began, done })

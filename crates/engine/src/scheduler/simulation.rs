@@ -408,7 +408,9 @@ impl World {
     }
 
     fn commit(&mut self, output: Output, token: Token) {
-        let Some(committed) = self.scheduler.commit(output, token, self.now) else { return };
+        let Some(committed) = self.scheduler.commit(output, &token.into(), self.now) else {
+            return;
+        };
         let Asked { request, answer, .. } = self.requests.get_mut(&output.request).unwrap();
         assert_eq!(output.position, request.prompt.len() + answer.len());
         answer.extend(committed.is_answer.then_some(token));

@@ -64,7 +64,7 @@ impl Harness {
     }
 
     fn commit(&mut self, output: Output, token: Token) -> Outcome {
-        let committed = self.scheduler.commit(output, token, self.now)?;
+        let committed = self.scheduler.commit(output, &token.into(), self.now)?;
         self.done.extend(committed.done.clone());
         Some((committed.is_answer, committed.done.map(|done| done.reason)))
     }

@@ -82,8 +82,9 @@ fn requests() -> Vec<GenerateRequest> {
         prompt: (0..10 + 20 * (seed % 6))
             .map(|at| ((at * 17 + seed * at * at) % 250) as Token)
             .collect(),
-        sampling: match seed % 2 {
-            0 => Sampling::default(),
+        sampling: match seed % 6 {
+            0 | 2 | 4 => Sampling::default(),
+            5 => odd_sampling(seed),
             _ => Sampling { temperature: 1.0, seed: seed as u64, ..Sampling::default() },
         },
         max_tokens: 50,
@@ -91,6 +92,17 @@ fn requests() -> Vec<GenerateRequest> {
     };
     // Each tries a guess at least once, whatever guesses cost on this machine.
     (0..24).map(request).collect()
+}
+
+/// Samplers that look at more than the logits.
+fn odd_sampling(seed: usize) -> Sampling {
+    let warm = Sampling { temperature: 1.0, seed: seed as u64, ..Sampling::default() };
+    match seed / 6 {
+        0 => Sampling { mirostat: 2, ..warm },
+        1 => Sampling { xtc_probability: 0.5, xtc_threshold: 0.01, top_k: 20, ..warm },
+        2 => Sampling { dry_multiplier: 1.0, dry_allowed_length: 1, ..warm },
+        _ => Sampling { typical_p: 0.5, repetition_penalty: 1.3, repeat_last_n: 8, ..warm },
+    }
 }
 
 /// The answers one after the other, then together, and the counters.

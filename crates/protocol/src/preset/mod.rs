@@ -7,62 +7,81 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::KeepAlive;
+use crate::sampling::for_parameters;
+use crate::{KeepAlive, PARAMETERS, Parameter, SamplingChoice};
 
 /// The most bytes of a preset as JSON; the prompts of coding agents are about half of this.
 pub const PRESET_BYTES_MAX: usize = 64 << 10;
 
-/// A name that clients use like a model's. Its settings apply to requests that set nothing
-/// themselves.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Preset {
-    pub name: String,
-    /// The name of the model that answers.
-    pub model: String,
-    /// The system prompt of conversations that have none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub system: Option<String>,
-    /// Put before each conversation, after the system prompt.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub messages: Vec<PresetMessage>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub temperature: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub top_k: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub top_p: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_p: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub repetition_penalty: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub frequency_penalty: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub presence_penalty: Option<f32>,
-    /// The most tokens of an answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<usize>,
-    /// The most tokens of a conversation. A model that a request loads gets this context.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub context_tokens: Option<usize>,
-    /// Strings that end an answer.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub stop: Vec<String>,
-    /// Whether a thinking model thinks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub think: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reasoning_effort: Option<String>,
-    /// Variables of the model's template.
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    pub template_options: Map<String, Value>,
-    /// How long the model stays loaded after a request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_alive: Option<KeepAlive>,
+macro_rules! preset {
+    (
+        {$($early:ident: $early_type:ty = $_a:expr, $early_effect:literal, $_b:expr;)+}
+        {$($late:ident: $late_type:ty = $_c:expr, $late_effect:literal, $_d:expr;)+}
+    ) => {
+        /// A name that clients use like a model's. Its settings apply to requests that set nothing
+        /// themselves.
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Preset {
+            pub name: String,
+            /// The name of the model that answers.
+            pub model: String,
+            /// The system prompt of conversations that have none.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub system: Option<String>,
+            /// Put before each conversation, after the system prompt.
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            pub messages: Vec<PresetMessage>,
+            $(#[doc = concat!($early_effect, ".")]
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub $early: Option<$early_type>,)+
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub seed: Option<u64>,
+            $(#[doc = concat!($late_effect, ".")]
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub $late: Option<$late_type>,)+
+            /// The most tokens of an answer.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub max_tokens: Option<usize>,
+            /// The most tokens of a conversation. A model that a request loads gets this context.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub context_tokens: Option<usize>,
+            /// Strings that end an answer.
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            pub stop: Vec<String>,
+            /// Whether a thinking model thinks.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub think: Option<bool>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub reasoning_effort: Option<String>,
+            /// Variables of the model's template.
+            #[serde(skip_serializing_if = "Map::is_empty")]
+            pub template_options: Map<String, Value>,
+            /// How long the model stays loaded after a request.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub keep_alive: Option<KeepAlive>,
+        }
+
+        impl Preset {
+            /// What it sets of sampling.
+            pub fn sampling(&self) -> SamplingChoice {
+                SamplingChoice {
+                    $($early: self.$early,)+
+                    $($late: self.$late,)+
+                    seed: self.seed,
+                    ..SamplingChoice::default()
+                }
+            }
+
+            fn set_sampling(&mut self, choice: SamplingChoice) {
+                $(self.$early = choice.$early;)+
+                $(self.$late = choice.$late;)+
+                self.seed = choice.seed;
+            }
+        }
+    };
 }
+for_parameters!(preset);
 
 /// A message of an example conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,16 +92,9 @@ pub struct PresetMessage {
     pub content: String,
 }
 
-/// The settings that [`Preset::set`] knows, with the values of each.
-pub const PRESET_SETTINGS: [(&str, &str); 14] = [
-    ("temperature", "0 to 2"),
-    ("top_k", "a whole number; 0 keeps all"),
-    ("top_p", "0 to 1"),
-    ("min_p", "0 to 1"),
+/// The settings that [`Preset::set`] knows besides [`PARAMETERS`], with the values of each.
+const OTHER_SETTINGS: [(&str, &str); 7] = [
     ("seed", "a whole number"),
-    ("repetition_penalty", "0.01 to 10"),
-    ("frequency_penalty", "-2 to 2"),
-    ("presence_penalty", "-2 to 2"),
     ("max_tokens", "a whole number"),
     ("context", "a whole number of tokens"),
     ("stop", "a string that ends an answer; may be given several times"),
@@ -91,22 +103,26 @@ pub const PRESET_SETTINGS: [(&str, &str); 14] = [
     ("template.NAME", "a variable of the model's template, as JSON or text"),
 ];
 
+/// The settings that [`Preset::set`] knows, with the values of each.
+fn preset_settings() -> impl Iterator<Item = (&'static str, String)> {
+    let values = |row: &Parameter| {
+        let (low, high) = row.fields.range;
+        format!("{low} to {high}{}", if row.fields.is_whole { ", a whole number" } else { "" })
+    };
+    let numbers = PARAMETERS.iter().map(move |row| (row.name, values(row)));
+    numbers.chain(OTHER_SETTINGS.map(|(name, values)| (name, values.to_owned())))
+}
+
 /// Parameters of Ollama's with another name here.
-const OLLAMA_NAMES: [(&str, &str); 3] = [
-    ("repeat_penalty", "repetition_penalty"),
-    ("num_predict", "max_tokens"),
-    ("num_ctx", "context"),
-];
+const OLLAMA_NAMES: [(&str, &str); 2] = [("num_predict", "max_tokens"), ("num_ctx", "context")];
 
 /// Parameters of Ollama's that set how a model is loaded, which `sinew serve` decides, and those
 /// that its clients write without intent.
-const WITHOUT_EFFECT: [&str; 17] = [
+const WITHOUT_EFFECT: [&str; 14] = [
     "embedding_only",
     "f16_kv",
     "logits_all",
     "low_vram",
-    "mirostat_eta",
-    "mirostat_tau",
     "penalize_newline",
     "vocab_only",
     "num_batch",
@@ -115,13 +131,12 @@ const WITHOUT_EFFECT: [&str; 17] = [
     "num_thread",
     "numa",
     "main_gpu",
-    "repeat_last_n",
     "use_mlock",
     "use_mmap",
 ];
 
 /// Parameters of Ollama's that are read with the value that changes nothing.
-const NEUTRAL: [(&str, f32); 3] = [("mirostat", 0.0), ("tfs_z", 1.0), ("typical_p", 1.0)];
+const NEUTRAL: [(&str, f32); 1] = [("tfs_z", 1.0)];
 
 const EFFORTS: [&str; 3] = ["low", "medium", "high"];
 const ROLES: [&str; 3] = ["system", "user", "assistant"];
@@ -133,28 +148,24 @@ impl Preset {
     /// There is no such setting, or the value is none of its.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let other = OLLAMA_NAMES.iter().find(|(theirs, _)| *theirs == name);
-        let known = other.map_or(name, |(_, ours)| ours);
+        let row = PARAMETERS.iter().find(|row| [row.name, row.llama_name()].contains(&name));
+        let known = other.map_or(row.map_or(name, |row| row.name), |(_, ours)| ours);
         let wrong = || {
-            let values = PRESET_SETTINGS.iter().find(|(setting, _)| *setting == known);
-            format!("{name} {value}: expected {}", values.map_or("another value", |(_, of)| of))
+            let values = preset_settings().find(|(setting, _)| *setting == known);
+            let values = values.map_or("another value".to_owned(), |(_, values)| values);
+            format!("{name} {value}: expected {values}")
         };
         fn read<T: std::str::FromStr>(value: &str) -> Option<Option<T>> {
             value.parse().ok().map(Some)
         }
         let done = match known {
-            "temperature" => read(value).map(|read| self.temperature = read),
-            "top_k" => read(value).map(|read| self.top_k = read),
-            "top_p" => read(value).map(|read| self.top_p = read),
-            "min_p" => read(value).map(|read| self.min_p = read),
+            _ if let Some(row) = row => self.set_number(row, value),
             // As in Ollama, -1 is a random seed, and as many tokens as there is room for.
             "seed" if value == "-1" => {
                 self.seed = None;
                 Some(())
             }
             "seed" => read(value).map(|read| self.seed = read),
-            "repetition_penalty" => read(value).map(|read| self.repetition_penalty = read),
-            "frequency_penalty" => read(value).map(|read| self.frequency_penalty = read),
-            "presence_penalty" => read(value).map(|read| self.presence_penalty = read),
             "max_tokens" if ["-1", "-2"].contains(&value) => {
                 self.max_tokens = None;
                 Some(())
@@ -173,7 +184,8 @@ impl Preset {
             }
             _ => {
                 let Some(variable) = known.strip_prefix("template.") else {
-                    let names = PRESET_SETTINGS.map(|(name, _)| name).join(", ");
+                    let names = preset_settings().map(|(name, _)| name).collect::<Vec<_>>();
+                    let names = names.join(", ");
                     return Err(format!("there is no setting {name}. There are: {names}"));
                 };
                 let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
@@ -182,7 +194,20 @@ impl Preset {
             }
         };
         done.ok_or_else(wrong)?;
-        self.check_numbers().map_err(|_| wrong())
+        self.check_numbers().map_err(|why| format!("{name} {value}: {why}"))
+    }
+
+    /// Sets a parameter of sampling, if the value is a number of its kind.
+    fn set_number(&mut self, row: &Parameter, value: &str) -> Option<()> {
+        let number: f64 = value.parse().ok()?;
+        if row.fields.is_whole && number.fract() != 0.0 {
+            return None;
+        }
+        within(row.name, Some(number), row.fields.range.0..=row.fields.range.1).ok()?;
+        let mut choice = self.sampling();
+        (row.choose)(&mut choice, number);
+        self.set_sampling(choice);
+        Some(())
     }
 
     fn set_thinking(&mut self, value: &str) -> Option<()> {
@@ -199,6 +224,7 @@ impl Preset {
     /// The preset with the model and the settings of another where it has none itself.
     pub fn over(self, base: &Self) -> Self {
         let base = base.clone();
+        let sampling = self.sampling().or(base.sampling());
         let mut template_options = base.template_options;
         template_options.extend(self.template_options);
         // What a model thinks is one setting of two fields.
@@ -206,19 +232,11 @@ impl Preset {
             Some(_) => (self.think, self.reasoning_effort),
             None => (base.think, self.reasoning_effort.or(base.reasoning_effort)),
         };
-        Self {
+        let mut preset = Self {
             name: self.name,
             model: base.model,
             system: self.system.or(base.system),
             messages: if self.messages.is_empty() { base.messages } else { self.messages },
-            temperature: self.temperature.or(base.temperature),
-            top_k: self.top_k.or(base.top_k),
-            top_p: self.top_p.or(base.top_p),
-            min_p: self.min_p.or(base.min_p),
-            seed: self.seed.or(base.seed),
-            repetition_penalty: self.repetition_penalty.or(base.repetition_penalty),
-            frequency_penalty: self.frequency_penalty.or(base.frequency_penalty),
-            presence_penalty: self.presence_penalty.or(base.presence_penalty),
             max_tokens: self.max_tokens.or(base.max_tokens),
             context_tokens: self.context_tokens.or(base.context_tokens),
             stop: if self.stop.is_empty() { base.stop } else { self.stop },
@@ -226,7 +244,10 @@ impl Preset {
             reasoning_effort,
             template_options,
             keep_alive: self.keep_alive.or(base.keep_alive),
-        }
+            ..Self::default()
+        };
+        preset.set_sampling(sampling);
+        preset
     }
 
     /// Checks the preset except its name.
@@ -251,19 +272,19 @@ impl Preset {
     }
 
     fn check_numbers(&self) -> Result<(), String> {
-        let floats = [
-            ("temperature", self.temperature, 0.0..=2.0),
-            ("top_p", self.top_p, 0.0..=1.0),
-            ("min_p", self.min_p, 0.0..=1.0),
-            ("repetition_penalty", self.repetition_penalty, 0.01..=10.0),
-            ("frequency_penalty", self.frequency_penalty, -2.0..=2.0),
-            ("presence_penalty", self.presence_penalty, -2.0..=2.0),
-        ];
-        floats.into_iter().try_for_each(|(name, value, range)| within(name, value, range))?;
+        let sampling = self.sampling();
+        for row in PARAMETERS {
+            // Single precision has no exact 0.1: the nearest number to it counts as 0.1.
+            let single = |limit: f64| if row.fields.is_whole { limit } else { limit as f32 as f64 };
+            let (low, high) = row.fields.range;
+            within(row.name, (row.chosen)(&sampling), single(low)..=single(high))?;
+        }
+        if sampling.mirostat == Some(1) {
+            return Err("mirostat is 1; it must be 0 or 2".to_owned());
+        }
         let tokens = 1..=i32::MAX as usize;
         within("max_tokens", self.max_tokens, tokens.clone())?;
-        within("context_tokens", self.context_tokens, tokens)?;
-        within("top_k", self.top_k, 0..=10_000_000)
+        within("context_tokens", self.context_tokens, tokens)
     }
 }
 
@@ -311,6 +332,8 @@ mod tests {
             ("template.enable_tools", "false"),
             ("template.tone", "dry"),
             ("num_gpu", "99"),
+            ("mirostat", "2"),
+            ("repeat_last_n", "-1"),
         ];
         pairs.into_iter().for_each(|(name, value)| preset.set(name, value).unwrap());
         let json = serde_json::to_value(&preset).unwrap();
@@ -318,12 +341,13 @@ mod tests {
             "name": "", "model": "m", "temperature": 0.5, "max_tokens": 9, "context_tokens": 512,
             "repetition_penalty": 1.1, "seed": 7, "stop": ["END", "###"], "think": true,
             "reasoning_effort": "low", "keep_alive": 600,
+            "mirostat": 2, "repeat_last_n": -1,
             "template_options": { "enable_tools": false, "tone": "dry" },
         });
         let number = |value: &Value| value.as_f64().map(|number| (number * 1e4).round());
         for (name, value) in want.as_object().unwrap() {
             let same = json[name] == *value || number(&json[name]) == number(value);
-            assert!(same && json.as_object().unwrap().len() == 12, "{name}: {json}");
+            assert!(same && json.as_object().unwrap().len() == 14, "{name}: {json}");
         }
         assert_eq!(preset.check(), Ok(()));
         preset.set("max_tokens", "-1").unwrap();
@@ -348,7 +372,9 @@ mod tests {
             ("num_ctx", "-5", "expected a whole number of tokens"),
             ("think", "much", "on, off, low"),
             ("dry", "2", "there is no setting dry. There are: temperature, top_k"),
-            ("mirostat", "2", "only mirostat 0, which changes nothing"),
+            ("mirostat", "1", "it must be 0 or 2"),
+            ("tfs_z", "2", "only tfs_z 1, which changes nothing"),
+            ("repeat_last_n", "1.5", "expected -1 to 2147483647, a whole number"),
         ];
         for (name, value, why) in cases {
             let error = Preset::default().set(name, value).unwrap_err();

@@ -6,6 +6,7 @@
 use std::fmt::{Display, Formatter, Result as Written};
 
 use super::{Preset, PresetMessage};
+use crate::{PARAMETERS, Parameter};
 
 /// Quotes of a value of several lines.
 const LONG: &str = "\"\"\"";
@@ -72,21 +73,24 @@ impl Preset {
             secs if secs < 0 => "-1".to_owned(),
             secs => secs.to_string(),
         });
+        let sampling = self.sampling();
+        // As short as they were written: in single precision.
+        let shown = |row: &Parameter, value: f64| match row.fields.is_whole {
+            true => value.to_string(),
+            false => (value as f32).to_string(),
+        };
+        let numbers = PARAMETERS
+            .iter()
+            .map(|row| (row.llama_name(), (row.chosen)(&sampling).map(|value| shown(row, value))));
         let named = [
-            ("temperature", number(self.temperature)),
-            ("top_k", number(self.top_k)),
-            ("top_p", number(self.top_p)),
-            ("min_p", number(self.min_p)),
             ("seed", number(self.seed)),
-            ("repeat_penalty", number(self.repetition_penalty)),
-            ("frequency_penalty", number(self.frequency_penalty)),
-            ("presence_penalty", number(self.presence_penalty)),
             ("num_predict", number(self.max_tokens)),
             ("num_ctx", number(self.context_tokens)),
             ("think", self.reasoning_effort.clone().or(think)),
             ("keep_alive", keep),
         ];
-        let named = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let named = numbers.chain(named);
+        let named = named.filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let stops = self.stop.iter().map(|stop| ("stop".to_owned(), quoted(stop)));
         let options = self.template_options.iter();
         let options = options.map(|(name, value)| (format!("template.{name}"), value.to_string()));
@@ -197,8 +201,7 @@ and more"""
         let windows = format!("\u{feff}{}", FILE.replace('\n', "\r\n"));
         assert_eq!(Preset::from_modelfile(&windows), Ok(preset.clone()));
         // Parameters of older versions that change nothing.
-        let neutral = ["mirostat 0", "mirostat_tau 5.0", "tfs_z 1", "typical_p 1.0"];
-        let neutral = neutral.into_iter().chain(["penalize_newline false", "low_vram true"]);
+        let neutral = ["tfs_z 1", "penalize_newline false", "low_vram true"].into_iter();
         let neutral: String = neutral.map(|one| format!("PARAMETER {one}\n")).collect();
         assert_eq!(Preset::from_modelfile(&format!("{FILE}{neutral}")), Ok(preset));
         let full = Preset {
@@ -206,6 +209,9 @@ and more"""
             think: Some(true),
             reasoning_effort: Some("low".to_owned()),
             seed: Some(u64::MAX),
+            typical_p: Some(0.7),
+            mirostat: Some(2),
+            mirostat_eta: Some(0.2),
             keep_alive: Some(crate::KeepAlive::FOR_GOOD),
             template_options: [("a".to_owned(), serde_json::json!({"b": [1]}))]
                 .into_iter()
@@ -225,7 +231,7 @@ and more"""
             ("FROM m\nADAPTER a", "line 2: ADAPTER"),
             ("FROM m\nSYSTEM \"\"\"a\nb\n", "line 2: \"\"\" begins here"),
             ("FORM m", "line 1: FORM is none of FROM"),
-            ("FROM m\nPARAMETER mirostat 2", "line 2: mirostat 2: only mirostat 0, which changes"),
+            ("FROM m\nPARAMETER mirostat 1", "line 2: mirostat 1: mirostat is 1; it must be 0"),
             ("FROM m\nPARAMETER tfs_z 0.9", "line 2: tfs_z 0.9: only tfs_z 1, which changes"),
         ];
         for (file, why) in cases {

@@ -1,5 +1,6 @@
 //! The body of a message request, validated field by field.
 
+use protocol::SamplingChoice;
 use serde::Deserialize;
 use serde_json::Value;
 use text::Wish;
@@ -7,7 +8,7 @@ use text::Wish;
 use super::content::Content;
 use super::message::{Conversation, InputMessage};
 use super::tools::{self, Choice, Tool};
-use crate::completion::{Chat, CompletionRequest, Format, Prompt, SamplingChoice, ThinkingChoice};
+use crate::completion::{Chat, CompletionRequest, Format, Prompt, ThinkingChoice};
 use crate::http::error::ApiError;
 use crate::http::fields::{TOKENS_MAX, TOP_K_MAX, check_stops, effort as effort_of, within};
 use crate::known::Endpoint;

@@ -6,6 +6,7 @@
 //! Dropping the answer cancels the work on every node.
 
 mod answer;
+mod breakers;
 mod constraint;
 mod embedding;
 mod error;
@@ -40,6 +41,7 @@ use crate::metrics::{RequestMetrics, RequestWatch};
 use crate::node::{Cluster, RefusalKind};
 
 pub(crate) use answer::{Answer, AnswerEvent, FIRST_EVENT_WAIT};
+pub(crate) use breakers::DEFAULT_BREAKERS;
 pub(crate) use constraint::{other_of_one_name, tool_name};
 pub(crate) use embedding::{Embedding, EmbeddingRequest};
 pub(crate) use error::CompletionError;
@@ -50,7 +52,7 @@ pub(crate) use meter::{Finish, Outcome};
 pub(crate) use mixed::PromptPiece;
 pub(crate) use model::TextModel;
 pub(crate) use request::{Chat, CompletionRequest, Format, Prompt, ToolChoice};
-pub(crate) use sampling::{SamplingChoice, random_seed};
+pub(crate) use sampling::random_seed;
 pub(crate) use thinking::ThinkingChoice;
 pub(crate) use words::{Part, Piece};
 

@@ -1,15 +1,13 @@
 use std::sync::Arc;
 
-use protocol::{GenerateRequest, InvalidRequest, Pooling, Sampling};
+use protocol::{GenerateRequest, InvalidRequest, Pooling, Sampler, Sampling, SamplingChoice};
 use text::{Placed, Placeholder, ReplyParser, Special, TextStream};
 
+use super::breakers::Breakers;
 use super::constraint::{Target, converted, grammar, held};
 use super::lines::Lines;
 use super::words::{CallRules, Words};
-use super::{
-    Chat, CompletionError, CompletionRequest, Prompt, PromptPiece, SamplingChoice, pictures,
-    sampling,
-};
+use super::{Chat, CompletionError, CompletionRequest, Prompt, PromptPiece, pictures, sampling};
 use crate::clock::unix_secs;
 use crate::pictures::Picture;
 
@@ -30,6 +28,7 @@ pub(crate) struct TextModel {
     width: Option<u64>,
     /// The vision tower, if there is one; or why it cannot be used.
     vision: Result<Option<vision::Config>, String>,
+    breakers: Breakers,
 }
 
 /// A request ready to send, and the parser of its answer.
@@ -56,7 +55,15 @@ impl TextModel {
             |key: &str| header.find_u64(&format!("{}.{key}", architecture?)).ok().flatten();
         let (pooling, width) = (number("pooling_type"), number("embedding_length"));
         let vision = vision::Config::find(header).map_err(|error| error.to_string());
-        Ok(Self { tokenizer: Arc::new(tokenizer), template, sampling, pooling, width, vision })
+        Ok(Self {
+            tokenizer: Arc::new(tokenizer),
+            template,
+            sampling,
+            pooling,
+            width,
+            vision,
+            breakers: Breakers::default(),
+        })
     }
 
     /// Whether the model sees pictures.
@@ -166,7 +173,7 @@ impl TextModel {
             prompt: prompt.tokens,
             pictures,
             answered: Vec::new(),
-            sampling: self.sampling(&request.sampling),
+            sampling: self.drawn_by(&request.sampling),
             max_tokens: request.max_tokens.map_or(room, |max| max.min(room)),
             min_tokens: request.min_tokens,
             end_tokens,
@@ -226,8 +233,18 @@ impl TextModel {
 
     /// The sampling settings of a request with this choice.
     pub(crate) fn sampling(&self, choice: &SamplingChoice) -> Sampling {
-        let logit_bias = choice.biases(&self.tokenizer);
-        Sampling { logit_bias, ..choice.over(&self.sampling) }
+        let logit_bias = sampling::biases(choice, &self.tokenizer);
+        Sampling { logit_bias, ..sampling::chosen(choice, &self.sampling) }
+    }
+
+    /// The same as the engine gets it: without what changes nothing, and with texts as tokens.
+    fn drawn_by(&self, choice: &SamplingChoice) -> Sampling {
+        let mut sampling = self.sampling(choice).simplified();
+        if sampling.has(Sampler::Dry) {
+            let texts = choice.dry_sequence_breakers.as_deref();
+            sampling.dry_breakers = self.breakers.of(texts, &self.tokenizer);
+        }
+        sampling
     }
 
     /// A prompt in tokens, and for a chat its text. A text that exceeds `tokens_max` by its length

@@ -4,25 +4,12 @@ use protocol::{Preset, PresetMessage};
 use text::{Effort, Message};
 
 use super::request::{Chat, CompletionRequest, Prompt};
-use super::sampling::SamplingChoice;
 use super::thinking::ThinkingChoice;
 
 impl CompletionRequest {
     pub(super) fn with_preset(mut self, preset: &Preset) -> Self {
         self.prompt = self.prompt.with_preset(preset);
-        let own = self.sampling;
-        self.sampling = SamplingChoice {
-            temperature: own.temperature.or(preset.temperature),
-            top_k: own.top_k.or(preset.top_k),
-            top_p: own.top_p.or(preset.top_p),
-            min_p: own.min_p.or(preset.min_p),
-            seed: own.seed.or(preset.seed),
-            repetition_penalty: own.repetition_penalty.or(preset.repetition_penalty),
-            frequency_penalty: own.frequency_penalty.or(preset.frequency_penalty),
-            presence_penalty: own.presence_penalty.or(preset.presence_penalty),
-            logit_bias: own.logit_bias,
-            text_bias: own.text_bias,
-        };
+        self.sampling = self.sampling.or(preset.sampling());
         if self.stops.is_empty() {
             self.stops.clone_from(&preset.stop);
         }
@@ -72,6 +59,7 @@ impl Chat {
 
 #[cfg(test)]
 mod tests {
+    use protocol::SamplingChoice;
     use text::Wish;
 
     use super::*;

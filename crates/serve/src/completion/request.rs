@@ -1,10 +1,9 @@
-use protocol::{KeepAlive, Token};
+use protocol::{KeepAlive, SamplingChoice, Token};
 use serde_json::{Map, Value};
 
 use super::fill::Fill;
 use super::lines::LineBounds;
 use super::mixed::PromptPiece;
-use super::sampling::SamplingChoice;
 use super::thinking::ThinkingChoice;
 use crate::pictures::Picture;
 

@@ -2,56 +2,27 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use protocol::{BIASES_MAX, Sampling, Token, split_mix};
+use protocol::{BIASES_MAX, Sampling, SamplingChoice, Token, split_mix};
 use text::{Special, Tokenizer};
 
-/// The client's settings; a field that is `None` takes the model's default.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct SamplingChoice {
-    pub temperature: Option<f32>,
-    pub top_k: Option<u32>,
-    pub top_p: Option<f32>,
-    pub min_p: Option<f32>,
-    /// Random if `None`.
-    pub seed: Option<u64>,
-    pub repetition_penalty: Option<f32>,
-    pub frequency_penalty: Option<f32>,
-    pub presence_penalty: Option<f32>,
-    pub logit_bias: Vec<(Token, f32)>,
-    /// Biases of all tokens of a text.
-    pub text_bias: Vec<(String, f32)>,
+/// A choice's biases, with those of texts. They end once they are more than a request may have.
+pub(super) fn biases(choice: &SamplingChoice, tokenizer: &Tokenizer) -> Vec<(Token, f32)> {
+    let mut biases = choice.logit_bias.clone();
+    for (text, bias) in &choice.text_bias {
+        let room = BIASES_MAX.saturating_sub(biases.len());
+        if tokenizer.tokens_min(text) > room {
+            biases.resize(BIASES_MAX + 1, (0, *bias));
+            break;
+        }
+        let tokens = tokenizer.encode_some(text, Special::Plain, false, room);
+        biases.extend(tokens.into_iter().map(|token| (token, *bias)));
+    }
+    biases
 }
 
-impl SamplingChoice {
-    /// The biases, with those of texts. They end once they are more than a request may have.
-    pub(super) fn biases(&self, tokenizer: &Tokenizer) -> Vec<(Token, f32)> {
-        let mut biases = self.logit_bias.clone();
-        for (text, bias) in &self.text_bias {
-            let room = BIASES_MAX.saturating_sub(biases.len());
-            if tokenizer.tokens_min(text) > room {
-                biases.resize(BIASES_MAX + 1, (0, *bias));
-                break;
-            }
-            let tokens = tokenizer.encode_some(text, Special::Plain, false, room);
-            biases.extend(tokens.into_iter().map(|token| (token, *bias)));
-        }
-        biases
-    }
-
-    /// The settings without biases; `default`: those of the model.
-    pub(super) fn over(&self, default: &Sampling) -> Sampling {
-        Sampling {
-            temperature: self.temperature.unwrap_or(default.temperature),
-            top_k: self.top_k.unwrap_or(default.top_k),
-            top_p: self.top_p.unwrap_or(default.top_p),
-            min_p: self.min_p.unwrap_or(default.min_p),
-            seed: self.seed.unwrap_or_else(random_seed),
-            repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(default.frequency_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(default.presence_penalty),
-            logit_bias: Vec::new(),
-        }
-    }
+/// A choice without biases; `default`: the settings of the model.
+pub(super) fn chosen(choice: &SamplingChoice, default: &Sampling) -> Sampling {
+    choice.over(default, choice.seed.unwrap_or_else(random_seed))
 }
 
 /// A model's default sampling: its file's values under `general.sampling`, otherwise llama-server's
@@ -108,13 +79,13 @@ mod tests {
         ]));
         assert_eq!((file.temperature, file.top_k, file.top_p), (0.5, 20, 0.95));
         let choice = SamplingChoice { top_k: Some(3), seed: Some(7), ..Default::default() };
-        let found = choice.over(&file);
+        let found = chosen(&choice, &file);
         assert_eq!((found.temperature, found.top_k, found.seed), (0.5, 3, 7));
     }
 
     #[test]
     fn what_is_left_open_gets_a_new_seed_and_several_answers_differ() {
-        let seed = || SamplingChoice::default().over(&Sampling::default()).seed;
+        let seed = || chosen(&SamplingChoice::default(), &Sampling::default()).seed;
         assert_ne!(seed(), seed());
         let seeds: std::collections::HashSet<u64> =
             (0..100).map(|index| derived_seed(11, index)).collect();

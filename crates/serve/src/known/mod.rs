@@ -2,8 +2,9 @@
 //!
 //! A request reads its [`Fields`](crate::openai::fields::Fields) in two steps. [`settle`] removes
 //! the fields without effect and refuses the unsupported ones by name. Then the dialect reads the
-//! rest, which the table lists as [`Act::Reads`]. Fields that are left over are unknown: they are
-//! ignored with a log line, because clients send new ones each month.
+//! rest, which the table lists as [`Act::Reads`], and the parameters of sampling, which are
+//! [`PARAMETERS`]. Fields that are left over are unknown: they are ignored with a log line, because
+//! clients send new ones each month.
 //!
 //! `docs/api.md`, `docs/guides/llama-server.md` and `/openapi.json` repeat the table; tests compare
 //! them with it, and it with the fields of the clients' libraries.
@@ -14,6 +15,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use protocol::{PARAMETERS, Parameter};
 use serde_json::{Map, Value};
 
 use crate::http::error::ApiError;
@@ -64,4 +66,17 @@ pub(crate) fn settle(
 pub(crate) fn reads(endpoint: Endpoint, name: &str) -> bool {
     let entries = TABLE.iter().filter(|entry| entry.act == Act::Reads);
     entries.filter(|entry| entry.of.contains(&endpoint)).any(|entry| entry.has(name))
+        || sampling(endpoint).any(|parameter| parameter == name)
+}
+
+/// The parameters of sampling that a dialect reads by [`PARAMETERS`].
+fn sampling(endpoint: Endpoint) -> impl Iterator<Item = &'static str> {
+    use Endpoint::{Chat, Completion, Infill, OllamaOptions, Response, Text};
+    let named = move |row: &'static Parameter| match endpoint {
+        Chat | Text | Response => Some(row.name),
+        Completion | Infill => Some(row.llama_name()),
+        OllamaOptions => row.fields.is_ollamas.then(|| row.llama_name()),
+        _ => None,
+    };
+    PARAMETERS.iter().filter_map(named)
 }

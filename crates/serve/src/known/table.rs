@@ -40,8 +40,7 @@ pub(super) const TABLE: &[Entry] = &[
     // What is read.
     reads(
         OPENAI,
-        "model temperature top_p min_p top_k seed repetition_penalty frequency_penalty \
-         presence_penalty repeat_last_n samplers logit_bias min_tokens ignore_eos stop n \
+        "model seed samplers dry_sequence_breakers logit_bias min_tokens ignore_eos stop n \
          stream stream_options timings_per_token return_progress service_tier \
          structured_outputs",
     ),
@@ -67,16 +66,12 @@ pub(super) const TABLE: &[Entry] = &[
     reads(OLLAMA, "model stream format options keep_alive think logprobs top_logprobs"),
     reads(&[OllamaChat], "messages tools"),
     reads(&[OllamaGenerate], "prompt suffix system raw images"),
-    reads(
-        &[OllamaOptions],
-        "temperature top_k top_p min_p seed repeat_penalty frequency_penalty presence_penalty \
-         repeat_last_n num_predict num_ctx stop",
-    ),
+    reads(&[OllamaOptions], "seed num_predict num_ctx stop"),
     reads(&[OllamaEmbed], "model input prompt truncate keep_alive dimensions"),
     reads(
         LLAMA,
-        "model prompt temperature top_k top_p min_p seed repeat_penalty frequency_penalty \
-         presence_penalty repeat_last_n samplers logit_bias n_predict max_completion_tokens \
+        "model prompt seed samplers dry_sequence_breakers logit_bias n_predict \
+         max_completion_tokens \
          max_tokens n_cmpl n n_probs logprobs n_indent t_max_predict_ms stop ignore_eos \
          response_format structured_outputs json_schema grammar stream return_tokens \
          timings_per_token return_progress response_fields",
@@ -128,26 +123,12 @@ pub(super) const TABLE: &[Entry] = &[
          as tools",
     ),
     // Samplers.
-    refuses(SAMPLED, Numbers(&[1.0, 0.0]), "typical_p", NO_SAMPLER),
     refuses(SAMPLED, Numbers(&[1.0]), "tfs_z", NO_SAMPLER),
     refuses(SAMPLED, Numbers(&[-1.0]), "adaptive_target", NO_SAMPLER),
-    refuses(SAMPLED, Numbers(&[-1.0, 0.0]), "top_n_sigma", NO_SAMPLER),
-    refuses(
-        SAMPLED,
-        Numbers(&[0.0]),
-        "mirostat dry_multiplier xtc_probability dynatemp_range min_keep top_a",
-        NO_SAMPLER,
-    ),
-    refuses(&[OllamaOptions], Numbers(&[0.0]), "mirostat", NO_SAMPLER),
-    refuses(&[OllamaOptions], Numbers(&[1.0]), "tfs_z typical_p", NO_SAMPLER),
+    refuses(SAMPLED, Numbers(&[0.0]), "top_a", NO_SAMPLER),
+    refuses(&[OllamaOptions], Numbers(&[1.0]), "tfs_z", NO_SAMPLER),
     refuses(&[OllamaOptions], True, "penalize_newline", "penalties weigh all tokens"),
-    ignores(
-        SAMPLED,
-        "adaptive_decay dry_allowed_length dry_base dry_penalty_last_n dry_sequence_breakers \
-         dynatemp_exponent mirostat_eta mirostat_tau penalize_nl xtc_threshold",
-        TUNES,
-    ),
-    ignores(&[OllamaOptions], "mirostat_eta mirostat_tau", TUNES),
+    ignores(SAMPLED, "adaptive_decay penalize_nl", TUNES),
     refuses(OPENAI, Numbers(&[1.0]), "repeat_penalty", "use repetition_penalty"),
     refuses(
         OPENAI,

@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use protocol::{PARAMETERS, ParameterFields};
 use serde_json::{Value, json};
 
 use super::entry::Endpoint::{
@@ -47,7 +48,7 @@ fn settled(endpoint: Endpoint, body: Value) -> Result<Map<String, Value>, ApiErr
 fn a_field_stands_once() {
     for (endpoint, _) in ENDPOINTS {
         let mut found = BTreeSet::new();
-        for name in entries(*endpoint).flat_map(Entry::names) {
+        for name in entries(*endpoint).flat_map(Entry::names).chain(sampling(*endpoint)) {
             assert!(found.insert(name), "{endpoint:?} has {name} twice");
         }
     }
@@ -66,7 +67,8 @@ fn every_field_of_the_clients_libraries_is_known() {
                 let head = field.split(['.', '[']).next().unwrap_or_default();
                 // What is refused or has no effect has neither with its own fields.
                 let known = entries(*endpoint)
-                    .any(|entry| entry.has(&field) || entry.act != Act::Reads && entry.has(head));
+                    .any(|entry| entry.has(&field) || entry.act != Act::Reads && entry.has(head))
+                    || reads(*endpoint, &field);
                 assert!(known, "{library}, {name}: {field}");
                 checked += 1;
             }
@@ -77,14 +79,14 @@ fn every_field_of_the_clients_libraries_is_known() {
 
 #[test]
 fn the_description_has_every_field_that_is_read() {
-    let document: Value = serde_json::from_str(include_str!("../openapi/openapi.json")).unwrap();
+    let document = crate::openapi::description();
     let schemas = &document["components"]["schemas"];
     for (endpoint, names) in ENDPOINTS {
         let fields = |name: &&str| schemas[name]["properties"].as_object().unwrap().keys();
         let described: BTreeSet<&str> = names.iter().flat_map(fields).map(String::as_str).collect();
         let known = |act: fn(&Entry) -> bool| -> BTreeSet<&str> {
             let names = entries(*endpoint).filter(|entry| act(entry)).flat_map(Entry::names);
-            names.filter(|name| !name.contains(['.', '['])).collect()
+            names.chain(sampling(*endpoint)).filter(|name| !name.contains(['.', '['])).collect()
         };
         let read = known(|entry| entry.act == Act::Reads);
         let missing: Vec<_> = read.difference(&described).collect();
@@ -131,6 +133,25 @@ fn the_documents_list_what_is_refused_and_what_has_no_effect() {
             assert_eq!(listed(page, section, head), wanted, "{section} {head}");
         }
     }
+}
+
+#[test]
+fn the_document_lists_the_parameters_of_sampling() {
+    let head = "| parameter |";
+    let names = listed(API, "Samplers", head);
+    for row in PARAMETERS {
+        let has = |name| names.contains(name);
+        assert!(has(row.name) && has(row.llama_name()), "{} of {names:?}", row.name);
+        let ParameterFields { range: (low, high), .. } = row.fields;
+        let default = if row.fields.is_whole { row.default } else { shown(row.default) };
+        let line = format!(" | {low} to {high} | {default} | {} |\n", row.effect);
+        assert!(API.contains(&line), "{}:{line}", row.name);
+    }
+}
+
+/// A number of single precision as it was written.
+fn shown(single: f64) -> f64 {
+    (single as f32).to_string().parse().unwrap()
 }
 
 #[test]
@@ -199,12 +220,10 @@ fn what_asks_the_server_to_keep_or_change_something_is_refused() {
 #[test]
 fn chats_refuse_samplers_and_forms_that_are_not_there() {
     for (name, neutral, asking) in [
-        ("top_n_sigma", json!(-1), json!(1.5)),
-        ("min_keep", json!(0), json!(2)),
+        ("tfs_z", json!(1), json!(0.5)),
+        ("top_a", json!(0), json!(0.5)),
         ("adaptive_target", json!(-1), json!(0.5)),
         ("lora", json!([{"id": 0, "scale": 0}]), json!([{"id": 0, "scale": 0.5}])),
-        ("typical_p", json!(1), json!(0.5)),
-        ("xtc_probability", json!(0), json!(0.1)),
         ("reasoning_format", json!("deepseek"), json!("none")),
         ("include_reasoning", json!(true), json!(false)),
         ("thinking_budget_tokens", json!(-1), json!(0)),
@@ -221,7 +240,7 @@ fn fields_of_objects_are_named_with_their_paths() {
     assert_eq!(refusal(Response, reasoning).1, "reasoning.mode");
     let tools = json!({"tools": [{"name": "a"}, {"name": "b", "allowed_callers": ["code"]}]});
     assert_eq!(refusal(Messages, tools).1, "tools[].allowed_callers");
-    let mut options = json!({"mirostat": 2}).as_object().unwrap().clone();
+    let mut options = json!({"tfs_z": 2}).as_object().unwrap().clone();
     let error = settle(OllamaOptions, &mut options, "options.").unwrap_err();
-    assert_eq!(error.param.as_deref(), Some("options.mirostat"));
+    assert_eq!(error.param.as_deref(), Some("options.tfs_z"));
 }

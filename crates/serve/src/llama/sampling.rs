@@ -1,13 +1,12 @@
 //! The fields of `llama-server` for sampling.
 
-use protocol::BIASES_MAX;
+use protocol::{BIASES_MAX, SamplingChoice};
 use serde_json::Value;
 
-use crate::completion::{SamplingChoice, random_seed};
+use crate::completion::random_seed;
 use crate::http::error::ApiError;
-use crate::http::fields::{TOKENS_MAX, TOP_K_MAX};
 use crate::openai::fields::Fields;
-use crate::openai::samplers::{keep_only, limit_penalties};
+use crate::openai::samplers::{lists, llama_numbers};
 
 /// A bias smaller than any logit.
 const NEVER: f32 = -1e9;
@@ -17,23 +16,10 @@ const NEVER: f32 = -1e9;
 /// # Errors
 /// 400 naming the first field that is invalid or not supported.
 pub(super) fn read(fields: &mut Fields) -> Result<SamplingChoice, ApiError> {
-    let top_k = fields.integer("top_k", -1..=TOP_K_MAX)?;
-    let mut choice = SamplingChoice {
-        temperature: fields.number("temperature", -1e3..=1e3)?.map(|t| t.max(0.0)),
-        top_k: top_k.map(|top_k| top_k.max(0) as u32),
-        top_p: fields.number("top_p", 0.0..=1.0)?,
-        min_p: fields.number("min_p", 0.0..=1.0)?,
-        seed: Some(seed(fields)?),
-        repetition_penalty: fields.number("repeat_penalty", 0.01..=10.0)?,
-        frequency_penalty: fields.number("frequency_penalty", -10.0..=10.0)?,
-        presence_penalty: fields.number("presence_penalty", -10.0..=10.0)?,
-        ..SamplingChoice::default()
-    };
-    let last_n = fields.integer("repeat_last_n", -1..=TOKENS_MAX)?;
-    limit_penalties(&mut choice, "repeat_last_n", last_n)?;
-    if let Some(names) = fields.take("samplers") {
-        keep_only(&mut choice, &names)?;
-    }
+    let mut choice = llama_numbers(fields)?;
+    choice.temperature = choice.temperature.map(|temperature| temperature.max(0.0));
+    choice.seed = Some(seed(fields)?);
+    lists(fields, &mut choice)?;
     read_biases(fields.take("logit_bias"), &mut choice)?;
     Ok(choice)
 }
@@ -91,6 +77,7 @@ fn read_biases(field: Option<Value>, choice: &mut SamplingChoice) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
+    use protocol::{Sampler, Sampling};
     use serde_json::json;
 
     use super::*;
@@ -115,18 +102,24 @@ mod tests {
     }
 
     #[test]
-    fn what_switches_samplers_off_is_accepted_and_what_asks_for_one_is_refused() {
-        read(json!({"mirostat": 0, "typical_p": 1.0, "xtc_probability": 0, "dry_base": 1.75,
-            "dynatemp_range": 0.0, "top_n_sigma": -1, "repeat_last_n": 64, "min_keep": 0}))
-        .unwrap();
+    fn what_switches_samplers_off_is_accepted_and_what_is_not_there_is_refused() {
+        let off =
+            read(json!({"mirostat": 0, "typical_p": 1.0, "xtc_probability": 0, "dry_base": 0,
+            "dynatemp_range": 0.0, "top_n_sigma": -1, "repeat_last_n": 64, "min_keep": 0.0,
+            "tfs_z": 1, "adaptive_target": -1, "dry_sequence_breakers": []}))
+            .unwrap();
+        let sampling = off.over(&Sampling::default(), 0).simplified();
+        assert_eq!(sampling, Sampling::default());
         let cases = [
-            json!({"mirostat": 2}),
-            json!({"typical_p": 0.5}),
-            json!({"dry_multiplier": 0.8}),
-            json!({"samplers": ["temperature", "top_k"]}),
-            json!({"samplers": ["nucleus"]}),
-            json!({"samplers": "kpt"}),
-            json!({"repeat_last_n": 64, "repeat_penalty": 1.1}),
+            json!({"mirostat": 1}),
+            json!({"mirostat": 3}),
+            json!({"typical_p": 2}),
+            json!({"dry_multiplier": -1}),
+            json!({"samplers": ["beam"]}),
+            json!({"samplers": "q"}),
+            json!({"tfs_z": 0.5}),
+            json!({"adaptive_target": 0.5}),
+            json!({"repeat_last_n": -2}),
             json!({"logit_bias": [[7]]}),
             json!({"logit_bias": [[-7, 1]]}),
             json!({"top_p": 2}),
@@ -136,6 +129,17 @@ mod tests {
             let error = read(fields.clone()).expect_err(&fields.to_string());
             assert_eq!(error.param, Some(name), "{fields}");
         }
+    }
+
+    #[test]
+    fn samplers_and_their_order_arrive() {
+        let found = read(json!({"samplers": ["temperature", "top_k"], "repeat_penalty": 1.1,
+            "repeat_last_n": 64, "temperature": -1, "dry_multiplier": 0.8, "mirostat": 2}))
+        .unwrap();
+        assert_eq!(found.samplers, Some(vec![Sampler::Temperature, Sampler::TopK]));
+        assert_eq!((found.repetition_penalty, found.repeat_last_n), (Some(1.1), Some(64)));
+        assert_eq!((found.temperature, found.dry_multiplier), (Some(0.0), Some(0.8)));
+        assert_eq!((found.mirostat, found.typical_p), (Some(2), None));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The settings of an answer as `llama-server` repeats them.
 
-use protocol::Sampling;
+use protocol::{PARAMETERS, Sampler, Sampling, SamplingChoice};
 use serde_json::{Value, json};
 
 use super::request::Wants;
-use crate::completion::{CompletionRequest, TextModel};
+use crate::completion::{CompletionRequest, DEFAULT_BREAKERS, TextModel};
 
 /// The `generation_settings` of an answer.
 pub(super) fn generation_settings(
@@ -12,7 +12,7 @@ pub(super) fn generation_settings(
     wants: &Wants,
     model: &TextModel,
 ) -> Value {
-    let mut settings = sampling_settings(&model.sampling(&request.sampling));
+    let mut settings = sampling_settings(&model.sampling(&request.sampling), &request.sampling);
     let bias = |(token, bias): &(u32, f32)| json!({ "token": token, "bias": bias });
     let biases = request.sampling.logit_bias.iter().map(bias);
     // Tokens that end an answer have no probability if the request ignores them.
@@ -36,7 +36,7 @@ pub(super) fn generation_settings(
 
 /// The settings of a model without a request, as in `/props`.
 pub(super) fn default_settings(model: &TextModel) -> Value {
-    let mut settings = sampling_settings(&model.sampling(&Default::default()));
+    let mut settings = sampling_settings(&model.sampling(&Default::default()), &Default::default());
     merge(
         &mut settings,
         json!({
@@ -53,32 +53,26 @@ pub(super) fn default_settings(model: &TextModel) -> Value {
     settings
 }
 
-/// The samplers of this server, and those of `llama-server` that it does not have, switched off.
-fn sampling_settings(sampling: &Sampling) -> Value {
-    json!({
+/// The numbers of the samplers, their order, and samplers of `llama-server` that are not there,
+/// switched off.
+fn sampling_settings(sampling: &Sampling, choice: &SamplingChoice) -> Value {
+    let order = sampling.samplers.as_deref().unwrap_or(&Sampler::ORDER);
+    let breakers = choice.dry_sequence_breakers.clone();
+    let mut settings = json!({
         "seed": sampling.seed,
-        "temperature": sampling.temperature,
-        "dynatemp_range": 0.0,
-        "dynatemp_exponent": 1.0,
-        "top_k": sampling.top_k,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "top_n_sigma": -1.0,
-        "xtc_probability": 0.0,
-        "xtc_threshold": 0.1,
-        "typical_p": 1.0,
-        "repeat_last_n": -1,
-        "repeat_penalty": sampling.repetition_penalty,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "dry_multiplier": 0.0,
-        "mirostat": 0,
+        "samplers": order.iter().map(|one| one.name().0).collect::<Vec<_>>(),
+        "dry_sequence_breakers":
+            breakers.unwrap_or_else(|| DEFAULT_BREAKERS.map(str::to_owned).to_vec()),
         "adaptive_target": -1.0,
         "adaptive_decay": 0.9,
-        "min_keep": 0,
-        "samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"],
         "lora": [],
-    })
+    });
+    for row in PARAMETERS {
+        let value = (row.of)(sampling);
+        settings[row.llama_name()] =
+            if row.fields.is_whole { json!(value as i64) } else { json!(value) };
+    }
+    settings
 }
 
 /// A number of tokens; without a limit -1.

@@ -3,14 +3,14 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
+use protocol::{PARAMETERS, SamplingChoice};
 use serde_json::{Map, Value};
 
-use crate::completion::SamplingChoice;
 use crate::http::error::ApiError;
-use crate::http::fields::{TOKENS_MAX, TOP_K_MAX, check_stops, within};
+use crate::http::fields::{TOKENS_MAX, check_stops, within};
 use crate::known::{Endpoint, settle};
 use crate::openai::fields::shown_value;
-use crate::openai::samplers::limit_penalties;
+use crate::openai::samplers::settle as settle_samplers;
 
 /// The validated options of one request.
 #[derive(Debug, Default, PartialEq)]
@@ -29,30 +29,15 @@ impl Options {
         let mut given = Given(options.unwrap_or_default());
         settle(Endpoint::OllamaOptions, &mut given.0, "options.")?;
         given.0.retain(|_, value| !value.is_null());
-        let float = |value: Option<f64>| value.map(|value| value as f32);
-        let mut sampling = SamplingChoice {
-            temperature: float(given.float("temperature", 0.0..=2.0)?),
-            // -1 means all tokens, as in other dialects.
-            top_k: given.integer("top_k", -1..=TOP_K_MAX)?.map(|top_k| top_k.max(0) as u32),
-            top_p: float(given.float("top_p", 0.0..=1.0)?),
-            min_p: float(given.float("min_p", 0.0..=1.0)?),
-            // As in Ollama, -1 requests a random seed.
-            seed: given
-                .integer("seed", i64::MIN..=i64::MAX)?
-                .filter(|seed| *seed != -1)
-                .map(|s| s as u64),
-            repetition_penalty: float(given.float("repeat_penalty", 0.01..=10.0)?),
-            frequency_penalty: float(given.float("frequency_penalty", -2.0..=2.0)?),
-            presence_penalty: float(given.float("presence_penalty", -2.0..=2.0)?),
-            logit_bias: Vec::new(),
-            text_bias: Vec::new(),
-        };
-        let last_n = given.integer("repeat_last_n", -1..=TOKENS_MAX)?;
+        let mut sampling = given.numbers()?;
+        settle_samplers(&mut sampling, "options.")?;
+        // As in Ollama, -1 requests a random seed.
+        let seed = given.integer("seed", i64::MIN..=i64::MAX)?;
+        sampling.seed = seed.filter(|seed| *seed != -1).map(|seed| seed as u64);
         // Clients send Ollama's defaults without intent.
-        if (last_n, sampling.repetition_penalty) == OLLAMA_DEFAULT {
-            sampling.repetition_penalty = None;
+        if (sampling.repeat_last_n, sampling.repetition_penalty) == OLLAMA_DEFAULT {
+            (sampling.repeat_last_n, sampling.repetition_penalty) = (None, None);
         }
-        limit_penalties(&mut sampling, "options.repeat_last_n", last_n)?;
         let max_tokens = given.integer("num_predict", -2..=TOKENS_MAX)?;
         if max_tokens == Some(0) {
             let message = "options.num_predict is 0; at least one token must be asked for, and -1 \
@@ -74,12 +59,30 @@ impl Options {
 }
 
 /// Ollama's defaults of `repeat_last_n` and `repeat_penalty`.
-const OLLAMA_DEFAULT: (Option<i64>, Option<f32>) = (Some(64), Some(1.1));
+const OLLAMA_DEFAULT: (Option<i32>, Option<f32>) = (Some(64), Some(1.1));
 
 /// Options not read yet.
 struct Given(Map<String, Value>);
 
 impl Given {
+    fn numbers(&mut self) -> Result<SamplingChoice, ApiError> {
+        let mut choice = SamplingChoice::default();
+        for row in PARAMETERS.iter().filter(|row| row.fields.is_ollamas) {
+            let (name, (low, high)) = (row.llama_name(), row.fields.range);
+            if row.fields.is_switch && self.0.get(name) == Some(&Value::Bool(false)) {
+                self.0.remove(name);
+            }
+            let value = match row.fields.is_whole {
+                true => self.integer(name, low as i64..=high as i64)?.map(|value| value as f64),
+                false => self.float(name, low..=high)?,
+            };
+            if let Some(value) = value {
+                (row.choose)(&mut choice, value);
+            }
+        }
+        Ok(choice)
+    }
+
     fn float(&mut self, name: &str, range: RangeInclusive<f64>) -> Result<Option<f64>, ApiError> {
         self.number(name, range, "a number", Value::as_f64)
     }
@@ -167,8 +170,8 @@ mod tests {
             repetition_penalty: Some(1.5),
             frequency_penalty: Some(-1.0),
             presence_penalty: Some(1.0),
-            logit_bias: Vec::new(),
-            text_bias: Vec::new(),
+            repeat_last_n: Some(-1),
+            ..SamplingChoice::default()
         };
         let stops = vec!["a".to_owned(), "b".to_owned()];
         assert_eq!(found, Options { sampling, max_tokens: Some(9), num_ctx: Some(512), stops });
@@ -188,8 +191,8 @@ mod tests {
                 read(options.clone()).unwrap_or_else(|error| panic!("{options}: {error:?}"));
             assert_eq!((found.max_tokens, found.sampling.seed), (None, None), "{options}");
         }
-        let off = read(json!({"repeat_last_n": 0, "repeat_penalty": 1.5})).unwrap();
-        assert_eq!(off.sampling.repetition_penalty, Some(1.0));
+        let usual = read(json!({"repeat_last_n": 64, "repeat_penalty": 1.1})).unwrap();
+        assert_eq!(usual.sampling, SamplingChoice::default());
         assert_eq!(read(json!({"stop": "END"})).unwrap().stops, ["END"]);
         assert!(read(json!({"stop": ["", ""]})).unwrap().stops.is_empty());
     }
@@ -205,7 +208,9 @@ mod tests {
             json!({"num_predict": -3}),
             json!({"num_ctx": 0}),
             json!({"repeat_last_n": -2}),
-            json!({"mirostat": 2}),
+            json!({"mirostat": 1}),
+            json!({"typical_p": 2}),
+            json!({"dry_multiplier": 0.8}),
             json!({"tfs_z": 0.5}),
             json!({"penalize_newline": false}),
             json!({"stop": 7}),
@@ -218,7 +223,9 @@ mod tests {
             assert_eq!(error.param, Some(format!("options.{name}")), "{options}");
             assert!(error.message.contains(&name), "{}", error.message);
         }
-        let penalties = read(json!({"repeat_last_n": 64, "repeat_penalty": 1.2}));
-        assert!(penalties.unwrap_err().message.contains("repeat_last_n is 64"));
+        let odd = json!({"mirostat": 2, "mirostat_tau": 3, "typical_p": 0.5, "repeat_last_n": 9});
+        let found = read(odd).unwrap().sampling;
+        assert_eq!((found.mirostat, found.mirostat_tau), (Some(2), Some(3.0)));
+        assert_eq!((found.typical_p, found.repeat_last_n), (Some(0.5), Some(9)));
     }
 }

@@ -109,6 +109,24 @@ impl Fields {
         within(name, self.read(name)?, range)
     }
 
+    /// An integer that may be written as 7.0.
+    ///
+    /// # Errors
+    /// As for [`Self::integer`].
+    pub fn loose_integer(
+        &mut self,
+        name: &str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>, ApiError> {
+        let is_whole = |number: &f64| number.fract() == 0.0 && number.abs() < 9e15;
+        if let Some(value) = self.given.get_mut(name)
+            && let Some(number) = value.as_f64().filter(|_| value.is_f64()).filter(is_whole)
+        {
+            *value = Value::from(number as i64);
+        }
+        self.integer(name, range)
+    }
+
     /// # Errors
     /// 400 if it is not a count or is out of range.
     pub fn count(
@@ -135,6 +153,20 @@ impl Fields {
     /// Removes the field if it is this number.
     pub fn drop_if(&mut self, name: &str, number: f64) {
         if self.given.get(name).and_then(Value::as_f64) == Some(number) {
+            self.given.remove(name);
+        }
+    }
+
+    /// Removes the field if it is an empty list.
+    pub fn drop_empty(&mut self, name: &str) {
+        if self.given.get(name).and_then(Value::as_array).is_some_and(Vec::is_empty) {
+            self.given.remove(name);
+        }
+    }
+
+    /// Removes the field if it is false.
+    pub fn drop_false(&mut self, name: &str) {
+        if self.given.get(name) == Some(&Value::Bool(false)) {
             self.given.remove(name);
         }
     }

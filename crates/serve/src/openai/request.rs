@@ -184,11 +184,12 @@ fn messages(
 
 #[cfg(test)]
 mod tests {
+    use protocol::SamplingChoice;
     use serde_json::json;
     use text::Effort;
 
     use super::*;
-    use crate::completion::{Format, SamplingChoice, ToolChoice};
+    use crate::completion::{Format, ToolChoice};
 
     fn chat(extra: Value) -> Result<ChatRequest, ApiError> {
         let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
@@ -315,7 +316,7 @@ mod tests {
             frequency_penalty: Some(-2.0),
             presence_penalty: Some(1.0),
             logit_bias: vec![(17, -100.0)],
-            text_bias: Vec::new(),
+            ..SamplingChoice::default()
         };
         assert_eq!(found.completion.sampling, sampling);
         assert_eq!((found.completion.max_tokens, found.completion.min_tokens), (Some(7), 2));

@@ -1,98 +1,172 @@
-//! Limits on samplers that the dialects share: how far back penalties look, and which samplers run.
+//! Sampling as the dialects share it: the numbers of [`PARAMETERS`], the list of samplers, and what
+//! ends a repetition.
 
+use protocol::{PARAMETERS, Parameter, SAMPLERS_MAX, Sampler, SamplingChoice};
 use serde_json::Value;
 
-use crate::completion::SamplingChoice;
+use super::fields::{Fields, shown};
 use crate::http::error::ApiError;
 
-/// The samplers of this server in their order. One that a request's list leaves out is off.
-const ORDER: &[&str] = &["penalties", "top_k", "top_p", "min_p", "temperature"];
-/// Other samplers that a list may name: their settings leave them off, and `infill` prefers endings
-/// that the model itself already weighs.
-const OTHERS: &[&str] = &[
-    "adaptive_p",
-    "dry",
-    "infill",
-    "mirostat",
-    "tfs_z",
-    "top_n_sigma",
-    "typ_p",
-    "typical_p",
-    "xtc",
-];
+/// Samplers that a list may name without effect: their settings leave them off, and `infill`
+/// prefers endings that the model itself already weighs.
+const OTHERS: &[(&str, char)] =
+    &[("adaptive_p", 'a'), ("infill", 'i'), ("mirostat", '\0'), ("tfs_z", 'f')];
 
-/// Applies `repeat_last_n`, which `field` names: penalties cover the whole prompt and answer (-1)
-/// or are off (0).
+/// The most texts that end a repetition; those of clients have about ten.
+const BREAKERS_MAX: usize = 32;
+const BREAKER_BYTES_MAX: usize = 128;
+
+/// Reads the numbers by their names and ranges in a dialect.
 ///
 /// # Errors
-/// 400 for another number beside a penalty.
-pub(crate) fn limit_penalties(
-    choice: &mut SamplingChoice,
-    field: &str,
-    last_n: Option<i64>,
-) -> Result<(), ApiError> {
-    let penalties = [
-        (&mut choice.repetition_penalty, 1.0),
-        (&mut choice.frequency_penalty, 0.0),
-        (&mut choice.presence_penalty, 0.0),
-    ];
-    match last_n {
-        None | Some(-1) => {}
-        Some(0) => penalties.into_iter().for_each(|(penalty, off)| *penalty = Some(off)),
-        Some(last_n) => {
-            if penalties.iter().any(|(given, off)| given.is_some_and(|given| given != *off)) {
-                let message = format!(
-                    "{field} is {last_n}; penalties look at all tokens or at none. Send -1 or 0, \
-                     or leave it out"
-                );
-                return Err(ApiError::unsupported(field, message));
-            }
+/// 400 naming the first one that is invalid or not supported.
+pub(super) fn numbers(
+    fields: &mut Fields,
+    name: impl Fn(&Parameter) -> (&'static str, (f64, f64)),
+) -> Result<SamplingChoice, ApiError> {
+    let mut choice = SamplingChoice::default();
+    for row in PARAMETERS {
+        let (name, (low, high)) = name(row);
+        if row.fields.is_switch {
+            fields.drop_false(name);
         }
+        let value = match row.fields.is_whole {
+            true => fields.loose_integer(name, low as i64..=high as i64)?.map(|value| value as f64),
+            false => fields.number(name, low..=high)?.map(f64::from),
+        };
+        if let Some(value) = value {
+            (row.choose)(&mut choice, value);
+        }
+    }
+    settle(&mut choice, "")?;
+    Ok(choice)
+}
+
+/// The numbers as llama.cpp has them.
+///
+/// # Errors
+/// The same.
+pub(crate) fn llama_numbers(fields: &mut Fields) -> Result<SamplingChoice, ApiError> {
+    numbers(fields, |row| (row.llama_name(), row.fields.llama_range))
+}
+
+/// Refuses the first version of Mirostat, and leaves out a base of DRY that is none. `prefix` is
+/// the path of the fields.
+///
+/// # Errors
+/// 400 naming `mirostat`.
+pub(crate) fn settle(choice: &mut SamplingChoice, prefix: &str) -> Result<(), ApiError> {
+    if choice.mirostat == Some(1) {
+        let field = format!("{prefix}mirostat");
+        let message = format!("{field} is 1; there are 2 (Mirostat 2.0) and 0 (off)");
+        return Err(ApiError::unsupported(&field, message));
+    }
+    choice.dry_base = choice.dry_base.filter(|base| *base >= 1.0);
+    Ok(())
+}
+
+/// Reads `samplers`, names in a list or letters in a text, and `dry_sequence_breakers`.
+///
+/// # Errors
+/// 400 naming the field.
+pub(crate) fn lists(fields: &mut Fields, choice: &mut SamplingChoice) -> Result<(), ApiError> {
+    if let Some(names) = fields.take("samplers") {
+        choice.samplers = Some(samplers(&names)?);
+    }
+    if let Some(texts) = fields.take("dry_sequence_breakers") {
+        choice.dry_sequence_breakers = Some(breakers(texts)?);
     }
     Ok(())
 }
 
-/// Switches off the samplers that are not among `names`.
-///
-/// # Errors
-/// 400 if they are no list of names, or in another order than this server's.
-pub(crate) fn keep_only(choice: &mut SamplingChoice, names: &Value) -> Result<(), ApiError> {
+fn samplers(names: &Value) -> Result<Vec<Sampler>, ApiError> {
     const NAME: &str = "samplers";
-    let listed = names.as_array().map(|names| names.iter().map(Value::as_str).collect());
-    let Some(Some(names)): Option<Option<Vec<&str>>> = listed else {
-        let message = "samplers must be a list of names";
+    let listed: Option<Vec<String>> = match names {
+        Value::String(letters) => Some(letters.chars().map(String::from).collect()),
+        Value::Array(names) => {
+            let names = names.iter().map(|name| name.as_str().map(str::to_owned));
+            names.collect()
+        }
+        _ => None,
+    };
+    let Some(listed) = listed else {
+        let message = "samplers must be a list of names, or a text of their letters";
         return Err(ApiError::invalid_value(NAME, message));
     };
-    let known = |name: &&str| ORDER.contains(name) || OTHERS.contains(name);
-    if let Some(name) = names.iter().find(|name| !known(name)) {
-        let name: String = name.chars().take(40).collect();
-        let message = format!("samplers: there is no {name:?}; there are {}", ORDER.join(", "));
+    if listed.len() > SAMPLERS_MAX {
+        let count = listed.len();
+        let message = format!("samplers has {count} names; {SAMPLERS_MAX} are the most");
         return Err(ApiError::invalid_value(NAME, message));
     }
-    let places: Vec<usize> =
-        names.iter().filter_map(|name| ORDER.iter().position(|known| known == name)).collect();
-    if !places.is_sorted_by(|a, b| a < b) {
-        let message = format!("samplers: their order is {}, each once", ORDER.join(", "));
-        return Err(ApiError::unsupported(NAME, message));
+    let mut found = Vec::new();
+    for name in &listed {
+        let is_letter = names.is_string();
+        let is = |own: (&str, char)| match is_letter {
+            true => name.starts_with(own.1),
+            false => plain(name) == plain(own.0),
+        };
+        match Sampler::ORDER.into_iter().find(|one| {
+            is(one.name()) || !is_letter && aliases(*one).contains(&plain(name).as_str())
+        }) {
+            Some(sampler) => found.push(sampler),
+            None if OTHERS.iter().any(|other| is(*other)) => {}
+            None => {
+                let all = Sampler::ORDER.map(|one| match is_letter {
+                    true => one.name().1.to_string(),
+                    false => one.name().0.to_owned(),
+                });
+                let message = format!(
+                    "samplers: there is no {:?}; there are {}",
+                    shown(name),
+                    all.join(", ")
+                );
+                return Err(ApiError::invalid_value(NAME, message));
+            }
+        }
     }
-    let has = |name: &str| names.contains(&name);
-    if !has("penalties") {
-        choice.repetition_penalty = Some(1.0);
-        (choice.frequency_penalty, choice.presence_penalty) = (Some(0.0), Some(0.0));
+    Ok(found)
+}
+
+/// A name as it is compared: llama.cpp also writes `top-k` and `topk`.
+fn plain(name: &str) -> String {
+    name.chars().filter(|letter| !['_', '-'].contains(letter)).collect::<String>().to_lowercase()
+}
+
+/// Further names, without `_`.
+fn aliases(sampler: Sampler) -> &'static [&'static str] {
+    match sampler {
+        Sampler::TopP => &["nucleus"],
+        Sampler::Temperature => &["temp"],
+        Sampler::TypicalP => &["typ", "typicalp", "typical"],
+        _ => &[],
     }
-    if !has("top_k") {
-        choice.top_k = Some(0);
+}
+
+/// A list of texts; some clients write it into a text.
+fn breakers(texts: Value) -> Result<Vec<String>, ApiError> {
+    const NAME: &str = "dry_sequence_breakers";
+    let listed = match &texts {
+        Value::String(written) => serde_json::from_str(written).ok(),
+        _ => serde_json::from_value::<Vec<String>>(texts).ok(),
+    };
+    let Some(listed): Option<Vec<String>> = listed else {
+        let message = "dry_sequence_breakers must be a list of texts";
+        return Err(ApiError::invalid_value(NAME, message));
+    };
+    if listed.len() > BREAKERS_MAX {
+        let count = listed.len();
+        let message =
+            format!("dry_sequence_breakers has {count} texts; {BREAKERS_MAX} are the most");
+        return Err(ApiError::invalid_value(NAME, message));
     }
-    if !has("top_p") {
-        choice.top_p = Some(1.0);
+    if let Some(text) = listed.iter().find(|text| text.len() > BREAKER_BYTES_MAX) {
+        let bytes = text.len();
+        let message = format!(
+            "a text of dry_sequence_breakers has {bytes} bytes; {BREAKER_BYTES_MAX} are the most"
+        );
+        return Err(ApiError::invalid_value(NAME, message));
     }
-    if !has("min_p") {
-        choice.min_p = Some(0.0);
-    }
-    if !has("temperature") {
-        choice.temperature = Some(1.0);
-    }
-    Ok(())
+    Ok(listed)
 }
 
 #[cfg(test)]
@@ -100,46 +174,80 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::known::Endpoint;
+
+    fn read(fields: Value) -> Result<SamplingChoice, ApiError> {
+        let mut fields: Fields = serde_json::from_value(fields).unwrap();
+        fields.settle(Endpoint::Chat)?;
+        let mut choice = numbers(&mut fields, |row| (row.name, row.fields.range))?;
+        lists(&mut fields, &mut choice).map(|()| choice)
+    }
 
     #[test]
-    fn samplers_that_are_left_out_are_off() {
-        let kept = |names: Value| {
-            let mut choice = SamplingChoice { top_p: Some(0.9), ..SamplingChoice::default() };
-            keep_only(&mut choice, &names).map(|()| choice)
-        };
-        let choice = kept(json!(["top_k", "top_p", "infill"])).unwrap();
-        assert_eq!((choice.top_k, choice.top_p, choice.min_p), (None, Some(0.9), Some(0.0)));
-        assert_eq!((choice.temperature, choice.repetition_penalty), (Some(1.0), Some(1.0)));
-        let all = json!([
-            "penalties",
-            "dry",
-            "top_n_sigma",
-            "top_k",
-            "typ_p",
-            "top_p",
-            "min_p",
-            "xtc",
-            "temperature"
-        ]);
-        let unchanged = SamplingChoice { top_p: Some(0.9), ..SamplingChoice::default() };
-        assert_eq!(kept(all).unwrap(), unchanged);
-        for odd in [json!(["temperature", "top_k"]), json!(["nucleus"]), json!("kpt")] {
+    fn every_number_is_read_by_its_name_within_its_range() {
+        for row in PARAMETERS {
+            let (low, high) = row.fields.range;
+            for value in [low, high] {
+                let found = read(json!({ row.name: value })).unwrap();
+                let single = if row.fields.is_whole { value } else { f64::from(value as f32) };
+                let found = (row.chosen)(&found);
+                let expected = Some(single.max(least(row)));
+                // A base that is none is left out.
+                let is_none = row.name == "dry_base" && value < 1.0;
+                assert_eq!(found, expected.filter(|_| !is_none), "{}", row.name);
+            }
+            for wrong in [json!(low - 1.0), json!(high + 1.0), json!("x"), json!([])] {
+                let error = read(json!({ row.name: wrong })).expect_err(row.name);
+                assert_eq!(error.param.as_deref(), Some(row.name));
+            }
+            let off = read(json!({ row.name: false }));
+            assert_eq!(off.is_ok(), row.fields.is_switch, "{}", row.name);
+        }
+    }
+
+    /// -1 stands for all tokens.
+    fn least(row: &Parameter) -> f64 {
+        if row.name == "top_k" { 0.0 } else { f64::NEG_INFINITY }
+    }
+
+    #[test]
+    fn samplers_have_names_and_letters() {
+        use Sampler::{MinP, Temperature, TopK, TopNSigma, TopP, TypicalP, Xtc};
+        let kept = |names: Value| read(json!({ "samplers": names })).map(|c| c.samplers.unwrap());
+        let all: Vec<&str> = Sampler::ORDER.iter().map(|one| one.name().0).collect();
+        assert_eq!(kept(json!(all)).unwrap(), Sampler::ORDER);
+        let aliases =
+            json!(["temp", "Top-K", "nucleus", "minp", "typ", "typical_p", "top-n-sigma"]);
+        let due = [Temperature, TopK, TopP, MinP, TypicalP, TypicalP, TopNSigma];
+        assert_eq!(kept(aliases).unwrap(), due);
+        assert_eq!(kept(json!("kpxt")).unwrap(), [TopK, TopP, Xtc, Temperature]);
+        assert_eq!(kept(json!(["infill", "adaptive_p", "top_k"])).unwrap(), [TopK]);
+        let long = vec!["xtc"; SAMPLERS_MAX + 1];
+        for odd in [json!(["beam"]), json!("kq"), json!(7), json!([7]), json!(long)] {
             assert_eq!(kept(odd).unwrap_err().param.as_deref(), Some("samplers"));
         }
     }
 
     #[test]
-    fn penalties_look_at_everything_or_at_nothing() {
-        let limited = |last_n, penalty| {
-            let mut choice = SamplingChoice { repetition_penalty: penalty, ..Default::default() };
-            limit_penalties(&mut choice, "repeat_last_n", last_n)
-                .map(|()| choice.repetition_penalty)
+    fn breakers_are_texts_and_few() {
+        let kept = |texts: Value| {
+            let fields = json!({"dry_multiplier": 0.8, "dry_sequence_breakers": texts});
+            read(fields).map(|choice| choice.dry_sequence_breakers.unwrap())
         };
-        assert_eq!(limited(Some(-1), Some(1.5)), Ok(Some(1.5)));
-        assert_eq!(limited(Some(0), Some(1.5)), Ok(Some(1.0)));
-        assert_eq!(limited(Some(64), None), Ok(None));
-        assert_eq!(limited(Some(64), Some(1.0)), Ok(Some(1.0)));
-        let error = limited(Some(64), Some(1.5)).unwrap_err();
-        assert_eq!((error.param.as_deref(), error.code), (Some("repeat_last_n"), "unsupported"));
+        assert_eq!(kept(json!(["\n", "a"])).unwrap(), ["\n", "a"]);
+        assert_eq!(kept(json!("[\"\\n\", \"a\"]")).unwrap(), ["\n", "a"]);
+        let odd = [json!([7]), json!("a"), json!(vec!["a"; 33]), json!(["a".repeat(129)])];
+        for odd in odd {
+            let error = kept(odd).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some("dry_sequence_breakers"));
+        }
+    }
+
+    #[test]
+    fn the_first_mirostat_is_refused() {
+        assert_eq!(read(json!({"mirostat": 2})).unwrap().mirostat, Some(2));
+        let error = read(json!({"mirostat": 1})).unwrap_err();
+        assert_eq!((error.param.as_deref(), error.code), (Some("mirostat"), "unsupported"));
+        assert_eq!(read(json!({"dry_base": 0})).unwrap().dry_base, None);
     }
 }

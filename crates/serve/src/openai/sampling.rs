@@ -1,14 +1,13 @@
 //! The fields shared by all requests for text: sampling and the end of the answer.
 
-use protocol::BIASES_MAX;
+use protocol::{BIASES_MAX, SamplingChoice};
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 
 use super::fields::{Fields, shaped, shown};
-use super::samplers::{keep_only, limit_penalties};
-use crate::completion::SamplingChoice;
+use super::samplers::{lists, numbers};
 use crate::http::error::ApiError;
-use crate::http::fields::{TOKENS_MAX, TOP_K_MAX};
+use crate::http::fields::TOKENS_MAX;
 
 /// vLLM's limit; OpenAI's is 4.
 const STOPS_MAX: usize = 16;
@@ -30,27 +29,12 @@ pub(super) struct Bounds {
 /// # Errors
 /// 400 naming the first invalid field.
 pub(super) fn sampling(fields: &mut Fields) -> Result<SamplingChoice, ApiError> {
-    let top_k = fields.integer("top_k", -1..=TOP_K_MAX)?;
-    let mut choice = SamplingChoice {
-        temperature: fields.number("temperature", 0.0..=2.0)?,
-        top_p: fields.number("top_p", 0.0..=1.0)?,
-        min_p: fields.number("min_p", 0.0..=1.0)?,
-        // In vLLM, -1 means all tokens.
-        top_k: top_k.map(|top_k| top_k.max(0) as u32),
-        seed: seed(fields)?,
-        repetition_penalty: fields.number("repetition_penalty", 0.01..=10.0)?,
-        frequency_penalty: fields.number("frequency_penalty", -2.0..=2.0)?,
-        presence_penalty: fields.number("presence_penalty", -2.0..=2.0)?,
-        logit_bias: logit_bias(fields)?,
-        text_bias: Vec::new(),
-    };
-    let last_n = fields.integer("repeat_last_n", -1..=TOKENS_MAX)?;
-    limit_penalties(&mut choice, "repeat_last_n", last_n)?;
+    let mut choice = numbers(fields, |row| (row.name, row.fields.range))?;
+    choice.seed = seed(fields)?;
+    choice.logit_bias = logit_bias(fields)?;
     // An empty list asks for nothing here.
-    let samplers = fields.take("samplers").filter(|names| *names != Value::Array(Vec::new()));
-    if let Some(names) = samplers {
-        keep_only(&mut choice, &names)?;
-    }
+    fields.drop_empty("samplers");
+    lists(fields, &mut choice)?;
     Ok(choice)
 }
 

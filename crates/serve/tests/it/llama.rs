@@ -237,12 +237,52 @@ fn the_server_tells_about_itself() {
 }
 
 #[test]
+fn samplers_reach_the_engine_and_the_answer_shows_them() {
+    let double = Double::new(&[DONE]);
+    let server = Server::start(&double);
+    let asked = json!({"prompt": "Once", "typical_p": 0.5, "xtc_probability": 0.25, "min_keep": 2,
+        "dry_multiplier": 0.5, "dry_sequence_breakers": ["\n", "ab"], "repeat_last_n": 64,
+        "repeat_penalty": 1.5, "samplers": ["temperature", "dry", "typ_p"], "top_k": 7});
+    let body = complete(&server, asked).json();
+    let settings = &body["generation_settings"];
+    assert_eq!(settings["samplers"], json!(["temperature", "dry", "typ_p"]));
+    assert_eq!((&settings["typical_p"], &settings["top_k"]), (&json!(0.5), &json!(7)));
+    assert_eq!(settings["dry_sequence_breakers"], json!(["\n", "ab"]));
+    let sampling = double.asked.lock().unwrap()[0].sampling.clone();
+    assert_eq!((sampling.typical_p, sampling.min_keep, sampling.dry_multiplier), (0.5, 2, 0.5));
+    // What the list leaves out is off, and what is off is not sent.
+    assert_eq!((sampling.xtc_probability, sampling.repetition_penalty), (0.0, 1.0));
+    assert_eq!((sampling.repeat_last_n, sampling.top_k), (-1, 0));
+    let tokenizer = text::Tokenizer::from_gguf(&double.header).unwrap();
+    let breakers = sampling.dry_breakers;
+    for token in 0..tokenizer.len() as u32 {
+        let text = tokenizer.token_bytes(token);
+        let has = |part: &[u8]| text.windows(part.len()).any(|own| own == part);
+        assert_eq!(breakers.is_breaker(token), has(b"\n") || has(b"ab"), "{token}");
+        let begins = text.ends_with(b"a") && !has(b"ab");
+        let heads = breakers.tails.iter().map(|(_, heads)| heads);
+        assert_eq!(heads.flatten().any(|head| *head == token), begins, "{token}");
+    }
+    assert_eq!(breakers.tails[0].0, tokenizer.encode("b", text::Special::Plain, false));
+
+    complete(&server, json!({"prompt": "a", "mirostat": 2, "mirostat_tau": 3, "top_p": 0.5}));
+    let sampling = double.asked.lock().unwrap()[1].sampling.clone();
+    assert_eq!((sampling.mirostat, sampling.mirostat_tau, sampling.top_p), (2, 3.0, 1.0));
+    let chat = json!({"model": "tiny/qwen3", "messages": [{"role": "user", "content": "a"}],
+        "top_n_sigma": 1.5, "dynatemp_range": 0.5, "samplers": "skt"});
+    assert_eq!(post(server.addr, "/v1/chat/completions", &[], &chat).status, 200);
+    let sampling = double.asked.lock().unwrap()[2].sampling.clone();
+    assert_eq!((sampling.top_n_sigma, sampling.dynatemp_range), (1.5, 0.5));
+    assert_eq!((sampling.samplers, sampling.top_p), (None, 1.0));
+}
+
+#[test]
 fn errors_have_the_format_of_the_dialect() {
     let double = Double::new(&[DONE]);
     let server = Server::start(&double);
     let cases = [
         (json!({"prompt": []}), 400, "invalid_request_error"),
-        (json!({"prompt": "a", "mirostat": 2}), 400, "invalid_request_error"),
+        (json!({"prompt": "a", "mirostat": 1}), 400, "invalid_request_error"),
         (json!({"prompt": "a", "model": "nothing"}), 404, "not_found_error"),
         (json!({"prompt": "word ".repeat(2000)}), 400, "exceed_context_size_error"),
     ];

@@ -240,7 +240,7 @@ fn what_cannot_be_is_refused_by_name_with_a_plain_text() {
         (json!({"options": {"num_ctx": 4096}}), "options.num_ctx is 4096"),
         (json!({"options": {"mirostat": 1}}), "options.mirostat"),
         (json!({"options": {"unheard_of": 1}}), "options.unheard_of"),
-        (json!({"options": {"repeat_last_n": 64, "repeat_penalty": 1.2}}), "repeat_last_n"),
+        (json!({"options": {"repeat_last_n": -2}}), "options.repeat_last_n is -2"),
         (json!({"keep_alive": "soon"}), "keep_alive"),
         (json!({"keep_alive": []}), "keep_alive"),
         (json!({"think": "deeply"}), "think"),

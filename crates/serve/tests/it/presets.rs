@@ -190,7 +190,7 @@ fn what_cannot_be_is_refused_by_its_name() {
         (json!({ "quantize": "q4_K_M" }), "quantize: models are not converted"),
         (json!({ "files": { "a.gguf": "sha256:0" } }), "sinew serve FILE"),
         (json!({ "parameters": { "temperature": 9 } }), "parameters.temperature: temperature 9"),
-        (json!({ "parameters": { "mirostat": 2 } }), "only mirostat 0, which changes nothing"),
+        (json!({ "parameters": { "mirostat": 1 } }), "mirostat is 1; it must be 0 or 2"),
         (json!({ "modelfile": "FORM x" }), "modelfile: line 1: FORM"),
     ];
     for (fields, why) in cases {

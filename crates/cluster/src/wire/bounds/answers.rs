@@ -61,7 +61,7 @@ impl Bound for GenerateEvent {
 
 impl Bound for AnswerToken {
     fn bound(&mut self) {
-        let Self { token: _, logprobs } = self;
+        let Self { token: _, logprobs, mirostat_mu: _ } = self;
         if let Some(Logprobs { drawn: _, top }) = logprobs {
             top.truncate(protocol::LOGPROBS_MAX);
         }

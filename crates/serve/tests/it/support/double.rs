@@ -125,7 +125,7 @@ impl Double {
                         generated_tokens += 1;
                         let top = vec![(token, -0.5), (token + 1, -1.5)];
                         let logprobs = Some(Logprobs { drawn: -0.5, top });
-                        let token = AnswerToken { token, logprobs };
+                        let token = AnswerToken { token, logprobs, mirostat_mu: None };
                         events.push_back(Event::Now(GenerateEvent::Tokens(vec![token])));
                     }
                 }
