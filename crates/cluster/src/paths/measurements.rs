@@ -21,8 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Full measurements of a new path, if there are not very many. A busy machine may take its fastest
 /// cable for its slowest.
 const FIRST_ONES: u8 = 3;
-/// A path this slow is measured once: no busy machine makes one so slow, and a mebibyte fills it
-/// for seconds.
+/// A mebibyte fills a path this slow for seconds, and what fills it moves its round trip: it is
+/// measured fully once in [`MEASURE_EVERY`], whatever else happens.
 const SLOW_BYTES_PER_SEC: f64 = 5e5;
 const MEASURE_EVERY: Duration = Duration::from_secs(600);
 /// Minimum interval between full measurements of a path in doubt.
@@ -107,7 +107,10 @@ impl Measurements {
     pub(crate) fn doubt(&mut self, peer: NodeId, now: Duration) {
         for (_, way) in self.ways.iter_mut().filter(|((node, _), _)| *node == peer) {
             let is_new = way.full.is_none_or(|(_, at)| now.saturating_sub(at) < DOUBT_EVERY);
-            if let (false, Some(due)) = (is_new, way.due) {
+            if is_new || way.is_full_enough(now) {
+                continue;
+            }
+            if let Some(due) = way.due {
                 (way.wants_full, way.due) = (true, Some(due.min(now)));
             }
         }
@@ -148,7 +151,8 @@ impl Measurements {
             };
             way.due = Some(now + wait.min(RETRY_MAX) * slower);
             // A path that answers again may lead through another network.
-            (way.wants_full, way.first_ones) = (true, 0);
+            let may_be_full = way.failures < UNANSWERED_MIN && way.is_full_enough(now);
+            (way.wants_full, way.first_ones) = (!may_be_full, 0);
             return was_up;
         };
         (way.failures, way.failures_since, way.failing_since) = (0, 0, None);
@@ -167,9 +171,8 @@ impl Measurements {
             way.due = Some(now + LOOK_EVERY * slower);
             return true;
         }
-        if way.full.is_none_or(|full| is_old(full, found.round_trip, now, slower)) {
-            way.wants_full = true;
-        }
+        let is_old = way.full.is_none_or(|full| is_old(full, found.round_trip, now, slower));
+        way.wants_full = is_old && !way.is_full_enough(now);
         way.found = Some((found, now));
         way.due = Some(if way.wants_full { now } else { now + LOOK_EVERY * slower });
         !was_up
@@ -231,6 +234,12 @@ impl Measurements {
 impl Way {
     fn is_up(&self) -> bool {
         self.failures == 0 && self.full.is_some()
+    }
+
+    /// Whether a slow path was measured fully not long ago.
+    fn is_full_enough(&self, now: Duration) -> bool {
+        let is_new = |(_, at)| now.saturating_sub(at) < MEASURE_EVERY;
+        self.bytes_per_sec < SLOW_BYTES_PER_SEC && self.full.is_some_and(is_new)
     }
 
     fn is_unanswered(&self, now: Duration) -> bool {
@@ -369,20 +378,39 @@ mod tests {
         assert_eq!(ways.due(secs(90)), [(PEER, at(1), Depth::Full)]);
         ways.measured(PEER, at(1), found(300, Some(2e8)), secs(90));
         assert_eq!(ways.best(PEER, secs(90)).unwrap().bytes_per_sec, 2e8);
-        // A way that is this slow is measured fully once.
-        ways.set(PEER, &[at(2)], secs(91));
-        ways.due(secs(91));
-        ways.measured(PEER, at(2), found(300_000, Some(1e5)), secs(91));
-        assert_eq!(ways.due(secs(101)), [(PEER, at(2), Depth::Look)]);
-        ways.set(PEER, &[at(1)], secs(102));
-        ways.due(secs(102));
-        ways.measured(PEER, at(1), found(300, Some(2e8)), secs(102));
         // After a failure everything begins anew.
         ways.due(secs(112));
         ways.measured(PEER, at(1), None, secs(112));
         ways.due(secs(113));
         ways.measured(PEER, at(1), found(300, Some(1e8)), secs(113));
         assert_eq!(ways.best(PEER, secs(113)).unwrap().bytes_per_sec, 1e8);
+    }
+
+    #[test]
+    fn a_slow_way_is_measured_fully_once_in_ten_minutes() {
+        let mut ways = Measurements::default();
+        ways.set(PEER, &[at(1)], secs(0));
+        let mut full = Vec::new();
+        for now in 0..1300 {
+            ways.doubt(PEER, secs(now));
+            for (peer, address, depth) in ways.due(secs(now)) {
+                full.extend((depth == Depth::Full).then_some(now));
+                // What fills it moves its round trip, and a look in ten is lost.
+                let round_trip = if now % 50 < 20 { 400_000 } else { 30_000 };
+                let rate = (depth == Depth::Full).then_some(1e5);
+                let found = found(round_trip, rate).filter(|_| now % 100 != 50);
+                ways.measured(peer, address, found, secs(now));
+            }
+        }
+        assert_eq!(full.len(), 3, "{full:?}");
+        // Away for longer: it may lead through another network.
+        for _ in 0..UNANSWERED_MIN {
+            ways.changed(PEER, secs(1300));
+            ways.due(secs(1300));
+            ways.measured(PEER, at(1), None, secs(1300));
+        }
+        ways.changed(PEER, secs(1301));
+        assert_eq!(ways.due(secs(1301)), [(PEER, at(1), Depth::Full)]);
     }
 
     #[test]
