@@ -8,7 +8,7 @@ const { chromium } = require("playwright-core");
 
 const env = process.env;
 const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-const VIEWS = ["cluster", "chat", "events", "connect"];
+const VIEWS = ["cluster", "library", "chat", "events", "connect"];
 const WIDTHS = { phone: [390, 844], tablet: [820, 1180], desk: [1440, 900] };
 /** Long enough for a machine that is busy with other things. */
 const PATIENCE = { timeout: 60_000 };
@@ -102,7 +102,7 @@ const talks = require("./talks.cjs")({ open, button, isWhole, lastAnswer, axe, f
 async function chatByKeyboard(page) {
   await page.keyboard.press("Tab");
   assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the content");
-  for (let at = 0; at < 3; at += 1) await page.keyboard.press("Tab");
+  for (let at = 0; at < 4; at += 1) await page.keyboard.press("Tab");
   assert.equal(await page.evaluate(() => document.activeElement.hash), "#events");
   await page.keyboard.press("Shift+Tab");
   await page.keyboard.press("Enter");
@@ -177,7 +177,10 @@ async function aConversationIsRenamedForgottenAndSaved(page) {
 async function compareAndSteer(browser) {
   const { page, context, complaints } = await owned(browser);
   assert.ok(!page.url().includes(env.SINEW_ADMIN), "the token is out of sight");
+  await view(page, "Library");
   await aModelIsLookedFor(page);
+  await plansUnfoldInTheirCard(page);
+  await aModelIsDropped(page);
   await page.getByLabel(SEARCH).fill(env.SINEW_MODEL);
   await button(page, "Compare plans").click();
   await page.locator(".plan[data-best]").waitFor();
@@ -186,6 +189,7 @@ async function compareAndSteer(browser) {
   await page.screenshot({ path: join(env.SINEW_PICTURES, "plans.png"), fullPage: true });
   await aDownloadIsShownAndCancelled(page);
   await aPresetIsKept(page);
+  await view(page, "Cluster");
   await button(page, "Make a code").click();
   await page.locator("#invite-code", { hasText: /sinew join sinew-/ }).waitFor();
   assert.deepEqual(complaints, []);
@@ -196,14 +200,20 @@ const SEARCH = /^Search, or name any model/;
 
 /** What there is, what a model on the hub would do here, and a download that a terminal began. */
 async function aModelIsLookedFor(page) {
-  const rows = page.locator("#library-list li");
+  const cards = page.locator("#library-list > li");
   await page.locator("#library-room", { hasText: /2 nodes have .* of memory free/ }).waitFor();
-  assert.equal(await rows.count(), 6);
+  // What is served comes first, with what it can be told; then the largest that fit.
+  await cards.first().locator(".pill", { hasText: "served" }).waitFor();
+  await cards.first().getByRole("button", { name: /^Stop/ }).waitFor();
+  assert.equal(await cards.count(), 7);
+  const sizes = (await cards.locator(":scope > .hint:visible").allTextContents()).map(parseBytes);
+  assert.equal(sizes.length, 6);
+  assert.ok(sizes.every((size, at) => at === 0 || size <= sizes[at - 1]), `${sizes}`);
   await page.getByRole("button", { name: /^Show all \d+/ }).click();
-  assert.ok(await rows.count() > 30);
+  assert.ok(await cards.count() > 30);
   await page.getByLabel(SEARCH).fill("qwen3 8b");
-  await rows.filter({ hasText: "qwen3:8b" }).getByText(/about 4.*iB, on the hub: /).waitFor();
-  assert.ok(await rows.count() < 10);
+  await cards.filter({ hasText: "qwen3:8b" }).getByText(/about 4.*iB, on the hub: /).waitFor();
+  assert.ok(await cards.count() < 10);
   await page.getByLabel(SEARCH).fill("demo gguf");
   assert.equal(await page.locator("#hub-list li").count(), 0, "the hub is not asked by itself");
   await button(page, "Search the hub for “demo gguf”").click();
@@ -214,7 +224,7 @@ async function aModelIsLookedFor(page) {
   await page.locator("#hub-state", { hasText: "The hub has none." }).waitFor();
   await page.getByLabel(SEARCH).fill("demo");
   await button(page, "Search the hub for “demo”").click();
-  await button(page, "Plan org/Demo-GGUF of the hub").click();
+  await button(page, "Load org/Demo-GGUF of the hub").click();
   await page.locator("#load-state", { hasText: /It is on no disk yet.*sinew-demo, 6\.6 MiB/ }).waitFor();
   await page.locator(".plan[data-best] button", { hasText: "Download and load this way" }).waitFor();
   await page.screenshot({ path: join(env.SINEW_PICTURES, "library.png"), fullPage: true });
@@ -234,6 +244,42 @@ async function aModelIsLookedFor(page) {
   await row.getByText(/paused, /).waitFor();
   await button(page, "Hide the download of org/Demo-GGUF").click();
   await row.waitFor({ state: "detached" });
+}
+
+/** Of a card's `about 4.7 GiB, ...`. */
+function parseBytes(text) {
+  const [, size, unit] = /about ([\d.]+) (.)iB/.exec(text);
+  return Number(size) * 1024 ** "KMGT".indexOf(unit);
+}
+
+async function plansUnfoldInTheirCard(page) {
+  await page.getByLabel(SEARCH).fill("demo");
+  const card = page.locator("#library-list > li", { hasText: "sinew-demo" });
+  await card.getByRole("button", { name: /^Load/ }).first().click();
+  const best = card.locator(".plan[data-best]");
+  await best.waitFor();
+  assert.ok(await best.evaluate((plan) => {
+    const { top, bottom } = plan.getBoundingClientRect();
+    return top >= 0 && bottom <= innerHeight && plan.contains(document.activeElement);
+  }), "the recommended one is in view and has the focus");
+  await page.screenshot({ path: join(env.SINEW_PICTURES, "unfolded.png"), fullPage: true });
+  await axe(page);
+  // A card that a search hides takes no plan along.
+  await page.getByLabel(SEARCH).fill("no such thing");
+  await page.locator("#load + #load-panel .plan[data-best]").waitFor();
+}
+
+/** A file that the node knows is planned; of another, its path is asked for. */
+async function aModelIsDropped(page) {
+  const drop = async (name, size) => {
+    const files = [{ name, base64: Buffer.alloc(size).toString("base64"), type: "" }];
+    await page.locator("#chat").dispatchEvent("drop", { dataTransfer: await transfer(page, files) });
+  };
+  await view(page, "Chat");
+  await drop("elsewhere.gguf", 10);
+  await page.locator("#toast", { hasText: "do not say where elsewhere.gguf lies" }).waitFor();
+  await page.locator("#library").waitFor();
+  assert.equal(await page.getByLabel(SEARCH).inputValue(), "elsewhere.gguf");
 }
 
 async function aPresetIsKept(page) {
@@ -435,13 +481,17 @@ async function aDownloadElsewhereIsSeen(page) {
 /** The page that began it is closed in the middle of it: the node has it, and serves it. */
 async function aDownloadGoesOnWithoutItsTab(browser) {
   const first = await owned(browser);
+  await view(first.page, "Library");
   await first.page.getByLabel(SEARCH).fill("org/Demo-GGUF");
   await button(first.page, "Compare plans").click();
   await button(first.page, "Download and load this way").click();
   await first.page.locator("#load-state", { hasText: /pulling, .* of / }).waitFor();
   await first.context.close();
   const { page, context } = await owned(browser);
+  await page.locator("#downloads-count", { hasText: "1" }).waitFor();
+  await view(page, "Library");
   await page.locator("#downloads li", { hasText: "org/Demo-GGUF" }).getByText(/downloading/).waitFor();
+  await view(page, "Cluster");
   await page.locator("article.model", { hasText: /Demo-GGUF/ }).locator(".pill", { hasText: "ready" }).waitFor();
   await context.close();
 }
@@ -675,13 +725,14 @@ async function main() {
     await check("a picture is refused before it is sent", () => talks.aPictureIsRefusedBeforeItIsSent(browser, transfer,
       { name: "a.png", base64: PICTURE, type: "image/png" }));
     await check("a file goes with a message", () => talks.aFileGoesWithAMessage(browser, transfer));
+    await check("a PDF goes with a message", () => talks.aPdfGoesWithAMessage(browser, transfer));
     await check("a full context forgets the oldest turns", () => talks.aFullContextForgetsTheOldestTurns(browser));
     await check("an answer outlives its node", () => talks.anAnswerOutlivesItsNode(browser, solo));
     await check("a browser is paired", () => talks.aBrowserIsPaired(browser, sinew));
     await check("plans are compared, and the owner steers", () => compareAndSteer(browser));
     await check("a machine is refused, let in and removed", () => aMachineIsLetIn(browser));
     await check("a download elsewhere is seen", async () => {
-      await view(page, "Cluster");
+      await view(page, "Library");
       await aDownloadElsewhereIsSeen(page);
     });
     await check("a machine is drained and has work again", () => aMachineIsDrained(browser));

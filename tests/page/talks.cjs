@@ -24,13 +24,15 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
 
   /** A desk and a phone, the same conversation: each sees what the other one asks. */
   async function twoDevicesWriteInTurn(browser) {
-    const desk = await chat(browser, env.SINEW_URL);
+    // More turns than a small context has room for need the scripted node.
+    const [turns, url] = env.SINEW_PAGE_TURNS ? [Number(env.SINEW_PAGE_TURNS), env.SINEW_DOUBLE] : [8, env.SINEW_URL];
+    const desk = await chat(browser, url);
     await button(desk.page, "New").click();
     await ask(desk.page, "Turn 0: who are you?");
     await isWhole(desk.page);
-    const phone = await chat(browser, env.SINEW_URL, { viewport: { width: 390, height: 844 } });
+    const phone = await chat(browser, url, { viewport: { width: 390, height: 844 } });
     await item(phone.page, "Turn 0").locator(".open").click();
-    for (let turn = 1; turn <= 8; turn += 1) {
+    for (let turn = 1; turn <= turns; turn += 1) {
       const [asks, sees] = turn % 2 ? [phone.page, desk.page] : [desk.page, phone.page];
       await asks.waitForFunction((count) => document.querySelectorAll(".said").length === count, 2 * turn);
       await ask(asks, `Turn ${turn}: who are you?`);
@@ -41,8 +43,8 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
     }
     for (const { page } of [desk, phone]) {
       await page.reload();
-      await page.locator(".said.user .body", { hasText: "Turn 8:" }).waitFor();
-      assert.equal(await page.locator(".said").count(), 18);
+      await page.locator(".said.user .body", { hasText: `Turn ${turns}:` }).waitFor();
+      assert.equal(await page.locator(".said").count(), 2 * turns + 2);
       await fits(page);
     }
     await picture(phone.page, "turns-phone.png");
@@ -166,6 +168,51 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
     await page.locator(".said.user details.file").waitFor();
     assert.deepEqual(complaints, []);
     await context.close();
+  }
+
+  /** Its text goes along; what cannot be read is named. */
+  async function aPdfGoesWithAMessage(browser, transfer) {
+    const { page, context, complaints } = await chat(browser, env.SINEW_URL);
+    await button(page, "New").click();
+    const of = (name, text) => ({ name, base64: Buffer.from(text).toString("base64"), type: "application/pdf" });
+    const files = [of("boats.pdf", pdf(["The boat of note", "is green."])), of("scan.pdf", pdf([""])),
+      of("broken.pdf", "%PDF-1.7\nnothing of it"), of("none.pdf", "text")];
+    for (const [at, told] of [[1, "scan.pdf has no text: its pages are pictures"],
+      [2, "broken.pdf is no PDF that can be read"], [3, "none.pdf is no PDF that can be read"]]) {
+      await page.locator(".chat.card").dispatchEvent("drop", { dataTransfer: await transfer(page, [files[at]]) });
+      await page.locator("#toast", { hasText: told }).waitFor();
+    }
+    await page.locator(".chat.card").dispatchEvent("drop", { dataTransfer: await transfer(page, [files[0]]) });
+    await page.locator("#pictures .file", { hasText: /^boats\.pdf \d+ tokens$/ }).waitFor();
+    await ask(page, "Which boat?");
+    await isWhole(page);
+    const file = page.locator(".said.user details.file");
+    assert.equal(await file.locator("pre").textContent(), "boats.pdf:\n```\nThe boat of note\n\nis green.\n```");
+    assert.deepEqual(complaints, []);
+    await context.close();
+  }
+
+  /** A PDF with a line of text on each page. */
+  function pdf(lines) {
+    const kids = lines.map((_, at) => `${4 + 2 * at} 0 R`).join(" ");
+    const objects = ["<< /Type /Catalog /Pages 2 0 R >>",
+      `<< /Type /Pages /Kids [${kids}] /Count ${lines.length} >>`,
+      "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+      ...lines.flatMap((line, at) => {
+        const drawn = line && `BT /F1 24 Tf 72 700 Td (${line}) Tj ET`;
+        return [`<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents ${5 + 2 * at} 0 R`
+          + " /Resources << /Font << /F1 3 0 R >> >> >>",
+          `<< /Length ${drawn.length} >>\nstream\n${drawn}\nendstream`];
+      })];
+    let text = "%PDF-1.4\n";
+    const places = objects.map((object, at) => {
+      const place = text.length;
+      text += `${at + 1} 0 obj\n${object}\nendobj\n`;
+      return `${String(place).padStart(10, "0")} 00000 n \n`;
+    });
+    const size = objects.length + 1;
+    return `${text}xref\n0 ${size}\n0000000000 65535 f \n${places.join("")}`
+      + `trailer << /Size ${size} /Root 1 0 R >>\nstartxref\n${text.length}\n%%EOF\n`;
   }
 
   /** Formulas are drawn; what is none or not known stays as it is written, and nothing else comes of it. */
@@ -342,6 +389,6 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
   }
 
   return { aFullContextForgetsTheOldestTurns, anAnswerOutlivesItsNode, aBrowserIsPaired, twoDevicesWriteInTurn, reloadsLoseNothing, anAnswerGoesOnWithoutItsPage, oldConversationsAreTakenOver,
-    settingsBelongToAConversation, aPictureIsRefusedBeforeItIsSent, aFileGoesWithAMessage,
+    settingsBelongToAConversation, aPictureIsRefusedBeforeItIsSent, aFileGoesWithAMessage, aPdfGoesWithAMessage,
     formulasAreDrawn, allAreMovedAndRemoved };
 };

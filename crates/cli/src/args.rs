@@ -122,7 +122,7 @@ pub enum Command {
     Search(SearchArgs),
     /// Say what a model is: architecture, sizes, licence, template, where it fits
     Show(ShowArgs),
-    /// Delete models from this machine's models folder
+    /// Delete models from this machine's models folder, or --prompts that nodes keep on disk
     Rm(RmArgs),
     /// Ask a model, or chat with it
     Run(RunArgs),

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use cluster::{
-    BurnReport, BurnSpec, ClusterStatus, Held, Identified, InstanceSpec, Invite, Joined,
+    BurnReport, BurnSpec, ClusterStatus, Forgotten, Held, Identified, InstanceSpec, Invite, Joined,
     ModelAbout, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned, PullStage,
     PullStatus,
 };
@@ -30,6 +30,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 const LOOK_MAX: Duration = Duration::from_secs(30);
 /// Joining waits for another machine: for its call, its answer and its connection.
 const JOIN_MAX: Duration = Duration::from_secs(60);
+/// Each node waits a minute for its workers.
+const FORGET_MAX: Duration = Duration::from_secs(90);
 /// A plan waits for the hash of a new file, which reads all of a large file.
 const PLAN_MAX: Duration = Duration::from_secs(3600);
 
@@ -238,6 +240,11 @@ impl Client {
         let answer: Value =
             self.ask("/sinew/v1/models/remove", &json!({ "model": model }), LOOK_MAX)?;
         Ok(answer["freed_bytes"].as_u64().unwrap_or_default())
+    }
+
+    /// Deletes the prompts that the connected nodes keep on disk.
+    pub fn forget_prompts(&self) -> Result<Vec<Forgotten>, CliError> {
+        self.ask("/sinew/v1/prompts/remove", &json!({}), FORGET_MAX)
     }
 
     /// The last requests of this node's API, as a Chrome trace.

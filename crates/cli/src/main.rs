@@ -46,6 +46,7 @@ mod own_process;
 mod patient;
 mod pictures;
 mod progress;
+mod qr;
 mod remote;
 mod settings;
 mod signals;

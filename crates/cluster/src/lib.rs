@@ -44,7 +44,7 @@ mod workers;
 pub use api::library::{Download, Held, Library, Offer, Planned, Stored};
 pub use api::machine::{Machine, Sensors};
 pub use api::peer::Peer;
-pub use api::prompts::{PromptsConfig, PromptsLimit};
+pub use api::prompts::{Forgotten, PromptsConfig, PromptsLimit};
 pub use api::pull::{PullStage, PullStatus};
 pub use api::{
     CheckText, ClusterStatus, GenerateDone, GenerateEvent, Identified, InstanceState,

@@ -100,6 +100,29 @@ pub fn short_name_of(repo: &str) -> Option<String> {
     of_repo(repo).map(Entry::short_name)
 }
 
+/// The model that a name or a file's name stands for, without its quantisation, and the
+/// quantisation: `llama3.2:3b` and `Q4_K_M` of `bartowski/Llama-3.2-3B-Instruct-GGUF:Q4_K_M`.
+pub fn model_of(name: &str) -> (String, Option<String>) {
+    let (base, label) = match name.rsplit_once(':') {
+        Some((base, label)) if name.contains('/') => (base, Some(label.to_owned())),
+        _ => without_label(name),
+    };
+    let is_copy = |entry: &&Entry| entry.short_name().replace(':', "-").eq_ignore_ascii_case(base);
+    let entry = of_repo(base).or_else(|| entries().iter().find(is_copy));
+    (entry.map_or_else(|| base.to_owned(), Entry::short_name), label)
+}
+
+/// A file's name without its quantisation.
+fn without_label(name: &str) -> (&str, Option<String>) {
+    let label = store::quant_of(name);
+    let cut = label.as_ref().and_then(|label| {
+        let at = name.len().checked_sub(label.len())?;
+        let base = name.get(..at)?.strip_suffix(['-', '.', ':'])?;
+        name.get(at..)?.eq_ignore_ascii_case(label).then_some(base)
+    });
+    (cut.unwrap_or(name), label)
+}
+
 fn no_such_size(text: &str, sizes: Vec<String>) -> HubError {
     let near = format!("; there are {}", sizes.join(", "));
     HubError::Unknown { name: shown(text).to_string(), near }
@@ -127,6 +150,25 @@ fn unknown(text: &str) -> HubError {
 mod tests {
     use super::*;
     use crate::Name;
+
+    #[test]
+    fn files_of_one_model_have_one_name() {
+        let label = |text: &str| Some(text.to_owned());
+        let repo = &find("llama3.2:3b").unwrap().repo;
+        for (name, model, quantisation) in [
+            (format!("{repo}:Q4_K_M"), "llama3.2:3b", label("Q4_K_M")),
+            ("llama3.2-3b".to_owned(), "llama3.2:3b", None),
+            ("llama3.2-3b-q8_0".to_owned(), "llama3.2:3b", label("Q8_0")),
+            ("Mine-UD-Q4_K_XL".to_owned(), "Mine", label("UD-Q4_K_XL")),
+            ("mine.q4_0".to_owned(), "mine", label("Q4_0")),
+            ("org/Mine-GGUF:BF16".to_owned(), "org/Mine-GGUF", label("BF16")),
+            ("org/Mine".to_owned(), "org/Mine", None),
+            ("q8_0".to_owned(), "q8_0", label("Q8_0")),
+            ("Q4_0-of-mine".to_owned(), "Q4_0-of-mine", label("Q4_0")),
+        ] {
+            assert_eq!(model_of(&name), (model.to_owned(), quantisation), "{name}");
+        }
+    }
 
     #[test]
     fn every_entry_is_a_repository_under_a_name_of_its_own() {

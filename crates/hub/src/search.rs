@@ -12,7 +12,7 @@ use crate::name::{repo_name, shown};
 use crate::{Hub, HubError};
 
 /// The most repositories of an answer.
-const FOUND_MAX: usize = 20;
+const FOUND_MAX: usize = 100;
 /// The longest search in characters.
 const WORDS_CHARS_MAX: usize = 200;
 /// The most time of a search, from the name's resolution to the last byte: a person waits for it.

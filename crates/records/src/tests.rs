@@ -234,6 +234,23 @@ fn a_cleared_folder_is_empty_and_goes_on() {
 }
 
 #[test]
+fn another_process_has_a_folder_cleared() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = open(dir.path());
+    put_all(&records, 0..50);
+    crate::forget(dir.path(), PATIENCE).unwrap();
+    assert!((0..50).all(|number| !records.contains(&key(number))));
+    assert!(used_bytes(dir.path()) < 64 << 10);
+    put_all(&records, [3]);
+    assert!(has(&records, 3));
+    drop(records);
+    // Nobody has it open.
+    let error = crate::forget(dir.path(), Duration::ZERO).unwrap_err();
+    assert!(error.to_string().contains("has not cleared it in 0 s"), "{error}");
+    assert!(has(&open(dir.path()), 3), "what was asked too late is not done later");
+}
+
+#[test]
 fn a_disk_without_spare_room_is_not_written() {
     let dir = tempfile::tempdir().unwrap();
     let free = SystemDisk.free_bytes(dir.path()).unwrap();

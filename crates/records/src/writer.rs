@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::buffer::{ALIGN, Buffer};
 use crate::catalog::{Place, Segment};
 use crate::disk::{Disk, Sink, disk_bytes, private};
+use crate::forget;
 use crate::index::{Entry, Index};
 use crate::options::{FOLDER_BYTES, Options};
 use crate::seal::{Key, Kind};
@@ -52,6 +53,8 @@ pub(crate) struct Writer {
     /// Since when the disk fails or has no room.
     stopped: Option<Instant>,
     saved: Instant,
+    /// When it last looked whether all is to be forgotten.
+    looked: Instant,
 }
 
 struct OpenSegment {
@@ -83,8 +86,9 @@ impl Writer {
         options: Options,
         next_number: u32,
     ) -> Self {
-        let saved = Instant::now();
-        Self { shared, disk, options, next_number, open: None, stopped: None, saved }
+        let now = Instant::now();
+        let (open, stopped) = (None, None);
+        Self { shared, disk, options, next_number, open, stopped, saved: now, looked: now }
     }
 
     /// The thread's life.
@@ -92,14 +96,11 @@ impl Writer {
         // The budget may be smaller than it was.
         self.make_room(0);
         loop {
-            match commands.recv_timeout(SAVE_EVERY) {
+            match commands.recv_timeout(forget::LOOK_EVERY) {
                 Ok(Command::Put(draft)) => self.put(draft),
                 Ok(Command::Flush(done)) => drop(done.send(())),
                 Ok(Command::Remove(segments, done)) => {
-                    let generation = self.shared.catalog().generation();
-                    self.open.take_if(|open| open.generation != generation);
-                    let left = segments.into_iter().filter(|one| !self.remove(one)).count();
-                    let _ = done.send(left);
+                    let _ = done.send(self.remove_cleared(segments));
                 }
                 Ok(Command::Close) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -107,9 +108,29 @@ impl Writer {
             if self.saved.elapsed() >= SAVE_EVERY {
                 self.save();
             }
+            if self.looked.elapsed() >= forget::LOOK_EVERY {
+                self.looked = Instant::now();
+                self.forget_if_asked();
+            }
         }
         self.close_segment();
         self.save();
+    }
+
+    /// Removes the files of what was cleared; returns how many are left.
+    fn remove_cleared(&mut self, segments: Vec<Arc<Segment>>) -> usize {
+        let generation = self.shared.catalog().generation();
+        self.open.take_if(|open| open.generation != generation);
+        segments.into_iter().filter(|one| !self.remove(one)).count()
+    }
+
+    fn forget_if_asked(&mut self) {
+        if forget::is_asked(&self.options.folder) {
+            let segments = self.shared.catalog().clear();
+            if self.remove_cleared(segments) == 0 {
+                forget::is_done(&self.options.folder);
+            }
+        }
     }
 
     fn put(&mut self, draft: Draft) {

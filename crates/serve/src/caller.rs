@@ -265,7 +265,7 @@ fn is_name(name: &str) -> bool {
 /// Fetches a model from the hub; `false` if it has no model of this name. The download continues if
 /// the client disconnects, so that a retry resumes it.
 async fn fetch(app: &App, name: &str) -> Result<bool, CompletionError> {
-    let Ok(pull) = app.cluster.pull(name, false).await else { return Ok(false) };
+    let Ok(pull) = app.cluster.pull(name, false, false).await else { return Ok(false) };
     let end = tokio::spawn(pull.fold(None, async |_, status| Some(status)));
     match end.await.ok().flatten() {
         Some(PullStatus { stage: PullStage::Done, .. }) => Ok(true),

@@ -53,6 +53,9 @@ pub struct RmArgs {
     #[command(flatten)]
     pub query: QueryArgs,
     /// Names from `sinew list`
-    #[arg(required = true, value_name = "MODEL")]
+    #[arg(required_unless_present = "prompts", value_name = "MODEL")]
     pub models: Vec<String>,
+    /// Also the prompts that all nodes keep on disk, of every model
+    #[arg(long)]
+    pub prompts: bool,
 }

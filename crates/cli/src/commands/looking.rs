@@ -14,6 +14,7 @@ use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::logs;
 use crate::output;
+use crate::qr;
 use crate::table;
 
 /// Interval at which a followed log is read.
@@ -156,8 +157,12 @@ pub fn page(args: &PageArgs) -> Result<(), CliError> {
     tell!("Whoever has this address can steer the node; treat it as a password.");
     let lan = data_dir.daemon().map(|daemon| daemon.lan).unwrap_or_default();
     if !lan.is_empty() {
-        let lan = lan.iter().map(|at| format!("{at}/")).collect::<Vec<_>>().join("  ");
+        let is_shown = output::obeys(&std::io::stderr());
         let number = client.browser_number()?;
+        if let Some(code) = qr::code(&format!("{}/#pair={number}", lan[0])).filter(|_| is_shown) {
+            eprint!("{code}");
+        }
+        let lan = lan.iter().map(|at| format!("{at}/")).collect::<Vec<_>>().join("  ");
         let (first, last) = number.split_at(number.len() / 2);
         tell!("On a phone or another machine: {lan}, and there the number {first} {last}");
         tell!("It pairs one browser, within 5 minutes, for chats. sinew keys list has it then");

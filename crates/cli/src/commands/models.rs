@@ -181,6 +181,9 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     Ok(())
 }
 
+/// Rows of a search.
+const FOUND_ROWS: usize = 20;
+
 /// Asks the hub itself, so that no node must run.
 pub fn search(args: &SearchArgs) -> Result<(), CliError> {
     let hub = Hub::new(models::hub_settings(false));
@@ -193,12 +196,15 @@ pub fn search(args: &SearchArgs) -> Result<(), CliError> {
         explain!("the hub has no GGUF model with {} in its name", table::one_line(&words));
         return Ok(());
     }
-    let rows = found.iter().map(|one| {
+    let rows = found.iter().take(FOUND_ROWS).map(|one| {
         let gated = if one.gated { "gated" } else { "" };
         let changed = one.changed.clone().unwrap_or_default();
         [one.name.clone(), one.downloads.to_string(), changed, gated.to_owned()]
     });
     table::print(["NAME", "DOWNLOADS", "CHANGED", ""], &rows.collect::<Vec<_>>());
+    if found.len() > FOUND_ROWS {
+        explain!("{} more: add a word, or --json for all", found.len() - FOUND_ROWS);
+    }
     explain!("to see what one would do here: sinew plan NAME; to fetch it: sinew pull NAME");
     Ok(())
 }
@@ -270,7 +276,28 @@ pub fn remove(args: &RmArgs) -> Result<(), CliError> {
             say!("removed {}: {} are free again", table::one_line(model), table::bytes(freed));
         }
     }
-    Ok(())
+    if args.prompts { forget_prompts(&data_dir, args.query.json) } else { Ok(()) }
+}
+
+/// Fails if a node keeps some.
+fn forget_prompts(data_dir: &DataDir, as_json: bool) -> Result<(), CliError> {
+    let told = Client::here(data_dir)?.forget_prompts()?;
+    if as_json {
+        print_json(&told)?;
+    }
+    for one in told.iter().filter(|one| !as_json && one.problem.is_none()) {
+        say!(
+            "removed the prompts of {}: {} are free again",
+            one.node,
+            table::bytes(one.freed_bytes)
+        );
+    }
+    let kept =
+        told.iter().filter_map(|one| Some(format!("{}: {}", one.node, one.problem.as_ref()?)));
+    match kept.collect::<Vec<_>>() {
+        kept if kept.is_empty() => Ok(()),
+        kept => Err(CliError::Refused(format!("prompts stay on {}", kept.join("; ")))),
+    }
 }
 
 fn remove_one(data_dir: &DataDir, model: &str) -> Result<u64, CliError> {

@@ -142,3 +142,33 @@ fn off_keeps_nothing_and_removes_what_was_kept() {
     assert_eq!(std::fs::read_dir(node.dir.path().join("prompts")).map_or(0, Iterator::count), 0);
     assert!(node.instance(MODEL).unwrap()["stats"]["prompts"].is_null());
 }
+
+#[test]
+fn one_command_forgets_what_all_nodes_keep_while_they_serve() {
+    let (a, b) = (
+        start("a", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
+        start("b", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
+    );
+    a.admit(&b);
+    a.run(&["serve", &demo_model(), "--nodes", "2", "--split", "1,1", "--ctx", "2048"]);
+    let first = a.chat(MODEL, &question(), 40);
+    wait_for("something to be on disk", || (kept_bytes(&a) > 0).then_some(()));
+    let segments = |node: &Node| {
+        let models = std::fs::read_dir(node.dir.path().join("prompts")).into_iter().flatten();
+        let files = models.flatten().flat_map(|model| std::fs::read_dir(model.path()).unwrap());
+        files.flatten().filter(|file| file.metadata().is_ok_and(|it| it.len() > 64 << 10)).count()
+    };
+    wait_for("files of both", || (segments(&a) > 0 && segments(&b) > 0).then_some(()));
+    let told = b.run(&["rm", "--prompts"]);
+    for node in ["a", "b"] {
+        assert!(told.contains(&format!("removed the prompts of {node}: ")), "{told}");
+    }
+    // What was still being written when they forgot may be there; of this text there is nothing.
+    let pids = a.worker_pids(MODEL);
+    pids.iter().for_each(|pid| crate::common::kill_9(*pid));
+    wait_for("other workers", || (a.worker_pids(MODEL) != pids).then(|| is_ready(&a)).flatten());
+    let again = a.chat(MODEL, &question(), 40);
+    assert_eq!(text(&again), text(&first));
+    let prompt_tokens = first["usage"]["prompt_tokens"].as_u64().unwrap();
+    assert!(cached(&again) < prompt_tokens / 2, "{again}");
+}

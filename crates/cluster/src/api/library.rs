@@ -46,6 +46,11 @@ pub struct Stored {
     #[serde(flatten)]
     pub held: Held,
     pub needs_bytes: u64,
+    /// The model's name without its quantisation: files of one model have the same.
+    #[serde(default)]
+    pub model: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantisation: Option<String>,
 }
 
 /// What a cluster could serve.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 /// What a node keeps of prompts over restarts, so that they need not be computed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptsConfig {
@@ -24,4 +26,14 @@ pub enum PromptsLimit {
     Bytes(u64),
     /// Nothing is kept, and what was kept is removed.
     Off,
+}
+
+/// What a node deleted of the prompts on its disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forgotten {
+    pub node: String,
+    pub freed_bytes: u64,
+    /// The reason if some stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }

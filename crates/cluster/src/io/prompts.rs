@@ -4,12 +4,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use protocol::{Heads, PromptCache, Secret, heads_of_line};
 use records::{Pool, Reader};
 use store::Digest;
 
+use crate::io::on_thread::on_thread;
 use crate::{PromptsConfig, PromptsLimit};
 
 /// The default limit: a tenth of what the disk has free (and of what is kept there), within these.
@@ -20,6 +21,8 @@ const AUTO_MAX_BYTES: u64 = 20 << 30;
 const RESERVE_BYTES: u64 = 1 << 30;
 /// Threads that read for one member.
 const READ_DEPTH: usize = 4;
+/// A worker that writes a segment to a slow disk answers after it.
+const FORGET_PATIENCE: Duration = Duration::from_secs(60);
 /// Digits of a digest that name a folder.
 const NAME_DIGITS: usize = 32;
 
@@ -82,6 +85,13 @@ impl KeptPrompts {
         let lines = records::notes(&folder);
         Some((lines.iter().filter_map(|line| heads_of_line(line)).collect(), reader))
     }
+
+    /// [`forget`] on a thread for blocking work.
+    pub async fn forget(&self) -> Result<u64, String> {
+        let folder = self.folder.clone();
+        let forgotten = on_thread(move || forget(&folder)).await;
+        forgotten.unwrap_or_else(|_| Err("the node shuts down".to_owned()))
+    }
 }
 
 /// Removes all that was kept.
@@ -96,6 +106,23 @@ pub(super) fn remove(config: &PromptsConfig) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Removes all prompts, also those of models that are served; returns the bytes freed. Waits for
+/// the disk.
+///
+/// # Errors
+/// Some stay; the text says which.
+pub(crate) fn forget(base: &Path) -> Result<u64, String> {
+    let mut freed = 0;
+    for folder in folders(base) {
+        if !remove_unused(&folder.path) {
+            let kept = |why| format!("{}: {why}", folder.path.display());
+            records::forget(&folder.path, FORGET_PATIENCE).map_err(kept)?;
+        }
+        freed += folder.bytes;
+    }
+    Ok(freed)
 }
 
 struct Folder {
@@ -188,5 +215,16 @@ mod tests {
         remove(&off).unwrap();
         assert!(!kept.exists());
         remove(&off).unwrap();
+    }
+
+    #[test]
+    fn all_is_forgotten_by_one_call() {
+        let base = tempfile::tempdir().unwrap();
+        let kept = [('a', 10), ('b', 30)].map(|(of, bytes)| fill(base.path(), of, bytes));
+        fs::create_dir(base.path().join("somebody's")).unwrap();
+        assert_eq!(forget(base.path()), Ok(40));
+        assert!(kept.iter().all(|folder| !folder.exists()));
+        assert!(base.path().join("somebody's").exists());
+        assert_eq!(forget(base.path()), Ok(0));
     }
 }

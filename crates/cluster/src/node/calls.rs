@@ -9,7 +9,7 @@ use hub::Room;
 use protocol::Preset;
 use tokio::sync::watch;
 
-use super::Node;
+use super::{Node, find};
 use crate::context::tower_bytes;
 use crate::core::Call;
 use crate::io::on_thread::on_thread;
@@ -18,10 +18,10 @@ use crate::transfer::lookup::{self, Asked};
 use crate::transfer::preview::Preview;
 use crate::transfer::remote::{self, RemoteModel};
 use crate::{
-    BurnReport, BurnSpec, ClusterStatus, Error, Held, Identified, InstanceSpec, InstanceState,
-    InstanceStatus, Invite, Joined, Library, ModelAbout, NodeId, NodeState, NodeStatus, Offer,
-    PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned, PullStatus, Result,
-    Stored, find_node,
+    BurnReport, BurnSpec, ClusterStatus, Error, Forgotten, Held, Identified, InstanceSpec,
+    InstanceState, InstanceStatus, Invite, Joined, Library, ModelAbout, NodeId, NodeState,
+    NodeStatus, Offer, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned,
+    PullStatus, Result, Stored,
 };
 
 /// A code still unused after this time was lost on the way.
@@ -364,6 +364,20 @@ impl Node {
         Ok(remote::pull(self.shared.pulls.clone(), inputs, found, model))
     }
 
+    /// Like [`Self::pull`], but it goes on without its caller, and after a restart of this node.
+    ///
+    /// # Errors
+    /// Those of [`Self::pull`].
+    pub async fn pull_through(
+        &self,
+        model: &str,
+        update: bool,
+    ) -> Result<watch::Receiver<PullStatus>> {
+        let told = self.pull(model, update).await?;
+        self.shared.pulls.unfinished().follow(model, told.clone()).await;
+        Ok(told)
+    }
+
     /// Whether a model, given by name or path, is on this node's disk.
     pub async fn has_model(&self, model: &str) -> bool {
         let (store, model) = (self.shared.store.clone(), model.to_owned());
@@ -398,7 +412,8 @@ impl Node {
         });
         let stored = |held: Held| {
             let needs_bytes = hub::need_bytes(held.listed.model.bytes);
-            Stored { held, needs_bytes }
+            let (model, quantisation) = hub::catalogue::model_of(&held.listed.model.name);
+            Stored { held, needs_bytes, model, quantisation }
         };
         let disks = self.models().await.into_iter().map(stored).collect();
         let catalogue = catalogue.collect();
@@ -429,7 +444,8 @@ impl Node {
     ///
     /// # Errors
     /// There is none of that model.
-    pub fn stop_pull(&self, model: &str) -> Result<()> {
+    pub async fn stop_pull(&self, model: &str) -> Result<()> {
+        self.shared.pulls.unfinished().remove(model).await;
         self.shared.pulls.stop(model)
     }
 
@@ -458,6 +474,14 @@ impl Node {
         }
     }
 
+    /// Deletes the prompts that the connected nodes keep on disk, also of served models; memory
+    /// keeps what it has.
+    pub async fn forget_prompts(&self) -> Vec<Forgotten> {
+        let (own, pulls) = (self.name().to_owned(), &self.shared.pulls);
+        let here = self.shared.desk.prompts.forget();
+        remote::forget_all(pulls.net(), pulls.neighbours(), (own, here)).await
+    }
+
     /// The free memory of the live nodes, for the choice of a model's size.
     fn room(&self) -> Room {
         let nodes = self.status().nodes;
@@ -469,11 +493,4 @@ impl Node {
         };
         Room { bytes: live.iter().map(free).fold(0, u64::saturating_add), whose }
     }
-}
-
-/// # Errors
-/// No node or several nodes match.
-fn find(status: &ClusterStatus, name: &str) -> Result<NodeId> {
-    let nodes = status.nodes.iter().map(|node| (node.id, node.name.as_str()));
-    Ok(find_node(name, nodes)?)
 }

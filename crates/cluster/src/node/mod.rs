@@ -30,7 +30,7 @@ use crate::transfer::preview::Previews;
 use crate::transfer::pulls::Pulls;
 use crate::{
     ClusterStatus, Error, GenerateEvent, GenerateRequest, History, InstanceState, NodeConfig,
-    NodeId, Peer, Result, Versions,
+    NodeId, Peer, Result, Versions, find_node,
 };
 
 /// Capacity of the queue of calls to the driver.
@@ -67,7 +67,13 @@ impl Node {
     /// # Errors
     /// The data directory is unusable, or the address cannot be bound.
     pub async fn start(config: NodeConfig) -> Result<Self> {
-        Self::start_as(config, Versions::CURRENT).await
+        let node = Self::start_as(config, Versions::CURRENT).await?;
+        let shared = Arc::downgrade(&node.shared);
+        node.shared.pulls.unfinished().resume(move |model| {
+            let node = shared.upgrade().map(|shared| Self { shared });
+            async move { Some(node?.pull(&model, false).await) }
+        });
+        Ok(node)
     }
 
     /// Starts a node that announces other versions, like a neighbour in a rolling update.
@@ -110,8 +116,8 @@ impl Node {
 
         let (publisher, status) = watch::channel(Arc::new(ClusterStatus::empty(id)));
         let (calls, inbox) = mpsc::channel(CALLS_MAX);
-        let (cluster, hub) = (status.clone(), config.hub.clone());
-        let pulls = Pulls::new(hub.clone(), store.clone(), net.clone(), cluster, check_text);
+        let hub = config.hub.clone();
+        let pulls = Pulls::new(&config, store.clone(), net.clone(), status.clone())?;
         let saver = Arc::new(Saver::new(members, remembered.clone()));
         let desired = Arc::new(Saver::new(desired, document.clone()));
         let kept = Kept { members: saver.clone(), desired };
@@ -319,4 +325,11 @@ impl Stream for GenerateStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<GenerateEvent>> {
         self.events.poll_recv(cx)
     }
+}
+
+/// # Errors
+/// No node or several nodes match.
+fn find(status: &ClusterStatus, name: &str) -> Result<NodeId> {
+    let nodes = status.nodes.iter().map(|node| (node.id, node.name.as_str()));
+    Ok(find_node(name, nodes)?)
 }

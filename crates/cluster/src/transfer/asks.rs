@@ -57,6 +57,8 @@ pub(crate) enum Ask {
     /// Reads records that the last [`Self::Records`] opened: `Vec<bool>`, which were found, then
     /// the bytes of these.
     ReadRecords { wanted: Vec<RecordWanted> },
+    /// Deletes all prompts that the listener keeps on disk: [`Outcome`].
+    ForgetPrompts,
     /// Takes the listener's part in a burn-in: [`Outcome`].
     Burn { order: Box<BurnOrder> },
     /// Both ends send `blocks` blocks at once: [`crate::transfer::burn`].
@@ -75,7 +77,8 @@ pub(crate) enum Having {
     No,
 }
 
-/// Result of [`Ask::Serve`], [`Ask::Plan`], [`Ask::Remove`] and [`Ask::Burn`].
+/// Result of [`Ask::Serve`], [`Ask::Plan`], [`Ask::Remove`], [`Ask::ForgetPrompts`] and
+/// [`Ask::Burn`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {

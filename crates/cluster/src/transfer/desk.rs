@@ -121,6 +121,14 @@ impl Desk {
         self.plan_model(spec, model).await
     }
 
+    /// Deletes the prompts that this node keeps on disk; returns the bytes freed.
+    ///
+    /// # Errors
+    /// Some stay.
+    pub async fn forget_prompts(&self) -> Result<u64> {
+        self.prompts.forget().await.map_err(Error::Unusable)
+    }
+
     /// Deletes a model from this node's model folder; returns the bytes freed.
     ///
     /// # Errors

@@ -18,3 +18,4 @@ pub(crate) mod relay;
 pub(crate) mod remote;
 pub(crate) mod sharing;
 pub(crate) mod swarm;
+pub(crate) mod unfinished;

@@ -24,7 +24,10 @@ use crate::transfer::copies;
 use crate::transfer::holders::{self, Holders};
 use crate::transfer::lookup::{Asked, Here, find, look};
 use crate::transfer::swarm::Swarm;
-use crate::{CheckText, ClusterStatus, Error, NodeState, PullStage, PullStatus, Result};
+use crate::transfer::unfinished::Unfinished;
+use crate::{
+    CheckText, ClusterStatus, Error, NodeConfig, NodeState, PullStage, PullStatus, Result,
+};
 
 /// Interval at which a waiting node checks whether the fetching node is done.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -41,6 +44,7 @@ pub(crate) struct Pulls {
     /// Announced and fetched models, by their names on the hub.
     towards: Mutex<BTreeMap<String, Having>>,
     running: Mutex<BTreeMap<String, Arc<Job>>>,
+    unfinished: Unfinished,
 }
 
 /// A download.
@@ -92,15 +96,23 @@ impl fmt::Debug for Pulls {
 }
 
 impl Pulls {
+    /// # Errors
+    /// The names of unfinished downloads cannot be read.
     pub fn new(
-        settings: Settings,
+        config: &NodeConfig,
         store: Arc<Store>,
         net: Arc<Net>,
         cluster: watch::Receiver<Arc<ClusterStatus>>,
-        check_text: CheckText,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>> {
+        let (settings, check_text) = (config.hub.clone(), config.check_text);
+        let unfinished = Unfinished::open(&config.data_dir)?;
         let (running, towards) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { settings, store, net, cluster, check_text, towards, running })
+        let of = Self { settings, store, net, cluster, check_text, towards, running, unfinished };
+        Ok(Arc::new(of))
+    }
+
+    pub fn unfinished(&self) -> &Unfinished {
+        &self.unfinished
     }
 
     pub fn net(&self) -> &Arc<Net> {

@@ -22,7 +22,7 @@ use crate::transfer::asks::{Ask, Neighbour, Outcome, ask_and_wait};
 use crate::transfer::pulls::Pulls;
 use crate::transfer::swarm::Swarm;
 use crate::wire::Purpose;
-use crate::{Error, InstanceSpec, ModelAbout, PullStage, PullStatus, Result};
+use crate::{Error, Forgotten, InstanceSpec, ModelAbout, PullStage, PullStatus, Result};
 
 /// A folder on a network drive may be slow, and so may the way to a member; a list waits no longer
 /// than this.
@@ -141,6 +141,39 @@ pub(crate) async fn remove(net: &Arc<Net>, holder: &Neighbour, model: &str) -> R
         Ok(_) => "it answered something else".to_owned(),
     };
     Err(Error::Unusable(format!("{model} was not deleted on node {}: {told}", holder.name)))
+}
+
+/// Has these members delete the prompts that they keep on disk, beside this node itself.
+pub(crate) async fn forget_all(
+    net: &Arc<Net>,
+    members: Vec<Neighbour>,
+    (name, here): (String, impl Future<Output = Forgetting>),
+) -> Vec<Forgotten> {
+    let others = members.into_iter().map(|member| async move {
+        let outcome = forget(net, &member).await;
+        (member.name, outcome)
+    });
+    let (here, others) = tokio::join!(here, join_all(others));
+    let told = |(node, outcome): (String, Forgetting)| {
+        let (freed_bytes, problem) = match outcome {
+            Ok(freed) => (freed, None),
+            Err(why) => (0, Some(why)),
+        };
+        Forgotten { node, freed_bytes, problem }
+    };
+    std::iter::once((name, here)).chain(others).map(told).collect()
+}
+
+/// The bytes freed, or why some stay.
+type Forgetting = std::result::Result<u64, String>;
+
+async fn forget(net: &Arc<Net>, member: &Neighbour) -> Forgetting {
+    match ask_and_wait(net, member, &Ask::ForgetPrompts).await {
+        Ok(Outcome::Removed { freed_bytes }) => Ok(freed_bytes),
+        Ok(Outcome::Refused { reason }) => Err(reason),
+        Ok(_) => Err("it answered something else".to_owned()),
+        Err(error) => Err(format!("{error}; an older version of Sinew cannot do this")),
+    }
 }
 
 /// Copies a model from its holders to this node's model folder.

@@ -85,11 +85,8 @@ pub(crate) async fn answer(
                 };
                 decide(&mut connection, planning).await?;
             }
-            Ask::Remove { model } => {
-                let removing =
-                    async { Ok(Outcome::Removed { freed_bytes: desk.remove(&model).await? }) };
-                decide(&mut connection, removing).await?;
-            }
+            Ask::Remove { model } => decide(&mut connection, removed(desk.remove(&model))).await?,
+            Ask::ForgetPrompts => decide(&mut connection, removed(desk.forget_prompts())).await?,
             Ask::About { model, file, size } => {
                 let (store, asked) = (pulls.store(), model.clone());
                 let find = move || held(&store, &asked, &file, size);
@@ -181,6 +178,10 @@ async fn on_disk<T: Send + 'static>(
 fn within_a_frame(mut listed: Vec<Listed>) -> Vec<Listed> {
     listed.truncate(LISTED_MAX);
     listed
+}
+
+async fn removed(freed: impl Future<Output = crate::Result<u64>>) -> crate::Result<Outcome> {
+    Ok(Outcome::Removed { freed_bytes: freed.await? })
 }
 
 /// Answers with the result of `deciding`, and with `Working` frames until then.

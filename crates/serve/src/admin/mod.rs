@@ -61,6 +61,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/models/identify", post(models::identify))
         .route("/sinew/v1/models/show", post(models::show))
         .route("/sinew/v1/models/remove", post(models::remove))
+        .route("/sinew/v1/prompts/remove", post(models::forget_prompts))
         .route("/sinew/v1/presets", get(presets::list).post(presets::write))
         .route("/sinew/v1/presets/remove", post(presets::remove))
         .route("/sinew/v1/stop", post(stop))

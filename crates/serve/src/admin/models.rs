@@ -5,11 +5,12 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use cluster::{Found, Held, Identified, Library, ModelAbout, Offer, PullStage, PullStatus};
-use futures_util::{StreamExt, stream};
+use cluster::{
+    Forgotten, Found, Held, Identified, Library, ModelAbout, Offer, PullStage, PullStatus,
+};
+use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use crate::app::App;
 use crate::http::error::ApiError;
@@ -26,13 +27,10 @@ struct Pulled {
     /// Whether to fetch files again that have changed on the hub.
     #[serde(default)]
     update: bool,
-    /// Whether the download goes on when the client has left.
+    /// Whether the download goes on when the client has left, and after a restart of this node.
     #[serde(default)]
     goes_on: bool,
 }
-
-/// Lines of progress queued for a client.
-const LINES_MAX: usize = 16;
 
 /// Every model on the nodes' disks, this machine's first.
 pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Vec<Held>> {
@@ -76,7 +74,7 @@ pub(super) async fn stop_pull(
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
     let named: Named = app.intake.read_json(request).await?;
-    app.cluster.stop_pull(&named.model)?;
+    app.cluster.stop_pull(&named.model).await?;
     Ok(Json(json!({ "stopped": named.model })))
 }
 
@@ -104,25 +102,13 @@ pub(super) async fn pull(
     request: Request,
 ) -> Result<Response, ApiError> {
     let Pulled { model, update, goes_on } = app.intake.read_json(request).await?;
-    let mut progress = app.cluster.pull(&model, update).await?;
+    let progress = app.cluster.pull(&model, update, goes_on).await?;
     let item = |status: PullStatus| match status.stage {
         PullStage::Failed => Item::Fail(failed(&status).body().to_string()),
         _ => Item::json(&status),
     };
     let keep_alive = app.config.limits.keep_alive;
-    if !goes_on {
-        return Ok(respond(Framing::JsonLines, progress.map(item), keep_alive));
-    }
-    // A client that leaves drops its end alone.
-    let (sender, lines) = mpsc::channel(LINES_MAX);
-    tokio::spawn(async move {
-        while let Some(status) = progress.next().await {
-            let _ = sender.send(item(status)).await;
-        }
-    });
-    let items =
-        stream::unfold(lines, |mut lines| async move { Some((lines.recv().await?, lines)) });
-    Ok(respond(Framing::JsonLines, items, keep_alive))
+    Ok(respond(Framing::JsonLines, progress.map(item), keep_alive))
 }
 
 #[derive(Deserialize)]
@@ -140,6 +126,11 @@ pub(super) async fn remove(
     let Removed { model, node } = app.intake.read_json(request).await?;
     let freed = app.cluster.remove_model(&model, node.as_deref()).await?;
     Ok(Json(json!({ "removed": model, "freed_bytes": freed })))
+}
+
+/// Deletes the prompts that the nodes keep on disk.
+pub(super) async fn forget_prompts(State(app): State<Arc<App>>) -> Json<Vec<Forgotten>> {
+    Json(app.cluster.forget_prompts().await)
 }
 
 pub(super) fn failed(status: &PullStatus) -> ApiError {

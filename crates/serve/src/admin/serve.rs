@@ -72,7 +72,7 @@ pub(super) async fn serve(
     let instance = match app.cluster.serve(body.request.clone()).await {
         Ok(instance) => instance,
         Err(refusal) if refusal.kind == RefusalKind::NotFound => {
-            let pull = app.cluster.pull(&body.request.model, false).await?;
+            let pull = app.cluster.pull(&body.request.model, false, body.goes_on).await?;
             return Ok(pull_and_serve(&app, pull, body));
         }
         Err(refusal) => return Err(refusal.into()),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    BurnReport, BurnSpec, ClusterStatus, Error, FindNodeError, Found, GenerateRequest, Held,
-    History, Identified, InstanceSpec, Invite, Joined, Library, ModelAbout, Node, NodeId, Offer,
-    PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned,
+    BurnReport, BurnSpec, ClusterStatus, Error, FindNodeError, Forgotten, Found, GenerateRequest,
+    Held, History, Identified, InstanceSpec, Invite, Joined, Library, ModelAbout, Node, NodeId,
+    Offer, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned,
 };
 use futures_util::stream;
 use protocol::Preset;
@@ -79,9 +79,13 @@ impl Cluster for Node {
         &'a self,
         model: &'a str,
         update: bool,
+        goes_on: bool,
     ) -> BoxFuture<'a, Result<PullStream, Refusal>> {
         Box::pin(async move {
-            let receiver = Node::pull(self, model, update).await?;
+            let receiver = match goes_on {
+                true => self.pull_through(model, update).await?,
+                false => Node::pull(self, model, update).await?,
+            };
             let told: PullStream = Box::pin(stream::unfold(Some(receiver), |state| async {
                 let mut receiver = state?;
                 let status = receiver.borrow_and_update().clone();
@@ -116,8 +120,12 @@ impl Cluster for Node {
         Box::pin(async move { Ok(Node::search(self, words).await?) })
     }
 
-    fn stop_pull(&self, model: &str) -> Result<(), Refusal> {
-        Ok(Node::stop_pull(self, model)?)
+    fn forget_prompts(&self) -> BoxFuture<'_, Vec<Forgotten>> {
+        Box::pin(Node::forget_prompts(self))
+    }
+
+    fn stop_pull<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(async move { Ok(Node::stop_pull(self, model).await?) })
     }
 
     fn identify<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Identified, Refusal>> {

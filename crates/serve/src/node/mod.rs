@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    BurnReport, BurnSpec, ClusterStatus, Found, GenerateEvent, GenerateRequest, Held, History,
-    Identified, InstanceSpec, Invite, Joined, Library, ModelAbout, NodeId, Offer, PairAsking,
-    PairRequest, PairWith, Paired, Pairing, Parted, Planned, PullStatus,
+    BurnReport, BurnSpec, ClusterStatus, Forgotten, Found, GenerateEvent, GenerateRequest, Held,
+    History, Identified, InstanceSpec, Invite, Joined, Library, ModelAbout, NodeId, Offer,
+    PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned, PullStatus,
 };
 use futures_util::Stream;
 use protocol::Preset;
@@ -77,11 +77,12 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// Fetches a model to this node's disk, unless it is already there; `model` is a name or a
     /// path. The last item has a final stage. Dropping the stream leaves the download to other
-    /// callers that wait for it.
+    /// callers that wait for it; one that `goes_on` needs none, and outlives a restart.
     fn pull<'a>(
         &'a self,
         model: &'a str,
         update: bool,
+        goes_on: bool,
     ) -> BoxFuture<'a, Result<PullStream, Refusal>>;
 
     /// Whether a model is on this node's disk.
@@ -100,7 +101,7 @@ pub trait Cluster: Send + Sync + 'static {
     fn search<'a>(&'a self, words: &'a str) -> BoxFuture<'a, Result<Vec<Found>, Refusal>>;
 
     /// Stops a download of this node, whichever client waits for it.
-    fn stop_pull(&self, model: &str) -> Result<(), Refusal>;
+    fn stop_pull<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Whether this exact model, by name or path, is served, and under which name.
     fn identify<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Identified, Refusal>>;
@@ -115,6 +116,9 @@ pub trait Cluster: Send + Sync + 'static {
         model: &'a str,
         node: Option<&'a str>,
     ) -> BoxFuture<'a, Result<u64, Refusal>>;
+
+    /// Deletes the prompts that the connected nodes keep on disk.
+    fn forget_prompts(&self) -> BoxFuture<'_, Vec<Forgotten>>;
 
     /// Stops an instance.
     fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;

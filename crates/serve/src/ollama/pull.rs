@@ -63,7 +63,7 @@ pub(super) async fn pull(
     if app.completer.find(&name).await.is_ok() {
         return Ok(Json(json!({ "status": "success" })).into_response());
     }
-    let mut told = app.cluster.pull(&name, false).await?;
+    let mut told = app.cluster.pull(&name, false, false).await?;
     if !streams {
         let mut last = None;
         while let Some(status) = told.next().await {

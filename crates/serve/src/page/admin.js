@@ -102,10 +102,11 @@ function wanted() {
 
 export async function compare() {
   const [state, place] = [byId("load-state"), byId("plans")];
+  const asked = wanted();
   setText(state, "Looking at the model…");
   place.replaceChildren();
+  document.dispatchEvent(new CustomEvent("planning", { detail: asked.model }));
   try {
-    const asked = wanted();
     const found = await (await administer("plan", asked)).json();
     const { download } = found;
     document.dispatchEvent(

@@ -4,7 +4,7 @@
 import "./chat.js";
 import { byId, keyed, element, setPill, setText } from "./dom.js";
 import { clock } from "./format.js";
-import { apiKey, get, isAdmin, pair, setApiKey } from "./net.js";
+import { apiKey, get, isAdmin, pair, setApiKey, takeNumber } from "./net.js";
 import { showTotals, showPulse } from "./totals.js";
 import { showMap } from "./map.js";
 import { showMachines } from "./machines.js";
@@ -19,7 +19,7 @@ import { observe } from "./rates.js";
 
 const POLL_MS = 1000;
 const POLL_HIDDEN_MS = 5000;
-const VIEWS = ["cluster", "chat", "events", "connect"];
+const VIEWS = ["cluster", "library", "chat", "events", "connect"];
 
 function showView() {
   const asked = location.hash.slice(1);
@@ -46,7 +46,7 @@ function servedModels(status) {
   usable.sort((a, b) => isReady(b) - isReady(a));
   const presets = (status.presets ?? []).flatMap(({ name, model }) => {
     const of = usable.find((one) => one.model === model);
-    return of ? [{ ...of, model: name }] : [];
+    return of ? [{ ...of, model: name, isPreset: true }] : [];
   });
   return usable.concat(presets);
 }
@@ -66,8 +66,6 @@ function show(status) {
   showMap(status);
   showMachines(status);
   showModels(status);
-  // On a node that serves nothing, what it could serve comes first.
-  byId("cluster").toggleAttribute("data-empty", isAdmin() && status.instances.length === 0);
   showJoining(status);
   showDownloads(status);
   noteMembers(status);
@@ -138,6 +136,11 @@ byId("pair-form").addEventListener("submit", async (event) => {
     field.select();
   }
 });
+const number = takeNumber();
+if (number && !apiKey()) {
+  byId("pair-number").value = number;
+  byId("pair-form").requestSubmit();
+}
 const isPlain = location.protocol === "http:";
 byId("plain-http").hidden = !isPlain || /^(localhost|127\.|\[::1\])/.test(location.hostname);
 

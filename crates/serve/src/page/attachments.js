@@ -1,6 +1,7 @@
 // What goes with the message being written: pictures and text files, pasted, dropped or chosen.
 
 import { byId, element, toast } from "./dom.js";
+import { textOf } from "./pdf.js";
 
 /** Larger ones are reduced: models see no more. */
 const SIDE_MAX = 2048;
@@ -95,7 +96,16 @@ async function addPicture(file) {
   }
 }
 
+const isPdf = (file) => file.type === "application/pdf" || /\.pdf$/i.test(file.name);
+
 async function addText(file) {
+  if (isPdf(file)) {
+    try {
+      return await addRead(file, await textOf(file, TEXT_BYTES_MAX));
+    } catch (error) {
+      return void toast(`${file.name} ${error.message}.`);
+    }
+  }
   if (file.size > TEXT_BYTES_MAX) {
     return void toast(`${file.name} is too large: ${TEXT_BYTES_MAX} bytes are the most.`);
   }
@@ -108,6 +118,10 @@ async function addText(file) {
   if (text.includes("\0")) {
     return void toast(`${file.name} is neither a text nor a picture. Save it as text first.`);
   }
+  await addRead(file, text);
+}
+
+async function addRead(file, text) {
   const one = { name: file.name || "text", text, tokens: null };
   added.push(one);
   show();

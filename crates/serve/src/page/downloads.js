@@ -47,7 +47,8 @@ export function showDownloads(status) {
   const isPaused = (one) => isHere(one) && paused.has(one.model);
   const active = all.filter((one) => !isPaused(one) && (!isHere(one) || one.model !== own));
   const shown = [...active, ...rows];
-  byId("downloads").hidden = shown.length === 0;
+  byId("downloads").hidden = byId("downloads-count").hidden = shown.length === 0;
+  setText(byId("downloads-count"), String(shown.length));
   keyed(byId("downloads-list"), shown, (one) => `${one.node.id} ${one.model}`,
     (one) => create(one, isHere(one)), update);
 }

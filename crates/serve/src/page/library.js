@@ -1,41 +1,77 @@
-// The library: the models on the machines' disks and those with a short name, and what each would
-// need. A search also takes the name of any repository on the hub.
+// The library: one card for each model that is served, on a machine's disk or has a short name, with
+// what it would need. Plans unfold in the card of the model that they are for.
 
-import { button, byId, element, keyed, setText, toast } from "./dom.js";
+import { button, byId, element, keyed, pill, setPill, setText, toast } from "./dom.js";
 import { bytes } from "./format.js";
 import { administer, adminGet, isAdmin } from "./net.js";
-import { compare } from "./admin.js";
+import { compare, modelActions } from "./admin.js";
 import { confirmed } from "./confirm.js";
+import { STATES } from "./models.js";
+import { forgetFound, prepareSearch, sought } from "./search.js";
 
-/** Rows shown before more are requested. */
-const ROWS = 6;
+/** Models that nobody has yet, shown before more are requested. */
+const SUGGESTIONS = 6;
 
 let library = null;
+let served = [];
 let showsAll = false;
+/** What was typed, by which cards are filtered; a card's own button types nothing. */
+let words = [];
+/** The model in whose card plans unfold, if it has one, and the quantisations offered there. */
+let unfolded = null;
+let variants = [];
 
 export function prepareLibrary() {
   if (!isAdmin()) return;
+  prepareSearch({ isKnown: (name) => cards().some((card) => isCalled(card, name)), choose });
   byId("load-model").addEventListener("input", () => {
+    words = sought().toLowerCase().split(/\s+/);
     show();
-    forgetHub();
-  });
-  byId("hub-search").addEventListener("click", searchHub);
-  byId("load-model").addEventListener("keydown", (event) => {
-    // Enter plans what is named, and searches for anything else.
-    if (event.key !== "Enter" || event.isComposing || isNamed()) return;
-    event.preventDefault();
-    if (sought()) searchHub();
   });
   byId("library-more").addEventListener("click", () => {
     showsAll = true;
     show();
   });
-  document.addEventListener("planned", ({ detail }) => showVariants(detail));
-  document.addEventListener("view", ({ detail }) => {
-    if (detail === "cluster") look();
+  document.addEventListener("planning", ({ detail }) => {
+    if (!variants.includes(detail)) {
+      unfolded = cards().find((card) => isCalled(card, detail.toLowerCase()))?.model ?? null;
+      variants = [];
+      byId("variants").replaceChildren();
+    }
+    show();
   });
-  document.addEventListener("loaded", look);
-  document.addEventListener("members", look);
+  document.addEventListener("planned", ({ detail }) => showVariants(detail));
+  document.addEventListener("models", ({ detail }) => {
+    served = detail;
+    if (library && !byId("library").hidden) show();
+  });
+  document.addEventListener("view", ({ detail }) => {
+    if (detail === "library") look();
+  });
+  for (const event of ["loaded", "members"]) document.addEventListener(event, look);
+  document.addEventListener("dragover", (event) => {
+    if (event.dataTransfer?.types.includes("Files")) event.preventDefault();
+  });
+  document.addEventListener("drop", (event) => {
+    const model = [...event.dataTransfer?.files ?? []].find(({ name }) => /\.gguf$/i.test(name));
+    if (!model) return;
+    event.preventDefault();
+    event.stopPropagation();
+    loadDropped(model).catch((error) => toast(error.message));
+  }, { capture: true });
+}
+
+/** A dropped file: pages learn its name and size alone, so it is looked for among those known. */
+async function loadDropped({ name, size }) {
+  location.hash = "#library";
+  await look();
+  const isIt = ({ path, bytes: length }) => length === size && path?.split(/[/\\]/).pop() === name;
+  const found = library?.disks.find((one) => !one.node && isIt(one));
+  if (found) return choose(found.path);
+  byId("load-model").value = name;
+  byId("load-model").select();
+  toast(`Browsers do not say where ${name} lies, and it is in no folder of models that this node `
+    + "knows. Type its path, or move it into one: sinew list names them.");
 }
 
 async function look() {
@@ -47,97 +83,134 @@ async function look() {
   }
 }
 
-function rows() {
-  const onDisk = library.disks.map((one) => ({
-    ...one, on: one.node ?? "this node", owned: one.shelf === "own",
-  }));
-  return [...onDisk, ...library.catalogue];
+/**
+ * One card a model: `{ model, files, offer, instances }`. Copies under other names are files of the
+ * model whose content they have.
+ */
+function cards() {
+  const byName = new Map();
+  const of = (model) => {
+    const key = model.toLowerCase();
+    if (!byName.has(key)) byName.set(key, { model, files: [], offer: null, instances: [] });
+    return byName.get(key);
+  };
+  const byDigest = new Map();
+  for (const one of library?.disks ?? []) {
+    const card = byDigest.get(one.digest) ?? of(one.model || one.name);
+    if (one.digest) byDigest.set(one.digest, card);
+    const same = card.files.find((file) => (one.digest && file.digest === one.digest));
+    const place = { ...one, on: one.node ?? "this node", owned: one.shelf === "own" };
+    if (same) same.places.push(place);
+    else card.files.push({ ...one, places: [place] });
+  }
+  for (const offer of library?.catalogue ?? []) of(offer.name).offer = offer;
+  for (const one of served.filter(({ isPreset }) => !isPreset)) {
+    const named = [...byName.values()].find((card) => isCalled(card, one.model.toLowerCase()));
+    (byDigest.get(one.digest) ?? named ?? of(one.model)).instances.push(one);
+  }
+  return [...byName.values()];
+}
+
+const namesOf = (card) => [card.model, ...card.files.map((file) => file.name),
+  ...card.instances.map((one) => one.model)].map((name) => name.toLowerCase());
+
+const isCalled = (card, name) => namesOf(card).includes(name)
+  || card.files.some(({ places }) => places.some(({ path }) => path?.toLowerCase() === name));
+
+const needs = (card) => Math.min(...card.files.map((file) => file.needs_bytes),
+  card.offer?.needs_bytes ?? Infinity);
+
+/** Served ones, then those on disks, then the largest that fit, then the smallest that do not. */
+function order(a, b) {
+  const rank = (card) => [card.instances, card.files, [card]].findIndex((one) => one.length > 0);
+  const isOver = (card) => needs(card) > library.free_bytes;
+  const larger = needs(b) - needs(a) || 0;
+  return rank(a) - rank(b) || isOver(a) - isOver(b) || (isOver(a) ? -larger : larger);
 }
 
 function show() {
   if (!library) return;
-  const words = byId("load-model").value.trim().toLowerCase().split(/\s+/);
-  const has = (one) => words.every((word) => one.name.toLowerCase().includes(word));
-  const found = rows().filter(has);
-  const shown = showsAll ? found : found.slice(0, ROWS);
+  const has = (card) => words.every((word) => namesOf(card).some((name) => name.includes(word)));
+  const found = cards().filter(has).sort(order);
+  const ours = found.filter((card) => card.files.length + card.instances.length > 0).length;
+  const shown = showsAll ? found : found.slice(0, ours + SUGGESTIONS);
   setText(byId("library-room"), `${library.whose} ${bytes(library.free_bytes)} of memory free.`
     .replace(/^./, (letter) => letter.toUpperCase()));
-  keyed(byId("library-list"), shown, (one) => `${one.on ?? ""} ${one.path ?? one.name}`, create,
-    update);
+  const [panel, list] = [byId("load-panel"), byId("library-list")];
+  // A card that goes must not take the plans along.
+  const isShown = shown.some(({ model }) => model === unfolded);
+  if (!isShown && list.contains(panel)) byId("load").after(panel);
+  keyed(list, shown, ({ model }) => model.toLowerCase(), create, update);
+  const place = isShown && [...list.children].find((item) => item.model === unfolded);
+  if (place && !place.contains(panel)) place.append(panel);
   const more = byId("library-more");
   more.hidden = shown.length === found.length;
   setText(more, `Show all ${found.length}`);
 }
 
-// The hub is asked only when its button is pressed: its owner learns what is searched.
-
-/** Whether a model is named: one that is listed, a repository, a file or an address. */
-function isNamed() {
-  const name = sought().toLowerCase();
-  return /[/\\]|\.gguf$/.test(name) || !library
-    || rows().some((one) => one.name.toLowerCase() === name);
+function create(card) {
+  const head = element("div", "card-head", element("h3", "", card.model), pill());
+  return element("li", "book", head, element("p", "hint"), element("ul"),
+    element("div", "actions"));
 }
 
-const sought = () => byId("load-model").value.trim();
-
-function forgetHub() {
-  const ask = byId("hub-search");
-  ask.hidden = !sought();
-  setText(ask, `Search the hub for “${sought()}”`);
-  setText(byId("hub-state"), "");
-  byId("hub-list").replaceChildren();
-}
-
-async function searchHub() {
-  const [words, state] = [sought(), byId("hub-state")];
-  setText(state, "Asking the hub…");
-  let found = [];
-  let told = "";
-  try {
-    found = await (await administer("library/search", { words })).json();
-    told = found.length ? "From the hub, the most downloaded first:" : "The hub has none.";
-  } catch (error) {
-    told = error.message;
+function update(item, card) {
+  const { model, offer, files, instances: [running] } = card;
+  item.model = model;
+  const mark = item.querySelector(".pill");
+  mark.hidden = !running;
+  if (running) {
+    const [tone, word] = STATES[running.state.state] ?? ["quiet", running.state.state];
+    setPill(mark, tone, running.state.state === "ready" ? "served" : word);
   }
-  // Other words may have been typed meanwhile.
-  if (words !== sought()) return;
-  setText(state, told);
-  keyed(byId("hub-list"), found, (one) => one.name, createFound, () => {});
+  const about = item.querySelector(".hint");
+  about.hidden = files.length > 0 || !offer;
+  if (offer) setText(about, `about ${bytes(offer.bytes)}, on the hub: ${fit(offer.needs_bytes)}`);
+  item.toggleAttribute("data-no", !running && needs(card) > library.free_bytes);
+  keyed(item.querySelector("ul"), files, (file) => file.path ?? file.name,
+    () => element("li", "row", element("p", "hint"), element("span", "row")), updateFile);
+  keyed(item.querySelector(".actions"), actions(card), ({ key }) => key, ({ make }) => make(),
+    () => {});
 }
 
-function createFound(one) {
-  const about = [`${one.downloads} downloads`, one.changed && `changed ${one.changed}`,
-    one.gated && "gated: it needs an account that accepted its terms"].filter(Boolean);
-  return element("li", "row",
-    element("div", "", element("b", "", one.name), element("p", "hint", about.join(", "))),
-    button("Plan", "small", () => choose(one.name), `Plan ${one.name} of the hub`));
+function actions({ model, files, instances }) {
+  const steer = (one) => {
+    const place = element("span", "row wrap");
+    modelActions(place, one);
+    return place;
+  };
+  if (instances.length > 0) return instances.map((one) => ({ key: one.id, make: () => steer(one) }));
+  if (files.length > 0) return [];
+  return [{
+    key: "load",
+    make: () => button("Load", "small", () => choose(model), `Load ${model}`),
+  }];
 }
 
-function create(one) {
-  const actions = element("span", "row",
-    button("Plan", "small", () => choose(one.path ?? one.name), `Plan ${one.name}`));
-  if (one.owned) {
-    const label = `Delete ${one.name}${one.node ? ` of ${one.node}` : ""}`;
-    actions.append(button("Delete", "small danger", () => remove(one), label));
-  }
-  return element("li", "row", element("div", "", element("b"), element("p", "hint")), actions);
+function fit(needed) {
+  const short = needed - library.free_bytes;
+  return short <= 0 ? "fits" : `${bytes(short)} too large for the free memory`;
 }
 
-function update(item, one) {
-  setText(item.querySelector("b"), one.name);
-  const about = one.parameters ? "about " : "";
-  const where = one.on ? `on ${one.on}` : "on the hub";
-  const short = one.needs_bytes - library.free_bytes;
-  const fits = short <= 0 ? "fits" : `${bytes(short)} too large for the free memory`;
-  item.toggleAttribute("data-no", short > 0);
-  setText(item.querySelector(".hint"), `${about}${bytes(one.bytes)}, ${where}: ${fits}`);
+function updateFile(item, file) {
+  const where = [...new Set(file.places.map((place) => place.on))].join(", ");
+  const about = [file.quantisation, bytes(file.bytes)].filter(Boolean).join(", ");
+  setText(item.querySelector(".hint"), `${about}, on ${where}: ${fit(file.needs_bytes)}`);
+  const here = file.places.find((place) => !place.node);
+  const load = () => button("Load", "small", () => choose(here?.path ?? file.name),
+    `Load ${file.name}`);
+  const owned = file.places.filter((place) => place.owned);
+  keyed(item.querySelector(".row"), [null, ...owned], (place) => place?.on ?? "",
+    (place) => (place ? removal(place) : load()), () => {});
 }
 
-function choose(name) {
+const removal = (place) => button("Delete", "small danger", () => remove(place),
+  `Delete ${place.name}${place.node ? ` of ${place.node}` : ""}`);
+
+async function choose(name) {
   byId("load-model").value = name;
-  show();
-  forgetHub();
-  return compare();
+  forgetFound();
+  await compare();
 }
 
 async function remove(one) {
@@ -158,7 +231,8 @@ async function showVariants({ model, download }) {
   try {
     const offers = await (await administer("library/variants", { model })).json();
     // Another comparison may have begun meanwhile.
-    if (byId("load-model").value.trim() !== model || offers.length < 2) return;
+    if (sought() !== model || offers.length < 2) return;
+    variants = offers.map((offer) => offer.name);
     place.replaceChildren(element("span", "hint", "Quantisations:"), ...offers.map((offer) => {
       const text = `${offer.quantisation} ${bytes(offer.bytes)}`;
       const made = button(text, "small", () => choose(offer.name), `Plan ${offer.name}`);

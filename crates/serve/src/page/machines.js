@@ -1,7 +1,7 @@
 // Machines: their state and the use of their memory.
 
 import { byId, element, keyed, pill, setFigures, setPill, setText } from "./dom.js";
-import { bytes, percent, time } from "./format.js";
+import { bytes, percent, rounded, time } from "./format.js";
 import { machineActions } from "./admin.js";
 
 const TINTS = 6;
@@ -106,10 +106,14 @@ function update(card, node, status, tint) {
     [node.device ? bytes(node.device.memory_free_bytes) : null, deviceMemory(node.device)],
     [node.threads, node.threads === 1 ? "thread" : "threads"],
     [trip === null ? null : time(trip), "away"],
+    [figure(node.sensors?.temperature_celsius), "°C"],
+    [figure(node.sensors?.power_watts), "W"],
     [node.version ? `sinew ${node.version}` : null, ""],
   ]);
   machineActions(card.querySelector(".actions"), node, isHere, status);
 }
+
+const figure = (sensed) => (sensed === undefined || sensed === null ? null : rounded(sensed));
 
 function deviceMemory(device) {
   return device ? `of its ${bytes(device.memory_bytes)} free at the start` : "";

@@ -31,15 +31,19 @@ const ASSETS: &[(&str, &str, &str)] = assets! {
     CSS_TYPE => "base.css", "cluster.css", "chat.css";
     JS_TYPE => "app.js", "admin.js", "attachments.js", "chat.js", "confirm.js", "connect.js", "dom.js", "downloads.js",
         "events.js", "figures.js", "format.js", "formula.js", "highlight.js", "inline.js", "joining.js", "library.js",
-        "machines.js", "map.js", "markdown.js", "models.js", "net.js", "options.js", "rates.js", "said.js", "store.js", "talks.js",
-        "totals.js", "tree.js";
+        "machines.js", "map.js", "markdown.js", "models.js", "net.js", "options.js", "pdf.js", "rates.js", "said.js", "search.js", "store.js",
+        "talks.js", "totals.js", "tree.js";
     "image/svg+xml" => "icon.svg";
     "application/manifest+json" => "manifest.webmanifest";
 };
 
-/// Others' files, unchanged.
-const OTHERS: &[(&str, &str, &str)] =
-    &[("temml.min.js", JS_TYPE, include_str!("../../third-party/temml/temml.min.js"))];
+/// Others' files, unchanged; those that end in `.gz` are unpacked by the browser.
+const OTHERS: &[(&str, &[u8])] = &[
+    ("temml.min.js", include_bytes!("../../third-party/temml/temml.min.js")),
+    ("pdf.min.mjs", include_bytes!("../../third-party/pdfjs/pdf.min.mjs.gz")),
+    ("pdf.worker.min.mjs", include_bytes!("../../third-party/pdfjs/pdf.worker.min.mjs.gz")),
+];
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 
 /// Nothing from other origins, nothing inline but the user's own pictures, and no embedding in
 /// frames.
@@ -47,11 +51,15 @@ const POLICY: &str = "default-src 'self'; img-src 'self' data:; base-uri 'none';
                       form-action 'none'; frame-ancestors 'none'";
 
 pub(crate) fn routes() -> Router<Arc<App>> {
-    let all = ASSETS.iter().chain(OTHERS);
-    all.fold(Router::new().route("/", get(index)), |router, (name, kind, content)| {
-        let file = get(move || async move { asset(kind, content) });
+    let router = ASSETS.iter().fold(Router::new(), |router, (name, kind, content)| {
+        let file = get(move || async move { asset(kind, content.as_bytes()) });
         router.route(&format!("/assets/{name}"), file)
-    })
+    });
+    let router = OTHERS.iter().fold(router, |router, (name, content)| {
+        let file = get(move || async move { asset(JS_TYPE, content) });
+        router.route(&format!("/assets/{name}"), file)
+    });
+    router.route("/", get(index))
 }
 
 /// The page for browsers, a line for all other clients: some probe `/` before they start, and
@@ -59,12 +67,12 @@ pub(crate) fn routes() -> Router<Arc<App>> {
 async fn index(headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     if !accept.is_some_and(|accept| accept.contains("text/html")) {
-        return asset("text/plain; charset=utf-8", "Ollama is running");
+        return asset("text/plain; charset=utf-8", b"Ollama is running");
     }
-    asset("text/html; charset=utf-8", HTML)
+    asset("text/html; charset=utf-8", HTML.as_bytes())
 }
 
-fn asset(kind: &'static str, content: &'static str) -> Response {
+fn asset(kind: &'static str, content: &'static [u8]) -> Response {
     const HEADERS: [(HeaderName, &str); 3] = [
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::REFERRER_POLICY, "no-referrer"),
@@ -74,6 +82,9 @@ fn asset(kind: &'static str, content: &'static str) -> Response {
     let mut response = content.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    if content.starts_with(GZIP_MAGIC) {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }

@@ -6,7 +6,7 @@ import { tints } from "./machines.js";
 import { stepTimes, tokenRate } from "./rates.js";
 import { modelActions } from "./admin.js";
 
-const STATES = {
+export const STATES = {
   loading: ["busy", "loading"],
   ready: ["good", "ready"],
   recovering: ["busy", "recovering"],

@@ -23,6 +23,13 @@ window.addEventListener("hashchange", () => {
   if (takeToken()) location.reload();
 });
 
+/** The number behind `#pair=`, which a QR code has; taken out of sight. */
+export function takeNumber() {
+  const given = /^#pair=([0-9]{6})$/.exec(location.hash);
+  if (given) history.replaceState(null, "", location.pathname);
+  return given?.[1] ?? null;
+}
+
 export const isAdmin = () => sessionStorage.getItem(ADMIN) !== null;
 export const apiKey = () => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
 
@@ -56,6 +63,21 @@ export function ownHeaders(more = {}) {
   const token = sessionStorage.getItem(ADMIN);
   return token ? { ...more, Authorization: `Bearer ${token}` } : headers(more);
 }
+
+/**
+ * The owner's second tab and bookmark have the owner's rights while a first tab is open: it gives
+ * them the token, which no store of the browser keeps.
+ */
+const tabs = new BroadcastChannel("sinew-tabs");
+tabs.addEventListener("message", ({ data }) => {
+  const token = sessionStorage.getItem(ADMIN);
+  if (data.asks && token) tabs.postMessage({ token });
+  if (data.token && !token) {
+    sessionStorage.setItem(ADMIN, data.token);
+    location.reload();
+  }
+});
+if (!isAdmin()) tabs.postMessage({ asks: true });
 
 /** A GET request with a short timeout. */
 export function get(path, sent = headers()) {

@@ -121,4 +121,24 @@ fn temml_is_unchanged() {
     }
 }
 
+/// The reader of PDFs is served packed, as its README says.
+#[test]
+fn pdf_js_is_unchanged() {
+    let server = server();
+    for (name, expected) in PDF_JS {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/third-party/pdfjs");
+        let packed = std::fs::read(format!("{folder}/{name}.gz")).unwrap();
+        assert_eq!(blake3::hash(&packed).to_hex().as_str(), expected, "{name}");
+        let reply = get(server.addr, &format!("/assets/{name}"), &[]);
+        let headers = ["content-encoding", "content-type"].map(|header| reply.header(header));
+        assert_eq!(headers, [Some("gzip"), Some("text/javascript; charset=utf-8")], "{name}");
+        assert_eq!(reply.header("content-length"), Some(packed.len().to_string().as_str()));
+        assert!(reply.header("content-security-policy").is_some());
+    }
+}
+
+const PDF_JS: [(&str, &str); 2] = [
+    ("pdf.min.mjs", "2a9e6dfa40c4e5430d6f2ce95bae125cdaf39e178f85066f3cc8704a15d7e4a7"),
+    ("pdf.worker.min.mjs", "d7a18c4d84a77643ede563503f74b5d5939ec82ae51098a972f006fc6d5e61fb"),
+];
 const TEMML: &str = "f03ba42ffb457bf35a3864677ce6983d8f78dd46c94af1f29c6255f8f7954687";

@@ -247,3 +247,35 @@ fn a_file_on_another_nodes_disk_is_deleted_from_here() {
     assert!(remove("b").contains("\"freed_bytes\":") && !file.exists());
     assert!(remove("b").contains("was not deleted on node b"));
 }
+
+/// As the page begins one: the client leaves, and the node is killed in the middle of it.
+#[test]
+fn a_download_goes_on_without_its_client_and_after_its_node_was_killed() {
+    let world = World::new();
+    world.hub.fail(Fault::Drips { bytes: 64 << 10, pause_ms: 30 });
+    let node = world.node("a");
+    let token = std::fs::read_to_string(node.dir.path().join("admin.token")).unwrap();
+    let begun = ureq::post(format!("{}/sinew/v1/pull", node.api))
+        .header("Authorization", format!("Bearer {}", token.trim()))
+        .send_json(json!({ "model": REPO, "goes_on": true }));
+    drop(begun.unwrap());
+    wait_for("a part of the file", || (world.hub.bytes_sent() > world.size / 4).then_some(()));
+    let dir = node.kill();
+    let before = world.hub.bytes_sent();
+    assert!(before < world.size, "it was killed in the middle");
+    let node = Node::start_with("a", dir, "127.0.0.1:0", |command| {
+        world.isolate(command);
+    });
+    wait_for("the model", || {
+        let list = node.json(&["list"]);
+        (names(&list) == ["org/Demo-GGUF:Q4_K_M"]).then_some(())
+    });
+    let twice = world.hub.bytes_sent().saturating_sub(world.size);
+    assert!(twice < world.size / 2, "{twice} bytes came twice");
+    // Another start begins nothing: it has ended.
+    let names = node.dir.path().join("downloads.json");
+    wait_for("its end", || {
+        let kept = std::fs::read_to_string(&names).ok()?;
+        (!kept.contains(REPO)).then_some(())
+    });
+}

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cluster::{
-    BurnReport, BurnSpec, ClusterStatus, Found, GenerateDone, GenerateEvent, GenerateRequest, Held,
-    History, Identified, InstanceSpec, InstanceState, Invite, Joined, Library, ModelAbout, NodeId,
-    Offer, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted, Plan, Planned,
-    PullStatus,
+    BurnReport, BurnSpec, ClusterStatus, Forgotten, Found, GenerateDone, GenerateEvent,
+    GenerateRequest, Held, History, Identified, InstanceSpec, InstanceState, Invite, Joined,
+    Library, ModelAbout, NodeId, Offer, PairAsking, PairRequest, PairState, PairWith, Paired,
+    Pairing, Parted, Plan, Planned, PullStatus,
 };
 use futures_util::stream;
 use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Preset, Token};
@@ -304,7 +304,12 @@ impl Cluster for Double {
         Box::pin(async move { called.map(|()| id) })
     }
 
-    fn pull<'a>(&'a self, model: &'a str, _: bool) -> BoxFuture<'a, Result<PullStream, Refusal>> {
+    fn pull<'a>(
+        &'a self,
+        model: &'a str,
+        _: bool,
+        _: bool,
+    ) -> BoxFuture<'a, Result<PullStream, Refusal>> {
         let called = self.call(format!("pull {model}"));
         let pulls: PullStream = Box::pin(stream::iter(self.pulls.lock().unwrap().clone()));
         Box::pin(async move { called.map(|()| pulls) })
@@ -336,8 +341,15 @@ impl Cluster for Double {
         Box::pin(async move { called.map(|()| Vec::new()) })
     }
 
-    fn stop_pull(&self, model: &str) -> Result<(), Refusal> {
-        self.call(format!("stop pull {model}"))
+    fn forget_prompts(&self) -> BoxFuture<'_, Vec<Forgotten>> {
+        let problem = self.call("forget prompts".to_owned()).err().map(|_| "busy".to_owned());
+        let told = Forgotten { node: "desk".to_owned(), freed_bytes: 7, problem };
+        Box::pin(async { vec![told] })
+    }
+
+    fn stop_pull<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
+        let called = self.call(format!("stop pull {model}"));
+        Box::pin(async move { called })
     }
 
     fn identify<'a>(&'a self, _model: &'a str) -> BoxFuture<'a, Result<Identified, Refusal>> {
