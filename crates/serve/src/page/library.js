@@ -167,7 +167,9 @@ function update(item, card) {
   about.hidden = files.length > 0 || !offer;
   if (offer) setText(about, `about ${bytes(offer.bytes)}, on the hub: ${fit(offer.needs_bytes)}`);
   item.toggleAttribute("data-no", !running && needs(card) > library.free_bytes);
-  keyed(item.querySelector("ul"), files, (file) => file.path ?? file.name,
+  const isServed = ({ digest }) => card.instances.some((one) => digest && one.digest === digest);
+  const shown = files.map((file) => ({ ...file, isServed: isServed(file) }));
+  keyed(item.querySelector("ul"), shown, (file) => file.path ?? file.name,
     () => element("li", "row", element("p", "hint"), element("span", "row")), updateFile);
   keyed(item.querySelector(".actions"), actions(card), ({ key }) => key, ({ make }) => make(),
     () => {});
@@ -200,7 +202,8 @@ function updateFile(item, file) {
   const load = () => button("Load", "small", () => choose(here?.path ?? file.name),
     `Load ${file.name}`);
   const owned = file.places.filter((place) => place.owned);
-  keyed(item.querySelector(".row"), [null, ...owned], (place) => place?.on ?? "",
+  const offered = file.isServed ? [] : [null];
+  keyed(item.querySelector(".row"), [...offered, ...owned], (place) => place?.on ?? "",
     (place) => (place ? removal(place) : load()), () => {});
 }
 
