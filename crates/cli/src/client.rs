@@ -4,9 +4,11 @@ mod looking;
 mod presets;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use cluster::{
@@ -19,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use serve::KeysUsage;
 
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, set};
 use crate::error::{CliError, Doing};
 use crate::patient::{self, Patient};
 use crate::remote::{self, Remote};
@@ -106,7 +108,7 @@ impl Client {
     pub fn find(data_dir: &DataDir) -> Result<Self, CliError> {
         match remote::find()? {
             Some(Remote { api, key }) => {
-                let client = Self { agent: agent(), api, key, local: None };
+                let client = Self { agent: agent_for(&api)?, api, key, local: None };
                 client.status().map(|_| client)
             }
             None => Self::here(data_dir),
@@ -385,6 +387,16 @@ impl Client {
         })
     }
 
+    /// The API's address as other machines need it. Plain HTTP is for this machine alone, if the
+    /// node has a certificate.
+    pub fn address(&self) -> String {
+        let local = self.local.as_ref().and_then(|(_, data_dir)| data_dir.daemon());
+        match local.is_some_and(|daemon| daemon.tls) {
+            true => self.api.replacen("http:", "https:", 1),
+            false => self.api.clone(),
+        }
+    }
+
     /// Whether the node is on another machine.
     pub fn is_elsewhere(&self) -> bool {
         self.local.is_none()
@@ -443,12 +455,28 @@ fn no_node(data_dir: &DataDir) -> CliError {
     CliError::NoNode { data_dir: data_dir.path().to_path_buf() }
 }
 
-fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
+fn config() -> ureq::config::Config {
+    ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_connect(Some(ANSWER_MAX))
-        .build();
-    config.into()
+        .build()
+}
+
+fn agent() -> ureq::Agent {
+    config().into()
+}
+
+/// An agent for another machine's node: it trusts what `SSL_CERT_FILE` names.
+///
+/// # Errors
+/// That file has no certificate.
+fn agent_for(api: &str) -> Result<ureq::Agent, CliError> {
+    const FILE: &str = "SSL_CERT_FILE";
+    let Some(path) = set(FILE).filter(|_| api.starts_with("https:")) else { return Ok(agent()) };
+    trust::agent(config(), Path::new(&path)).map_err(|why| {
+        let path = path.display();
+        CliError::Usage(format!("{FILE} is {path}, which has no certificates in PEM: {why}"))
+    })
 }
 
 /// Whether a Sinew answers at an address: any, not this user's alone.

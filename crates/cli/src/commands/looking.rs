@@ -28,7 +28,7 @@ pub fn status(args: &QueryArgs) -> Result<(), CliError> {
     if args.json {
         return print_json(&status);
     }
-    summary(&status, &client.api).iter().for_each(|line| say!("{line}"));
+    summary(&status, &client.address()).iter().for_each(|line| say!("{line}"));
     let mut events = Vec::new();
     client.events(0, false, |event| {
         events.push(event);
