@@ -8,7 +8,6 @@ mod trust;
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use cluster::{
@@ -21,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use serve::KeysUsage;
 
-use crate::data_dir::{DataDir, set};
+use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::patient::{self, Patient};
 use crate::remote::{self, Remote};
@@ -108,7 +107,7 @@ impl Client {
     pub fn find(data_dir: &DataDir) -> Result<Self, CliError> {
         match remote::find()? {
             Some(Remote { api, key }) => {
-                let client = Self { agent: agent_for(&api)?, api, key, local: None };
+                let client = Self { agent: trust::agent_for(&api)?, api, key, local: None };
                 client.status().map(|_| client)
             }
             None => Self::here(data_dir),
@@ -125,7 +124,7 @@ impl Client {
         let token = data_dir.admin_token().ok_or_else(missing)?;
         let api = format!("http://{}", daemon.api);
         let local = Some((daemon.pid, data_dir.clone()));
-        let client = Self { agent: agent(), api, key: Some(token), local };
+        let client = Self { agent: trust::agent(), api, key: Some(token), local };
         // A killed node leaves its announcement behind. A process that accepts the connection and
         // hangs up is a node under load.
         client.status().map(|_| client).map_err(|error| match error {
@@ -453,30 +452,6 @@ impl Client {
 
 fn no_node(data_dir: &DataDir) -> CliError {
     CliError::NoNode { data_dir: data_dir.path().to_path_buf() }
-}
-
-fn config() -> ureq::config::Config {
-    ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_connect(Some(ANSWER_MAX))
-        .build()
-}
-
-fn agent() -> ureq::Agent {
-    config().into()
-}
-
-/// An agent for another machine's node: it trusts what `SSL_CERT_FILE` names.
-///
-/// # Errors
-/// That file has no certificate.
-fn agent_for(api: &str) -> Result<ureq::Agent, CliError> {
-    const FILE: &str = "SSL_CERT_FILE";
-    let Some(path) = set(FILE).filter(|_| api.starts_with("https:")) else { return Ok(agent()) };
-    trust::agent(config(), Path::new(&path)).map_err(|why| {
-        let path = path.display();
-        CliError::Usage(format!("{FILE} is {path}, which has no certificates in PEM: {why}"))
-    })
 }
 
 /// Whether a Sinew answers at an address: any, not this user's alone.

@@ -37,7 +37,7 @@ fn who_has_the_port_of_a_killed_node_is_sent_nothing() {
     // A command that runs on, such as a chat, when the node is killed.
     let local = Some((7, data_dir.clone()));
     let key = data_dir.admin_token();
-    let client = Client { agent: agent(), api: format!("http://{api}"), key, local };
+    let client = Client { agent: trust::agent(), api: format!("http://{api}"), key, local };
     drop(lock);
     let asks: [&dyn Fn() -> Result<(), CliError>; 5] = [
         &|| Client::here(&data_dir).map(drop),

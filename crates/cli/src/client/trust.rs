@@ -22,23 +22,52 @@ use ureq::unversioned::transport::{
     SocksConnector, TcpConnector, Transport, TransportAdapter,
 };
 
+use super::ANSWER_MAX;
+use crate::data_dir::set;
+use crate::error::CliError;
+
 /// The error of webpki for a server whose certificate says that it is an authority. It checks
 /// before that the certificate is valid at this time.
 const IS_AUTHORITY: &str = "CaUsedAsEndEntity";
 /// The name of the object identifier 2.5.4.3, a common name, as DER has it.
 const COMMON_NAME: &[u8] = &[0x06, 0x03, 0x55, 0x04, 0x03];
 
+fn config() -> ureq::config::Config {
+    ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_connect(Some(ANSWER_MAX))
+        .build()
+}
+
+/// An agent for this machine's node.
+pub fn agent() -> ureq::Agent {
+    config().into()
+}
+
+/// An agent for another machine's node: it trusts what `SSL_CERT_FILE` names.
+///
+/// # Errors
+/// That file has no certificate.
+pub fn agent_for(api: &str) -> Result<ureq::Agent, CliError> {
+    const FILE: &str = "SSL_CERT_FILE";
+    let Some(path) = set(FILE).filter(|_| api.starts_with("https:")) else { return Ok(agent()) };
+    trusting(&path).map_err(|why| {
+        let path = path.display();
+        CliError::Usage(format!("{FILE} is {path}, which has no certificates in PEM: {why}"))
+    })
+}
+
 /// An agent that trusts a file's certificates.
 ///
 /// # Errors
 /// The file cannot be read, or has none.
-pub fn agent(config: ureq::config::Config, path: &Path) -> Result<ureq::Agent, String> {
+fn trusting(path: &Path) -> Result<ureq::Agent, String> {
     let connector =
         ().chain(SocksConnector::default())
             .chain(ConnectProxyConnector::default())
             .chain(TcpConnector::default())
             .chain(Trusting::file(path)?);
-    Ok(ureq::Agent::with_parts(config, connector, DefaultResolver::default()))
+    Ok(ureq::Agent::with_parts(config(), connector, DefaultResolver::default()))
 }
 
 /// Wraps connections to `https` addresses in TLS that trusts a file's certificates.

@@ -13,6 +13,7 @@ use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::logs;
+use crate::models;
 use crate::output;
 use crate::table;
 
@@ -64,7 +65,7 @@ fn summary(status: &ClusterStatus, api: &str) -> Vec<String> {
     for (at, one) in status.instances.iter().enumerate() {
         let state = match &one.state {
             InstanceState::Loading => "loading".to_owned(),
-            InstanceState::Ready => "ready".to_owned(),
+            InstanceState::Ready => models::ready(&one.notes),
             InstanceState::Unloaded => "unloaded, the first request loads it".to_owned(),
             InstanceState::Recovering { reason } => format!("recovering: {reason}"),
             InstanceState::Failed { reason } => format!("failed: {reason}"),
