@@ -5,6 +5,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -22,10 +23,11 @@ use ureq::unversioned::transport::{
     SocksConnector, TcpConnector, Transport, TransportAdapter,
 };
 
-use super::ANSWER_MAX;
 use crate::data_dir::set;
 use crate::error::CliError;
 
+/// For a connection: a node that takes longer is stuck or gone.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// The error of webpki for a server whose certificate says that it is an authority. It checks
 /// before that the certificate is valid at this time.
 const IS_AUTHORITY: &str = "CaUsedAsEndEntity";
@@ -35,7 +37,7 @@ const COMMON_NAME: &[u8] = &[0x06, 0x03, 0x55, 0x04, 0x03];
 fn config() -> ureq::config::Config {
     ureq::Agent::config_builder()
         .http_status_as_error(false)
-        .timeout_connect(Some(ANSWER_MAX))
+        .timeout_connect(Some(CONNECT_MAX))
         .build()
 }
 

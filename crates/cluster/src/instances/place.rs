@@ -128,7 +128,7 @@ pub(super) fn plan_somehow(
 
 /// A plan for any nodes: for the named ones, if these suffice together with the first one, which
 /// leads; else with further nodes.
-pub(super) fn plan_in_need(
+fn plan_in_need(
     model: &Placeable,
     candidates: Vec<Candidate>,
     wanted: &InstanceSpec,

@@ -85,8 +85,7 @@ impl Rope {
                 is_whole: metadata.find_bool("rope.scaling.yarn_truncate")?.unwrap_or(true),
             },
             other => {
-                let what = format!("rope scaling \"{other}\"");
-                return Err(Error::Unsupported { what });
+                return Err(Error::Unsupported { what: format!("rope scaling \"{other}\"") });
             }
         };
         let (magnitude, score_scale) = magnitudes(metadata, scaling)?;
