@@ -192,6 +192,19 @@ class Node:
         connection.close()
         return text if response.status == 200 else None
 
+    def serve(self, spec):
+        """Serves a model as a specification says, which knows more than the command; waits."""
+        connection = http.client.HTTPConnection("127.0.0.1", API)
+        connection.sock = connect(self.namespace, API, 180)
+        with open(os.path.join(self.home, "admin.token")) as token:
+            headers = {"content-type": "application/json",
+                       "authorization": f"Bearer {token.read().strip()}"}
+        connection.request("POST", "/sinew/v1/serve", json.dumps({**spec, "wait": True}), headers)
+        text = connection.getresponse().read().decode()
+        connection.close()
+        if json.loads(text.splitlines()[-1]).get("status") != "ready":
+            raise RuntimeError(f"{spec}: {text}")
+
     def status(self):
         return json.loads(self.get("/sinew/v1/status"))
 

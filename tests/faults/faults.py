@@ -21,20 +21,23 @@ LONG = 300
 class Bench:
     """A cluster that serves a model, with answers to compare with."""
 
-    def __init__(self, cluster, model_file, seed, nodes=None, more=(), kinds=()):
+    def __init__(self, cluster, model_file, seed, nodes=None, more=(), kinds=(), spec=None):
         self.cluster, self.random = cluster, random.Random(seed)
         # Of the streams; plain completions if none is named.
         self.kinds = list(kinds)
-        self.wholes, self.more = {}, more
+        self.wholes, self.more, self.spec = {}, more, spec
         for node in cluster.nodes:
             os.makedirs(os.path.join(node.home, "models"), exist_ok=True)
             shutil.copy(model_file, os.path.join(node.home, "models", f"{MODEL}.gguf"))
         # Asked for, or a model as small as this one may be planned on fewer.
-        self.nodes = nodes or len(cluster.nodes)
+        self.nodes = spec["nodes"] if spec else nodes or len(cluster.nodes)
         self.serve(cluster.nodes[0])
 
     def serve(self, node):
         # The nodes share a machine, whose memory a pulled cable would not cut.
+        if self.spec:
+            shared = {"model": MODEL, "context_tokens": 1024, "transport": "tcp"}
+            return node.serve({**shared, **self.spec})
         options = ["--nodes", str(self.nodes), "--transport", "tcp", *self.more]
         node.run("serve", MODEL, "--ctx", "1024", *options)
 

@@ -134,6 +134,7 @@ pub(crate) fn plan_for(
         speed,
         machine: Some(0),
         links: vec![Some(link); id],
+        uncalled: Vec::new(),
     };
     let nodes: Vec<Node> = (0..nodes).map(node).collect();
     let outline = Outline::read(directory)?;

@@ -12,6 +12,8 @@ pub(crate) struct Config {
     pub is_mlx: bool,
     /// The blocks of multi-token prediction that are read from the checkpoint.
     pub blocks: u64,
+    /// The base of the class's rotation, if it is not 10,000.
+    pub base: Option<f64>,
 }
 
 impl Config {
@@ -33,12 +35,43 @@ impl Config {
             let counts = |key: &str, value: &Value| !(value.is_null() || is_given && key == TIED);
             root.extend(text.into_iter().filter(|(key, value)| counts(key, value)));
         }
-        Self { values: root, is_mlx: false, blocks: 0 }
+        Self { values: root, is_mlx: false, blocks: 0, base: None }
     }
 
     /// The value of a key; null counts as absent.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.values.get(key).filter(|value| !value.is_null())
+    }
+
+    pub fn set(&mut self, key: &str, value: Value) {
+        self.values.insert(key.to_owned(), value);
+    }
+
+    pub fn is_null(&self, key: &str) -> bool {
+        self.values.get(key).is_some_and(Value::is_null)
+    }
+
+    /// Whether no key has a value.
+    pub fn is_empty(&self) -> bool {
+        self.values.values().all(Value::is_null)
+    }
+
+    /// DeepSeek V2's groups of experts count for one method alone.
+    pub fn choose_groups(&mut self) -> Result<(), Error> {
+        const KEY: &str = "topk_method";
+        match self.find_str(&[KEY])?.as_deref() {
+            Some("group_limited_greedy") => Ok(()),
+            None | Some("greedy") => {
+                let groups = ["n_group", "topk_group"].into_iter();
+                groups.for_each(|key| self.set(key, Value::from(1)));
+                Ok(())
+            }
+            Some(found) => Err(Error::Config {
+                key: KEY.to_owned(),
+                found: found.to_owned(),
+                wanted: "greedy or group_limited_greedy".to_owned(),
+            }),
+        }
     }
 
     /// The first of these keys that is there, with its value.

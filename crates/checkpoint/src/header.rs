@@ -45,6 +45,15 @@ const YARN: Keys<'static> = &[
     (&["beta_slow"], "rope.scaling.yarn_beta_slow"),
 ];
 
+/// A router's function, under the names of several families.
+pub(crate) const GATING_KEYS: [&str; 5] = [
+    "score_function",
+    "scoring_func",
+    "score_func",
+    "moe_router_activation",
+    "moe_router_activation_func",
+];
+
 /// Sampling that a model's publisher recommends.
 const SAMPLING: Keys<'static> = &[
     (&["temperature"], "general.sampling.temp"),
@@ -181,17 +190,10 @@ impl Header {
     }
 
     fn gating(&mut self, config: &Config) -> Result<(), Error> {
-        let keys = [
-            "score_function",
-            "scoring_func",
-            "score_func",
-            "moe_router_activation",
-            "moe_router_activation_func",
-        ];
-        let Some(found) = config.find_str(&keys)? else { return Ok(()) };
+        let Some(found) = config.find_str(&GATING_KEYS)? else { return Ok(()) };
         let kinds = [("softmax", 1), ("sigmoid", 2), ("sqrtsoftplus", 4)];
         let kind = kinds.iter().find(|(name, _)| *name == found).ok_or_else(|| Error::Config {
-            key: "scoring_func".to_owned(),
+            key: GATING_KEYS.into_iter().find(|key| config.get(key).is_some()).unwrap_or("").into(),
             found: found.clone(),
             wanted: kinds.map(|(name, _)| name).join(" or "),
         })?;
@@ -210,6 +212,9 @@ impl Header {
                     let context = rope.original_context.ok_or_else(missing)?;
                     self.size("rope.scaling.original_context_length", context);
                     self.numbers(&rope.full, YARN)?;
+                    if rope.full.find_bool("truncate")? == Some(false) {
+                        self.flag("rope.scaling.yarn_truncate", false);
+                    }
                 }
             }
             (Some("su" | "longrope"), _) => self.text("rope.scaling.type", "longrope"),

@@ -51,7 +51,8 @@ pub fn check(folder: &Path) -> Result<(), Error> {
 fn config(folder: &Path) -> Result<Config, Error> {
     let root: Option<Map<String, Value>> =
         find_config(&folder.join("config.json"), CONFIG_BYTES_MAX)?;
-    let config = Config::new(root.ok_or(Error::MissingFile { what: "config.json" })?);
+    let mut config = Config::new(root.ok_or(Error::MissingFile { what: "config.json" })?);
+    families::unread::complete(&mut config)?;
     check_sizes(&config)?;
     Ok(config)
 }
@@ -102,6 +103,12 @@ fn check_sizes(config: &Config) -> Result<(), Error> {
     let of_heads = of_heads.map(|key| (key, HEADS_MAX));
     let others =
         [("num_hidden_layers", LAYERS_MAX), ("n_layers", LAYERS_MAX), ("hidden_size", 1 << 20)];
+    for key in ["max_position_embeddings", "num_hidden_layers", "hidden_size"] {
+        if config.find_u64(&[key])? == Some(0) {
+            let (found, wanted) = ("0".to_owned(), "a count of at least 1".to_owned());
+            return Err(Error::Config { key: key.to_owned(), found, wanted });
+        }
+    }
     for (key, max) in of_heads.into_iter().chain(others) {
         if let Some(found) = config.find_u64(&[key])?.filter(|found| *found > max) {
             let wanted = format!("a count of at most {max}");

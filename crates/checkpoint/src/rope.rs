@@ -41,13 +41,15 @@ impl Rope {
             found => Ok(found),
         };
         let mut of_layers = bases_of_layers(config)?;
-        if let Some(base) = all.object("main").find_f64(&["rope_theta"])? {
-            of_layers[0] = Some(base);
+        if all.get("main").is_some() {
+            let base = all.object("main").find_f64(&["rope_theta"])?;
+            of_layers[0] = Some(base.unwrap_or(10_000.0));
         }
         Ok(Self {
             kind: full.find_str(&["rope_type", "type"])?,
             base: match of_layers[0] {
-                None => or(full.find_f64(&["rope_theta"])?, &["global_rope_theta", "rope_theta"])?,
+                None => or(full.find_f64(&["rope_theta"])?, &["global_rope_theta", "rope_theta"])?
+                    .or(config.base),
                 base => base,
             },
             local_base: match of_layers[1] {

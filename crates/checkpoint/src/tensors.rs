@@ -1,7 +1,7 @@
 //! Which tensors of GGUF a checkpoint's weights become: names them, and joins those that are one.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gguf::TensorType;
 
@@ -12,6 +12,7 @@ use crate::families::{Family, Words};
 use crate::folder::Weights;
 use crate::formats;
 use crate::place::{Join, Named, Place};
+use crate::shard::Stored;
 use crate::weight::{Tensors, Weight};
 
 /// The most tensors that are joined; published models have up to 896 experts.
@@ -36,9 +37,14 @@ pub(crate) struct Collected {
 impl Collected {
     pub fn of(family: &Family, config: &Config, weights: &Weights) -> Result<Self, Error> {
         let layers = config.layers()?;
-        let is_tied = config.find_bool("tie_word_embeddings")? == Some(true);
+        let is_tied = config.find_bool("tie_word_embeddings")? == Some(true)
+            && !has_own_head(weights, layers);
+        // Layers behind the last that are no such blocks.
+        let extra: BTreeSet<u64> = extra_layers(weights, layers);
         let is_read = |place: &Place| {
-            place.is_read(family, layers) && !(is_tied && place.name == "lm_head.weight")
+            place.layer.is_none_or(|layer| !extra.contains(&layer))
+                && place.is_read(family, layers)
+                && !(is_tied && place.name == "lm_head.weight")
         };
         check_absent(weights, |name| {
             // A block behind the layers is left out if all of it is missing.
@@ -49,6 +55,7 @@ impl Collected {
         let is_needed = |name: &str| Place::of(name, layers).as_ref().is_some_and(is_read);
         for weight in formats::weights(weights, config, is_needed)? {
             let Some(place) = Place::of(&weight.name, layers).filter(is_read) else { continue };
+            check_switched_off(config, family, &place)?;
             collection.count_block(&place, layers, &weight.name)?;
             let stored = weight.name.clone();
             let named = place.named(family, config, weight)?;
@@ -57,6 +64,89 @@ impl Collected {
         }
         collection.joined(family)
     }
+}
+
+/// The layers behind the first `layers` without what a block of multi-token prediction has.
+fn extra_layers(weights: &Weights, layers: u64) -> BTreeSet<u64> {
+    let is_of_block = |name: &str| name.contains("eh_proj") || name.contains("mtp.");
+    let (mut blocks, mut behind) = (BTreeSet::new(), BTreeSet::new());
+    for (_, stored) in weights.tensors() {
+        let layer = Place::of(&stored.name, layers).and_then(|place| place.layer);
+        let Some(layer) = layer.filter(|layer| *layer >= layers) else { continue };
+        behind.insert(layer);
+        if is_of_block(&stored.name) {
+            blocks.insert(layer);
+        }
+    }
+    behind.retain(|layer| !blocks.contains(layer));
+    behind
+}
+
+/// Refuses tensors that the configuration switches off.
+fn check_switched_off(config: &Config, family: &Family, place: &Place) -> Result<(), Error> {
+    /// An architecture that has these biases whatever the key says.
+    const ALWAYS: &str = "qwen2";
+    /// Architectures of classes that have no biases of attention unless the key says so.
+    const WITHOUT_BIASES: [&str; 10] = [
+        "arcee",
+        "deepseek2",
+        "glm-dsa",
+        "glm4moe",
+        "granite",
+        "llama",
+        "olmo2",
+        "qwen3",
+        "qwen3moe",
+        "smollm3",
+    ];
+    let attends = place.name.starts_with("self_attn.");
+    let key = match &*place.name {
+        name if attends && name.ends_with("_proj.bias") && family.arch == "qwen2moe" => "qkv_bias",
+        name if attends && name.ends_with("_proj.bias") => "attention_bias",
+        name if name.starts_with("mlp.") && name.ends_with("_proj.bias") => "mlp_bias",
+        "self_attn.q_norm.weight" | "self_attn.k_norm.weight" => "use_qk_norm",
+        _ => return Ok(()),
+    };
+    if place.layer.is_none() || family.arch == ALWAYS {
+        return Ok(());
+    }
+    let found = config.find_bool(key)?;
+    let is_off = found == Some(false)
+        || found.is_none() && key == "attention_bias" && WITHOUT_BIASES.contains(&family.arch);
+    match is_off {
+        true => Err(Error::Config {
+            key: key.to_owned(),
+            found: found.map_or("missing", |_| "false").to_owned(),
+            wanted: format!("true for a folder with {}", place.name),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Whether a matrix of the output is there that is not the embedding's, whatever the configuration
+/// says. It is compared in samples; the two are equal or have nothing in common.
+fn has_own_head(weights: &Weights, layers: u64) -> bool {
+    const SAMPLES: u64 = 64;
+    const SAMPLE_BYTES: u64 = 1024;
+    let find = |wanted: &str| {
+        weights.tensors().find(|(_, stored)| {
+            let place = Place::of(&stored.name, layers);
+            place.is_some_and(|place| place.layer.is_none() && place.name == wanted)
+        })
+    };
+    let Some(head) = find("lm_head.weight") else { return false };
+    let Some(embedding) = find("model.embed_tokens.weight") else { return true };
+    let len = head.1.len;
+    if (head.1.dtype, &head.1.shape) != (embedding.1.dtype, &embedding.1.shape) {
+        return true;
+    }
+    let sample = |(shard, stored): (usize, &Stored), at: u64| {
+        let mut bytes = vec![0; SAMPLE_BYTES.min(len - at) as usize];
+        weights.shards[shard].bytes.read(stored.start + at, &mut bytes).map(|()| bytes).ok()
+    };
+    (0..SAMPLES)
+        .map(|number| len / SAMPLES * number)
+        .any(|at| sample(head, at) != sample(embedding, at))
 }
 
 /// Refuses a folder that lacks a tensor which is needed, or has one of a type that is not read.

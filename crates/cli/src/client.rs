@@ -4,6 +4,7 @@ mod looking;
 mod presets;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::SocketAddr;
@@ -108,7 +109,7 @@ impl Client {
     pub fn find(data_dir: &DataDir) -> Result<Self, CliError> {
         match remote::find()? {
             Some(Remote { api, key }) => {
-                let client = Self { agent: agent(), api, key, local: None };
+                let client = Self { agent: trust::agent_for(&api)?, api, key, local: None };
                 client.status().map(|_| client)
             }
             None => Self::here(data_dir),
@@ -125,7 +126,7 @@ impl Client {
         let token = data_dir.admin_token().ok_or_else(missing)?;
         let api = format!("http://{}", daemon.api);
         let local = Some((daemon.pid, data_dir.clone()));
-        let client = Self { agent: agent(), api, key: Some(token), local };
+        let client = Self { agent: trust::agent(), api, key: Some(token), local };
         // A killed node leaves its announcement behind. A process that accepts the connection and
         // hangs up is a node under load.
         client.status().map(|_| client).map_err(|error| match error {
@@ -392,6 +393,16 @@ impl Client {
         })
     }
 
+    /// The API's address as other machines need it. Plain HTTP is for this machine alone, if the
+    /// node has a certificate.
+    pub fn address(&self) -> String {
+        let local = self.local.as_ref().and_then(|(_, data_dir)| data_dir.daemon());
+        match local.is_some_and(|daemon| daemon.tls) {
+            true => self.api.replacen("http:", "https:", 1),
+            false => self.api.clone(),
+        }
+    }
+
     /// Whether the node is on another machine.
     pub fn is_elsewhere(&self) -> bool {
         self.local.is_none()
@@ -448,14 +459,6 @@ impl Client {
 
 fn no_node(data_dir: &DataDir) -> CliError {
     CliError::NoNode { data_dir: data_dir.path().to_path_buf() }
-}
-
-fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_connect(Some(ANSWER_MAX))
-        .build();
-    config.into()
 }
 
 /// Whether a Sinew answers at an address: any, not this user's alone.

@@ -34,6 +34,9 @@ pub struct Daemon {
     /// Where other machines reach the API, if they may.
     #[serde(default)]
     pub lan: Vec<String>,
+    /// Whether other machines have to speak TLS.
+    #[serde(default)]
+    pub tls: bool,
 }
 
 /// Identifies a directory and distinguishes it from its copies.
@@ -253,7 +256,14 @@ mod tests {
         let nowhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let dir = first.id().unwrap();
         first
-            .announce(&Daemon { pid: 1, api: nowhere, listen: nowhere, dir, lan: Vec::new() })
+            .announce(&Daemon {
+                pid: 1,
+                api: nowhere,
+                listen: nowhere,
+                dir,
+                lan: Vec::new(),
+                tls: false,
+            })
             .unwrap();
         fs::copy(first.path().join(DAEMON_FILE), copy.path().join(DAEMON_FILE)).unwrap();
         assert!(first.daemon().is_some());

@@ -44,11 +44,20 @@ pub fn store(data_dir: &DataDir) -> Result<Store, CliError> {
     Ok(store.judging(|header| can_run(header).map(drop)))
 }
 
+/// How the note of a model without a usable chat template begins.
+const NO_CHATS: &str = "the model takes no chats";
+
+/// The state of a model that answers: some answer no chats.
+pub fn ready(notes: &[String]) -> String {
+    let is_bare = notes.iter().any(|note| note.starts_with(NO_CHATS));
+    if is_bare { "ready, no chats" } else { "ready" }.to_owned()
+}
+
 /// Checks a model's tokenizer and chat template: returns remarks, or why the model is unusable.
 pub fn check_text(header: &gguf::Directory) -> Result<Vec<String>, String> {
     let tokenizer = text::Tokenizer::from_gguf(header).map_err(|error| error.to_string())?;
     let template = text::ChatTemplate::from_gguf(header, &tokenizer);
-    let template = template.fault().map(|why| format!("the model takes no chats: {why}"));
+    let template = template.fault().map(|why| format!("{NO_CHATS}: {why}"));
     Ok(tokenizer.warnings().iter().cloned().chain(template).collect())
 }
 

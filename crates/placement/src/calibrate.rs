@@ -72,6 +72,7 @@ fn predicted(model: &Outline, speed: Speed, load: Load) -> Option<Prediction> {
         speed: Some(speed),
         machine: None,
         links: Vec::new(),
+        uncalled: Vec::new(),
     };
     let spec = InstanceSpec::default();
     let options = Options { load: Some(load), ..Options::new(&spec) };

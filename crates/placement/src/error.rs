@@ -87,6 +87,10 @@ pub enum Error {
         other: (String, String),
     },
     #[error(
+        "node {caller} cannot call node {called}, and two parts of a model link over such a call. Open the TCP port of {called} in its firewall, or leave one of the two out with --nodes"
+    )]
+    Uncalled { caller: String, called: String },
+    #[error(
         "it {tried}, node {node} would need {}{} and has {} free for models, which is {} too little, of {} on all nodes. Try a smaller context, add a node, free memory, or give the node more with sinew up --memory",
         gib(*.needed_bytes), of(*.share, *.shares), gib(*.free_bytes),
         gib(.needed_bytes.saturating_sub(*.free_bytes)), gib(*.all_bytes)

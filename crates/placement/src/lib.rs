@@ -9,6 +9,7 @@
 
 mod beside;
 mod calibrate;
+mod callable;
 mod choice;
 mod classes;
 mod cost;

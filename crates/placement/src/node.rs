@@ -27,6 +27,9 @@ pub struct Node {
     /// The measured links to the nodes before it in the list. A missing link between two nodes is
     /// assumed to be no worse than their links to the first node.
     pub links: Vec<Option<LinkSpeed>>,
+    /// The nodes of the list, by index, that this one cannot call, as behind a firewall that lets
+    /// only outgoing calls pass.
+    pub uncalled: Vec<usize>,
 }
 
 /// The measured speed of a link between two nodes.

@@ -127,10 +127,8 @@ fn plan_with(
         tried = try_all(cache_least);
     }
     let Some(chosen) = choose(&tried.found).map(|at| tried.found[at].clone()) else {
-        if let (true, Some(pair)) = (tried.misfits.is_empty(), tried.mixed) {
-            return Err(mixed(nodes, pair));
-        }
-        return Err(nothing(model, nodes, options, &tried));
+        let why = tried.left_out(nodes);
+        return Err(why.unwrap_or_else(|| nothing(model, nodes, options, &tried)));
     };
     let chosen_nodes: Vec<&Node> = chosen.nodes().map(|at| &nodes[at]).collect();
     wishes::check_devices(model, spec, &chosen_nodes)?;
@@ -209,11 +207,6 @@ fn placing<'a>(
         }
         _ => Ok(place),
     }
-}
-
-fn mixed(nodes: &[Node], (one, other): (usize, usize)) -> Error {
-    let [one, other] = [one, other].map(|at| (nodes[at].name.clone(), nodes[at].class.clone()));
-    Error::MixedDevices { one, other }
 }
 
 /// The lost guarantees of a plan with ggml devices.
@@ -334,6 +327,7 @@ fn try_all(context: &Context<'_>, options: &Options<'_>, asked: Option<usize>) -
         stages: spec.options.stages.as_deref(),
         stage_count: spec.options.stage_layers.as_ref().map(Vec::len),
         fixed_order: options.ring || !measured || spec.options.shares.is_some(),
+        exact_order: spec.options.shares.is_some(),
     };
     if measured {
         return search(context, &limits);

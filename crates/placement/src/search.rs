@@ -11,7 +11,9 @@ use std::collections::HashSet;
 use layout::{RANKS_MAX, STAGE_RANKS_MAX};
 use protocol::Strategy;
 
-use crate::node::{LinkSpeed, link};
+use crate::Error;
+use crate::callable::callable;
+use crate::node::{LinkSpeed, Node, link};
 use crate::trial::{Context, Fit, Misfit};
 
 /// Up to this many nodes, every subset is tried.
@@ -44,6 +46,8 @@ pub(crate) struct Limits<'a> {
     pub stage_count: Option<usize>,
     /// Use the first nodes in the given order, and no others.
     pub fixed_order: bool,
+    /// The order is requested: it has shares.
+    pub exact_order: bool,
 }
 
 /// Everything that was tried.
@@ -53,6 +57,26 @@ pub(crate) struct Tried {
     pub misfits: Vec<Misfit>,
     /// Two nodes of different classes, for which a group was left out.
     pub mixed: Option<(usize, usize)>,
+    /// Two nodes of which the first cannot call the second, for which an order was left out.
+    pub uncalled: Option<(usize, usize)>,
+}
+
+impl Tried {
+    /// The error if every set of nodes was left out, for a pair that cannot be together.
+    pub fn left_out(&self, nodes: &[Node]) -> Option<Error> {
+        let name = |at: usize| nodes[at].name.clone();
+        let described = |at: usize| (name(at), nodes[at].class.clone());
+        match (self.mixed, self.uncalled) {
+            _ if !self.misfits.is_empty() => None,
+            (Some((one, other)), _) => {
+                Some(Error::MixedDevices { one: described(one), other: described(other) })
+            }
+            (None, Some((caller, called))) => {
+                Some(Error::Uncalled { caller: name(caller), called: name(called) })
+            }
+            (None, None) => None,
+        }
+    }
 }
 
 pub(crate) fn search(context: &Context<'_>, limits: &Limits<'_>) -> Tried {
@@ -184,6 +208,7 @@ impl Search<'_, '_> {
             && (one.memory_free_bytes, &one.class, one.machine)
                 == (other.memory_free_bytes, &other.class, other.machine)
             && one.links == other.links
+            && one.uncalled == other.uncalled
     }
 
     /// Tries all groupings of these nodes, ordered along their links.
@@ -198,9 +223,25 @@ impl Search<'_, '_> {
             3..=ALL_ORDERS_MAX => self.all_orders(chosen),
             _ => vec![self.along_links(chosen)],
         };
+        let mut seen = HashSet::new();
         for order in orders {
-            for sizes in self.groupings(order.len()) {
-                self.try_groups(&order, sizes);
+            let order = match callable(self.context.nodes, &order) {
+                Ok(other) if other != order && self.limits.exact_order => {
+                    // The requested order has two that stand the wrong way round.
+                    let at = (0..order.len()).find(|at| other[*at] != order[*at]).unwrap_or(0);
+                    self.tried.uncalled.get_or_insert((other[at], order[at]));
+                    continue;
+                }
+                Ok(order) => order,
+                Err(pair) => {
+                    self.tried.uncalled.get_or_insert(pair);
+                    continue;
+                }
+            };
+            if seen.insert(order.clone()) {
+                for sizes in self.groupings(order.len()) {
+                    self.try_groups(&order, sizes);
+                }
             }
         }
     }
@@ -224,7 +265,12 @@ impl Search<'_, '_> {
             return;
         }
         // The order of ranks that share all layers does not matter.
-        let is_again = groups.len() == 1 && !order.is_sorted() && order.len() <= ALL_ORDERS_MAX;
+        let is_first = || {
+            let mut sorted = order.to_vec();
+            sorted.sort_unstable();
+            callable(self.context.nodes, &sorted).is_ok_and(|first| first == order)
+        };
+        let is_again = groups.len() == 1 && order.len() <= ALL_ORDERS_MAX && !is_first();
         if is_again && !self.limits.fixed_order {
             return;
         }

@@ -5,6 +5,7 @@ use super::{Family, Pieces, Row, To::*};
 use crate::Error;
 use crate::config::Config;
 use crate::header::Header;
+use crate::rope::Rope;
 use crate::weight::Weight;
 
 const LAYER: &[Row] = &[
@@ -109,11 +110,38 @@ fn keys_of_deepseek4(config: &Config, header: &mut Header) -> Result<(), Error> 
             (&["num_hash_layers"], "hash_layer_count"),
         ],
     )?;
+    let rotated = config.find_u64(&["qk_rope_head_dim"])?.unwrap_or(0);
+    let all = config.object("rope_parameters");
+    if all.get("compress").is_some() && all.get("main").is_none() {
+        return Err(config.lacks("rope_parameters.main"));
+    }
+    let share = all.object("main").find_f64(&["partial_rotary_factor"])?;
+    let share = share.or(config.find_f64(&["partial_rotary_factor"])?);
+    let dim = super::shared::head_dim(config)?;
+    if let Some(share) = share.filter(|share| (dim as f64 * share) as u64 != rotated) {
+        return Err(Error::Config {
+            key: "qk_rope_head_dim".to_owned(),
+            found: rotated.to_string(),
+            wanted: format!("{share} (partial_rotary_factor) of {dim}"),
+        });
+    }
+    let factor = Rope::read(config)?.full.find_f64(&["attention_factor"])?;
+    if let Some(found) = factor.filter(|factor| *factor != 1.0) {
+        let (key, wanted) = ("attention_factor".to_owned(), "1".to_owned());
+        return Err(Error::Config { key, found: found.to_string(), wanted });
+    }
     let base = &[(&["compress_rope_theta"][..], "attention.compress_rope_freq_base")];
     header.numbers(config, base)?;
     let ratios = config.find_numbers("compress_ratios")?;
     let ratios = ratios.ok_or_else(|| config.lacks("compress_ratios"))?;
     let ratios: Vec<u64> = ratios.into_iter().map(|ratio| ratio as u64).collect();
+    if let Some(windows) = config.layers_of("sliding_attention")?
+        && !windows.iter().zip(&ratios).all(|(has_window, ratio)| *has_window == (*ratio == 0))
+    {
+        let (key, found) = ("layer_types".to_owned(), "other layers".to_owned());
+        let wanted = "sliding_attention where compress_ratios is 0, and only there,".to_owned();
+        return Err(Error::Config { key, found, wanted });
+    }
     header.sizes_of_layers("attention.compress_ratios", &ratios);
     let width = config.u64(&["hidden_size"])? * config.u64(&["hc_mult"])?;
     header.size("embedding_length_out", width);

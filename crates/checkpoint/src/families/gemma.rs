@@ -92,18 +92,41 @@ pub(super) const FAMILIES: &[Family] = &[
 
 const HEAD_DIM_MAX: u64 = 1 << 16;
 
-const SOFT_CAPS: &[(&[&str], &str)] = &[
-    (&["attn_logit_softcapping"], "attn_logit_softcapping"),
-    (&["final_logit_softcapping"], "final_logit_softcapping"),
-];
+const ATTENTION_CAP: &[(&[&str], &str)] =
+    &[(&["attn_logit_softcapping"], "attn_logit_softcapping")];
+const LAST_CAP: &[(&[&str], &str)] = &[(&["final_logit_softcapping"], "final_logit_softcapping")];
 
 fn keys_of_gemma2(config: &Config, header: &mut Header) -> Result<(), Error> {
-    header.numbers(config, SOFT_CAPS)?;
+    header.numbers(config, ATTENTION_CAP)?;
+    header.numbers(config, LAST_CAP)?;
+    scale(config, header)?;
+    header.window_pattern(config)?;
     header.sizes(config, &[(&["sliding_window"], "attention.sliding_window")])
 }
 
-/// Gemma 3's configurations leave out what is as in the first of them.
+/// Scores are divided by the root of a number that is usually the length of a head.
+fn scale(config: &Config, header: &mut Header) -> Result<(), Error> {
+    const KEY: &str = "query_pre_attn_scalar";
+    let (found, dim) = (config.find_f64(&[KEY])?, config.find_u64(&["head_dim"])?);
+    let (found, dim) = (found.unwrap_or(256.0), dim.unwrap_or(256));
+    if found <= 0.0 {
+        let wanted = "a number above 0".to_owned();
+        return Err(Error::Config { key: KEY.to_owned(), found: found.to_string(), wanted });
+    }
+    if found != dim as f64 {
+        header.number("attention.scale", 1.0 / found.sqrt());
+    }
+    Ok(())
+}
+
 fn keys_of_gemma3(config: &Config, header: &mut Header) -> Result<(), Error> {
+    keys_of_gemma3_and_4(config, header)?;
+    header.window_pattern(config)?;
+    scale(config, header)
+}
+
+/// Gemma 3's configurations leave out what is as in the first of them.
+fn keys_of_gemma3_and_4(config: &Config, header: &mut Header) -> Result<(), Error> {
     let or = |key: &str, default| Ok::<_, Error>(config.find_u64(&[key])?.unwrap_or(default));
     header.size("context_length", or("max_position_embeddings", 131_072)?);
     header.size("attention.head_count", or("num_attention_heads", 8)?);
@@ -113,8 +136,9 @@ fn keys_of_gemma3(config: &Config, header: &mut Header) -> Result<(), Error> {
     let eps = config.find_f64(&["rms_norm_eps"])?.unwrap_or(1e-6);
     header.number("attention.layer_norm_rms_epsilon", eps);
     header.number("rope.freq_base", Rope::read(config)?.base.unwrap_or(1e6));
-    header.numbers(config, SOFT_CAPS)?;
-    if config.find_u64(&["sliding_window_pattern"])? != Some(1) {
+    header.numbers(config, LAST_CAP)?;
+    let has_list = config.get("layer_types").is_some();
+    if has_list || config.find_u64(&["sliding_window_pattern"])? != Some(1) {
         header.sizes(config, &[(&["sliding_window"], "attention.sliding_window")])?;
     }
     Ok(())
@@ -140,7 +164,7 @@ fn full_heads(config: &Config) -> Result<(u64, Option<u64>), Error> {
 }
 
 fn keys_of_gemma4(config: &Config, header: &mut Header) -> Result<(), Error> {
-    keys_of_gemma3(config, header)?;
+    keys_of_gemma3_and_4(config, header)?;
     let (layers, shared) =
         (config.u64(&["num_hidden_layers"])?, config.find_u64(&["num_kv_shared_layers"])?);
     let shared = shared.unwrap_or(0);

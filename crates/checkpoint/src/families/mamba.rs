@@ -140,13 +140,16 @@ fn keys_of_granite_hybrid(config: &Config, header: &mut Header) -> Result<(), Er
         header.size("context_length", CONTEXT);
     }
     // Whether attention rotates.
-    header.flag("rope.scaling.finetuned", !has_states);
+    let positions = config.find_str(&["position_embedding_type"])?;
+    header.flag("rope.scaling.finetuned", positions.as_deref() == Some("rope"));
     Ok(())
 }
 
 fn keys_of_nemotron(config: &Config, header: &mut Header) -> Result<(), Error> {
     experts(config, header)?;
     keys_of_states(config, header)?;
+    let eps = &[(&["layer_norm_epsilon"][..], "attention.layer_norm_rms_epsilon")];
+    header.numbers(config, eps)?;
     header.size("context_length", CONTEXT);
     header.flag("rope.scaling.finetuned", false);
     header.sizes(

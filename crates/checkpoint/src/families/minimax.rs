@@ -1,12 +1,13 @@
 //! MiniMax M2 and M3.
 
 use super::shared::{
-    ATTENTION, DENSE, FEED_FORWARD, FEED_FORWARD_NORM, NUMBERED_EXPERTS, WHOLE, plus_one,
+    ATTENTION, DENSE, FEED_FORWARD, FEED_FORWARD_NORM, NUMBERED_EXPERTS, WHOLE, head_dim, plus_one,
 };
 use super::{Family, Row, To::*};
 use crate::Error;
 use crate::config::Config;
 use crate::header::Header;
+use crate::rope::Rope;
 
 /// M3: gains are stored as their distance from 1, and keys chosen by an indexer.
 const M3: &[Row] = &[
@@ -46,6 +47,17 @@ pub(super) const FAMILIES: &[Family] = &[
 ];
 
 fn keys_of_m2(config: &Config, header: &mut Header) -> Result<(), Error> {
+    let (share, dim) = (Rope::read(config)?.partial, head_dim(config)?);
+    let rotated = config.find_u64(&["rotary_dim"])?;
+    if let (Some(share), Some(rotated)) = (share, rotated)
+        && (dim as f64 * share) as u64 != rotated
+    {
+        return Err(Error::Config {
+            key: "partial_rotary_factor".to_owned(),
+            found: share.to_string(),
+            wanted: format!("{rotated} (rotary_dim) of {dim}"),
+        });
+    }
     header.sizes(
         config,
         &[

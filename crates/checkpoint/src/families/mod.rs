@@ -15,6 +15,7 @@ mod kimi;
 mod llama;
 mod mamba;
 mod minimax;
+mod neutral;
 mod others;
 mod qwen;
 mod qwen4;

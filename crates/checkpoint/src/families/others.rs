@@ -132,7 +132,7 @@ pub(super) const FAMILIES: &[Family] = &[
         ..GLM
     },
     OLMO2,
-    Family { classes: &["OlmoeForCausalLM"], arch: "olmoe", ..SPARSE },
+    Family { classes: &["OlmoeForCausalLM"], arch: "olmoe", keys: experts, ..SPARSE },
     Family {
         classes: &["Phi3ForCausalLM"],
         arch: "phi3",
@@ -213,6 +213,11 @@ fn keys_of_windows(config: &Config, header: &mut Header) -> Result<(), Error> {
         &[(&["vocab_size"], "vocab_size"), (&["sliding_window"], "attention.sliding_window")],
     )?;
     match config.find_u64(&["sliding_window"])? {
+        Some(0) => Err(Error::Config {
+            key: "sliding_window".to_owned(),
+            found: "0".to_owned(),
+            wanted: "a count of at least 1".to_owned(),
+        }),
         Some(_) => header.window_pattern(config),
         None => Ok(()),
     }
@@ -225,7 +230,8 @@ fn keys_of_gpt_oss(config: &Config, header: &mut Header) -> Result<(), Error> {
             (&["sliding_window"], "attention.sliding_window"),
             (&["intermediate_size"], "expert_feed_forward_length"),
         ],
-    )
+    )?;
+    header.window_pattern(config)
 }
 
 /// Rows of gates and ups alternate, quantised as `[experts, 2 * hidden, width]`, else transposed.
@@ -318,8 +324,8 @@ fn keys_of_cohere2(config: &Config, header: &mut Header) -> Result<(), Error> {
         &[(&["vocab_size"], "vocab_size"), (&["sliding_window"], "attention.sliding_window")],
     )?;
     header.numbers(config, &[(&["logit_scale"], "logit_scale")])?;
-    let partial = config.find_f64(&["rotary_pct"])?.unwrap_or(1.0);
-    header.size("rope.dimension_count", (head_dim(config)? as f64 * partial) as u64);
+    header.size("rope.dimension_count", head_dim(config)?);
+    header.window_pattern(config)?;
     header.text("rope.scaling.type", "none");
     Ok(())
 }
@@ -393,7 +399,29 @@ fn keys_of_muse(config: &Config, header: &mut Header) -> Result<(), Error> {
         ],
     )?;
     header.sizes(config, &[(&["sliding_window"], "attention.sliding_window")])?;
+    check_bases_of_muse(config)?;
     header.window_pattern(config)
+}
+
+/// Layers with a window rotate, all by one base, and the others do not.
+fn check_bases_of_muse(config: &Config) -> Result<(), Error> {
+    const KEY: &str = "layer_rope_theta";
+    let (Some(bases), Some(windows)) =
+        (config.find_numbers(KEY)?, config.layers_of("sliding_attention")?)
+    else {
+        return Ok(());
+    };
+    let base = Rope::read(config)?.base.unwrap_or(10_000.0);
+    let is_usual =
+        |(found, has_window): (&f64, &bool)| *found == if *has_window { base } else { 0.0 };
+    match bases.iter().zip(&windows).all(is_usual) {
+        true => Ok(()),
+        false => Err(Error::Config {
+            key: KEY.to_owned(),
+            found: format!("{bases:?}"),
+            wanted: format!("{base} for layers with a window, and 0 for the others,"),
+        }),
+    }
 }
 
 /// Norms of heads have one scale for all queries, and none for keys; GGUF has gains for both.
@@ -421,8 +449,11 @@ fn heads_of_layers(config: &Config, header: &mut Header) -> Result<(), Error> {
     header.sizes(config, &[(&["vocab_size"], "vocab_size")])
 }
 
+const EPS_OF_LFM2: &[(&[&str], &str)] = &[(&["norm_eps"], "attention.layer_norm_rms_epsilon")];
+
 fn keys_of_lfm2(config: &Config, header: &mut Header) -> Result<(), Error> {
     heads_of_layers(config, header)?;
+    header.numbers(config, EPS_OF_LFM2)?;
     let mut width = config.u64(&["block_ff_dim", "intermediate_size"])?;
     if config.find_bool("block_auto_adjust_ff_dim")? == Some(true) {
         width = 2 * width / 3;
@@ -439,6 +470,7 @@ fn keys_of_lfm2(config: &Config, header: &mut Header) -> Result<(), Error> {
 fn keys_of_lfm2moe(config: &Config, header: &mut Header) -> Result<(), Error> {
     const SIGMOID: u64 = 2;
     heads_of_layers(config, header)?;
+    header.numbers(config, EPS_OF_LFM2)?;
     experts(config, header)?;
     header.sizes(config, &[(&["num_dense_layers"], "leading_dense_block_count")])?;
     header.size("expert_gating_func", SIGMOID);

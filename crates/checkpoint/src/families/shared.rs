@@ -186,8 +186,8 @@ pub(super) fn experts(config: &Config, header: &mut Header) -> Result<(), Error>
         ],
     )?;
     header.numbers(config, &[(&["routed_scaling_factor"], "expert_weights_scale")])?;
-    if config.find_bool("norm_topk_prob")? == Some(true) {
-        header.flag("expert_weights_norm", true);
+    if let Some(is_normalised) = config.find_bool("norm_topk_prob")? {
+        header.flag("expert_weights_norm", is_normalised);
     }
     Ok(())
 }

@@ -73,6 +73,12 @@ fn by_window(windows: &[bool], with: u64, without: u64) -> Vec<u64> {
 fn keys_of_step(config: &Config, header: &mut Header) -> Result<(), Error> {
     let (windows, own) = (windows(config)?, config.object("attention_other_setting"));
     check_rotation(config, &windows)?;
+    let (scalar, dim) = (config.find_f64(&["query_pre_attn_scalar"])?, head_dim(config)?);
+    if let Some(found) = scalar.filter(|scalar| *scalar != dim as f64) {
+        let key = "query_pre_attn_scalar".to_owned();
+        let wanted = format!("{dim}, the length of a head,");
+        return Err(Error::Config { key, found: found.to_string(), wanted });
+    }
     for (key, to) in [
         ("num_attention_heads", "attention.head_count"),
         ("num_attention_groups", "attention.head_count_kv"),

@@ -234,7 +234,7 @@ fn tensors_of_other_shapes_and_unknown_ones_are_refused() {
     assert!(error.contains("\"model.layers.0.mystery.weight\" is not known"), "{error}");
     let error = write("model.norm.weight", &[4]);
     assert!(error.contains("\"model.norm.weight\" appears twice"), "{error}");
-    let error = write("model.layers.1.self_attn.v_proj.bias", &[1, 2, 3, 4, 5]);
+    let error = write("model.layers.1.input_layernorm.bias", &[1, 2, 3, 4, 5]);
     assert!(error.contains("one to four dimensions"), "{error}");
 }
 

@@ -2,6 +2,7 @@
 
 mod architectures;
 mod common;
+mod configurations;
 mod converter;
 mod formats;
 mod hostile;

@@ -11,7 +11,7 @@ fn who_hangs_up_is_there_and_who_does_not_listen_is_not() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (api, dir) = (listener.local_addr().unwrap(), data_dir.id().unwrap());
     let lan = Vec::new();
-    data_dir.announce(&Daemon { pid: 7, api, listen: api, dir, lan }).unwrap();
+    data_dir.announce(&Daemon { pid: 7, api, listen: api, dir, lan, tls: true }).unwrap();
     let hangs_up = std::thread::spawn(move || drop(listener.accept().unwrap()));
     let error = Client::here(&data_dir).unwrap_err();
     assert!(error.to_string().contains("does not answer"), "{error}");
@@ -31,11 +31,13 @@ fn who_has_the_port_of_a_killed_node_is_sent_nothing() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let (api, dir) = (listener.local_addr().unwrap(), data_dir.id().unwrap());
-    data_dir.announce(&Daemon { pid: 7, api, listen: api, dir, lan: Vec::new() }).unwrap();
+    data_dir
+        .announce(&Daemon { pid: 7, api, listen: api, dir, lan: Vec::new(), tls: false })
+        .unwrap();
     // A command that runs on, such as a chat, when the node is killed.
     let local = Some((7, data_dir.clone()));
     let key = data_dir.admin_token();
-    let client = Client { agent: agent(), api: format!("http://{api}"), key, local };
+    let client = Client { agent: trust::agent(), api: format!("http://{api}"), key, local };
     drop(lock);
     let asks: [&dyn Fn() -> Result<(), CliError>; 5] = [
         &|| Client::here(&data_dir).map(drop),

@@ -13,6 +13,7 @@ use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::logs;
+use crate::models;
 use crate::output;
 use crate::qr;
 use crate::table;
@@ -29,7 +30,7 @@ pub fn status(args: &QueryArgs) -> Result<(), CliError> {
     if args.json {
         return print_json(&status);
     }
-    summary(&status, &client.api).iter().for_each(|line| say!("{line}"));
+    summary(&status, &client.address()).iter().for_each(|line| say!("{line}"));
     let mut events = Vec::new();
     client.events(0, false, |event| {
         events.push(event);
@@ -65,7 +66,7 @@ fn summary(status: &ClusterStatus, api: &str) -> Vec<String> {
     for (at, one) in status.instances.iter().enumerate() {
         let state = match &one.state {
             InstanceState::Loading => "loading".to_owned(),
-            InstanceState::Ready => "ready".to_owned(),
+            InstanceState::Ready => models::ready(&one.notes),
             InstanceState::Unloaded => "unloaded, the first request loads it".to_owned(),
             InstanceState::Recovering { reason } => format!("recovering: {reason}"),
             InstanceState::Failed { reason } => format!("failed: {reason}"),

@@ -10,6 +10,7 @@ use crate::args::{InviteArgs, LogLevelArgs, QueryArgs, StopArgs, TraceArgs};
 use crate::client::Client;
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
+use crate::models;
 use crate::{logging, table};
 
 pub fn invite(args: &InviteArgs) -> Result<(), CliError> {
@@ -132,7 +133,7 @@ fn instance_row(instance: &InstanceStatus) -> [String; 8] {
     let state = match &instance.state {
         InstanceState::Loading if total > 0 => format!("loading {} %", done * 100 / total),
         InstanceState::Loading => "loading".to_owned(),
-        InstanceState::Ready => "ready".to_owned(),
+        InstanceState::Ready => models::ready(&instance.notes),
         InstanceState::Unloaded => "unloaded".to_owned(),
         InstanceState::Recovering { .. } => "recovering".to_owned(),
         InstanceState::Failed { .. } => "failed".to_owned(),

@@ -32,11 +32,11 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
         (request.on_request, request.keep_alive) = (args.on_request, args.keep_alive);
         let ready = place(&client, &request, &interrupt)?;
         if args.query.json {
-            print_json(&serde_json::json!({ "model": ready, "api": client.api }))?;
+            print_json(&serde_json::json!({ "model": ready, "api": client.address() }))?;
         } else {
             match args.on_request {
-                true => say!("{ready} is loaded by the first request to {}/v1", client.api),
-                false => say!("{ready} is ready at {}/v1", client.api),
+                true => say!("{ready} is loaded by the first request to {}/v1", client.address()),
+                false => say!("{ready} is ready at {}/v1", client.address()),
             }
             if let Copies::Count(copies @ 2..) = args.copies {
                 tell!(

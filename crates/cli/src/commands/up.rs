@@ -81,7 +81,8 @@ async fn run(args: UpArgs, data_dir: DataDir, levels: Levels) -> Result<(), CliE
     let (api, listen) = (served.addr(), node.listen_addr());
     let (pid, dir) = (std::process::id(), data_dir.id()?);
     let lan = if args.lan { on_network(&args, api) } else { Vec::new() };
-    data_dir.announce(&Daemon { pid, api: from_here(api), listen, dir, lan })?;
+    let tls = args.tls_cert.is_some();
+    data_dir.announce(&Daemon { pid, api: from_here(api), listen, dir, lan, tls })?;
     greet(&args, (&node, &nodes), &data_dir, api)?;
     if args.with_parent {
         end_with_parent(stop.clone());

@@ -52,6 +52,9 @@ fn a_broken_template_is_told_and_completions_go_on() {
     let instance = node.instance("mute").unwrap();
     let notes = instance["notes"].to_string();
     assert!(notes.contains("takes no chats: the chat template is not valid Jinja"), "{notes}");
+    for command in ["ps", "status"] {
+        assert!(node.run(&[command]).contains("ready, no chats"), "{}", node.run(&[command]));
+    }
 
     let chat = json!({"model": "mute", "messages": [{"role": "user", "content": "Hello"}]});
     let mut refused = request(&format!("{}/v1/chat/completions", node.api), &chat);

@@ -70,3 +70,30 @@ fn another_machines_node_is_never_taken_for_this_ones() {
     assert!(said(&wrong).contains("--url ftp://studio: expected a host such as"), "{wrong:?}");
     assert_eq!(node.json(&["nodes"])[0]["state"], "live");
 }
+
+/// `openssl req -x509` makes a certificate that says it is an authority, with a common name alone.
+#[test]
+fn a_node_s_own_certificate_is_trusted_by_whoever_names_its_file() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/tls");
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (own, key) = (file("authority.pem"), file("key.pem"));
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start_with("studio", dir, "127.0.0.1:0", |command| {
+        command.args(["--tls-cert", &own, "--tls-key", &key]);
+    });
+    let secure = node.api.replace("http:", "https:");
+    let port = secure.rsplit_once(':').unwrap().1;
+    let ps = |host: &str, trusted: &str| {
+        let url = format!("https://{host}:{port}");
+        said(&laptop(&["nodes", "--url", &url], &[("SSL_CERT_FILE", trusted)]))
+    };
+    assert!(ps("localhost", &own).contains("studio"), "{}", ps("localhost", &own));
+    // Its name counts, and whose certificate it is.
+    assert!(!ps("127.0.0.1", &own).contains("studio"));
+    let other = folder.join("../../../../serve/tests/it/tls/cert.pem");
+    let other = other.to_str().unwrap();
+    assert!(ps("localhost", other).contains("certificate"), "{}", ps("localhost", other));
+    assert!(ps("localhost", &key).contains("SSL_CERT_FILE is"), "{}", ps("localhost", &key));
+    assert!(node.run(&["status"]).contains(&secure));
+    assert!(node.run(&["serve", &demo_model(), "--ctx", "256"]).contains(&secure));
+}

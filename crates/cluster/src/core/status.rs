@@ -63,6 +63,13 @@ fn notices(seen: &Seen<'_>) -> Vec<String> {
         )
     }));
     notices.extend(ctx.config.device.problem.clone());
+    notices.extend(ctx.membership.unmet(ctx.now()).map(|member| {
+        let name = &member.name;
+        format!(
+            "{name} was let in and has not connected since. If it knows of no cluster (there: sinew \
+             status), let it join again: sinew invite. To forget it: sinew remove {name}"
+        )
+    }));
     notices.extend(seen.admission.approvals.notices(ctx));
     notices.extend(paths.twin.notice(ctx));
     notices.extend(seen.instances.pool.absent(seen.host));

@@ -23,6 +23,8 @@ pub(crate) struct Candidate {
     pub class: String,
     pub own_memory: Option<String>,
     pub link: Option<placement::LinkSpeed>,
+    /// The nodes that it cannot call, although they may call it.
+    pub uncalled: Vec<NodeId>,
 }
 
 impl Candidate {
@@ -126,7 +128,7 @@ pub(super) fn plan_somehow(
 
 /// A plan for any nodes: for the named ones, if these suffice together with the first one, which
 /// leads; else with further nodes.
-pub(super) fn plan_in_need(
+fn plan_in_need(
     model: &Placeable,
     candidates: Vec<Candidate>,
     wanted: &InstanceSpec,
@@ -207,7 +209,10 @@ pub(super) fn plan_as_is(
         cache_tokens: wanted.cache_tokens,
         ..as_is
     };
-    plan(model, held, &spec, false).ok()
+    // Its ranks have linked, whatever can be called today.
+    let held: Vec<_> =
+        held.iter().map(|one| Candidate { uncalled: Vec::new(), ..one.clone() }).collect();
+    plan(model, &held, &spec, false).ok()
 }
 
 /// A plan for a ring: the same nodes in another order, each with its present share. `None` if one
@@ -225,6 +230,8 @@ pub(super) fn plan_ring(
         return None;
     }
     candidates.sort_by_key(place);
+    // The order was chosen by the links that neighbours have.
+    candidates.iter_mut().for_each(|one| one.uncalled.clear());
     let (asked, stages) = (&wanted.options, &split.stages);
     // A ring over all nodes serves tensor parallelism and a pipeline alike, so the faster one is
     // chosen anew.
@@ -280,6 +287,7 @@ fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {
             machines.len() - 1
         })
     };
+    let place = |node: NodeId| candidates.iter().position(|one| one.node == node);
     let node = |(id, candidate): (usize, &Candidate)| placement::Node {
         id,
         name: candidate.name.clone(),
@@ -290,6 +298,7 @@ fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {
         speed: candidate.speed,
         machine: Some(machine(candidate)),
         links: if id == 0 { Vec::new() } else { vec![candidate.link] },
+        uncalled: candidate.uncalled.iter().copied().filter_map(place).collect(),
     };
     candidates.iter().enumerate().map(node).collect()
 }

@@ -54,6 +54,7 @@ impl Pool {
             class: class_of(device.as_ref()),
             own_memory: own_memory(device.as_ref()),
             link: None,
+            uncalled: host.paths.uncalled_by(ctx, ctx.me),
         };
         let live = ctx.membership.members().filter(|member| {
             ctx.membership.state(member.id) == NodeState::Live && !ctx.desired.is_drained(member.id)
@@ -73,8 +74,9 @@ impl Pool {
         if heartbeat.numerics != ctx.versions.numerics || self.flaps(ctx, member.id) {
             return None;
         }
+        let uncalled = host.paths.uncalled_by(ctx, member.id);
         // Its rank would have to call the first one.
-        if host.paths.uncalled_by(ctx, member.id).contains(&ctx.me) {
+        if uncalled.contains(&ctx.me) {
             return None;
         }
         let path = ctx.conn(member.id)?.path;
@@ -89,6 +91,7 @@ impl Pool {
             class: class_of(heartbeat.device.as_ref()),
             own_memory: own_memory(heartbeat.device.as_ref()),
             link: host.paths.speed_to(ctx, member.id, path, transport),
+            uncalled,
         })
     }
 

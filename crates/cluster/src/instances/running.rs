@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::host::Host;
 use super::owned::{Owned, Sink};
-use super::place::{Placed, plan_in_need, plan_ring};
+use super::place::{Placed, plan_ring, plan_somehow};
 use super::pool::{self, Pool};
 use super::table::Table;
 use crate::context::ServedFile;
@@ -166,12 +166,13 @@ impl Instances {
         }
     }
 
-    /// A plan for the remaining nodes that reach each other.
+    /// A plan for the remaining nodes that reach each other: as asked for if they can, so that what
+    /// follows from the split stays.
     fn plan_on_rest(&self, host: &Host, id: &str) -> Option<std::result::Result<Placed, String>> {
         let owned = self.table.get(id)?;
         let wanted = &owned.machine.fixed().spec;
         let candidates = self.pool.together(host, &self.table, Some(id), wanted.options.transport);
-        Some(plan_in_need(&owned.prepared.model, candidates, wanted))
+        Some(plan_somehow(&owned.prepared.model, candidates, wanted))
     }
 
     /// Places an instance again on the same nodes in another order, each with its present share.

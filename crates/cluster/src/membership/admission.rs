@@ -100,7 +100,7 @@ impl Membership {
         let members = Members { members: vec![member], removed: Vec::new() };
         let effects = self.learn(members, None, now);
         if let Some(peer) = self.peers.get_mut(&id) {
-            peer.is_new = peer.session.is_none();
+            peer.new_since = peer.session.is_none().then_some(now);
         }
         effects
     }
@@ -127,7 +127,7 @@ impl Membership {
         let known = self.highest();
         let removed = removed.filter(|version| is_near(known, *version));
         let Some(peer) = self.peers.get_mut(&by) else { return Vec::new() };
-        if !peer.is_new && removed.is_some_and(|version| version >= self.admitted) {
+        if peer.new_since.is_none() && removed.is_some_and(|version| version >= self.admitted) {
             return self.part();
         }
         if !alone {
@@ -213,7 +213,7 @@ impl Membership {
         let peer = Peer {
             member: Member { admitted, ..member.sanitized() },
             hints: Vec::new(),
-            is_new: false,
+            new_since: None,
             told_by: by,
             disowned_since: None,
             session: None,

@@ -40,6 +40,9 @@ const SECOND_CALLER_AFTER: Duration = Duration::from_secs(2);
 /// How long a member's statement that it belongs to no cluster is ignored: it may be joining.
 const DISOWNED_MAX: Duration = Duration::from_secs(20);
 
+/// A machine connects within seconds of its admission, even over a slow path.
+const UNMET_AFTER: Duration = Duration::from_secs(30);
+
 /// One connection, numbered by the driver. Numbers are never reused.
 pub(crate) type ConnId = u64;
 
@@ -139,8 +142,9 @@ struct Peer {
     member: Member,
     /// Further addresses, as claimed by other nodes; the latest first.
     hints: Vec<SocketAddr>,
-    /// Admitted by this node and not connected since: its list is still another cluster's.
-    is_new: bool,
+    /// When this node admitted it, if it has not connected since: its list is still another
+    /// cluster's.
+    new_since: Option<Duration>,
     /// The member that told this node of it, until it is met.
     told_by: Option<NodeId>,
     /// Time of its first statement that it belongs to no cluster.
@@ -217,7 +221,15 @@ impl Membership {
 
     /// Whether a member that this node admitted has not connected since.
     pub(crate) fn is_new(&self, id: NodeId) -> bool {
-        self.peers.get(&id).is_some_and(|peer| peer.is_new)
+        self.peers.get(&id).is_some_and(|peer| peer.new_since.is_some())
+    }
+
+    /// Members that this node admitted at least [`UNMET_AFTER`] ago and that have not connected
+    /// since: they may never have saved their membership.
+    pub(crate) fn unmet(&self, now: Duration) -> impl Iterator<Item = &Member> {
+        let is_old = move |since: Duration| now.saturating_sub(since) >= UNMET_AFTER;
+        let unmet = self.peers.values().filter(move |peer| peer.new_since.is_some_and(is_old));
+        unmet.map(|peer| &peer.member)
     }
 
     pub(crate) fn is_member(&self, id: NodeId) -> bool {
@@ -307,7 +319,7 @@ impl Membership {
         effects.push(Effect::Up { peer: id, conn: new.conn, boot: new.boot });
         peer.session = Some(new);
         peer.disowned_since = None;
-        (peer.is_new, peer.told_by) = (false, None);
+        (peer.new_since, peer.told_by) = (None, None);
         peer.backoff = REDIAL_MIN;
         if peer.member.update(member.sanitized()) {
             effects.push(Effect::MembersChanged);

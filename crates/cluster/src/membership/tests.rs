@@ -426,6 +426,8 @@ fn who_was_just_let_in_knows_nothing_of_this_cluster() {
     let says = Input::Disowned { by: LOWER, removed: Some(7), alone: true };
     assert_eq!(membership.step(says.clone(), ms(1)), []);
     assert!(membership.is_new(LOWER) && !membership.is_new(HIGHER));
+    let unmet = |membership: &Membership, at| membership.unmet(ms(at)).count();
+    assert_eq!((unmet(&membership, 29_000), unmet(&membership, 60_000)), (0, 1));
     open(&mut membership, LOWER, 1, true, 2);
     assert!(!membership.is_new(LOWER));
     membership.step(Input::Closed { conn: 1, reason: "it shut down".to_owned() }, ms(3));

@@ -52,6 +52,8 @@ pub enum Scaling {
         factor: f32,
         beta_fast: f32,
         beta_slow: f32,
+        /// Whether the ramp starts and ends at whole pairs.
+        is_whole: bool,
     },
 }
 
@@ -80,10 +82,10 @@ impl Rope {
                 factor,
                 beta_fast: metadata.positive_or("rope.scaling.yarn_beta_fast", 32.0)?,
                 beta_slow: metadata.positive_or("rope.scaling.yarn_beta_slow", 1.0)?,
+                is_whole: metadata.find_bool("rope.scaling.yarn_truncate")?.unwrap_or(true),
             },
             other => {
-                let what = format!("rope scaling \"{other}\"");
-                return Err(Error::Unsupported { what });
+                return Err(Error::Unsupported { what: format!("rope scaling \"{other}\"") });
             }
         };
         let (magnitude, score_scale) = magnitudes(metadata, scaling)?;
@@ -155,10 +157,11 @@ impl Rope {
         match self.scaling {
             Scaling::None => 1.0,
             Scaling::Linear { factor } => 1.0 / f64::from(factor),
-            Scaling::Yarn { factor, beta_fast, beta_slow } => {
+            Scaling::Yarn { factor, beta_fast, beta_slow, is_whole } => {
                 let last = self.dims as f64 - 1.0;
-                let low = self.pair_of_turns(beta_fast).floor().max(0.0);
-                let high = self.pair_of_turns(beta_slow).ceil().min(last);
+                let (low, high) = (self.pair_of_turns(beta_fast), self.pair_of_turns(beta_slow));
+                let (low, high) = if is_whole { (low.floor(), high.ceil()) } else { (low, high) };
+                let (low, high) = (low.max(0.0), high.min(last));
                 // The minimum width keeps the ramp from dividing by zero where both ends meet.
                 let ramp = (pair as f64 - low) / (high - low).max(0.001);
                 let ramp = ramp.clamp(0.0, 1.0);
@@ -245,15 +248,23 @@ mod tests {
     #[test]
     fn yarn_stretches_slow_pairs_and_keeps_fast_ones() {
         // Over 4096 positions the four pairs make 652, 65, 6.5 and 0.65 turns.
-        let scaling = Scaling::Yarn { factor: 4.0, beta_fast: 32.0, beta_slow: 1.0 };
+        let scaling =
+            Scaling::Yarn { factor: 4.0, beta_fast: 32.0, beta_slow: 1.0, is_whole: true };
         let rope = Rope { scaling, ..PLAIN };
         let stretch: Vec<f64> = (0..4).map(|pair| rope.stretch(pair)).collect();
         assert_eq!(stretch, [1.0, 1.0, 1.0 - 0.75 / 2.0, 0.25]);
+        // The ramp begins between the second and the third pair.
+        let scaling =
+            Scaling::Yarn { factor: 4.0, beta_fast: 32.0, beta_slow: 1.0, is_whole: false };
+        let between = Rope { scaling, ..PLAIN };
+        assert_eq!((between.stretch(1), between.stretch(3)), (1.0, 0.25));
+        assert!(between.stretch(2) > rope.stretch(2));
     }
 
     #[test]
     fn a_ramp_without_width_is_a_step() {
-        let scaling = Scaling::Yarn { factor: 2.0, beta_fast: 652.0, beta_slow: 652.0 };
+        let scaling =
+            Scaling::Yarn { factor: 2.0, beta_fast: 652.0, beta_slow: 652.0, is_whole: true };
         let rope = Rope { scaling, ..PLAIN };
         assert!((0..4).all(|pair| rope.stretch(pair).is_finite()));
         assert_eq!((rope.stretch(0), rope.stretch(3)), (1.0, 0.5));

@@ -268,3 +268,32 @@ fn what_lacks_memory_is_named_whether_there_is_a_choice_of_nodes_or_not() {
         assert!(why.contains(words), "{why}");
     }
 }
+
+#[test]
+fn of_two_nodes_that_link_the_later_one_can_call_the_other() {
+    let order = |nodes: &[Node], spec: &InstanceSpec| {
+        let plan = plan(&llama(), nodes, spec).unwrap();
+        plan.ranks.iter().map(|rank| rank.node).collect::<Vec<_>>()
+    };
+    let mut some = nodes(3, 3.0);
+    some[2].uncalled = vec![1];
+    for strategy in [Strategy::Tensor, Strategy::Pipeline, Strategy::Auto] {
+        let three = InstanceSpec { nodes: Some(3.into()), ..of(strategy) };
+        assert_eq!(order(&some, &three), [0, 2, 1], "{strategy:?}");
+    }
+    // Neither calls the other, so they are not together, whether measured or not.
+    some[1].uncalled = vec![2];
+    assert_eq!(order(&some, &spec()).len(), 2);
+    some[1].speed = None;
+    assert_eq!(order(&some, &spec()).len(), 2);
+    let shares = split(SplitOptions { shares: Some(vec![1, 1, 1]), ..SplitOptions::default() });
+    let error = plan(&llama(), &some, &shares).unwrap_err().to_string();
+    assert!(error.starts_with("node n2 cannot call node n1, and"), "{error}");
+    some[1].uncalled.clear();
+    let error = plan(&llama(), &some, &shares).unwrap_err().to_string();
+    assert!(error.starts_with("node n2 cannot call node n1, and"), "{error}");
+    // The first node leads.
+    let mut two = nodes(2, 3.0);
+    two[1].uncalled = vec![0];
+    assert_eq!(order(&two, &spec()), [0]);
+}

@@ -41,11 +41,12 @@ fn node(id: usize, memory_free_bytes: u64, read_gb: f64, message_us: f64) -> Nod
         speed: Some(speed(read_gb)),
         machine: None,
         links: vec![Some(link(message_us)); id.min(1)],
+        uncalled: Vec::new(),
     }
 }
 
 /// Equal nodes with 64 GiB.
-fn nodes(count: usize, message_us: f64) -> Vec<Node> {
+pub(crate) fn nodes(count: usize, message_us: f64) -> Vec<Node> {
     (0..count).map(|id| node(id, 64 * GIB, 27.0, message_us)).collect()
 }
 

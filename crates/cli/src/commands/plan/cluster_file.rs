@@ -197,6 +197,7 @@ impl ClusterFile {
                 }),
                 machine: None,
                 links: (0..id).map(|other| self.way(name, &names[other])).collect(),
+                uncalled: Vec::new(),
             }
         });
         nodes.collect()

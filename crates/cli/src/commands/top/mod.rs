@@ -56,7 +56,7 @@ pub fn top(args: &TopArgs) -> Result<(), CliError> {
         rates: Rates::default(),
         events: Vec::new(),
         silent: None,
-        api: client.api.clone(),
+        api: client.address(),
         skipped: 0,
     };
     let news = look(client);

@@ -1,0 +1,248 @@
+//! Keys that a class reads elsewhere and not here, with the values that change nothing; and keys
+//! that it fills in elsewhere where a configuration leaves them out.
+//!
+//! Source: the configurations of transformers 5.24. `fixtures/generate/folders.py` compares.
+
+/// Architectures whose feed-forward blocks are gated by SiLU, in every file.
+const SILU: &[&str] = &[
+    "bailingmoe3",
+    "command-r",
+    "cohere2",
+    "deepseek2",
+    "deepseek32",
+    "deepseek4",
+    "ernie4_5",
+    "ernie4_5-moe",
+    "exaone4",
+    "glm4",
+    "glm4moe",
+    "glm-dsa",
+    "glm5-next",
+    "granite",
+    "granitehybrid",
+    "granitemoe",
+    "hunyuan-dense",
+    "hunyuan-moe",
+    "hy_v3",
+    "kimi-linear",
+    "llama",
+    "llama4",
+    "mimo2",
+    "minimax-m2",
+    "mistral3",
+    "mistral4",
+    "olmo2",
+    "olmoe",
+    "phi3",
+    "phimoe",
+    "qwen2",
+    "qwen2moe",
+    "qwen3",
+    "qwen3moe",
+    "qwen3next",
+    "qwen3vl",
+    "qwen3vlmoe",
+    "qwen35",
+    "qwen35moe",
+    "qwen4exp",
+    "seed_oss",
+    "smollm3",
+    "step35",
+];
+const GEMMA: &[&str] = &["gemma2", "gemma3", "gemma4"];
+const NEMOTRON: &[&str] = &["nemotron_h", "nemotron_h_moe"];
+/// Architectures with steps of time that have no limits.
+pub(super) const MAMBA: &[&str] = &["granitehybrid", "nemotron_h", "nemotron_h_moe"];
+/// Architectures whose router chooses among all experts at once.
+const WITHOUT_GROUPS: &[&str] = &[
+    "ernie4_5-moe",
+    "gemma4",
+    "gpt-oss",
+    "granitehybrid",
+    "granitemoe",
+    "hunyuan-moe",
+    "hy_v3",
+    "lfm2moe",
+    "llama",
+    "llama4",
+    "minimax-m2",
+    "olmoe",
+    "phimoe",
+    "qwen2moe",
+    "qwen3moe",
+    "qwen3next",
+    "qwen3vlmoe",
+    "qwen35moe",
+    "qwen4exp",
+];
+/// Architectures whose experts' sum has no factor.
+const WITHOUT_SCALE: &[&str] = &[
+    "ernie4_5-moe",
+    "gpt-oss",
+    "hunyuan-moe",
+    "llama",
+    "mimo2",
+    "minimax-m2",
+    "olmoe",
+    "phimoe",
+    "qwen2moe",
+    "qwen3moe",
+    "qwen3next",
+    "qwen3vlmoe",
+    "qwen35moe",
+    "qwen4exp",
+];
+const EVERY: &[&str] = &[];
+
+/// Architectures (none stands for all), a key, and its values without effect, in JSON.
+pub(super) const NEUTRAL: &[(&[&str], &str, &[&str])] = &[
+    (EVERY, "is_causal", &["true"]),
+    (EVERY, "use_bidirectional_attention", &["false", "\"vision\""]),
+    (SILU, "hidden_act", &["\"silu\"", "\"swish\""]),
+    (&["arcee"], "hidden_act", &["\"relu2\""]),
+    (GEMMA, "hidden_activation", &["\"gelu_pytorch_tanh\""]),
+    (&["muse-glimmer"], "hidden_activation", &["\"silu\""]),
+    (NEMOTRON, "mlp_hidden_act", &["\"relu2\""]),
+    (NEMOTRON, "norm_topk_prob", &["true"]),
+    (WITHOUT_GROUPS, "n_group", &["0", "1"]),
+    (WITHOUT_SCALE, "routed_scaling_factor", &["1.0", "1"]),
+    (&["mimo2"], "partial_rotary_factor", &["0.334"]),
+    (&["kimi-linear"], "num_expert_group", &["1"]),
+    (&["kimi-linear"], "n_group", &["1"]),
+    (&["command-r", "cohere2"], "norm_eps", &["null"]),
+    (&["command-r", "cohere2"], "rms_norm_eps", &["null"]),
+    (&["qwen35moe"], "norm_topk_prob", &["true"]),
+    (&["deepseek2", "deepseek32", "glm-dsa", "mistral4"], "rope_interleave", &["true"]),
+    (&["gpt-oss"], "swiglu_alpha", &["1.702"]),
+    (&["gpt-oss"], "swiglu_limit", &["7.0", "7"]),
+    (&["cohere2"], "rotary_pct", &["1.0", "1"]),
+    // These have another meaning beyond 8192 positions.
+    (&["llama4"], "attention_chunk_size", &["8192"]),
+    (&["llama4"], "attn_temperature_tuning", &["true", "1", "4"]),
+    (&["llama4"], "floor_scale", &["8192", "8192.0"]),
+    (&["llama4"], "attn_scale", &["0.1"]),
+    (&["llama4"], "use_qk_norm", &["true"]),
+];
+
+/// Numbers for which GGUF has 0 in the place of none.
+pub(super) const NOT_ZERO: &[&str] = &[
+    "attention_multiplier",
+    "embedding_multiplier",
+    "final_logit_softcapping",
+    "logit_scale",
+    "logits_scaling",
+    "residual_multiplier",
+    "routed_scaling_factor",
+    "original_max_position_embeddings",
+    "topk_group",
+    "attention_factor",
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+];
+
+/// How a router weighs experts: architectures, and the functions under their names.
+pub(super) const GATING: &[(&[&str], &str)] = &[
+    (
+        &[
+            "ernie4_5-moe",
+            "gemma4",
+            "gpt-oss",
+            "granitehybrid",
+            "granitemoe",
+            "hunyuan-moe",
+            "llama",
+            "mistral4",
+            "olmoe",
+            "qwen2moe",
+            "qwen3moe",
+            "qwen3next",
+            "qwen3vlmoe",
+            "qwen35moe",
+            "qwen4exp",
+        ],
+        "softmax",
+    ),
+    (
+        &[
+            "deepseek32",
+            "glm-dsa",
+            "glm4moe",
+            "hy_v3",
+            "kimi-linear",
+            "lfm2moe",
+            "llama4",
+            "mimo2",
+            "nemotron_h_moe",
+        ],
+        "sigmoid",
+    ),
+];
+
+/// A class, a key that its configurations may leave out, and what it then is, in JSON.
+pub(super) const DEFAULTS: &[(&str, &str, &str)] = &[
+    ("DeepseekV3ForCausalLM", "norm_topk_prob", "true"),
+    ("DeepseekV3ForCausalLM", "routed_scaling_factor", "2.5"),
+    ("DeepseekV3ForCausalLM", "n_group", "8"),
+    ("DeepseekV3ForCausalLM", "topk_group", "4"),
+    ("DeepseekV3ForCausalLM", "first_k_dense_replace", "3"),
+    ("DeepseekV3ForCausalLM", "n_shared_experts", "1"),
+    ("DeepseekV32ForCausalLM", "norm_topk_prob", "true"),
+    ("DeepseekV32ForCausalLM", "routed_scaling_factor", "2.5"),
+    ("DeepseekV32ForCausalLM", "n_group", "8"),
+    ("DeepseekV32ForCausalLM", "topk_group", "4"),
+    ("DeepseekV32ForCausalLM", "first_k_dense_replace", "3"),
+    ("DeepseekV32ForCausalLM", "n_shared_experts", "1"),
+    ("DeepseekV4ForCausalLM", "norm_topk_prob", "true"),
+    ("DeepseekV4ForCausalLM", "routed_scaling_factor", "1.5"),
+    ("GlmMoeDsaForCausalLM", "norm_topk_prob", "true"),
+    ("GlmMoeDsaForCausalLM", "routed_scaling_factor", "2.5"),
+    ("GlmMoeDsaForCausalLM", "first_k_dense_replace", "3"),
+    ("GlmMoeDsaForCausalLM", "n_shared_experts", "1"),
+    ("Glm4MoeForCausalLM", "norm_topk_prob", "true"),
+    ("Glm4MoeForCausalLM", "first_k_dense_replace", "1"),
+    ("Glm4MoeForCausalLM", "n_shared_experts", "1"),
+    ("GraniteForCausalLM", "attention_multiplier", "1.0"),
+    ("GraniteMoeForCausalLM", "attention_multiplier", "1.0"),
+    ("GraniteMoeHybridForCausalLM", "attention_multiplier", "1.0"),
+    ("GraniteMoeSharedForCausalLM", "attention_multiplier", "1.0"),
+    ("KimiLinearForCausalLM", "routed_scaling_factor", "2.446"),
+    ("Lfm2MoeForCausalLM", "norm_topk_prob", "true"),
+    ("MiMoV2FlashForCausalLM", "norm_topk_prob", "true"),
+    ("MiMoV2FlashForCausalLM", "attention_value_scale", "0.707"),
+    ("OlmoeForCausalLM", "norm_topk_prob", "false"),
+    ("Qwen2MoeForCausalLM", "norm_topk_prob", "false"),
+    ("Qwen3MoeForCausalLM", "norm_topk_prob", "false"),
+    ("Qwen3NextForCausalLM", "norm_topk_prob", "true"),
+];
+
+/// A class, and the base of its rotation where a configuration names none; of others it is 10,000.
+pub(super) const BASES: &[(&str, f64)] = &[
+    ("CohereForCausalLM", 500_000.0),
+    ("Ernie4_5ForCausalLM", 500_000.0),
+    ("Ernie4_5_ForCausalLM", 500_000.0),
+    ("Ernie4_5_MoeForCausalLM", 500_000.0),
+    ("GptOssForCausalLM", 150_000.0),
+    ("HYV3ForCausalLM", 11_158_840.0),
+    ("LFM2ForCausalLM", 1_000_000.0),
+    ("Lfm2ForCausalLM", 1_000_000.0),
+    ("Lfm2MoeForCausalLM", 1_000_000.0),
+    ("Llama4ForCausalLM", 500_000.0),
+    ("Llama4ForConditionalGeneration", 500_000.0),
+    ("MiniMaxM2ForCausalLM", 5_000_000.0),
+    ("MixtralForCausalLM", 1_000_000.0),
+    ("Olmo3ForCausalLM", 500_000.0),
+    ("Qwen3VLForConditionalGeneration", 500_000.0),
+    ("Qwen3VLMoeForConditionalGeneration", 500_000.0),
+    ("SmolLM3ForCausalLM", 2_000_000.0),
+];
+
+/// Classes whose rotation is a stretched or a mixed one where a configuration names none.
+pub(super) const STRETCHED: &[&str] = &[
+    "DeepseekV4ForCausalLM",
+    "Gemma4ForCausalLM",
+    "Gemma4ForConditionalGeneration",
+    "GptOssForCausalLM",
+    "Ministral3ForCausalLM",
+    "Mistral3ForConditionalGeneration",
+];
