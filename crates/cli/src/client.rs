@@ -31,8 +31,6 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 const LOOK_MAX: Duration = Duration::from_secs(30);
 /// Joining waits for another machine: for its call, its answer and its connection.
 const JOIN_MAX: Duration = Duration::from_secs(60);
-/// Each node waits a minute for its workers.
-const FORGET_MAX: Duration = Duration::from_secs(90);
 /// A plan waits for the hash of a new file, which reads all of a large file.
 const PLAN_MAX: Duration = Duration::from_secs(3600);
 
@@ -245,7 +243,7 @@ impl Client {
 
     /// Deletes the prompts that the connected nodes keep on disk.
     pub fn forget_prompts(&self) -> Result<Vec<Forgotten>, CliError> {
-        self.ask("/sinew/v1/prompts/remove", &json!({}), FORGET_MAX)
+        self.ask("/sinew/v1/prompts/remove", &json!({}), PLAN_MAX)
     }
 
     /// The last requests of this node's API, as a Chrome trace.
