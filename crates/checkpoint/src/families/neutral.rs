@@ -121,7 +121,6 @@ pub(super) const NEUTRAL: &[(&[&str], &str, &[&str])] = &[
     (&["llama4"], "attn_temperature_tuning", &["true", "1", "4"]),
     (&["llama4"], "floor_scale", &["8192", "8192.0"]),
     (&["llama4"], "attn_scale", &["0.1"]),
-    (&["llama4"], "use_qk_norm", &["true"]),
 ];
 
 /// Numbers for which GGUF has 0 in the place of none.

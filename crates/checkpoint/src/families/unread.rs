@@ -75,6 +75,7 @@ pub(crate) fn check(config: &Config, arch: &str, header: &mut Header) -> Result<
     }
     check_gating(config, arch)?;
     check_rotation(config, arch)?;
+    check_norms_of_llama4(config, arch)?;
     let window = window(config)?.filter(|_| WITHOUT_WINDOWS.contains(&arch));
     let context = config.find_u64(&["max_position_embeddings", "model_max_length"])?;
     if let Some(window) = window.filter(|window| context.is_none_or(|context| *window < context)) {
@@ -87,6 +88,23 @@ pub(crate) fn check(config: &Config, arch: &str, header: &mut Header) -> Result<
 fn refused(key: &str, value: &Value, wanted: &str) -> Result<(), Error> {
     let (key, found, wanted) = (key.to_owned(), shown(value), wanted.to_owned());
     Err(Error::Config { key, found, wanted })
+}
+
+/// GGUF has no key for Llama 4's norms of queries and keys: Maverick, with its 128 experts, is the
+/// one without.
+fn check_norms_of_llama4(config: &Config, arch: &str) -> Result<(), Error> {
+    const WITHOUT: u64 = 128;
+    if arch != "llama4" {
+        return Ok(());
+    }
+    let experts = config.find_u64(&["num_local_experts"])?;
+    let has_norms = Value::from(experts != Some(WITHOUT));
+    let found = config.get("use_qk_norm").cloned().unwrap_or(Value::from(true));
+    if found == has_norms {
+        return Ok(());
+    }
+    let experts = experts.map_or("the usual".to_owned(), |count| count.to_string());
+    refused("use_qk_norm", &found, &format!("{has_norms} with {experts} experts"))
 }
 
 /// Refuses another function of a router than the class has.
@@ -225,6 +243,27 @@ mod tests {
         ];
         for (arch, text) in neutral {
             assert_eq!(check_of(arch, text), Ok(None), "{text}");
+        }
+    }
+
+    #[test]
+    fn maverick_alone_has_no_norms() {
+        let of = |experts: &str, norms: &str| check_of("llama4", &format!("{experts}{norms}"));
+        let (scout, maverick) = (r#""num_local_experts": 16"#, r#""num_local_experts": 128"#);
+        for (experts, norms) in [
+            (scout, ""),
+            (scout, r#", "use_qk_norm": true"#),
+            (maverick, r#", "use_qk_norm": false"#),
+        ] {
+            assert_eq!(of(experts, norms), Ok(None), "{experts}{norms}");
+        }
+        for (experts, norms) in [
+            (scout, r#", "use_qk_norm": false"#),
+            (maverick, r#", "use_qk_norm": true"#),
+            (maverick, ""),
+        ] {
+            let error = of(experts, norms).unwrap_err();
+            assert!(error.contains("use_qk_norm is"), "{error}");
         }
     }
 
