@@ -1,5 +1,5 @@
-// The library: one card for each model that is served, on a machine's disk or has a short name, with
-// what it would need. Plans unfold in the card of the model that they are for.
+// The library: one card for each model that is served, on a machine's disk or has a short name,
+// with what it would need. Plans unfold in the card of the model that they are for.
 
 import { button, byId, element, keyed, pill, setPill, setText, toast } from "./dom.js";
 import { bytes } from "./format.js";
@@ -181,7 +181,9 @@ function actions({ model, files, instances }) {
     modelActions(place, one);
     return place;
   };
-  if (instances.length > 0) return instances.map((one) => ({ key: one.id, make: () => steer(one) }));
+  if (instances.length > 0) {
+    return instances.map((one) => ({ key: one.id, make: () => steer(one) }));
+  }
   if (files.length > 0) return [];
   return [{
     key: "load",

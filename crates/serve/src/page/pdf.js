@@ -5,8 +5,8 @@ const TIME_MS_MAX = 60_000;
 const FILE_BYTES_MAX = 100_000_000;
 
 /**
- * The text of all pages, an empty line between two. Throws what a person can act on: `error.message`
- * goes on after the file's name.
+ * The text of all pages, an empty line between two. Throws what a person can act on:
+ * `error.message` goes on after the file's name.
  */
 export async function textOf(file, charsMax) {
   if (file.size > FILE_BYTES_MAX) throw new Error(`is larger than ${FILE_BYTES_MAX / 1e6} MB`);

@@ -1,5 +1,5 @@
-// The search on the hub. The hub is asked only when its button or Enter is pressed: its owner learns
-// what is searched.
+// The search on the hub. The hub is asked only when its button or Enter is pressed: its owner
+// learns what is searched.
 
 import { button, byId, element, keyed, setText } from "./dom.js";
 import { administer } from "./net.js";

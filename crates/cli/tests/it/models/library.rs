@@ -138,7 +138,7 @@ fn the_hub_is_searched_by_words_and_never_for_long() {
     let gated = found.lines().find(|line| line.contains("Gated-Demo")).unwrap();
     assert!(gated.contains("gated") && gated.contains("1200"), "{gated}");
     let asked = world.hub.seen().pop().unwrap().path;
-    assert_eq!(asked, "/api/models?search=DEMO%20gguf&filter=gguf&sort=downloads&limit=20");
+    assert_eq!(asked, "/api/models?search=DEMO%20gguf&filter=gguf&sort=downloads&limit=100");
     let (is_well, none) = told(&mut ask(&["no-such-thing"]));
     assert!(is_well && none.contains("no GGUF model"), "{none}");
 
