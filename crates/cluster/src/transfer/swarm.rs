@@ -172,12 +172,18 @@ impl Swarm {
             let place = idle.iter().position(|(source, _)| *source == at);
             place.map(|place| idle.swap_remove(place).1)
         };
+        let is_kept = kept.is_some();
         let mut connection = match kept {
             Some(connection) => connection,
             None => self.dial(at).await?.0,
         };
         let (start, before) = (tree.extent(group).0, part.came);
-        let read = read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await;
+        let mut read = read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await;
+        if is_kept && read.is_err() && part.came == before {
+            // While it waited for its turn, the path was lost for a moment, or it was idle too long.
+            connection = self.dial(at).await?.0;
+            read = read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await;
+        }
         self.arrived.fetch_add((part.came - before) as u64, Ordering::Relaxed);
         read?;
         let mut is_right = tree.is_group(group, &part.bytes);
