@@ -177,6 +177,11 @@ async function aConversationIsRenamedForgottenAndSaved(page) {
 async function compareAndSteer(browser) {
   const { page, context, complaints } = await owned(browser);
   assert.ok(!page.url().includes(env.SINEW_ADMIN), "the token is out of sight");
+  // A second tab of the owner's needs no link.
+  const second = await context.newPage();
+  await second.goto(env.SINEW_URL);
+  await button(second, "Make a code").waitFor();
+  await second.close();
   await view(page, "Library");
   await aModelIsLookedFor(page);
   await plansUnfoldInTheirCard(page);

@@ -294,9 +294,12 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
       await axe(page);
       await picture(page, `pairing-${colorScheme}.png`);
     }
-    const shown = await fetch(`${env.SINEW_URL}/sinew/v1/browsers/number`, { method: "POST", body: "{}",
-      headers: { "Content-Type": "application/json", Authorization: `Bearer ${env.SINEW_ADMIN}` } });
-    const right = (await shown.json()).number;
+    const fresh = async () => {
+      const shown = await fetch(`${env.SINEW_URL}/sinew/v1/browsers/number`, { method: "POST", body: "{}",
+        headers: { "Content-Type": "application/json", Authorization: `Bearer ${env.SINEW_ADMIN}` } });
+      return (await shown.json()).number;
+    };
+    const right = await fresh();
     await number.fill(right === "000000" ? "111111" : "000000");
     await page.keyboard.press("Enter");
     await page.locator("#pair-wrong", { hasText: "this is not the number" }).waitFor();
@@ -320,6 +323,11 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
     await second.locator("#pair-number").waitFor();
     assert.deepEqual(complaints, []);
     await context.close();
+    // The QR code's address has the number.
+    const scanned = await open(browser, `${env.SINEW_URL}/#pair=${await fresh()}`, options);
+    await scanned.page.locator("article.machine").first().waitFor();
+    assert.ok(!scanned.page.url().includes("pair="), "the number is out of sight");
+    await scanned.context.close();
   }
 
   /** A full context offers to leave the oldest turns out; they stay, and come back. */
