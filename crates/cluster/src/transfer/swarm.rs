@@ -180,7 +180,7 @@ impl Swarm {
         let (start, before) = (tree.extent(group).0, part.came);
         let mut read = read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await;
         if is_kept && read.is_err() && part.came == before {
-            // While it waited for its turn, the path was lost for a moment, or it was idle too long.
+            // While it waited for its turn, the path was lost for a moment, or it was idle long.
             connection = self.dial(at).await?.0;
             read = read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await;
         }
