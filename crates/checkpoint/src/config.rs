@@ -56,24 +56,6 @@ impl Config {
         self.values.values().all(Value::is_null)
     }
 
-    /// DeepSeek V2's groups of experts count for one method alone.
-    pub fn choose_groups(&mut self) -> Result<(), Error> {
-        const KEY: &str = "topk_method";
-        match self.find_str(&[KEY])?.as_deref() {
-            Some("group_limited_greedy") => Ok(()),
-            None | Some("greedy") => {
-                let groups = ["n_group", "topk_group"].into_iter();
-                groups.for_each(|key| self.set(key, Value::from(1)));
-                Ok(())
-            }
-            Some(found) => Err(Error::Config {
-                key: KEY.to_owned(),
-                found: found.to_owned(),
-                wanted: "greedy or group_limited_greedy".to_owned(),
-            }),
-        }
-    }
-
     /// The first of these keys that is there, with its value.
     fn first<'k>(&self, keys: &[&'k str]) -> Option<(&'k str, &Value)> {
         keys.iter().find_map(|key| Some((*key, self.get(key)?)))

@@ -2,6 +2,7 @@
 
 mod looking;
 mod presets;
+mod removing;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -11,7 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use cluster::{
-    BurnReport, BurnSpec, ClusterStatus, Forgotten, Held, Identified, InstanceSpec, Invite, Joined,
+    BurnReport, BurnSpec, ClusterStatus, Held, Identified, InstanceSpec, Invite, Joined,
     ModelAbout, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned, PullStage,
     PullStatus,
 };
@@ -232,18 +233,6 @@ impl Client {
             Some(status) if status.stage == PullStage::Done => Ok(status),
             _ => Err(CliError::Refused("the node ended before the model was there".to_owned())),
         }
-    }
-
-    /// Deletes a model from the node's model folder; returns the bytes freed.
-    pub fn remove_model(&self, model: &str) -> Result<u64, CliError> {
-        let answer: Value =
-            self.ask("/sinew/v1/models/remove", &json!({ "model": model }), LOOK_MAX)?;
-        Ok(answer["freed_bytes"].as_u64().unwrap_or_default())
-    }
-
-    /// Deletes the prompts that the connected nodes keep on disk.
-    pub fn forget_prompts(&self) -> Result<Vec<Forgotten>, CliError> {
-        self.ask("/sinew/v1/prompts/remove", &json!({}), PLAN_MAX)
     }
 
     /// The last requests of this node's API, as a Chrome trace.

@@ -3,7 +3,7 @@
 //!
 //! Source: the configurations of transformers 5.24. `fixtures/generate/folders.py` compares.
 
-/// Architectures whose feed-forward blocks are gated by SiLU, in every file.
+/// Every file of these architectures gates its feed-forward blocks by SiLU.
 const SILU: &[&str] = &[
     "bailingmoe3",
     "command-r",
@@ -51,9 +51,9 @@ const SILU: &[&str] = &[
 ];
 const GEMMA: &[&str] = &["gemma2", "gemma3", "gemma4"];
 const NEMOTRON: &[&str] = &["nemotron_h", "nemotron_h_moe"];
-/// Architectures with steps of time that have no limits.
+/// These architectures do not limit their time steps.
 pub(super) const MAMBA: &[&str] = &["granitehybrid", "nemotron_h", "nemotron_h_moe"];
-/// Architectures whose router chooses among all experts at once.
+/// The routers of these architectures choose among all experts at once.
 const WITHOUT_GROUPS: &[&str] = &[
     "ernie4_5-moe",
     "gemma4",
@@ -75,7 +75,7 @@ const WITHOUT_GROUPS: &[&str] = &[
     "qwen35moe",
     "qwen4exp",
 ];
-/// Architectures whose experts' sum has no factor.
+/// These architectures do not scale the sum of their experts.
 const WITHOUT_SCALE: &[&str] = &[
     "ernie4_5-moe",
     "gpt-oss",
@@ -236,7 +236,7 @@ pub(super) const BASES: &[(&str, f64)] = &[
     ("SmolLM3ForCausalLM", 2_000_000.0),
 ];
 
-/// Classes whose rotation is a stretched or a mixed one where a configuration names none.
+/// Without a rotation in the configuration, these classes stretch or mix theirs.
 pub(super) const STRETCHED: &[&str] = &[
     "DeepseekV4ForCausalLM",
     "Gemma4ForCausalLM",

@@ -35,10 +35,23 @@ pub(crate) fn complete(config: &mut Config) -> Result<(), Error> {
     }
     config.base = BASES.iter().find(|(class, _)| is_one(class)).map(|(_, base)| *base);
     if is_one("DeepseekV2ForCausalLM") {
-        config.choose_groups()?;
+        choose_groups(config)?;
         config.set("norm_topk_prob", Value::from(false));
     }
     Ok(())
+}
+
+/// DeepSeek V2's groups of experts count for one method alone.
+fn choose_groups(config: &mut Config) -> Result<(), Error> {
+    const KEY: &str = "topk_method";
+    match config.find_str(&[KEY])?.as_deref() {
+        Some("group_limited_greedy") => Ok(()),
+        None | Some("greedy") => {
+            ["n_group", "topk_group"].into_iter().for_each(|key| config.set(key, Value::from(1)));
+            Ok(())
+        }
+        Some(found) => refused(KEY, &Value::from(found), "greedy or group_limited_greedy"),
+    }
 }
 
 fn parsed(json: &str) -> Value {

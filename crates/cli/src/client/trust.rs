@@ -1,6 +1,6 @@
-//! TLS to a node whose certificate is in the file of `SSL_CERT_FILE`: certificates of authorities,
-//! as for other programs, and certificates of servers themselves. `openssl req -x509` marks the
-//! latter as authorities, and rustls refuses such a server; curl and Python do not.
+//! TLS to a node by the certificates in the file that `SSL_CERT_FILE` names. The file may list
+//! authorities, and it may list the server's own certificate. `openssl req -x509` marks that one as
+//! an authority's; rustls refuses a server with such a certificate, curl and Python accept it.
 
 use std::fmt;
 use std::path::Path;
@@ -28,8 +28,8 @@ use crate::error::CliError;
 
 /// For a connection: a node that takes longer is stuck or gone.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// The error of webpki for a server whose certificate says that it is an authority. It checks
-/// before that the certificate is valid at this time.
+/// webpki gives this error if a server's certificate is marked as an authority's. It has checked
+/// the certificate's dates by then.
 const IS_AUTHORITY: &str = "CaUsedAsEndEntity";
 /// The name of the object identifier 2.5.4.3, a common name, as DER has it.
 const COMMON_NAME: &[u8] = &[0x06, 0x03, 0x55, 0x04, 0x03];
@@ -189,8 +189,8 @@ fn check_name(
     }
 }
 
-/// Whether a name stands behind the identifier of common names. Of a listed certificate, whose
-/// bytes its user trusts, no more has to be read.
+/// Whether the certificate has this common name. It searches the bytes for the identifier of common
+/// names: that suffices, because the user has listed exactly these bytes.
 fn has_common_name(own: &[u8], name: &str) -> bool {
     let starts = own.windows(COMMON_NAME.len()).enumerate();
     let mut ends = starts.filter(|(_, it)| *it == COMMON_NAME).map(|(at, it)| at + it.len());

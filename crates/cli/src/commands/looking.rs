@@ -158,9 +158,10 @@ pub fn page(args: &PageArgs) -> Result<(), CliError> {
     tell!("Whoever has this address can steer the node; treat it as a password.");
     let lan = data_dir.daemon().map(|daemon| daemon.lan).unwrap_or_default();
     if !lan.is_empty() {
-        let is_shown = output::obeys(&std::io::stderr());
         let number = client.browser_number()?;
-        if let Some(code) = qr::code(&format!("{}/#pair={number}", lan[0])).filter(|_| is_shown) {
+        if output::obeys(&std::io::stderr())
+            && let Some(code) = qr::code(&format!("{}/#pair={number}", lan[0]))
+        {
             eprint!("{code}");
         }
         let lan = lan.iter().map(|at| format!("{at}/")).collect::<Vec<_>>().join("  ");

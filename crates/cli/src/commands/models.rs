@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cluster::{Held, ModelAbout, PullStage, PullStatus};
+use cluster::{Forgotten, Held, ModelAbout, PullStage, PullStatus};
 use hub::{Hub, catalogue};
 use serde::Serialize;
 use store::Shelf;
@@ -281,22 +281,24 @@ pub fn remove(args: &RmArgs) -> Result<(), CliError> {
 
 /// Fails if a node keeps some.
 fn forget_prompts(data_dir: &DataDir, as_json: bool) -> Result<(), CliError> {
-    let told = Client::here(data_dir)?.forget_prompts()?;
+    let nodes = Client::here(data_dir)?.forget_prompts()?;
+    let mut kept = Vec::new();
+    for Forgotten { node, freed_bytes, problem } in &nodes {
+        match problem {
+            Some(why) => kept.push(format!("{node}: {why}")),
+            None if as_json => {}
+            None => {
+                let freed = table::bytes(*freed_bytes);
+                say!("removed the prompts of {node}: {freed} are free again");
+            }
+        }
+    }
     if as_json {
-        print_json(&told)?;
+        print_json(&nodes)?;
     }
-    for one in told.iter().filter(|one| !as_json && one.problem.is_none()) {
-        say!(
-            "removed the prompts of {}: {} are free again",
-            one.node,
-            table::bytes(one.freed_bytes)
-        );
-    }
-    let kept =
-        told.iter().filter_map(|one| Some(format!("{}: {}", one.node, one.problem.as_ref()?)));
-    match kept.collect::<Vec<_>>() {
-        kept if kept.is_empty() => Ok(()),
-        kept => Err(CliError::Refused(format!("prompts stay on {}", kept.join("; ")))),
+    match kept.is_empty() {
+        true => Ok(()),
+        false => Err(CliError::Refused(format!("prompts stay on {}", kept.join("; ")))),
     }
 }
 

@@ -12,6 +12,22 @@ fn start(name: &str, dir: tempfile::TempDir, listen: &str) -> Node {
     })
 }
 
+/// Two members of a cluster.
+fn two_nodes() -> (Node, Node) {
+    let [a, b] = ["a", "b"].map(|name| start(name, tempfile::tempdir().unwrap(), "127.0.0.1:0"));
+    a.admit(&b);
+    (a, b)
+}
+
+/// Kills all workers, and waits until others are ready.
+fn kill_workers(node: &Node) {
+    let pids = node.worker_pids(MODEL);
+    pids.iter().for_each(|pid| crate::common::kill_9(*pid));
+    wait_for("other workers", || {
+        (node.worker_pids(MODEL) != pids).then(|| is_ready(node)).flatten()
+    });
+}
+
 /// Some 900 tokens.
 fn question() -> String {
     question_of(0)
@@ -59,21 +75,13 @@ fn ask_until_kept(first: &Value, mut ask_after_kill: impl FnMut() -> Value) {
 
 #[test]
 fn prompts_outlive_killed_workers_of_two_nodes() {
-    let (a, b) = (
-        start("a", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
-        start("b", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
-    );
-    a.admit(&b);
+    let (a, b) = two_nodes();
     a.run(&["serve", &demo_model(), "--nodes", "2", "--split", "1,1", "--ctx", "2048"]);
     let first = a.chat(MODEL, &question(), 40);
     assert!(cached(&first) < 8, "{first}: a node's own first request began alike");
     wait_for("something to be on disk", || (kept_bytes(&a) > 0).then_some(()));
     ask_until_kept(&first, || {
-        let pids = a.worker_pids(MODEL);
-        pids.iter().for_each(|pid| crate::common::kill_9(*pid));
-        wait_for("other workers", || {
-            (a.worker_pids(MODEL) != pids).then(|| is_ready(&a)).flatten()
-        });
+        kill_workers(&a);
         a.chat(MODEL, &question(), 40)
     });
 }
@@ -81,11 +89,7 @@ fn prompts_outlive_killed_workers_of_two_nodes() {
 /// What one of the nodes lacks then comes from the other one.
 #[test]
 fn prompts_are_found_by_another_split() {
-    let (a, b) = (
-        start("a", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
-        start("b", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
-    );
-    a.admit(&b);
+    let (a, b) = two_nodes();
     let ask = |nodes: &str, split: &str, number: usize| {
         a.run(&["serve", &demo_model(), "--nodes", nodes, "--split", split, "--ctx", "2048"]);
         let answer = a.chat(MODEL, &question_of(number), 40);
@@ -145,11 +149,7 @@ fn off_keeps_nothing_and_removes_what_was_kept() {
 
 #[test]
 fn one_command_forgets_what_all_nodes_keep_while_they_serve() {
-    let (a, b) = (
-        start("a", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
-        start("b", tempfile::tempdir().unwrap(), "127.0.0.1:0"),
-    );
-    a.admit(&b);
+    let (a, b) = two_nodes();
     a.run(&["serve", &demo_model(), "--nodes", "2", "--split", "1,1", "--ctx", "2048"]);
     let first = a.chat(MODEL, &question(), 40);
     wait_for("something to be on disk", || (kept_bytes(&a) > 0).then_some(()));
@@ -164,9 +164,7 @@ fn one_command_forgets_what_all_nodes_keep_while_they_serve() {
         assert!(told.contains(&format!("removed the prompts of {node}: ")), "{told}");
     }
     // What was still being written when they forgot may be there; of this text there is nothing.
-    let pids = a.worker_pids(MODEL);
-    pids.iter().for_each(|pid| crate::common::kill_9(*pid));
-    wait_for("other workers", || (a.worker_pids(MODEL) != pids).then(|| is_ready(&a)).flatten());
+    kill_workers(&a);
     let again = a.chat(MODEL, &question(), 40);
     assert_eq!(text(&again), text(&first));
     let prompt_tokens = first["usage"]["prompt_tokens"].as_u64().unwrap();

@@ -250,6 +250,11 @@ impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
         self.latest().content = content;
     }
 
+    /// Changes the value, to be written by the next `save`.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        change(&mut self.latest().content)
+    }
+
     /// Reads the value of the last `set`.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&self.latest().content)

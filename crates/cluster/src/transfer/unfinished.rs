@@ -16,7 +16,7 @@ use crate::{PullStage, PullStatus, Result};
 const TRIES: u32 = 10;
 const TRY_EVERY: Duration = Duration::from_secs(60);
 
-type Told = watch::Receiver<PullStatus>;
+type Progress = watch::Receiver<PullStatus>;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Unfinished(Arc<Saver<BTreeSet<String>>>);
@@ -27,9 +27,9 @@ impl Unfinished {
     pub fn open(data_dir: &Path) -> Result<Self> {
         let file = KeptFile::new(data_dir, "downloads.json");
         file.sweep();
-        let (names, told) = file.load_or_begin()?;
-        if let Some(told) = told {
-            warn!(told, "downloads of before do not go on");
+        let (names, damage) = file.load_or_begin()?;
+        if let Some(damage) = damage {
+            warn!(damage, "downloads of before do not go on");
         }
         Ok(Self(Arc::new(Saver::new(file, names))))
     }
@@ -39,11 +39,11 @@ impl Unfinished {
     }
 
     /// Lets a download go on without its caller, and after a restart of this node.
-    pub async fn follow(&self, model: &str, told: Told) {
+    pub async fn follow(&self, model: &str, progress: Progress) {
         self.add(model).await;
         let (unfinished, model) = (self.clone(), model.to_owned());
         tokio::spawn(async move {
-            wait(told).await;
+            wait(progress).await;
             unfinished.remove(&model).await;
         });
     }
@@ -51,7 +51,7 @@ impl Unfinished {
     /// Goes on with those of before the start. `pull` begins one; `None`: the node has ended.
     pub fn resume<F>(&self, pull: impl Fn(String) -> F + Clone + Send + 'static)
     where
-        F: Future<Output = Option<Result<Told>>> + Send,
+        F: Future<Output = Option<Result<Progress>>> + Send,
     {
         for model in self.names() {
             info!(model, "goes on with a download of before the start");
@@ -62,12 +62,12 @@ impl Unfinished {
 
     async fn go_on<F>(&self, model: &str, pull: impl Fn(String) -> F)
     where
-        F: Future<Output = Option<Result<Told>>>,
+        F: Future<Output = Option<Result<Progress>>>,
     {
         for _ in 0..TRIES {
             let Some(begun) = pull(model.to_owned()).await else { return };
             let is_here = match begun {
-                Ok(told) => wait(told).await,
+                Ok(progress) => wait(progress).await,
                 Err(_) => false,
             };
             if is_here || !self.has(model) {
@@ -84,17 +84,13 @@ impl Unfinished {
     }
 
     async fn add(&self, model: &str) {
-        let mut names = self.names();
-        if names.insert(model.to_owned()) {
-            self.0.set(names);
+        if self.0.change(|names| names.insert(model.to_owned())) {
             self.0.clone().save().await;
         }
     }
 
     pub async fn remove(&self, model: &str) {
-        let mut names = self.names();
-        if names.remove(model) {
-            self.0.set(names);
+        if self.0.change(|names| names.remove(model)) {
             self.0.clone().save().await;
         }
     }
@@ -102,7 +98,7 @@ impl Unfinished {
 
 /// Waits as a client would until a download has ended; returns whether the model is here. Without
 /// one that waits, a download stops.
-async fn wait(mut told: Told) -> bool {
-    let ended = told.wait_for(|status| status.stage.is_last()).await;
+async fn wait(mut progress: Progress) -> bool {
+    let ended = progress.wait_for(|status| status.stage.is_last()).await;
     ended.is_ok_and(|status| status.stage == PullStage::Done)
 }
