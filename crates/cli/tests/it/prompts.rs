@@ -75,7 +75,7 @@ fn ask_until_kept(first: &Value, mut ask_after_kill: impl FnMut() -> Value) {
 
 #[test]
 fn prompts_outlive_killed_workers_of_two_nodes() {
-    let (a, b) = two_nodes();
+    let (a, _b) = two_nodes();
     a.run(&["serve", &demo_model(), "--nodes", "2", "--split", "1,1", "--ctx", "2048"]);
     let first = a.chat(MODEL, &question(), 40);
     assert!(cached(&first) < 8, "{first}: a node's own first request began alike");
@@ -89,7 +89,7 @@ fn prompts_outlive_killed_workers_of_two_nodes() {
 /// What one of the nodes lacks then comes from the other one.
 #[test]
 fn prompts_are_found_by_another_split() {
-    let (a, b) = two_nodes();
+    let (a, _b) = two_nodes();
     let ask = |nodes: &str, split: &str, number: usize| {
         a.run(&["serve", &demo_model(), "--nodes", nodes, "--split", split, "--ctx", "2048"]);
         let answer = a.chat(MODEL, &question_of(number), 40);
