@@ -20,10 +20,12 @@ use protocol::{
 use records::{Options, Pool, Records, RecordsError};
 
 use crate::page_orders::{Loaded, ORDERS_MAX, PageKey, PageOrder};
+use awaited::Awaited;
 use load::{Load, Sources};
 use members::Members;
 use record::{header, key_of, number};
 
+mod awaited;
 mod load;
 mod members;
 mod record;
@@ -35,14 +37,12 @@ const FORMAT: u32 = 1;
 const QUEUE_BYTES: usize = 32 << 20;
 /// What may be read ahead of the cache.
 const LOADING_BYTES_MAX: usize = 64 << 20;
-/// The process before this one may still close its files.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a rank that ends waits for its disk; what is not written then is computed again.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The prompts of one rank.
 pub(crate) struct PromptStore {
-    records: Arc<Records>,
+    records: Awaited,
     shape: Arc<Shape>,
     members: Option<Members>,
     /// Pages being read.
@@ -117,15 +117,7 @@ impl PromptStore {
         };
         let failed = |source| RecordsError::Io { path: folder.clone(), source };
         let pool = Arc::new(Pool::new().map_err(failed)?);
-        let deadline = Instant::now() + LOCK_PATIENCE;
-        let records = loop {
-            match Records::open(options.clone(), pool.clone()) {
-                Err(RecordsError::Locked { .. }) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                opened => break Arc::new(opened?),
-            }
-        };
+        let records = Awaited::open(options, pool)?;
         let known = note_heads(&folder, &parts).map_err(failed)?;
         let shape = Arc::new(Shape { root, parts, known });
         let members = spec.members.clone().map(Members::new).transpose().map_err(failed)?;
@@ -145,18 +137,19 @@ impl PromptStore {
         model: &mut Model<B>,
         orders: &[PageOrder],
     ) {
+        let Some(records) = self.records.get() else { return };
         for order in orders {
             for part in &self.shape.parts {
                 let Some(number) = number(order, part.holder) else { continue };
                 let header = header(order);
                 // What finds no room in the queue is a miss later.
-                self.records.put(&key_of(&order.key, part), &header, part.bytes, |out| {
+                records.put(&key_of(&order.key, part), &header, part.bytes, |out| {
                     out.copy_from_slice(model.content(backend, part, number));
                 });
             }
         }
         // Whatever happens to the disk, answers go on; the node's log has it once.
-        self.records.take_events().iter().for_each(|event| eprintln!("prompts on disk: {event}"));
+        records.take_events().iter().for_each(|event| eprintln!("prompts on disk: {event}"));
     }
 
     /// Goes on with the pages to load, which are all that are being read: begins new ones, forgets
@@ -171,7 +164,7 @@ impl PromptStore {
             self.loads.drain(..).map(|load| (places(&load.order), load)).collect();
         let Self { records, shape, members, loads, .. } = self;
         let Shape { parts, known, .. } = &**shape;
-        let sources = Sources { records, parts, known, members: members.as_ref() };
+        let sources = Sources { records: records.get(), parts, known, members: members.as_ref() };
         for order in orders {
             let found = before.remove(&places(order));
             loads.push(found.unwrap_or_else(|| Load::begin(order, &sources)));
@@ -180,7 +173,7 @@ impl PromptStore {
     }
 
     pub fn stats(&self) -> PromptStats {
-        let counts = self.records.counts();
+        let counts = self.records.get().map(Records::counts).unwrap_or_default();
         let today = counts.written_by_day.last().map_or(0, |(_, bytes)| *bytes);
         PromptStats {
             budget_bytes: self.budget_bytes,
@@ -196,13 +189,15 @@ impl PromptStore {
 impl Drop for PromptStore {
     /// Writes what waits, if that is soon done.
     fn drop(&mut self) {
-        self.records.flush().wait(Instant::now() + FLUSH_PATIENCE);
+        if let Some(records) = self.records.get() {
+            records.flush().wait(Instant::now() + FLUSH_PATIENCE);
+        }
     }
 }
 
 #[derive(Clone)]
 struct OwnShelf {
-    records: Arc<Records>,
+    records: Awaited,
     shape: Arc<Shape>,
 }
 
@@ -220,7 +215,8 @@ impl Shelf for OwnShelf {
     fn has(&self, key: &PageKey, holder: Holder) -> bool {
         let mut parts = self.shape.parts.iter().filter(|part| part.holder == holder);
         let ends = [parts.next(), parts.next_back()];
-        let has = |part: &Part| self.records.contains(&key_of(key, part));
+        let Some(records) = self.records.get() else { return false };
+        let has = |part: &Part| records.contains(&key_of(key, part));
         let has_other = |part: &Part| {
             let mut others = self.shape.known.iter().filter_map(|heads| part.with_heads(heads));
             others.any(|other| has(&other))
@@ -229,7 +225,8 @@ impl Shelf for OwnShelf {
     }
 
     fn has_room(&self, pages: usize) -> bool {
-        self.records.has_room(pages * self.shape.kept_bytes())
+        let bytes = pages * self.shape.kept_bytes();
+        self.records.get().is_some_and(|records| records.has_room(bytes))
     }
 
     fn keeps_max(&self) -> usize {

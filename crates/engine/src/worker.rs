@@ -354,7 +354,7 @@ fn read_commands(calls: Calls) -> Receiver<Order> {
         let mut input = BufReader::new(CommandInput::new());
         let mut abort = Arc::new(AtomicBool::new(false));
         loop {
-            let command = match frame::read::<WorkerCommand>(&mut input) {
+            let command = match frame::read_command(&mut input) {
                 Ok(command) => command,
                 Err(FrameError::Closed) => std::process::exit(0),
                 Err(error) => {
@@ -422,7 +422,7 @@ fn write_together(
     events: impl Iterator<Item = WorkerEvent>,
 ) -> Result<(), FrameError> {
     for event in events {
-        output.write_all(&frame::encode(&event)?)?;
+        output.write_all(&frame::encode_event(&event)?)?;
     }
     Ok(output.flush()?)
 }

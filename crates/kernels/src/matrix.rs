@@ -6,7 +6,8 @@
 
 use crate::error::Error;
 use crate::format::{
-    FloatFormat, Quantised, TILE, TILE_COLS, pack_record, tile_scales, with_float, with_quantised,
+    FloatFormat, Quantised, RowBlocks, TILE, TILE_COLS, pack_record, read_tile, with_float,
+    with_quantised,
 };
 use crate::input::Forms;
 use crate::isa::{Isa, Kernel, run};
@@ -14,7 +15,7 @@ use crate::memory::Region;
 use crate::packed::{Packed, SharedBytes};
 use crate::pool::Pool;
 use crate::shared::SharedMut;
-use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
+use crate::simd::{LANES, Simd, VECTOR_BYTES};
 use gguf::TensorType;
 use std::ops::Range;
 use std::sync::Arc;
@@ -298,39 +299,26 @@ impl Packer {
 
 /// Packs 16 rows in the file's layout; both slices are one panel long.
 fn pack_panel(ty: TensorType, rows: &[u8], panel: &mut [u8]) {
-    run(Isa::chosen(), PackPanel { ty, rows, panel });
+    let row_bytes = rows.len() / LANES;
+    let rows = std::array::from_fn(|lane| &rows[lane * row_bytes..][..row_bytes]);
+    with_quantised!(ty, T => pack_records(&rows, panel, T::RECORD, pack_record::<T>), _ => {
+        with_float!(ty, T => pack_records(&rows, panel, T::RECORD, T::pack), _ => {
+            unreachable!("no panel of type {ty} can be made")
+        })
+    });
 }
 
-/// A kernel only for its instructions: the compiler vectorizes its loops.
-struct PackPanel<'a> {
-    ty: TensorType,
-    rows: &'a [u8],
-    panel: &'a mut [u8],
-}
-
-impl Kernel for PackPanel<'_> {
-    type Out = ();
-    const WIDE: bool = false;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let row_bytes = self.rows.len() / LANES;
-        let rows: [&[u8]; LANES] = array_of!(LANES, self.rows, lane => {
-            &self.rows[lane * row_bytes..][..row_bytes]
-        });
-        with_quantised!(self.ty, T => {
-            const BYTES: usize = T::RECORD / LANES;
-            for (index, record) in self.panel.chunks_exact_mut(T::RECORD).enumerate() {
-                let at = index * BYTES;
-                pack_record::<T>(&array_of!(LANES, rows[0], i => &rows[i][at..at + BYTES]), record);
-            }
-        }, _ => with_float!(self.ty, T => {
-            const BYTES: usize = T::RECORD / LANES;
-            for (index, record) in self.panel.chunks_exact_mut(T::RECORD).enumerate() {
-                let at = index * BYTES;
-                T::pack(&array_of!(LANES, rows[0], i => &rows[i][at..at + BYTES]), record);
-            }
-        }, _ => unreachable!("no panel of type {} can be made", self.ty)));
+/// Packs each record of a panel from the same block of each row.
+fn pack_records(
+    rows: &RowBlocks,
+    panel: &mut [u8],
+    record_bytes: usize,
+    pack: impl Fn(&RowBlocks, &mut [u8]),
+) {
+    let block_bytes = record_bytes / LANES;
+    for (index, record) in panel.chunks_exact_mut(record_bytes).enumerate() {
+        let at = index * block_bytes;
+        pack(&rows.map(|row| &row[at..at + block_bytes]), record);
     }
 }
 
@@ -418,11 +406,10 @@ impl<T: Quantised> Kernel for QuantisedRow<'_, T> {
                 let mut scales = [[0.0_f32; LANES]; 4];
                 // SAFETY: as above, and each vector stored has its place in a buffer.
                 unsafe {
-                    let unpacked = T::unpack::<S>(s, record, tile);
+                    let (unpacked, found) = read_tile::<S, T>(s, record, &head, tile, self.factor);
                     for i in 0..TILE {
                         s.store_i(weights.as_mut_ptr().add(i * VECTOR_BYTES), unpacked[i]);
                     }
-                    let found = tile_scales::<S, T>(s, record, &head, tile, self.factor);
                     for half in 0..2 {
                         s.store(scales[half].as_mut_ptr(), found.scale[half]);
                         s.store(scales[2 + half].as_mut_ptr(), found.offset[half]);

@@ -8,6 +8,8 @@ use std::io::{self, Read, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::{WorkerCommand, WorkerEvent};
+
 /// The largest frame: a prompt of a million tokens in decimal is about 8 MB, and the pictures of a
 /// request up to [`PICTURE_BYTES_MAX`](crate::PICTURE_BYTES_MAX), in Base64.
 pub const FRAME_BYTES_MAX: usize = 48 << 20;
@@ -83,6 +85,22 @@ pub fn read<T: DeserializeOwned>(input: &mut impl Read) -> Result<T, FrameError>
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
     }
     decode(&body)
+}
+
+/// [`read`] for a worker, which optimises what is compiled in its crate: this is compiled here.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn read_command(input: &mut dyn Read) -> Result<WorkerCommand, FrameError> {
+    read(&mut { input })
+}
+
+/// [`encode`] for a worker, likewise.
+///
+/// # Errors
+/// Those of [`encode`].
+pub fn encode_event(event: &WorkerEvent) -> Result<Vec<u8>, FrameError> {
+    encode(event)
 }
 
 #[cfg(test)]

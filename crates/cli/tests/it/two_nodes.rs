@@ -33,12 +33,15 @@ fn a_split_model_answers_like_a_whole_one() {
     // Only `a` has the file: `b` gets its slices from there.
     a.run(&["serve", &demo_model(), "--split", "2,1"]);
     let split = a.chat("sinew-demo", "Who are you?", 100);
-    let instance = a.instance("sinew-demo").unwrap();
-    assert_eq!(instance["ranks"].as_array().unwrap().len(), 2, "{instance}");
-    let part = |rank: usize| instance["ranks"][rank]["percent"].as_f64().unwrap();
-    assert!((66.0..75.0).contains(&part(0)), "{instance}");
-    let named = format!("a {:.0}%, b {:.0}%", part(0), part(1));
-    assert!(a.run(&["ps"]).contains(&named), "{named}: {}", a.run(&["ps"]));
+    // Between the two a measurement may move a part of the weights.
+    let shows_the_same = (0..20).any(|_| {
+        let instance = a.instance("sinew-demo").unwrap();
+        assert_eq!(instance["ranks"].as_array().unwrap().len(), 2, "{instance}");
+        let part = |rank: usize| instance["ranks"][rank]["percent"].as_f64().unwrap();
+        assert!((66.0..75.0).contains(&part(0)), "{instance}");
+        a.run(&["ps"]).contains(&format!("a {:.0}%, b {:.0}%", part(0), part(1)))
+    });
+    assert!(shows_the_same, "{}", a.run(&["ps"]));
     a.run(&["stop", "sinew-demo"]);
     assert!(a.instance("sinew-demo").is_none());
 

@@ -37,7 +37,8 @@ enum From {
 
 /// Where records are looked for.
 pub(super) struct Sources<'a> {
-    pub records: &'a Records,
+    /// Those of this disk, once they are open.
+    pub records: Option<&'a Records>,
     pub parts: &'a [Part],
     /// The heads of records of this disk.
     pub known: &'a [Vec<u32>],
@@ -59,11 +60,13 @@ impl Load {
     fn begin_part(&mut self, at: usize, part: &Part, sources: &Sources<'_>) {
         let Sources { records, known, members, .. } = *sources;
         let (text, header) = (self.order.key, header(&self.order));
+        let has = |other: &Part| records.is_some_and(|own| own.contains(&key_of(&text, other)));
         let mut add = |other: &Part, runs: Vec<Shared>| {
+            let Some(records) = records else { return };
             let pending = records.get(&key_of(&text, other), Some(&header));
             self.left.push(Piece { part: at, from: From::Disk(pending, other.bytes, runs) });
         };
-        if records.contains(&key_of(&text, part)) {
+        if has(part) {
             return add(part, vec![Shared { to: 0..part.bytes, from: 0 }]);
         }
         let mut missing = places(part);
@@ -71,7 +74,7 @@ impl Load {
             if missing.is_empty() {
                 break;
             }
-            if records.contains(&key_of(&text, &other)) {
+            if has(&other) {
                 let runs = take_shared(part, &other, &mut missing);
                 if !runs.is_empty() {
                     add(&other, runs);
@@ -118,7 +121,8 @@ impl Load {
             let Some(number) = number(order, part.holder) else { continue };
             let content = model.content(backend, part, number);
             let fill = |out: &mut [u8]| out.copy_from_slice(content);
-            sources.records.put(&key_of(&order.key, part), &header(order), part.bytes, fill);
+            let Some(records) = sources.records else { continue };
+            records.put(&key_of(&order.key, part), &header(order), part.bytes, fill);
         }
         Loaded::Placed
     }

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use backend::Cpu;
+use engine::Local;
 use protocol::{GenerateRequest, PromptCache, Sampling, Secret, Speculation, Token};
 
 use crate::sharing::{CONTEXT_TOKENS, MODELS, ROOM_FOR_WINDOWS, SPLITS, pieces, start_with};
@@ -67,6 +69,25 @@ fn what_was_read_from_disk_gives_the_answer_that_was_computed() {
             assert!(again, "{what}: nothing was read");
         }
     }
+}
+
+#[test]
+fn a_folder_in_use_is_taken_over_from_the_process_that_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || {
+        let room = (3, ROOM_FOR_WINDOWS.max(4 * CONTEXT_TOKENS));
+        start_with(MODELS[0], SPLITS[0], room, Speculation::Prompt, Some(folder(dir.path())))
+    };
+    let mut first = start();
+    let due = first.serve(requests()).unwrap();
+    let mut second = start();
+    let mut disk_bytes = |second: &mut Local<Cpu>| {
+        assert_eq!(second.serve(requests()).unwrap(), due);
+        second.stats().prompts.unwrap().disk_bytes
+    };
+    assert_eq!(disk_bytes(&mut second), 0);
+    drop(first);
+    assert!((0..1000).any(|_| disk_bytes(&mut second) > 0));
 }
 
 /// Gives each of `ranks` ranks what all ranks below `from` have written, as members do.

@@ -39,7 +39,7 @@ pub(crate) use float::{Bf16, F8E4m3, F16, F32, FloatFormat};
 pub(crate) use iq::{Codebook, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
 pub(crate) use k_quants::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
 pub(crate) use quantised::{
-    Quantised, RECORD_TILES_MAX, RowBlocks, Scales, pack_record, tile_scales,
+    Quantised, RECORD_TILES_MAX, RowBlocks, Scales, pack_record, read_tile,
 };
 pub(crate) use simple::{Iq4Nl, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 pub(crate) use tiles::{TILE, TILE_COLS, Words};

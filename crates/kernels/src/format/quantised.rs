@@ -138,12 +138,48 @@ pub(crate) fn pack_record<T: Quantised>(blocks: &RowBlocks, record: &mut [u8]) {
     }
 }
 
+/// Tile `tile` of a record: its weights, and its scales times the tensor's factor. Where there are
+/// no vectors, all kernels call one function for it.
+///
+/// # Safety
+/// As for [`Quantised::unpack`] and [`Quantised::scales`].
+#[inline(always)]
+pub(crate) unsafe fn read_tile<S: Simd, T: Quantised>(
+    s: S,
+    record: *const u8,
+    head: &T::Head<S>,
+    tile: usize,
+    factor: f32,
+) -> ([S::I; TILE], Scales<S>) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if S::CALLS {
+            read_tile_called::<S, T>(s, record, head, tile, factor)
+        } else {
+            (T::unpack::<S>(s, record, tile), tile_scales::<S, T>(s, record, head, tile, factor))
+        }
+    }
+}
+
+/// As [`read_tile`].
+#[inline(never)]
+unsafe fn read_tile_called<S: Simd, T: Quantised>(
+    s: S,
+    record: *const u8,
+    head: &T::Head<S>,
+    tile: usize,
+    factor: f32,
+) -> ([S::I; TILE], Scales<S>) {
+    // SAFETY: as the caller promises.
+    unsafe { (T::unpack::<S>(s, record, tile), tile_scales::<S, T>(s, record, head, tile, factor)) }
+}
+
 /// The scales of tile `tile`, times the tensor's factor.
 ///
 /// # Safety
 /// As for [`Quantised::scales`].
 #[inline(always)]
-pub(crate) unsafe fn tile_scales<S: Simd, T: Quantised>(
+unsafe fn tile_scales<S: Simd, T: Quantised>(
     s: S,
     record: *const u8,
     head: &T::Head<S>,

@@ -11,7 +11,7 @@ use super::block::{Block, Sums};
 use super::gemm_floats::{FloatSums, UnpackFloats};
 use super::gemv::FLOAT_RUN;
 use crate::format::{
-    Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_scales, with_float, with_quantised,
+    Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, read_tile, with_float, with_quantised,
 };
 use crate::input::Input;
 use crate::isa::{Isa, Kernel, run};
@@ -177,7 +177,8 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                         let slot = (index - records.start) * T::TILES + tile;
                         let share = T::RECORD / T::TILES;
                         ACCESS.fetch(s, record.wrapping_add(tile * share), share);
-                        let unpacked = T::unpack::<S>(s, record, tile);
+                        let (unpacked, found) =
+                            read_tile::<S, T>(s, record, &head, tile, self.factor);
                         let centred = S::PAIR_SUMS || T::BIASED;
                         let centre = if centred { T::CENTRE } else { T::ZERO };
                         let unpacked = array_of!(
@@ -197,7 +198,6 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                                 };
                             }
                         }
-                        let found = tile_scales::<S, T>(s, record, &head, tile, self.factor);
                         for half in 0..T::HALVES {
                             s.store(scales[slot][half].as_mut_ptr(), found.scale[half]);
                             s.store(offsets[slot][half].as_mut_ptr(), found.offset[half]);

@@ -8,7 +8,7 @@
 use super::access::Access;
 use super::parts::{DEPTH_MAX, Leaves};
 use crate::format::{
-    FloatFormat, Quantised, Scales, TILE, TILE_COLS, tile_scales, with_float, with_quantised,
+    FloatFormat, Quantised, Scales, TILE, TILE_COLS, read_tile, with_float, with_quantised,
 };
 use crate::input::{Forms, Input};
 use crate::isa::{Isa, Kernel, run};
@@ -259,9 +259,8 @@ impl<T: Quantised> Columns for QuantisedColumns<'_, T> {
                         // Prefetches a tile's share of the record at a time: a burst would exceed
                         // the core's limit of outstanding loads.
                         self.access.fetch(s, records[p].wrapping_add(tile * share), share);
-                        let weights = T::unpack::<S>(s, records[p], tile);
-                        let scales =
-                            tile_scales::<S, T>(s, records[p], &heads[p], tile, self.factor);
+                        let (weights, scales) =
+                            read_tile::<S, T>(s, records[p], &heads[p], tile, self.factor);
                         acc[p] = add_tile::<S, T, _>(s, acc[p], &weights, &scales, x, &spread);
                     }
                 }

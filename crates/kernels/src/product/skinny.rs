@@ -5,7 +5,7 @@
 use super::access::{Access, Level};
 use super::block::{Block, Sums};
 use super::gemv::add_tile;
-use crate::format::{Quantised, TILE_COLS, tile_scales, with_quantised};
+use crate::format::{Quantised, TILE_COLS, read_tile, with_quantised};
 use crate::input::SKINNY_ROWS;
 use crate::isa::{Isa, Kernel, run};
 use crate::simd::Simd;
@@ -93,8 +93,7 @@ impl<T: Quantised, X: RowTile> Kernel for Skinny<'_, T, X> {
                 let head = T::head(s, record);
                 for tile in 0..T::TILES {
                     ACCESS.fetch(s, record.wrapping_add(tile * share), share);
-                    let weights = T::unpack::<S>(s, record, tile);
-                    let scales = tile_scales::<S, T>(s, record, &head, tile, self.factor);
+                    let (weights, scales) = read_tile::<S, T>(s, record, &head, tile, self.factor);
                     let first = (index * T::TILES + tile) * stride + start;
                     for row in 0..rows {
                         let x = tiles.get_unchecked(first + row);

@@ -56,6 +56,9 @@ pub(crate) trait Simd: Copy {
     /// Whether the machine has 32 wide registers, enough for two panels by six columns.
     const WIDE_TILES: bool;
 
+    /// Whether kernels call what several of them contain, which keeps the code of slow ones small.
+    const CALLS: bool = false;
+
     /// Whether several input rows at a time share loads, which is useless without vectors.
     const ROW_TILES: bool = true;
 

@@ -40,6 +40,7 @@ impl Simd for Scalar {
     type F = F;
     type I = I;
     const WIDE_TILES: bool = false;
+    const CALLS: bool = true;
     const ROW_TILES: bool = false;
     const GEMM_ROWS: usize = 1;
 
