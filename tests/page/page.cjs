@@ -249,6 +249,13 @@ async function aModelIsLookedFor(page) {
   await row.getByText(/paused, /).waitFor();
   await button(page, "Hide the download of org/Demo-GGUF").click();
   await row.waitFor({ state: "detached" });
+  await view(page, "Cluster");
+  await view(page, "Library");
+  await page.getByLabel(SEARCH).fill("demo-gguf");
+  const half = cards.filter({ hasText: /MiB of 6\.6 MiB, not whole/ });
+  await half.getByRole("button", { name: /^Delete what has come of / }).click();
+  await button(page, "Delete it").click();
+  await half.waitFor({ state: "detached" });
 }
 
 /** Of a card's `about 4.7 GiB, ...`. */

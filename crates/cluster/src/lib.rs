@@ -41,7 +41,7 @@ mod transfer;
 mod wire;
 mod workers;
 
-pub use api::library::{Download, Held, Library, Offer, Planned, Stored};
+pub use api::library::{Download, Held, Interrupted, Library, Offer, Planned, Stored};
 pub use api::machine::{Machine, Sensors};
 pub use api::peer::Peer;
 pub use api::prompts::{Forgotten, PromptsConfig, PromptsLimit};

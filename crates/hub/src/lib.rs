@@ -47,4 +47,4 @@ pub use pull::{Hub, Progress, Pulled, Stage, Watch};
 pub use search::Found;
 pub use settings::{Settings, Token};
 pub use space::{DiskRoom, Reserved, free_bytes, reserve};
-pub use unfinished::{Unfinished, unfinished};
+pub use unfinished::{Unfinished, remove_unfinished, unfinished};

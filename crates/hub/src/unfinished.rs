@@ -15,7 +15,7 @@ const FILES_MAX: usize = 10_000;
 /// An incomplete file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unfinished {
-    /// The name to pull to continue: `org/repo:QUANT`, or the file's name.
+    /// The name to pull to continue: `org/repo:QUANT` or alike, or the file's name.
     pub name: String,
     /// Its final path.
     pub path: PathBuf,
@@ -29,6 +29,22 @@ pub fn unfinished(models: &Path) -> Vec<Unfinished> {
     look(models, models, 0, &mut found);
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found
+}
+
+/// Deletes what an interrupted download of a model has left; returns the bytes freed, `None` if
+/// there is nothing of it.
+///
+/// # Errors
+/// It is being fetched, or cannot be deleted.
+pub fn remove_unfinished(models: &Path, name: &str) -> io::Result<Option<u64>> {
+    let mut freed = None;
+    for part in unfinished(models).iter().filter(|part| part.is_called(name)) {
+        let about = |error: io::Error| {
+            io::Error::new(error.kind(), format!("cannot remove {}: {error}", part.path.display()))
+        };
+        freed = Some(freed.unwrap_or(0) + part.remove().map_err(about)?);
+    }
+    Ok(freed)
 }
 
 fn look(models: &Path, dir: &Path, depth: usize, found: &mut Vec<Unfinished>) {
@@ -53,7 +69,8 @@ fn look(models: &Path, dir: &Path, depth: usize, found: &mut Vec<Unfinished>) {
     }
 }
 
-/// `org/repo:QUANT` of a file in a repository's folder, or its path there; and its other name.
+/// `org/repo:QUANT` of a file in a repository's folder, `org/repo:FILE.gguf` without a
+/// quantisation, `org/repo` in other forms; and a file's own name elsewhere.
 fn name_of(models: &Path, path: &Path) -> String {
     let inside = path.strip_prefix(models).unwrap_or(path);
     let folders: Vec<_> = inside.parent().into_iter().flat_map(Path::components).collect();
@@ -68,7 +85,8 @@ fn name_of(models: &Path, path: &Path) -> String {
     match (within.strip_prefix(store::shelves::BESIDE), store::quant_of(&stem)) {
         (Some(beside), _) => format!("{repo}:{beside}"),
         (None, Some(quant)) => format!("{repo}:{quant}"),
-        (None, None) => stem,
+        (None, None) if within.ends_with(".gguf") => format!("{repo}:{within}"),
+        (None, None) => repo,
     }
 }
 
@@ -114,4 +132,22 @@ fn bytes_on_disk(file: &fs::Metadata) -> u64 {
 #[cfg(windows)]
 fn bytes_on_disk(file: &fs::Metadata) -> u64 {
     file.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_interrupted_download_has_left_is_named_as_it_goes_on() {
+        for (path, name) in [
+            ("org/Some-GGUF/some-Q4_K_M.gguf", "org/Some-GGUF:Q4_K_M"),
+            ("org/Some-GGUF/some.gguf", "org/Some-GGUF:some.gguf"),
+            ("org/Some-GGUF/deep/some.gguf", "org/Some-GGUF:deep/some.gguf"),
+            ("org/Some/model-00001-of-00002.safetensors", "org/Some"),
+            ("some.gguf", "some"),
+        ] {
+            assert_eq!(name_of(Path::new("models"), &Path::new("models").join(path)), name);
+        }
+    }
 }

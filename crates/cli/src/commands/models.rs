@@ -265,10 +265,7 @@ fn list_catalogue(json: bool) -> Result<(), CliError> {
 pub fn remove(args: &RmArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
     for model in &args.models {
-        let freed = match remove_one(&data_dir, model) {
-            Ok(freed) => freed,
-            Err(error) => remove_unfinished(&data_dir, model)?.ok_or(error)?,
-        };
+        let freed = remove_one(&data_dir, model)?;
         if args.query.json {
             let said = serde_json::json!({ "removed": model, "freed_bytes": freed });
             print_json(&said)?;
@@ -309,22 +306,13 @@ fn remove_one(data_dir: &DataDir, model: &str) -> Result<u64, CliError> {
             let store = models::store(data_dir)?;
             let path = models::find(&store, model)?;
             let path = path.map(|path| path.to_string_lossy().into_owned());
-            Ok(store.remove(path.as_deref().unwrap_or(model))?)
+            store.remove(path.as_deref().unwrap_or(model)).or_else(|error| {
+                let left = hub::remove_unfinished(store.models_dir(), model);
+                left.doing(format!("cannot remove {model}"))?.ok_or(error.into())
+            })
         }
         Err(error) => Err(error),
     }
-}
-
-/// Deletes the parts of an unfinished download; `None` if there are none.
-fn remove_unfinished(data_dir: &DataDir, model: &str) -> Result<Option<u64>, CliError> {
-    let mut freed = None;
-    for part in hub::unfinished(models::store(data_dir)?.models_dir()) {
-        if part.is_called(model) {
-            let removed = part.remove().doing(format!("cannot remove {}", part.path.display()))?;
-            freed = Some(freed.unwrap_or(0) + removed);
-        }
-    }
-    Ok(freed)
 }
 
 pub fn show(args: &ShowArgs) -> Result<(), CliError> {

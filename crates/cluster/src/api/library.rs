@@ -53,6 +53,17 @@ pub struct Stored {
     pub quantisation: Option<String>,
 }
 
+/// What an interrupted download has left on this node's disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interrupted {
+    /// The name by which it goes on.
+    pub name: String,
+    /// As in [`Stored`].
+    pub model: String,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+}
+
 /// What a cluster could serve.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Library {
@@ -61,6 +72,9 @@ pub struct Library {
     pub whose: String,
     /// The models on the nodes' disks, this machine's first.
     pub disks: Vec<Stored>,
+    /// Those that are not whole and not being downloaded.
+    #[serde(default)]
+    pub interrupted: Vec<Interrupted>,
     /// The models with a short name.
     pub catalogue: Vec<Offer>,
 }

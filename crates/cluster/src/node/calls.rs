@@ -14,6 +14,7 @@ use crate::context::tower_bytes;
 use crate::core::Call;
 use crate::io::on_thread::on_thread;
 use crate::transfer::burn;
+use crate::transfer::library;
 use crate::transfer::lookup::{self, Asked};
 use crate::transfer::preview::Preview;
 use crate::transfer::remote::{self, RemoteModel};
@@ -21,7 +22,7 @@ use crate::{
     BurnReport, BurnSpec, ClusterStatus, Error, Forgotten, Held, Identified, InstanceSpec,
     InstanceState, InstanceStatus, Invite, Joined, Library, ModelAbout, NodeId, NodeState,
     NodeStatus, Offer, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned,
-    PullStatus, Result, Stored,
+    PullStatus, Result,
 };
 
 /// A code still unused after this time was lost on the way.
@@ -402,22 +403,10 @@ impl Node {
 
     /// What this cluster could serve: the models on its disks, and those with a short name.
     pub async fn library(&self) -> Library {
-        let Room { bytes, whose } = self.room();
-        let catalogue = hub::catalogue::entries().iter().map(|entry| Offer {
-            name: entry.short_name(),
-            quantisation: None,
-            parameters: Some(entry.parameters),
-            bytes: entry.about_bytes(),
-            needs_bytes: hub::need_bytes(entry.about_bytes()),
-        });
-        let stored = |held: Held| {
-            let needs_bytes = hub::need_bytes(held.listed.model.bytes);
-            let (model, quantisation) = hub::catalogue::model_of(&held.listed.model.name);
-            Stored { held, needs_bytes, model, quantisation }
-        };
-        let disks = self.models().await.into_iter().map(stored).collect();
-        let catalogue = catalogue.collect();
-        Library { free_bytes: bytes, whose, disks, catalogue }
+        let (store, under_way) = (self.shared.store.clone(), self.shared.pulls.list());
+        let left = on_thread(move || library::interrupted(store.models_dir(), &under_way));
+        let (held, left) = tokio::join!(self.models(), left);
+        library::collect(self.room(), held, left.unwrap_or_default())
     }
 
     /// The quantisations of a model on the hub, the smallest first.

@@ -129,7 +129,8 @@ impl Desk {
         self.prompts.forget().await.map_err(Error::Unusable)
     }
 
-    /// Deletes a model from this node's model folder; returns the bytes freed.
+    /// Deletes a model from this node's model folder, or what an interrupted download has left of
+    /// it; returns the bytes freed.
     ///
     /// # Errors
     /// The model is missing, served, another program's, or cannot be deleted.
@@ -149,7 +150,13 @@ impl Desk {
             return Err(Error::Unusable(text));
         }
         let (store, model) = (self.store.clone(), model.to_owned());
-        let remove = on_thread(move || lookup::remove(&store, &model));
+        let remove = on_thread(move || match lookup::remove(&store, &model) {
+            Err(missing @ Error::NotHere(_)) => {
+                let left = hub::remove_unfinished(store.models_dir(), &model);
+                left.map_err(|error| Error::Unusable(error.to_string()))?.ok_or(missing)
+            }
+            outcome => outcome,
+        });
         remove.await.map_err(|_| Error::ShutDown)?
     }
 

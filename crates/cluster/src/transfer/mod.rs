@@ -7,6 +7,7 @@ pub(crate) mod burn;
 pub(crate) mod copies;
 pub(crate) mod desk;
 pub(crate) mod holders;
+pub(crate) mod library;
 pub(crate) mod lookup;
 mod loopback;
 pub(crate) mod model_file;

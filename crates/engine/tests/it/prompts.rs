@@ -81,7 +81,7 @@ fn a_folder_in_use_is_taken_over_from_the_process_that_ends() {
     let mut first = start();
     let due = first.serve(requests()).unwrap();
     let mut second = start();
-    let mut disk_bytes = |second: &mut Local<Cpu>| {
+    let disk_bytes = |second: &mut Local<Cpu>| {
         assert_eq!(second.serve(requests()).unwrap(), due);
         second.stats().prompts.unwrap().disk_bytes
     };

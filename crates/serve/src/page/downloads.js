@@ -80,7 +80,7 @@ async function pause(item) {
 }
 
 /** The node goes on without this page, which waits to say how it ends. */
-async function goOn(model) {
+export async function goOn(model) {
   const response = await administer("pull", { model, goes_on: true });
   // The row stays until the status has the download.
   const begun = 0;

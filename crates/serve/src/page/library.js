@@ -6,6 +6,7 @@ import { bytes } from "./format.js";
 import { administer, adminGet, isAdmin } from "./net.js";
 import { compare, modelActions } from "./admin.js";
 import { confirmed } from "./confirm.js";
+import { goOn } from "./downloads.js";
 import { STATES } from "./models.js";
 import { forgetFound, prepareSearch, sought } from "./search.js";
 
@@ -84,14 +85,16 @@ async function look() {
 }
 
 /**
- * One card a model: `{ model, files, offer, instances }`. Copies under other names are files of the
- * model whose content they have.
+ * One card a model: `{ model, files, parts, offer, instances }`. Copies under other names are files
+ * of the model whose content they have; parts are what interrupted downloads have left.
  */
 function cards() {
   const byName = new Map();
   const of = (model) => {
     const key = model.toLowerCase();
-    if (!byName.has(key)) byName.set(key, { model, files: [], offer: null, instances: [] });
+    if (!byName.has(key)) {
+      byName.set(key, { model, files: [], parts: [], offer: null, instances: [] });
+    }
     return byName.get(key);
   };
   const byDigest = new Map();
@@ -103,6 +106,7 @@ function cards() {
     if (same) same.places.push(place);
     else card.files.push({ ...one, places: [place] });
   }
+  for (const part of library?.interrupted ?? []) of(part.model || part.name).parts.push(part);
   for (const offer of library?.catalogue ?? []) of(offer.name).offer = offer;
   for (const one of served.filter(({ isPreset }) => !isPreset)) {
     const named = [...byName.values()].find((card) => isCalled(card, one.model.toLowerCase()));
@@ -112,7 +116,7 @@ function cards() {
 }
 
 const namesOf = (card) => [card.model, ...card.files.map((file) => file.name),
-  ...card.instances.map((one) => one.model)].map((name) => name.toLowerCase());
+  ...card.parts.map((part) => part.name), ...card.instances.map((one) => one.model)].map((name) => name.toLowerCase());
 
 const isCalled = (card, name) => namesOf(card).includes(name)
   || card.files.some(({ places }) => places.some(({ path }) => path?.toLowerCase() === name));
@@ -122,7 +126,8 @@ const needs = (card) => Math.min(...card.files.map((file) => file.needs_bytes),
 
 /** Served ones, then those on disks, then the largest that fit, then the smallest that do not. */
 function order(a, b) {
-  const rank = (card) => [card.instances, card.files, [card]].findIndex((one) => one.length > 0);
+  const rank = ({ instances, files, parts }) =>
+    [instances, files, parts, [null]].findIndex((list) => list.length > 0);
   const isOver = (card) => needs(card) > library.free_bytes;
   const larger = needs(b) - needs(a) || 0;
   return rank(a) - rank(b) || isOver(a) - isOver(b) || (isOver(a) ? -larger : larger);
@@ -132,7 +137,8 @@ function show() {
   if (!library) return;
   const has = (card) => words.every((word) => namesOf(card).some((name) => name.includes(word)));
   const found = cards().filter(has).sort(order);
-  const ours = found.filter((card) => card.files.length + card.instances.length > 0).length;
+  const ours = found.filter(({ files, parts, instances }) =>
+    files.length + parts.length + instances.length > 0).length;
   const shown = showsAll ? found : found.slice(0, ours + SUGGESTIONS);
   setText(byId("library-room"), `${library.whose} ${bytes(library.free_bytes)} of memory free.`
     .replace(/^./, (letter) => letter.toUpperCase()));
@@ -155,7 +161,7 @@ function create(card) {
 }
 
 function update(item, card) {
-  const { model, offer, files, instances: [running] } = card;
+  const { model, offer, files, parts, instances: [running] } = card;
   item.model = model;
   const mark = item.querySelector(".pill");
   mark.hidden = !running;
@@ -164,18 +170,18 @@ function update(item, card) {
     setPill(mark, tone, running.state.state === "ready" ? "served" : word);
   }
   const about = item.querySelector(".hint");
-  about.hidden = files.length > 0 || !offer;
+  about.hidden = files.length + parts.length > 0 || !offer;
   if (offer) setText(about, `about ${bytes(offer.bytes)}, on the hub: ${fit(offer.needs_bytes)}`);
   item.toggleAttribute("data-no", !running && needs(card) > library.free_bytes);
   const isServed = ({ digest }) => card.instances.some((one) => digest && one.digest === digest);
   const shown = files.map((file) => ({ ...file, isServed: isServed(file) }));
-  keyed(item.querySelector("ul"), shown, (file) => file.path ?? file.name,
+  keyed(item.querySelector("ul"), [...shown, ...parts], (file) => file.path ?? file.name,
     () => element("li", "row", element("p", "hint"), element("span", "row")), updateFile);
   keyed(item.querySelector(".actions"), actions(card), ({ key }) => key, ({ make }) => make(),
     () => {});
 }
 
-function actions({ model, files, instances }) {
+function actions({ model, files, parts, instances }) {
   const steer = (one) => {
     const place = element("span", "row wrap");
     modelActions(place, one);
@@ -184,7 +190,7 @@ function actions({ model, files, instances }) {
   if (instances.length > 0) {
     return instances.map((one) => ({ key: one.id, make: () => steer(one) }));
   }
-  if (files.length > 0) return [];
+  if (files.length + parts.length > 0) return [];
   return [{
     key: "load",
     make: () => button("Load", "small", () => choose(model), `Load ${model}`),
@@ -197,6 +203,7 @@ function fit(needed) {
 }
 
 function updateFile(item, file) {
+  if (!file.places) return updatePart(item, file);
   const where = [...new Set(file.places.map((place) => place.on))].join(", ");
   const about = [file.quantisation, bytes(file.bytes)].filter(Boolean).join(", ");
   setText(item.querySelector(".hint"), `${about}, on ${where}: ${fit(file.needs_bytes)}`);
@@ -207,6 +214,17 @@ function updateFile(item, file) {
   const offered = file.isServed ? [] : [null];
   keyed(item.querySelector(".row"), [...offered, ...owned], (place) => place?.on ?? "",
     (place) => (place ? removal(place) : load()), () => {});
+}
+
+/** What an interrupted download has left of a model. */
+function updatePart(item, { name, done_bytes: done, total_bytes: total }) {
+  const [, quantisation] = name.split(":");
+  const about = [quantisation, `${bytes(done)} of ${bytes(total)}, not whole`];
+  setText(item.querySelector(".hint"), about.filter(Boolean).join(", "));
+  const acts = { "Go on": () => goOn(name).then(look), Delete: () => remove({ name, bytes: done }) };
+  keyed(item.querySelector(".row"), Object.keys(acts), (act) => act,
+    (act) => button(act, act === "Delete" ? "small danger" : "small", acts[act],
+      `${act} ${act === "Delete" ? "what has come of" : "with"} ${name}`), () => {});
 }
 
 const removal = (place) => button("Delete", "small danger", () => remove(place),
@@ -222,7 +240,7 @@ async function remove(one) {
   const disk = one.node ? `the disk of ${one.node}` : "this node's disk";
   const detail = `Its ${bytes(one.bytes)} on ${disk} become free.`;
   if (!await confirmed(`Delete ${one.name}?`, detail, "Delete it")) return;
-  const where = one.node ? { model: one.name, node: one.node } : { model: one.path };
+  const where = one.node ? { model: one.name, node: one.node } : { model: one.path ?? one.name };
   await administer("models/remove", where);
   toast(`${one.name} is deleted.`);
   await look();

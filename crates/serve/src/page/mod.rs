@@ -37,11 +37,18 @@ const ASSETS: &[(&str, &str, &str)] = assets! {
     "application/manifest+json" => "manifest.webmanifest";
 };
 
-/// Others' files, unchanged; those that end in `.gz` are unpacked by the browser.
-const OTHERS: &[(&str, &[u8])] = &[
-    ("temml.min.js", include_bytes!("../../third-party/temml/temml.min.js")),
-    ("pdf.min.mjs", include_bytes!("../../third-party/pdfjs/pdf.min.mjs.gz")),
-    ("pdf.worker.min.mjs", include_bytes!("../../third-party/pdfjs/pdf.worker.min.mjs.gz")),
+/// Name, type and content: others' programs, unchanged (those that end in `.gz` are unpacked by the
+/// browser), and icons for the home screens of phones.
+const BINARIES: &[(&str, &str, &[u8])] = &[
+    ("temml.min.js", JS_TYPE, include_bytes!("../../third-party/temml/temml.min.js")),
+    ("pdf.min.mjs", JS_TYPE, include_bytes!("../../third-party/pdfjs/pdf.min.mjs.gz")),
+    (
+        "pdf.worker.min.mjs",
+        JS_TYPE,
+        include_bytes!("../../third-party/pdfjs/pdf.worker.min.mjs.gz"),
+    ),
+    ("icon-180.png", "image/png", include_bytes!("icon-180.png")),
+    ("icon-512.png", "image/png", include_bytes!("icon-512.png")),
 ];
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 
@@ -55,8 +62,8 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         let file = get(move || async move { asset(kind, content.as_bytes()) });
         router.route(&format!("/assets/{name}"), file)
     });
-    let router = OTHERS.iter().fold(router, |router, (name, content)| {
-        let file = get(move || async move { asset(JS_TYPE, content) });
+    let router = BINARIES.iter().fold(router, |router, (name, kind, content)| {
+        let file = get(move || async move { asset(kind, content) });
         router.route(&format!("/assets/{name}"), file)
     });
     router.route("/", get(index))

@@ -12,13 +12,13 @@ fn server() -> Server {
     Server::start(&Double::new(&[Act::Done(FinishReason::Stop)]))
 }
 
-/// Every file beside `src/page/mod.rs`, as path and type.
+/// Every text beside `src/page/mod.rs`, as path and type.
 fn files() -> Vec<(String, &'static str)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/page");
     let names = std::fs::read_dir(folder).unwrap().flatten();
     let names = names.map(|entry| entry.file_name().into_string().unwrap());
     let file = |name: String| match name.rsplit_once('.').unwrap().1 {
-        "rs" => None,
+        "rs" | "png" => None,
         "html" => Some(("/".to_owned(), "text/html; charset=utf-8")),
         "css" => Some((format!("/assets/{name}"), "text/css; charset=utf-8")),
         "js" => Some((format!("/assets/{name}"), "text/javascript; charset=utf-8")),
@@ -118,6 +118,18 @@ fn temml_is_unchanged() {
     assert!(body.len() < 250_000, "{}", body.len());
     for gate in ["innerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"] {
         assert!(!body.contains(gate), "{gate}");
+    }
+}
+
+#[test]
+fn a_phone_gets_icons_for_its_home_screen() {
+    let server = server();
+    let page = get(server.addr, "/", &[BROWSER]).body;
+    let manifest = get(server.addr, "/assets/manifest.webmanifest", &[]).body;
+    for (name, from) in [("icon-180.png", &page), ("icon-512.png", &manifest)] {
+        assert!(from.contains(name), "{from}");
+        let reply = get(server.addr, &format!("/assets/{name}"), &[]);
+        assert_eq!((reply.status, reply.header("content-type")), (200, Some("image/png")));
     }
 }
 

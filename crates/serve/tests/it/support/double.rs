@@ -326,8 +326,13 @@ impl Cluster for Double {
 
     fn library(&self) -> BoxFuture<'_, Library> {
         Box::pin(async {
-            let (disks, catalogue) = (Vec::new(), Vec::new());
-            Library { free_bytes: 8 << 30, whose: "the 2 nodes have".to_owned(), disks, catalogue }
+            Library {
+                free_bytes: 8 << 30,
+                whose: "the 2 nodes have".to_owned(),
+                disks: Vec::new(),
+                interrupted: Vec::new(),
+                catalogue: Vec::new(),
+            }
         })
     }
 
