@@ -1,8 +1,8 @@
 //! Which published pages are written to disk, and when.
 //!
-//! A page is written once its text is long enough to be worth a read, a few pages in each step, so
-//! that a step stays short. States are written where a sequence says so: at the end of its prompt,
-//! and of its answer.
+//! A page is written once its text is long enough to be worth a read, a few pages in each step,
+//! so that a step stays short. States are written where a sequence says so: at marks in its prompt,
+//! and at the ends of its prompt and its answer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -105,11 +105,12 @@ impl Keeping {
         }
     }
 
-    /// The state at the end of a page is worth keeping.
+    /// The state at the end of a page is worth keeping. It is written next: another one soon takes
+    /// its place.
     pub fn want_state(&mut self, page: PageId) {
         if let Some(text) = self.texts[page as usize].as_mut().filter(|of| of.pages >= PAGES_MIN) {
             text.waits[1] = true;
-            self.queue.push_back(page);
+            self.queue.push_front(page);
         }
     }
 

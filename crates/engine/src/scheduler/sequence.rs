@@ -12,7 +12,7 @@ use super::page_id::PageId;
 use super::pages::{Before, Pages};
 use super::pictures::Pictures;
 use super::prefixes::Begun;
-use super::state::State;
+use super::state::{Border, State};
 use crate::draft::DraftJob;
 use crate::logits::Extent;
 use crate::sight::Placed;
@@ -259,30 +259,27 @@ impl Sequence {
         (self.request.prompt.len() - 1) / PAGE_POSITIONS * PAGE_POSITIONS
     }
 
-    /// Plans the state of its last segment, and its checkpoint: at the end of the last page of its
-    /// prompt, at the point where its text diverged from another, and at the end of each page of
-    /// its answer, each replacing the previous one.
+    /// Plans the state of its last segment, and its checkpoint.
     pub fn plan_state(&mut self, segment: &mut StepSegment, pages: &mut Pages) {
         if pages.checkpoints().is_none() {
             return;
         }
         let (before, end) = (self.state.applied, self.cached);
         segment.state = self.state.plan(segment.first_position, end, self.guesses.len());
-        let is_inside = |border: &usize| before < *border && *border <= end;
-        let prompt = [self.state.branch, Some(self.prompt_border())];
-        let prompt = prompt.into_iter().flatten().find(is_inside);
-        let answer = Some(end / PAGE_POSITIONS * PAGE_POSITIONS);
-        let answer = answer.filter(|border| is_inside(border) && end > self.request.prompt.len());
-        let (border, last) = match (prompt, answer) {
-            (Some(border), _) => (border, None),
-            (None, Some(border)) => (border, self.state.of_answer),
-            (None, None) => return,
-        };
+        let prompt = (self.request.prompt.len(), self.prompt_border());
+        let Some((border, kind)) = self.state.border((before, end), prompt) else { return };
+        let passes = kind != Border::Prompt;
+        if kind == Border::Mark && pages.shelf().is_none() {
+            return;
+        }
         let page = self.pages[border / PAGE_POSITIONS - 1];
+        let last = self.state.passing.filter(|_| passes);
         let Some(checkpoint) = pages.write_checkpoint(page, last) else { return };
-        match prompt {
-            None => self.state.of_answer = Some((checkpoint, page)),
-            Some(_) => pages.want_state(page),
+        if passes {
+            self.state.passing = Some((checkpoint, page));
+        }
+        if kind != Border::Answer {
+            pages.want_state(page);
         }
         segment.state.save = Some(Save { after: border - before, checkpoint });
     }
@@ -451,7 +448,7 @@ impl Sequence {
         if let Some(fetch) = self.fetch.take() {
             fetch.end(pages);
         }
-        if let Some((_, page)) = self.state.of_answer {
+        if let Some((_, page)) = self.state.passing {
             pages.want_state(page);
         }
         self.is_fetched = false;
