@@ -2,12 +2,14 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use hub::{Nearby, RemoteFile};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
+use crate::NodeId;
 use crate::io::frames;
 use crate::io::net::{Connection, DialError, Net};
 use crate::io::tls::Pin;
@@ -80,12 +82,13 @@ pub(crate) struct Holders {
     model: String,
     holders: Vec<Neighbour>,
     runtime: Handle,
-    /// One connection for each slot of the client, with the file that it is fetching.
+    /// Idle connections.
     open: Mutex<Vec<Open>>,
 }
 
+/// A connection, and the file that is open at its other end.
 struct Open {
-    slot: usize,
+    holder: NodeId,
     file: String,
     connection: Connection,
 }
@@ -108,27 +111,39 @@ impl Holders {
         start: u64,
         out: &mut [u8],
     ) -> Result<(), DialError> {
+        let holder = &self.holders[slot % self.holders.len()];
+        let (flow, mut came) = (self.net.flows.of(holder.id), 0);
+        while came < out.len() {
+            let left = (out.len() - came) as u64;
+            let turn = flow.clone().turn(left.min(BYTES_MAX)).await;
+            let mut connection = self.connection(holder, file).await?;
+            let (asked_at, end) = (Instant::now(), came + turn.bytes());
+            read_bytes(&mut connection, start, &mut out[..end], &mut came).await?;
+            turn.done(asked_at.elapsed());
+            self.lock().push(Open { holder: holder.id, file: file.path.clone(), connection });
+        }
+        Ok(())
+    }
+
+    /// An idle connection to a holder, or a new one.
+    async fn connection(
+        &self,
+        holder: &Neighbour,
+        file: &RemoteFile,
+    ) -> Result<Connection, DialError> {
         let kept = {
             let mut open = self.lock();
-            let at = open.iter().position(|open| open.slot == slot && open.file == file.path);
+            let is_it = |open: &Open| open.holder == holder.id && open.file == file.path;
+            let at = open.iter().position(is_it);
             at.map(|at| open.swap_remove(at).connection)
         };
-        let mut connection = match kept {
-            Some(connection) => connection,
-            None => {
-                let holder = &self.holders[slot % self.holders.len()];
-                match unless_silent(ask(&self.net, holder, &self.model, file)).await? {
-                    (Having::Here, connection) => connection,
-                    _ => return Err(io::Error::other("it no longer has the model").into()),
-                }
-            }
-        };
-        for (at, part) in out.chunks_mut(BYTES_MAX as usize).enumerate() {
-            let start = start + at as u64 * BYTES_MAX;
-            read_bytes(&mut connection, start, part, &mut 0).await?;
+        if let Some(connection) = kept {
+            return Ok(connection);
         }
-        self.lock().push(Open { slot, file: file.path.clone(), connection });
-        Ok(())
+        match unless_silent(ask(&self.net, holder, &self.model, file)).await? {
+            (Having::Here, connection) => Ok(connection),
+            _ => Err(io::Error::other("it no longer has the model").into()),
+        }
     }
 }
 

@@ -13,11 +13,12 @@ use futures_util::future::try_join_all;
 use gguf::File;
 use store::{Checked, GROUP_BYTES, Groups, Tree};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tracing::{debug, warn};
 
 use crate::context::sources::Sources;
 use crate::core::Event;
+use crate::io::flow::Turn;
 use crate::io::frames;
 use crate::io::net::{Connection, DialError, Net};
 use crate::io::on_thread::on_thread;
@@ -30,6 +31,8 @@ use crate::wire::Purpose;
 const BARRED: Duration = Duration::from_secs(5);
 /// How often all sources are asked for a group while more of it comes.
 const ROUNDS_MAX: usize = 8;
+/// Groups that come at a time over a slow path: only whole ones are kept.
+const AT_ONCE: usize = 2;
 /// Limit of the answer to [`Ask::Open`], in which the lengths of the model's files must fit.
 const LENS_BYTES_MAX: usize = 128 << 10;
 
@@ -43,6 +46,8 @@ pub(crate) struct Swarm {
     /// Idle connections, by the source's index.
     idle: Mutex<Vec<(usize, Connection)>>,
     barred: Mutex<BTreeMap<usize, Instant>>,
+    /// By source: groups that may come over a slow path at a time.
+    few: Vec<Semaphore>,
 }
 
 impl std::fmt::Debug for Swarm {
@@ -54,7 +59,8 @@ impl std::fmt::Debug for Swarm {
 impl Swarm {
     pub fn new(net: Arc<Net>, wanted: Sources, inputs: mpsc::Sender<Event>) -> Self {
         let (arrived, idle, barred) = Default::default();
-        Self { net, wanted, runtime: Handle::current(), inputs, arrived, idle, barred }
+        let few = wanted.sources.iter().map(|_| Semaphore::new(AT_ONCE)).collect();
+        Self { net, wanted, runtime: Handle::current(), inputs, arrived, idle, barred, few }
     }
 
     /// Counts the bytes that come in `arrived`.
@@ -167,42 +173,76 @@ impl Swarm {
         at: usize,
         part: &mut Came,
     ) -> Result<bool, DialError> {
+        let (start, before) = (tree.extent(group).0, part.came);
+        self.fill(at, start, part).await?;
+        if before > 0 && !tree.is_group(group, &part.bytes) {
+            // It need not be this source whose bytes are wrong.
+            part.came = 0;
+            self.fill(at, start, part).await?;
+        }
+        if tree.is_group(group, &part.bytes) {
+            return Ok(true);
+        }
+        part.came = 0;
+        let (mut connection, _) = self.connection(at).await?;
+        // The source checks its own disk and trusts only that.
+        frames::write(&mut connection.stream, &Ask::Doubt { group }).await?;
+        let (node, digest) = (self.wanted.sources[at].node, self.wanted.digest);
+        // Sending fails only if the whole node has ended.
+        let _ = self.inputs.send(Event::Damaged { node, digest, group: Some(group) }).await;
+        self.lock_idle().push((at, connection));
+        Ok(false)
+    }
+
+    /// Reads the rest of a group from one source, in pieces that the path to it carries soon.
+    async fn fill(&self, at: usize, start: u64, part: &mut Came) -> Result<(), DialError> {
+        let flow = self.net.flows.of(self.wanted.sources[at].node);
+        let few = self.few[at].acquire().await.ok();
+        let _few = few.filter(|_| !flow.carries(AT_ONCE as u64 * GROUP_BYTES));
+        while part.came < part.bytes.len() {
+            let before = part.came;
+            let turn = flow.clone().turn((part.bytes.len() - before) as u64).await;
+            let read = self.piece(at, start, part, turn).await;
+            self.arrived.fetch_add((part.came - before) as u64, Ordering::Relaxed);
+            read?;
+        }
+        Ok(())
+    }
+
+    async fn piece(
+        &self,
+        at: usize,
+        start: u64,
+        part: &mut Came,
+        turn: Turn,
+    ) -> Result<(), DialError> {
+        let (mut connection, is_kept) = self.connection(at).await?;
+        let (before, mut asked_at) = (part.came, Instant::now());
+        let (out, came) = (&mut part.bytes[..before + turn.bytes()], &mut part.came);
+        let mut read = read_bytes(&mut connection, start, out, came).await;
+        if is_kept && read.is_err() && *came == before {
+            // While it waited for its turn, the path was lost for a moment, or it was idle long.
+            connection = self.dial(at).await?.0;
+            asked_at = Instant::now();
+            read = read_bytes(&mut connection, start, out, came).await;
+        }
+        read?;
+        turn.done(asked_at.elapsed());
+        self.lock_idle().push((at, connection));
+        Ok(())
+    }
+
+    /// A connection to a source, and whether it was idle before.
+    async fn connection(&self, at: usize) -> Result<(Connection, bool), DialError> {
         let kept = {
             let mut idle = self.lock_idle();
             let place = idle.iter().position(|(source, _)| *source == at);
             place.map(|place| idle.swap_remove(place).1)
         };
-        let is_kept = kept.is_some();
-        let mut connection = match kept {
-            Some(connection) => connection,
-            None => self.dial(at).await?.0,
-        };
-        let (start, before) = (tree.extent(group).0, part.came);
-        let mut read = read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await;
-        if is_kept && read.is_err() && part.came == before {
-            // While it waited for its turn, the path was lost for a moment, or it was idle long.
-            connection = self.dial(at).await?.0;
-            read = read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await;
+        match kept {
+            Some(connection) => Ok((connection, true)),
+            None => Ok((self.dial(at).await?.0, false)),
         }
-        self.arrived.fetch_add((part.came - before) as u64, Ordering::Relaxed);
-        read?;
-        let mut is_right = tree.is_group(group, &part.bytes);
-        if !is_right && before > 0 {
-            // It need not be this source whose bytes are wrong.
-            part.came = 0;
-            read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await?;
-            is_right = tree.is_group(group, &part.bytes);
-        }
-        if !is_right {
-            part.came = 0;
-            // The source checks its own disk and trusts only that.
-            frames::write(&mut connection.stream, &Ask::Doubt { group }).await?;
-            let (node, digest) = (self.wanted.sources[at].node, self.wanted.digest);
-            // Sending fails only if the whole node has ended.
-            let _ = self.inputs.send(Event::Damaged { node, digest, group: Some(group) }).await;
-        }
-        self.lock_idle().push((at, connection));
-        Ok(is_right)
     }
 
     /// The indices of the sources, rotated by `turn`; recently failed ones come last.
