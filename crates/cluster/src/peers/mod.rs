@@ -133,8 +133,13 @@ impl Peers {
     fn up(&mut self, ctx: &mut Context, peer: NodeId, conn: ConnId, boot: u64) {
         info!(peer = %peer.short(), name = ctx.name_of(peer), "a member is here");
         self.refusals.remove(&peer);
-        let before = ctx.views.insert(peer, View::new(boot));
-        let returned = before.is_some_and(|view| view.boot == boot && view.gone_at.is_some());
+        let before = ctx.views.remove(&peer).filter(|view| view.boot == boot);
+        let returned = before.as_ref().is_some_and(|view| view.gone_at.is_some());
+        // Its next report comes with its first heartbeat; plans before need the pairs that cannot
+        // link.
+        let mut view = View::new(boot);
+        view.report = before.and_then(|before| before.report);
+        ctx.views.insert(peer, view);
         ctx.post(News::PeerUp { peer, conn, returned });
     }
 
