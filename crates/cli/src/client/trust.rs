@@ -28,6 +28,8 @@ use crate::error::CliError;
 
 /// For a connection: a node that takes longer is stuck or gone.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// A node closes a connection that has been idle for 10 s, maybe just as the next request is sent.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 /// webpki gives this error if a server's certificate is marked as an authority's. It has checked
 /// the certificate's dates by then.
 const IS_AUTHORITY: &str = "CaUsedAsEndEntity";
@@ -38,6 +40,7 @@ fn config() -> ureq::config::Config {
     ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_connect(Some(CONNECT_MAX))
+        .max_idle_age(IDLE_MAX)
         .build()
 }
 
