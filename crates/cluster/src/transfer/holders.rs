@@ -1,8 +1,8 @@
 //! The members that have a model or are fetching it. A node asks them before the hub.
 
 use std::io;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use hub::{Nearby, RemoteFile};
 use tokio::runtime::Handle;
@@ -84,6 +84,8 @@ pub(crate) struct Holders {
     runtime: Handle,
     /// Idle connections.
     open: Mutex<Vec<Open>>,
+    /// Held by the only slot that reads over a slow path.
+    alone: tokio::sync::Mutex<()>,
 }
 
 /// A connection, and the file that is open at its other end.
@@ -97,7 +99,8 @@ impl Holders {
     pub fn new(net: Arc<Net>, model: &str, holders: Vec<Neighbour>, runtime: Handle) -> Self {
         let names: Vec<&str> = holders.iter().map(|holder| holder.name.as_str()).collect();
         info!(model, nodes = names.join(", "), "a model comes from members that have it");
-        Self { net, model: model.to_owned(), holders, runtime, open: Mutex::default() }
+        let (open, alone) = Default::default();
+        Self { net, model: model.to_owned(), holders, runtime, open, alone }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Open>> {
@@ -112,16 +115,13 @@ impl Holders {
         out: &mut [u8],
     ) -> Result<(), DialError> {
         let holder = &self.holders[slot % self.holders.len()];
-        let (flow, mut came) = (self.net.flows.of(holder.id), 0);
-        while came < out.len() {
-            let left = (out.len() - came) as u64;
-            let turn = flow.clone().turn(left.min(BYTES_MAX)).await;
-            let mut connection = self.connection(holder, file).await?;
-            let (asked_at, end) = (Instant::now(), came + turn.bytes());
-            read_bytes(&mut connection, start, &mut out[..end], &mut came).await?;
-            turn.done(asked_at.elapsed());
-            self.lock().push(Open { holder: holder.id, file: file.path.clone(), connection });
-        }
+        let flow = self.net.flows.of(holder.id);
+        let alone = self.alone.lock().await;
+        let _alone = Some(alone).filter(|_| !flow.carries(BYTES_MAX));
+        let mut connection = self.connection(holder, file).await?;
+        let counts = (&flow, &AtomicU64::new(0));
+        read_bytes(&mut connection, counts, start, out, &mut 0).await?;
+        self.lock().push(Open { holder: holder.id, file: file.path.clone(), connection });
         Ok(())
     }
 

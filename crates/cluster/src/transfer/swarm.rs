@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,11 @@ use futures_util::future::try_join_all;
 use gguf::File;
 use store::{Checked, GROUP_BYTES, Groups, Tree};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use crate::context::sources::Sources;
 use crate::core::Event;
-use crate::io::flow::Turn;
 use crate::io::frames;
 use crate::io::net::{Connection, DialError, Net};
 use crate::io::on_thread::on_thread;
@@ -31,8 +30,6 @@ use crate::wire::Purpose;
 const BARRED: Duration = Duration::from_secs(5);
 /// How often all sources are asked for a group while more of it comes.
 const ROUNDS_MAX: usize = 8;
-/// Groups that come at a time over a slow path: only whole ones are kept.
-const AT_ONCE: usize = 2;
 /// Limit of the answer to [`Ask::Open`], in which the lengths of the model's files must fit.
 const LENS_BYTES_MAX: usize = 128 << 10;
 
@@ -46,8 +43,8 @@ pub(crate) struct Swarm {
     /// Idle connections, by the source's index.
     idle: Mutex<Vec<(usize, Connection)>>,
     barred: Mutex<BTreeMap<usize, Instant>>,
-    /// By source: groups that may come over a slow path at a time.
-    few: Vec<Semaphore>,
+    /// By source: held by the only group that comes over a slow path; only whole ones are kept.
+    alone: Vec<tokio::sync::Mutex<()>>,
 }
 
 impl std::fmt::Debug for Swarm {
@@ -59,8 +56,8 @@ impl std::fmt::Debug for Swarm {
 impl Swarm {
     pub fn new(net: Arc<Net>, wanted: Sources, inputs: mpsc::Sender<Event>) -> Self {
         let (arrived, idle, barred) = Default::default();
-        let few = wanted.sources.iter().map(|_| Semaphore::new(AT_ONCE)).collect();
-        Self { net, wanted, runtime: Handle::current(), inputs, arrived, idle, barred, few }
+        let alone = wanted.sources.iter().map(|_| Default::default()).collect();
+        Self { net, wanted, runtime: Handle::current(), inputs, arrived, idle, barred, alone }
     }
 
     /// Counts the bytes that come in `arrived`.
@@ -194,40 +191,21 @@ impl Swarm {
         Ok(false)
     }
 
-    /// Reads the rest of a group from one source, in pieces that the path to it carries soon.
+    /// Reads the rest of a group from one source.
     async fn fill(&self, at: usize, start: u64, part: &mut Came) -> Result<(), DialError> {
         let flow = self.net.flows.of(self.wanted.sources[at].node);
-        let few = self.few[at].acquire().await.ok();
-        let _few = few.filter(|_| !flow.carries(AT_ONCE as u64 * GROUP_BYTES));
-        while part.came < part.bytes.len() {
-            let before = part.came;
-            let turn = flow.clone().turn((part.bytes.len() - before) as u64).await;
-            let read = self.piece(at, start, part, turn).await;
-            self.arrived.fetch_add((part.came - before) as u64, Ordering::Relaxed);
-            read?;
-        }
-        Ok(())
-    }
-
-    async fn piece(
-        &self,
-        at: usize,
-        start: u64,
-        part: &mut Came,
-        turn: Turn,
-    ) -> Result<(), DialError> {
+        let alone = self.alone[at].lock().await;
+        let _alone = Some(alone).filter(|_| !flow.carries(GROUP_BYTES));
         let (mut connection, is_kept) = self.connection(at).await?;
-        let (before, mut asked_at) = (part.came, Instant::now());
-        let (out, came) = (&mut part.bytes[..before + turn.bytes()], &mut part.came);
-        let mut read = read_bytes(&mut connection, start, out, came).await;
+        let (before, Came { bytes, came }) = (part.came, part);
+        let counts = (&flow, &*self.arrived);
+        let mut read = read_bytes(&mut connection, counts, start, bytes, came).await;
         if is_kept && read.is_err() && *came == before {
             // While it waited for its turn, the path was lost for a moment, or it was idle long.
             connection = self.dial(at).await?.0;
-            asked_at = Instant::now();
-            read = read_bytes(&mut connection, start, out, came).await;
+            read = read_bytes(&mut connection, counts, start, bytes, came).await;
         }
         read?;
-        turn.done(asked_at.elapsed());
         self.lock_idle().push((at, connection));
         Ok(())
     }
