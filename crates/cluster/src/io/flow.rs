@@ -14,8 +14,10 @@ use crate::NodeId;
 /// Time for all pieces under way: a twelfth of the silence that loses a member.
 const PIECE_TIME: Duration = Duration::from_millis(250);
 /// A piece also gets this many round trips: one for the request, and others in which TCP finds the
-/// speed of a far path.
+/// path's speed.
 const PIECE_ROUND_TRIPS: u32 = 4;
+/// A far path gets this many, if they are longer: TCP begins slowly again after each pause.
+const FAR_ROUND_TRIPS: u32 = 8;
 /// Bytes under way before anything is known of a path.
 const FIRST_BYTES: u64 = 64 << 10;
 /// Fewer would cost more round trips than they save.
@@ -150,6 +152,7 @@ impl Window {
     fn came(&mut self, took: Duration, is_full: bool) {
         let round_trip = self.connects.iter().min().copied().unwrap_or_default();
         let limit = PIECE_TIME + round_trip * PIECE_ROUND_TRIPS;
+        let limit = limit.max(round_trip * FAR_ROUND_TRIPS);
         let factor = limit.as_secs_f64() / took.as_secs_f64().max(1e-6);
         if factor < 1.0 || is_full {
             self.scale(factor.clamp(0.5, 2.0));
