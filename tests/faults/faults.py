@@ -4,10 +4,12 @@ A fault is a generator function of a bench: it breaks something before its `yiel
 after, when the streams have ended. Figures are seconds unless their name says otherwise.
 """
 
+import http.client
 import os
 import random
 import shutil
 import signal
+import threading
 import time
 
 import kinds
@@ -125,6 +127,33 @@ class Bench:
             return state == "ready"
 
         until("the model to be ready", seconds, answers)
+
+
+class Splits(threading.Thread):
+    """Looks which nodes have the ranks, in their order, and when that changes."""
+
+    def __init__(self, bench):
+        super().__init__(daemon=True)
+        self.bench, self.seen, self.is_over, self.begun = bench, [], False, time.monotonic()
+        self.start()
+
+    def run(self):
+        while not self.is_over:
+            for node in self.bench.cluster.nodes:
+                try:
+                    ranks = node.instance(MODEL)["ranks"]
+                except (OSError, http.client.HTTPException, TypeError, KeyError, ValueError):
+                    continue
+                names = " ".join(rank["node_name"] for rank in ranks)
+                told = [split for by, _, split in self.seen if by == node.name]
+                if names and told[-1:] != [names]:
+                    self.seen.append((node.name, time.monotonic() - self.begun, names))
+            time.sleep(0.2)
+
+    def end(self):
+        self.is_over = True
+        self.join()
+        return "; ".join(f"{names} by {by} at {at:.1f} s" for by, at, names in self.seen)
 
 
 def lost_at(node, name, seconds=15):

@@ -450,8 +450,8 @@ fn no_node(data_dir: &DataDir) -> CliError {
 
 /// Whether a Sinew answers at an address: any, not this user's alone.
 pub fn is_sinew(api: SocketAddr) -> bool {
-    let config = ureq::Agent::config_builder().timeout_global(Some(PROBE_MAX)).build();
-    let answer = ureq::Agent::from(config).get(format!("http://{api}/openapi.json")).call();
+    let request = trust::agent().get(format!("http://{api}/openapi.json"));
+    let answer = request.config().timeout_global(Some(PROBE_MAX)).build().call();
     let text = answer.and_then(|mut answer| answer.body_mut().read_to_string());
     text.is_ok_and(|text| text.contains("\"Sinew"))
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ureq::http::Uri;
 
 use crate::http::{Address, config, get, words};
+use crate::proxy::Agents;
 
 /// A picture behind a short address, which leads to a site and from there to its store.
 const REDIRECTS_MAX: usize = 3;
@@ -80,7 +81,7 @@ pub enum FetchError {
 
 /// Gets files from listed hosts.
 pub struct Fetcher {
-    agent: ureq::Agent,
+    agents: Agents,
     hosts: Vec<Host>,
 }
 
@@ -94,7 +95,7 @@ impl Fetcher {
     /// No connection is kept for the next file: hosts differ, and one that ends a connection
     /// without a word would fail a redirect to itself.
     pub fn new(hosts: Vec<Host>) -> Self {
-        Self { agent: config().max_idle_connections(0).build().into(), hosts }
+        Self { agents: Agents::new(config().max_idle_connections(0).build()), hosts }
     }
 
     /// The file at an address, of at most `most` bytes; the name's look-up, redirects and the file
@@ -118,7 +119,7 @@ impl Fetcher {
             if left.is_zero() {
                 return Err(FetchError::Slow { host, time });
             }
-            let request = get(&self.agent, &at).config().timeout_global(Some(left)).build();
+            let request = get(&self.agents, &at).config().timeout_global(Some(left)).build();
             let response = request.call().map_err(|error| failed(&error))?;
             match response.status().as_u16() {
                 200 => {}

@@ -12,13 +12,12 @@ use ureq::http::{Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::typestate::{AgentScope, WithoutBody};
 
+use crate::proxy::{Agents, Plain};
 use crate::settings::{Settings, Token};
 
 /// Enough for a renamed repository behind a mirror.
 pub(crate) const REDIRECTS_MAX: usize = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// The variables of a proxy for plain addresses.
-const FOR_PLAIN: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
 
 /// A parsed address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,7 +168,7 @@ fn is_private(ip: IpAddr) -> bool {
 pub(crate) type Silence = String;
 
 pub(crate) struct Client {
-    agent: ureq::Agent,
+    agents: Agents,
     /// The hub; absent if the settings contain no valid one.
     pub hub: Option<Address>,
     token: Option<Token>,
@@ -183,7 +182,7 @@ impl Client {
             .timeout_per_read(Some(settings.silence))
             .build();
         let hub = Address::parse(&settings.endpoint);
-        Self { agent: config.into(), hub, token: settings.token.clone() }
+        Self { agents: Agents::new(config), hub, token: settings.token.clone() }
     }
 
     /// Sends one request and follows no redirect. The token is sent only to the hub itself.
@@ -210,7 +209,7 @@ impl Client {
     }
 
     fn request(&self, to: &Address) -> RequestBuilder<WithoutBody> {
-        let request = get(&self.agent, to);
+        let request = get(&self.agents, to);
         match (&self.hub, &self.token) {
             (Some(hub), Some(token)) if hub.is_origin_of(to) => {
                 request.header("authorization", format!("Bearer {}", token.secret()))
@@ -224,15 +223,14 @@ impl Client {
     }
 }
 
-/// A request by an agent. A proxy that the environment names for `https` alone is not asked for
-/// plain addresses: proxies tunnel to port 443 only.
-pub(crate) fn get(agent: &ureq::Agent, to: &Address) -> RequestBuilder<WithoutBody> {
-    let request = agent.get(to.url());
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    match to.scheme == "http" && !FOR_PLAIN.iter().copied().any(is_set) {
-        true => request.config().proxy(None).build(),
-        false => request,
+/// A request for an address.
+pub(crate) fn get(agents: &Agents, to: &Address) -> RequestBuilder<WithoutBody> {
+    let (url, origin) = (to.url(), to.origin());
+    if to.is_encrypted() {
+        return agents.encrypted(&url);
     }
+    let site = origin.trim_start_matches("http://");
+    agents.plain(&Plain { url: &url, site, rest: &to.rest })
 }
 
 /// What all requests have in common: no redirect is followed, and every status is an answer.

@@ -24,6 +24,7 @@ mod name;
 mod partial;
 mod place;
 mod plan;
+mod proxy;
 mod pull;
 mod ranges;
 mod search;

@@ -17,6 +17,7 @@ use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore,
     SignatureScheme, StreamOwned,
 };
+use ureq::Proxy;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{
     Buffers, ConnectProxyConnector, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout,
@@ -28,31 +29,39 @@ use crate::error::CliError;
 
 /// For a connection: a node that takes longer is stuck or gone.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// A node closes a connection that has been idle for 10 s, maybe just as the next request is sent.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 /// webpki gives this error if a server's certificate is marked as an authority's. It has checked
 /// the certificate's dates by then.
 const IS_AUTHORITY: &str = "CaUsedAsEndEntity";
 /// The name of the object identifier 2.5.4.3, a common name, as DER has it.
 const COMMON_NAME: &[u8] = &[0x06, 0x03, 0x55, 0x04, 0x03];
 
-fn config() -> ureq::config::Config {
+fn config(proxy: Option<Proxy>) -> ureq::config::Config {
     ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_connect(Some(CONNECT_MAX))
+        .max_idle_age(IDLE_MAX)
+        .proxy(proxy)
         .build()
 }
 
-/// An agent for this machine's node.
+/// An agent for this machine's node. A proxy of the environment leads to other machines.
 pub fn agent() -> ureq::Agent {
-    config().into()
+    config(None).into()
 }
 
-/// An agent for another machine's node: it trusts what `SSL_CERT_FILE` names.
+/// An agent for another machine's node: it trusts what `SSL_CERT_FILE` names. A plain address is on
+/// this network, where a proxy does not lead.
 ///
 /// # Errors
 /// That file has no certificate.
 pub fn agent_for(api: &str) -> Result<ureq::Agent, CliError> {
     const FILE: &str = "SSL_CERT_FILE";
-    let Some(path) = set(FILE).filter(|_| api.starts_with("https:")) else { return Ok(agent()) };
+    if !api.starts_with("https:") {
+        return Ok(agent());
+    }
+    let Some(path) = set(FILE) else { return Ok(config(Proxy::try_from_env()).into()) };
     trusting(&path).map_err(|why| {
         let path = path.display();
         CliError::Usage(format!("{FILE} is {path}, which has no certificates in PEM: {why}"))
@@ -69,7 +78,8 @@ fn trusting(path: &Path) -> Result<ureq::Agent, String> {
             .chain(ConnectProxyConnector::default())
             .chain(TcpConnector::default())
             .chain(Trusting::file(path)?);
-    Ok(ureq::Agent::with_parts(config(), connector, DefaultResolver::default()))
+    let config = config(Proxy::try_from_env());
+    Ok(ureq::Agent::with_parts(config, connector, DefaultResolver::default()))
 }
 
 /// Wraps connections to `https` addresses in TLS that trusts a file's certificates.

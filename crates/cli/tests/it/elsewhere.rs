@@ -97,3 +97,19 @@ fn a_node_s_own_certificate_is_trusted_by_whoever_names_its_file() {
     assert!(node.run(&["status"]).contains(&secure));
     assert!(node.run(&["serve", &demo_model(), "--ctx", "256"]).contains(&secure));
 }
+
+/// A proxy of the environment leads to other machines.
+#[test]
+fn no_proxy_is_asked_for_this_machines_node() {
+    let node = Node::start("studio");
+    let token = std::fs::read_to_string(node.dir.path().join("admin.token")).unwrap();
+    let there = [("SINEW_HOST", node.api.as_str()), ("SINEW_API_KEY", token.as_str())];
+    for variable in ["http_proxy", "HTTPS_PROXY", "ALL_PROXY"] {
+        let nobody = (variable, "http://127.0.0.1:1");
+        let mut here = Command::new(SINEW);
+        here.args(["nodes", "--data-dir"]).arg(node.dir.path()).envs([nobody]);
+        for nodes in [here.output().unwrap(), laptop(&["nodes"], &[there[0], there[1], nobody])] {
+            assert!(said(&nodes).contains("studio"), "{variable}: {nodes:?}");
+        }
+    }
+}

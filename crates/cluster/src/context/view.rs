@@ -27,7 +27,7 @@ pub(crate) struct View {
     pub heartbeat: Option<Heartbeat>,
     /// The last report: the member's machine and its paths to others.
     pub report: Option<Report>,
-    /// Number and time of the last heartbeat, while its answer is awaited.
+    /// Number and time of a heartbeat, while its answer is awaited.
     pub(crate) asked: Option<(u64, Duration)>,
     round_trips: VecDeque<Duration>,
     /// When its connection ended.

@@ -406,7 +406,7 @@ impl Core {
         if let (true, Some(path)) = (is_first, path) {
             instances.node_up(host, peer, path);
             // The peer now knows this node as a member and lets it measure.
-            host.paths.look_at(&host.ctx, peer);
+            host.paths.look_at(&host.ctx, peer, false);
             host.paths.send_report(&mut host.ctx, conn);
             // A peer whose heartbeat is answered relies on being listed.
             self.publish();

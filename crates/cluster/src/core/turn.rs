@@ -72,7 +72,7 @@ impl Core {
         let now = host.ctx.now();
         instances.pool.growth.node_down(peer, now);
         host.workers.owner_left(&mut host.ctx, peer);
-        host.paths.look_at(&host.ctx, peer);
+        host.paths.look_at(&host.ctx, peer, true);
         // The path may have begun to drop large packets.
         host.paths.doubt(&host.ctx, peer);
         let name = host.ctx.name_of(peer);

@@ -269,9 +269,9 @@ impl Visits {
             return Ok(());
         }
         connection.welcome(self.net.about()).await?;
-        let peer = connection.peer;
+        let (peer, has_steps) = (connection.peer, probe::has_steps(connection.protocol));
         tokio::select! {
-            answered = probe::answer(&mut connection.stream) => Ok(answered?),
+            answered = probe::answer(&mut connection.stream, has_steps) => Ok(answered?),
             () = self.removal_of(peer) => Ok(()),
         }
     }

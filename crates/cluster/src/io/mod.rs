@@ -4,6 +4,7 @@
 mod announcer;
 mod driver;
 mod fleet_key;
+pub(crate) mod flow;
 pub(crate) mod frames;
 pub(crate) mod history;
 pub(crate) mod identity;

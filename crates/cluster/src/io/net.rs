@@ -16,6 +16,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use crate::NodeId;
 use crate::context::CONNECT_TIMEOUT;
 pub(crate) use crate::context::DialError;
+use crate::io::flow::Flows;
 use crate::io::frames;
 use crate::io::identity::Identity;
 use crate::io::segments::{self, Segments, headers_bytes, used_segment};
@@ -43,6 +44,7 @@ pub(crate) struct Net {
     scopes: Scopes,
     /// Segment sizes of paths that drop large packets.
     pub(crate) segments: Segments,
+    pub(crate) flows: Flows,
 }
 
 /// Common packet sizes of paths that drop larger ones: Ethernet's beside jumbo frames, those of
@@ -76,9 +78,9 @@ pub(crate) struct Visitor {
 impl Net {
     pub(crate) fn new(identity: Identity, name: String, boot: u64, listen: SocketAddr) -> Self {
         let server = tls::server_config(&identity);
-        let (versions, scopes, segments) =
-            (Versions::CURRENT, Scopes::default(), Segments::default());
-        Self { identity, server, name, boot, listen, versions, scopes, segments }
+        let (versions, scopes) = (Versions::CURRENT, Scopes::default());
+        let (segments, flows) = Default::default();
+        Self { identity, server, name, boot, listen, versions, scopes, segments, flows }
     }
 
     /// Overrides the protocol versions.
@@ -270,18 +272,24 @@ impl Net {
         pin: Pin,
         segment: Option<u16>,
     ) -> Result<TlsStream<TcpStream>, DialError> {
+        let started = Instant::now();
         let connecting = timeout(CONNECT_TIMEOUT, segments::connect(address, segment)).await;
         let tcp = connecting.map_err(|_| DialError::Timeout(CONNECT_TIMEOUT))??;
+        let round_trip = started.elapsed();
         tcp.set_nodelay(true)?;
         let connector = TlsConnector::from(tls::client_config(&self.identity, pin));
         let name = ServerName::IpAddress(address.ip().into());
         let limit = HANDSHAKE_TIMEOUT;
         let connected = timeout(limit, connector.connect(name, tcp)).await;
         let connected = connected.map_err(|_| DialError::Timeout(limit))?;
-        Ok(TlsStream::from(connected.map_err(|error| match tls::is_unknown_key(&error) {
+        let stream = connected.map_err(|error| match tls::is_unknown_key(&error) {
             true => DialError::OtherNode,
             false => error.into(),
-        })?))
+        })?;
+        if let Pin::Node(peer) = pin {
+            self.flows.of(peer).connected(round_trip);
+        }
+        Ok(TlsStream::from(stream))
     }
 
     /// Sends `Hello` with this node's introduction, the purpose and `padding` bytes.

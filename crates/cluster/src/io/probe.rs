@@ -10,9 +10,13 @@ use tokio::time::timeout;
 
 /// Round trips of a probe. The fastest counts, because delays only ever add.
 const PINGS: usize = 16;
-/// One bulk transfer: 8 ms on a gigabit link.
+/// Bulk transfers: the last takes 8 ms on a gigabit link, and 28 s on one of 300 kbit/s, whose
+/// heartbeats would wait as long. The first one that takes [`LONG`] is the last.
+const STEPS_BYTES: [usize; 3] = [16 << 10, 128 << 10, BULK_BYTES];
 const BULK_BYTES: usize = 1 << 20;
-/// A link of 300 kbit/s needs 28 s.
+/// Together with [`LONG_ROUND_TRIPS`], in which TCP finds a far path's speed.
+const LONG: Duration = Duration::from_millis(250);
+const LONG_ROUND_TRIPS: u32 = 3;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Read by all threads together: more than caches hold.
@@ -74,14 +78,35 @@ where
     timeout(PROBE_TIMEOUT, measuring).await?
 }
 
+/// Whether both ends know [`STEPS_BYTES`]; version 12 has the last step alone.
+pub(crate) fn has_steps(protocol: u32) -> bool {
+    protocol >= 13
+}
+
 /// Bytes per second to a peer. Its `round_trip` must just have been measured.
-pub(crate) async fn rate<S>(stream: &mut S, round_trip: Duration) -> io::Result<f64>
+pub(crate) async fn rate<S>(
+    stream: &mut S,
+    round_trip: Duration,
+    has_steps: bool,
+) -> io::Result<f64>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let took = timeout(PROBE_TIMEOUT, exchange(stream, &vec![0; BULK_BYTES])).await??;
-    let wire = took.saturating_sub(round_trip).max(Duration::from_micros(1));
-    Ok(BULK_BYTES as f64 / wire.as_secs_f64())
+    let long = LONG + round_trip * LONG_ROUND_TRIPS;
+    let measuring = async {
+        let (mut bytes, mut took) = (0, Duration::ZERO);
+        for step in STEPS_BYTES.into_iter().filter(|step| has_steps || *step == BULK_BYTES) {
+            let head = if has_steps { &(step as u32).to_le_bytes()[..] } else { &[] };
+            let message = [head, &vec![0; step]].concat();
+            (bytes, took) = (step, exchange(stream, &message).await?);
+            if took > long {
+                break;
+            }
+        }
+        let wire = took.saturating_sub(round_trip).max(Duration::from_micros(1));
+        Ok(bytes as f64 / wire.as_secs_f64())
+    };
+    timeout(PROBE_TIMEOUT, measuring).await?
 }
 
 /// Sends bytes, and waits for the single byte that acknowledges them.
@@ -96,21 +121,42 @@ where
     Ok(started.elapsed())
 }
 
-/// The peer's end of [`round_trip`], and of a [`rate`] after it.
-pub(crate) async fn answer<S>(stream: &mut S) -> io::Result<()>
+/// The peer's end of [`round_trip`], and of a [`rate`] after it, until the peer leaves.
+pub(crate) async fn answer<S>(stream: &mut S, has_steps: bool) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let answering = async {
         let mut bytes = vec![0; BULK_BYTES];
-        for len in std::iter::repeat_n(1, PINGS).chain([BULK_BYTES]) {
-            stream.read_exact(&mut bytes[..len]).await?;
-            stream.write_all(&[0]).await?;
-            stream.flush().await?;
+        for _ in 0..PINGS {
+            acknowledge(stream, &mut bytes[..1]).await?;
+        }
+        if !has_steps {
+            return acknowledge(stream, &mut bytes).await;
+        }
+        for _ in STEPS_BYTES {
+            let mut head = [0; 4];
+            if stream.read(&mut head[..1]).await? == 0 {
+                break;
+            }
+            stream.read_exact(&mut head[1..]).await?;
+            let step = bytes.get_mut(..u32::from_le_bytes(head) as usize);
+            let step = step.ok_or_else(|| io::Error::other("a step is longer than all"))?;
+            acknowledge(stream, step).await?;
         }
         Ok(())
     };
     timeout(PROBE_TIMEOUT, answering).await?
+}
+
+/// Receives bytes until `out` is full, and says so.
+async fn acknowledge<S>(stream: &mut S, out: &mut [u8]) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    stream.read_exact(out).await?;
+    stream.write_all(&[0]).await?;
+    stream.flush().await
 }
 
 #[cfg(test)]
@@ -119,17 +165,57 @@ mod tests {
 
     #[tokio::test]
     async fn both_ends_of_a_probe_agree_on_what_is_sent() {
-        let (mut here, mut there) = tokio::io::duplex(4096);
-        let measure = async {
-            let round_trip = round_trip(&mut here).await.unwrap();
-            rate(&mut here, round_trip).await.unwrap()
+        for has_steps in [false, true] {
+            let (mut here, mut there) = tokio::io::duplex(4096);
+            let measure = async {
+                let round_trip = round_trip(&mut here).await.unwrap();
+                rate(&mut here, round_trip, has_steps).await.unwrap()
+            };
+            let (bytes_per_sec, answered) = tokio::join!(measure, answer(&mut there, has_steps));
+            answered.unwrap();
+            assert!(bytes_per_sec > 0.0, "{bytes_per_sec}");
+            // Nothing is left over.
+            drop(here);
+            assert_eq!(there.read(&mut [0]).await.unwrap(), 0);
+        }
+    }
+
+    /// A path that carries at most 4 KiB each 100 ms.
+    #[tokio::test]
+    async fn a_slow_path_carries_no_more_than_its_first_step() {
+        let (mut here, mut near) = tokio::io::duplex(4096);
+        let (mut far, mut there) = tokio::io::duplex(1 << 20);
+        let carried = async {
+            let (mut bytes, mut sum) = ([0; 4096], 0);
+            for _ in 0..PINGS {
+                acknowledge(&mut near, &mut bytes[..1]).await.unwrap();
+            }
+            loop {
+                let some = near.read(&mut bytes).await.unwrap();
+                if some == 0 {
+                    return sum;
+                }
+                sum += some;
+                // Sleeps: that is what makes the path slow.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                far.write_all(&bytes[..some]).await.unwrap();
+                if sum == STEPS_BYTES[0] + 4 {
+                    far.read_exact(&mut bytes[..1]).await.unwrap();
+                    near.write_all(&bytes[..1]).await.unwrap();
+                }
+            }
         };
-        let (bytes_per_sec, answered) = tokio::join!(measure, answer(&mut there));
-        answered.unwrap();
-        assert!(bytes_per_sec > 0.0, "{bytes_per_sec}");
-        // Nothing is left over.
-        drop(here);
-        assert_eq!(there.read(&mut [0]).await.unwrap(), 0);
+        let measure = async move {
+            round_trip(&mut here).await.unwrap();
+            rate(&mut here, Duration::ZERO, true).await.unwrap()
+        };
+        let answered = async {
+            there.read_exact(&mut [0; 4]).await.unwrap();
+            acknowledge(&mut there, &mut vec![0; STEPS_BYTES[0]]).await.unwrap();
+        };
+        let (rate, sum, ()) = tokio::join!(measure, carried, answered);
+        assert_eq!(sum, STEPS_BYTES[0] + 4);
+        assert!(rate > 0.0 && rate < 6e4, "{rate}");
     }
 
     #[tokio::test]

@@ -468,7 +468,10 @@ async fn measure_way(
     let round_trip = probe::round_trip(&mut connection.stream).await?;
     let bytes_per_sec = match depth {
         Depth::Look => None,
-        Depth::Full => Some(probe::rate(&mut connection.stream, round_trip).await?),
+        Depth::Full => {
+            let has_steps = probe::has_steps(connection.protocol);
+            Some(probe::rate(&mut connection.stream, round_trip, has_steps).await?)
+        }
     };
     Ok(Measurement { local, round_trip, bytes_per_sec, packet_bytes })
 }

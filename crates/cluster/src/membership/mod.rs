@@ -5,7 +5,7 @@
 
 mod admission;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -20,6 +20,13 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
 pub(crate) const SUSPECT_AFTER: Duration = Duration::from_millis(2500);
 /// One more heartbeat, and a silent node counts as lost.
 pub(crate) const LOST_AFTER: Duration = Duration::from_millis(3000);
+/// On a path with a round trip of more than 250 ms, far or full, a node gets this many of them: TCP
+/// repeats a lost packet after about two, and then after twice as long each time.
+const LOST_ROUND_TRIPS: u32 = 12;
+/// Longer than any path that still serves a model needs.
+const LOST_MAX: Duration = Duration::from_secs(15);
+/// Of this many round trips the fastest counts: a busy machine makes single ones slow.
+const ROUND_TRIPS: usize = 4;
 /// Two missing signs of life: reason enough to try a member's other addresses. The higher id tries
 /// a tick later, so that the two do not both make a new connection.
 const QUIET_AFTER: Duration = Duration::from_millis(500);
@@ -65,6 +72,8 @@ pub(crate) enum Input {
     Opened { conn: ConnId, dialed: bool, boot: u64, member: Member },
     /// Bytes have arrived on a connection.
     Heard { conn: ConnId },
+    /// A heartbeat was confirmed, so long after it was sent.
+    Confirmed { conn: ConnId, round_trip: Duration },
     /// A connection ended.
     Closed { conn: ConnId, reason: String },
     /// An announcement names a member at these addresses. Only its key can prove that it is there.
@@ -166,6 +175,8 @@ struct Session {
     since: Duration,
     heard_at: Duration,
     suspect: bool,
+    /// The last ones.
+    round_trips: VecDeque<Duration>,
 }
 
 impl Membership {
@@ -184,13 +195,21 @@ impl Membership {
             Input::Leave => self.part(),
             Input::Opened { conn, dialed, boot, member } => {
                 let (since, heard_at, suspect) = (now, now, false);
-                let session = Session { conn, dialed, boot, since, heard_at, suspect };
-                self.opened(session, member, now)
+                let round_trips = VecDeque::with_capacity(ROUND_TRIPS);
+                let new = Session { conn, dialed, boot, since, heard_at, suspect, round_trips };
+                self.opened(new, member, now)
             }
             Input::Heard { conn } => {
                 if let Some(session) = self.session_mut(conn) {
                     session.heard_at = now;
                     session.suspect = false;
+                }
+                Vec::new()
+            }
+            Input::Confirmed { conn, round_trip } => {
+                if let Some(session) = self.session_mut(conn) {
+                    session.round_trips.truncate(ROUND_TRIPS - 1);
+                    session.round_trips.push_front(round_trip);
                 }
                 Vec::new()
             }
@@ -302,7 +321,7 @@ impl Membership {
         }
         let mut effects = Vec::new();
         if let Some(old) = &peer.session {
-            let fresh = now.saturating_sub(old.heard_at) < SUSPECT_AFTER;
+            let fresh = now.saturating_sub(old.heard_at) < old.suspect_after();
             if old.boot != new.boot && fresh {
                 // Two live processes with one key: the second is a copy of the first.
                 return vec![Effect::Close { conn: new.conn, why: CloseReason::Duplicate }];
@@ -367,8 +386,8 @@ impl Membership {
                 session.heard_at = now;
             }
             let silence = now.saturating_sub(session.heard_at);
-            session.suspect = silence >= SUSPECT_AFTER;
-            if silence >= LOST_AFTER {
+            session.suspect = silence >= session.suspect_after();
+            if silence >= session.lost_after() {
                 let conn = session.conn;
                 let reason =
                     format!("nothing was heard from it for {:.1} s", silence.as_secs_f64());
@@ -397,6 +416,18 @@ impl Membership {
     fn session_mut(&mut self, conn: ConnId) -> Option<&mut Session> {
         let sessions = self.peers.values_mut().filter_map(|peer| peer.session.as_mut());
         sessions.into_iter().find(|session| session.conn == conn)
+    }
+}
+
+impl Session {
+    /// How much silence loses the peer.
+    fn lost_after(&self) -> Duration {
+        let round_trip = self.round_trips.iter().min().copied().unwrap_or_default();
+        LOST_AFTER.max(round_trip.saturating_mul(LOST_ROUND_TRIPS)).min(LOST_MAX)
+    }
+
+    fn suspect_after(&self) -> Duration {
+        self.lost_after() - (LOST_AFTER - SUSPECT_AFTER)
     }
 }
 

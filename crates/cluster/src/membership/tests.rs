@@ -148,6 +148,27 @@ fn silence_is_suspect_then_lost_and_the_end_of_a_connection_is_lost_at_once() {
 }
 
 #[test]
+fn a_far_or_full_path_may_be_silent_for_twelve_of_its_round_trips() {
+    let lost_at = |round_trips_ms: &[u64]| {
+        let mut membership = membership();
+        open(&mut membership, HIGHER, 1, true, 0);
+        for round_trip in round_trips_ms {
+            let round_trip = ms(*round_trip);
+            membership.step(Input::Confirmed { conn: 1, round_trip }, ms(0));
+        }
+        let lost = (250..30_000).step_by(250).find(|now| {
+            let effects = tick(&mut membership, *now, *now);
+            effects.iter().any(|effect| matches!(effect, Effect::Down { .. }))
+        });
+        lost.expect("silence loses it")
+    };
+    assert_eq!(lost_at(&[]), 3000);
+    assert_eq!(lost_at(&[250, 1, 900, 900, 900]), 3000, "a busy machine");
+    assert_eq!(lost_at(&[1, 500, 600, 600, 600]), 6000);
+    assert_eq!(lost_at(&[60_000; 9]), 15_000);
+}
+
+#[test]
 fn a_node_that_slept_blames_itself() {
     let mut membership = membership();
     open(&mut membership, HIGHER, 1, true, 0);

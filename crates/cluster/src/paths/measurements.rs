@@ -1,11 +1,11 @@
 //! The paths from this node to all others, one for each address: when to measure them, the results,
 //! and the best path. A pure state machine.
 //!
-//! A *look* measures the round trip, with 6 KB every 10 s. A *full* measurement sends a mebibyte:
-//! the first three times, of which the best counts since other work only slows them, when the round
-//! trip has doubled or halved, when the network has changed, and every ten minutes. That is
-//! 20 kbit/s a path. With more than 16 paths everything is less
-//! frequent, so that a node never spends more than 320 kbit/s.
+//! A *look* measures the round trip, with 6 KB every 10 s. A *full* measurement sends a mebibyte,
+//! and less over a slow path: the first three times, of which the best counts since other work only
+//! slows them, when the round trip has doubled or halved, when the network has changed, and every
+//! ten minutes. That is 20 kbit/s a path. With more than 16 paths everything is less frequent, so
+//! that a node never spends more than 320 kbit/s.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -67,6 +67,8 @@ struct Way {
     /// Failures since the last change between the two nodes, and the time of the first.
     failures_since: u32,
     failing_since: Option<Duration>,
+    /// It was unanswered while the peer was connected, and has not answered since.
+    is_closed: bool,
 }
 
 impl Measurements {
@@ -84,9 +86,11 @@ impl Measurements {
         self.ways.retain(|(node, _), _| is_member(*node));
     }
 
-    /// Looks at all paths to a peer again, after a change between the two nodes.
-    pub(crate) fn changed(&mut self, peer: NodeId, now: Duration) {
+    /// Looks at all paths to a peer again, after a change between the two nodes. `was_here`: the
+    /// peer was connected until then, so a path without an answer leads to a closed port.
+    pub(crate) fn changed(&mut self, peer: NodeId, was_here: bool, now: Duration) {
         for (_, way) in self.ways.iter_mut().filter(|((node, _), _)| *node == peer) {
+            way.is_closed |= was_here && way.is_unanswered(now);
             way.due = way.due.map(|due| due.min(now));
             (way.failures_since, way.failing_since) = (0, None);
         }
@@ -156,6 +160,7 @@ impl Measurements {
             return was_up;
         };
         (way.failures, way.failures_since, way.failing_since) = (0, 0, None);
+        way.is_closed = false;
         if let Some(bytes_per_sec) = found.bytes_per_sec {
             way.bytes_per_sec = match way.first_ones {
                 1..FIRST_ONES => way.bytes_per_sec.max(bytes_per_sec),
@@ -208,12 +213,12 @@ impl Measurements {
     }
 
     /// The peers without an answer at any address for a while since the last change between the two
-    /// nodes.
+    /// nodes, or before it, and none since.
     pub(crate) fn unanswered(&self, now: Duration) -> Vec<NodeId> {
         let mut peers: Vec<NodeId> = self.ways.keys().map(|(peer, _)| *peer).collect();
         peers.dedup();
         let ways_of = |peer| self.ways.iter().filter(move |((node, _), _)| *node == peer);
-        peers.retain(|peer| ways_of(*peer).all(|(_, way)| way.is_unanswered(now)));
+        peers.retain(|peer| ways_of(*peer).all(|(_, way)| way.is_closed || way.is_unanswered(now)));
         peers
     }
 
@@ -270,217 +275,4 @@ fn is_old(full: (Duration, Duration), round_trip: Duration, now: Duration, slowe
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PEER: NodeId = NodeId([1; 32]);
-
-    fn at(host: u8) -> SocketAddr {
-        SocketAddr::from(([10, 0, host, 2], 8751))
-    }
-
-    fn found(us: u64, bytes_per_sec: Option<f64>) -> Option<Measurement> {
-        let local = [10, 0, 0, 1].into();
-        let round_trip = Duration::from_micros(us);
-        Some(Measurement { local, round_trip, bytes_per_sec, packet_bytes: None })
-    }
-
-    fn secs(secs: u64) -> Duration {
-        Duration::from_secs(secs)
-    }
-
-    /// The first full measurements of a way, up to second 20.
-    fn begin(ways: &mut Measurements, us: u64, rate: f64) {
-        for now in [0, 10, 20] {
-            assert_eq!(ways.due(secs(now)), [(PEER, at(1), Depth::Full)]);
-            assert!(ways.measured(PEER, at(1), found(us, Some(rate)), secs(now)));
-        }
-    }
-
-    #[test]
-    fn the_best_way_by_figures_comes_first_and_the_next_when_it_dies() {
-        let mut ways = Measurements::default();
-        ways.set(PEER, &[at(1), at(2), at(3)], secs(0));
-        // Two at a time.
-        let first = ways.due(secs(0));
-        assert_eq!(first, [(PEER, at(1), Depth::Full), (PEER, at(2), Depth::Full)]);
-        assert_eq!(ways.due(secs(0)), []);
-        assert!(ways.measured(PEER, at(1), found(300, Some(12e6)), secs(0)), "Wi-Fi");
-        assert_eq!(ways.due(secs(0)), [(PEER, at(3), Depth::Full)]);
-        assert!(ways.measured(PEER, at(2), found(100, Some(1e9)), secs(0)), "a cable");
-        assert!(!ways.measured(PEER, at(3), None, secs(0)), "nobody there");
-        assert_eq!(ways.due(secs(1)), [(PEER, at(3), Depth::Full)], "a second try");
-        assert!(!ways.measured(PEER, at(3), None, secs(1)));
-        let order = |ways: &Measurements| {
-            let edges = ways.edges(secs(5));
-            edges.iter().map(|edge| (edge.address, edge.is_up)).collect::<Vec<_>>()
-        };
-        assert_eq!(order(&ways), [(at(2).ip(), true), (at(1).ip(), true)]);
-        assert_eq!(ways.best(PEER, secs(5)).unwrap().bytes_per_sec, 1e9);
-
-        ways.changed(PEER, secs(6));
-        let again = ways.due(secs(6));
-        assert_eq!(again, [(PEER, at(1), Depth::Full), (PEER, at(2), Depth::Full)]);
-        assert!(ways.measured(PEER, at(1), found(310, Some(8e6)), secs(6)));
-        assert!(ways.measured(PEER, at(2), None, secs(6)), "it is news that it died");
-        assert_eq!(ways.unanswered(secs(6)), [], "the other one does answer");
-        assert_eq!(order(&ways), [(at(1).ip(), true), (at(2).ip(), false)]);
-        assert_eq!(ways.best(PEER, secs(6)).unwrap().bytes_per_sec, 12e6);
-        ways.set(PEER, &[at(1)], secs(7));
-        assert_eq!(order(&ways), [(at(1).ip(), true)]);
-        // The link-local address of the same cable comes first only if it is clearly faster.
-        let local = "[fe80::2]:8751".parse().unwrap();
-        ways.set(PEER, &[at(1), local], secs(7));
-        ways.due(secs(7));
-        ways.measured(PEER, local, found(300, Some(13e6)), secs(7));
-        assert_eq!(order(&ways), [(at(1).ip(), true), (local.ip(), true)]);
-        ways.measured(PEER, local, found(300, Some(1e9)), secs(7));
-        assert_eq!(order(&ways), [(local.ip(), true), (at(1).ip(), true)]);
-    }
-
-    #[test]
-    fn a_way_is_measured_fully_when_it_is_another_one() {
-        let mut ways = Measurements::default();
-        ways.set(PEER, &[at(1)], secs(0));
-        begin(&mut ways, 1000, 1e8);
-        let mut look = |now: u64, us: u64| {
-            assert_eq!(ways.due(secs(now)), [(PEER, at(1), Depth::Look)]);
-            ways.measured(PEER, at(1), found(us, None), secs(now));
-            let again = ways.due(secs(now));
-            if let [(.., depth)] = again[..] {
-                assert_eq!(depth, Depth::Full);
-                ways.measured(PEER, at(1), found(us, Some(1e7)), secs(now));
-            }
-            again.len()
-        };
-        assert_eq!(look(30, 1500), 0);
-        assert_eq!(look(40, 2500), 1, "slower");
-        assert_eq!(look(50, 2500), 0);
-        assert_eq!(look(60, 900), 1, "faster");
-        for now in (70..660).step_by(10) {
-            assert_eq!(look(now, 900), 0, "{now}");
-        }
-        assert_eq!(look(660, 900), 1, "ten minutes later");
-    }
-
-    #[test]
-    fn the_best_of_the_first_measurements_counts_and_then_the_last() {
-        let mut ways = Measurements::default();
-        ways.set(PEER, &[at(1)], secs(0));
-        let mut rates = Vec::new();
-        for (now, rate) in [(0, 1e6), (10, 9e8), (20, 3e8)] {
-            ways.due(secs(now));
-            ways.measured(PEER, at(1), found(300, Some(rate)), secs(now));
-            rates.push(ways.best(PEER, secs(now)).unwrap().bytes_per_sec);
-        }
-        assert_eq!(rates, [1e6, 9e8, 9e8]);
-        ways.doubt(PEER, secs(90));
-        assert_eq!(ways.due(secs(90)), [(PEER, at(1), Depth::Full)]);
-        ways.measured(PEER, at(1), found(300, Some(2e8)), secs(90));
-        assert_eq!(ways.best(PEER, secs(90)).unwrap().bytes_per_sec, 2e8);
-        // After a failure everything begins anew.
-        ways.due(secs(112));
-        ways.measured(PEER, at(1), None, secs(112));
-        ways.due(secs(113));
-        ways.measured(PEER, at(1), found(300, Some(1e8)), secs(113));
-        assert_eq!(ways.best(PEER, secs(113)).unwrap().bytes_per_sec, 1e8);
-    }
-
-    #[test]
-    fn a_slow_way_is_measured_fully_once_in_ten_minutes() {
-        let mut ways = Measurements::default();
-        ways.set(PEER, &[at(1)], secs(0));
-        let mut full = Vec::new();
-        for now in 0..1300 {
-            ways.doubt(PEER, secs(now));
-            for (peer, address, depth) in ways.due(secs(now)) {
-                full.extend((depth == Depth::Full).then_some(now));
-                // What fills it moves its round trip, and a look in ten is lost.
-                let round_trip = if now % 50 < 20 { 400_000 } else { 30_000 };
-                let rate = (depth == Depth::Full).then_some(1e5);
-                let found = found(round_trip, rate).filter(|_| now % 100 != 50);
-                ways.measured(peer, address, found, secs(now));
-            }
-        }
-        assert_eq!(full.len(), 3, "{full:?}");
-        // Away for longer: it may lead through another network.
-        for _ in 0..UNANSWERED_MIN {
-            ways.changed(PEER, secs(1300));
-            ways.due(secs(1300));
-            ways.measured(PEER, at(1), None, secs(1300));
-        }
-        ways.changed(PEER, secs(1301));
-        assert_eq!(ways.due(secs(1301)), [(PEER, at(1), Depth::Full)]);
-    }
-
-    #[test]
-    fn a_way_that_is_in_doubt_is_measured_fully_once_a_minute() {
-        let mut ways = Measurements::default();
-        ways.set(PEER, &[at(1)], secs(0));
-        begin(&mut ways, 300, 1e6);
-        let mut full = Vec::new();
-        for now in 20..200 {
-            if now >= 20 {
-                ways.doubt(PEER, secs(now));
-            }
-            for (peer, address, depth) in ways.due(secs(now)) {
-                full.extend((depth == Depth::Full).then_some(now));
-                let rate = (depth == Depth::Full).then_some(1e6);
-                ways.measured(peer, address, found(300, rate), secs(now));
-            }
-        }
-        assert_eq!(full, [80, 140]);
-    }
-
-    #[test]
-    fn what_does_not_answer_is_tried_ever_more_seldom() {
-        let mut ways = Measurements::default();
-        ways.set(PEER, &[at(1)], secs(0));
-        let mut tries = 0;
-        for now in 0..3600 {
-            for (peer, address, _) in ways.due(secs(now)) {
-                tries += 1;
-                ways.measured(peer, address, None, secs(now));
-            }
-        }
-        assert!((10..20).contains(&tries), "{tries}");
-        assert_eq!(ways.edges(secs(3600)), []);
-        assert_eq!(ways.unanswered(secs(3600)), [PEER]);
-        ways.changed(PEER, secs(3600));
-        for (now, expected) in [(3600, &[][..]), (3601, &[]), (3611, &[PEER]), (3631, &[PEER])] {
-            ways.due(secs(now));
-            ways.measured(PEER, at(1), None, secs(now));
-            assert_eq!(ways.unanswered(secs(now)), expected, "it came back in second 3600, {now}");
-        }
-        // The peer calls over that path: the cable works again.
-        ways.came_from(PEER, at(2).ip(), secs(3600));
-        assert_eq!(ways.due(secs(3600)), []);
-        ways.came_from(PEER, at(1).ip(), secs(3600));
-        assert_eq!(ways.due(secs(3600)).len(), 1);
-    }
-
-    #[test]
-    fn many_ways_cost_no_more_than_some() {
-        let mut ways = Measurements::default();
-        for node in 0..63 {
-            ways.set(NodeId([node; 32]), &[at(1), at(2)], secs(0));
-        }
-        let (mut looks, mut bytes) = (0, 0_u64);
-        for now in 0..3600 {
-            for (peer, address, depth) in std::iter::repeat_with(|| ways.due(secs(now)))
-                .take_while(|due| !due.is_empty())
-                .flatten()
-                .collect::<Vec<_>>()
-            {
-                looks += 1;
-                bytes += if depth == Depth::Full { 1 << 20 } else { 6 << 10 };
-                let full = (depth == Depth::Full).then_some(1e8);
-                ways.measured(peer, address, found(500, full), secs(now));
-            }
-        }
-        assert!(
-            looks > 126 && bytes * 8 / 3600 < 700_000,
-            "{looks} looks, {bytes} bytes in an hour"
-        );
-    }
-}
+mod tests;

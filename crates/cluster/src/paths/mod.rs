@@ -128,16 +128,17 @@ impl Paths {
         self.ways.doubt(peer, ctx.now());
     }
 
-    /// Updates the paths after a change of a peer's addresses or connection.
-    pub(crate) fn look_at(&mut self, ctx: &Context, peer: NodeId) {
+    /// Updates the paths after a change of a peer's addresses or connection; `was_here`: it was
+    /// connected until then.
+    pub(crate) fn look_at(&mut self, ctx: &Context, peer: NodeId, was_here: bool) {
         let now = ctx.now();
         self.ways.set(peer, &ctx.addresses_of(peer), now);
-        self.ways.changed(peer, now);
+        self.ways.changed(peer, was_here, now);
     }
 
     /// Updates the paths after a change of the list of members.
     pub(crate) fn look_at_all(&mut self, ctx: &Context) {
-        ctx.membership.reachable().for_each(|peer| self.look_at(ctx, peer));
+        ctx.membership.reachable().for_each(|peer| self.look_at(ctx, peer, true));
         self.ways.retain(|id| ctx.membership.is_member(id));
     }
 

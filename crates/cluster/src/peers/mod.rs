@@ -17,6 +17,8 @@ use crate::wire::{Heartbeat, Message, Verdict};
 
 /// A new member may be refused once, by a node that has not yet received its admission.
 const REFUSALS_MIN: u32 = 2;
+/// A heartbeat without an answer for this long was lost.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// A member's refusals in a row, and the last reason.
 #[derive(Default)]
@@ -131,8 +133,13 @@ impl Peers {
     fn up(&mut self, ctx: &mut Context, peer: NodeId, conn: ConnId, boot: u64) {
         info!(peer = %peer.short(), name = ctx.name_of(peer), "a member is here");
         self.refusals.remove(&peer);
-        let before = ctx.views.insert(peer, View::new(boot));
-        let returned = before.is_some_and(|view| view.boot == boot && view.gone_at.is_some());
+        let before = ctx.views.remove(&peer).filter(|view| view.boot == boot);
+        let returned = before.as_ref().is_some_and(|view| view.gone_at.is_some());
+        // Its next report comes with its first heartbeat; plans before need the pairs that cannot
+        // link.
+        let mut view = View::new(boot);
+        view.report = before.and_then(|before| before.report);
+        ctx.views.insert(peer, view);
         ctx.post(News::PeerUp { peer, conn, returned });
     }
 
@@ -206,9 +213,11 @@ pub(crate) fn note_heartbeat(ctx: &mut Context, peer: NodeId, heartbeat: Heartbe
 }
 
 pub(crate) fn send_heartbeat(ctx: &mut Context, peer: NodeId, conn: ConnId, heartbeat: Heartbeat) {
-    let asked = Some((heartbeat.seq, ctx.now()));
+    let now = ctx.now();
     if let Some(view) = ctx.views.get_mut(&peer) {
-        view.asked = asked;
+        // A far or full path confirms a heartbeat after the next ones have gone out.
+        view.asked = view.asked.filter(|(_, at)| now.saturating_sub(*at) < ANSWER_MAX);
+        view.asked.get_or_insert((heartbeat.seq, now));
     }
     ctx.send(conn, Message::Heartbeat(Box::new(heartbeat)));
 }
@@ -218,7 +227,12 @@ pub(crate) fn heartbeat_seen(ctx: &mut Context, peer: NodeId, seq: u64) {
     let now = ctx.now();
     let Some(view) = ctx.views.get_mut(&peer) else { return };
     if let Some((_, asked_at)) = view.asked.take_if(|(asked, _)| *asked == seq) {
-        view.note_round_trip(now.saturating_sub(asked_at));
+        let round_trip = now.saturating_sub(asked_at);
+        view.note_round_trip(round_trip);
+        if let Some(conn) = ctx.membership.conn(peer) {
+            // This input has no effects.
+            ctx.membership.step(Input::Confirmed { conn, round_trip }, now);
+        }
         ctx.post(News::RoundTrip);
     }
 }

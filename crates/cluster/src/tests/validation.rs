@@ -330,3 +330,23 @@ async fn a_slow_link_with_a_long_message_is_no_silence() {
     slow.say(&heartbeat(2)).await;
     slow.hear_seen(2).await;
 }
+
+/// Its confirmations come after the next heartbeats have gone out.
+#[tokio::test]
+async fn a_round_trip_longer_than_the_interval_of_heartbeats_is_known() {
+    let home = tempfile::tempdir().unwrap();
+    let node = node(home.path()).await;
+    let mut far = Member::speaking(&node, Versions::CURRENT).await;
+    let asked = loop {
+        if let Message::Heartbeat(heartbeat) = far.hear().await {
+            break heartbeat.seq;
+        }
+    };
+    // Sleeps: that is the length of the path.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    far.say(&Message::HeartbeatSeen { seq: asked }).await;
+    far.say(&heartbeat(1)).await;
+    far.hear_seen(1).await;
+    let round_trip_us = node.status().nodes[1].round_trip_us;
+    assert!(round_trip_us.is_some_and(|us| us >= 1_000_000), "{round_trip_us:?}");
+}

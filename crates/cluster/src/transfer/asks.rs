@@ -1,9 +1,11 @@
 //! Requests between members about models, and their answers.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use protocol::RecordWanted;
 use protocol::frame::FRAME_BYTES_MAX;
@@ -12,6 +14,7 @@ use store::Digest;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
+use crate::io::flow::Flow;
 use crate::io::frames;
 use crate::io::net::{Connection, DialError, Net};
 use crate::io::tls::Pin;
@@ -130,21 +133,44 @@ pub(crate) async fn ask_and_wait(
     }
 }
 
-/// Reads bytes of the file that is open there. `came` counts the bytes at the start of `out` that
-/// have come, also of earlier calls and of other members; only the rest is asked for.
+/// Reads bytes of the file that is open there, in pieces that the path carries soon. `came` counts
+/// the bytes at the start of `out` that have come, also of earlier calls and of other members; only
+/// the rest is asked for. What comes is added to `arrived`.
 ///
 /// # Errors
 /// The member is silent for [`SILENCE_MAX`], or the connection ends. What came is kept.
 pub(super) async fn read_bytes(
     connection: &mut Connection,
+    (flow, arrived): (&Arc<Flow>, &AtomicU64),
     start: u64,
     out: &mut [u8],
     came: &mut usize,
 ) -> Result<(), DialError> {
-    let len = (out.len() - *came) as u64;
-    let ask = Ask::Bytes { start: start + *came as u64, len };
-    unless_silent(frames::write(&mut connection.stream, &ask)).await?;
-    fill(connection, out, came).await
+    let (mut asked, mut pieces) = (*came, VecDeque::new());
+    while *came < out.len() {
+        // While one piece comes, the next one is asked for already.
+        while let left @ 1.. = (out.len() - asked) as u64 {
+            let wanted = left.min(BYTES_MAX);
+            let turn = match pieces.is_empty() {
+                true => flow.turn(wanted).await,
+                false => flow.try_turn(wanted),
+            };
+            let Some(turn) = turn else { break };
+            let ask = Ask::Bytes { start: start + asked as u64, len: turn.bytes() as u64 };
+            unless_silent(frames::write(&mut connection.stream, &ask)).await?;
+            asked += turn.bytes();
+            pieces.push_back((turn, asked, Instant::now()));
+        }
+        let Some((turn, end, asked_at)) = pieces.pop_front() else {
+            return Err(io::Error::other("nothing more may be asked for").into());
+        };
+        let before = *came;
+        let filled = fill(connection, &mut out[..end], came).await;
+        arrived.fetch_add((*came - before) as u64, Ordering::Relaxed);
+        filled?;
+        turn.done(asked_at.elapsed());
+    }
+    Ok(())
 }
 
 /// Reads until `out` is full. A slow path may take as long as it needs: what counts is silence.

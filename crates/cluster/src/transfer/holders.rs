@@ -1,6 +1,7 @@
 //! The members that have a model or are fetching it. A node asks them before the hub.
 
 use std::io;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hub::{Nearby, RemoteFile};
@@ -8,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
+use crate::NodeId;
 use crate::io::frames;
 use crate::io::net::{Connection, DialError, Net};
 use crate::io::tls::Pin;
@@ -80,12 +82,15 @@ pub(crate) struct Holders {
     model: String,
     holders: Vec<Neighbour>,
     runtime: Handle,
-    /// One connection for each slot of the client, with the file that it is fetching.
+    /// Idle connections.
     open: Mutex<Vec<Open>>,
+    /// Held by the only slot that reads over a slow path.
+    alone: tokio::sync::Mutex<()>,
 }
 
+/// A connection, and the file that is open at its other end.
 struct Open {
-    slot: usize,
+    holder: NodeId,
     file: String,
     connection: Connection,
 }
@@ -94,7 +99,8 @@ impl Holders {
     pub fn new(net: Arc<Net>, model: &str, holders: Vec<Neighbour>, runtime: Handle) -> Self {
         let names: Vec<&str> = holders.iter().map(|holder| holder.name.as_str()).collect();
         info!(model, nodes = names.join(", "), "a model comes from members that have it");
-        Self { net, model: model.to_owned(), holders, runtime, open: Mutex::default() }
+        let (open, alone) = Default::default();
+        Self { net, model: model.to_owned(), holders, runtime, open, alone }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Open>> {
@@ -108,27 +114,36 @@ impl Holders {
         start: u64,
         out: &mut [u8],
     ) -> Result<(), DialError> {
+        let holder = &self.holders[slot % self.holders.len()];
+        let flow = self.net.flows.of(holder.id);
+        let alone = self.alone.lock().await;
+        let _alone = Some(alone).filter(|_| !flow.carries(BYTES_MAX));
+        let mut connection = self.connection(holder, file).await?;
+        let counts = (&flow, &AtomicU64::new(0));
+        read_bytes(&mut connection, counts, start, out, &mut 0).await?;
+        self.lock().push(Open { holder: holder.id, file: file.path.clone(), connection });
+        Ok(())
+    }
+
+    /// An idle connection to a holder, or a new one.
+    async fn connection(
+        &self,
+        holder: &Neighbour,
+        file: &RemoteFile,
+    ) -> Result<Connection, DialError> {
         let kept = {
             let mut open = self.lock();
-            let at = open.iter().position(|open| open.slot == slot && open.file == file.path);
+            let is_it = |open: &Open| open.holder == holder.id && open.file == file.path;
+            let at = open.iter().position(is_it);
             at.map(|at| open.swap_remove(at).connection)
         };
-        let mut connection = match kept {
-            Some(connection) => connection,
-            None => {
-                let holder = &self.holders[slot % self.holders.len()];
-                match unless_silent(ask(&self.net, holder, &self.model, file)).await? {
-                    (Having::Here, connection) => connection,
-                    _ => return Err(io::Error::other("it no longer has the model").into()),
-                }
-            }
-        };
-        for (at, part) in out.chunks_mut(BYTES_MAX as usize).enumerate() {
-            let start = start + at as u64 * BYTES_MAX;
-            read_bytes(&mut connection, start, part, &mut 0).await?;
+        if let Some(connection) = kept {
+            return Ok(connection);
         }
-        self.lock().push(Open { slot, file: file.path.clone(), connection });
-        Ok(())
+        match unless_silent(ask(&self.net, holder, &self.model, file)).await? {
+            (Having::Here, connection) => Ok(connection),
+            _ => Err(io::Error::other("it no longer has the model").into()),
+        }
     }
 }
 

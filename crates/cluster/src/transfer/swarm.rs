@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,8 @@ pub(crate) struct Swarm {
     /// Idle connections, by the source's index.
     idle: Mutex<Vec<(usize, Connection)>>,
     barred: Mutex<BTreeMap<usize, Instant>>,
+    /// By source: held by the only group that comes over a slow path; only whole ones are kept.
+    alone: Vec<tokio::sync::Mutex<()>>,
 }
 
 impl std::fmt::Debug for Swarm {
@@ -54,7 +56,8 @@ impl std::fmt::Debug for Swarm {
 impl Swarm {
     pub fn new(net: Arc<Net>, wanted: Sources, inputs: mpsc::Sender<Event>) -> Self {
         let (arrived, idle, barred) = Default::default();
-        Self { net, wanted, runtime: Handle::current(), inputs, arrived, idle, barred }
+        let alone = wanted.sources.iter().map(|_| Default::default()).collect();
+        Self { net, wanted, runtime: Handle::current(), inputs, arrived, idle, barred, alone }
     }
 
     /// Counts the bytes that come in `arrived`.
@@ -167,42 +170,57 @@ impl Swarm {
         at: usize,
         part: &mut Came,
     ) -> Result<bool, DialError> {
+        let (start, before) = (tree.extent(group).0, part.came);
+        self.fill(at, start, part).await?;
+        if before > 0 && !tree.is_group(group, &part.bytes) {
+            // It need not be this source whose bytes are wrong.
+            part.came = 0;
+            self.fill(at, start, part).await?;
+        }
+        if tree.is_group(group, &part.bytes) {
+            return Ok(true);
+        }
+        part.came = 0;
+        let (mut connection, _) = self.connection(at).await?;
+        // The source checks its own disk and trusts only that.
+        frames::write(&mut connection.stream, &Ask::Doubt { group }).await?;
+        let (node, digest) = (self.wanted.sources[at].node, self.wanted.digest);
+        // Sending fails only if the whole node has ended.
+        let _ = self.inputs.send(Event::Damaged { node, digest, group: Some(group) }).await;
+        self.lock_idle().push((at, connection));
+        Ok(false)
+    }
+
+    /// Reads the rest of a group from one source.
+    async fn fill(&self, at: usize, start: u64, part: &mut Came) -> Result<(), DialError> {
+        let flow = self.net.flows.of(self.wanted.sources[at].node);
+        let alone = self.alone[at].lock().await;
+        let _alone = Some(alone).filter(|_| !flow.carries(GROUP_BYTES));
+        let (mut connection, is_kept) = self.connection(at).await?;
+        let (before, Came { bytes, came }) = (part.came, part);
+        let counts = (&flow, &*self.arrived);
+        let mut read = read_bytes(&mut connection, counts, start, bytes, came).await;
+        if is_kept && read.is_err() && *came == before {
+            // While it waited for its turn, the path was lost for a moment, or it was idle long.
+            connection = self.dial(at).await?.0;
+            read = read_bytes(&mut connection, counts, start, bytes, came).await;
+        }
+        read?;
+        self.lock_idle().push((at, connection));
+        Ok(())
+    }
+
+    /// A connection to a source, and whether it was idle before.
+    async fn connection(&self, at: usize) -> Result<(Connection, bool), DialError> {
         let kept = {
             let mut idle = self.lock_idle();
             let place = idle.iter().position(|(source, _)| *source == at);
             place.map(|place| idle.swap_remove(place).1)
         };
-        let is_kept = kept.is_some();
-        let mut connection = match kept {
-            Some(connection) => connection,
-            None => self.dial(at).await?.0,
-        };
-        let (start, before) = (tree.extent(group).0, part.came);
-        let mut read = read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await;
-        if is_kept && read.is_err() && part.came == before {
-            // While it waited for its turn, the path was lost for a moment, or it was idle long.
-            connection = self.dial(at).await?.0;
-            read = read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await;
+        match kept {
+            Some(connection) => Ok((connection, true)),
+            None => Ok((self.dial(at).await?.0, false)),
         }
-        self.arrived.fetch_add((part.came - before) as u64, Ordering::Relaxed);
-        read?;
-        let mut is_right = tree.is_group(group, &part.bytes);
-        if !is_right && before > 0 {
-            // It need not be this source whose bytes are wrong.
-            part.came = 0;
-            read_bytes(&mut connection, start, &mut part.bytes, &mut part.came).await?;
-            is_right = tree.is_group(group, &part.bytes);
-        }
-        if !is_right {
-            part.came = 0;
-            // The source checks its own disk and trusts only that.
-            frames::write(&mut connection.stream, &Ask::Doubt { group }).await?;
-            let (node, digest) = (self.wanted.sources[at].node, self.wanted.digest);
-            // Sending fails only if the whole node has ended.
-            let _ = self.inputs.send(Event::Damaged { node, digest, group: Some(group) }).await;
-        }
-        self.lock_idle().push((at, connection));
-        Ok(is_right)
     }
 
     /// The indices of the sources, rotated by `turn`; recently failed ones come last.
