@@ -33,12 +33,12 @@ use crate::{
 };
 
 /// Version of this protocol. Two nodes speak the lower one of theirs, so that nodes can be updated
-/// one after the other: additions of version N are not sent to a node that speaks N - 1. Version 12
-/// has no reports on machines and paths.
+/// one after the other: additions of version N are not sent to a node that speaks N - 1. Version 13
+/// measures every path by a whole mebibyte, and 12 has no reports on machines and paths.
 ///
 /// [`protocol::NUMERICS`] is the version of the computation, which must be equal only among the
 /// ranks of one instance.
-pub(crate) const PROTOCOL: u32 = 13;
+pub(crate) const PROTOCOL: u32 = 14;
 /// The oldest version that this build still speaks.
 pub(crate) const PROTOCOL_OLDEST: u32 = 12;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");

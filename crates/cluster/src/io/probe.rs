@@ -78,9 +78,9 @@ where
     timeout(PROBE_TIMEOUT, measuring).await?
 }
 
-/// Whether both ends know [`STEPS_BYTES`]; version 12 has the last step alone.
+/// Whether both ends know [`STEPS_BYTES`]; version 13 has the last step alone.
 pub(crate) fn has_steps(protocol: u32) -> bool {
-    protocol >= 13
+    protocol >= 14
 }
 
 /// Bytes per second to a peer. Its `round_trip` must just have been measured.
