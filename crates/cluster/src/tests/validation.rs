@@ -257,12 +257,12 @@ async fn what_came_of_a_number_is_believed_from_the_node_that_was_told_it() {
     assert_eq!(told, "it shows another one");
 }
 
-/// Fields of the newest version are sent only to members that speak it.
+/// What a version added is sent only to members that speak it.
 #[tokio::test]
 async fn each_member_is_spoken_to_in_the_version_that_it_speaks() {
     let now = Versions::CURRENT;
-    let before = Versions { newest: now.newest - 1, oldest: now.newest - 2, ..now };
-    for (versions, is_newest) in [(before, false), (now, true)] {
+    let without_reports = Versions { newest: 12, oldest: 11, ..now };
+    for (versions, has_reports) in [(without_reports, false), (now, true)] {
         let home = tempfile::tempdir().unwrap();
         let node = node(home.path()).await;
         let mut member = Member::speaking(&node, versions).await;
@@ -276,7 +276,7 @@ async fn each_member_is_spoken_to_in_the_version_that_it_speaks() {
                 _ => {}
             }
         }
-        assert_eq!(reports > 0, is_newest, "{versions:?}");
+        assert_eq!(reports > 0, has_reports, "{versions:?}");
     }
 }
 
