@@ -1,7 +1,7 @@
 //! Families with latent attention, such as DeepSeek V2 and V3: keys and values come from one
 //! compressed vector.
 
-use super::llama::is_mistral4;
+use super::llama::{is_mistral4, temperature_of_mistral};
 use super::shared::{
     ATTENTION, BLOCK, DENSE, EXPERTS, FEED_FORWARD, FEED_FORWARD_NORM, SHARED_EXPERT,
     STACKED_EXPERTS, experts,
@@ -76,6 +76,7 @@ pub(super) const FAMILIES: &[Family] = &[
             EXPERTS,
             SHARED_EXPERT,
         ],
+        keys: keys_of_mistral4,
         ..DEEPSEEK2
     },
     Family {
@@ -126,6 +127,11 @@ fn keys_of_deepseek(config: &Config, header: &mut Header) -> Result<(), Error> {
         header.number("rope.scaling.yarn_log_multiplier", 0.1 * scale);
     }
     Ok(())
+}
+
+fn keys_of_mistral4(config: &Config, header: &mut Header) -> Result<(), Error> {
+    keys_of_deepseek(config, header)?;
+    temperature_of_mistral(config, header)
 }
 
 fn keys_of_indexer(config: &Config, header: &mut Header) -> Result<(), Error> {

@@ -88,13 +88,14 @@ pub(super) fn is_mistral4(config: &Config) -> Result<bool, Error> {
 fn keys_of_mistral3(config: &Config, header: &mut Header) -> Result<(), Error> {
     keys_of_llama(config, header)?;
     let rope = Rope::read(config)?.full;
-    header.numbers(
-        &rope,
-        &[
-            (&["mscale_all_dim"], "rope.scaling.yarn_log_multiplier"),
-            (&["llama_4_scaling_beta"], "attention.temperature_scale"),
-        ],
-    )
+    header.numbers(&rope, &[(&["mscale_all_dim"], "rope.scaling.yarn_log_multiplier")])?;
+    temperature_of_mistral(config, header)
+}
+
+/// Queries grow with their position (Mistral 3 and 4).
+pub(super) fn temperature_of_mistral(config: &Config, header: &mut Header) -> Result<(), Error> {
+    let rope = Rope::read(config)?.full;
+    header.numbers(&rope, &[(&["llama_4_scaling_beta"], "attention.temperature_scale")])
 }
 
 pub(super) fn keys_of_granite(config: &Config, header: &mut Header) -> Result<(), Error> {

@@ -60,3 +60,14 @@ fn a_block_of_deepseek_v3_becomes_what_one_of_v3_2_does() {
     assert_eq!(differences(&file, &wanted), [] as [String; 0]);
     assert!(layout::Outline::read(file.directory()).unwrap().mtp.is_some());
 }
+
+/// llama.cpp's converter leaves it out. transformers scales queries from the original context on.
+#[test]
+fn queries_of_mistral_4_grow_with_their_position() {
+    let dir = tempfile::tempdir().unwrap();
+    described("mistral4").write(dir.path(), 1);
+    let file = checkpoint::open(dir.path()).unwrap();
+    let outline = layout::Outline::read(file.directory()).unwrap();
+    let found = outline.config.temperature_of(0).unwrap();
+    assert_eq!((found.scale, found.length), (0.1, 16));
+}
