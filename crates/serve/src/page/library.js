@@ -115,8 +115,9 @@ function cards() {
   return [...byName.values()];
 }
 
-const namesOf = (card) => [card.model, ...card.files.map((file) => file.name),
-  ...card.parts.map((part) => part.name), ...card.instances.map((one) => one.model)].map((name) => name.toLowerCase());
+const namesOf = ({ model, files, parts, instances }) => [model,
+  ...[...files, ...parts].map(({ name }) => name), ...instances.map((one) => one.model)]
+  .map((name) => name.toLowerCase());
 
 const isCalled = (card, name) => namesOf(card).includes(name)
   || card.files.some(({ places }) => places.some(({ path }) => path?.toLowerCase() === name));
@@ -221,7 +222,10 @@ function updatePart(item, { name, done_bytes: done, total_bytes: total }) {
   const [, quantisation] = name.split(":");
   const about = [quantisation, `${bytes(done)} of ${bytes(total)}, not whole`];
   setText(item.querySelector(".hint"), about.filter(Boolean).join(", "));
-  const acts = { "Go on": () => goOn(name).then(look), Delete: () => remove({ name, bytes: done }) };
+  const acts = {
+    "Go on": () => goOn(name).then(look),
+    Delete: () => remove({ name, bytes: done }),
+  };
   keyed(item.querySelector(".row"), Object.keys(acts), (act) => act,
     (act) => button(act, act === "Delete" ? "small danger" : "small", acts[act],
       `${act} ${act === "Delete" ? "what has come of" : "with"} ${name}`), () => {});
