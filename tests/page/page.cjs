@@ -252,7 +252,7 @@ async function aModelIsLookedFor(page) {
   await view(page, "Cluster");
   await view(page, "Library");
   await page.getByLabel(SEARCH).fill("demo-gguf");
-  const half = cards.filter({ hasText: /MiB of 6\.6 MiB, not whole/ });
+  const half = cards.filter({ hasText: /of 6\.6 MiB, not whole/ });
   await half.getByRole("button", { name: /^Delete what has come of / }).click();
   await button(page, "Delete it").click();
   await half.waitFor({ state: "detached" });
