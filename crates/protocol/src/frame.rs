@@ -87,7 +87,8 @@ pub fn read<T: DeserializeOwned>(input: &mut impl Read) -> Result<T, FrameError>
     decode(&body)
 }
 
-/// [`read`] for a worker, which optimises what is compiled in its crate: this is compiled here.
+/// [`read`] for a worker. It is compiled here, because its own crate is optimised for speed, which
+/// takes longer to compile.
 ///
 /// # Errors
 /// Those of [`read`].

@@ -62,6 +62,8 @@ pub struct Interrupted {
     pub model: String,
     pub done_bytes: u64,
     pub total_bytes: u64,
+    /// The approximate memory that the whole model needs.
+    pub needs_bytes: u64,
 }
 
 /// What a cluster could serve.

@@ -88,7 +88,7 @@ impl Flow {
         connects.push_back(took);
     }
 
-    /// Whether so many bytes may be under way at a time.
+    /// Whether the path may have this many bytes under way.
     pub(crate) fn carries(&self, bytes: u64) -> bool {
         self.lock().bytes >= bytes
     }

@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 /// Round trips of a probe. The fastest counts, because delays only ever add.
 const PINGS: usize = 16;
-/// Bulk transfers: the last takes 8 ms on a gigabit link, and 28 s on one of 300 kbit/s, whose
-/// heartbeats would wait as long. The first one that takes [`LONG`] is the last.
+/// Bulk transfers, up to the first that takes [`LONG`]. All of them take 8 ms on a gigabit link. On
+/// one of 300 kbit/s the third would take 28 s, and heartbeats would wait as long.
 const STEPS_BYTES: [usize; 3] = [16 << 10, 128 << 10, BULK_BYTES];
 const BULK_BYTES: usize = 1 << 20;
 /// Together with [`LONG_ROUND_TRIPS`], in which TCP finds a far path's speed.

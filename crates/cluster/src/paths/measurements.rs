@@ -2,10 +2,10 @@
 //! and the best path. A pure state machine.
 //!
 //! A *look* measures the round trip, with 6 KB every 10 s. A *full* measurement sends a mebibyte,
-//! and less over a slow path: the first three times, of which the best counts since other work only
-//! slows them, when the round trip has doubled or halved, when the network has changed, and every
-//! ten minutes. That is 20 kbit/s a path. With more than 16 paths everything is less frequent, so
-//! that a node never spends more than 320 kbit/s.
+//! and less over a slow path. A path is measured fully three times at first (the best counts, since
+//! other work only slows them), when the round trip has doubled or halved, when the network has
+//! changed, and every ten minutes. That is 20 kbit/s a path. With more than 16 paths everything is
+//! less frequent, so that a node never spends more than 320 kbit/s.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -21,8 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Full measurements of a new path, if there are not very many. A busy machine may take its fastest
 /// cable for its slowest.
 const FIRST_ONES: u8 = 3;
-/// A mebibyte fills a path this slow for seconds, and what fills it moves its round trip: it is
-/// measured fully once in [`MEASURE_EVERY`], whatever else happens.
+/// A full measurement fills a path this slow, and what fills it moves its round trip: it is made
+/// once in [`MEASURE_EVERY`], whatever else happens.
 const SLOW_BYTES_PER_SEC: f64 = 5e5;
 const MEASURE_EVERY: Duration = Duration::from_secs(600);
 /// Minimum interval between full measurements of a path in doubt.

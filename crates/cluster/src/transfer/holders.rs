@@ -84,8 +84,8 @@ pub(crate) struct Holders {
     runtime: Handle,
     /// Idle connections.
     open: Mutex<Vec<Open>>,
-    /// Held by the only slot that reads over a slow path.
-    alone: tokio::sync::Mutex<()>,
+    /// By holder: held by the only slot that reads over a slow path.
+    alone: Vec<tokio::sync::Mutex<()>>,
 }
 
 /// A connection, and the file that is open at its other end.
@@ -99,8 +99,8 @@ impl Holders {
     pub fn new(net: Arc<Net>, model: &str, holders: Vec<Neighbour>, runtime: Handle) -> Self {
         let names: Vec<&str> = holders.iter().map(|holder| holder.name.as_str()).collect();
         info!(model, nodes = names.join(", "), "a model comes from members that have it");
-        let (open, alone) = Default::default();
-        Self { net, model: model.to_owned(), holders, runtime, open, alone }
+        let alone = holders.iter().map(|_| Default::default()).collect();
+        Self { net, model: model.to_owned(), holders, runtime, open: Mutex::default(), alone }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Open>> {
@@ -114,9 +114,10 @@ impl Holders {
         start: u64,
         out: &mut [u8],
     ) -> Result<(), DialError> {
-        let holder = &self.holders[slot % self.holders.len()];
+        let at = slot % self.holders.len();
+        let holder = &self.holders[at];
         let flow = self.net.flows.of(holder.id);
-        let alone = self.alone.lock().await;
+        let alone = self.alone[at].lock().await;
         let _alone = Some(alone).filter(|_| !flow.carries(BYTES_MAX));
         let mut connection = self.connection(holder, file).await?;
         let counts = (&flow, &AtomicU64::new(0));

@@ -36,12 +36,14 @@ pub(crate) fn interrupted(models: &Path, under_way: &[PullStatus]) -> Vec<Interr
             Some(one) => {
                 one.done_bytes += part.done_bytes;
                 one.total_bytes += part.total_bytes;
+                one.needs_bytes = hub::need_bytes(one.total_bytes);
             }
             None => found.push(Interrupted {
                 model: hub::catalogue::model_of(&part.name).0,
                 name: part.name,
                 done_bytes: part.done_bytes,
                 total_bytes: part.total_bytes,
+                needs_bytes: hub::need_bytes(part.total_bytes),
             }),
         }
     }

@@ -18,10 +18,13 @@ impl Awaited {
     pub fn open(options: Options, pool: Arc<Pool>) -> Result<Self, RecordsError> {
         let awaited = Self(Arc::default());
         if !awaited.try_open(&options, &pool)? {
+            let folder = options.folder.display();
+            eprintln!("prompts are kept on disk once no other process uses {folder}");
             let later = Arc::downgrade(&awaited.0);
             std::thread::spawn(move || {
                 while let Some(slot) = later.upgrade() {
-                    match Self(slot).try_open(&options, &pool) {
+                    let tried = Self(slot).try_open(&options, &pool);
+                    match tried {
                         Ok(true) => return,
                         Ok(false) => std::thread::sleep(INTERVAL),
                         Err(error) => return eprintln!("prompts are not kept on disk: {error}"),

@@ -51,8 +51,8 @@ impl State {
         }
     }
 
-    /// Where the state is saved among `before + 1..=end`, of a prompt of `prompt_len` tokens whose
-    /// last whole page ends at `prompt_border`.
+    /// Where the state is saved within `before + 1..=end`. The prompt has `prompt_len` tokens; the
+    /// last page end before its last token is `prompt_border`.
     pub fn border(
         &self,
         (before, end): (usize, usize),

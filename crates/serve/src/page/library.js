@@ -122,8 +122,8 @@ const namesOf = ({ model, files, parts, instances }) => [model,
 const isCalled = (card, name) => namesOf(card).includes(name)
   || card.files.some(({ places }) => places.some(({ path }) => path?.toLowerCase() === name));
 
-const needs = (card) => Math.min(...card.files.map((file) => file.needs_bytes),
-  card.offer?.needs_bytes ?? Infinity);
+const needs = ({ files, parts, offer }) =>
+  Math.min(...[...files, ...parts].map((one) => one.needs_bytes), offer?.needs_bytes ?? Infinity);
 
 /** Served ones, then those on disks, then the largest that fit, then the smallest that do not. */
 function order(a, b) {
