@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use backend::Backend;
@@ -22,11 +23,13 @@ use records::{Options, Pool, Records, RecordsError};
 use crate::page_orders::{Loaded, ORDERS_MAX, PageKey, PageOrder};
 use awaited::Awaited;
 use load::{Load, Sources};
+pub(crate) use look::Elsewhere;
 use members::Members;
 use record::{header, key_of, number};
 
 mod awaited;
 mod load;
+mod look;
 mod members;
 mod record;
 mod runs;
@@ -66,6 +69,9 @@ pub(crate) trait Shelf: fmt::Debug + Send + Sync {
     /// here is some of it. Only the first and the last part are looked up: what is missing is found
     /// when it is read.
     fn has(&self, key: &PageKey, holder: Holder) -> bool;
+    /// Asks members which of these pages they have; `None`: there is nobody to ask, or too little
+    /// to ask about.
+    fn look(&self, text: Vec<PageKey>) -> Option<Receiver<Elsewhere>>;
     /// Whether this many pages can be written now.
     fn has_room(&self, pages: usize) -> bool;
     /// Most pages to keep or to load in one step, so that it stays short and memory bounded.
@@ -127,7 +133,8 @@ impl PromptStore {
 
     /// Its view for the scheduler.
     pub fn shelf(&self) -> Arc<dyn Shelf> {
-        Arc::new(OwnShelf { records: self.records.clone(), shape: self.shape.clone() })
+        let (records, shape) = (self.records.clone(), self.shape.clone());
+        Arc::new(OwnShelf { records, shape, members: self.members.clone() })
     }
 
     /// Writes pages down, in the background.
@@ -199,6 +206,7 @@ impl Drop for PromptStore {
 struct OwnShelf {
     records: Awaited,
     shape: Arc<Shape>,
+    members: Option<Members>,
 }
 
 impl fmt::Debug for OwnShelf {
@@ -222,6 +230,18 @@ impl Shelf for OwnShelf {
             others.any(|other| has(&other))
         };
         ends.into_iter().flatten().all(|part| has(part) || has_other(part))
+    }
+
+    fn look(&self, text: Vec<PageKey>) -> Option<Receiver<Elsewhere>> {
+        /// Fewer are computed in about the time in which all members answer.
+        const PAGES_MIN: usize = 16;
+        if text.len() < PAGES_MIN {
+            return None;
+        }
+        let first = |holder| self.shape.parts.iter().find(|part| part.holder == holder).cloned();
+        let parts =
+            [Holder::Page, Holder::Window, Holder::Checkpoint].into_iter().filter_map(first);
+        Some(self.members.as_ref()?.look(text, parts.collect()))
     }
 
     fn has_room(&self, pages: usize) -> bool {

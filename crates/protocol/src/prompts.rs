@@ -50,7 +50,8 @@ pub struct RecordWanted {
     pub header: Vec<u8>,
     /// Bytes of its whole payload; a longer or shorter one is none.
     pub payload_bytes: u32,
-    /// The first wanted byte, and how many.
+    /// The first wanted byte, and how many. 0: whether there is such a record, whatever its header,
+    /// is all that is wanted.
     pub start: u32,
     pub bytes: u32,
 }

@@ -34,6 +34,11 @@ impl Reader {
         Ok(Self { shared, pool })
     }
 
+    /// Whether there was a record with this key.
+    pub fn contains(&self, key: &Key) -> bool {
+        self.shared.catalog().contains(key)
+    }
+
     /// As [`crate::Records::get`].
     pub fn get(&self, key: &Key, header: Option<&[u8]>) -> Pending<Option<Record>> {
         get(&self.shared, &self.pool, key, header)

@@ -28,7 +28,7 @@ fn kill_workers(node: &Node) {
     });
 }
 
-/// Some 900 tokens.
+/// Some 1,500 tokens.
 fn question() -> String {
     question_of(0)
 }
@@ -38,7 +38,7 @@ fn question_of(number: usize) -> String {
     let line = |at: usize| {
         format!("Line {at} of log {number} says that node {} was up.\n", (at + number) % 7)
     };
-    (0..60).map(line).collect::<String>() + "What is Sinew?"
+    (0..100).map(line).collect::<String>() + "What is Sinew?"
 }
 
 fn text(answer: &Value) -> &str {
@@ -86,19 +86,27 @@ fn prompts_outlive_killed_workers_of_two_nodes() {
     });
 }
 
-/// What one of the nodes lacks then comes from the other one.
+/// What one of the nodes lacks then comes from the other one, also where the first rank's node has
+/// nothing of the text.
 #[test]
-fn prompts_are_found_by_another_split() {
-    let (a, _b) = two_nodes();
+fn prompts_are_found_by_another_split_and_after_a_move() {
+    let (a, b) = two_nodes();
+    // The first of the nodes leads, and is asked.
     let ask = |nodes: &str, split: &str, number: usize| {
-        a.run(&["serve", &demo_model(), "--nodes", nodes, "--split", split, "--ctx", "2048"]);
-        let answer = a.chat(MODEL, &question_of(number), 40);
+        let first = if nodes.starts_with('b') { &b } else { &a };
+        first.run(&["serve", &demo_model(), "--nodes", nodes, "--split", split, "--ctx", "2048"]);
+        let answer = first.chat(MODEL, &question_of(number), 40);
         // Workers that end write what waits.
-        a.run(&["stop", MODEL]);
+        first.run(&["stop", MODEL]);
         answer
     };
     let mut number = 0;
-    for (before, after) in [(("2", "1,1"), ("1", "1")), (("1", "1"), ("2", "1,2"))] {
+    for (before, after) in [
+        (("a,b", "1,1"), ("a", "1")),
+        (("a", "1"), ("a,b", "1,2")),
+        (("a", "1"), ("b", "1")),
+        (("b", "1"), ("a,b", "1,1")),
+    ] {
         // What a busy machine has not written is computed: then another text is tried.
         wait_for("a prompt of another split", || {
             number += 1;

@@ -168,10 +168,15 @@ async fn send(
 fn read(reader: &Reader, wanted: &[RecordWanted]) -> io::Result<Found> {
     check(wanted)?;
     let deadline = Instant::now() + SILENCE_MAX / 2;
-    let pending: Vec<_> =
-        wanted.iter().map(|one| reader.get(&one.key, Some(&one.header))).collect();
+    // Of a record of which no byte is wanted, it is wanted whether there is one.
+    let read = |one: &RecordWanted| reader.get(&one.key, Some(&one.header));
+    let pending: Vec<_> = wanted.iter().map(|one| (one.bytes > 0).then(|| read(one))).collect();
     let (mut found, mut bytes) = (Vec::new(), Vec::new());
-    for (one, mut pending) in wanted.iter().zip(pending) {
+    for (one, pending) in wanted.iter().zip(pending) {
+        let Some(mut pending) = pending else {
+            found.push(reader.contains(&one.key));
+            continue;
+        };
         let record = pending.wait(deadline).flatten();
         let record = record.filter(|it| it.payload().len() == one.payload_bytes as usize);
         let part = record.as_ref().zip(one.range()).map(|(it, range)| &it.payload()[range]);

@@ -13,8 +13,9 @@ use model::{Part, Shared};
 use protocol::frame::{self, FrameError};
 use protocol::{Heads, RECORDS_BYTES_MAX, RECORDS_MAX, RecordWanted, RecordsAsk, RecordsRelay};
 
+use super::look::{Elsewhere, Look};
 use super::record::key_of;
-use super::runs::{take_shared, without};
+use super::runs::{like, take_shared, without};
 use crate::page_orders::PageKey;
 
 /// A member that gives nothing for so long is not waited for.
@@ -30,8 +31,14 @@ const PAUSE: Duration = Duration::from_secs(5);
 pub(super) type Given = Option<Vec<(Range<usize>, Vec<u8>)>>;
 
 /// The other members.
+#[derive(Clone)]
 pub(super) struct Members {
-    wants: Sender<Want>,
+    questions: Sender<Question>,
+}
+
+enum Question {
+    Want(Want),
+    Look(Look),
 }
 
 /// Bytes of a part of a page.
@@ -56,11 +63,18 @@ struct Candidate {
 
 impl Members {
     pub fn new(relay: RecordsRelay) -> std::io::Result<Self> {
-        let (wants, queue) = channel();
+        let (questions, queue) = channel();
         let asker = Asker { relay, open: None, paused_until: None };
         let thread = std::thread::Builder::new().name("disk-members".to_owned());
         thread.spawn(move || asker.run(&queue))?;
-        Ok(Self { wants })
+        Ok(Self { questions })
+    }
+
+    /// Asks which of these pages members have.
+    pub fn look(&self, text: Vec<PageKey>, parts: Vec<Part>) -> Receiver<Elsewhere> {
+        let (reply, receiver) = sync_channel(1);
+        let _ = self.questions.send(Question::Look(Look { text, parts, reply }));
+        receiver
     }
 
     /// Asks for what is missing of a part of a page.
@@ -74,7 +88,7 @@ impl Members {
         let (reply, receiver) = sync_channel(1);
         let want = Want { text, part, missing, header, given: Vec::new(), turn: 0, reply };
         // A thread that has ended drops the sender, which is a miss.
-        let _ = self.wants.send(want);
+        let _ = self.questions.send(Question::Want(want));
         receiver
     }
 }
@@ -83,11 +97,7 @@ impl Want {
     /// The next record that has something of what is missing; `None`: there is no other.
     fn candidate(&mut self, members: &[Vec<Heads>]) -> Option<Candidate> {
         let of_member = |(at, known): (usize, &Vec<Heads>)| {
-            let others = known.iter().map(|heads| self.part.with_heads(heads));
-            // A part without heads is the same everywhere.
-            let whole = self.part.heads.is_empty().then(|| self.part.clone());
-            let others: Vec<Part> = others.flatten().chain(whole).collect();
-            others.into_iter().map(move |other| (at, other))
+            like(&self.part, known).into_iter().map(move |other| (at, other))
         };
         let all: Vec<(usize, Part)> = members.iter().enumerate().flat_map(of_member).collect();
         for (member, other) in all.into_iter().skip(self.turn) {
@@ -134,26 +144,32 @@ struct Asker {
 
 impl Asker {
     /// Until nobody can want anything.
-    fn run(mut self, queue: &Receiver<Want>) {
+    fn run(mut self, queue: &Receiver<Question>) {
         loop {
             let first = match queue.recv_timeout(IDLE_MAX) {
-                Ok(want) => want,
+                Ok(question) => question,
                 Err(RecvTimeoutError::Timeout) => {
                     self.open = None;
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let wants: Vec<Want> = std::iter::once(first).chain(queue.try_iter()).collect();
-            if let Err(error) = self.answer(wants) {
+            let (mut wants, mut looks) = (Vec::new(), Vec::new());
+            for question in std::iter::once(first).chain(queue.try_iter()) {
+                match question {
+                    Question::Want(want) => wants.push(want),
+                    Question::Look(look) => looks.push(look),
+                }
+            }
+            if let Err(error) = self.answer(wants, &looks) {
                 eprintln!("prompts on disk: other nodes give nothing: {error}");
                 self.pause();
             }
         }
     }
 
-    /// Answers all wants; those that a failure leaves are misses, as their senders are dropped.
-    fn answer(&mut self, mut wants: Vec<Want>) -> Result<(), FrameError> {
+    /// Answers all questions; those that a failure leaves are misses, as their senders are dropped.
+    fn answer(&mut self, mut wants: Vec<Want>, looks: &[Look]) -> Result<(), FrameError> {
         if self.paused_until.is_some_and(|until| Instant::now() < until) {
             return Ok(());
         }
@@ -168,7 +184,7 @@ impl Asker {
         while !wants.is_empty() {
             open.round(&mut wants)?;
         }
-        Ok(())
+        looks.iter().try_for_each(|look| look.answer(&mut open.stream, &open.members))
     }
 
     fn pause(&mut self) {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use model::{Part, Shared};
+use protocol::Heads;
 
 /// All bytes of a part that count.
 pub(super) fn places(part: &Part) -> Vec<Range<usize>> {
@@ -62,4 +63,12 @@ mod tests {
         let whole = Part { cut: Cut::Whole, heads: Vec::new(), ..empty.clone() };
         assert_eq!(places(&whole), std::slice::from_ref(&(0..10)));
     }
+}
+
+/// The records that a member with these heads may have of a part.
+pub(super) fn like(part: &Part, known: &[Heads]) -> Vec<Part> {
+    let others = known.iter().map(|heads| part.with_heads(heads));
+    // A part without heads is the same everywhere.
+    let whole = part.heads.is_empty().then(|| part.clone());
+    others.flatten().chain(whole).collect()
 }

@@ -15,6 +15,7 @@ use super::keeping::{PAGES_MIN, next_key};
 use super::page_id::PageId;
 use super::pages::{Before, Pages};
 use crate::page_orders::{Loaded, PageKey, PageOrder};
+use crate::prompt_store::{Elsewhere, Shelf};
 
 /// How long a disk may give nothing before the rest is computed.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -60,16 +61,18 @@ impl Fetch {
     /// Takes pages for the beginning of a text, if the disk has more of it than the cache.
     ///
     /// `whole`: the tokens that may come from there. `in_cache`: the pages that the cache has.
+    /// `elsewhere`: what members have.
     pub fn begin(
         salt: u64,
-        whole: &[Token],
-        in_cache: usize,
+        (whole, in_cache): (&[Token], usize),
+        elsewhere: &Elsewhere,
         pages: &mut Pages,
         now: Instant,
     ) -> Option<Self> {
-        let known = find(salt, whole, pages)?;
+        let disks = Disks { own: pages.shelf()?, elsewhere };
+        let known = find(salt, whole, &disks, pages);
         let least = in_cache + PAGES_MIN;
-        let usable = |count: &usize| is_usable(&known[..*count], pages);
+        let usable = |count: &usize| is_usable(&known[..*count], &disks, pages);
         let count = (least..=known.len()).rev().find(usable)?;
         let has_state = pages.has_states();
         let behind = pages.pages_behind();
@@ -245,35 +248,60 @@ fn release(dropped: impl Iterator<Item = Fetched>, pages: &mut Pages) {
     pages.release_all(&mut held);
 }
 
-/// The pages from a text's beginning on that are in the cache or on disk; `None` if nothing is
-/// kept.
-fn find(salt: u64, whole: &[Token], pages: &Pages) -> Option<Vec<Known>> {
-    let shelf = pages.shelf()?;
-    let (mut key, mut before) = (shelf.root(salt), Some(Before::Start(salt)));
+/// This rank's disk and those of members.
+struct Disks<'a> {
+    own: &'a dyn Shelf,
+    elsewhere: &'a Elsewhere,
+}
+
+impl Disks<'_> {
+    fn have(&self, key: &PageKey, holder: Holder) -> bool {
+        self.elsewhere.contains(&(*key, holder)) || self.own.has(key, holder)
+    }
+}
+
+/// The pages from a text's beginning on that are in the cache or on disk.
+fn find(salt: u64, whole: &[Token], disks: &Disks<'_>, pages: &Pages) -> Vec<Known> {
+    let (mut key, mut before) = (disks.own.root(salt), Some(Before::Start(salt)));
     let mut known = Vec::new();
     for tokens in whole.as_chunks::<PAGE_POSITIONS>().0 {
         let Some(next) = next_key(&key, tokens) else { break };
         let page = before.and_then(|before| pages.find(before, tokens));
-        if page.is_none() && !shelf.has(&next, Holder::Page) {
+        if page.is_none() && !disks.have(&next, Holder::Page) {
             break;
         }
         (key, before) = (next, page.map(Before::Page));
         known.push(Known { key, tokens: *tokens, page });
     }
-    Some(known)
+    known
+}
+
+/// The pages of a text after those that are in the cache or on this rank's disk.
+pub(super) fn unknown(salt: u64, whole: &[Token], pages: &Pages) -> Vec<PageKey> {
+    let Some(own) = pages.shelf() else { return Vec::new() };
+    let known = find(salt, whole, &Disks { own, elsewhere: &Elsewhere::new() }, pages);
+    let mut key = known.last().map_or_else(|| own.root(salt), |last| last.key);
+    let rest = whole.as_chunks::<PAGE_POSITIONS>().0.iter().skip(known.len());
+    let mut keys = Vec::new();
+    for tokens in rest {
+        let Some(next) = next_key(&key, tokens) else { break };
+        key = next;
+        keys.push(next);
+    }
+    keys
 }
 
 /// Whether a text can go on after these pages: states and windows at their end can be had.
-fn is_usable(known: &[Known], pages: &Pages) -> bool {
-    let Some((shelf, last)) = pages.shelf().zip(known.last()) else { return false };
+fn is_usable(known: &[Known], disks: &Disks<'_>, pages: &Pages) -> bool {
+    let Some(last) = known.last() else { return false };
     let has_state = !pages.has_states()
         || last.page.is_some_and(|page| pages.has_checkpoint(page))
-        || shelf.has(&last.key, Holder::Checkpoint);
+        || disks.have(&last.key, Holder::Checkpoint);
     let seen = &known[known.len().saturating_sub(pages.pages_behind())..];
     let in_window = |known: &Known| {
         let in_cache = known.page.is_some_and(|page| pages.window_page(page).is_some());
-        let has = |holder| shelf.has(&known.key, holder);
-        in_cache || has(Holder::Window) && has(Holder::Page)
+        let have = |holder| disks.have(&known.key, holder);
+        in_cache || have(Holder::Window) && have(Holder::Page)
     };
     has_state && (!pages.has_windows() || seen.iter().all(in_window))
 }

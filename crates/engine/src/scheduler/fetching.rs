@@ -29,13 +29,19 @@ impl Scheduler {
         let Some(most) = self.pages.shelf().map(|shelf| shelf.loads_max().min(ORDERS_MAX)) else {
             return;
         };
+        // Every rank that keeps prompts has fulfilled it.
+        let nothing = PageOrder::new([0; 32], [0; PAGE_POSITIONS]);
         if self.pages.is_kept().is_none() {
-            // An order of nothing, which every rank that keeps prompts has fulfilled.
-            return step.loads.push(PageOrder::new([0; 32], [0; PAGE_POSITIONS]));
+            return step.loads.push(nothing);
         }
         for at in 0..self.running.len() {
-            if self.running[at].wants_fetch() && !self.follows_fetch(at) {
-                self.running[at].begin_fetch(&mut self.pages, now);
+            if self.running[at].wants_fetch()
+                && !self.follows_fetch(at)
+                && !self.running[at].begin_fetch(&mut self.pages, now)
+                && step.loads.is_empty()
+            {
+                // Steps go on while members look.
+                step.loads.push(nothing.clone());
             }
             let Some(fetch) = &mut self.running[at].fetch else { continue };
             if !fetch.is_done(&mut self.pages, now) {

@@ -20,6 +20,7 @@ mod fetching;
 mod guess;
 mod guessing;
 mod keeping;
+mod looking;
 mod pace;
 mod page_id;
 mod pages;

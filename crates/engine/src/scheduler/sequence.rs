@@ -8,6 +8,7 @@ use protocol::{
 use super::costs::Price;
 use super::fetch::Fetch;
 use super::guess::{Drafts, Guesser};
+use super::looking::Looking;
 use super::page_id::PageId;
 use super::pages::{Before, Pages};
 use super::pictures::Pictures;
@@ -44,7 +45,7 @@ pub(super) struct Sequence {
     pub state: State,
     /// Its beginning on its way from disk, and whether it was looked for there.
     pub fetch: Option<Fetch>,
-    is_fetched: bool,
+    looking: Looking,
     /// Whether a step in flight computes its next token.
     pub awaits_token: bool,
     /// Guesses after the last token, in the step in flight or the one being planned.
@@ -98,7 +99,7 @@ impl Sequence {
             cached: 0,
             state: State::default(),
             fetch: None,
-            is_fetched: false,
+            looking: Looking::Not,
             awaits_token: false,
             guesses: Vec::with_capacity(GUESSES_MAX),
             guesser: Guesser::new(tokens_max),
@@ -203,17 +204,21 @@ impl Sequence {
 
     /// Whether its beginning should be looked for on disk.
     pub fn wants_fetch(&self) -> bool {
-        let is_new = self.pages.is_empty() && self.cached == 0 && !self.is_fetched;
+        let is_new = self.pages.is_empty() && self.cached == 0 && !self.looking.is_over();
         is_new && !self.is_answering() && !self.wants_all_rows()
     }
 
-    /// Looks for its beginning on disk, and begins to read what the cache lacks of it.
-    pub fn begin_fetch(&mut self, pages: &mut Pages, now: Instant) {
-        self.is_fetched = true;
-        if self.request.pictures.is_empty() {
-            let (whole, in_cache) = (&self.tokens[..self.tokens.len() - 1], self.skippable(pages));
-            self.fetch = Fetch::begin(self.request.cache_salt, whole, in_cache, pages, now);
+    /// Looks for its beginning on disk, and begins to read what the cache lacks of it; `false`:
+    /// members have not said yet what they have.
+    pub fn begin_fetch(&mut self, pages: &mut Pages, now: Instant) -> bool {
+        let (salt, whole) = (self.request.cache_salt, &self.tokens[..self.tokens.len() - 1]);
+        if !self.request.pictures.is_empty() {
+            self.looking = Looking::Over;
+            return true;
         }
+        let Some(found) = self.looking.find(salt, whole, pages, now) else { return false };
+        self.fetch = Fetch::begin(salt, (whole, self.skippable(pages)), &found, pages, now);
+        true
     }
 
     /// At the end of its pages, continues in the middle of a cached one.
@@ -451,7 +456,7 @@ impl Sequence {
         if let Some((_, page)) = self.state.passing {
             pages.want_state(page);
         }
-        self.is_fetched = false;
+        self.looking = Looking::Not;
         // A guessed end of the answer is in the cache, and no token of it.
         let end = self.cached.min(self.tokens.len());
         let whole = end / PAGE_POSITIONS;

@@ -7,17 +7,18 @@
 //! carry a state: computed from the same values, it must equal the value at the row before,
 //! whatever was speculated, shared or restarted. In half of them some layers keep only their
 //! window: there each row must find the same values within it. Worlds share a disk, which keeps
-//! what it gets, loses some of it, and takes its time.
+//! what it gets, loses some of it, and takes its time; a part of it lies on members' disks.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backend::Begin;
 use fastrand::Rng;
 use layout::{PAGE_POSITIONS, Window};
-use model::Holder;
 use protocol::{EngineStats, FinishReason, GenerateRequest, RequestId, Speculation, Token};
+
+use disk::SharedDisk;
 
 use super::Scheduler;
 use super::fetch::Fetch;
@@ -26,6 +27,8 @@ use crate::page_orders::{Loaded, PageKey, PageOrder};
 use crate::prompt_store::Shelf;
 use crate::step::{Limits, Output, StateStep, Step, StepSegment};
 use crate::tables::Tables;
+
+mod disk;
 
 const CONTEXT_TOKENS: usize = 640;
 const VOCAB: u64 = 50;
@@ -63,46 +66,6 @@ fn expected(request: &GenerateRequest) -> Vec<Token> {
             return answer;
         }
         next.push(token);
-    }
-}
-
-/// What pages and states hold of a text, by its key.
-#[derive(Debug, Default)]
-struct Disk {
-    pages: HashMap<PageKey, [u64; PAGE_POSITIONS]>,
-    windows: HashMap<PageKey, [u64; PAGE_POSITIONS]>,
-    states: HashMap<PageKey, u64>,
-    loaded: usize,
-    missing: usize,
-}
-
-#[derive(Debug, Clone, Default)]
-struct SharedDisk(Arc<Mutex<Disk>>);
-
-impl Shelf for SharedDisk {
-    fn root(&self, salt: u64) -> PageKey {
-        *blake3::hash(&salt.to_le_bytes()).as_bytes()
-    }
-
-    fn has(&self, key: &PageKey, holder: Holder) -> bool {
-        let disk = self.0.lock().unwrap();
-        match holder {
-            Holder::Page => disk.pages.contains_key(key),
-            Holder::Window => disk.windows.contains_key(key),
-            Holder::Checkpoint => disk.states.contains_key(key),
-        }
-    }
-
-    fn has_room(&self, _: usize) -> bool {
-        true
-    }
-
-    fn keeps_max(&self) -> usize {
-        3
-    }
-
-    fn loads_max(&self) -> usize {
-        4
     }
 }
 
@@ -490,4 +453,5 @@ fn whatever_comes_every_answer_is_its_own_and_no_page_is_lost() {
     let disk = disk.0.lock().unwrap();
     let (loaded, missing) = (disk.loaded, disk.missing);
     assert!(loaded > 1000 && missing > 50, "{loaded} loads, {missing} missing: too easy");
+    assert!(disk.elsewhere > 100, "{} texts of members: too easy", disk.elsewhere);
 }

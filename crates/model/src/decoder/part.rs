@@ -53,7 +53,7 @@ pub enum LayerCache {
 }
 
 /// The numbers by which a part is found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Holder {
     Page,
     /// A page of layers that keep only their window.
