@@ -742,6 +742,7 @@ async function main() {
     await check("a full context forgets the oldest turns", () => talks.aFullContextForgetsTheOldestTurns(browser));
     await check("an answer outlives its node", () => talks.anAnswerOutlivesItsNode(browser, solo));
     await check("a browser is paired", () => talks.aBrowserIsPaired(browser, sinew));
+    await check("another member's page shows conversations", () => talks.aMembersPageShowsThem(browser));
     await check("plans are compared, and the owner steers", () => compareAndSteer(browser));
     await check("a machine is refused, let in and removed", () => aMachineIsLetIn(browser));
     await check("a download elsewhere is seen", async () => {

@@ -30,6 +30,9 @@ pub struct KeptKey {
     /// BLAKE3 of the key, in hexadecimal.
     pub hash: String,
     pub created_unix_secs: u64,
+    /// A browser of the node's owner has it, who has the owner's conversations there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_owners: bool,
 }
 
 /// The file of a data directory.
@@ -89,6 +92,14 @@ impl KeyFile {
     /// # Errors
     /// The name is taken or invalid, or the file cannot be written.
     pub fn create(&self, name: &str) -> Result<String, CliError> {
+        self.create_for(name, false)
+    }
+
+    /// The same, for a browser of the node's owner or of somebody else.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_for(&self, name: &str, is_owners: bool) -> Result<String, CliError> {
         let visible = |c: char| !c.is_control() && !c.is_whitespace();
         if !(1..=NAME_CHARS_MAX).contains(&name.chars().count()) || !name.chars().all(visible) {
             let text = format!("{name:?} is no name: give 1 to {NAME_CHARS_MAX} visible letters");
@@ -111,7 +122,8 @@ impl KeyFile {
             let hash = HEXLOWER.encode(&ApiKey::new(name, &key).hash);
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let created_unix_secs = now.map_or(0, |now| now.as_secs());
-            keys.push(KeptKey { name: name.to_owned(), hash, created_unix_secs });
+            let name = name.to_owned();
+            keys.push(KeptKey { name, hash, created_unix_secs, is_owners });
             Ok(())
         })?;
         Ok(key)
@@ -155,7 +167,7 @@ impl KeptKey {
     /// The key for comparison with requests; `None` if its hash is malformed.
     fn accepted(&self) -> Option<ApiKey> {
         let hash = HEXLOWER.decode(self.hash.as_bytes()).ok()?.try_into().ok()?;
-        Some(ApiKey { name: self.name.clone(), hash })
+        Some(ApiKey { name: self.name.clone(), hash, is_owners: self.is_owners })
     }
 }
 

@@ -143,13 +143,16 @@ impl Client {
         self.ask("/sinew/v1/invite", &json!({ "ttl_secs": ttl_secs }), ANSWER_MAX)
     }
 
-    /// A number by which a browser gets a key of its own.
-    pub fn browser_number(&self) -> Result<String, CliError> {
+    /// A number by which a browser gets a key of its own: the owner's, or a guest's.
+    pub fn browser_number(&self, guest: bool) -> Result<String, CliError> {
         #[derive(Deserialize)]
         struct Shown {
             number: String,
         }
-        let shown: Shown = self.ask("/sinew/v1/browsers/number", &json!({}), ANSWER_MAX)?;
+        let shown: Shown = {
+            let body = json!({ "guest": guest });
+            self.ask("/sinew/v1/browsers/number", &body, ANSWER_MAX)?
+        };
         Ok(shown.number)
     }
 

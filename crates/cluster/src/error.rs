@@ -87,6 +87,8 @@ pub enum Error {
          join type: sinew join"
     )]
     NoRequest { waiting: String },
+    #[error("node {node} does not answer: {why}")]
+    MemberAway { node: String, why: String },
     #[error("several machines ask to be let in: {waiting}. Say which one: --node NAME")]
     WhichRequest { waiting: String },
     #[error(

@@ -77,4 +77,5 @@ pub use transfer::burn::{BURN_SECS, BurnReport, BurnSpec, LinkBurn, Loaded, Node
 pub use transfer::lookup::{Here, locate, look};
 pub use transfer::prepare::draft_bytes;
 pub use transfer::preview::{Preview, Previews};
+pub use transfer::visits::ByteStream;
 pub use wire::Versions;

@@ -17,7 +17,7 @@ use crate::conversations::Space;
 use crate::http::Ends;
 use crate::http::error::ApiError;
 use crate::http::guard::is_local;
-use crate::http::keys::client_number;
+use crate::http::keys::accepted_key;
 use crate::http::owner::{Claim, not_the_owners};
 use crate::node::RefusalKind;
 
@@ -31,6 +31,8 @@ const LIST_WAIT: Duration = Duration::from_secs(2);
 pub(crate) struct Caller {
     /// Identifies the client; 0 for clients on this machine without a key.
     pub number: u64,
+    /// Its key is a browser's of the node's owner.
+    is_owners_browser: bool,
     is_local: bool,
     claim: Claim,
     /// As `claim`, but what a page of this node asks is its user's.
@@ -41,8 +43,10 @@ impl Caller {
     pub fn of(app: &App, request: &Request) -> Self {
         let headers = request.headers();
         let ends = request.extensions().get::<Ends>();
+        let key = accepted_key(headers, &app.config.api_keys);
         Self {
-            number: client_number(headers, &app.config.api_keys),
+            number: key.as_ref().map_or(0, |key| key.client_number()),
+            is_owners_browser: key.is_some_and(|key| key.is_owners),
             is_local: ends.is_some_and(|ends| is_local(*ends, headers)),
             claim: ends.map_or(Claim::Nothing, |ends| Claim::of(&app.config, *ends, headers)),
             page_claim: ends
@@ -51,17 +55,26 @@ impl Caller {
     }
 
     /// The conversations that the caller may read and change: those of its API key, or the owner's,
-    /// if it is a program or a browser of the user who runs the node.
+    /// if it is a program or a browser of the user who runs the node, or a browser that this user
+    /// has paired.
     ///
     /// # Errors
     /// 403: it is another user of this machine without a key. 404: this node keeps none.
     pub async fn space(self, app: &App) -> Result<Space, ApiError> {
-        if self.number != 0 || self.page_claim.is_owners(&app.config).await {
+        if self.number != 0 && !self.is_owners_browser {
             return app.spaces.open(self.number);
+        }
+        if self.is_owners_browser || self.page_claim.is_owners(&app.config).await {
+            return app.spaces.open(0);
         }
         let message = "the conversations on this node are those of the user who runs it. Open the \
                        page with \"sinew page\", or use an API key, which has its own";
         Err(ApiError::forbidden("not_the_owner", message))
+    }
+
+    /// Whether the caller is on this machine.
+    pub fn is_local(self) -> bool {
+        self.is_local
     }
 
     /// Whether the caller is the node's owner, who may fetch, delete and unload models.

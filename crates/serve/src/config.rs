@@ -19,8 +19,8 @@ pub struct ServeConfig {
     /// loopback peer address, no `Forwarded` header) need none. Without keys, only clients on this
     /// machine are admitted.
     pub api_keys: Option<ApiKeys>,
-    /// Makes an API key of this name, for browsers that are paired by a number; its error says why
-    /// it cannot.
+    /// Makes an API key of this name for a browser that is paired by a number, of the owner or of
+    /// somebody else ([`ApiKey::is_owners`](crate::ApiKey)); its error says why it cannot.
     pub make_key: Option<MakeKey>,
     /// Distinguishes the owner's programs on this machine, which may fetch, unload and delete
     /// models, from those of other users. Without it, the admin token is required.
@@ -55,7 +55,7 @@ pub struct ServeConfig {
     pub limits: Limits,
 }
 
-pub type MakeKey = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
+pub type MakeKey = Arc<dyn Fn(&str, bool) -> Result<String, String> + Send + Sync>;
 pub type SetLogLevel = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 pub type DiskFreeBytes = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 

@@ -42,6 +42,7 @@ mod completion;
 mod config;
 mod conversations;
 mod dialect;
+mod elsewhere;
 mod foreign;
 mod health;
 mod http;

@@ -8,6 +8,8 @@ use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
+use futures_util::FutureExt;
+use futures_util::future::OptionFuture;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -25,7 +27,8 @@ use crate::http::tls;
 use crate::metrics::Metrics;
 use crate::node::Cluster;
 use crate::{
-    admin, anthropic, chats, dialect, health, llama, metrics, ollama, openai, openapi, page,
+    admin, anthropic, chats, dialect, elsewhere, health, llama, metrics, ollama, openai, openapi,
+    page,
 };
 
 /// How long an answer that was ended may take to say so.
@@ -67,11 +70,14 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
     });
     // Before a client can begin another answer in one of these conversations.
     chats::resume(&app).await;
+    let visits = app.cluster.visits().map(|visits| elsewhere::run(visits, Arc::clone(&app)));
     let door = Door { router: router(app), limits: config.limits.clone(), tls };
     let serving = listener::run(listener, door, stop.subscribe());
     tracing::info!(%addr, "http api listens");
     let shutdown_grace = config.limits.shutdown_grace;
-    Ok(Running { addr, stop, shutdown_grace, task: tokio::spawn(serving) })
+    let serving = async move { tokio::join!(serving, OptionFuture::from(visits)) };
+    let task = tokio::spawn(serving.map(drop));
+    Ok(Running { addr, stop, shutdown_grace, task })
 }
 
 impl Running {
@@ -106,7 +112,7 @@ fn router(app: Arc<App>) -> Router {
         .merge(ollama::routes())
         .merge(llama::routes())
         .merge(admin::status_routes())
-        .merge(chats::routes())
+        .merge(chats::routes().route_layer(from_fn_with_state(app.clone(), elsewhere::pass_on)))
         .merge(metrics::routes());
     let keyed = keyed.route_layer(from_fn_with_state(Arc::clone(&config), require_api_key));
     let admin = admin::routes().merge(browsers::routes::admin_routes());

@@ -61,6 +61,10 @@ pub struct PageArgs {
     /// Also open it in the browser of this machine
     #[arg(long)]
     pub open: bool,
+    /// The number is for somebody else, whose browser gets conversations of its own [default: it
+    /// shows yours]
+    #[arg(long)]
+    pub guest: bool,
 }
 
 #[derive(Debug, Args)]

@@ -157,17 +157,19 @@ pub fn page(args: &PageArgs) -> Result<(), CliError> {
     say!("{address}");
     tell!("Whoever has this address can steer the node; treat it as a password.");
     let lan = data_dir.daemon().map(|daemon| daemon.lan).unwrap_or_default();
-    if !lan.is_empty() {
-        let number = client.browser_number()?;
-        if output::obeys(&std::io::stderr())
-            && let Some(code) = qr::code(&format!("{}/#pair={number}", lan[0]))
-        {
-            eprint!("{code}");
-        }
-        let lan = lan.iter().map(|at| format!("{at}/")).collect::<Vec<_>>().join("  ");
-        let (first, last) = number.split_at(number.len() / 2);
-        tell!("On a phone or another machine: {lan}, and there the number {first} {last}");
+    let has_members = client.status().is_ok_and(|status| status.nodes.len() > 1);
+    if !lan.is_empty() || has_members || args.guest {
+        let number = client.browser_number(args.guest)?;
+        pairing(&number, &lan, has_members);
         tell!("It pairs one browser, within 5 minutes, for chats. sinew keys list has it then");
+        tell!(
+            "{}",
+            match args.guest {
+                true => "That browser has conversations of its own",
+                false =>
+                    "That browser has your conversations; for somebody else: sinew page --guest",
+            }
+        );
     }
     if args.open {
         let program = match std::env::consts::OS {
@@ -179,6 +181,29 @@ pub fn page(args: &PageArgs) -> Result<(), CliError> {
         opened.doing(format!("cannot start {program}. Open the address yourself"))?;
     }
     Ok(())
+}
+
+/// Where a browser is paired by this number.
+fn pairing(number: &str, lan: &[String], has_members: bool) {
+    if let [first, ..] = lan
+        && output::obeys(&std::io::stderr())
+        && let Some(code) = qr::code(&format!("{first}/#pair={number}"))
+    {
+        eprint!("{code}");
+    }
+    let (first, last) = number.split_at(number.len() / 2);
+    let at = lan.iter().map(|at| format!("{at}/")).collect::<Vec<_>>().join("  ");
+    match (lan.is_empty(), has_members) {
+        (false, _) => {
+            tell!("On a phone or another machine: {at}, and there the number {first} {last}");
+        }
+        (true, true) => {
+            tell!("On the page of another member, under Chat, Kept on: the number {first} {last}");
+        }
+        (true, false) => {
+            tell!("The number is {first} {last}; this node takes others only with: sinew up --lan");
+        }
+    }
 }
 
 /// Prints the end of the node's log, even if the node does not run.

@@ -118,7 +118,9 @@ fn serve_config(
         let keys = Arc::new(KeyFile::new(data_dir.path()));
         let made = Arc::clone(&keys);
         config.api_keys = Some(ApiKeys::live(move || keys.now()));
-        let make = move |name: &str| made.create(name).map_err(|error| error.to_string());
+        let make = move |name: &str, is_owners| {
+            made.create_for(name, is_owners).map_err(|error| error.to_string())
+        };
         config.make_key = Some(Arc::new(make));
     }
     if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {

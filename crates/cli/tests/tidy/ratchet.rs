@@ -39,7 +39,7 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("cluster/core Core::take", 93),
     ("cluster/instance/events Instance::said", 87),
     ("cluster/node Node::start_as", 97),
-    ("cluster/transfer/sharing answer", 98),
+    ("cluster/transfer/sharing answer", 97),
     ("engine/step Step::decode", 81),
     ("kernels/attention/choose Batch::score", 72),
     ("kernels/product/gemm TileSums::add_tile", 81),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use store::Store;
+use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
 
@@ -28,6 +29,7 @@ use crate::transfer::burn::Burner;
 use crate::transfer::desk::Desk;
 use crate::transfer::preview::Previews;
 use crate::transfer::pulls::Pulls;
+use crate::transfer::visits::{self, ByteStream, Visits};
 use crate::{
     ClusterStatus, Error, GenerateEvent, GenerateRequest, History, InstanceState, NodeConfig,
     NodeId, Peer, Result, Versions, find_node,
@@ -100,8 +102,7 @@ impl Node {
         let store = Store::open_with(&config.data_dir, config.places.clone());
         let (store, check_text) =
             (store.map_err(|error| Error::Unusable(error.to_string()))?, config.check_text);
-        let judge = move |header: &gguf::Directory| can_run(header, check_text).map(drop);
-        let store = Arc::new(store.judging(judge));
+        let store = Arc::new(store.judging(move |header| can_run(header, check_text).map(drop)));
 
         let address = config.listen;
         let fail = |source| Error::Listen { address, source };
@@ -132,6 +133,7 @@ impl Node {
             status: status.clone(),
             burner: Burner::new(&config.worker_command),
             prompts: KeptPrompts::new(&config.prompts, net.prompts_key()),
+            visits: Visits::new(),
             check_text: config.check_text,
         };
         let (admission, closing) = (system.admission(), system.closing());
@@ -283,6 +285,35 @@ impl Node {
                 answer => return answer,
             }
         }
+    }
+
+    /// Other members' connections to this node's HTTP API, for whoever serves it; `None` after the
+    /// first call. Each carries one request, and its sender counts as a stranger.
+    pub fn visits(&self) -> Option<mpsc::Receiver<DuplexStream>> {
+        self.shared.desk.visits.take()
+    }
+
+    /// Opens a way to the HTTP API of a member, given by its name or the first digits of its id,
+    /// for one request.
+    ///
+    /// # Errors
+    /// No member matches, it is this node, or it is not connected.
+    pub async fn visit(&self, name: &str) -> Result<Box<dyn ByteStream>> {
+        let status = self.status();
+        let id = find(&status, name)?;
+        let node = status.nodes.iter().find(|node| node.id == id);
+        let node = node.map_or_else(|| name.to_owned(), |node| node.name.clone());
+        let away = |why: String| Error::MemberAway { node: node.clone(), why };
+        if id == self.id() {
+            return Err(Error::Unusable(format!(
+                "{node} is this node: ask it without a way there"
+            )));
+        }
+        let neighbours = self.shared.pulls.neighbours();
+        let member = neighbours.into_iter().find(|other| other.id == id);
+        let member = member.ok_or_else(|| away("it is not connected".to_owned()))?;
+        let opened = visits::visit(self.shared.pulls.net(), &member).await;
+        opened.map_err(|error| away(error.to_string()))
     }
 
     /// Ends this node's instances and workers; other nodes go on. Identity and members stay on

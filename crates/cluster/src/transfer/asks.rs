@@ -66,6 +66,8 @@ pub(crate) enum Ask {
     Burn { order: Box<BurnOrder> },
     /// Both ends send `blocks` blocks at once: [`crate::transfer::burn`].
     Exchange { blocks: u32 },
+    /// The rest of the connection is for the listener's HTTP API: [`crate::transfer::visits`].
+    Visit,
 }
 
 /// A member's progress with a model from the hub.

@@ -17,6 +17,7 @@ use crate::io::prompts::KeptPrompts;
 use crate::transfer::burn::Burner;
 use crate::transfer::lookup::{self, Asked};
 use crate::transfer::prepare::{self, draft_bytes};
+use crate::transfer::visits::Visits;
 use crate::{
     CheckText, ClusterStatus, Error, InstanceSpec, InstanceStatus, NodeId, NodeState, NodeStatus,
     Result,
@@ -73,6 +74,7 @@ pub(crate) struct Desk {
     pub status: watch::Receiver<Arc<ClusterStatus>>,
     pub burner: Burner,
     pub prompts: KeptPrompts,
+    pub visits: Visits,
     pub check_text: CheckText,
 }
 

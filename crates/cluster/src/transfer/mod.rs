@@ -20,3 +20,4 @@ pub(crate) mod remote;
 pub(crate) mod sharing;
 pub(crate) mod swarm;
 pub(crate) mod unfinished;
+pub(crate) mod visits;

@@ -132,11 +132,10 @@ pub(crate) async fn answer(
                 prompts::answer(&mut connection.stream, ask, &desk.prompts, &mut reader).await?;
             }
             Ask::Burn { order } => {
-                decide(&mut connection, take_part(&pulls, &desk, *order)).await?;
+                decide(&mut connection, take_part(&pulls, &desk, *order)).await?
             }
-            Ask::Exchange { blocks } => {
-                burn::answer(&mut connection.stream, blocks.min(burn::BLOCKS_MAX)).await?;
-            }
+            Ask::Exchange { blocks } => burn::answer(&mut connection.stream, blocks).await?,
+            Ask::Visit => return desk.visits.carry(&mut connection).await,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Nodes that leave the cluster, or are removed from it.
 
 use cluster::{Error, InstanceState, NodeState};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{Home, MINUTE, ask, cluster, live, ready, streaming, until};
 
@@ -35,6 +36,31 @@ pub async fn who_is_removed_is_cut_off_and_needs_a_new_invitation() {
         live(&home.node, 3).await;
         assert_eq!(home.node.status().notices, [""; 0]);
     }
+}
+
+/// A way to another node's API carries bytes both ways, to members alone, and ends with them.
+pub async fn a_visit_lasts_as_long_as_its_sender_is_a_member() {
+    let homes = cluster(&["a", "b"]).await;
+    let [a, b] = homes.as_slice() else { unreachable!() };
+    let wrong = a.node.visit("a").await.map(drop).unwrap_err().to_string();
+    assert!(wrong.contains("a is this node"), "{wrong}");
+    assert!(a.node.visit("z").await.is_err());
+    let mut visits = b.node.visits().expect("the first call has them");
+    assert!(b.node.visits().is_none());
+    let mut near = a.node.visit("b").await.unwrap();
+    near.write_all(b"ping").await.unwrap();
+    near.flush().await.unwrap();
+    let mut far = visits.recv().await.unwrap();
+    let mut bytes = [0; 4];
+    far.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"ping");
+    far.write_all(b"pong").await.unwrap();
+    near.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"pong");
+    b.node.remove("a").await.unwrap();
+    assert_eq!(far.read(&mut bytes).await.unwrap_or(0), 0, "its sender is no member any more");
+    let away = a.node.visit("b").await.map(drop).unwrap_err().to_string();
+    assert!(away.contains('b'), "{away}");
 }
 
 pub async fn a_removal_reaches_who_was_away() {

@@ -45,6 +45,7 @@ const TESTS: &[Test] = tests![
     joining::a_second_cluster_is_not_merged,
     leaving::who_is_removed_is_cut_off_and_needs_a_new_invitation,
     leaving::a_removal_reaches_who_was_away,
+    leaving::a_visit_lasts_as_long_as_its_sender_is_a_member,
     leaving::a_node_leaves_while_it_runs_and_while_it_does_not,
     leaving::a_model_goes_on_without_a_node_that_was_removed,
     announcing::who_is_near_is_shown_and_members_are_found_at_new_addresses,

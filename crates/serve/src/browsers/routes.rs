@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 use super::number::{TRIES_MAX, VALID};
 use crate::app::App;
+use crate::caller::Caller;
+use crate::elsewhere;
 use crate::http::error::ApiError;
 
 const NAME_CHARS_MAX: usize = 32;
@@ -29,7 +31,19 @@ pub(crate) fn open_routes() -> Router<Arc<App>> {
     Router::new().route("/sinew/v1/browsers/pair", post(pair))
 }
 
-async fn number(State(app): State<Arc<App>>) -> Result<Json<Value>, ApiError> {
+/// For a browser on another member's page.
+pub(crate) fn visitors_routes() -> Router<Arc<App>> {
+    Router::new().route("/sinew/v1/browsers/pair", post(pair_here))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NumberBody {
+    guest: bool,
+}
+
+async fn number(State(app): State<Arc<App>>, request: Request) -> Result<Json<Value>, ApiError> {
+    let NumberBody { guest } = app.intake.read_json(request).await?;
     if app.config.make_key.is_none() {
         return Err(none_are_made());
     }
@@ -40,7 +54,7 @@ async fn number(State(app): State<Arc<App>>) -> Result<Json<Value>, ApiError> {
         ApiError::server(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
     })?;
     let number = format!("{:06}", u64::from_le_bytes(random) % 1_000_000);
-    app.browsers.show(number.clone(), Instant::now());
+    app.browsers.show(number.clone(), guest, Instant::now());
     Ok(Json(json!({ "number": number, "expires_in_secs": VALID.as_secs() })))
 }
 
@@ -51,30 +65,74 @@ struct PairBody {
     name: Option<String>,
 }
 
-async fn pair(State(app): State<Arc<App>>, request: Request) -> Result<Json<Value>, ApiError> {
-    let PairBody { number, name } = app.intake.read_json(request).await?;
-    let Some(make_key) = app.config.make_key.clone() else { return Err(none_are_made()) };
-    let digits: String = number.chars().filter(char::is_ascii_digit).take(7).collect();
-    if !app.browsers.take(&digits, Instant::now()) {
-        tokio::time::sleep(WRONG_DELAY).await;
-        let message = format!(
-            "this is not the number, or it has ended: one works once, within {} minutes, and ends \
-             after {TRIES_MAX} wrong tries. Have another one shown: sinew page",
-            VALID.as_secs() / 60
-        );
-        return Err(ApiError::unauthenticated(message));
+impl PairBody {
+    async fn read(app: &App, request: Request) -> Result<Self, ApiError> {
+        let PairBody { number, name } = app.intake.read_json(request).await?;
+        let number = number.chars().filter(char::is_ascii_digit).take(7).collect();
+        let is_plain = |c: &char| c.is_alphanumeric() || "-_.".contains(*c);
+        let name = name.unwrap_or_default();
+        let name = name.chars().filter(is_plain).take(NAME_CHARS_MAX).collect();
+        Ok(Self { number, name: Some(name) })
     }
-    let is_plain = |c: &char| c.is_alphanumeric() || "-_.".contains(*c);
-    let name: String =
-        name.unwrap_or_default().chars().filter(is_plain).take(NAME_CHARS_MAX).collect();
-    let name = format!("browser-{name}{}{digits}", if name.is_empty() { "" } else { "-" });
-    let made = on_thread(move || Ok((make_key(&name)?, name)));
-    let made: Result<(String, String), String> =
-        made.await.unwrap_or_else(|_| Err("the node stopped. Try again".to_owned()));
-    let (key, name) =
-        made.map_err(|why| ApiError::server(StatusCode::INTERNAL_SERVER_ERROR, "no_key", why))?;
-    tracing::info!(name, "a browser is paired");
+
+    /// A key for this browser, if it showed the number of this node or of a member.
+    async fn make(self, app: &App, is_owners: bool) -> Result<(String, String), ApiError> {
+        let Some(make_key) = app.config.make_key.clone() else { return Err(none_are_made()) };
+        let Self { number, name } = self;
+        let name = name.filter(|name| !name.is_empty()).map_or(String::new(), |name| name + "-");
+        let name = format!("browser-{name}{number}");
+        let made = on_thread(move || Ok((make_key(&name, is_owners)?, name)));
+        let made: Result<(String, String), String> =
+            made.await.unwrap_or_else(|_| Err("the node stopped. Try again".to_owned()));
+        let made =
+            made.map_err(|why| ApiError::server(StatusCode::INTERNAL_SERVER_ERROR, "no_key", why))?;
+        tracing::info!(name = made.1, is_owners, "a browser is paired");
+        Ok(made)
+    }
+}
+
+/// Pairs a browser by the number of this node, or of another member that keeps its conversations.
+async fn pair(State(app): State<Arc<App>>, request: Request) -> Result<Json<Value>, ApiError> {
+    let is_local = Caller::of(&app, &request).is_local();
+    let body = PairBody::read(&app, request).await?;
+    if let Some(is_guests) = app.browsers.take(&body.number, Instant::now()) {
+        let (key, name) = body.make(&app, !is_guests).await?;
+        return Ok(Json(json!({ "key": key, "name": name })));
+    }
+    // One at a time: whoever tries numbers must not have all members asked at once.
+    let _turn = app.browsers.turn().await;
+    let name = body.name.as_deref().unwrap_or_default();
+    let Some(kept_on) = elsewhere::pair(&app, &body.number, name).await else {
+        return Err(wrong().await);
+    };
+    // On this machine no key is needed.
+    let (key, name) = match is_local {
+        true => (None, None),
+        false => {
+            let (key, name) = body.make(&app, false).await?;
+            (Some(key), Some(name))
+        }
+    };
+    Ok(Json(json!({ "key": key, "name": name, "kept_on": kept_on })))
+}
+
+async fn pair_here(State(app): State<Arc<App>>, request: Request) -> Result<Json<Value>, ApiError> {
+    let body = PairBody::read(&app, request).await?;
+    let Some(is_guests) = app.browsers.take(&body.number, Instant::now()) else {
+        return Err(wrong().await);
+    };
+    let (key, name) = body.make(&app, !is_guests).await?;
     Ok(Json(json!({ "key": key, "name": name })))
+}
+
+async fn wrong() -> ApiError {
+    tokio::time::sleep(WRONG_DELAY).await;
+    let message = format!(
+        "this is not the number, or it has ended: one works once, within {} minutes, and ends \
+         after {TRIES_MAX} wrong tries. Have another one shown: sinew page",
+        VALID.as_secs() / 60
+    );
+    ApiError::unauthenticated(message)
 }
 
 fn none_are_made() -> ApiError {

@@ -213,7 +213,7 @@ mod tests {
 
     fn from(client: &str) -> Ends {
         let client = SocketAddr::new(client.parse().unwrap(), 50_000);
-        Ends { client, server: "192.0.2.1:8080".parse().unwrap() }
+        Ends { client, server: "192.0.2.1:8080".parse().unwrap(), is_visit: false }
     }
 
     /// Takes up to `count` permits for connections with a request.

@@ -17,11 +17,13 @@ pub struct ApiKey {
     pub name: String,
     /// BLAKE3 of the key. A key has 256 random bits, so a slower hash is not needed.
     pub hash: [u8; 32],
+    /// The holder is the node's owner, and has the owner's conversations.
+    pub is_owners: bool,
 }
 
 impl ApiKey {
     pub fn new(name: impl Into<String>, key: &str) -> Self {
-        Self { name: name.into(), hash: hash(key.as_bytes()) }
+        Self { name: name.into(), hash: hash(key.as_bytes()), is_owners: false }
     }
 
     /// A number for the key's holder. It is never 0, which stands for clients on this machine
@@ -79,15 +81,11 @@ pub(crate) fn check_bearer(headers: &HeaderMap, accepted: &str) -> Shown {
     judge(bearers(headers), std::iter::once(accepted.as_bytes()))
 }
 
-/// A number for the accepted key of a request, which identifies the client; 0 for clients on this
-/// machine without a key.
-pub(crate) fn client_number(headers: &HeaderMap, accepted: &Option<ApiKeys>) -> u64 {
-    let Some(accepted) = accepted.as_ref().filter(|_| api_keys(headers).next().is_some()) else {
-        return 0;
-    };
-    let accepted = accepted.now();
+/// The accepted key of a request.
+pub(crate) fn accepted_key(headers: &HeaderMap, accepted: &Option<ApiKeys>) -> Option<ApiKey> {
+    let accepted = accepted.as_ref().filter(|_| api_keys(headers).next().is_some())?.now();
     let is_shown = |key: &&ApiKey| check(headers, std::slice::from_ref(*key)) == Shown::Right;
-    accepted.iter().find(is_shown).map_or(0, ApiKey::client_number)
+    accepted.iter().find(is_shown).cloned()
 }
 
 fn hash(key: &[u8]) -> [u8; 32] {
@@ -163,11 +161,11 @@ mod tests {
         let number = |key: &'static str| {
             let mut map = HeaderMap::new();
             map.insert("x-api-key", HeaderValue::from_static(key));
-            client_number(&map, &keys)
+            accepted_key(&map, &keys).map(|key| key.client_number())
         };
         assert_ne!(number("first-key"), number("second-key"));
-        assert_eq!((number("other"), client_number(&HeaderMap::new(), &keys)), (0, 0));
-        assert_ne!(number("first-key"), 0);
+        assert_eq!((number("other"), accepted_key(&HeaderMap::new(), &keys)), (None, None));
+        assert_ne!(number("first-key"), Some(0));
     }
 
     #[test]

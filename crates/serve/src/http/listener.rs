@@ -77,7 +77,7 @@ pub(crate) async fn run(listener: TcpListener, door: Door, mut stop: watch::Rece
         match accepted {
             Ok((stream, client)) => {
                 let Ok(server) = stream.local_addr() else { continue };
-                let ends = Ends { client, server };
+                let ends = Ends { client, server, is_visit: false };
                 if let Some(permit) = admission.take(ends) {
                     let (door, stop) = (door.clone(), stop.clone());
                     connections.spawn(connection(stream, ends, door, stop, permit));

@@ -22,6 +22,8 @@ mod wire;
 pub(crate) struct Ends {
     pub client: std::net::SocketAddr,
     pub server: std::net::SocketAddr,
+    /// Another member carries the request, and the addresses say nothing.
+    pub is_visit: bool,
 }
 
 /// Marks a request on a connection that holds one of the owner's reserved permits.
@@ -33,6 +35,6 @@ impl Ends {
     /// the server's. No other machine can open a connection from the server's address.
     pub fn is_same_machine(self) -> bool {
         let (client, server) = (self.client.ip().to_canonical(), self.server.ip().to_canonical());
-        client.is_loopback() || client == server
+        !self.is_visit && (client.is_loopback() || client == server)
     }
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    BurnReport, BurnSpec, ClusterStatus, Error, FindNodeError, Forgotten, Found, GenerateRequest,
-    Held, History, Identified, InstanceSpec, Invite, Joined, Library, ModelAbout, Node, NodeId,
-    Offer, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned,
+    BurnReport, BurnSpec, ByteStream, ClusterStatus, Error, FindNodeError, Forgotten, Found,
+    GenerateRequest, Held, History, Identified, InstanceSpec, Invite, Joined, Library, ModelAbout,
+    Node, NodeId, Offer, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned,
 };
 use futures_util::stream;
 use protocol::Preset;
-use tokio::sync::watch;
+use tokio::io::DuplexStream;
+use tokio::sync::{mpsc, watch};
 
 use super::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
 
@@ -184,6 +185,14 @@ impl Cluster for Node {
         name: &'a str,
     ) -> BoxFuture<'a, Result<Arc<gguf::Directory>, Refusal>> {
         Box::pin(async move { Ok(Node::model_header(self, name).await?) })
+    }
+
+    fn visits(&self) -> Option<mpsc::Receiver<DuplexStream>> {
+        Node::visits(self)
+    }
+
+    fn visit<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Box<dyn ByteStream>, Refusal>> {
+        Box::pin(async move { Ok(Node::visit(self, node).await?) })
     }
 }
 

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    BurnReport, BurnSpec, ClusterStatus, Forgotten, Found, GenerateEvent, GenerateRequest, Held,
-    History, Identified, InstanceSpec, Invite, Joined, Library, ModelAbout, NodeId, Offer,
-    PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned, PullStatus,
+    BurnReport, BurnSpec, ByteStream, ClusterStatus, Forgotten, Found, GenerateEvent,
+    GenerateRequest, Held, History, Identified, InstanceSpec, Invite, Joined, Library, ModelAbout,
+    NodeId, Offer, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Planned, PullStatus,
 };
 use futures_util::Stream;
 use protocol::Preset;
-use tokio::sync::watch;
+use tokio::io::DuplexStream;
+use tokio::sync::{mpsc, watch};
 
 /// A boxed future, which keeps [`Cluster`] object-safe.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -151,6 +152,14 @@ pub trait Cluster: Send + Sync + 'static {
         &'a self,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Arc<gguf::Directory>, Refusal>>;
+
+    /// Other members' connections to this API, for the server; `None` after the first call. Each
+    /// carries one request.
+    fn visits(&self) -> Option<mpsc::Receiver<DuplexStream>>;
+
+    /// Opens a way to the API of a member, named by its name or a prefix of its id, for one
+    /// request.
+    fn visit<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Box<dyn ByteStream>, Refusal>>;
 }
 
 /// Why a node refused a request.

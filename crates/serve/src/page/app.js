@@ -15,6 +15,7 @@ import { prepareAdmin } from "./admin.js";
 import { prepareLibrary } from "./library.js";
 import { showJoining } from "./joining.js";
 import { showDownloads } from "./downloads.js";
+import { showHome } from "./talks.js";
 import { observe } from "./rates.js";
 
 const POLL_MS = 1000;
@@ -72,7 +73,7 @@ function show(status) {
   const models = servedModels(status);
   showConnect(models);
   const here = status.nodes.find((node) => node.id === status.node)?.name ?? "this node";
-  setText(byId("talks-where"), `Kept on ${here}`);
+  showHome(here);
   document.dispatchEvent(new CustomEvent("models", { detail: models }));
 }
 
@@ -127,7 +128,7 @@ byId("pair-form").addEventListener("submit", async (event) => {
   const [field, wrong] = [byId("pair-number"), byId("pair-wrong")];
   wrong.hidden = true;
   try {
-    setApiKey(await pair(field.value), true);
+    await pair(field.value);
     field.value = "";
     byId("key-wrong").hidden = true;
   } catch (error) {

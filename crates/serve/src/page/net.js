@@ -3,10 +3,12 @@
 // There are two secrets: the API key, which visitors on other machines need, and the admin token,
 // which `sinew page` puts behind the `#` of the address that it prints. Browsers never send that
 // part of an address. The page removes it from view at once and keeps it only for this tab. A key
-// may be remembered on the device: a browser that is paired by a number has one of its own.
+// may be remembered on the device: a browser that is paired by a number has one of its own. If
+// another member keeps its conversations, it has a key of that node too.
 
 const KEY = "sinew-api-key";
 const ADMIN = "sinew-admin-token";
+const KEPT_ON = "sinew-kept-on";
 const TIMEOUT_MS = 8000;
 
 function takeToken() {
@@ -40,7 +42,20 @@ export function setApiKey(key, isRemembered) {
   (isRemembered ? localStorage : sessionStorage).setItem(KEY, key);
 }
 
-/** Exchanges a number of six digits for a key of this browser's own. */
+/** The other node that keeps the conversations, `{ node, name, key }`; null: this one. */
+export function keptOn() {
+  try {
+    return JSON.parse(localStorage.getItem(KEPT_ON));
+  } catch {
+    return null;
+  }
+}
+
+export function keepHere() {
+  localStorage.removeItem(KEPT_ON);
+}
+
+/** Pairs this browser by six digits: with this node, or with the member that shows them. */
 export async function pair(number) {
   const name = navigator.userAgentData?.platform ?? navigator.platform ?? "";
   const response = await fetch("sinew/v1/browsers/pair", {
@@ -49,7 +64,10 @@ export async function pair(number) {
     body: JSON.stringify({ number, name }),
   });
   if (!response.ok) throw await refusal(response);
-  return (await response.json()).key;
+  const paired = await response.json();
+  if (paired.key) setApiKey(paired.key, true);
+  if (paired.kept_on) localStorage.setItem(KEPT_ON, JSON.stringify(paired.kept_on));
+  else keepHere();
 }
 
 /** Headers for the node, with the API key that the visitor entered. */
@@ -58,10 +76,16 @@ export function headers(more = {}) {
   return key ? { ...more, Authorization: `Bearer ${key}` } : more;
 }
 
-/** Headers for what is its user's own: the owner's with the token, else those of the key. */
+/**
+ * Headers for what is its user's own: the owner's with the token, else those of the key. They name
+ * the node that keeps it, if that is another one.
+ */
 export function ownHeaders(more = {}) {
   const token = sessionStorage.getItem(ADMIN);
-  return token ? { ...more, Authorization: `Bearer ${token}` } : headers(more);
+  const home = keptOn();
+  const there = home ? { "X-Sinew-Node": home.node, "X-Sinew-Node-Key": home.key } : {};
+  const sent = { ...more, ...there };
+  return token ? { ...sent, Authorization: `Bearer ${token}` } : headers(sent);
 }
 
 /**

@@ -45,6 +45,13 @@ export async function refresh() {
   changed();
 }
 
+/** Reads the list of another node, whose conversations are others. */
+export function beginAnew() {
+  [chats, damaged, running, revision, trouble] = [[], [], new Set(), "", null];
+  changed();
+  refresh().catch(() => {});
+}
+
 const changed = () => document.dispatchEvent(new CustomEvent("talks"));
 
 /** The ids of the conversations with all of these words. */

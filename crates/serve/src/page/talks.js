@@ -3,6 +3,7 @@
 import { confirmed } from "./confirm.js";
 import { button, byId, element, keyed, setText, toast } from "./dom.js";
 import { plural } from "./format.js";
+import { keepHere, keptOn, pair } from "./net.js";
 import * as store from "./store.js";
 
 /** With fewer conversations than these, a search is no help. */
@@ -19,6 +20,40 @@ export function prepareTalks(given) {
   acts = given;
   document.addEventListener("talks", showTalks);
 }
+
+/** Says which node keeps the conversations; `here` is the name of this one. */
+export function showHome(here) {
+  const home = keptOn();
+  setText(byId("talks-where"), `Kept on ${home?.name ?? here}`);
+  byId("home-here").hidden = !home;
+  byId("home-form").hidden = Boolean(home);
+}
+
+/** Begins anew with the conversations of another node. */
+function moved() {
+  store.beginAnew();
+  acts.begin();
+}
+
+byId("home-here").addEventListener("click", () => {
+  keepHere();
+  moved();
+});
+
+byId("home-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const [field, wrong] = [byId("home-number"), byId("home-wrong")];
+  wrong.hidden = true;
+  try {
+    await pair(field.value);
+    field.value = "";
+    moved();
+  } catch (error) {
+    setText(wrong, error.message);
+    wrong.hidden = false;
+    field.select();
+  }
+});
 
 export function setOpen(id) {
   openId = id;

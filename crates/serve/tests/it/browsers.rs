@@ -18,7 +18,7 @@ fn a_number_gives_one_browser_a_key_for_chats_alone() {
     let server = Server::with(&double, |config| {
         let (kept, made) = (Arc::clone(&keys), Arc::clone(&keys));
         config.api_keys = Some(ApiKeys::live(move || kept.lock().unwrap().clone().into()));
-        config.make_key = Some(Arc::new(move |name: &str| {
+        config.make_key = Some(Arc::new(move |name: &str, _| {
             let key = format!("sk-of-{name}");
             made.lock().unwrap().push(ApiKey::new(name, &key));
             Ok(key)

@@ -10,6 +10,7 @@ mod chats;
 mod connections;
 mod dialect_failures;
 mod digits;
+mod elsewhere;
 mod embeddings;
 mod failures;
 mod foreign;

@@ -91,6 +91,12 @@ fn without_names(path: &str) -> String {
     path.split('/').map(part).collect::<Vec<_>>().join("/")
 }
 
+/// The methods of a path, and what is said of each; parameters belong to all of them.
+fn methods(item: &Value) -> impl Iterator<Item = (String, &Value)> {
+    let methods = item.as_object().unwrap().iter().filter(|(name, _)| *name != "parameters");
+    methods.map(|(method, described)| (method.to_uppercase(), described))
+}
+
 #[test]
 fn what_is_routed_is_documented_and_the_other_way_round() {
     let document = document(&server());
@@ -98,9 +104,9 @@ fn what_is_routed_is_documented_and_the_other_way_round() {
         .as_object()
         .unwrap()
         .iter()
-        .flat_map(|(path, methods)| {
-            let methods = methods.as_object().unwrap().keys();
-            methods.map(|method| format!("{} {}", method.to_uppercase(), without_names(path)))
+        .flat_map(|(path, item)| {
+            let named = |(method, _)| format!("{method} {}", without_names(path));
+            methods(item).map(named).collect::<Vec<_>>()
         })
         .collect();
     assert_eq!(routed(), described);
@@ -118,9 +124,8 @@ fn administration_is_for_who_has_the_token_alone_and_looking_on_for_who_has_a_ke
     let (mut administered, mut looked) = (0, 0);
     // Who has no key yet pairs by a number.
     let is_guarded = |path: &str| path.starts_with("/sinew/") && path != "/sinew/v1/browsers/pair";
-    for (path, methods) in paths.filter(|(path, _)| is_guarded(path)) {
-        for (method, described) in methods.as_object().unwrap() {
-            let method = method.to_uppercase();
+    for (path, item) in paths.filter(|(path, _)| is_guarded(path)) {
+        for (method, described) in methods(item) {
             let ask = |headers: &[(&str, &str)]| {
                 let request = client::request(&method, path, server.addr, headers, "");
                 send(server.addr, request.as_bytes())
@@ -144,12 +149,11 @@ fn administration_is_for_who_has_the_token_alone_and_looking_on_for_who_has_a_ke
 fn every_route_is_there() {
     let server = server();
     let document = document(&server);
-    for (path, methods) in document["paths"].as_object().unwrap() {
+    for (path, item) in document["paths"].as_object().unwrap() {
         let path = path.replace("{model}", "tiny/qwen3").replace("{name}", "app.js");
         // An event stream does not end.
         let path = path.replace("/events", "/events?follow=false");
-        for method in methods.as_object().unwrap().keys() {
-            let method = method.to_uppercase();
+        for (method, _) in methods(item) {
             let request = client::request(&method, &path, server.addr, &[], "");
             let reply = send(server.addr, request.as_bytes());
             let unknown = reply.body.contains("there is nothing at") || reply.status == 405;

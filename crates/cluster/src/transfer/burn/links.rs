@@ -20,7 +20,7 @@ use crate::wire::Purpose;
 
 const BLOCK_BYTES: usize = 1 << 20;
 /// Blocks of one round, which takes [`ROUND_SECS`] at most on a fast link.
-pub(crate) const BLOCKS_MAX: u32 = 256;
+const BLOCKS_MAX: u32 = 256;
 const ROUND_SECS: f64 = 0.25;
 const PINGS: usize = 8;
 /// A round of one block takes 8 s on a megabit link.
@@ -132,7 +132,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let answered = async {
-        let found = exchange(stream, blocks, false).await?;
+        let found = exchange(stream, blocks.min(BLOCKS_MAX), false).await?;
         Ok(frames::write(stream, &found).await?)
     };
     timeout(ROUND_MAX, answered).await.map_err(|_| DialError::Timeout(ROUND_MAX))?

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use futures_util::future::{join_all, try_join_all};
 use tokio::sync::Semaphore;
 
-pub(crate) use links::{BLOCKS_MAX, answer};
+pub(crate) use links::answer;
 pub use spec::{BURN_SECS, BurnReport, BurnSpec, LinkBurn, Loaded, NodeBurn};
 use spec::{BurnOrder, Part};
 

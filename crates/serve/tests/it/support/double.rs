@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cluster::{
-    BurnReport, BurnSpec, ClusterStatus, Forgotten, Found, GenerateDone, GenerateEvent,
+    BurnReport, BurnSpec, ByteStream, ClusterStatus, Forgotten, Found, GenerateDone, GenerateEvent,
     GenerateRequest, Held, History, Identified, InstanceSpec, InstanceState, Invite, Joined,
     Library, ModelAbout, NodeId, Offer, PairAsking, PairRequest, PairState, PairWith, Paired,
     Pairing, Parted, Plan, Planned, PullStatus,
@@ -14,10 +14,12 @@ use cluster::{
 use futures_util::stream;
 use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Preset, Token};
 use serve::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
-use tokio::sync::watch;
+use tokio::io::DuplexStream;
+use tokio::sync::{mpsc, watch};
 
 pub use super::act::{Act, Writer};
 use super::nodes::two_nodes;
+use super::ways::Ways;
 
 // Short: figures that an answer tells of itself; nobody waits for them.
 const PREFILL: Duration = Duration::from_millis(250);
@@ -47,6 +49,7 @@ pub struct Double {
     pub calls: Mutex<Vec<String>>,
     /// Past events.
     pub events: watch::Sender<History>,
+    pub ways: Ways,
 }
 
 impl Double {
@@ -56,6 +59,7 @@ impl Double {
 
     pub fn with_header(header: gguf::Directory, script: &[Act]) -> Self {
         Self {
+            ways: Ways::new(),
             status: Mutex::new(two_nodes()),
             tokenizer: text::Tokenizer::from_gguf(&header).unwrap(),
             header: Arc::new(header),
@@ -452,6 +456,14 @@ impl Cluster for Double {
             }
             if known { Ok(Arc::clone(&self.header)) } else { Err(gone) }
         })
+    }
+
+    fn visits(&self) -> Option<mpsc::Receiver<DuplexStream>> {
+        self.ways.visits()
+    }
+
+    fn visit<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Box<dyn ByteStream>, Refusal>> {
+        self.ways.visit(node)
     }
 }
 
