@@ -19,6 +19,8 @@ const PICTURE = readFileSync(join(__dirname, "../../fixtures/vision/image-64x48.
 const fuzz = require("./fuzz.cjs");
 
 let failed = 0;
+/** All that were opened: what a failed check has left open is kept as pictures. */
+const pages = [];
 
 async function check(name, act) {
   if (!name.includes(env.SINEW_PAGE_ONLY ?? "")) return;
@@ -28,6 +30,9 @@ async function check(name, act) {
   } catch (error) {
     failed += 1;
     console.log(`    FAILED ${name}: ${error.stack ?? error}`);
+    for (const [at, page] of pages.filter((one) => !one.isClosed()).entries()) {
+      await page.screenshot({ path: join(env.SINEW_PICTURES, `failed-${failed}-${at}.png`) });
+    }
   }
 }
 
@@ -35,6 +40,7 @@ async function check(name, act) {
 async function open(browser, url, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
+  pages.push(page);
   page.setDefaultTimeout(PATIENCE.timeout);
   const complaints = [];
   page.on("pageerror", (error) => complaints.push(`error: ${error.message}`));

@@ -326,14 +326,15 @@ impl<B: Backend> Rank<B> {
         self.forward(comm, step)
     }
 
-    /// Any other rank: runs incoming steps until the epoch ends, and reports its times.
+    /// Any other rank: runs incoming steps until the epoch ends, and reports its times if that is
+    /// wanted.
     ///
     /// # Errors
     /// Another rank is late or lost, the epoch was ended, or a step is invalid.
     pub(crate) fn follow(
         &mut self,
         comm: &mut Comm,
-        mut tell: impl FnMut(RankStats),
+        mut tell: Option<impl FnMut(RankStats)>,
     ) -> Result<Infallible, EngineError> {
         let mut step = Step::default();
         let (mut meter, mut free_at) = (Meter::start(), Instant::now());
@@ -353,7 +354,9 @@ impl<B: Backend> Rank<B> {
             } else {
                 free_at = begun;
             }
-            meter.due(&comm.group, free_at).into_iter().for_each(&mut tell);
+            if let Some(tell) = &mut tell {
+                meter.due(&comm.group, free_at).into_iter().for_each(tell);
+            }
         }
     }
 

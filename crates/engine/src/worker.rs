@@ -225,7 +225,7 @@ impl<'a, B: Backend> Worker<'a, B> {
             return self.lead(&mut comm, orders);
         }
         let tell = |stats| report(self.events, WorkerEvent::RankStats(Box::new(stats)));
-        match self.rank.follow(&mut comm, tell)? {}
+        match self.rank.follow(&mut comm, Some(tell))? {}
     }
 
     /// Rank 0: takes requests between steps, and waits for one when it is idle.

@@ -179,7 +179,7 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             owner: nodes[0].id,
             state,
             epoch: 3,
-            context_tokens: 32_768,
+            context_tokens: 262_144,
             created_unix_s: 0,
             transport: Transport::Tcp,
             ranks: ranks.collect(),
@@ -189,7 +189,7 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             last_decode_tokens_per_sec: rate,
             stats: None,
             placement: vec![
-                "19.00 GiB of weights and 2.00 GiB of cache, for 32768 tokens".to_owned(),
+                "19.00 GiB of weights and 2.00 GiB of cache, for 262144 tokens".to_owned(),
                 "tensor over 2 nodes: predicted about 33 tokens/s; pipeline 21".to_owned(),
             ],
             prediction: None,
