@@ -247,6 +247,11 @@ impl Pages {
         }
     }
 
+    /// Whether a text may go on in the middle of a page of another one.
+    pub fn begins_inside(&self) -> bool {
+        self.keeps_all
+    }
+
     /// The cached page after `before` that begins with the most of `tokens`, for [`Self::begin`].
     pub fn find_begun(&self, before: Before, tokens: &[Token]) -> Option<Begun> {
         self.known.find_begun(before, tokens).filter(|_| self.keeps_all)

@@ -211,11 +211,10 @@ impl Sequence {
     /// Looks for its beginning on disk, and begins to read what the cache lacks of it; `false`:
     /// members have not said yet what they have.
     pub fn begin_fetch(&mut self, pages: &mut Pages, now: Instant) -> bool {
-        let (salt, whole) = (self.request.cache_salt, &self.tokens[..self.tokens.len() - 1]);
-        if !self.request.pictures.is_empty() {
-            self.looking = Looking::Over;
-            return true;
-        }
+        // The last row is computed, at the end of a copy of the last page if that can be.
+        let end = self.tokens.len() - usize::from(!pages.begins_inside());
+        let end = if self.request.pictures.is_empty() { end } else { 0 };
+        let (salt, whole) = (self.request.cache_salt, &self.tokens[..end]);
         let Some(found) = self.looking.find(salt, whole, pages, now) else { return false };
         self.fetch = Fetch::begin(salt, (whole, self.skippable(pages)), &found, pages, now);
         true

@@ -71,6 +71,28 @@ fn what_was_read_from_disk_gives_the_answer_that_was_computed() {
     }
 }
 
+/// Of a prompt of whole pages only the last row is computed, at the end of a copy of its last page.
+#[test]
+fn the_last_page_of_a_prompt_is_read_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked = || {
+        let prompts = Some(folder(dir.path()));
+        let room = (1, 4 * CONTEXT_TOKENS);
+        let mut model = start_with("llama3-tied", SPLITS[0], room, Speculation::Off, prompts);
+        let prompt = (0..320).map(|p| (p * 7 % 250) as Token).collect();
+        let request = GenerateRequest { prompt, max_tokens: 5, ..GenerateRequest::default() };
+        let answer = model.serve(vec![request]).unwrap();
+        (answer, model.stats().prompts.as_ref().map_or(0, |stats| stats.loaded_tokens))
+    };
+    let (due, _) = asked();
+    let all = (0..10).any(|_| {
+        let (answer, loaded) = asked();
+        assert_eq!(answer, due);
+        loaded == 320
+    });
+    assert!(all, "its last page is computed");
+}
+
 #[test]
 fn a_folder_in_use_is_taken_over_from_the_process_that_ends() {
     let dir = tempfile::tempdir().unwrap();
