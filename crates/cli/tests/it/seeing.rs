@@ -68,6 +68,41 @@ fn stream(node: &Node, mut body: Value, mut at: impl FnMut(usize)) -> String {
 }
 
 #[test]
+fn a_prompt_with_a_picture_outlives_its_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = with_model(Node::start_with("a", dir, "127.0.0.1:0", |command| {
+        command.args(["--prompt-cache", "256MiB"]);
+    }));
+    node.run(&["serve", MODEL]);
+    let about = |name: &str| {
+        let mut body = about(&picture(name), 40);
+        body["messages"][0]["content"][2]["text"] = "bends ".repeat(100).into();
+        ask(&node, "/v1/chat/completions", &body).1
+    };
+    let cached = |answer: &Value| {
+        let usage = &answer["usage"];
+        let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or_default();
+        (cached, usage["prompt_tokens"].as_u64().unwrap())
+    };
+    let first = about("image-64x48.png");
+    wait_for("a prompt from disk", || {
+        let pids = node.worker_pids(MODEL);
+        pids.iter().for_each(|pid| kill_9(*pid));
+        let is_ready = || Some(node.instance(MODEL)?["state"]["state"] == "ready");
+        wait_for("other workers", || {
+            (node.worker_pids(MODEL) != pids && is_ready()?).then_some(())
+        });
+        let again = about("image-64x48.png");
+        assert_eq!(text_of(&again), text_of(&first));
+        let (cached, all) = cached(&again);
+        (cached > all * 8 / 10).then_some(())
+    });
+    // Another picture is another text.
+    let (cached, all) = cached(&about("waves-64x48.png"));
+    assert!(cached < all / 10, "{cached} of {all}");
+}
+
+#[test]
 fn pictures_are_seen_over_nodes_and_answers_go_on_over_losses() {
     let (a, b) = (start("a"), Node::start("b"));
     a.admit(&b);

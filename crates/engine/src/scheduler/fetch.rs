@@ -11,11 +11,11 @@ use model::Holder;
 use protocol::Token;
 
 use super::checkpoints::CheckpointId;
-use super::keeping::{PAGES_MIN, next_key};
+use super::keeping::PAGES_MIN;
 use super::page_id::PageId;
 use super::pages::{Before, Pages};
 use crate::page_orders::{Loaded, PageKey, PageOrder};
-use crate::prompt_store::{Elsewhere, Shelf};
+use crate::prompt_store::{Elsewhere, Shelf, key_after};
 
 /// How long a disk may give nothing before the rest is computed.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -265,7 +265,7 @@ fn find(salt: u64, whole: &[Token], disks: &Disks<'_>, pages: &Pages) -> Vec<Kno
     let (mut key, mut before) = (disks.own.root(salt), Some(Before::Start(salt)));
     let mut known = Vec::new();
     for tokens in whole.as_chunks::<PAGE_POSITIONS>().0 {
-        let Some(next) = next_key(&key, tokens) else { break };
+        let next = key_after(&key, tokens);
         let page = before.and_then(|before| pages.find(before, tokens));
         if page.is_none() && !disks.have(&next, Holder::Page) {
             break;
@@ -280,15 +280,13 @@ fn find(salt: u64, whole: &[Token], disks: &Disks<'_>, pages: &Pages) -> Vec<Kno
 pub(super) fn unknown(salt: u64, whole: &[Token], pages: &Pages) -> Vec<PageKey> {
     let Some(own) = pages.shelf() else { return Vec::new() };
     let known = find(salt, whole, &Disks { own, elsewhere: &Elsewhere::new() }, pages);
-    let mut key = known.last().map_or_else(|| own.root(salt), |last| last.key);
+    let last = known.last().map_or_else(|| own.root(salt), |last| last.key);
     let rest = whole.as_chunks::<PAGE_POSITIONS>().0.iter().skip(known.len());
-    let mut keys = Vec::new();
-    for tokens in rest {
-        let Some(next) = next_key(&key, tokens) else { break };
-        key = next;
-        keys.push(next);
-    }
-    keys
+    let next = |key: &mut PageKey, tokens: &[Token; PAGE_POSITIONS]| {
+        *key = key_after(key, tokens);
+        Some(*key)
+    };
+    rest.scan(last, next).collect()
 }
 
 /// Whether a text can go on after these pages: states and windows at their end can be had.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use protocol::{Token, is_of_picture};
+use protocol::Token;
 
 use super::page_id::PageId;
 use super::prefixes::Before;
@@ -30,8 +30,7 @@ struct Text {
 #[derive(Debug)]
 pub(super) struct Keeping {
     shelf: Arc<dyn Shelf>,
-    /// By page; `None` for pages that are not published, or whose text has pictures: the file of
-    /// their tower is no part of a key.
+    /// By page; `None` for pages that are not published.
     texts: Vec<Option<Text>>,
     /// Pages with something to write, and some whose text has gone since.
     queue: VecDeque<PageId>,
@@ -83,7 +82,7 @@ impl Keeping {
             Before::Start(salt) => self.shelf.root(salt),
             Before::Page(page) => self.texts[page as usize]?.key,
         };
-        next_key(&before, tokens)
+        Some(key_after(&before, tokens))
     }
 
     /// Takes note of a page that was published. `is_new`: it does not come from disk.
@@ -135,10 +134,4 @@ impl Keeping {
     pub fn is_due(&self, pages: usize) -> bool {
         self.is_agreed && !self.queue.is_empty() && self.shelf.has_room(pages + 1)
     }
-}
-
-/// The key of a text that goes on with these tokens of a page; `None` if some are of a picture.
-pub(super) fn next_key(before: &PageKey, tokens: &[Token]) -> Option<PageKey> {
-    let is_text = !tokens.iter().any(|token| is_of_picture(*token));
-    is_text.then(|| key_after(before, tokens))
 }

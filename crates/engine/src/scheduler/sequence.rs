@@ -213,7 +213,6 @@ impl Sequence {
     pub fn begin_fetch(&mut self, pages: &mut Pages, now: Instant) -> bool {
         // The last row is computed, at the end of a copy of the last page if that can be.
         let end = self.tokens.len() - usize::from(!pages.begins_inside());
-        let end = if self.request.pictures.is_empty() { end } else { 0 };
         let (salt, whole) = (self.request.cache_salt, &self.tokens[..end]);
         let Some(found) = self.looking.find(salt, whole, pages, now) else { return false };
         self.fetch = Fetch::begin(salt, (whole, self.skippable(pages)), &found, pages, now);
