@@ -99,6 +99,9 @@ async fn pair(State(app): State<Arc<App>>, request: Request) -> Result<Json<Valu
         let (key, name) = body.make(&app, !is_guests).await?;
         return Ok(Json(json!({ "key": key, "name": name })));
     }
+    if !is_local && app.config.make_key.is_none() {
+        return Err(none_are_made());
+    }
     // One at a time: whoever tries numbers must not have all members asked at once.
     let _turn = app.browsers.turn().await;
     let name = body.name.as_deref().unwrap_or_default();
