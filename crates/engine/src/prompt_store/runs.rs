@@ -40,6 +40,14 @@ pub(super) fn without(ranges: &[Range<usize>], part: &Range<usize>) -> Vec<Range
     ranges.iter().flat_map(cut).collect()
 }
 
+/// The records that a member with these heads may have of a part.
+pub(super) fn like(part: &Part, known: &[Heads]) -> Vec<Part> {
+    let others = known.iter().map(|heads| part.with_heads(heads));
+    // A part without heads is the same everywhere.
+    let whole = part.heads.is_empty().then(|| part.clone());
+    others.flatten().chain(whole).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use model::{Cut, Holder, LayerCache};
@@ -63,12 +71,4 @@ mod tests {
         let whole = Part { cut: Cut::Whole, heads: Vec::new(), ..empty.clone() };
         assert_eq!(places(&whole), std::slice::from_ref(&(0..10)));
     }
-}
-
-/// The records that a member with these heads may have of a part.
-pub(super) fn like(part: &Part, known: &[Heads]) -> Vec<Part> {
-    let others = known.iter().map(|heads| part.with_heads(heads));
-    // A part without heads is the same everywhere.
-    let whole = part.heads.is_empty().then(|| part.clone());
-    others.flatten().chain(whole).collect()
 }
