@@ -356,11 +356,11 @@ module.exports = ({ open, button, isWhole, lastAnswer, axe, fits }) => {
     await ready(page);
     await item(page, "An answer of the desk's").waitFor();
     await button(page, "New").click();
-    await ask(page, "Who are you?");
+    await ask(page, "Asked once it was paired");
     await isWhole(page);
     const second = await context.newPage();
     await second.goto(`${env.SINEW_URL}/#chat`);
-    await item(second, "Who are you?").waitFor();
+    await item(second, "Asked once it was paired").waitFor();
     const listed = sinew("desk", "keys", "list");
     assert.equal(await listed.ended, 0, listed.told);
     const name = /browser-\S+/.exec(listed.told)[0];
