@@ -388,6 +388,21 @@ async function owned(browser) {
   return opened;
 }
 
+/** The owner's rights come back by a bookmark, with no tab open that has them. */
+async function aBrowserIsRemembered(browser) {
+  const { page, context, complaints } = await owned(browser);
+  await view(page, "Connect");
+  await button(page, "Remember this browser").click();
+  await page.locator("#toast", { hasText: "is remembered" }).waitFor();
+  await page.close();
+  const again = await context.newPage();
+  await again.goto(`${env.SINEW_URL}/#cluster`);
+  await again.waitForFunction(() => sessionStorage.getItem("sinew-admin-token") !== null);
+  await again.locator("[data-admin]:visible").first().waitFor();
+  assert.deepEqual(complaints, []);
+  await context.close();
+}
+
 const machine = (page, name) => page.locator("article.machine", { has: page.getByRole("heading", { name, exact: true }) });
 
 async function until(act) {
@@ -748,6 +763,7 @@ async function main() {
     await check("a full context forgets the oldest turns", () => talks.aFullContextForgetsTheOldestTurns(browser));
     await check("an answer outlives its node", () => talks.anAnswerOutlivesItsNode(browser, solo));
     await check("a browser is paired", () => talks.aBrowserIsPaired(browser, sinew));
+    await check("a browser is remembered", () => aBrowserIsRemembered(browser));
     await check("another member's page shows conversations", () => talks.aMembersPageShowsThem(browser));
     await check("plans are compared, and the owner steers", () => compareAndSteer(browser));
     await check("a machine is refused, let in and removed", () => aMachineIsLetIn(browser));

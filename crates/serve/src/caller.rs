@@ -72,6 +72,12 @@ impl Caller {
         Err(ApiError::forbidden("not_the_owner", message))
     }
 
+    /// Whether the caller is a page on this machine, in a browser of the node's user, with the key
+    /// of one that the owner has paired.
+    pub async fn is_remembered(self, app: &App) -> bool {
+        self.is_owners_browser && self.page_claim.is_owners(&app.config).await
+    }
+
     /// Whether the caller is on this machine.
     pub fn is_local(self) -> bool {
         self.is_local

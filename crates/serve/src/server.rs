@@ -113,6 +113,7 @@ fn router(app: Arc<App>) -> Router {
         .merge(llama::routes())
         .merge(admin::status_routes())
         .merge(chats::routes().route_layer(from_fn_with_state(app.clone(), elsewhere::pass_on)))
+        .merge(browsers::routes::keyed_routes())
         .merge(metrics::routes());
     let keyed = keyed.route_layer(from_fn_with_state(Arc::clone(&config), require_api_key));
     let admin = admin::routes().merge(browsers::routes::admin_routes());

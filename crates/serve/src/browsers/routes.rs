@@ -31,6 +31,11 @@ pub(crate) fn open_routes() -> Router<Arc<App>> {
     Router::new().route("/sinew/v1/browsers/pair", post(pair))
 }
 
+/// For a browser with a key.
+pub(crate) fn keyed_routes() -> Router<Arc<App>> {
+    Router::new().route("/sinew/v1/browsers/owner", post(owner))
+}
+
 /// For a browser on another member's page.
 pub(crate) fn visitors_routes() -> Router<Arc<App>> {
     Router::new().route("/sinew/v1/browsers/pair", post(pair_here))
@@ -56,6 +61,15 @@ async fn number(State(app): State<Arc<App>>, request: Request) -> Result<Json<Va
     let number = format!("{:06}", u64::from_le_bytes(random) % 1_000_000);
     app.browsers.show(number.clone(), guest, Instant::now());
     Ok(Json(json!({ "number": number, "expires_in_secs": VALID.as_secs() })))
+}
+
+/// The admin token, for a page in a browser that the owner has had remembered; null for others. It
+/// takes two proofs: the key of an owner's browser, and a process of the node's user on this
+/// machine. Whoever takes the port of a killed node may read the key, and a proxy may run as the
+/// same user.
+async fn owner(State(app): State<Arc<App>>, request: Request) -> Json<Value> {
+    let is_owners = Caller::of(&app, &request).is_remembered(&app).await;
+    Json(json!({ "token": is_owners.then_some(&app.config.admin_token) }))
 }
 
 #[derive(Deserialize)]

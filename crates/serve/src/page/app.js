@@ -2,9 +2,11 @@
 // second.
 
 import "./chat.js";
-import { byId, keyed, element, setPill, setText } from "./dom.js";
+import { byId, keyed, element, setPill, setText, toast } from "./dom.js";
 import { clock } from "./format.js";
-import { apiKey, get, isAdmin, pair, setApiKey, takeNumber } from "./net.js";
+import {
+  apiKey, get, isAdmin, isHere, pair, recall, remember, setApiKey, takeNumber,
+} from "./net.js";
 import { showTotals, showPulse } from "./totals.js";
 import { showMap } from "./map.js";
 import { showMachines } from "./machines.js";
@@ -142,8 +144,22 @@ if (number && !apiKey()) {
   byId("pair-number").value = number;
   byId("pair-form").requestSubmit();
 }
-const isPlain = location.protocol === "http:";
-byId("plain-http").hidden = !isPlain || /^(localhost|127\.|\[::1\])/.test(location.hostname);
+byId("plain-http").hidden = location.protocol !== "http:" || isHere;
+byId("remembering").hidden = !isAdmin() || !isHere || apiKey() !== null;
+byId("remember").addEventListener("click", async () => {
+  try {
+    await remember();
+    byId("remembering").hidden = true;
+    toast("This browser is remembered: a bookmark of this address has your rights.");
+  } catch (error) {
+    toast(error.message);
+  }
+});
+recall().then((isOwner) => {
+  if (isOwner) location.reload();
+}, () => {
+  // The status poll says that the node does not answer.
+});
 
 for (const node of document.querySelectorAll("[data-admin]")) node.hidden = !isAdmin();
 for (const node of document.querySelectorAll("[data-no-admin]")) node.hidden = isAdmin();

@@ -116,7 +116,7 @@ function begin() {
   prompt.focus();
 }
 
-/** Shows a conversation as it is now. What was read before what is shown, and came later, is old. */
+/** Shows a conversation as it is now. What was read earlier, and came later, is old. */
 function show(next) {
   const isOther = next.id !== talk.id;
   if (!isOther && next.conversation.version < talk.conversation.version) return;

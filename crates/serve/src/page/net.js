@@ -70,6 +70,30 @@ export async function pair(number) {
   else keepHere();
 }
 
+/** Whether this is the node's own machine, where a browser may keep the owner's rights. */
+export const isHere = /^(localhost|127\.|\[::1\])/.test(location.hostname);
+
+/** Gives this browser a key of the owner's, with which it has the owner's rights again. */
+export async function remember() {
+  const home = localStorage.getItem(KEPT_ON);
+  const shown = await administer("browsers/number");
+  await pair((await shown.json()).number);
+  if (home) localStorage.setItem(KEPT_ON, home);
+}
+
+/** Has the owner's rights again, if this browser is remembered; whether it has. */
+export async function recall() {
+  if (!isHere || isAdmin() || !apiKey()) return false;
+  const response = await fetch("sinew/v1/browsers/owner", {
+    method: "POST",
+    headers: headers({ "Content-Type": "application/json" }),
+    body: "{}",
+  });
+  const { token } = response.ok ? await response.json() : {};
+  if (token) sessionStorage.setItem(ADMIN, token);
+  return Boolean(token);
+}
+
 /** Headers for the node, with the API key that the visitor entered. */
 export function headers(more = {}) {
   const key = apiKey();

@@ -6,8 +6,8 @@ use crate::support::client::{get, post};
 use crate::support::double::{Act, Double};
 use crate::support::server::{ADMIN, Server};
 use protocol::FinishReason;
-use serde_json::json;
-use serve::{ApiKey, ApiKeys};
+use serde_json::{Value, json};
+use serve::{ApiKey, ApiKeys, OwnProcess};
 
 const ELSEWHERE: (&str, &str) = ("x-forwarded-for", "203.0.113.9");
 
@@ -54,4 +54,26 @@ fn a_number_gives_one_browser_a_key_for_chats_alone() {
     }
     assert_eq!(pair(&number).status, 401, "it was guessed at too often");
     assert_eq!(keys.lock().unwrap().len(), 1);
+}
+
+/// Two proofs: the key of an owner's browser, and a process of the node's user on this machine.
+#[test]
+fn a_remembered_browser_has_the_owners_rights_on_this_machine_alone() {
+    let key = |is_owners, key| ApiKey { is_owners, ..ApiKey::new(key, key) };
+    let keys: Arc<[ApiKey]> = [key(true, "the-owners-key"), key(false, "a-guests-key")].into();
+    let token = |is_own: bool, headers: &[(&str, &str)]| {
+        let double = Double::new(&[Act::Done(FinishReason::Stop)]);
+        let server = Server::with(&double, |config| {
+            let keys = Arc::clone(&keys);
+            config.api_keys = Some(ApiKeys::live(move || Arc::clone(&keys)));
+            config.own_process = Some(OwnProcess::new(move |_, _| is_own));
+        });
+        post(server.addr, "/sinew/v1/browsers/owner", headers, &json!({})).json()["token"].clone()
+    };
+    let (owners, guests) = (("x-api-key", "the-owners-key"), ("x-api-key", "a-guests-key"));
+    assert_eq!(token(true, &[owners]), ADMIN);
+    assert_eq!(token(true, &[]), Value::Null, "any program of the user, such as a proxy");
+    assert_eq!(token(true, &[guests]), Value::Null);
+    assert_eq!(token(true, &[ELSEWHERE, owners]), Value::Null);
+    assert_eq!(token(false, &[owners]), Value::Null, "another user of this machine");
 }
