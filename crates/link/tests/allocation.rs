@@ -199,7 +199,7 @@ fn no_lock_is_near_a_message() {
     // Heartbeats, and the listener, which meets ranks before there are messages; and worlds of the
     // scheduler's simulation, which share a disk.
     let known = [
-        "engine/src/scheduler/simulation.rs",
+        "engine/src/scheduler/simulation/disk.rs",
         "link/src/liveness/mod.rs",
         "link/src/mesh/listener.rs",
     ];
