@@ -67,8 +67,9 @@ def while_read(bench, number):
 
 
 def measure(bench, kills):
-    """The rows of a table."""
-    rows, number = ["| killed while | kills | right | others | read from disk after |",
+    """The rows of a table. The last column counts the kills after which the processes that then ran had
+    read prompts from disk, for any answer."""
+    rows, number = ["| killed while | kills | right | others | processes that read from disk |",
                     "|---|---|---|---|---|"], 0
     for name, act in [("written", while_written), ("read", while_read)]:
         outcomes, found = [], 0

@@ -30,7 +30,7 @@ pub struct KeptKey {
     /// BLAKE3 of the key, in hexadecimal.
     pub hash: String,
     pub created_unix_secs: u64,
-    /// A browser of the node's owner has it, who has the owner's conversations there.
+    /// The key is that of a browser of the node's owner, which shows the owner's conversations.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_owners: bool,
 }

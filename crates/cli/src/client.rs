@@ -149,10 +149,8 @@ impl Client {
         struct Shown {
             number: String,
         }
-        let shown: Shown = {
-            let body = json!({ "guest": guest });
-            self.ask("/sinew/v1/browsers/number", &body, ANSWER_MAX)?
-        };
+        let body = json!({ "guest": guest });
+        let shown: Shown = self.ask("/sinew/v1/browsers/number", &body, ANSWER_MAX)?;
         Ok(shown.number)
     }
 

@@ -50,8 +50,7 @@ pub struct RecordWanted {
     pub header: Vec<u8>,
     /// Bytes of its whole payload; a longer or shorter one is none.
     pub payload_bytes: u32,
-    /// The first wanted byte, and how many. 0: whether there is such a record, whatever its header,
-    /// is all that is wanted.
+    /// The first wanted byte, and how many. 0 asks whether the record exists, whatever its header.
     pub start: u32,
     pub bytes: u32,
 }

@@ -61,8 +61,8 @@ pub struct PageArgs {
     /// Also open it in the browser of this machine
     #[arg(long)]
     pub open: bool,
-    /// The number is for somebody else, whose browser gets conversations of its own [default: it
-    /// shows yours]
+    /// Pair somebody else's browser, which gets conversations of its own [default: one that shows
+    /// yours]
     #[arg(long)]
     pub guest: bool,
 }

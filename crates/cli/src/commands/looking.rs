@@ -162,14 +162,11 @@ pub fn page(args: &PageArgs) -> Result<(), CliError> {
         let number = client.browser_number(args.guest)?;
         pairing(&number, &lan, has_members);
         tell!("It pairs one browser, within 5 minutes, for chats. sinew keys list has it then");
-        tell!(
-            "{}",
-            match args.guest {
-                true => "That browser has conversations of its own",
-                false =>
-                    "That browser has your conversations; for somebody else: sinew page --guest",
-            }
-        );
+        if args.guest {
+            tell!("That browser has conversations of its own");
+        } else {
+            tell!("That browser has your conversations; for somebody else: sinew page --guest");
+        }
     }
     if args.open {
         let program = match std::env::consts::OS {

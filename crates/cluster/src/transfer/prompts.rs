@@ -168,7 +168,7 @@ async fn send(
 fn read(reader: &Reader, wanted: &[RecordWanted]) -> io::Result<Found> {
     check(wanted)?;
     let deadline = Instant::now() + SILENCE_MAX / 2;
-    // Of a record of which no byte is wanted, it is wanted whether there is one.
+    // A want of no bytes asks whether the record exists.
     let read = |one: &RecordWanted| reader.get(&one.key, Some(&one.header));
     let pending: Vec<_> = wanted.iter().map(|one| (one.bytes > 0).then(|| read(one))).collect();
     let (mut found, mut bytes) = (Vec::new(), Vec::new());

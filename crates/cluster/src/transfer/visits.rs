@@ -6,7 +6,7 @@
 //! listener    the answer, and the end
 //! ```
 //!
-//! Whoever serves the API must grant a visit nothing by its address: it is a stranger's request.
+//! A visit's address grants nothing: the API treats it as a stranger's request.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Which pages of a text members have, for rank 0, whose own disk has nothing of them.
+//! Rank 0 asks which pages of a text members have, if its own disk has nothing of them.
 
 use std::collections::HashSet;
 use std::io::Error;
@@ -16,7 +16,7 @@ use crate::page_orders::PageKey;
 /// What members have, by the text up to the end of a page.
 pub(crate) type Elsewhere = HashSet<(PageKey, Holder)>;
 
-/// A question of which pages members have.
+/// Asks which pages members have.
 pub(super) struct Look {
     /// The texts up to the ends of pages, one after the other.
     pub text: Vec<PageKey>,

@@ -82,7 +82,7 @@ impl Scheduler {
             None => return false,
         }
         if self.running[at].wants_fetch() {
-            return false; // Another one reads the same.
+            return false; // Another one reads the same, or members look for it.
         }
         let fetch = &mut self.running[at].fetch;
         if fetch.as_mut().is_some_and(|fetch| !fetch.is_done(&mut self.pages, now)) {

@@ -37,7 +37,7 @@ impl Browsers {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
     }
 
-    /// Whose browser shows the number, if this is it: `Some(true)` is a guest's. It ends then, or
+    /// `Some` if this is the number; true if it is for a guest's browser. The number ends then, or
     /// with the last try.
     pub(super) fn take(&self, number: &str, now: Instant) -> Option<bool> {
         let mut held = self.shown.lock().unwrap_or_else(PoisonError::into_inner);

@@ -116,7 +116,7 @@ async fn pair(State(app): State<Arc<App>>, request: Request) -> Result<Json<Valu
     if !is_local && app.config.make_key.is_none() {
         return Err(none_are_made());
     }
-    // One at a time: whoever tries numbers must not have all members asked at once.
+    // One at a time, so that guesses cannot make this node ask all members at once.
     let _turn = app.browsers.turn().await;
     let name = body.name.as_deref().unwrap_or_default();
     let Some(kept_on) = elsewhere::pair(&app, &body.number, name).await else {

@@ -1,4 +1,4 @@
-//! The disk of all ranks, a part of which is members' alone.
+//! The disk that all ranks share. Rank 0 learns of a quarter of it only by asking members.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
