@@ -22,7 +22,8 @@ mod routing;
 
 pub use self::ggml::Ggml;
 pub use arena::{
-    Arena, ArenaCounts, ArenaError, ExpertShape, MatrixShape, PackedWeights, StreamedLayer,
+    Arena, ArenaCounts, ArenaError, ExpertShape, InPlace, MatrixShape, PackedWeights, SlabSource,
+    StreamedLayer,
 };
 pub use cpu::Cpu;
 pub use group_norm::GroupNorm;
@@ -40,9 +41,8 @@ pub use operands::{
 pub use routing::{Gating, RoutingRule};
 use routing::{Route, Routes};
 
-use std::ops::Range;
-
 use gguf::TensorType;
+use std::ops::Range;
 
 /// A device that can run a decoder. Activations are f32, row-major `[rows, width]`.
 pub trait Backend {

@@ -35,6 +35,15 @@ pub struct Mixture<B: Backend + ?Sized> {
     pub streamed: Option<StreamedLayer>,
 }
 
+impl<B: Backend + ?Sized> Mixture<B> {
+    /// Begins to read experts that this step is known to use, before their layer's turn.
+    pub fn prefetch(&self, parts: &MixtureParts, experts: impl Iterator<Item = usize>) {
+        if let Some(layer) = &self.streamed {
+            layer.prefetch(experts.filter_map(|expert| parts.place(expert)));
+        }
+    }
+}
+
 /// The summation of a mixture's down products: leaf by leaf over the experts, then in the tree.
 #[derive(Debug, Clone)]
 pub struct MixtureParts {

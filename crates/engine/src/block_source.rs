@@ -35,6 +35,10 @@ impl Source for BlockSource {
         &self.directory
     }
 
+    fn is_local(&self) -> bool {
+        self.file.is_local()
+    }
+
     fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
         let (file, pieces) = self.place(pieces);
         file.read(pieces, out)

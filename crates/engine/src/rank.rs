@@ -148,7 +148,7 @@ impl<B: Backend> Rank<B> {
             0 => Some(Embedding::open(source.clone(), config)?),
             _ => None,
         };
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = model.note().cloned().into_iter().collect();
         let sight = match options.rank {
             0 => Sight::load_if_usable::<B>(source.as_ref(), config, options.threads, &mut notes)?,
             _ => None,

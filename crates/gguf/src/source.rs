@@ -53,6 +53,11 @@ pub trait Source: Send + Sync {
     /// The range lies outside the file, the disk fails, or the peer is gone.
     fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError>;
 
+    /// Whether it is a file of this machine, which may be read again and again.
+    fn is_local(&self) -> bool {
+        true
+    }
+
     /// Reads bytes that were read before. A source that checks its bytes only checks here that the
     /// file has not changed since, so it costs no more than the bytes.
     ///

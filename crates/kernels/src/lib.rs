@@ -62,7 +62,7 @@ pub use norm::{
     add, add_bias, add_row, add_scaled, inverse_rms, layer_norm, rms_norm, rms_norm_in_place,
     scale, sum_of_squares,
 };
-pub use packed::{PACKING, SharedBytes};
+pub use packed::{PACKING, SharedBytes, pack_rows};
 pub use pool::Pool;
 pub use product::{Parts, Product, matmul_parts, multiply, tune};
 pub use recurrent::{

@@ -6,13 +6,12 @@
 
 use crate::error::Error;
 use crate::format::{
-    FloatFormat, Quantised, RowBlocks, TILE, TILE_COLS, pack_record, read_tile, with_float,
-    with_quantised,
+    FloatFormat, Quantised, TILE, TILE_COLS, read_tile, with_float, with_quantised,
 };
 use crate::input::Forms;
 use crate::isa::{Isa, Kernel, run};
 use crate::memory::Region;
-use crate::packed::{Packed, SharedBytes};
+use crate::packed::{Packed, SharedBytes, pack_panel, panel_bytes};
 use crate::pool::Pool;
 use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd, VECTOR_BYTES};
@@ -141,24 +140,6 @@ impl Matrix {
         }
         Ok(Self { ty, rows, cols, panel_bytes, factor: 1.0, data: Packed::Shared(bytes), start })
     }
-}
-
-/// Bytes of one packed panel, or `None` for unsupported types and widths.
-fn panel_bytes(ty: TensorType, cols: usize) -> Option<usize> {
-    if !cols.is_multiple_of(ty.block_len()) {
-        return None;
-    }
-    let known = with_quantised!(ty, T => {
-        debug_assert_eq!(T::RECORD, LANES * ty.block_bytes(), "{ty} keeps the file's bits");
-        debug_assert_eq!(T::TILES * TILE_COLS, ty.block_len());
-        debug_assert_eq!(T::TYPE, ty);
-        true
-    }, _ => with_float!(ty, T => {
-        debug_assert_eq!((T::TYPE, T::COLS), (ty, ty.block_len()));
-        debug_assert_eq!(T::RECORD, LANES * ty.block_bytes());
-        true
-    }, _ => false));
-    known.then_some(ty.row_bytes(cols) * LANES)
 }
 
 /// Collects the rows of one [`Matrix`] or of several.
@@ -294,31 +275,6 @@ impl Packer {
             std::slice::from_raw_parts_mut(start, panel_bytes)
         };
         pack_panel(self.ty, rows, target);
-    }
-}
-
-/// Packs 16 rows in the file's layout; both slices are one panel long.
-fn pack_panel(ty: TensorType, rows: &[u8], panel: &mut [u8]) {
-    let row_bytes = rows.len() / LANES;
-    let rows = std::array::from_fn(|lane| &rows[lane * row_bytes..][..row_bytes]);
-    with_quantised!(ty, T => pack_records(&rows, panel, T::RECORD, pack_record::<T>), _ => {
-        with_float!(ty, T => pack_records(&rows, panel, T::RECORD, T::pack), _ => {
-            unreachable!("no panel of type {ty} can be made")
-        })
-    });
-}
-
-/// Packs each record of a panel from the same block of each row.
-fn pack_records(
-    rows: &RowBlocks,
-    panel: &mut [u8],
-    record_bytes: usize,
-    pack: impl Fn(&RowBlocks, &mut [u8]),
-) {
-    let block_bytes = record_bytes / LANES;
-    for (index, record) in panel.chunks_exact_mut(record_bytes).enumerate() {
-        let at = index * block_bytes;
-        pack(&rows.map(|row| &row[at..at + block_bytes]), record);
     }
 }
 

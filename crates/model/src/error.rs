@@ -16,14 +16,34 @@ pub enum ModelError {
     #[error("experts on disk, in {path}: {source}", path = .path.display())]
     Slabs { path: std::path::PathBuf, source: std::io::Error },
     #[error(
-        "the experts take {missing_bytes} bytes of the disk of {folder}, and it has {free_bytes} \
-         free, of which {reserve} are kept free: make room, or keep the experts in memory",
-        folder = .folder.display(), reserve = .needed_bytes - .missing_bytes
+        "slabs of experts have no room: {0}. Make room, copy the model's file to this machine, or keep the experts in memory"
     )]
-    SlabRoom { folder: std::path::PathBuf, missing_bytes: u64, needed_bytes: u64, free_bytes: u64 },
+    SlabRoom(SlabRoom),
     #[error("experts are read from disk by processors only, not by a device of ggml")]
     ExpertDevice,
     /// The device does not support the whole model.
     #[error(transparent)]
     Device(BackendError),
+}
+
+/// A disk without room for all files of experts.
+#[derive(Debug)]
+pub struct SlabRoom {
+    pub folder: std::path::PathBuf,
+    pub missing_bytes: u64,
+    pub free_bytes: u64,
+    /// What has to stay free.
+    pub reserve_bytes: u64,
+}
+
+impl std::fmt::Display for SlabRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { missing_bytes, free_bytes, reserve_bytes, .. } = self;
+        let folder = self.folder.display();
+        write!(
+            f,
+            "these take {missing_bytes} bytes of the disk of {folder}, and it has {free_bytes} \
+             free, of which {reserve_bytes} are kept free"
+        )
+    }
 }

@@ -2,6 +2,7 @@
 //! memory beside the packed weights is two chunks, whatever the tensor's size.
 
 mod chunks;
+mod in_place;
 pub(crate) mod shelf;
 pub(crate) mod slabs;
 

@@ -72,7 +72,7 @@ struct State {
 }
 
 struct Job {
-    read: Read,
+    fill: Box<dyn FnOnce(&Throttle) -> io::Result<Buffer> + Send>,
     is_cancelled: Arc<AtomicBool>,
     done: Box<dyn FnOnce(io::Result<Buffer>) + Send>,
 }
@@ -125,12 +125,39 @@ impl Pool {
         read: Read,
         then: impl FnOnce(io::Result<Buffer>) -> T + Send + 'static,
     ) -> Pending<T> {
+        self.submit(move |throttle| read_range(read, throttle), then)
+    }
+
+    /// Has a thread of the pool fill a buffer of `bytes` in another way than by one read: `into`,
+    /// or a new one.
+    pub fn fill(
+        &self,
+        bytes: usize,
+        into: Option<Buffer>,
+        fill: impl FnOnce(&mut [u8]) -> io::Result<()> + Send + 'static,
+    ) -> Pending<io::Result<Buffer>> {
+        let filled = move |throttle: &Throttle| {
+            throttle.take(bytes);
+            let mut buffer = room(bytes, into)?;
+            fill(&mut buffer[..bytes])?;
+            buffer.truncate(bytes);
+            Ok(buffer)
+        };
+        self.submit(filled, |result| result)
+    }
+
+    fn submit<T: Send + 'static>(
+        &self,
+        fill: impl FnOnce(&Throttle) -> io::Result<Buffer> + Send + 'static,
+        then: impl FnOnce(io::Result<Buffer>) -> T + Send + 'static,
+    ) -> Pending<T> {
         let (sender, receiver) = sync_channel(1);
         let pending = Pending { receiver, is_cancelled: Arc::default() };
         let is_cancelled = pending.is_cancelled.clone();
         // Whoever dropped the receiver wants no result.
         let done = Box::new(move |result| drop(sender.send(then(result))));
-        self.shared.state().jobs.push_back(Job { read, is_cancelled, done });
+        let fill = Box::new(fill);
+        self.shared.state().jobs.push_back(Job { fill, is_cancelled, done });
         self.shared.queued.notify_one();
         pending
     }
@@ -193,10 +220,10 @@ impl Shared {
     /// A thread's life.
     fn run(&self) {
         while let Some(job) = self.next() {
-            let bytes = job.read.bytes;
-            let result = fill(job.read, &self.throttle);
-            self.finish(if result.is_ok() { Some(bytes) } else { None });
-            // A panic of `then` ends its request, not the thread.
+            // A panic ends its request, not the thread.
+            let filled = catch_unwind(AssertUnwindSafe(|| (job.fill)(&self.throttle)));
+            let result = filled.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+            self.finish(result.as_ref().ok().map(|buffer| buffer.len()));
             let _ = catch_unwind(AssertUnwindSafe(|| (job.done)(result)));
         }
     }
@@ -234,20 +261,26 @@ impl Shared {
     }
 }
 
-fn fill(read: Read, throttle: &Throttle) -> io::Result<Buffer> {
+fn read_range(read: Read, throttle: &Throttle) -> io::Result<Buffer> {
     let align = ALIGN as u64;
     if !read.offset.is_multiple_of(align) || !read.bytes.is_multiple_of(ALIGN) {
         let text = format!("{} bytes at {} are not whole blocks", read.bytes, read.offset);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     throttle.take(read.bytes);
-    let mut buffer = read.into.unwrap_or_else(|| Buffer::zeroed(read.bytes));
-    if buffer.len() < read.bytes {
-        let text = format!("{} bytes do not fit into {}", read.bytes, buffer.len());
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
+    let mut buffer = room(read.bytes, read.into)?;
     let filled = read.file.read_at(&mut buffer[..read.bytes], read.offset)?;
     buffer.truncate(filled);
+    Ok(buffer)
+}
+
+/// The buffer that was given, or a new one.
+fn room(bytes: usize, given: Option<Buffer>) -> io::Result<Buffer> {
+    let buffer = given.unwrap_or_else(|| Buffer::zeroed(bytes));
+    if buffer.len() < bytes {
+        let text = format!("{bytes} bytes do not fit into {}", buffer.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
     Ok(buffer)
 }
 

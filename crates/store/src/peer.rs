@@ -72,6 +72,10 @@ impl Source for PeerFile {
         &self.directory
     }
 
+    fn is_local(&self) -> bool {
+        false
+    }
+
     fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
         let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(channel.read_pieces(pieces, out)?)

@@ -39,13 +39,15 @@ impl<'a> Call<'a> {
         wanted.extend(experts.map(|expert| Wanted::new(expert as u32)));
         for Wanted { expert, .. } in &wanted {
             let key = (layer, *expert);
-            // What an earlier call has left behind may still be read.
-            match inner.slots.contains(key) {
-                true => inner.counts.hits += 1,
-                false => inner.counts.misses += 1,
+            // What was asked for in advance may still be read.
+            match inner.slots.get_mut(key) {
+                Some(Slot::Held(_)) => inner.counts.hits += 1,
+                _ => inner.counts.misses += 1,
             }
             inner.slots.touch(key);
         }
+        inner.ahead_bytes = 0;
+        inner.note_hot();
         let bytes = inner.slot_bytes(layer);
         let of_step = bytes * (wanted.len() * inner.layers.len()) as u64;
         let is_scan = of_step > inner.budget_bytes;
@@ -65,10 +67,7 @@ impl<'a> Call<'a> {
                 }
                 let bytes = self.inner.slot_bytes(self.layer);
                 let Some(free) = self.make_room(bytes)? else { return Ok(()) };
-                let into = Some(free.unwrap_or_else(|| Buffer::zeroed(bytes as usize)));
-                let layer = &self.inner.layers[self.layer as usize];
-                let pending = layer.slabs.read(&self.inner.pool, u64::from(key.1), into);
-                self.inner.slots.insert(key, Slot::Reading(pending), bytes);
+                self.inner.read(key, free);
                 self.wanted[self.next].was_read = true;
                 self.reads += 1;
             }
@@ -89,10 +88,7 @@ impl<'a> Call<'a> {
                 self.end_stray_read()?;
                 continue;
             };
-            if let Some(Slot::Held(expert)) = self.inner.slots.remove(victim) {
-                let own = Arc::into_inner(expert).and_then(LoadedExpert::into_buffer);
-                buffer = own.map(Buffer::whole).filter(|own| own.len() as u64 == bytes).or(buffer);
-            }
+            buffer = self.inner.evict(victim, bytes).or(buffer);
         }
         Ok(Some(buffer))
     }
@@ -191,15 +187,14 @@ impl<'a> Call<'a> {
     fn unreadable(&self, expert: usize, error: &std::io::Error) -> ArenaError {
         let is_damaged = [std::io::ErrorKind::InvalidData, std::io::ErrorKind::UnexpectedEof]
             .contains(&error.kind());
-        let path = &self.inner.layers[self.layer as usize].path;
-        let is_gone = is_damaged && std::fs::remove_file(path).is_ok();
+        let is_gone = is_damaged && self.inner.layers[self.layer as usize].source.discard();
         let then = if is_gone { "; the file is written anew at the next start" } else { "" };
         self.failed(expert, &format!("{error}{then}"))
     }
 
     fn failed(&self, expert: usize, why: &str) -> ArenaError {
         let layer = &self.inner.layers[self.layer as usize];
-        let (path, number) = (layer.path.display(), layer.number);
+        let (path, number) = (layer.source.path().display(), layer.number);
         let what = format!("expert {expert} of layer {number} in {path}: {why}");
         ArenaError::Unreadable { what }
     }

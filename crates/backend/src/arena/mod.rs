@@ -13,14 +13,17 @@
 
 mod call;
 mod error;
+mod hot;
 mod lru;
 mod shape;
 mod shared;
+mod source;
 mod store;
 
 pub(crate) use call::Call;
 pub use error::ArenaError;
 pub use shape::{ExpertShape, MatrixShape, PackedWeights};
 pub use shared::{Arena, StreamedLayer};
+pub use source::{InPlace, SlabSource};
 pub use store::ArenaCounts;
 pub(crate) use store::LoadedExpert;

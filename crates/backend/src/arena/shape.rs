@@ -1,5 +1,7 @@
 //! How the matrices of one expert lie in a slab.
 
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use gguf::TensorType;
@@ -7,6 +9,10 @@ use kernels::Matrix;
 
 /// Each matrix of a slab begins at a cache line.
 const LINE_BYTES: usize = 64;
+/// Bytes of the model's file that are read and packed at a time.
+const PIECE_BYTES: usize = 1 << 20;
+/// Rows that are packed together.
+const PANEL_ROWS: usize = 16;
 
 /// Weights in the form that a device reads.
 pub trait PackedWeights: Send {
@@ -80,6 +86,33 @@ impl ExpertShape {
     /// Whether every matrix has weights on this rank, of types with kernels.
     pub fn is_whole(&self) -> bool {
         self.matrices().all(|matrix| matrix.bytes() > 0)
+    }
+
+    /// Packs an expert's matrices into a slab. `read` gives rows of the matrix with a number, in
+    /// the file's layout.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn pack(
+        &self,
+        slab: &mut [u8],
+        mut read: impl FnMut(usize, Range<usize>, &mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut piece = Vec::new();
+        for (number, (matrix, start)) in self.matrices().zip(self.places().0).enumerate() {
+            let row_bytes = matrix.ty.row_bytes(matrix.cols);
+            let panels = (PIECE_BYTES / (PANEL_ROWS * row_bytes).max(1)).max(1);
+            let packed = &mut slab[start..start + matrix.bytes()];
+            for first in (0..matrix.rows).step_by(panels * PANEL_ROWS) {
+                let rows = first..matrix.rows.min(first + panels * PANEL_ROWS);
+                piece.resize(rows.len() * row_bytes, 0);
+                read(number, rows, &mut piece)?;
+                let packed = &mut packed[first * row_bytes..];
+                kernels::pack_rows(matrix.ty, matrix.cols, &piece, packed)
+                    .map_err(io::Error::other)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes an expert's packed matrices, in their order, to a slab.

@@ -2,14 +2,20 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use records::{Pool, Slabs};
+use records::Pool;
 
 use super::call::Call;
 use super::error::ArenaError;
+use super::hot;
 use super::lru::Lru;
 use super::shape::ExpertShape;
+use super::source::SlabSource;
 use super::store::{ArenaCounts, Inner, Layer};
+
+/// The most time that a start spends on experts of the last run.
+const WARM_MAX: Duration = Duration::from_secs(20);
 
 /// A rank's experts below memory.
 pub struct Arena {
@@ -37,33 +43,54 @@ impl Arena {
             counts: ArenaCounts::default(),
             pool: Pool::new()?,
             wanted: Vec::new(),
+            ahead_bytes: 0,
+            hot: None,
         };
         Ok(Self { inner: Mutex::new(inner) })
     }
 
-    /// Adds a layer, the model's `number`-th: the file at `path`, with a slab of this shape for
-    /// each expert.
+    /// Adds a layer, the model's `number`-th, with a slab of this shape for each expert.
     ///
     /// # Errors
     /// The budget is smaller than one expert.
     pub fn add(
         self: &Arc<Self>,
         number: usize,
-        path: PathBuf,
-        slabs: Slabs,
+        source: SlabSource,
         shape: ExpertShape,
     ) -> Result<StreamedLayer, ArenaError> {
         let mut inner = self.inner();
-        let (spec, hidden) = (*slabs.spec(), shape.down.cols);
-        let least_bytes = spec.padded_bytes() as u64;
+        let (count, hidden, least_bytes) = (source.count(), shape.down.cols, source.padded_bytes());
         if least_bytes > inner.budget_bytes {
             let budget_bytes = inner.budget_bytes;
             return Err(ArenaError::Budget { budget_bytes, least_bytes });
         }
-        inner.layers.push(Layer { number, path, slabs, shape });
+        inner.layers.push(Layer { number, source, shape });
         let layer = inner.layers.len() as u32 - 1;
-        let count = spec.count as usize;
         Ok(StreamedLayer { arena: self.clone(), layer, count, hidden })
+    }
+
+    /// Reads the experts that were used last before the previous end, from the list at `path`, for
+    /// [`WARM_MAX`] at most; from now on keeps that list.
+    pub fn warm(&self, path: PathBuf) {
+        let mut inner = self.inner();
+        let mut bytes = 0;
+        let mut hottest = Vec::new();
+        for (number, expert) in hot::read(&path) {
+            let is_it = |layer: &Layer| layer.number == number;
+            let Some(layer) = inner.layers.iter().position(is_it) else { continue };
+            bytes += inner.slot_bytes(layer as u32);
+            if bytes > inner.budget_bytes {
+                break;
+            }
+            if (expert as usize) < inner.layers[layer].source.count() {
+                hottest.push((layer as u32, expert));
+            }
+        }
+        hottest.iter().for_each(|key| inner.read(*key, None));
+        inner.hold_all(Instant::now() + WARM_MAX);
+        hottest.iter().rev().for_each(|key| inner.slots.touch(*key));
+        inner.hot = Some((path, Instant::now()));
     }
 
     pub fn counts(&self) -> ArenaCounts {
@@ -86,8 +113,12 @@ impl Arena {
     /// The bytes per second at which the disk gives slabs, from at most `bytes_max` of a layer.
     pub fn measure(&self, bytes_max: u64) -> Option<f64> {
         let inner = self.inner();
-        let layer = inner.layers.iter().max_by_key(|layer| layer.slabs.spec().file_bytes())?;
-        inner.pool.measure(layer.slabs.file(), bytes_max).ok()
+        let files = inner.layers.iter().filter_map(|layer| match &layer.source {
+            SlabSource::File(_, slabs) => Some(slabs),
+            SlabSource::InPlace(_) => None,
+        });
+        let largest = files.max_by_key(|slabs| slabs.spec().file_bytes())?;
+        inner.pool.measure(largest.file(), bytes_max).ok()
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -96,6 +127,11 @@ impl Arena {
 }
 
 impl StreamedLayer {
+    /// Begins to read experts that a later call of this step wants.
+    pub(crate) fn prefetch(&self, experts: impl Iterator<Item = usize>) {
+        self.arena.inner().prefetch(self.layer, experts.filter(|expert| *expert < self.count));
+    }
+
     /// Begins a call for these experts, in the order of their numbers.
     pub(crate) fn begin(&self, experts: impl Iterator<Item = usize>) -> Call<'_> {
         Call::begin(self.arena.inner(), self.layer, experts)

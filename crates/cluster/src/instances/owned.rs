@@ -29,6 +29,8 @@ pub(crate) struct Owned {
     /// The speed of the paths to its ranks' nodes at the time of its placement.
     pub links: BTreeMap<NodeId, LinkSpeed>,
     pub rest: Rest,
+    /// The epochs of those that it has replaced in its moves: the count never falls.
+    pub epochs_before: u64,
 }
 
 /// The receiver of a request's events.
@@ -86,7 +88,10 @@ impl Owned {
         let effects = machine.take_effects();
         let (sinks, links) = (BTreeMap::new(), BTreeMap::new());
         let (review, rest) = (Review::default(), Rest::default());
-        (Self { machine, prepared, sinks, why, prediction, review, links, rest }, effects)
+        let epochs_before = 0;
+        let own =
+            Self { machine, prepared, sinks, why, prediction, review, links, rest, epochs_before };
+        (own, effects)
     }
 
     /// Whether a worker has one of this instance's numbers.
@@ -118,7 +123,8 @@ impl Owned {
         let limit = keep_alive.and_then(KeepAlive::limit);
         let unloads_at_unix_s = idle_since_unix_s.zip(limit).map(|(s, keep)| s + keep.as_secs());
         let status = self.machine.status();
-        InstanceStatus { keep_alive, idle_since_unix_s, unloads_at_unix_s, ..status }
+        let epoch = self.epochs_before + status.epoch;
+        InstanceStatus { epoch, keep_alive, idle_since_unix_s, unloads_at_unix_s, ..status }
     }
 
     /// Whether it works and has no request.

@@ -345,6 +345,7 @@ impl Instances {
         let Some(mut next) = self.table.take_successor(id) else { return };
         if let Some(current) = self.table.get_mut(id) {
             next.rest = std::mem::take(&mut current.rest);
+            next.epochs_before = current.told().epoch;
         }
         self.release(host, id, &format!("it continues on {names}"));
         self.table.take_unloaded(id);

@@ -1,11 +1,11 @@
 //! Experts on disk: a model of which only some experts are in memory computes the same bits as one
 //! that is in memory as a whole, with any budget and on every kind of split.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{EngineError, Local, LocalOptions};
-use gguf::{File, Source};
+use gguf::{Directory, File, ReadError, Source, Strided};
 use protocol::{ExpertCache, Speculation, Token};
 
 use crate::sharing::{CONTEXT_TOKENS, options, path, pieces};
@@ -106,9 +106,11 @@ fn whole_experts_are_streamed_too() {
     }
 }
 
-fn files(folder: &Path) -> Vec<std::path::PathBuf> {
+/// The files of slabs.
+fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder.join("0")).unwrap();
     let mut found: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "slabs"));
     found.sort();
     found
 }
@@ -155,8 +157,7 @@ fn slabs_are_kept_for_their_model_and_split_alone() {
         let before = std::time::SystemTime::now();
         let due = bits(&mut start(name, split, false, None).unwrap());
         assert!(bits(&mut start(name, split, false, Some(experts)).unwrap()) == due);
-        let is_new =
-            |path: &std::path::PathBuf| path.metadata().unwrap().modified().unwrap() > before;
+        let is_new = |path: &PathBuf| path.metadata().unwrap().modified().unwrap() > before;
         files(dir.path()).iter().filter(|path| is_new(path)).count()
     };
     let own = || cache(dir.path(), MIB);
@@ -169,16 +170,98 @@ fn slabs_are_kept_for_their_model_and_split_alone() {
     assert_eq!(written(SPLITS[0], other), all, "another model");
 }
 
+/// A disk that has nothing left.
+fn full(folder: &Path, budget_bytes: u64) -> ExpertCache {
+    ExpertCache { reserve_bytes: u64::MAX / 2, ..cache(folder, budget_bytes) }
+}
+
+const KEPT_FREE: &str = "of which 9223372036854775807 are kept free";
+
 #[test]
-fn a_disk_without_room_is_refused_in_numbers() {
+fn without_room_for_slabs_experts_are_read_from_the_models_file_with_the_same_bits() {
+    for name in MIXTURES {
+        for split in SPLITS.into_iter().filter(|(_, stages)| stages.len() <= pieces(name)) {
+            let dir = tempfile::tempdir().unwrap();
+            let due = bits(&mut start(name, split, false, None).unwrap());
+            let mut local = start(name, split, false, Some(full(dir.path(), MIB))).unwrap();
+            assert!(bits(&mut local) == due, "{name} on {split:?}: other bits");
+            let notes = local.rank().notes().concat();
+            // The first of several stages may have no experts.
+            assert!(split.0.len() > 1 || notes.contains("read from the model's file"), "{notes}");
+            assert!(notes.is_empty() || notes.contains(KEPT_FREE), "{notes}");
+            assert_eq!(files(dir.path()).len(), 0);
+        }
+    }
+    let (split, dir): ((&[u32], &[usize]), _) = ((&[1, 1], &[]), tempfile::tempdir().unwrap());
+    let due = bits(&mut start("qwen3moe", split, true, None).unwrap());
+    let mut whole = start("qwen3moe", split, true, Some(full(dir.path(), MIB))).unwrap();
+    assert!(bits(&mut whole) == due, "whole experts: other bits");
+}
+
+#[test]
+fn slabs_are_written_as_far_as_the_disk_has_room() {
+    let (name, split, dir) = ("qwen3moe", SPLITS[0], tempfile::tempdir().unwrap());
+    let due = bits(&mut start(name, split, false, None).unwrap());
+    let open = |experts| start(name, split, false, Some(experts)).unwrap();
+    drop(open(cache(dir.path(), MIB)));
+    let all = files(dir.path());
+    all.iter().skip(1).for_each(|path| std::fs::remove_file(path).unwrap());
+    let mut local = open(full(dir.path(), MIB));
+    assert!(bits(&mut local) == due);
+    assert_eq!(files(dir.path()), all[..1], "what is there is used");
+    let notes = local.rank().notes().concat();
+    assert!(notes.contains(&format!("the experts of {} layers", all.len() - 1)), "{notes}");
+    drop(local);
+    let mut local = open(cache(dir.path(), MIB));
+    assert!(bits(&mut local) == due);
+    assert_eq!((files(dir.path()), local.rank().notes().len()), (all, 0), "room again");
+}
+
+/// A model's file that is at another node.
+struct Elsewhere(File);
+
+impl Source for Elsewhere {
+    fn directory(&self) -> &Arc<Directory> {
+        self.0.directory()
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
+        self.0.read(pieces, out)
+    }
+}
+
+#[test]
+fn a_disk_without_room_and_without_the_file_is_refused_in_numbers() {
     let dir = tempfile::tempdir().unwrap();
-    let full = ExpertCache { reserve_bytes: u64::MAX / 2, ..cache(dir.path(), MIB) };
-    let Err(refused) = start("mixtral", SPLITS[0], false, Some(full)) else {
-        panic!("a full disk was taken");
+    let source = |name| Arc::new(Elsewhere(File::open(path(name)).unwrap()));
+    let options = options("mixtral", SPLITS[0], (1, CONTEXT_TOKENS), Speculation::Off, None);
+    let start = |experts| {
+        Local::start(source("mixtral"), &LocalOptions { experts: Some(experts), ..options.clone() })
     };
-    assert!(
-        refused.to_string().contains("of which 9223372036854775807 are kept free"),
-        "{refused}"
-    );
+    let Err(refused) = start(full(dir.path(), MIB)) else { panic!("a full disk was taken") };
+    assert!(refused.to_string().contains(KEPT_FREE), "{refused}");
     assert_eq!(files(dir.path()).len(), 0);
+    assert!(start(cache(dir.path(), MIB)).is_ok());
+}
+
+#[test]
+fn a_start_reads_the_experts_that_were_used_last() {
+    let (name, split, dir) = ("qwen3moe", SPLITS[0], tempfile::tempdir().unwrap());
+    let least = least(name, split, false, dir.path());
+    let run = || {
+        let mut local = start(name, split, false, Some(cache(dir.path(), 6 * least))).unwrap();
+        let before = local.rank().expert_stats().unwrap();
+        local.feed(&[1]).unwrap();
+        (before.memory_bytes / least, local.rank().expert_stats().unwrap().hits)
+    };
+    assert_eq!(run(), (0, 0), "nobody has used any");
+    let (held, hits) = run();
+    assert!(held == hits && hits > 0, "{held} experts in memory, {hits} hits");
+    // Whatever the list says, it is a hint.
+    std::fs::write(dir.path().join("0/hot"), "99 1\n0 4000000000\n1 0\n").unwrap();
+    assert_eq!(run().0, 1);
 }

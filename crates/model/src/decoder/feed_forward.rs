@@ -36,6 +36,13 @@ impl<B: Backend> FeedForward<B> {
         Ok(Self::Beside(Box::new(DenseBeside::load(loader, config, slices, dense, sparse)?)))
     }
 
+    /// Begins to read the experts that these tokens choose by themselves, if they lie on disk.
+    pub fn prefetch(&self, tokens: &[u32]) {
+        if let Self::Sparse(block) = self {
+            block.prefetch(tokens);
+        }
+    }
+
     /// Computes a dense block's hidden elements from `h`. Experts do everything in
     /// [`Self::contract`].
     pub fn expand(&self, c: &mut Context<'_, B>) {

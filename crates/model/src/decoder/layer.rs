@@ -101,6 +101,13 @@ impl<B: Backend> Layer<B> {
         }
     }
 
+    /// Begins to read the experts that these tokens choose by themselves, if they lie on disk.
+    pub fn prefetch(&self, tokens: &[u32]) {
+        if let Some(half) = &self.feed_forward {
+            half.block.prefetch(tokens);
+        }
+    }
+
     /// `x += mixer(norm(x))`, then `x += feed_forward(norm(x))`, with the halves and norms of the
     /// architecture. The last caching layer caches every row, and computes the rest only for the
     /// outputs.

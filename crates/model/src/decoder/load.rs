@@ -47,7 +47,8 @@ impl<B: Backend> Model<B> {
     /// The same of a rank's share, with the routed experts on disk if there is a folder for them.
     ///
     /// # Errors
-    /// Also if the disk has no room for the experts, or their memory no room for one.
+    /// Also if the disk has neither room for the experts nor the model's file, or their memory has
+    /// no room for one.
     pub fn load_holding(
         backend: &mut B,
         source: &Arc<dyn Source>,
@@ -63,7 +64,7 @@ impl<B: Backend> Model<B> {
         let mut loader = Loader::new(backend, source.as_ref(), progress);
         let experts = experts.filter(|_| config.experts.is_some());
         loader.shelf = match experts {
-            Some(spec) => Some(Arc::new(Shelf::open::<B>(spec, holding)?)),
+            Some(spec) => Some(Arc::new(Shelf::open::<B>(spec, holding, source)?)),
             None => None,
         };
         let first = holding.layers.start;
@@ -80,7 +81,12 @@ impl<B: Backend> Model<B> {
             ),
             None => (None, None),
         };
-        let arena = loader.shelf.as_ref().map(|shelf| shelf.arena().clone());
+        let shelf = loader.shelf.take();
+        let arena = shelf.as_ref().map(|shelf| shelf.arena().clone());
+        if let Some(shelf) = &shelf {
+            shelf.warm();
+        }
+        let note = shelf.and_then(|shelf| shelf.note().cloned());
         let weight_bytes = loader.device_bytes + arena.as_ref().map_or(0, |arena| arena.bytes().1);
         let rope = rope_tables(&mut loader, config, capacity.context_tokens)?;
 
@@ -106,6 +112,7 @@ impl<B: Backend> Model<B> {
             head,
             kept,
             arena,
+            note,
             config: config.clone(),
             shard: holding.shard.clone(),
         })

@@ -56,6 +56,7 @@ pub struct Model<B: Backend> {
     kept: Vec<Kept<B>>,
     /// The experts that are not in memory.
     arena: Option<Arc<Arena>>,
+    note: Option<String>,
     rope: Vec<RopeTable>,
     scratch: Scratch<B>,
     /// The columns of a row that this stage takes, and of one that it hands on.
@@ -103,6 +104,11 @@ impl<B: Backend> Model<B> {
     /// Bytes of this rank's weights in memory.
     pub fn weight_bytes(&self) -> u64 {
         self.weight_bytes
+    }
+
+    /// What the user should know of how it was loaded, a sentence.
+    pub fn note(&self) -> Option<&String> {
+        self.note.as_ref()
     }
 
     /// The experts that are not in memory, if any are not.
@@ -165,6 +171,7 @@ impl<B: Backend> Model<B> {
         let (first, last_keeping) = (self.first_layer(), self.config.last_keeping());
         let some = batch.outputs.rows.len() < rows;
         self.taps.begin(batch.outputs.rows.len());
+        self.layers.iter().for_each(|layer| layer.prefetch(&self.scratch.tokens));
         for layer in &self.layers {
             let behind = layer.index > last_keeping && some;
             if behind && batch.outputs.rows.is_empty() {

@@ -71,7 +71,8 @@ pub(super) fn read(
 ) -> Result<(), Stopped> {
     buffers.resize_with(BUFFERS, Vec::new);
     if let [chunk] = chunks {
-        let filled = fill(source, chunk, &mut buffers[0]).map_err(Stopped::Read)?;
+        let read = |run, out: &mut [u8]| source.read(run, out);
+        let filled = fill(read, chunk, &mut buffers[0]).map_err(Stopped::Read)?;
         return take(filled).map_err(Stopped::Taker);
     }
     let (send_empty, empty) = channel();
@@ -104,7 +105,8 @@ fn read_ahead(
 ) -> Vec<Buffer> {
     for chunk in chunks {
         let Ok(mut buffer) = empty.recv() else { break };
-        let filled = fill(source, chunk, &mut buffer).map(<[u8]>::len);
+        let read = |run, out: &mut [u8]| source.read(run, out);
+        let filled = fill(read, chunk, &mut buffer).map(<[u8]>::len);
         let failed = filled.is_err();
         if full.send(filled.map(|len| (buffer, len))).is_err() || failed {
             break;
@@ -129,8 +131,9 @@ fn take_all(
     Ok(())
 }
 
-fn fill<'a>(
-    source: &dyn Source,
+/// Reads a chunk: the bytes are in the first part of `buffer`.
+pub(super) fn fill<'a>(
+    read: impl Fn(Strided, &mut [u8]) -> Result<(), ReadError>,
     Chunk(runs): &Chunk,
     buffer: &'a mut Buffer,
 ) -> Result<&'a [u8], ReadError> {
@@ -142,7 +145,7 @@ fn fill<'a>(
         buffer.resize(needed, 0);
     }
     if let [run] = runs.as_slice() {
-        source.read(*run, &mut buffer[..len])?;
+        read(*run, &mut buffer[..len])?;
         return Ok(&buffer[..len]);
     }
     let (rows, apart) = buffer.split_at_mut(len);
@@ -150,7 +153,7 @@ fn fill<'a>(
     let mut first = 0;
     for run in runs {
         let (piece, apart) = (run.piece as usize, &mut apart[..len_of(run)]);
-        source.read(*run, apart)?;
+        read(*run, apart)?;
         for (row, piece_of) in rows.chunks_exact_mut(row).zip(apart.chunks_exact(piece)) {
             row[first..first + piece].copy_from_slice(piece_of);
         }

@@ -3,16 +3,16 @@
 
 use std::path::Path;
 
-use backend::{Backend, ExpertShape, PackedWeights, StreamedLayer};
+use backend::{Backend, ExpertShape, PackedWeights, SlabSource, StreamedLayer};
 use layout::{Slice, Slices};
 use records::{Buffer, Slabs, SlabsSpec, SlabsWriter};
 
-use super::Loader;
 use super::shelf::{ROLES, Shelf, shape_of};
+use super::{Loader, in_place};
 use crate::ModelError;
 
-/// The routed experts of layer `layer`, whose file is written if there is none; `None` for a
-/// layer without any on this rank.
+/// The routed experts of layer `layer`, whose file is written if there is none and the disk has
+/// room for it; `None` for a layer without any on this rank.
 ///
 /// # Errors
 /// The model or the disk cannot be read or written, or the budget is below one expert.
@@ -26,17 +26,22 @@ pub(crate) fn load_layer<B: Backend>(
     let found: Vec<Slice<'_>> = ROLES.iter().filter_map(|role| slices.find(role)).collect();
     let file = shelf.file(slices, layer, &shape);
     let path = shelf.path(layer);
-    let slabs = match Slabs::open(&path, file) {
-        Ok(slabs) => {
-            found.iter().for_each(|slice| (loader.progress)(slice.file_bytes()));
-            slabs
+    let opened = Slabs::open(&path, file);
+    if opened.is_ok() || shelf.in_place(layer).is_some() {
+        found.iter().for_each(|slice| (loader.progress)(slice.file_bytes()));
+    }
+    let source = match (opened, shelf.in_place(layer)) {
+        (Ok(slabs), _) => SlabSource::File(path, slabs),
+        (Err(_), Some(model)) => SlabSource::InPlace(in_place::of_layer(model, &found, &shape)?),
+        (Err(_), None) => {
+            let slabs = write(loader, &found, &shape, &path, file)?;
+            SlabSource::File(path, slabs)
         }
-        Err(_) => write(loader, &found, &shape, &path, file)?,
     };
     for (matrix, slice) in shape.matrices_mut().zip(&found) {
         matrix.factors = loader.factors(slice)?;
     }
-    let added = shelf.arena().add(layer, path, slabs, shape);
+    let added = shelf.arena().add(layer, source, shape);
     Ok(Some(added.map_err(|error| ModelError::Device(error.into()))?))
 }
 

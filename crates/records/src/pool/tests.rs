@@ -43,6 +43,24 @@ fn a_buffer_of_the_caller_is_filled_in_place() {
 }
 
 #[test]
+fn a_buffer_is_filled_in_another_way() {
+    let pool = Pool::with_depth(2).unwrap();
+    let fill = |out: &mut [u8]| {
+        out.fill(9);
+        Ok(())
+    };
+    let mut given = pool.fill(3, Some(Buffer::zeroed(5)), fill);
+    assert_eq!(&given.wait_forever().unwrap().unwrap()[..], [9; 3]);
+    let mut small = pool.fill(6, Some(Buffer::zeroed(5)), fill);
+    assert!(small.wait_forever().unwrap().is_err());
+    let mut panics = pool.fill(1, None, |_| panic!("a thread of the pool survives this"));
+    assert!(panics.wait_forever().unwrap().is_err());
+    assert_eq!(pool.fill(2, None, fill).wait_forever().unwrap().unwrap().len(), 2);
+    let counts = pool.counts();
+    assert_eq!((counts.requests, counts.bytes, counts.failures), (4, 5, 2));
+}
+
+#[test]
 fn what_is_not_aligned_or_does_not_fit_is_an_error() {
     let (_dir, file) = file(2);
     let pool = Pool::with_depth(1).unwrap();

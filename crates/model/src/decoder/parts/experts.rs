@@ -116,6 +116,14 @@ impl<B: Backend> SparseBlock<B> {
         })
     }
 
+    /// Begins to read the experts of tokens whose layer has not begun, where tokens choose them.
+    pub fn prefetch(&self, tokens: &[u32]) {
+        let (Some(table), Some(parts)) = (&self.by_token, &self.parts) else { return };
+        let used = self.rule.used;
+        let experts = tokens.iter().flat_map(|token| &table[*token as usize * used..][..used]);
+        self.mixture.prefetch(parts, experts.map(|expert| *expert as usize));
+    }
+
     /// `sums = mixture(h)`, this rank's part.
     pub fn forward<R: Reduce>(
         &self,
