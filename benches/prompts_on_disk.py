@@ -5,6 +5,8 @@ Serves a model on one node, asks a prompt of random tokens twice, waits until it
 node and asks again, three times. Prints the seconds, and the seconds that reading the same files takes
 at their plain rate: with O_DIRECT, 16 threads at once, in the same run.
 
+With --beside: what writing costs an answer that is computed meanwhile.
+
     python3 benches/prompts_on_disk.py -m 1b-q4_0.gguf -n 16000
 """
 
@@ -14,6 +16,7 @@ import json
 import mmap
 import os
 import shutil
+import statistics
 import subprocess
 import tempfile
 import time
@@ -30,10 +33,11 @@ def main():
     parser.add_argument("-n", "--tokens", type=int, default=16000)
     parser.add_argument("--sinew", default="target/release/sinew")
     parser.add_argument("--dir", help="a folder on the disk to be measured")
+    parser.add_argument("--beside", action="store_true")
     args = parser.parse_args()
     folder = tempfile.mkdtemp(dir=args.dir)
     try:
-        measure(args, folder)
+        beside(args, folder) if args.beside else measure(args, folder)
     finally:
         shutil.rmtree(folder)
 
@@ -67,9 +71,36 @@ def measure(args, folder):
     node.wait()
 
 
-def up(args, folder):
+def beside(args, folder):
+    """An answer of 256 tokens beside ten new prompts of 1,000, with and without a disk for prompts, in
+    turn: the seconds of both, of which the median counts."""
+    found = {"off": [], "8GiB": []}
+    for run in range(10):
+        kept = list(found)[run % 2]
+        node = up(args, folder, kept)
+        if run == 0:
+            serve = [args.sinew, "serve", args.model, "--name", "m", "--ctx", "2048", "--data-dir", folder]
+            subprocess.run(serve, check=True, stdout=subprocess.DEVNULL)
+        instance(args, folder)
+        ask(64)
+        start = time.time()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            answer = pool.submit(ask, 16, 256)
+            for prompt in range(10):
+                ask(1000, 1, 1000 * run + prompt + 1)
+            answer.result()
+        found[kept].append(time.time() - start)
+        stats = instance(args, folder)["stats"]["prompts"]
+        print(f"{kept}: {found[kept][-1]:.2f} s, {stats['written_bytes'] / 1e6:.0f} MB written")
+        node.kill()
+        node.wait()
+    off, on = (statistics.median(times) for times in found.values())
+    print(f"with a disk for prompts {on / off:.3f} of the time without")
+
+
+def up(args, folder, kept="8GiB"):
     command = [args.sinew, "up", "--data-dir", folder, "--api", API, "--listen", "127.0.0.1:0"]
-    node = subprocess.Popen([*command, "--prompt-cache", "8GiB"], stdout=subprocess.DEVNULL)
+    node = subprocess.Popen([*command, "--prompt-cache", kept], stdout=subprocess.DEVNULL)
     while True:
         try:
             urllib.request.urlopen(f"http://{API}/health")
@@ -89,9 +120,9 @@ def instance(args, folder):
         time.sleep(0.1)
 
 
-def ask(tokens):
-    prompt = [(at * 7919) % 30000 + 100 for at in range(tokens)]
-    body = {"model": "m", "temperature": 0, "max_tokens": 1, "prompt": prompt}
+def ask(tokens, answer=1, seed=0):
+    prompt = [((at + seed) * 7919) % 30000 + 100 for at in range(tokens)]
+    body = {"model": "m", "temperature": 0, "max_tokens": answer, "ignore_eos": True, "prompt": prompt}
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(
         f"http://{API}/v1/completions", json.dumps(body).encode(), headers)

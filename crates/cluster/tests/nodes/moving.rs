@@ -64,11 +64,15 @@ pub async fn a_model_grows_back_to_all_nodes_by_itself() {
     let id = on_three(&homes[0]).await;
     ready_on(&b, &id, 3).await;
     let asking = [Asking::start(&a).await, Asking::start(&b).await];
+    let mut epochs = vec![instance(&a, &id).epoch];
     homes[2].node.shutdown().await;
     ready_on(&a, &id, 2).await;
+    epochs.push(instance(&a, &id).epoch);
     homes[2].start().await;
     ready_on(&a, &id, 3).await;
     let status = instance(&a, &id);
+    epochs.push(status.epoch);
+    assert!(epochs.is_sorted_by(|before, after| before < after), "{epochs:?}");
     assert!(status.ranks.iter().any(|rank| rank.node == homes[2].node.id()), "{status:#?}");
     for asking in asking {
         assert!(asking.end().await > 1);

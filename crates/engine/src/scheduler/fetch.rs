@@ -19,6 +19,8 @@ use crate::prompt_store::{Elsewhere, Shelf, key_after};
 
 /// How long a disk may give nothing before the rest is computed.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a disk may be slower than computing.
+const SLOW_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Fetch {
@@ -29,6 +31,9 @@ pub(super) struct Fetch {
     pages: Vec<Fetched>,
     /// The state at their end: wanted, or on its way to a checkpoint.
     state: Option<Wanted>,
+    begun: Instant,
+    /// Pages that have come.
+    placed: usize,
     /// When something came last.
     progressed: Instant,
     pub loaded_tokens: u64,
@@ -77,8 +82,16 @@ impl Fetch {
         let has_state = pages.has_states();
         let behind = pages.pages_behind();
         let id = pages.next_fetch();
-        let mut fetch =
-            Self { id, salt, pages: Vec::new(), state: None, progressed: now, loaded_tokens: 0 };
+        let mut fetch = Self {
+            id,
+            salt,
+            pages: Vec::new(),
+            state: None,
+            begun: now,
+            placed: 0,
+            progressed: now,
+            loaded_tokens: 0,
+        };
         // None of them is evicted for another.
         let mut held: Vec<PageId> = known[..count].iter().filter_map(|known| known.page).collect();
         held.iter().for_each(|page| pages.hold(*page));
@@ -162,7 +175,10 @@ impl Fetch {
         self.progressed = now;
         match order.loaded {
             Loaded::Missing => self.cut(at, pages),
-            _ => self.pages[at].is_done = true,
+            _ => {
+                self.pages[at].is_done = true;
+                self.placed += 1;
+            }
         }
     }
 
@@ -185,10 +201,13 @@ impl Fetch {
         }
     }
 
-    /// Whether nothing is on its way any more.
-    pub fn is_done(&mut self, pages: &mut Pages, now: Instant) -> bool {
-        if now.saturating_duration_since(self.progressed) > PATIENCE {
-            let first = self.pages.iter().position(|page| !page.is_done);
+    /// Whether nothing is on its way any more. `row`: at most how many seconds a row of a prompt
+    /// takes, if that is known.
+    pub fn is_done(&mut self, pages: &mut Pages, now: Instant, row: Option<f64>) -> bool {
+        let first = self.pages.iter().position(|page| !page.is_done);
+        let passed = now.saturating_duration_since(self.begun);
+        let is_silent = now.saturating_duration_since(self.progressed) > PATIENCE;
+        if is_silent || (first.is_some() && is_slower(passed, self.placed, row)) {
             self.cut(first.unwrap_or(self.pages.len()), pages);
         }
         if self.pages.iter().any(|page| !page.is_done) {
@@ -234,6 +253,12 @@ impl Fetch {
     pub fn seen(&self) -> impl Iterator<Item = PageId> {
         self.pages.iter().filter(|page| page.is_seen).map(|page| page.page)
     }
+}
+
+/// Whether a disk that gave so many pages would take longer for the others than computing them.
+fn is_slower(passed: Duration, placed: usize, row: Option<f64>) -> bool {
+    let pages = placed.max(1) * PAGE_POSITIONS;
+    passed > SLOW_MAX && row.is_some_and(|row| passed.as_secs_f64() > pages as f64 * row)
 }
 
 /// Releases pages, which others may find from now on if they are published.
@@ -302,4 +327,21 @@ fn is_usable(known: &[Known], disks: &Disks<'_>, pages: &Pages) -> bool {
         in_cache || have(Holder::Window) && have(Holder::Page)
     };
     has_state && (!pages.has_windows() || seen.iter().all(in_window))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_slower_than_the_processors_is_not_waited_for() {
+        let after = |ms, placed, row| is_slower(Duration::from_millis(ms), placed, row);
+        // A page of 64 rows is computed in 0.64 s.
+        let row = Some(0.01);
+        assert!(!after(900, 0, row), "a second is little");
+        assert!(after(1100, 0, row) && after(1100, 1, row));
+        assert!(!after(1100, 2, row), "1.28 s of computing");
+        assert!(after(1300, 2, row));
+        assert!(!after(60_000, 0, None), "nothing is known of the processors");
+    }
 }

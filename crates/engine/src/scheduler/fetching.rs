@@ -43,8 +43,9 @@ impl Scheduler {
                 // Steps go on while members look.
                 step.loads.push(nothing.clone());
             }
+            let row = self.pace.prompt_row();
             let Some(fetch) = &mut self.running[at].fetch else { continue };
-            if !fetch.is_done(&mut self.pages, now) {
+            if !fetch.is_done(&mut self.pages, now, row) {
                 let room = most - step.loads.len();
                 step.loads.extend(fetch.orders(room));
             }
@@ -84,8 +85,9 @@ impl Scheduler {
         if self.running[at].wants_fetch() {
             return false; // Another one reads the same, or members look for it.
         }
+        let row = self.pace.prompt_row();
         let fetch = &mut self.running[at].fetch;
-        if fetch.as_mut().is_some_and(|fetch| !fetch.is_done(&mut self.pages, now)) {
+        if fetch.as_mut().is_some_and(|fetch| !fetch.is_done(&mut self.pages, now, row)) {
             return false;
         }
         if let Some(fetch) = fetch.take() {

@@ -27,6 +27,9 @@ const NEW: f64 = 0.2;
 /// A step longer than this many plain steps was delayed by something else as well.
 const LATE: f64 = 4.0;
 
+/// A step of fewer rows of a prompt mostly reads weights.
+const PROMPT_ROWS_MIN: usize = 32;
+
 /// The largest changes of the number of rows at once, as factors.
 const SLOWER: f64 = 0.5;
 const FASTER: f64 = 1.25;
@@ -55,6 +58,8 @@ pub(super) struct Pace {
     usual_more: f64,
     /// Steps with rows of prompts since the last measurement without.
     mixed: usize,
+    /// Seconds of a row of a prompt, in steps of prompts alone.
+    prompt_row: Option<f64>,
 }
 
 impl Pace {
@@ -68,6 +73,7 @@ impl Pace {
             usual_more: 0.0,
             guess_costs: GuessCosts::default(),
             mixed: 0,
+            prompt_row: None,
         }
     }
 
@@ -77,6 +83,12 @@ impl Pace {
             return 0;
         }
         (self.rows.round() as usize).clamp(1, self.rows_max)
+    }
+
+    /// At most how many seconds a row of a prompt takes: before any was measured, as many as a step
+    /// of one answer.
+    pub fn prompt_row(&self) -> Option<f64> {
+        self.prompt_row.or_else(|| self.alone(1))
     }
 
     /// Seconds of a step with only these answers, or with the nearest measured number.
@@ -101,10 +113,14 @@ impl Pace {
     /// Learns from a step.
     pub fn learn(&mut self, step: Measured) {
         let StepNote { answer_rows, guess_rows, prompt_rows_ahead: prompt_rows, .. } = step.note;
+        let took = step.took.as_secs_f64();
         if answer_rows == 0 {
+            if prompt_rows >= PROMPT_ROWS_MIN {
+                let row = took / prompt_rows as f64;
+                self.prompt_row = Some(self.prompt_row.map_or(row, |old| old + NEW * (row - old)));
+            }
             return;
         }
-        let took = step.took.as_secs_f64();
         if guess_rows > 0 && prompt_rows > 0 {
             return;
         }
@@ -201,6 +217,18 @@ mod tests {
             let least = 16_000.0 / usual;
             assert!((steps.len() as f64) < 1.25 * least + 30.0, "{} of {least}", steps.len());
         }
+    }
+
+    #[test]
+    fn what_a_prompts_row_takes_is_measured_without_answers() {
+        let mut pace = Pace::new(512, 1);
+        assert_eq!(pace.prompt_row(), None);
+        pace.learn(measured(1, 0, 0, took(0, 1.0)));
+        assert_eq!(pace.prompt_row(), pace.alone(1), "no more than an answer's");
+        pace.learn(measured(0, 8, 0, took(8, 1.0)));
+        assert_eq!(pace.prompt_row(), pace.alone(1), "too few rows");
+        (0..50).for_each(|_| pace.learn(measured(0, 300, 0, took(300, 1.0))));
+        assert!((pace.prompt_row().unwrap() - 1.1e-3).abs() < 1e-6);
     }
 
     #[test]
