@@ -2,4 +2,5 @@
 
 mod gbnf;
 mod grammars;
+mod integers;
 mod support;

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::fault::fits_type;
 use super::formats::format;
 use super::refs::{DEPTH_MAX, VISITS_MAX, resolve};
+use crate::digits::is_long_number;
 
 /// One possible form of a field's value.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +40,7 @@ fn add(root: &Value, schema: &Value, depth: usize, visits: &mut usize, found: &m
     if let Some(values) = list("enum").map(Vec::as_slice).or(one) {
         let fitting = values.iter().filter(|value| fits_type(fields, value));
         found.extend(fitting.map(|value| match value {
-            Value::String(text) => Text::Literal(text.clone()),
+            Value::String(text) if !is_long_number(value) => Text::Literal(text.clone()),
             other => Text::Json(json!({ "const": other })),
         }));
     } else if let Some(parts) = list("allOf") {
