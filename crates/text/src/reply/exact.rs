@@ -1,9 +1,9 @@
 //! Schemas with what their compiler does not hold: integers whose bounds or values it reads as
 //! floats, which are not exact from 2^53 on, or not at all, beyond 64 bits; numbers without an
-//! end.
+//! end; texts with grammars.
 //!
 //! Such a schema becomes a grammar of its own, down to the values without parts: there these are
-//! held by digits, and the compiler has the others. Schemas that this file cannot
+//! held by digits or characters, and the compiler has the others. Schemas that this file cannot
 //! write stay as they are.
 
 use std::collections::HashMap;
@@ -18,6 +18,7 @@ use super::object::Shape;
 use super::refs::resolve;
 use super::schema::{BOUNDS, COUNTS, SPACE, each_schema, leave_out, tight_schema};
 use super::terms::{lark_regex, quote};
+use crate::gbnf::{LARK, json_of_lark};
 use crate::json_text;
 
 /// The most schemas of one grammar, each alternative counted.
@@ -80,7 +81,8 @@ pub(super) fn exact(schema: &Value) -> Option<String> {
 fn is_held(schema: &mut Value) -> bool {
     let Some(fields) = schema.as_object_mut() else { return true };
     let values = fields.get("enum").and_then(Value::as_array).into_iter().flatten();
-    let mut are_held = values.chain(fields.get("const")).all(is_whole_exact);
+    let mut are_held = !fields.contains_key(LARK);
+    are_held &= values.chain(fields.get("const")).all(is_whole_exact);
     are_held &= !is_integer(fields) || is_exact(fields);
     are_held &= !has_endless_number(fields);
     each_schema(fields, &mut |inner| are_held &= is_held(inner));
@@ -186,6 +188,10 @@ impl Exact<'_> {
                     ways.push(self.terminal(&lark_regex(NUMBER)));
                 }
                 "integer" => ways.push(self.integer(fields)?),
+                "string" if fields.contains_key(LARK) => {
+                    let text = json_of_lark(fields[LARK].as_str()?)?;
+                    ways.push(self.rule(&format!("%lark {{\n{text}}}")));
+                }
                 kind => simple.push(kind),
             }
         }

@@ -96,6 +96,11 @@ impl Lark<'_> {
                 Text::Json(schema) => {
                     format!("{} {}", lark_json(&with_definitions(root, &schema)), quote(end))
                 }
+                // A terminal for each character, as the grammar has them.
+                Text::Grammar(grammar) => {
+                    let end = end.chars().map(|ch| quote(&ch.to_string()));
+                    format!("%lark {{\n{grammar}}} {}", end.collect::<Vec<_>>().join(" "))
+                }
                 Text::Held(all) => {
                     let all: Vec<String> = all.iter().map(|one| lark_regex(one)).collect();
                     self.rule("[lazy]", &format!("({}) {}", all.join(" & "), quote(end)))

@@ -6,6 +6,7 @@ use super::fault::fits_type;
 use super::formats::format;
 use super::refs::{DEPTH_MAX, VISITS_MAX, resolve};
 use crate::digits::is_long_number;
+use crate::gbnf::{Gbnf, LARK};
 
 /// One possible form of a field's value.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +17,8 @@ pub(super) enum Text {
     Literal(String),
     /// A text that all of these expressions match.
     Held(Vec<String>),
+    /// A text of this grammar in Lark.
+    Grammar(String),
     /// JSON of this schema.
     Json(Value),
 }
@@ -95,6 +98,9 @@ fn by_type(fields: &Map<String, Value>, json: Text, found: &mut Vec<Text>) {
 fn string(fields: &Map<String, Value>) -> Text {
     let text = |key: &str| fields.get(key).and_then(Value::as_str);
     let count = |key: &str| fields.get(key).and_then(Value::as_u64);
+    if let Some(Ok(Gbnf::Lark(grammar))) = text(LARK).map(Gbnf::of_lark) {
+        return Text::Grammar(grammar);
+    }
     let mut held = Vec::new();
     held.extend(text("pattern").map(searched));
     held.extend(text("format").and_then(format).map(str::to_owned));
