@@ -132,6 +132,12 @@ fn any_number_ends_within_objects_too() {
     for good in ["0", "-1.5e-7", &digits(40), &format!("0.{}", digits(40))] {
         assert!(model.allows(&grammar, &text(good)), "{good}");
     }
+    let both = json!({"type": "object", "properties": {"n": number, "m": {"type": "integer"}}});
+    let both = self::grammar(&both);
+    for (integer, is_right) in [("9223372036854775807", true), ("9223372036854775808", false)] {
+        let text = format!("{{\"n\": 0.5, \"m\": {integer} }}");
+        assert_eq!(model.allows(&both, &text), is_right, "{integer}");
+    }
     for bad in ["01", "1.", ".5", &digits(41), &format!("0.{}", digits(41)), "1e1000"] {
         assert!(!model.allows(&grammar, &text(bad)), "{bad}");
     }

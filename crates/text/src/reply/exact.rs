@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::counts::{counted, repeated};
 use super::fault::{fits_type, order};
-use super::integers::{NUMBER, is_exact, is_integer, is_whole_exact, regex, step};
+use super::integers::{NUMBER, inner_regex, is_exact, is_integer, is_whole_exact, step};
 use super::object::Shape;
 use super::refs::resolve;
 use super::schema::{BOUNDS, COUNTS, SPACE, each_schema, leave_out, tight_schema};
@@ -213,7 +213,7 @@ impl Exact<'_> {
     }
 
     fn integer(&mut self, fields: &Map<String, Value>) -> Option<String> {
-        let numbers = lark_regex(&regex(fields)?);
+        let numbers = lark_regex(&inner_regex(fields)?);
         if !fields.contains_key("multipleOf") {
             return Some(self.terminal(&numbers));
         }

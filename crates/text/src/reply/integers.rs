@@ -39,12 +39,26 @@ fn bounds(fields: &Map<String, Value>) -> (Option<Whole>, Option<Whole>) {
 
 /// A regex for the integers that a schema allows, if there are any.
 pub(super) fn regex(fields: &Map<String, Value>) -> Option<String> {
+    range(fields, [true, false].map(|is_negative| Whole::nines(OPEN_DIGITS, is_negative)))
+}
+
+/// The same within an object or a list: on a side without a bound they have 64 bits.
+pub(super) fn inner_regex(fields: &Map<String, Value>) -> Option<String> {
+    range(fields, [i64::MIN, i64::MAX].map(|end| Whole::new(&end.to_string())))
+}
+
+/// `ends`: the least and the greatest on sides without a bound.
+fn range(fields: &Map<String, Value>, [least, most]: [Whole; 2]) -> Option<String> {
     let (low, high) = bounds(fields);
-    // Beyond a long bound there are longer numbers.
-    let open = |bound: &Option<Whole>| {
-        bound.as_ref().map_or(0, |bound| bound.digits.len() + 1).max(OPEN_DIGITS)
+    // Beyond a bound that is further away there are longer numbers.
+    let longer = |bound: &Whole| Whole::nines(bound.digits.len() + 1, bound.is_negative);
+    let further = |bound: Option<&Whole>, end: Whole| match bound {
+        Some(bound) if bound.is_negative == end.is_negative && bound.is_beyond(&end) => {
+            longer(bound)
+        }
+        _ => end,
     };
-    let (least, most) = (Whole::nines(open(&high), true), Whole::nines(open(&low), false));
+    let (least, most) = (further(high.as_ref(), least), further(low.as_ref(), most));
     let (low, high) = (low.unwrap_or(least), high.unwrap_or(most));
     if low > high || low.digits.len().max(high.digits.len()) > DIGITS_MAX + 1 {
         return None;

@@ -43,6 +43,15 @@ impl Whole {
         value.as_f64().or_else(long)
     }
 
+    /// Whether it is as far from zero as another number, or further.
+    pub(super) fn is_beyond(&self, other: &Self) -> bool {
+        self.size() >= other.size()
+    }
+
+    fn size(&self) -> (usize, &str) {
+        (self.digits.len(), &self.digits)
+    }
+
     /// The next number up or down.
     pub(super) fn next(&self, up: bool) -> Self {
         let mut digits = self.digits.clone().into_bytes();
@@ -77,17 +86,11 @@ impl Whole {
 
 impl Ord for Whole {
     fn cmp(&self, other: &Self) -> Ordering {
-        let size = |one: &Self| (one.digits.len(), one.digits.clone());
         match (self.is_negative, other.is_negative) {
-            (false, false) => size(self).cmp(&size(other)),
-            (true, true) => size(other).cmp(&size(self)),
-            (is_negative, _) => {
-                if is_negative {
-                    Ordering::Less
-                } else {
-                    Ordering::Greater
-                }
-            }
+            (false, false) => self.size().cmp(&other.size()),
+            (true, true) => other.size().cmp(&self.size()),
+            (true, false) => Ordering::Less,
+            (false, true) => Ordering::Greater,
         }
     }
 }
