@@ -23,8 +23,8 @@ pub use digits::{json_text, long_number, with_digits};
 pub use error::TextError;
 pub use gbnf::{Gbnf, GbnfError};
 pub use reply::{
-    Held, ReplyFormat, ReplyParser, ReplyPart, SchemaFault, begun_object, lark_json, lark_regex,
-    schema_fault, tight_schema,
+    Held, ReplyFormat, ReplyParser, ReplyPart, SchemaFault, begun_object, exact_value, lark_json,
+    lark_regex, schema_fault, tight_schema,
 };
 pub use stop::{StopMatcher, StopStep};
 pub use stream::TextStream;

@@ -111,6 +111,23 @@ fn said(events: impl Iterator<Item = String>) -> Vec<serde_json::Value> {
     said.collect()
 }
 
+type Events = Box<dyn Iterator<Item = String>>;
+
+/// An answer, and one whose sampler remembers what it drew.
+fn ask_both(node: &Node) -> [Events; 2] {
+    let mirostat = serde_json::json!({"mirostat": 2, "mirostat_tau": 3, "mirostat_eta": 0.5});
+    let more = [serde_json::json!({}), mirostat];
+    more.map(|more| Box::new(node.stream_with("slow", "go on", 200, &more)) as Events)
+}
+
+/// Answers of which some events have come.
+fn begin(answers: [Events; 2]) -> [Events; 2] {
+    answers.map(|mut events| {
+        let first: Vec<String> = events.by_ref().take(8).collect();
+        Box::new(first.into_iter().chain(events)) as Events
+    })
+}
+
 /// A model that attends, and one whose layers carry a state.
 const SHAPES: [&str; 2] = ["llama-150m", "qwen3.5-150m"];
 
@@ -126,14 +143,13 @@ fn check_death_of_workers(shape: &str) {
     let model = model.to_str().unwrap();
     stdout(&["dev", "synth", "--shape", shape, "--quant", "q4_0", "-o", model]);
     a.run(&["serve", "slow", "--ctx", "1024", "--nodes", "2"]);
-    let whole = said(a.stream("slow", "go on", 200));
-    assert!(whole.len() > 20, "{whole:?}");
+    let whole = ask_both(&a).map(said);
+    assert!(whole[0] != whole[1] && whole.iter().all(|all| all.len() > 20), "{whole:?}");
     for (asked, rank) in [(&a, 1), (&a, 0), (&b, 0)] {
         let pids = a.worker_pids("slow");
-        let mut events = asked.stream("slow", "go on", 200);
-        let first: Vec<String> = events.by_ref().take(8).collect();
+        let begun = begin(ask_both(asked));
         kill_9(pids[rank]);
-        assert_eq!(said(first.into_iter().chain(events)), whole, "rank {rank}");
+        assert_eq!(begun.map(said), whole, "rank {rank}");
 
         let now = a.worker_pids("slow");
         assert_ne!(now[rank], pids[rank], "the killed worker was started again");
@@ -173,12 +189,11 @@ fn check_death_of_owner(shape: &str) {
     stdout(&["dev", "synth", "--shape", shape, "--quant", "q4_0", "-o", model]);
     std::fs::copy(model, b.dir.path().join("models/slow.gguf")).unwrap();
     a.run(&["serve", "slow", "--ctx", "1024", "--nodes", "2"]);
-    let whole = said(c.stream("slow", "go on", 200));
+    let whole = ask_both(&c).map(said);
 
-    let mut events = c.stream("slow", "go on", 200);
-    let first: Vec<String> = events.by_ref().take(8).collect();
+    let begun = begin(ask_both(&c));
     drop(a.kill());
-    assert_eq!(said(first.into_iter().chain(events)), whole);
+    assert_eq!(begun.map(said), whole);
     let owner = c.instance("slow").expect("it is served")["owner"].clone();
     let nodes = c.json(&["nodes"]);
     let is_b = |node: &&serde_json::Value| node["name"] == "b";
@@ -190,7 +205,7 @@ fn check_death_of_owner(shape: &str) {
     let (b, _c) = (Node::start_in("b", b, &listen_b), Node::start_in("c", c, &listen_c));
     let is_ready = || (b.instance("slow")?["state"]["state"] == "ready").then_some(());
     wait_for("the model to be back", is_ready);
-    assert_eq!(said(b.stream("slow", "go on", 200)), whole);
+    assert_eq!(ask_both(&b).map(said), whole);
 }
 
 #[test]

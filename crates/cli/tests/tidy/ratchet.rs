@@ -29,7 +29,7 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("placement", 11, 9),
     ("serve", 37, 10),
     ("store", 10, 8),
-    ("text", 24, 11),
+    ("text", 21, 11),
     ("vision", 3, 3),
 ];
 

@@ -1,49 +1,10 @@
 //! Random answers under a constraint fit the grammar, whatever a model would prefer.
 
-use crate::support::Model;
+use crate::support::{Model, tokens};
 use constrain::{ConstrainError, Constraint, GRAMMAR_BYTES_MAX};
 use protocol::{Grammar, Token};
 use serde_json::{Value, json};
 use text::{Held, ReplyFormat, ReplyParser, ReplyPart};
-
-impl Model {
-    /// Draws random allowed tokens until the answer ends.
-    fn answer(&self, grammar: &Grammar, seed: u64) -> Vec<Token> {
-        let mut constraint = self.vocabulary.compile(grammar).unwrap();
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let mut answer = Vec::new();
-        while !constraint.is_done() {
-            let allowed = tokens(constraint.allowed(&[self.end()]).unwrap());
-            let token = allowed[rng.usize(..allowed.len())];
-            if token == self.end() {
-                break;
-            }
-            constraint.take(token).unwrap();
-            answer.push(token);
-            assert!(answer.len() < 2000, "{grammar:?} does not end");
-        }
-        answer
-    }
-
-    fn text(&self, answer: &[Token]) -> String {
-        let bytes = answer.iter().flat_map(|token| self.tokenizer.token_bytes(*token)).copied();
-        String::from_utf8(bytes.collect()).unwrap()
-    }
-
-    fn refuse(&self, grammar: Grammar) -> ConstrainError {
-        match self.vocabulary.compile(&grammar) {
-            Err(error) => error,
-            Ok(mut constraint) => constraint.allowed(&[self.end()]).unwrap_err(),
-        }
-    }
-}
-
-fn tokens(mask: &[u32]) -> Vec<Token> {
-    let bits = mask.iter().enumerate().flat_map(|(at, word)| {
-        (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at as Token * 32 + bit)
-    });
-    bits.collect()
-}
 
 fn schema(schema: &Value) -> Grammar {
     Grammar::JsonSchema(schema.to_string())
@@ -100,54 +61,6 @@ fn white_space_between_the_parts_of_json_has_a_limit() {
                 assert!(fits, "{space:?} in {text}");
             }
         }
-    }
-}
-
-/// Bounds beyond the integers that floats hold, and integers without bounds, which end.
-#[test]
-fn integers_keep_their_bounds_by_digits() {
-    let (least, most) = (i128::from(i64::MIN), i128::from(i64::MAX));
-    let cases = [
-        (json!({"type": "integer"}), (least, most)),
-        (json!({"type": ["integer", "null"]}), (least, most)),
-        (json!({"anyOf": [{"type": "integer"}, {"type": "null"}]}), (least, most)),
-        (json!({"type": "integer", "minimum": 0, "maximum": i64::MAX}), (0, most)),
-        (json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}), (0, u64::MAX.into())),
-        (json!({"type": "integer", "minimum": i64::MIN, "maximum": -1}), (least, -1)),
-        (
-            json!({"type": "integer", "exclusiveMinimum": 1_u64 << 53, "maximum": (1_u64 << 53) + 3}),
-            ((1 << 53) + 1, (1 << 53) + 3),
-        ),
-        (
-            json!({"type": "integer", "minimum": 9_223_372_036_854_770_000_i64,
-                "exclusiveMaximum": 9_223_372_036_854_775_807_i64}),
-            (most - 5807, most - 1),
-        ),
-    ];
-    for (number, (low, high)) in cases {
-        let object = json!({"type": "object", "properties": {"n": number}, "required": ["n"]});
-        let nested = schema(&text::tight_schema(&object));
-        let alone = Grammar::Lark(format!("start: {}", text::lark_json(&number)));
-        // Alone, an integer without bounds may have 128 bits.
-        let is_wide = number == json!({"type": "integer"});
-        let mut seen = std::collections::HashSet::new();
-        for model in Model::all() {
-            for seed in 0..40 {
-                let text = model.text(&model.answer(&nested, seed));
-                let inner: Value = serde_json::from_str(&text).unwrap();
-                let inner = inner["n"].to_string();
-                let alone = model.text(&model.answer(&alone, seed));
-                let texts = [Some(inner), Some(alone).filter(|_| !is_wide)];
-                for text in texts.into_iter().flatten().filter(|text| text != "null") {
-                    // The compiler's integers have a zero below zero.
-                    let text = if text.starts_with("-0") { "0".to_owned() } else { text };
-                    let value: i128 = text.parse().unwrap_or_else(|_| panic!("{number}: {text}"));
-                    assert!((low..=high).contains(&value), "{number}: {text}");
-                    seen.insert(value);
-                }
-            }
-        }
-        assert!(seen.len() > 1, "{number}: {seen:?}");
     }
 }
 

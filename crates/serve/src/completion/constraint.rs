@@ -5,10 +5,7 @@ use std::collections::HashMap;
 
 use protocol::Grammar;
 use serde_json::{Value, json};
-use text::{
-    Gbnf, Held, ReplyFormat, Tokenizer, json_text, lark_json, lark_regex, schema_fault,
-    tight_schema,
-};
+use text::{Gbnf, Held, ReplyFormat, Tokenizer, lark_json, lark_regex, schema_fault};
 
 use super::{Chat, CompletionError, CompletionRequest, Format, Prompt, ToolChoice};
 
@@ -126,13 +123,21 @@ fn text(chat: &Chat, format: &Format, target: &Target) -> Option<Grammar> {
 fn plain(format: &Format) -> Option<Grammar> {
     Some(match format {
         Format::Text => return None,
-        Format::JsonObject => Grammar::JsonSchema(json_text(&tight_schema(&any_object()))),
-        Format::JsonSchema(schema) => Grammar::JsonSchema(json_text(&tight_schema(schema))),
+        Format::JsonObject => of_schema(&any_object()),
+        Format::JsonSchema(schema) => of_schema(schema),
         Format::Regex(regex) => Grammar::Regex(regex.clone()),
         Format::Lark(lark) => Grammar::Lark(lark.clone()),
         // It was converted before.
         Format::Gbnf(_) => return None,
     })
+}
+
+fn of_schema(schema: &Value) -> Grammar {
+    let lark = lark_json(schema);
+    match lark.strip_prefix("%json ") {
+        Some(schema) => Grammar::JsonSchema(schema.to_owned()),
+        None => Grammar::Lark(format!("start: {lark}")),
+    }
 }
 
 /// The tools. A tool whose schema cannot constrain a call accepts any object.

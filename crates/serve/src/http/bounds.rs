@@ -30,7 +30,7 @@ pub(super) fn within_range(body: &[u8]) -> Option<Vec<u8>> {
                 let end = start + body[start..].iter().take_while(|byte| is_digit(**byte)).count();
                 let number = &body[start..end];
                 let fitted = match byte == b':' && is_bound(&body[..at - 1]) {
-                    true => largest(number).map(<[u8]>::to_vec),
+                    true => largest(number).map(<[u8]>::to_vec).or_else(|| long(number)),
                     false => long(number),
                 };
                 if let Some(fitted) = fitted {
@@ -91,7 +91,10 @@ mod tests {
         let cases = [
             (r#"{"maximum": 1.8e308}"#, Some(r#"{"maximum": 1.7976931348623157e308}"#)),
             (r#"{"minimum":-1e999,"a":1}"#, Some(r#"{"minimum":-1.7976931348623157e308,"a":1}"#)),
-            (r#"{"maximum": 99999999999999999999}"#, None),
+            (
+                r#"{"maximum": 99999999999999999999}"#,
+                Some(concat!(r#"{"maximum": ""#, "\u{f8fc}", r#"99999999999999999999"}"#)),
+            ),
             (
                 r#"{"input": {"id": 12345678901234567890123, "a": [1, -99999999999999999999]}}"#,
                 Some(concat!(

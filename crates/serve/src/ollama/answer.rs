@@ -252,7 +252,7 @@ impl Teller {
         let index = self.calls;
         self.calls += 1;
         let arguments = match call.arguments {
-            Value::String(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+            Value::String(text) => text::exact_value(&text).unwrap_or(Value::String(text)),
             arguments => arguments,
         };
         let function = json!({ "index": index, "name": call.name, "arguments": arguments });

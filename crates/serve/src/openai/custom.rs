@@ -4,17 +4,29 @@
 //! text is taken out of the arguments, also while they are written.
 
 use serde_json::{Value, json};
+use text::Gbnf;
+
+use crate::http::error::ApiError;
 
 /// The parameter that has the text.
 const INPUT: &str = "input";
 /// What stands before the text in a call's arguments.
 const HEAD: &str = "{\"input\":\"";
 
-/// A custom tool as a function. Its fields are beside its type, or in `custom`. A regular grammar
-/// holds a required call; a model reads any other in the description.
-pub(super) fn as_function(tool: &Value) -> Value {
-    let fields = tool.get("custom").filter(|fields| fields.is_object()).unwrap_or(tool);
+/// A custom tool as a function. Its fields are beside its type, or in `custom`. A grammar holds the
+/// text, and a model reads it in the description too. `at` is the tool's place in the request.
+///
+/// # Errors
+/// 400 if no text can be held to the grammar.
+fn as_function(tool: &Value, at: &str) -> Result<Value, ApiError> {
+    let inner = tool.get("custom").filter(|fields| fields.is_object());
+    let fields = inner.unwrap_or(tool);
     let format = fields.get("format").cloned().unwrap_or_default();
+    let described = fields.get("description").is_none_or(|one| one.is_null() || one.is_string());
+    if !described || !format.is_null() && !format.is_object() {
+        let message = format!("{at} may have a text as its description, an object as its format");
+        return Err(ApiError::invalid_value(at, message));
+    }
     let grammar = format.get("grammar").unwrap_or(&format);
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let syntax = text(grammar, "syntax").unwrap_or_default();
@@ -25,10 +37,12 @@ pub(super) fn as_function(tool: &Value) -> Value {
         let kind = if syntax == "regex" { "regular expression" } else { "Lark grammar" };
         let blank = if description.is_empty() { "" } else { "\n\n" };
         description += &format!("{blank}The text in {INPUT} matches this {kind}:\n{definition}");
-        let held = json!({"type": "string", "pattern": format!("^(?:{definition})$")});
-        if syntax == "regex" && text::schema_fault(&held).is_none() {
-            input = held;
-        }
+        input = held(&syntax, &definition).map_err(|why| {
+            let inner = if inner.is_some() { ".custom.format.grammar" } else { ".format" };
+            let param = format!("{at}{inner}.definition");
+            let message = format!("{param}, {why}. Change it, or leave the format out");
+            ApiError::invalid_value(&param, message)
+        })?;
     }
     let mut function = json!({
         "name": fields.get("name").cloned().unwrap_or_default(),
@@ -43,7 +57,19 @@ pub(super) fn as_function(tool: &Value) -> Value {
     if description.is_empty() {
         function.as_object_mut().map(|fields| fields.remove("description"));
     }
-    json!({"type": "function", "function": function})
+    Ok(json!({"type": "function", "function": function}))
+}
+
+/// The schema of a text of this grammar.
+fn held(syntax: &str, definition: &str) -> Result<Value, String> {
+    if syntax != "regex" {
+        return Gbnf::schema_of_lark(definition).map_err(|error| error.to_string());
+    }
+    let held = json!({"type": "string", "pattern": format!("^(?:{definition})$")});
+    match text::schema_fault(&held) {
+        None => Ok(held),
+        Some(fault) => Err(format!("the regular expression {}", fault.why)),
+    }
 }
 
 /// The arguments of an earlier call with this input.
@@ -57,13 +83,16 @@ pub(crate) struct Customs(Vec<String>);
 
 impl Customs {
     /// Replaces custom tools by functions. Their fields are beside their type if `flat`.
-    pub fn open(tools: &mut [Value], flat: bool) -> Self {
+    ///
+    /// # Errors
+    /// 400 naming a tool with a grammar that no text can be held to.
+    pub fn open(tools: &mut [Value], flat: bool) -> Result<Self, ApiError> {
         let mut found = Self::default();
-        for tool in tools {
+        for (at, tool) in tools.iter_mut().enumerate() {
             if tool.get("type").and_then(Value::as_str) != Some("custom") {
                 continue;
             }
-            let mut function = as_function(tool);
+            let mut function = as_function(tool, &format!("tools[{at}]"))?;
             found.0.extend(function["function"]["name"].as_str().map(str::to_owned));
             if flat {
                 function = function["function"].take();
@@ -71,7 +100,7 @@ impl Customs {
             }
             *tool = function;
         }
-        found
+        Ok(found)
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -156,32 +185,59 @@ mod tests {
             {"type": "grammar", "syntax": "lark", "definition": "start: /.+/s"}});
         let nested = json!({"type": "custom", "custom": {"name": "run", "format":
             {"type": "grammar", "grammar": grammar("regex")}}});
-        let bad = json!({"type": "custom", "name": "run", "format":
-            {"type": "grammar", "syntax": "regex", "definition": "(?=a)"}});
-        for (tool, pattern, said) in [
+        let nests = "start: \"(\" start \")\" | \"x\"";
+        let recursive = json!({"type": "custom", "name": "run", "format":
+            {"type": "grammar", "syntax": "lark", "definition": nests}});
+        for (tool, input, said) in [
             (
                 flat,
-                Value::Null,
+                json!({"type": "string", "pattern": "^(?:(?:(?s:.))+)$"}),
                 "Runs.\n\nThe text in input matches this Lark grammar:\nstart: /.+/s",
             ),
             (
                 nested,
-                json!("^(?:[a-z]+)$"),
+                json!({"type": "string", "pattern": "^(?:[a-z]+)$"}),
                 "The text in input matches this regular expression:\n[a-z]+",
             ),
-            (bad, Value::Null, "The text in input matches this regular expression:\n(?=a)"),
+            (
+                recursive,
+                json!({"type": "string", "x-lark": nests}),
+                &*format!("The text in input matches this Lark grammar:\n{nests}"),
+            ),
         ] {
-            let function = as_function(&tool)["function"].take();
+            let function = as_function(&tool, "").unwrap()["function"].take();
             assert_eq!(function["name"], "run", "{tool}");
             assert_eq!(function["description"], said);
             let schema = &function["parameters"];
             assert_eq!(
-                (&schema["required"], &schema["properties"]["input"]["pattern"]),
-                (&json!(["input"]), &pattern)
+                (&schema["required"], &schema["properties"]["input"]),
+                (&json!(["input"]), &input)
             );
         }
-        let plain = as_function(&json!({"type": "custom", "name": "run"}));
+        let plain = as_function(&json!({"type": "custom", "name": "run"}), "").unwrap();
         assert!(plain["function"].get("description").is_none());
+    }
+
+    #[test]
+    fn a_grammar_that_no_text_can_be_held_to_is_refused_with_its_line() {
+        let flat = json!({"type": "custom", "name": "run", "format":
+            {"type": "grammar", "syntax": "lark", "definition": "start: A\nA: /(?<=x)y/"}});
+        let regex = json!({"syntax": "regex", "definition": "(?=a)"});
+        let nested = json!({"type": "custom", "custom": {"name": "run", "format":
+            {"type": "grammar", "grammar": regex}}});
+        let [odd, undescribed] = [json!({"format": [null]}), json!({"description": {}})]
+            .map(|fields| json!({"type": "custom", "custom": fields}));
+        for (tool, param, why) in [
+            (flat, "tools[1].format.definition", "line 2: /(?<=x)y/"),
+            (nested, "tools[1].custom.format.grammar.definition", "the regular expression"),
+            (odd, "tools[1]", "an object as its format"),
+            (undescribed, "tools[1]", "a text as its description"),
+        ] {
+            let mut tools = [json!({"type": "web_search"}), tool];
+            let error = Customs::open(&mut tools, true).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(param));
+            assert!(error.message.contains(why), "{}", error.message);
+        }
     }
 
     #[test]

@@ -127,7 +127,7 @@ fn structured_outputs(mut asked: Map<String, Value>) -> Result<Format, ApiError>
         "json_object" => Ok(Format::JsonObject),
         "json" => match value {
             // vLLM also accepts the schema as text.
-            Value::String(text) => json_schema(&name, serde_json::from_str(&text).ok()),
+            Value::String(text) => json_schema(&name, text::exact_value(&text)),
             schema => json_schema(&name, Some(schema)),
         },
         "regex" => Ok(Format::Regex(shaped(&name, value)?)),

@@ -41,7 +41,7 @@ pub(super) fn tools(fields: &mut Fields) -> Result<Tools, ApiError> {
         return Ok(Tools { tools, choice, single: true, as_functions: true, ..Tools::default() });
     }
     let mut listed = listed;
-    let customs = Customs::open(&mut listed, false);
+    let customs = Customs::open(&mut listed, false)?;
     let mut tools = checked("tools", listed)?;
     let is_allowed_list = choice.as_ref().is_some_and(is_allowed_list);
     let choice = choice.map(|choice| tool_choice(&mut tools, choice)).transpose()?;

@@ -51,11 +51,21 @@ pub(crate) fn description() -> Value {
     document
 }
 
-fn property(row: &Parameter, (low, high): (f64, f64), may_be_null: bool) -> Value {
+/// `of_request`: it may be null, and a switch may be false.
+fn property(row: &Parameter, (low, high): (f64, f64), of_request: bool) -> Value {
     let whole = row.fields.is_whole;
     let limit = |limit: f64| if whole { json!(limit as i64) } else { json!(limit) };
     let kind = if whole { "integer" } else { "number" };
-    let kind = if may_be_null { json!([kind, "null"]) } else { json!(kind) };
     let (minimum, maximum) = (limit(low), limit(high));
-    json!({"type": kind, "minimum": minimum, "maximum": maximum, "description": row.effect})
+    let mut property =
+        json!({"type": kind, "minimum": minimum, "maximum": maximum, "description": row.effect});
+    match of_request {
+        true if row.fields.is_switch => {
+            property["type"] = json!([kind, "null", "boolean"]);
+            property["not"] = json!({"const": true});
+        }
+        true => property["type"] = json!([kind, "null"]),
+        false => {}
+    }
+    property
 }

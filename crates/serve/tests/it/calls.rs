@@ -184,6 +184,33 @@ fn a_custom_tool_is_called_with_a_text() {
 }
 
 #[test]
+fn a_required_call_of_a_custom_tool_is_held_to_its_grammar() {
+    let (double, server) = server(&[Act::Say("x"), Act::Done(FinishReason::Stop)]);
+    let tool = |syntax: &str, definition: &str| {
+        json!({"type": "custom", "name": "run", "format":
+            {"type": "grammar", "syntax": syntax, "definition": definition}})
+    };
+    let cases = [
+        ("regex", "[a-c]+", "[a-c]+"),
+        ("lark", "start: WORD (\",\" WORD)*\nWORD: /[a-c]+/", "[a-c]"),
+        ("lark", "start: \"a\" start? \"b\"", "r1: \\\"a\\\" ("),
+    ];
+    for (syntax, definition, part) in cases {
+        let body =
+            json!({"input": "go", "tools": [tool(syntax, definition)], "tool_choice": "required"});
+        assert_eq!(ask(&server, RESPONSES, body, false).status, 200, "{definition}");
+        let asked = double.asked.lock().unwrap().last().unwrap().clone();
+        let grammar = format!("{:?}", asked.grammar);
+        assert!(grammar.contains(part), "{definition}: {grammar}");
+    }
+    let body = json!({"input": "go", "tools": [tool("lark", "start: a\na: /(?=x)/")]});
+    let refused = ask(&server, RESPONSES, body, false);
+    let message = refused.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(message.contains("tools[0].format.definition, line 2: /(?=x)/"), "{message}");
+}
+
+#[test]
 fn calls_of_custom_tools_come_back() {
     let (double, server) = server(&[Act::Say("Done."), Act::Done(FinishReason::Stop)]);
     let input = json!([

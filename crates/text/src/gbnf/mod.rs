@@ -1,17 +1,31 @@
-//! Grammars in GBNF, llama.cpp's notation, as regexes or as Lark grammars of llguidance.
+//! Grammars in GBNF, llama.cpp's notation, and in Lark, as custom tools have them, as regexes or as
+//! Lark grammars of llguidance.
 //!
 //! In GBNF, rules consist of characters, and any division of a text counts. llguidance divides a
 //! text into terminals first, each as long as possible. So a grammar without recursion becomes one
 //! regex, and in any other each terminal is a single character.
 
+mod error;
+mod json;
+mod lark;
 mod parse;
 mod write;
 
+use serde_json::{Value, json};
+
 use crate::Tokenizer;
+pub use error::GbnfError;
 use parse::Rules;
+
+/// The keyword of a schema that has a text's grammar, as a custom tool has it.
+pub(crate) const LARK: &str = "x-lark";
 
 /// The longest grammar.
 const BYTES_MAX: usize = 256 << 10;
+
+/// The longest grammar of a tool's text, in Lark with a terminal for each character; in JSON some
+/// of them are several.
+const CHARACTERS_MAX: usize = 32 << 10;
 
 /// A converted grammar.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,45 +34,73 @@ pub enum Gbnf {
     Lark(String),
 }
 
-/// Why a grammar cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {why}")]
-pub struct GbnfError {
-    /// From 1.
-    pub line: usize,
-    pub why: String,
-}
-
 impl Gbnf {
     /// Converts a grammar; `tokenizer` knows the tokens that it names.
     ///
     /// # Errors
     /// It is malformed or too long, or names a rule or token that is missing.
     pub fn convert(source: &str, tokenizer: &Tokenizer) -> Result<Self, GbnfError> {
-        if source.len() > BYTES_MAX {
-            let why = format!("it has {} bytes; {BYTES_MAX} are the most", source.len());
-            return Err(GbnfError { line: 1, why });
-        }
+        check_size(source)?;
         let token = |name: &str| tokenizer.find_token(name);
-        let rules = Rules::parse(source, &token)?;
-        Ok(match write::regex(&rules) {
-            Some(regex) => Self::Regex(regex),
-            None => Self::Lark(write::lark(&rules)),
+        Ok(Self::of(&Rules::parse(source, &token)?))
+    }
+
+    /// Converts a grammar of a custom tool, in the part of Lark that OpenAI's tools can have.
+    ///
+    /// # Errors
+    /// It is malformed or too long, has what is not supported, or lacks a rule.
+    pub(crate) fn of_lark(source: &str) -> Result<Self, GbnfError> {
+        check_size(source)?;
+        Ok(Self::of(&lark::parse(source)?))
+    }
+
+    /// The JSON schema of the texts of such a grammar.
+    ///
+    /// # Errors
+    /// See [`Self::of_lark`].
+    pub fn schema_of_lark(source: &str) -> Result<Value, GbnfError> {
+        Ok(match Self::of_lark(source)? {
+            Self::Regex(regex) => json!({"type": "string", "pattern": format!("^{regex}$")}),
+            Self::Lark(lark) if lark.len() > CHARACTERS_MAX => {
+                let bytes = lark.len();
+                let why =
+                    format!("it has {bytes} bytes by characters; {CHARACTERS_MAX} are the most");
+                return Err(GbnfError { line: 1, why });
+            }
+            Self::Lark(_) => json!({"type": "string", LARK: source}),
         })
     }
+
+    fn of(rules: &Rules) -> Self {
+        match write::regex(rules) {
+            Some(regex) => Self::Regex(regex),
+            None => Self::Lark(write::lark(rules)),
+        }
+    }
+}
+
+/// A string of JSON with a text of a custom tool's grammar, as a Lark grammar.
+pub(crate) fn json_of_lark(source: &str) -> Option<String> {
+    Some(write::lark(&json::quoted(lark::parse(source).ok()?)?))
+}
+
+fn check_size(source: &str) -> Result<(), GbnfError> {
+    if source.len() <= BYTES_MAX {
+        return Ok(());
+    }
+    let why = format!("it has {} bytes; {BYTES_MAX} are the most", source.len());
+    Err(GbnfError { line: 1, why })
 }
 
 #[cfg(test)]
 mod tests {
+    use regex_automata::meta::Regex;
+
     use super::*;
 
     /// The grammar in its new form, for a model with the token 7, `<think>`.
     fn convert(source: &str) -> Result<Gbnf, GbnfError> {
-        let rules = Rules::parse(source, &|name| (name == "<think>").then_some(7))?;
-        Ok(match write::regex(&rules) {
-            Some(regex) => Gbnf::Regex(regex),
-            None => Gbnf::Lark(write::lark(&rules)),
-        })
+        Ok(Gbnf::of(&Rules::parse(source, &|name| (name == "<think>").then_some(7))?))
     }
 
     #[test]
@@ -94,6 +136,83 @@ mod tests {
         for (source, lark) in cases {
             assert_eq!(convert(source), Ok(Gbnf::Lark(lark.to_owned())), "{source}");
         }
+    }
+
+    #[test]
+    fn grammars_of_custom_tools() {
+        let patch = "start: begin hunk+ end\nbegin: \"*** Begin Patch\" LF\nend: \"*** End\" LF?\n\
+                     hunk: \"+\" /(.*)/ LF -> line\n    | \"@@ \" /(.+)/ LF\n\n%import common.LF\n";
+        let cases = [
+            ("start: /[ab]+/s", vec!["a", "ba"], vec!["", "c"]),
+            (
+                "?start: A\n     | \"x\"i // end\nA: \"a\"..\"c\" \"\\n\"\n",
+                vec!["b\n", "X"],
+                vec!["b", "d\n"],
+            ),
+            ("start: [b] \"c\" -> name\n!b: \"b\" ~ 2..3", vec!["c", "bbc", "bbbc"], vec!["bc"]),
+            (
+                "%import common (INT, WS -> W)\n%ignore W\nstart: INT \"+\" INT",
+                vec!["1+22", " 1 + 2\n"],
+                vec!["+", "1 2 + 3"],
+            ),
+            (
+                patch,
+                vec!["*** Begin Patch\n+a\n+\n@@ b\n*** End", "*** Begin Patch\n+\n*** End\n"],
+                vec!["*** Begin Patch\n*** End", "*** Begin Patch\n@@ \n*** End"],
+            ),
+        ];
+        for (source, good, bad) in cases {
+            let Ok(Gbnf::Regex(regex)) = Gbnf::of_lark(source) else { panic!("{source}") };
+            let regex = Regex::new(&format!("\\A(?:{regex})\\z")).unwrap();
+            good.iter().for_each(|text| assert!(regex.is_match(text), "{source}: {text:?}"));
+            bad.iter().for_each(|text| assert!(!regex.is_match(text), "{source}: {text:?}"));
+        }
+        let nested = "start: \"(\" start \")\" |";
+        let lark = "start: \"(\" start \")\"  | \"\"\n".to_owned();
+        assert_eq!(Gbnf::of_lark(nested), Ok(Gbnf::Lark(lark)));
+        let nested = "start: /[!-$]/ start | \"\\n\\\"\"";
+        assert_eq!(
+            json_of_lark(nested).unwrap(),
+            "start: \"\\\"\" r1 \"\\\"\" \nr1: (\"\\\\\" \"\\\"\"  | /[\\x{21}\\x{23}-\\x{24}]/ ) r1  \
+             | \"\\\\\" \"n\" \"\\\\\" \"\\\"\" \n"
+        );
+    }
+
+    #[test]
+    fn what_is_no_grammar_of_a_tool_is_refused_with_its_line() {
+        let cases = [
+            ("start: a\n\na: b", 3, "no rule \"b\""),
+            ("a: \"b\"", 1, "no rule \"start\""),
+            ("start: \"a\"\nA.2: \"b\"", 2, "priorities"),
+            ("start: t{\"a\"}\n", 1, "number"),
+            ("t{x}: x\n", 1, "templates"),
+            ("%declare A", 1, "%declare"),
+            ("%import python.NAME", 1, "common"),
+            ("%import common.NOPE", 1, "NOPE"),
+            ("start: \"a\"\n  | /(?=b)c/", 2, "look-around"),
+            ("start: /\\bx/", 1, "stands around it"),
+            ("start: /a", 1, "does not end"),
+            ("start: \"a", 1, "does not end"),
+            ("start: <[7]>", 1, "not supported"),
+            ("start: %json {}", 1, "not supported"),
+            ("start: (\"a\"", 1, "is expected"),
+            ("start: \"a\" )", 1, "not expected"),
+            ("start: \"b\"..\"a\"", 1, "no range"),
+            ("start: \"a\"\nstart: \"b\"", 2, "second time"),
+            ("start \"a\"", 1, "is expected"),
+        ];
+        for (source, line, why) in cases {
+            let error = Gbnf::of_lark(source).expect_err(source);
+            assert!(error.line == line && error.why.contains(why), "{source}: {error}");
+        }
+        for hostile in ["(", "[", "\"a\"*"] {
+            assert!(Gbnf::of_lark(&format!("start: {}", hostile.repeat(100_000))).is_err());
+        }
+        let long = format!("start: \"{}\" start?", "a".repeat(10_000));
+        let error = Gbnf::schema_of_lark(&long).unwrap_err();
+        assert!(error.why.contains("32768 are the most"), "{error}");
+        let stars = format!("start: \"a\"{}", "*".repeat(100_000));
+        assert!(Gbnf::of_lark(&stars).is_err());
     }
 
     #[test]

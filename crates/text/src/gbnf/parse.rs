@@ -1,9 +1,9 @@
 use std::collections::HashMap;
 
-use super::GbnfError;
+use super::error::GbnfError;
 
 /// The deepest nesting of groups; the parser recurses that deep.
-const DEPTH_MAX: usize = 50;
+pub(super) const DEPTH_MAX: usize = 50;
 /// The most repetitions that a number may ask for, as in llama.cpp.
 const REPEATS_MAX: usize = 2000;
 
@@ -41,26 +41,14 @@ impl Rules {
     /// # Errors
     /// The source is malformed, or a rule or token that it names is missing.
     pub fn parse(source: &str, token: &dyn Fn(&str) -> Option<u32>) -> Result<Self, GbnfError> {
-        let mut parser = Parser {
-            rest: source,
-            line: 1,
-            depth: 0,
-            token,
-            names: HashMap::new(),
-            rules: Vec::new(),
-        };
+        let mut parser = Parser::new(source, token);
         parser.rule_number("root");
         parser.skip(true);
         while !parser.rest.is_empty() {
             parser.rule()?;
             parser.skip(true);
         }
-        let missing = parser.names.iter().filter(|(_, known)| parser.rules[known.number].is_none());
-        if let Some((name, known)) = missing.min_by_key(|(_, known)| known.line) {
-            let why = format!("there is no rule \"{name}\". Add one");
-            return Err(GbnfError { line: known.line, why });
-        }
-        Ok(Self(parser.rules.into_iter().flatten().collect()))
+        parser.finish()
     }
 }
 
@@ -70,36 +58,51 @@ struct Known {
     line: usize,
 }
 
-struct Parser<'s> {
-    rest: &'s str,
-    line: usize,
-    depth: usize,
+pub(super) struct Parser<'s> {
+    pub(super) rest: &'s str,
+    pub(super) line: usize,
+    pub(super) depth: usize,
     token: &'s dyn Fn(&str) -> Option<u32>,
     names: HashMap<&'s str, Known>,
-    rules: Vec<Option<Choice>>,
+    pub(super) rules: Vec<Option<Choice>>,
 }
 
 impl<'s> Parser<'s> {
-    fn error<T>(&self, why: impl Into<String>) -> Result<T, GbnfError> {
+    pub(super) fn new(source: &'s str, token: &'s dyn Fn(&str) -> Option<u32>) -> Self {
+        let (names, rules) = Default::default();
+        Self { rest: source, line: 1, depth: 0, token, names, rules }
+    }
+
+    /// The rules, once all are read.
+    pub(super) fn finish(self) -> Result<Rules, GbnfError> {
+        let missing = self.names.iter().filter(|(_, known)| self.rules[known.number].is_none());
+        if let Some((name, known)) = missing.min_by_key(|(_, known)| known.line) {
+            let why = format!("there is no rule \"{name}\". Add one");
+            return Err(GbnfError { line: known.line, why });
+        }
+        Ok(Rules(self.rules.into_iter().flatten().collect()))
+    }
+
+    pub(super) fn error<T>(&self, why: impl Into<String>) -> Result<T, GbnfError> {
         Err(GbnfError { line: self.line, why: why.into() })
     }
 
     /// What comes next, for a message.
-    fn found(&self) -> String {
+    pub(super) fn found(&self) -> String {
         match self.rest.chars().next() {
             None => "the end".to_owned(),
             Some(next) => format!("{next:?}"),
         }
     }
 
-    fn take(&mut self) -> Option<char> {
+    pub(super) fn take(&mut self) -> Option<char> {
         let next = self.rest.chars().next()?;
         self.rest = &self.rest[next.len_utf8()..];
         self.line += usize::from(next == '\n');
         Some(next)
     }
 
-    fn eat(&mut self, text: &str) -> bool {
+    pub(super) fn eat(&mut self, text: &str) -> bool {
         let rest = self.rest.strip_prefix(text);
         self.rest = rest.unwrap_or(self.rest);
         rest.is_some()
@@ -120,7 +123,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn rule_number(&mut self, name: &'s str) -> usize {
+    pub(super) fn rule_number(&mut self, name: &'s str) -> usize {
         let (number, line) = (self.rules.len(), self.line);
         let known = self.names.entry(name).or_insert(Known { number, line });
         if known.number == number {
@@ -227,7 +230,7 @@ impl<'s> Parser<'s> {
     }
 
     /// The numbers of `{m}`, `{m,}` and `{m,n}`, after the brace.
-    fn bounds(&mut self) -> Result<(usize, Option<usize>), GbnfError> {
+    pub(super) fn bounds(&mut self) -> Result<(usize, Option<usize>), GbnfError> {
         self.skip(false);
         let least = self.number()?;
         self.skip(false);
@@ -247,7 +250,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn number(&mut self) -> Result<usize, GbnfError> {
+    pub(super) fn number(&mut self) -> Result<usize, GbnfError> {
         let end = self.rest.find(|ch: char| !ch.is_ascii_digit()).unwrap_or(self.rest.len());
         let (digits, rest) = self.rest.split_at(end);
         self.rest = rest;
@@ -281,7 +284,7 @@ impl<'s> Parser<'s> {
     }
 
     /// A character of a literal or a class.
-    fn character(&mut self) -> Result<char, GbnfError> {
+    pub(super) fn character(&mut self) -> Result<char, GbnfError> {
         let Some(ch) = self.take() else {
             return self.error("a literal or a class does not end");
         };
@@ -296,7 +299,8 @@ impl<'s> Parser<'s> {
             Some('t') => return Ok('\t'),
             Some('r') => return Ok('\r'),
             Some('n') => return Ok('\n'),
-            Some(ch @ ('\\' | '"' | '[' | ']' | '-' | '^')) => return Ok(ch),
+            Some('f') => return Ok('\u{c}'),
+            Some(ch @ ('\\' | '"' | '\'' | '/' | '[' | ']' | '-' | '^')) => return Ok(ch),
             _ => return self.error("an escape is unknown"),
         };
         let code = self.rest.get(..digits).and_then(|hex| u32::from_str_radix(hex, 16).ok());

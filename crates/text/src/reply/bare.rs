@@ -2,7 +2,7 @@
 //!
 //! Small models write a call as an object, in a fence, or between their own tags.
 
-use super::calls::Block;
+use super::calls::{Block, NAMES};
 use super::forms::Form;
 use super::offer::{Offer, is_name, limited};
 use super::read::{End, Read, Reader, Stop};
@@ -25,7 +25,8 @@ const LANGUAGES: &[&str] = &["", "json", "tool_call", "python", "xml"];
 
 impl Offer<'_> {
     /// A text of nothing but calls of offered tools, with a mark missing. Only its end shows that
-    /// it is one, unless a grammar does: with `told` it is one from its start.
+    /// it is one. With `told` it is one as soon as a tool's name and the beginning of its arguments
+    /// are there: such an object is the format's own call, or a grammar makes sure of it.
     pub(super) fn bare(&self, forms: &[&Form], text: &str, told: &mut Told) -> Read<Block> {
         let (text, is_too_long) = limited(text);
         let mut reader = Reader::new(text, if is_too_long { End::Cut } else { self.end });
@@ -63,6 +64,7 @@ impl Offer<'_> {
         {
             return Err(Stop::Broken);
         }
+        told.silence();
         let mut calls = Vec::new();
         loop {
             reader.skip_space();
@@ -95,22 +97,31 @@ impl Offer<'_> {
         if ahead.peek()? != '{' {
             let name = ahead.word(is_name)?;
             let is_call = self.has(name) || self.has(name.strip_suffix(".call").unwrap_or(name));
-            return if is_call { self.python(reader, told) } else { Err(Stop::Broken) };
+            if !is_call {
+                return Err(Stop::Broken);
+            }
+            // A text can begin like that.
+            if told.is_early() {
+                told.silence();
+            }
+            return self.python(reader, told);
         }
-        if told.is_mute() {
-            self.object_of_call(&mut ahead)?;
+        let is_early = told.is_early();
+        if (told.is_mute() || is_early) && !self.object_of_call(&mut ahead, is_early)? {
+            told.silence();
         }
         self.json(reader, "", told)
     }
 
-    /// Steps over an object that is a call of an offered tool and nothing else.
-    fn object_of_call(&self, ahead: &mut Reader) -> Read<()> {
+    /// Steps over an object that is a call of an offered tool and nothing else; if `early`, at most
+    /// up to its arguments. Returns whether they have begun.
+    fn object_of_call(&self, ahead: &mut Reader, early: bool) -> Read<bool> {
         ahead.advance(1);
-        let mut is_first = true;
+        let (mut is_first, mut is_named) = (true, false);
         loop {
             ahead.skip_space();
             if ahead.take("}")? {
-                return if is_first { Err(Stop::Broken) } else { Ok(()) };
+                return if is_first { Err(Stop::Broken) } else { Ok(false) };
             }
             if ahead.peek()? != '"' {
                 return Err(Stop::Broken);
@@ -120,6 +131,11 @@ impl Offer<'_> {
             ahead.expect(":")?;
             ahead.skip_space();
             let is_text = ahead.peek()? == '"';
+            let has_begun = ["arguments", "parameters"].contains(&&*key) && ahead.peek()? == '{';
+            if early && is_named && has_begun {
+                return Ok(true);
+            }
+            is_named |= is_text && NAMES.contains(&&*key);
             let fits = match key.as_str() {
                 "name" | "tool_name" => is_text && self.has(&ahead.string()?),
                 "type" => is_text && ahead.string()? == "function",

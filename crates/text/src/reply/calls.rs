@@ -18,7 +18,7 @@ use crate::ToolCall;
 /// Fields of a call's object beside its arguments.
 const OF_CALL: &[&str] = &["name", "tool_name", "function", "id", "tool_call_id", "type"];
 /// Those that have the tool's name, and those that have the call's id.
-const NAMES: &[&str] = &["name", "tool_name", "function"];
+pub(super) const NAMES: &[&str] = &["name", "tool_name", "function"];
 const IDS: &[&str] = &["id", "tool_call_id"];
 
 /// A block of calls at the beginning of a text.
@@ -44,7 +44,7 @@ impl Offer<'_> {
         let is_mute = told.is_mute();
         for body in form.bodies {
             let mut reader = start;
-            *told = if is_mute || form.has_late_ids(body) { Told::mute() } else { Told::default() };
+            *told = if is_mute { Told::mute() } else { Told::default() };
             match self.items(form, body, close, &mut reader, told) {
                 Ok((mut calls, is_closed)) => {
                     calls.iter_mut().for_each(|call| self.rename(call));

@@ -1,11 +1,14 @@
 //! Finds the part of a schema that makes it unusable as a constraint.
 
+use std::cmp::Ordering;
+
 use regex_syntax::hir::Look;
 use serde_json::{Map, Value};
 
 use super::refs::resolve;
 use super::schema::{BOUNDS, COUNTS, leave_out, places};
 use super::typed::type_of;
+use super::whole::Whole;
 
 /// Keywords of JSON Schema that cannot be enforced during generation.
 const UNKNOWN: &[&str] = &[
@@ -116,7 +119,7 @@ fn why_not(root: &Value, schema: &Value, key: &str, value: &Value) -> Option<Str
             };
         }
         _ if COUNTS.contains(&key) => !value.is_u64(),
-        _ if BOUNDS.contains(&key) => !value.is_number(),
+        _ if BOUNDS.contains(&key) => type_of(value) != "number",
         _ if UNKNOWN.contains(&key) => {
             return Some("is a word that no answer can be held to".to_owned());
         }
@@ -136,8 +139,8 @@ fn never(schema: &Value, names: &[Value]) -> Option<String> {
 /// Whether a value has the type in the schema, if there is one.
 pub(super) fn fits_type(fields: &Map<String, Value>, value: &Value) -> bool {
     let fits = |kind: &Value| match (kind.as_str(), value) {
-        (Some("integer"), Value::Number(number)) => {
-            number.as_f64().is_some_and(|number| number.fract() == 0.0)
+        (Some("integer"), value) if type_of(value) == "number" => {
+            Whole::of(value, true).is_some_and(|(_, is_whole)| is_whole)
         }
         (Some(kind), value) => kind == type_of(value),
         (None, _) => true,
@@ -174,13 +177,21 @@ fn pattern(value: &Value) -> Option<String> {
 
 /// Bounds with nothing in between.
 fn crossed(fields: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
-    let number = |key: &str| fields.get(key).and_then(Value::as_f64);
     let is_crossed = |(low, high): &&(&str, &str)| {
         let touches = low.starts_with("exclusive") || high.starts_with("exclusive");
-        let bounds = number(low).zip(number(high));
-        bounds.is_some_and(|(low, high)| low > high || touches && low == high)
+        let order = fields.get(*low).zip(fields.get(*high)).and_then(order);
+        order.is_some_and(|order| order.is_gt() || touches && order.is_eq())
     };
     PAIRS.iter().find(is_crossed).copied()
+}
+
+/// The order of two numbers: as floats, or by digits if they are whole.
+pub(super) fn order((one, other): (&Value, &Value)) -> Option<Ordering> {
+    let whole = |value| Whole::of(value, true).filter(|(_, is_whole)| *is_whole);
+    match (whole(one), whole(other)) {
+        (Some((one, _)), Some((other, _))) => Some(one.cmp(&other)),
+        _ => Whole::float(one)?.partial_cmp(&Whole::float(other)?),
+    }
 }
 
 #[cfg(test)]
@@ -193,6 +204,7 @@ mod tests {
     fn the_first_fault_is_named_with_its_path() {
         let inner =
             |schema: Value| json!({"type": "object", "properties": {"a": {"items": schema}}});
+        let long = crate::long_number("100000000000000000001").unwrap();
         let cases = [
             (json!({"pattern": "(?!x)"}), "pattern", "look-around"),
             (json!({"pattern": "\\bx"}), "pattern", "around it"),
@@ -205,6 +217,7 @@ mod tests {
             (json!({"anyOf": []}), "anyOf", "form"),
             (json!({"minimum": "0"}), "minimum", "form"),
             (json!({"exclusiveMinimum": 0, "maximum": 0}), "exclusiveMinimum", "maximum"),
+            (json!({"type": "integer", "minimum": long, "maximum": 1e20}), "minimum", "maximum"),
             (json!({"const": 1, "type": "string"}), "const", "its type"),
             (json!({"type": ["string", "null"], "enum": [1, 2]}), "enum", "its type"),
             (json!({"properties": {"x": {"not": {}}}, "required": ["x"]}), "required", "has x"),
@@ -226,6 +239,7 @@ mod tests {
         let sound = inner(json!({
             "anyOf": [{"$ref": "#"}, {"pattern": "^a$"}, {"type": ["string", "null"]}, true],
             "minLength": 2, "maxLength": 2.0, "enum": null,
+            "exclusiveMinimum": 1_i64 << 53, "maximum": (1_i64 << 53) + 1,
             "x-own": {"not": 1}, "default": {"not": 1},
         }));
         assert_eq!(schema_fault(&sound), None);

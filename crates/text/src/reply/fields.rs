@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value};
 
-use super::lark::{ANY, Lark, lark_json, lark_regex, quote};
+use super::counts::counted;
+use super::json::lark_json;
+use super::lark::Lark;
 use super::object::Shape;
 use super::refs::with_definitions;
+use super::terms::{ANY, lark_regex, quote};
 use super::texts::{Text, texts};
 
 /// The name of a field without a schema.
 const KEY: &str = "/[A-Za-z_][0-9A-Za-z_.-]{0,63}/";
-
-/// The most counts to distinguish, over all fields.
-const COUNTS_MAX: usize = 1000;
 
 /// The most bytes of one call's fields.
 const BYTES_MAX: usize = 1 << 20;
@@ -76,63 +76,14 @@ impl Lark<'_> {
             };
             more = Some(format!("({} {key} {} {value})", quote(marks[0]), quote(marks[1])));
         }
-        if let Some(counted) = self.counted(shape, &fields, more.as_deref()) {
+        let mut rule = |body: &str| self.rule("", body);
+        if let Some(counted) = counted(shape, &fields, more.as_deref(), "", &mut rule) {
             return counted;
         }
         let mut all: Vec<String> =
             fields.into_iter().map(|(field, optional)| field + optional).collect();
         all.extend(more.map(|more| more + "*"));
         all.join(" ")
-    }
-
-    /// The fields of a shape with a minimum or maximum count; `None` if every combination is within
-    /// it.
-    fn counted(
-        &mut self,
-        shape: &Shape,
-        fields: &[(String, &str)],
-        more: Option<&str>,
-    ) -> Option<String> {
-        let required = fields.iter().filter(|(_, optional)| optional.is_empty()).count();
-        let is_enough = required >= shape.least;
-        let fits = shape.most.is_none_or(|most| more.is_none() && fields.len() <= most);
-        // Above this limit the grammar would be too long.
-        let bound = shape.most.unwrap_or(shape.least);
-        if is_enough && fits || bound.min(fields.len() + 1) * fields.len() > COUNTS_MAX {
-            return None;
-        }
-        // What can follow after `count` fields, from the last field to the first.
-        let tail = |count: usize| {
-            let (least, most) =
-                (shape.least.saturating_sub(count), shape.most.map(|all| all - count));
-            match (more, most) {
-                (None, _) => (least == 0).then(String::new),
-                (Some(more), None) => Some(format!("{more}{{{least},}}")),
-                (Some(_), Some(0)) => Some(String::new()),
-                (Some(more), Some(most)) => Some(format!("{more}{{{least},{most}}}")),
-            }
-        };
-        let top = |at: usize| at.min(bound);
-        let mut after: Vec<Option<String>> = (0..=top(fields.len())).map(tail).collect();
-        for (at, (field, optional)) in fields.iter().enumerate().rev() {
-            let field = self.rule("", field);
-            let mut now = Vec::new();
-            for count in 0..=top(at) {
-                let next = match shape.most {
-                    Some(most) if count == most => None,
-                    _ => after[top(count + 1)].as_ref(),
-                };
-                let taken = next.map(|rest| format!("{field} {rest}"));
-                let left = after[count].clone().filter(|_| !optional.is_empty());
-                now.push(match (taken, left) {
-                    (Some(taken), Some(left)) if left.is_empty() => Some(format!("({taken})?")),
-                    (Some(taken), Some(left)) => Some(self.rule("", &format!("{taken} | {left}"))),
-                    (one, other) => one.or(other),
-                });
-            }
-            after = now;
-        }
-        after.swap_remove(0)
     }
 
     /// A value and the mark after it: strings are written literally, anything else as JSON.
@@ -144,6 +95,11 @@ impl Lark<'_> {
                 Text::Literal(text) => format!("{} {}", quote(&text), quote(end)),
                 Text::Json(schema) => {
                     format!("{} {}", lark_json(&with_definitions(root, &schema)), quote(end))
+                }
+                // A terminal for each character, as the grammar has them.
+                Text::Grammar(grammar) => {
+                    let end = end.chars().map(|ch| quote(&ch.to_string()));
+                    format!("%lark {{\n{grammar}}} {}", end.collect::<Vec<_>>().join(" "))
                 }
                 Text::Held(all) => {
                     let all: Vec<String> = all.iter().map(|one| lark_regex(one)).collect();

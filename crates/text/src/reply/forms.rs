@@ -412,12 +412,6 @@ pub(super) const FORMS: &[Form] = &[
 ];
 
 impl Form {
-    /// Whether a call's id stands behind its arguments, so that a call is not known before its end
-    /// (Mistral's lists).
-    pub(super) fn has_late_ids(&self, body: &Body) -> bool {
-        self.open == "[TOOL_CALLS]" && matches!(body, Body::Json)
-    }
-
     /// The marks that can start a block.
     pub(super) fn starts(&self) -> impl Iterator<Item = &'static str> {
         [self.open, self.lead].into_iter().filter(|mark| !mark.is_empty())

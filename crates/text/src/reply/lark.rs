@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use super::ReplyFormat;
 use super::forms::CallStyle;
-use super::schema::{BOUNDS, leave_out, tight_schema};
+use super::json::lark_json;
+use super::schema::leave_out;
+use super::terms::{ANY, quote};
 use super::typed::name_of;
-use crate::{Tokenizer, json_text};
+use crate::Tokenizer;
 
-/// Any text.
-pub(super) const ANY: &str = "/(?s:.*)/";
 /// The separator between parts of a reply.
 const SPACE: &str = r"/\s{0,4}/";
 
@@ -47,48 +47,6 @@ impl ReplyFormat {
         };
         lark.finish(&body)
     }
-}
-
-/// A JSON schema as a part of a grammar. A schema that only asks for a number gets one that ends:
-/// a small model can write digits until its answer is cut.
-pub fn lark_json(schema: &Value) -> String {
-    let integers = || super::integers::regex(schema.as_object()?);
-    match only_type(schema) {
-        Some("integer") => match integers() {
-            Some(regex) => lark_regex(&regex),
-            None => format!("%json {}", json_text(&tight_schema(schema))),
-        },
-        Some("number") => lark_regex(NUMBER),
-        _ => format!("%json {}", json_text(&tight_schema(schema))),
-    }
-}
-
-const NUMBER: &str = r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?";
-
-/// The type of a schema whose other keywords restrict nothing, but for the bounds of integers.
-fn only_type(schema: &Value) -> Option<&str> {
-    let says_more =
-        |name: &str| !["type", "title", "description", "$defs", "definitions"].contains(&name);
-    let fields = schema.as_object()?;
-    let kind = fields.get("type")?.as_str()?;
-    let is_bound = |name: &str| kind == "integer" && BOUNDS.contains(&name);
-    let is_plain = fields.keys().all(|name| is_bound(name) || !says_more(name));
-    is_plain.then_some(kind)
-}
-
-/// A regex as a part of a grammar.
-pub fn lark_regex(regex: &str) -> String {
-    let mut escaped = String::from("/");
-    let mut is_escaped = false;
-    for ch in regex.chars() {
-        match ch {
-            '\n' => escaped.push_str(if is_escaped { "n" } else { "\\n" }),
-            '/' if !is_escaped => escaped.push_str("\\/"),
-            ch => escaped.push(ch),
-        }
-        is_escaped = ch == '\\' && !is_escaped;
-    }
-    escaped + "/"
 }
 
 /// A grammar under construction.
@@ -354,9 +312,4 @@ fn arguments(schema: Option<&Value>) -> Value {
         fields.insert("type".to_owned(), "object".into());
     }
     schema
-}
-
-/// Quotes a string as in JSON.
-pub(super) fn quote(text: &str) -> String {
-    Value::from(text).to_string()
 }

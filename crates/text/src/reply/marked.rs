@@ -243,9 +243,9 @@ impl Run<'_> {
             }
             Err(Stop::Broken) if !told.is_empty() => {
                 let read = |offer: Offer, forms: &[&Form]| {
-                    offer.bare(forms, text, &mut Told::mute()).err()
+                    offer.bare(forms, text, &mut self.told_bare()).err()
                 };
-                let why = self.why_broken(read);
+                let why = if told.is_in_call(text) { self.why_broken(read) } else { Broken::Odd };
                 pending.drain(..spaces);
                 Ok(self.break_off(pending, text, why, &told, ""))
             }
@@ -427,10 +427,12 @@ impl Run<'_> {
         }
     }
 
-    /// What may be told of calls without marks: a grammar can make sure that they are calls.
+    /// What may be told of calls without marks: they can be the format's own, or a grammar makes
+    /// sure that they are calls.
     fn told_bare(&self) -> Told {
-        match self.marked.held {
-            Held::Calls => Told::default(),
+        match (self.marked.held, self.marked.format.style) {
+            (Held::Calls, _) => Told::default(),
+            (_, CallStyle::Bare) => Told::early(),
             _ => Told::mute(),
         }
     }

@@ -8,7 +8,9 @@
 mod bare;
 mod begun;
 mod calls;
+mod counts;
 mod elements;
+mod exact;
 mod fault;
 mod fields;
 mod format;
@@ -17,6 +19,7 @@ mod forms;
 mod gemma;
 mod harmony;
 mod integers;
+mod json;
 mod lark;
 mod marked;
 mod marks;
@@ -27,10 +30,12 @@ mod read;
 mod refs;
 mod schema;
 mod tagged;
+mod terms;
 mod texts;
 mod told;
 mod typed;
 mod value;
+mod whole;
 mod write;
 
 use serde_json::Value;
@@ -40,13 +45,15 @@ pub use fault::{SchemaFault, schema_fault};
 pub(crate) use format::CallIds;
 pub use format::ReplyFormat;
 use harmony::Harmony;
-pub use lark::{lark_json, lark_regex};
+pub use json::lark_json;
 use marked::Marked;
 use offer::Offer;
 pub use part::{Held, ReplyPart};
 use read::End;
 pub(crate) use refs::resolve;
 pub use schema::tight_schema;
+pub use terms::lark_regex;
+pub use value::exact_value;
 pub(crate) use value::whole_value;
 
 /// Parses one reply.

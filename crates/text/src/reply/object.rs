@@ -50,13 +50,14 @@ impl Shape {
         }
     }
 
-    fn list_required(&mut self) {
+    pub(super) fn list_required(&mut self) {
         for name in &self.required {
             self.properties.entry(name).or_insert_with(|| json!({}));
         }
     }
 
-    fn of(fields: &Map<String, Value>) -> Self {
+    /// The shape that a schema describes by itself.
+    pub(super) fn of(fields: &Map<String, Value>) -> Self {
         let properties = fields.get("properties").and_then(Value::as_object);
         let required = fields.get("required").and_then(Value::as_array);
         let names = required.into_iter().flatten().filter_map(Value::as_str);

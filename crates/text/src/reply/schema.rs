@@ -4,11 +4,12 @@
 use serde_json::{Map, Value, json};
 
 use super::formats::format;
-use super::integers::bound;
+use super::integers::{bound, is_integer};
 use super::refs::respell;
+use crate::digits::is_long_number;
 
 /// White space between parts of JSON: a space, or a line break with indentation.
-const SPACE: &str = r"( |\r?\n[ \t]{0,20})";
+pub(super) const SPACE: &str = r"( |\r?\n[ \t]{0,20})";
 
 /// Keywords that extend an object beyond its own list of properties.
 const OPEN: &[&str] = &[
@@ -84,12 +85,7 @@ pub(super) fn leave_out(schema: &mut Value) {
         return;
     }
     // The bounds of integers are held by digits.
-    let is_integer = match fields.get("type") {
-        Some(Value::Array(kinds)) => {
-            kinds.iter().any(|kind| kind == "integer") && !kinds.iter().any(|kind| kind == "number")
-        }
-        kind => kind.is_some_and(|kind| kind == "integer"),
-    };
+    let is_integer = is_integer(fields);
     fields.retain(|name, value| match name.as_str() {
         "const" | "default" => true,
         _ if value.is_null() => false,
@@ -99,7 +95,8 @@ pub(super) fn leave_out(schema: &mut Value) {
         "format" => is_known(value),
         "multipleOf" => value.as_f64().is_none_or(|step| (1e-9..1e12).contains(&step.abs())),
         name if BOUNDS.contains(&name) => {
-            is_integer || value.as_f64().is_none_or(|at| at.abs() <= BOUND_MAX)
+            let is_near = |at: f64| at.abs() <= BOUND_MAX;
+            is_integer || !is_long_number(value) && value.as_f64().is_none_or(is_near)
         }
         name => !LEFT_OUT.contains(&name),
     });

@@ -5,6 +5,8 @@ use serde_json::{Map, Value, json};
 use super::fault::fits_type;
 use super::formats::format;
 use super::refs::{DEPTH_MAX, VISITS_MAX, resolve};
+use crate::digits::is_long_number;
+use crate::gbnf::{Gbnf, LARK};
 
 /// One possible form of a field's value.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +17,8 @@ pub(super) enum Text {
     Literal(String),
     /// A text that all of these expressions match.
     Held(Vec<String>),
+    /// A text of this grammar in Lark.
+    Grammar(String),
     /// JSON of this schema.
     Json(Value),
 }
@@ -39,7 +43,7 @@ fn add(root: &Value, schema: &Value, depth: usize, visits: &mut usize, found: &m
     if let Some(values) = list("enum").map(Vec::as_slice).or(one) {
         let fitting = values.iter().filter(|value| fits_type(fields, value));
         found.extend(fitting.map(|value| match value {
-            Value::String(text) => Text::Literal(text.clone()),
+            Value::String(text) if !is_long_number(value) => Text::Literal(text.clone()),
             other => Text::Json(json!({ "const": other })),
         }));
     } else if let Some(parts) = list("allOf") {
@@ -94,6 +98,9 @@ fn by_type(fields: &Map<String, Value>, json: Text, found: &mut Vec<Text>) {
 fn string(fields: &Map<String, Value>) -> Text {
     let text = |key: &str| fields.get(key).and_then(Value::as_str);
     let count = |key: &str| fields.get(key).and_then(Value::as_u64);
+    if let Some(Ok(Gbnf::Lark(grammar))) = text(LARK).map(Gbnf::of_lark) {
+        return Text::Grammar(grammar);
+    }
     let mut held = Vec::new();
     held.extend(text("pattern").map(searched));
     held.extend(text("format").and_then(format).map(str::to_owned));

@@ -22,6 +22,8 @@ pub(super) struct Told {
     done: usize,
     /// The end of the block decides about the calls that follow.
     is_mute: bool,
+    /// Calls are certain by their arguments alone.
+    is_early: bool,
 }
 
 /// A call, so far.
@@ -47,6 +49,11 @@ impl Told {
     /// Tells nothing before the block's end.
     pub(super) fn mute() -> Self {
         Self { is_mute: true, ..Self::default() }
+    }
+
+    /// Tells of calls whose arguments have begun, and of no others.
+    pub(super) fn early() -> Self {
+        Self { is_early: true, ..Self::default() }
     }
 
     /// Begins a call if it is certain, and returns whether it is.
@@ -117,6 +124,22 @@ impl Told {
         begun.raw("\"", at);
         begun.escaped(text, at);
         self.write(&begun);
+    }
+
+    /// Tells nothing of the calls that follow.
+    pub(super) fn silence(&mut self) {
+        self.is_mute = true;
+    }
+
+    pub(super) fn is_early(&self) -> bool {
+        self.is_early && !self.is_mute
+    }
+
+    /// Whether the text ends in a call, or at most at the beginning of another one.
+    pub(super) fn is_in_call(&self, text: &str) -> bool {
+        let rest =
+            text[self.at..].trim_start_matches(|ch: char| ch.is_whitespace() || ";,".contains(ch));
+        self.calls.len() > self.done || rest.is_empty() || rest.starts_with('{')
     }
 
     pub(super) fn is_mute(&self) -> bool {

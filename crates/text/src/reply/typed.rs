@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use super::read::{End, Reader};
 use super::refs::{DEPTH_MAX, VISITS_MAX, resolve};
-use super::value::whole_value;
-use crate::digits::{is_long_number, long_number};
+use super::value::{exact_value, whole_value};
+use crate::digits::is_long_number;
 
 /// The name of an offered tool.
 pub(super) fn name_of(tool: &Value) -> Option<&str> {
@@ -31,7 +31,7 @@ pub(super) fn field<'s>(root: &'s Value, object: &'s Value, key: &str) -> Option
 
 /// Like `typed`, for a value with a known schema.
 pub(super) fn typed_as(text: &str, root: Option<&Value>, schema: Option<&Value>) -> Value {
-    let strict = || long_number(text.trim()).or_else(|| serde_json::from_str(text.trim()).ok());
+    let strict = || exact_value(text.trim());
     let string = || Value::String(text.to_owned());
     let types = Types::of(root, schema);
     if types.choices.contains(&text) {
@@ -108,7 +108,8 @@ impl<'s> Types<'s> {
         };
         if let Some(values) = fields.get("enum").and_then(Value::as_array) {
             self.names.extend(values.iter().map(|value| type_of(value)));
-            self.choices.extend(values.iter().filter_map(Value::as_str));
+            let texts = values.iter().filter(|value| !is_long_number(value));
+            self.choices.extend(texts.filter_map(Value::as_str));
         } else if let Some(value) = fields.get("const") {
             self.names.push(type_of(value));
         } else if let Some(name) = fields.get("type") {
@@ -150,6 +151,7 @@ pub(super) fn type_of(value: &Value) -> &'static str {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
         Value::Number(_) => "number",
+        Value::String(_) if is_long_number(value) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
@@ -161,6 +163,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::long_number;
 
     #[test]
     fn by_schema() {
@@ -194,6 +197,16 @@ mod tests {
                 json!("98765432109876543210987"),
             ),
             (json!({}), "98765432109876543210987", long("98765432109876543210987")),
+            (
+                json!({}),
+                "{\"a\": [98765432109876543210987]}",
+                json!({"a": [long("98765432109876543210987")]}),
+            ),
+            (
+                json!({"enum": ["x", long("98765432109876543210987")]}),
+                "98765432109876543210987",
+                long("98765432109876543210987"),
+            ),
             (json!({"enum": ["1", 2]}), "1", json!("1")),
             (json!({"enum": ["1", 2]}), "2", json!(2)),
             (json!({"$ref": "#/$defs/Na%6De"}), "42", json!("42")),

@@ -11,6 +11,8 @@ use crate::{json_text, long_number};
 
 /// The deepest nesting of lists and objects that is read.
 const DEPTH_MAX: usize = 100;
+/// Integers of so many digits have 64 bits.
+const SHORT_DIGITS: usize = 18;
 /// Gemma 4's quotation mark.
 const GEMMA_QUOTE: &str = "<|\"|>";
 
@@ -331,6 +333,15 @@ pub(crate) fn whole_value(text: &str) -> Option<Value> {
     reader.value("").ok().filter(|_| reader.rest().is_empty())
 }
 
+/// The value of a JSON text, with the digits of long integers.
+pub fn exact_value(text: &str) -> Option<Value> {
+    let value = serde_json::from_str(text).ok()?;
+    let is_digit = |byte: &u8| byte.is_ascii_digit();
+    let has_long = text.as_bytes().chunk_by(|one, other| is_digit(one) == is_digit(other));
+    let has_long = has_long.into_iter().any(|run| run.len() > SHORT_DIGITS && is_digit(&run[0]));
+    if has_long { whole_value(text).or(Some(value)) } else { Some(value) }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -364,6 +375,10 @@ mod tests {
             let mut reader = Reader::new(broken, End::Finished);
             assert_eq!(reader.value(""), Err(Stop::Broken), "{broken}");
         }
+        let long = long_number("98765432109876543210987").unwrap();
+        let exact = json!({"a": [long, 1], "b": {"c": "98765432109876543210987"}});
+        assert_eq!(exact_value(&json_text(&exact)), Some(exact));
+        assert_eq!((exact_value("[1,]"), exact_value("['a']")), (None, None));
         let deep = "[".repeat(1000);
         assert_eq!(Reader::new(&deep, End::Open).value(""), Err(Stop::Broken));
     }

@@ -145,9 +145,7 @@ impl Message {
 impl ToolCall {
     fn to_value(&self, text_arguments: bool) -> Value {
         let arguments = match (&self.arguments, text_arguments) {
-            (Value::String(text), false) => {
-                serde_json::from_str(text).unwrap_or_else(|_| json!(text))
-            }
+            (Value::String(text), false) => crate::exact_value(text).unwrap_or_else(|| json!(text)),
             (Value::String(text), true) => json!(text),
             (other, false) => other.clone(),
             (other, true) => json!(crate::json_text(other)),

@@ -217,11 +217,23 @@ impl Node {
         model: &str,
         prompt: &str,
         max_tokens: usize,
-    ) -> impl Iterator<Item = String> {
-        let body = json!({
+    ) -> impl Iterator<Item = String> + use<> {
+        self.stream_with(model, prompt, max_tokens, &json!({}))
+    }
+
+    /// The same, with more fields in the request.
+    pub fn stream_with(
+        &self,
+        model: &str,
+        prompt: &str,
+        max_tokens: usize,
+        more: &Value,
+    ) -> impl Iterator<Item = String> + use<> {
+        let mut body = json!({
             "model": model, "temperature": 1, "seed": 1, "max_tokens": max_tokens, "stream": true,
             "messages": [{ "role": "user", "content": prompt }],
         });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let url = format!("{}/v1/chat/completions", self.api);
         let response = agent().post(&url).send_json(&body).expect("the node answers");
         let lines = BufReader::new(response.into_body().into_reader()).lines();

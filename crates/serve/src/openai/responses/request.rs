@@ -171,7 +171,7 @@ fn tools(fields: &mut Fields) -> Result<Tools, ApiError> {
     let listed: Vec<Value> = fields.read("tools")?.unwrap_or_default();
     let told_tools = listed.iter().map(told_tool).collect();
     let (mut listed, namespaces) = Namespaces::open(listed);
-    let customs = Customs::open(&mut listed, true);
+    let customs = Customs::open(&mut listed, true)?;
     let nested = listed.into_iter().map(nested).collect();
     let mut tools = checked("tools", nested)?;
     let choice = fields.take("tool_choice");
