@@ -90,7 +90,7 @@ def beside(args, folder):
                 ask(1000, 1, 1000 * run + prompt + 1)
             answer.result()
         found[kept].append(time.time() - start)
-        stats = instance(args, folder)["stats"]["prompts"]
+        stats = instance(args, folder)["stats"]["prompts"] or {"written_bytes": 0}
         print(f"{kept}: {found[kept][-1]:.2f} s, {stats['written_bytes'] / 1e6:.0f} MB written")
         node.kill()
         node.wait()

@@ -29,6 +29,9 @@ const LATE: f64 = 4.0;
 
 /// A step of fewer rows of a prompt mostly reads weights.
 const PROMPT_ROWS_MIN: usize = 32;
+/// What a row of a longer one takes of that: less on most devices, more where each row has experts
+/// of its own.
+const ROW_OF_FEW: f64 = 1.0 / 3.0;
 
 /// The largest changes of the number of rows at once, as factors.
 const SLOWER: f64 = 0.5;
@@ -58,8 +61,9 @@ pub(super) struct Pace {
     usual_more: f64,
     /// Steps with rows of prompts since the last measurement without.
     mixed: usize,
-    /// Seconds of a row of a prompt, in steps of prompts alone.
+    /// Seconds of a row of a prompt, in steps of prompts alone; and of a step of few such rows.
     prompt_row: Option<f64>,
+    few_rows: Option<f64>,
 }
 
 impl Pace {
@@ -74,6 +78,7 @@ impl Pace {
             guess_costs: GuessCosts::default(),
             mixed: 0,
             prompt_row: None,
+            few_rows: None,
         }
     }
 
@@ -85,10 +90,11 @@ impl Pace {
         (self.rows.round() as usize).clamp(1, self.rows_max)
     }
 
-    /// At most how many seconds a row of a prompt takes: before any was measured, as many as a step
-    /// of one answer.
+    /// How many seconds a row of a long prompt takes. Before any was measured: a part of a step of
+    /// few rows, which mostly reads weights.
     pub fn prompt_row(&self) -> Option<f64> {
-        self.prompt_row.or_else(|| self.alone(1))
+        let few = || Some(ROW_OF_FEW * self.few_rows.or_else(|| self.alone(1))?);
+        self.prompt_row.or_else(few)
     }
 
     /// Seconds of a step with only these answers, or with the nearest measured number.
@@ -115,7 +121,9 @@ impl Pace {
         let StepNote { answer_rows, guess_rows, prompt_rows_ahead: prompt_rows, .. } = step.note;
         let took = step.took.as_secs_f64();
         if answer_rows == 0 {
-            if prompt_rows >= PROMPT_ROWS_MIN {
+            if prompt_rows < PROMPT_ROWS_MIN {
+                self.few_rows = Some(self.few_rows.map_or(took, |before| before.min(took)));
+            } else {
                 let row = took / prompt_rows as f64;
                 self.prompt_row = Some(self.prompt_row.map_or(row, |old| old + NEW * (row - old)));
             }
@@ -224,9 +232,10 @@ mod tests {
         let mut pace = Pace::new(512, 1);
         assert_eq!(pace.prompt_row(), None);
         pace.learn(measured(1, 0, 0, took(0, 1.0)));
-        assert_eq!(pace.prompt_row(), pace.alone(1), "no more than an answer's");
+        assert_eq!(pace.prompt_row(), Some(0.01), "a third of a step of one answer");
+        pace.learn(measured(0, 1, 0, took(0, 0.0) / 2));
         pace.learn(measured(0, 8, 0, took(8, 1.0)));
-        assert_eq!(pace.prompt_row(), pace.alone(1), "too few rows");
+        assert_eq!(pace.prompt_row(), Some(0.005), "a third of the shortest of few rows");
         (0..50).for_each(|_| pace.learn(measured(0, 300, 0, took(300, 1.0))));
         assert!((pace.prompt_row().unwrap() - 1.1e-3).abs() < 1e-6);
     }
