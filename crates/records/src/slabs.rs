@@ -164,11 +164,6 @@ impl Slabs {
         &self.spec
     }
 
-    /// The file, to measure its disk.
-    pub fn file(&self) -> &Arc<DirectFile> {
-        &self.file
-    }
-
     /// Reads a slab into a buffer of [`SlabsSpec::padded_bytes`], or into a new one. The buffer
     /// that comes back has the slab's bytes and no padding. A slab that is not what was written is
     /// an error of the kind [`io::ErrorKind::InvalidData`].

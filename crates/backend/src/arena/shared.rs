@@ -110,17 +110,6 @@ impl Arena {
         self.inner().pool.limit(bytes_per_sec);
     }
 
-    /// The bytes per second at which the disk gives slabs, from at most `bytes_max` of a layer.
-    pub fn measure(&self, bytes_max: u64) -> Option<f64> {
-        let inner = self.inner();
-        let files = inner.layers.iter().filter_map(|layer| match &layer.source {
-            SlabSource::File(_, slabs) => Some(slabs),
-            SlabSource::InPlace(_) => None,
-        });
-        let largest = files.max_by_key(|slabs| slabs.spec().file_bytes())?;
-        inner.pool.measure(largest.file(), bytes_max).ok()
-    }
-
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -15,8 +15,8 @@ fn read_bytes(node: &Node) -> Option<u64> {
     instance["stats"]["experts"]["read_bytes"].as_u64().filter(|bytes| *bytes > 0)
 }
 
-/// Answers are those of the model in memory, on one node and on two, and after kills of workers
-/// while they read.
+/// Answers are those of the model in memory, on one node and on two, after kills of workers while
+/// they read, and after the loss of a node.
 #[test]
 fn two_nodes_answer_with_experts_on_disk_as_one_with_all_in_memory() {
     let (a, b) = (Node::start("a"), Node::start("b"));
@@ -51,4 +51,10 @@ fn two_nodes_answer_with_experts_on_disk_as_one_with_all_in_memory() {
     }
     let shown = a.run(&["ps"]);
     assert!(shown.contains("experts on disk: "), "{shown}");
+    let asked = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| ask(&a));
+        drop(b.kill());
+        asked.join().unwrap()
+    });
+    assert_eq!(text(&asked), text(&due), "after the loss of a node");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::{EngineError, Local, LocalOptions};
 use gguf::{Directory, File, ReadError, Source, Strided};
-use protocol::{ExpertCache, Speculation, Token};
+use protocol::{ExpertCache, GenerateRequest, Speculation, Token};
 
 use crate::sharing::{CONTEXT_TOKENS, options, path, pieces};
 
@@ -94,6 +94,32 @@ fn streamed_experts_give_the_bits_of_resident_ones() {
             }
         }
     }
+}
+
+#[test]
+fn guesses_over_experts_on_disk_change_no_answer() {
+    let mut right = 0;
+    for name in ["qwen3moe", "gpt-oss", "lfm2moe", "deepseek4"] {
+        for split in SPLITS.into_iter().filter(|(_, stages)| stages.len() <= pieces(name)) {
+            let requests = || {
+                (1..4).map(|at| GenerateRequest {
+                    prompt: (0..70).map(|token| (token % (at + 2)) as Token).collect(),
+                    max_tokens: 30,
+                    ..GenerateRequest::default()
+                })
+            };
+            let due = start(name, split, false, None).unwrap().serve(requests().collect()).unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            let room = (3, 3 * CONTEXT_TOKENS);
+            let options = options(name, split, room, Speculation::Prompt, None);
+            let options = LocalOptions { experts: Some(cache(dir.path(), MIB / 4)), ..options };
+            let source: Arc<dyn Source> = Arc::new(File::open(path(name)).unwrap());
+            let mut local = Local::start(source, &options).unwrap();
+            assert_eq!(local.serve(requests().collect()).unwrap(), due, "{name} on {split:?}");
+            right += local.stats().guessed_right_tokens;
+        }
+    }
+    assert!(right > 20, "{right} guesses were right: too easy");
 }
 
 #[test]
