@@ -71,10 +71,13 @@ struct State {
     counts: PoolCounts,
 }
 
+type Fill = dyn FnOnce(&Throttle) -> io::Result<Buffer> + Send;
+type Done = dyn FnOnce(io::Result<Buffer>) + Send;
+
 struct Job {
-    fill: Box<dyn FnOnce(&Throttle) -> io::Result<Buffer> + Send>,
+    fill: Box<Fill>,
     is_cancelled: Arc<AtomicBool>,
-    done: Box<dyn FnOnce(io::Result<Buffer>) + Send>,
+    done: Box<Done>,
 }
 
 impl Pool {
