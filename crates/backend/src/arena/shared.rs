@@ -71,7 +71,7 @@ impl Arena {
     }
 
     /// Reads the experts that were used last before the previous end, from the list at `path`, for
-    /// [`WARM_MAX`] at most; from now on keeps that list.
+    /// 20 s at most; from now on keeps that list.
     pub fn warm(&self, path: PathBuf) {
         let mut inner = self.inner();
         let mut bytes = 0;
