@@ -54,10 +54,11 @@ impl Gbnf {
         Ok(Self::of(&lark::parse(source)?))
     }
 
-    /// The JSON schema of the texts of such a grammar.
+    /// The JSON schema of the texts of a custom tool's grammar, in the part of Lark that OpenAI's
+    /// tools can have.
     ///
     /// # Errors
-    /// See [`Self::of_lark`].
+    /// It is malformed or too long, has what is not supported, or lacks a rule.
     pub fn schema_of_lark(source: &str) -> Result<Value, GbnfError> {
         Ok(match Self::of_lark(source)? {
             Self::Regex(regex) => json!({"type": "string", "pattern": format!("^{regex}$")}),
