@@ -16,7 +16,8 @@ pub enum ModelError {
     #[error("experts on disk, in {path}: {source}", path = .path.display())]
     Slabs { path: std::path::PathBuf, source: std::io::Error },
     #[error(
-        "slabs of experts have no room: {0}. Make room, copy the model's file to this machine, or keep the experts in memory"
+        "slabs of experts have no room: {0}. Make room, copy the model's file to this machine, or \
+         keep the experts in memory"
     )]
     SlabRoom(SlabRoom),
     #[error("experts are read from disk by processors only, not by a device of ggml")]

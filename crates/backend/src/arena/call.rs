@@ -194,8 +194,8 @@ impl<'a> Call<'a> {
 
     fn failed(&self, expert: usize, why: &str) -> ArenaError {
         let layer = &self.inner.layers[self.layer as usize];
-        let (path, number) = (layer.source.path().display(), layer.number);
-        let what = format!("expert {expert} of layer {number} in {path}: {why}");
+        let (place, number) = (layer.source.place(), layer.number);
+        let what = format!("expert {expert} of layer {number} in {place}: {why}");
         ArenaError::Unreadable { what }
     }
 

@@ -29,7 +29,7 @@ pub(super) fn read(path: &Path) -> Vec<Use> {
     text.lines().map_while(parse).collect()
 }
 
-/// Writes a list, beside whoever asks.
+/// Writes a list on a thread of its own; waits for that if asked to.
 pub(super) fn write(path: &Path, uses: Vec<Use>, waits: bool) {
     let path = path.to_owned();
     let (done, is_done) = channel();

@@ -16,8 +16,6 @@ pub enum SlabSource {
 
 /// Slabs that are made of a model's file.
 pub struct InPlace {
-    /// The model's file, for messages.
-    pub path: PathBuf,
     pub count: usize,
     pub slab_bytes: u64,
     /// Fills a slab with an expert.
@@ -43,9 +41,11 @@ impl SlabSource {
         }
     }
 
-    pub(super) fn path(&self) -> &PathBuf {
+    /// Where they are, for messages.
+    pub(super) fn place(&self) -> String {
         match self {
-            Self::File(path, _) | Self::InPlace(InPlace { path, .. }) => path,
+            Self::File(path, _) => path.display().to_string(),
+            Self::InPlace(_) => "the model's file".to_owned(),
         }
     }
 

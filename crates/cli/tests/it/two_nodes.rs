@@ -113,14 +113,14 @@ fn said(events: impl Iterator<Item = String>) -> Vec<serde_json::Value> {
 
 type Events = Box<dyn Iterator<Item = String>>;
 
-/// An answer, and one whose sampler remembers what it drew.
+/// A plain answer, and one by Mirostat, whose state follows from the tokens that it drew.
 fn ask_both(node: &Node) -> [Events; 2] {
     let mirostat = serde_json::json!({"mirostat": 2, "mirostat_tau": 3, "mirostat_eta": 0.5});
     let more = [serde_json::json!({}), mirostat];
     more.map(|more| Box::new(node.stream_with("slow", "go on", 200, &more)) as Events)
 }
 
-/// Answers of which some events have come.
+/// Answers of which the client already has some events.
 fn begin(answers: [Events; 2]) -> [Events; 2] {
     answers.map(|mut events| {
         let first: Vec<String> = events.by_ref().take(8).collect();

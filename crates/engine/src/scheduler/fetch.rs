@@ -201,7 +201,7 @@ impl Fetch {
         }
     }
 
-    /// Whether nothing is on its way any more. `row`: at most how many seconds a row of a prompt
+    /// Whether nothing is on its way any more. `row`: about how many seconds a row of a prompt
     /// takes, if that is known.
     pub fn is_done(&mut self, pages: &mut Pages, now: Instant, row: Option<f64>) -> bool {
         let first = self.pages.iter().position(|page| !page.is_done);
@@ -255,7 +255,7 @@ impl Fetch {
     }
 }
 
-/// Whether a disk that gave so many pages would take longer for the others than computing them.
+/// Whether reading the other pages takes longer than computing them, by what has been placed.
 fn is_slower(passed: Duration, placed: usize, row: Option<f64>) -> bool {
     let pages = placed.max(1) * PAGE_POSITIONS;
     passed > SLOW_MAX && row.is_some_and(|row| passed.as_secs_f64() > pages as f64 * row)

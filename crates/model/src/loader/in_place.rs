@@ -3,7 +3,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use backend::{ExpertShape, InPlace};
@@ -38,7 +37,6 @@ pub(super) fn of_layer(
     };
     let roles = slices.iter().map(role).collect::<Result<Vec<_>, _>>()?;
     let (source, slab_bytes) = (source.clone(), shape.slab_bytes());
-    let path = PathBuf::from("the model's file");
     // Factors are applied to what was loaded.
     let shape = shape.clone();
     let make = move |expert: usize, slab: &mut [u8]| {
@@ -46,7 +44,7 @@ pub(super) fn of_layer(
             roles[number].read(source.as_ref(), expert, rows, out).map_err(io::Error::other)
         })
     };
-    Ok(InPlace { path, count, slab_bytes, make: Arc::new(make) })
+    Ok(InPlace { count, slab_bytes, make: Arc::new(make) })
 }
 
 impl Role {

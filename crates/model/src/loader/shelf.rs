@@ -26,8 +26,7 @@ pub(crate) const ROLES: [&str; 3] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_e
 pub(crate) struct Shelf {
     spec: ExpertCache,
     arena: Arc<Arena>,
-    /// The layers for whose files the disk has no room, and the model's file, from which they are
-    /// read.
+    /// The layers for whose files the disk has no room. Their experts are read from `model`.
     in_place: Vec<usize>,
     model: Arc<dyn Source>,
     note: Option<String>,

@@ -71,7 +71,7 @@ struct Lark<'s> {
     parser: Parser<'s>,
     ignored: Choice,
     has_ignored: bool,
-    /// Whether a terminal is read, whose parts nothing stands between.
+    /// Whether a terminal is read: what is ignored does not stand between its parts.
     is_terminal: bool,
 }
 

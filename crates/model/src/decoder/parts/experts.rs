@@ -116,7 +116,7 @@ impl<B: Backend> SparseBlock<B> {
         })
     }
 
-    /// Begins to read the experts of tokens whose layer has not begun, where tokens choose them.
+    /// Begins to read the experts that these tokens choose in this layer, before its turn.
     pub fn prefetch(&self, tokens: &[u32]) {
         let (Some(table), Some(parts)) = (&self.by_token, &self.parts) else { return };
         let used = self.rule.used;
