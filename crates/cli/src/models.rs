@@ -110,12 +110,17 @@ pub fn with_near(
     let of_store = || store(data_dir).map(|store| store.list()).unwrap_or_default();
     let names: Vec<String> = match client {
         Some(client) => {
-            let served = client.status().map(|status| status.instances).unwrap_or_default();
+            let served = client.status().ok();
+            let served: Vec<String> = served
+                .iter()
+                .flat_map(|status| status.models())
+                .map(|one| one.model.clone())
+                .collect();
             let held = client.models().unwrap_or_default();
             let held = held.into_iter().map(|held| held.listed.model.name);
             let presets = client.presets().unwrap_or_default();
             let presets = presets.into_iter().map(|preset| preset.name);
-            served.into_iter().map(|one| one.model).chain(held).chain(presets).collect()
+            served.into_iter().chain(held).chain(presets).collect()
         }
         None => of_store().into_iter().map(|listed| listed.model.name).collect(),
     };

@@ -33,12 +33,13 @@ use crate::{
 };
 
 /// Version of this protocol. Two nodes speak the lower one of theirs, so that nodes can be updated
-/// one after the other: additions of version N are not sent to a node that speaks N - 1. Version 13
-/// measures every path by a whole mebibyte, and 12 has no reports on machines and paths.
+/// one after the other: additions of version N are not sent to a node that speaks N - 1. Version 14
+/// knows no replicas, 13 measures every path by a whole mebibyte, and 12 has no reports on machines
+/// and paths.
 ///
 /// [`protocol::NUMERICS`] is the version of the computation, which must be equal only among the
 /// ranks of one instance.
-pub(crate) const PROTOCOL: u32 = 14;
+pub(crate) const PROTOCOL: u32 = 15;
 /// The oldest version that this build still speaks.
 pub(crate) const PROTOCOL_OLDEST: u32 = 12;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -257,6 +258,18 @@ pub(crate) enum Message {
     CancelGenerate {
         stream: u64,
     },
+    /// What would a request cost an instance that the receiver owns? From version 15 on.
+    Quote {
+        stream: u64,
+        instance: String,
+        question: Question,
+    },
+    /// The answer; no offer: the instance takes no request now.
+    Quoted {
+        stream: u64,
+        instance: String,
+        offer: Option<Offer>,
+    },
     Generated {
         stream: u64,
         event: GenerateEvent,
@@ -278,6 +291,32 @@ pub(crate) enum Message {
         call: u64,
         outcome: Result<Option<Paired>, String>,
     },
+}
+
+/// A request, as far as its cost depends on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Question {
+    /// Of the prompt's whole pages, see [`protocol::page_keys`].
+    pub keys: Vec<u64>,
+    pub prompt_tokens: usize,
+    /// The most of its answer.
+    pub answer_tokens: usize,
+}
+
+/// What a request would cost an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Offer {
+    /// Tokens of its prompt that are not in the cache.
+    pub unread_tokens: usize,
+    /// Until its first token, and what it and the answers beside it lose by each other.
+    pub cost_us: u64,
+}
+
+impl Offer {
+    /// Whether this version has offers.
+    pub(crate) fn is_known_in(protocol: u32) -> bool {
+        protocol >= 15
+    }
 }
 
 /// Prefix of messages that a reader may skip if it does not know them. Other unknown messages are

@@ -151,6 +151,15 @@ impl<'a, B: Backend> Leader<'a, B> {
         is_new.then_some(stats)
     }
 
+    /// Which texts the cache has gained and lost, if any.
+    pub fn cache_news(&mut self) -> Option<WorkerEvent> {
+        let news = self.requests.scheduler.cache_news();
+        let is_empty = news.is_empty();
+        let (came, gone) = (news.came.into_iter().collect(), news.gone.into_iter().collect());
+        let event = WorkerEvent::Cached { came, gone };
+        (!is_empty).then_some(event)
+    }
+
     /// The times of this rank, if a report is due.
     pub fn rank_stats(&mut self, now: Instant) -> Option<RankStats> {
         self.meter.due(&self.comm.group, now)

@@ -255,6 +255,9 @@ impl<'a, B: Backend> Worker<'a, B> {
                 }
                 Ok(order) => return Ok(Some(order)),
             }
+            if let Some(news) = leader.cache_news() {
+                report(events, news);
+            }
             if let Some(stats) = leader.stats(Instant::now()) {
                 report(events, WorkerEvent::Stats(Box::new(stats)));
             }

@@ -30,6 +30,7 @@ pub mod parameters;
 mod picture;
 mod preset;
 mod prompts;
+mod replicas;
 mod ring;
 mod samplers;
 mod sampling;
@@ -58,6 +59,7 @@ pub use prompts::{
     HEADS_OF_DISK_MAX, Heads, RECORD_MEMBERS_MAX, RECORDS_BYTES_MAX, RECORDS_MAX, RecordWanted,
     RecordsAsk, RecordsRelay, are_heads, heads_line, heads_of_line,
 };
+pub use replicas::{Replicas, first_key, key_after, page_keys};
 pub use ring::{ring_pairs, ring_peers};
 pub use samplers::{
     BREAKER_HEADS_MAX, BREAKER_TAIL_MAX, BREAKER_TAILS_MAX, DryBreakers, SAMPLERS_MAX, Sampler,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteSize, KeepAlive, Nodes};
+use crate::{ByteSize, KeepAlive, Nodes, Replicas};
 
 /// What is wanted of an instance. Absent fields are left to the plan.
 ///
@@ -53,6 +53,15 @@ pub struct InstanceSpec {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
     pub mix: Mix,
+    /// How often the model runs, each time on nodes of its own: a number, or auto, which adds
+    /// replicas while several answers are asked for at once [default: once]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N|auto"))]
+    pub replicas: Option<Replicas>,
+    /// The id of the instance that this one is a further replica of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub replica_of: Option<String>,
     /// Nodes to copy the whole file to, so that the model outlives any one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "clap", arg(skip))]

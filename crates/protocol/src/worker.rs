@@ -100,6 +100,12 @@ pub enum WorkerEvent {
         kind: FailureKind,
         reason: String,
     },
+    /// Rank 0: which texts of whole pages its cache has gained and lost, see
+    /// [`page_keys`](crate::page_keys).
+    Cached {
+        came: Vec<u64>,
+        gone: Vec<u64>,
+    },
     /// Rank 0: its work, at most once a second and only after a change.
     Stats(Box<EngineStats>),
     /// Any rank: its times, at most once a second and only after a step.

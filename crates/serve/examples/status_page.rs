@@ -194,6 +194,8 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             ],
             prediction: None,
             notes: Vec::new(),
+            replica_of: None,
+            replicas_wanted: None,
             keep_alive: None,
             idle_since_unix_s: None,
             unloads_at_unix_s: None,

@@ -28,8 +28,8 @@ pub(crate) struct App {
 impl App {
     /// The names of all models that are served, each once.
     pub fn served(&self) -> Vec<String> {
-        let instances = self.cluster.status().instances;
-        let mut names: Vec<String> = instances.into_iter().map(|one| one.model).collect();
+        let status = self.cluster.status();
+        let mut names: Vec<String> = status.models().map(|one| one.model.clone()).collect();
         names.sort();
         names.dedup();
         names

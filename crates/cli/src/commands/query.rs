@@ -65,14 +65,23 @@ pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
             explain!("{}: {reason}", instance.model);
         }
         rest(instance, unix_now()).into_iter().for_each(|line| say!("{}: {line}", instance.model));
-        let found = guesses(instance).into_iter().chain(experts(instance));
-        let found = found.chain(prompts(instance));
+        let found = replicas(&status, instance).into_iter().chain(guesses(instance));
+        let found = found.chain(experts(instance)).chain(prompts(instance));
         found.for_each(|line| say!("{}: {line}", instance.model));
         for note in &instance.notes {
             explain!("{}: {note}", instance.model);
         }
     }
     Ok(())
+}
+
+/// How many of its replicas work, if there are several.
+fn replicas(status: &ClusterStatus, instance: &InstanceStatus) -> Option<String> {
+    let wanted = instance.replicas_wanted?;
+    let further = status.further_replicas(&instance.model);
+    let all = std::iter::once(instance).chain(further);
+    let ready = all.filter(|one| one.state == InstanceState::Ready).count();
+    Some(format!("{ready} of {wanted} replicas are ready"))
 }
 
 /// What guessing ahead has given.
@@ -204,7 +213,8 @@ pub fn stop(args: &StopArgs) -> Result<(), CliError> {
 }
 
 fn stop_all(client: &Client, json: bool) -> Result<(), CliError> {
-    let names: Vec<String> = client.status()?.instances.into_iter().map(|one| one.model).collect();
+    let status = client.status()?;
+    let names: Vec<String> = status.models().map(|one| one.model.clone()).collect();
     for name in &names {
         client.stop(name)?;
         if !json {
@@ -235,7 +245,7 @@ pub fn wait_for_end(data_dir: &DataDir) -> Result<(), CliError> {
 
 /// The model to stop if no name is given; an ambiguous choice is put to the user at a terminal.
 fn only_model(status: &ClusterStatus) -> Result<String, CliError> {
-    let names: Vec<&str> = status.instances.iter().map(|one| one.model.as_str()).collect();
+    let names: Vec<&str> = status.models().map(|one| one.model.as_str()).collect();
     match names.as_slice() {
         [] => {
             let text = "no model is served. To stop this machine's node: sinew stop --node";

@@ -126,6 +126,7 @@ fn find_or_start(
 /// The instance that serves the same content, if there is one; else the request gets a free name.
 fn served(client: &Client, request: &mut InstanceSpec) -> Result<Option<InstanceStatus>, CliError> {
     let mut instances = client.status()?.instances;
+    instances.retain(|one| one.replica_of.is_none());
     let named = instances.iter().position(|one| one.model == request.model);
     if let Some(at) = named.filter(|_| client.is_elsewhere()) {
         // That takes an API key alone; to look at files takes the admin token.

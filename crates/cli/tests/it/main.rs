@@ -28,6 +28,7 @@ mod pictures;
 mod presets;
 mod prompts;
 mod quality;
+mod replicas;
 mod report;
 mod resting;
 mod secrets;

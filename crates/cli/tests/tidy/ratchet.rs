@@ -37,7 +37,7 @@ const CIRCLES: &[(&str, usize, usize)] = &[
 const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("backend/ggml/build Builder::op", 121),
     ("cluster/core Core::take", 93),
-    ("cluster/instance/events Instance::said", 87),
+    ("cluster/instance/events Instance::said", 75),
     ("cluster/node Node::start_as", 97),
     ("cluster/transfer/sharing answer", 97),
     ("engine/step Step::decode", 81),

@@ -5,6 +5,7 @@ pub(crate) mod machine;
 pub(crate) mod peer;
 pub(crate) mod prompts;
 pub(crate) mod pull;
+mod replicas;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -338,6 +339,12 @@ pub struct InstanceStatus {
     /// Deviations from its request that do not stop it, such as addresses that do not answer.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// The name of the instance that this one is a further replica of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica_of: Option<String>,
+    /// How many replicas its model shall have; absent: one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas_wanted: Option<usize>,
     /// How long it stays loaded without requests; absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<KeepAlive>,

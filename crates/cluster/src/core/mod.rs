@@ -29,7 +29,7 @@ use crate::members::Members;
 use crate::membership::{self, ConnId};
 use crate::paths::Paths;
 use crate::peers::{self, Peers};
-use crate::requests::{Below, Requests};
+use crate::requests::{self, Below, Requests};
 use crate::wire::bounds::within_bounds;
 use crate::wire::{Heartbeat, Message};
 use crate::workers::Workers;
@@ -377,6 +377,13 @@ impl Core {
             Message::Generate { stream, name, request, relays } => {
                 let (requests, mut below) = self.requests();
                 requests.generate_for(&mut below, (conn, stream), &name, *request, relays);
+            }
+            Message::Quote { stream, instance, question } => {
+                requests::quote(instances, host, (conn, stream), instance, &question);
+            }
+            Message::Quoted { stream, instance, offer } => {
+                let (requests, mut below) = self.requests();
+                requests.quoted(&mut below, (conn, stream), instance, offer);
             }
             Message::CancelGenerate { stream } => {
                 let (requests, mut below) = self.requests();

@@ -17,6 +17,7 @@ use crate::paths::Paths;
 use crate::paths::rerouting::look_elsewhere;
 use crate::peers;
 use crate::requests::Below;
+use crate::requests::waiting::end_long_waits;
 use crate::wire::{Heartbeat, Message, VERSION};
 
 /// A node that has just started only listens for this time, unless it has received the documents of
@@ -125,12 +126,15 @@ impl Core {
         }
         host.files.places.look(&mut host.ctx);
         host.files.damage.expire(&mut host.ctx);
+        instances::note_held(instances, host);
         if self.is_settled {
             take_over(instances, host);
+            instances::keep_replicas(instances, host);
         }
         instances::end_superseded(instances, host);
         host.workers.leave_former_owners(&mut host.ctx);
         if self.is_settled {
+            instances::let_rest(instances, host);
             instances::inherit(instances, host);
             instances::start_owned(instances, host);
             host.files.copies.keep(&mut host.ctx, &host.files.places);
@@ -199,14 +203,16 @@ impl Core {
         let Self { host, instances, ticks, .. } = self;
         instances.look_at_late_links(host);
         instances::review(instances, host, *ticks);
+        instances::count_replicas(instances, host, *ticks);
         instances::unload_idle(instances, host);
         host.workers.end_orphans(&mut host.ctx, |id| instances.table.get(id).is_some());
     }
 
     fn tick_requests(&mut self) {
         let (requests, mut below) = self.requests();
+        requests.choose_late(&mut below);
         requests.resume(&mut below);
-        requests.end_long_waits(&mut below);
+        end_long_waits(requests, &mut below);
         self.finish_joining();
         self.note_failures();
     }

@@ -1,6 +1,7 @@
 //! The types of the document.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use data_encoding::HEXLOWER;
 use protocol::{InstanceSpec, Preset};
@@ -167,6 +168,9 @@ impl<'de> Deserialize<'de> for Signature {
 /// Whether a node has the files of these models. Files still to be looked for are missing from the
 /// list.
 pub(crate) type Files = Vec<(Digest, bool)>;
+
+/// The nodes that hold a rank of an instance, or own it, by its id.
+pub(crate) type Held = BTreeSet<(NodeId, String)>;
 
 /// A reachable member, by its last heartbeat.
 #[derive(Debug, Clone)]

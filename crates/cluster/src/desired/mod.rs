@@ -12,6 +12,7 @@
 mod document;
 mod owner;
 mod presets;
+mod replicas;
 mod signature;
 #[cfg(test)]
 mod simulation;
@@ -30,7 +31,7 @@ use crate::NodeId;
 use crate::counts::{Counts, KEPT_MAX};
 
 pub(crate) use document::{
-    Document, Drain, Entry, Files, PresetEntry, Seen, Service, Signatures, Version,
+    Document, Drain, Entry, Files, Held, PresetEntry, Seen, Service, Signatures, Version,
 };
 pub(crate) use signature::Signer;
 pub(crate) use sound::{MODEL_BYTES_MAX, check_spec, check_split};
@@ -56,6 +57,8 @@ pub(crate) struct Desired {
     secret: BTreeMap<String, Entry>,
     met: Option<Duration>,
     fingerprint: u64,
+    /// Where the replicas of models with several are.
+    held: Held,
     /// What members told of counts.
     told: Counts,
     signer: Signer,
@@ -66,7 +69,7 @@ impl Desired {
     /// left out.
     pub(crate) fn new(me: NodeId, mut document: Document, signer: Signer) -> Self {
         let (entries, drains, presets, missing, name) = Default::default();
-        let (secret, met, fingerprint, told) = Default::default();
+        let (secret, met, fingerprint, told, held) = Default::default();
         let mut desired = Self {
             me,
             name,
@@ -77,6 +80,7 @@ impl Desired {
             secret,
             met,
             fingerprint,
+            held,
             told,
             signer,
         };
@@ -104,6 +108,46 @@ impl Desired {
     /// The instance with this name or id.
     pub(crate) fn find(&self, name_or_id: &str) -> Option<(&Entry, &Service)> {
         self.wanted().find(|(entry, wanted)| entry.name == name_or_id || wanted.id == name_or_id)
+    }
+
+    /// All replicas of an instance, that one too; the first comes first. Empty if it is not served,
+    /// or its first replica is not.
+    pub(crate) fn replicas(&self, id: &str) -> Vec<(&Entry, &Service)> {
+        let Some((_, wanted)) = self.find(id) else { return Vec::new() };
+        let first = wanted.spec.replica_of.as_deref().unwrap_or(&wanted.id);
+        let mut all: Vec<_> = self.wanted().filter(|(_, one)| one.is_replica_of(first)).collect();
+        all.sort_by_key(|(entry, one)| (one.id != first, replicas::number(&entry.name)));
+        match all.first() {
+            Some((_, one)) if one.id == first => all,
+            _ => Vec::new(),
+        }
+    }
+
+    /// The other replicas of an instance.
+    pub(crate) fn other_replicas(&self, id: &str) -> Vec<(&Entry, &Service)> {
+        let mut all = self.replicas(id);
+        all.retain(|(_, one)| one.id != id);
+        all
+    }
+
+    /// The name of a further replica.
+    pub(crate) fn free_replica_name(&self, name: &str) -> String {
+        let mut names = (2..).map(|number| replicas::name(name, number));
+        names.find(|name| self.find(name).is_none()).expect("one is free")
+    }
+
+    /// Takes note of which nodes have which replicas, of models with several.
+    pub(crate) fn note_held(&mut self, held: Held) {
+        self.held = held;
+    }
+
+    /// Whether a node has another replica of an instance, and so is no place for this one.
+    pub(crate) fn has_another_replica(&self, wanted: &Service, node: NodeId) -> bool {
+        if self.held.is_empty() {
+            return false;
+        }
+        let others = self.other_replicas(&wanted.id);
+        others.iter().any(|(_, other)| self.held.contains(&(node, other.id.clone())))
     }
 
     /// Serves an instance under this name, with this node as its owner.

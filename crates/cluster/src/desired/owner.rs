@@ -31,8 +31,9 @@ impl Desired {
     /// its file is gone. The new owner must have the file and not be drained: the first in the
     /// user's list of nodes, else the lowest id. A present owner stays owner, unless a node that
     /// precedes it in the list returns ([`Self::to_inherit`]). `is_loading`: whether this node
-    /// loads an instance already, by its name; it is claimed once it works. Without peers the
-    /// claims stay secret ([`Self::reunite`]).
+    /// loads an instance already, by its name; it is claimed once it works. A node with
+    /// another replica takes over no further one. Without peers the claims stay secret
+    /// ([`Self::reunite`]).
     pub(crate) fn take_over(
         &mut self,
         files: &Files,
@@ -73,7 +74,7 @@ impl Desired {
         }
     }
 
-    pub(super) fn successor(
+    pub(crate) fn successor(
         &self,
         wanted: &Service,
         files: &Files,
@@ -81,7 +82,9 @@ impl Desired {
     ) -> Option<NodeId> {
         let others = peers.iter().map(|peer| (peer.node, &peer.files));
         let all = others.chain([(self.me, files)]).filter(|(node, _)| !self.is_drained(*node));
-        let able = all.filter(|(_, files)| has(files, &wanted.digest) == Some(true));
+        let able = all.filter(|(node, files)| {
+            has(files, &wanted.digest) == Some(true) && !self.has_another_replica(wanted, *node)
+        });
         able.map(|(node, _)| node).min_by_key(|node| (self.place(wanted, *node, peers), *node))
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use protocol::{InstanceSpec, Nodes, Split};
+use protocol::{InstanceSpec, Nodes, Replicas, Split};
 
 use super::document::{Entry, Service};
 use crate::NodeId;
@@ -70,6 +70,9 @@ pub(crate) fn check_spec(spec: &InstanceSpec) -> Result<(), String> {
             return Err(format!("a node's name has {NAME_CHARS_MAX} characters at most"));
         }
     }
+    if spec.replica_of.as_ref().is_some_and(|first| first.len() > ID_CHARS_MAX) {
+        return Err(format!("an instance's id has {ID_CHARS_MAX} characters at most"));
+    }
     let lists = [&options.stages, &options.stage_layers].map(|list| list.as_deref().unwrap_or(&[]));
     check_list("shares", options.shares.as_ref().map_or(0, Vec::len))?;
     lists.iter().try_for_each(|list| check_list("stages", list.len()))?;
@@ -77,12 +80,20 @@ pub(crate) fn check_spec(spec: &InstanceSpec) -> Result<(), String> {
     let numbers = [
         ("nodes", spec.nodes.as_ref().map(Nodes::count), SEVERAL_MAX),
         ("copies", spec.copies, SEVERAL_MAX),
+        ("replicas", spec.replicas.map(count_of), Replicas::MAX),
         ("checkpoints", options.checkpoints, SEVERAL_MAX),
         ("context_tokens", spec.context_tokens, CONTEXT_TOKENS_MAX),
         ("sequences_max", spec.sequences_max, SEQUENCES_MAX),
         ("cache_tokens", spec.cache_tokens, CACHE_TOKENS_MAX),
     ];
     check_numbers(numbers.into_iter().chain(of_stages))
+}
+
+fn count_of(replicas: Replicas) -> usize {
+    match replicas {
+        Replicas::Count(count) => count,
+        Replicas::Auto => 1,
+    }
 }
 
 /// # Errors
@@ -172,6 +183,8 @@ mod tests {
             spec(&|it| it.sequences_max = Some(usize::MAX)),
             spec(&|it| it.cache_tokens = Some(usize::MAX)),
             spec(&|it| it.copies = Some(usize::MAX)),
+            spec(&|it| it.replicas = Some(Replicas::Count(usize::MAX))),
+            spec(&|it| it.replica_of = Some(long.clone())),
         ];
         for (at, refused) in refused.iter().enumerate() {
             assert!(refused.is_err(), "{at}");

@@ -8,7 +8,7 @@ mod places;
 use copies::Copies;
 pub(crate) use copies::{can_follow, why_no_copy};
 use damage::Damage;
-pub(crate) use places::{LOOK_AGAIN, Places, seen, sources};
+pub(crate) use places::{LOOK_AGAIN, Places, says, seen, sources};
 
 #[derive(Debug, Default)]
 pub(crate) struct Files {

@@ -91,7 +91,7 @@ impl Places {
 }
 
 /// Whether a member reports that it has a file, or that it lacks it.
-pub(super) fn says(ctx: &Context, id: NodeId, digest: &Digest, has: bool) -> bool {
+pub(crate) fn says(ctx: &Context, id: NodeId, digest: &Digest, has: bool) -> bool {
     ctx.heartbeat_of(id).is_some_and(|heartbeat| heartbeat.files.contains(&(*digest, has)))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use protocol::{FailureKind, FinishReason, RequestId, WorkerCommand, WorkerEvent};
+use protocol::{FailureKind, FinishReason, Generation, RequestId, WorkerCommand, WorkerEvent};
 
 use super::graph::Suspicion;
 use super::limits::{LINK_DEADLINE, REASON_WAIT, SUSPICION_WAIT};
@@ -91,7 +91,8 @@ impl Instance {
             }
             WorkerEvent::Began(generation) => {
                 let request = generation.request;
-                if at == 0 && self.requests.is_running(request) {
+                if at == 0 && self.requests.begins(request) {
+                    self.readiness.measured(&generation);
                     self.emit(request, GenerateEvent::Began(requests::account(generation)));
                 }
             }
@@ -101,28 +102,15 @@ impl Instance {
                     self.emit(request, GenerateEvent::Tokens(vec![answer]));
                 }
             }
-            WorkerEvent::Done(generation) => {
-                if generation.reason != FinishReason::Cancelled {
-                    self.note_generated(at);
-                }
-                let request = generation.request;
-                let is_alone = self.requests.is_alone();
-                if at == 0 && self.requests.finish(request, generation.generated_tokens) {
-                    let rate = requests::rate(&generation);
-                    let told =
-                        self.ranks.iter().map(|rank| rank.stats().cloned().unwrap_or_default());
-                    self.pace.note(&generation, rate.filter(|_| is_alone), told.collect());
-                    let done = requests::account(generation);
-                    self.last_decode_tokens_per_sec = rate.or(self.last_decode_tokens_per_sec);
-                    if done.reason != FinishReason::Cancelled {
-                        self.forgive();
-                    }
-                    self.emit(request, GenerateEvent::Done(done));
-                }
-            }
+            WorkerEvent::Done(generation) => self.done(at, generation),
             WorkerEvent::Rejected { request, kind, reason } => {
                 if at == 0 && self.requests.finish(request, 0) {
                     self.emit(request, GenerateEvent::Failed { kind, reason });
+                }
+            }
+            WorkerEvent::Cached { came, gone } => {
+                if at == 0 && self.phase == Phase::Ready {
+                    self.readiness.note(came, &gone);
                 }
             }
             // The pulse is for the worker's own node.
@@ -151,6 +139,26 @@ impl Instance {
                 self.end_epoch(reason);
                 self.end(at, false);
             }
+        }
+    }
+
+    /// A worker has ended a request.
+    fn done(&mut self, at: usize, generation: Generation) {
+        if generation.reason != FinishReason::Cancelled {
+            self.note_generated(at);
+        }
+        let request = generation.request;
+        let is_alone = self.requests.is_alone();
+        if at == 0 && self.requests.finish(request, generation.generated_tokens) {
+            let rate = requests::rate(&generation);
+            let told = self.ranks.iter().map(|rank| rank.stats().cloned().unwrap_or_default());
+            self.pace.note(&generation, rate.filter(|_| is_alone), told.collect());
+            let done = requests::account(generation);
+            self.last_decode_tokens_per_sec = rate.or(self.last_decode_tokens_per_sec);
+            if done.reason != FinishReason::Cancelled {
+                self.forgive();
+            }
+            self.emit(request, GenerateEvent::Done(done));
         }
     }
 

@@ -17,8 +17,10 @@ mod events;
 mod failures;
 mod graph;
 mod limits;
+mod offer;
 mod pace;
 mod rank;
+mod readiness;
 mod requests;
 mod ring;
 #[cfg(test)]
@@ -26,22 +28,22 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 mod warm_up;
+mod warnings;
 mod workers;
 
 use std::time::Duration;
 
-use placement::Prediction;
 use protocol::{EngineStats, InstanceSpec, RequestId, Secret, Split, WorkerCommand, WorkerEvent};
 use store::Digest;
 
 use crate::desired::Version;
-use crate::wire::{WorkerId, WorkerOrder};
+use crate::wire::{Question, WorkerId, WorkerOrder};
 use crate::{Error, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus, NodeId, Result};
 
 pub(crate) use graph::Apart;
 use limits::{AWAY_MAX, AWAY_MIN, LINK_DEADLINE, SUSPECT_WAIT};
+use rank::Worker;
 pub(crate) use rank::{Path, Rank, Routes};
-use rank::{RankPace, Worker};
 use requests::Requests;
 use warm_up::{WARM_UP, warm_up};
 
@@ -135,6 +137,7 @@ pub(crate) struct Instance {
     ticked_at: Duration,
     last_decode_tokens_per_sec: Option<f64>,
     pace: pace::Pace,
+    readiness: readiness::Readiness,
     /// The last epoch with a generated token.
     generated_in: u64,
     /// Rank 0's last report in this epoch.
@@ -187,6 +190,7 @@ impl Instance {
             ticked_at: now,
             last_decode_tokens_per_sec: None,
             pace: pace::Pace::default(),
+            readiness: readiness::Readiness::default(),
             generated_in: 0,
             stats: None,
             effects: Vec::new(),
@@ -242,7 +246,8 @@ impl Instance {
         let limit = requests::WAITING_MAX;
         let model = &self.fixed.model;
         let full = || Error::QueueFull { model: model.clone(), limit };
-        let id = self.requests.submit(request).ok_or_else(full)?;
+        let unread = self.readiness.unread(&Question::of(&request));
+        let id = self.requests.submit(request, unread).ok_or_else(full)?;
         self.advance(now);
         if self.requests.is_waiting(id) {
             let reason = self.waiting_reason();
@@ -383,6 +388,8 @@ impl Instance {
             placement: Vec::new(),
             prediction: None,
             notes: workers().flat_map(|worker| &worker.notes).cloned().chain(ring).collect(),
+            replica_of: None,
+            replicas_wanted: None,
             keep_alive: None,
             idle_since_unix_s: None,
             unloads_at_unix_s: None,
@@ -419,6 +426,7 @@ impl Instance {
         } else if self.all_loaded() && now >= self.link_at {
             self.epoch += 1;
             self.pace.clear();
+            self.readiness.forget();
             self.phase = Phase::Linking { until: now + LINK_DEADLINE };
             for at in 0..self.ranks.len() {
                 let endpoints = rank::endpoints(&self.ranks, at, &self.routes);
@@ -478,22 +486,5 @@ impl Instance {
             (_, Some(trouble)) => format!("recovering: {trouble}"),
             (_, None) => rank::progress(&self.ranks),
         }
-    }
-
-    /// A warning if answers differ from the prediction.
-    pub(crate) fn pace_warning(&self, prediction: &Prediction) -> Option<String> {
-        let guessed = self.stats.as_ref().is_some_and(|stats| stats.guessed_right_tokens > 0);
-        self.pace.warning(prediction, &self.rank_paces(), guessed)
-    }
-
-    /// Whether links are the most likely cause.
-    pub(crate) fn waits_for_links(&self, prediction: &Prediction) -> bool {
-        self.pace.blames_links(prediction, &self.rank_paces())
-    }
-
-    /// Empty with several stages, which wait for each other by design.
-    fn rank_paces(&self) -> Vec<RankPace<'_>> {
-        let all: &[Rank] = if self.split.stages.is_empty() { &self.ranks } else { &[] };
-        all.iter().map(Rank::pace).collect()
     }
 }

@@ -15,8 +15,7 @@ const REMINDER: Duration = Duration::from_secs(2);
 pub(super) struct Requests {
     /// In order of arrival.
     waiting: Vec<Waiting>,
-    /// With their clients.
-    running: BTreeMap<RequestId, u64>,
+    running: BTreeMap<RequestId, Running>,
     running_max: usize,
     /// Whether two requests have run at once since the last idle moment.
     crowded: bool,
@@ -26,9 +25,28 @@ pub(super) struct Requests {
 }
 
 #[derive(Debug)]
+struct Running {
+    client: u64,
+    /// Tokens of its prompt that are still to be computed: all of them until it begins to answer.
+    unread: usize,
+}
+
+/// The work that an instance has.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    /// Requests at rank 0, and those that wait for a place there.
+    pub running: usize,
+    pub waiting: usize,
+    /// Tokens of their prompts that are still to be computed.
+    pub unread_tokens: usize,
+}
+
+#[derive(Debug)]
 struct Waiting {
     id: RequestId,
     request: GenerateRequest,
+    /// See [`Running`].
+    unread: usize,
     /// See [`Turns`].
     due: u64,
 }
@@ -40,14 +58,14 @@ impl Requests {
         Self { waiting, running, running_max, crowded: false, turns, last, reminded_at }
     }
 
-    /// Queues a request; `None` if the queue is full.
-    pub(super) fn submit(&mut self, request: GenerateRequest) -> Option<RequestId> {
+    /// Queues a request of which `unread` tokens are to be computed; `None` if the queue is full.
+    pub(super) fn submit(&mut self, request: GenerateRequest, unread: usize) -> Option<RequestId> {
         if self.waiting.len() >= WAITING_MAX {
             return None;
         }
         self.last += 1;
         let due = self.turns.arrive(request.client, request.prompt.len());
-        self.waiting.push(Waiting { id: self.last, request, due });
+        self.waiting.push(Waiting { id: self.last, request, unread, due });
         Some(self.last)
     }
 
@@ -58,9 +76,9 @@ impl Requests {
             let rank = |one: &Waiting| self.turns.rank(one.request.client, one.due);
             let waiting = self.waiting.iter().enumerate();
             let Some((at, _)) = waiting.min_by_key(|(_, one)| (rank(one), one.id)) else { break };
-            let Waiting { id, request, .. } = self.waiting.remove(at);
+            let Waiting { id, request, unread, .. } = self.waiting.remove(at);
             self.turns.serve(request.client, request.prompt.len(), 0);
-            self.running.insert(id, request.client);
+            self.running.insert(id, Running { client: request.client, unread });
             self.crowded |= self.running.len() > 1;
             ready.push((id, request));
         }
@@ -80,7 +98,7 @@ impl Requests {
     /// Removes a running request that has ended with `generated_tokens` tokens; false if it was not
     /// running.
     pub(super) fn finish(&mut self, request: RequestId, generated_tokens: usize) -> bool {
-        let client = self.running.remove(&request);
+        let client = self.running.remove(&request).map(|one| one.client);
         self.crowded &= !self.running.is_empty();
         if let Some(client) = client {
             self.turns.serve(client, 0, generated_tokens);
@@ -91,7 +109,7 @@ impl Requests {
 
     pub(super) fn take_running(&mut self) -> Vec<RequestId> {
         let running = std::mem::take(&mut self.running);
-        running.values().for_each(|client| self.turns.leave(*client));
+        running.values().for_each(|one| self.turns.leave(one.client));
         running.into_keys().collect()
     }
 
@@ -111,6 +129,18 @@ impl Requests {
 
     pub(super) fn is_running(&self, request: RequestId) -> bool {
         self.running.contains_key(&request)
+    }
+
+    /// A running request begins to answer: its prompt is computed. False if it does not run.
+    pub(super) fn begins(&mut self, request: RequestId) -> bool {
+        let found = self.running.get_mut(&request);
+        found.map(|one| one.unread = 0).is_some()
+    }
+
+    pub(super) fn load(&self) -> Load {
+        let running = self.running.values().map(|one| one.unread);
+        let unread_tokens = running.chain(self.waiting.iter().map(|one| one.unread)).sum();
+        Load { running: self.running.len(), waiting: self.waiting.len(), unread_tokens }
     }
 
     pub(super) fn running(&self) -> usize {
@@ -163,7 +193,7 @@ mod tests {
     fn submit(requests: &mut Requests, client: u64, tokens: usize) -> RequestId {
         let prompt = vec![1; tokens];
         let request = GenerateRequest { prompt, client, ..GenerateRequest::default() };
-        requests.submit(request).unwrap()
+        requests.submit(request, tokens).unwrap()
     }
 
     fn next(requests: &mut Requests) -> Vec<RequestId> {
@@ -207,6 +237,17 @@ mod tests {
         let last = order.iter().rposition(|is_few| *is_few).unwrap();
         assert_eq!(order.iter().filter(|is_few| **is_few).count(), 5, "{order:?}");
         assert!((8..11).contains(&last), "{order:?}");
+    }
+
+    #[test]
+    fn the_load_is_what_runs_and_waits_and_what_is_to_be_read() {
+        let mut requests = Requests::new(2);
+        let all = [10, 20, 30].map(|tokens| submit(&mut requests, 0, tokens));
+        next(&mut requests);
+        assert_eq!(requests.load(), Load { running: 2, waiting: 1, unread_tokens: 60 });
+        assert!(requests.begins(all[1]) && !requests.begins(all[2]));
+        requests.finish(all[0], 1);
+        assert_eq!(requests.load(), Load { running: 1, waiting: 1, unread_tokens: 30 });
     }
 
     #[test]

@@ -89,9 +89,12 @@ fn not_without(host: &Host, node: NodeId, model: &str, others: usize, why: &str)
 }
 
 impl InstanceStatus {
-    /// Whether a node owns it or has one of its ranks.
+    /// Whether a node owns it or has one of its ranks. A replica without ranks, of a drained owner,
+    /// is nowhere.
     pub fn is_held_by(&self, node: NodeId) -> bool {
         let runs = !matches!(self.state, InstanceState::Failed { .. });
-        self.owner == node || (runs && self.ranks.iter().any(|rank| rank.node == node))
+        let is_replica = self.replica_of.is_some() || self.replicas_wanted.is_some();
+        let rests = is_replica && self.ranks.is_empty();
+        (self.owner == node && !rests) || (runs && self.ranks.iter().any(|rank| rank.node == node))
     }
 }

@@ -5,6 +5,7 @@
 //! effects. Above it: [`start`] and [`reconcile`] begin and end instances, [`moving`] finds better
 //! places, [`idle`] unloads.
 
+mod crowd;
 mod drain;
 mod growth;
 mod host;
@@ -15,6 +16,8 @@ mod partition;
 mod place;
 mod pool;
 mod reconcile;
+mod replicas;
+mod replicating;
 mod reported;
 mod running;
 mod slow_links;
@@ -30,6 +33,7 @@ pub(crate) use owned::Sink;
 #[cfg(all(test, unix))]
 pub(crate) use owned::WORKERS_BITS;
 pub(crate) use reconcile::{end_superseded, inherit, opened, start_owned};
+pub(crate) use replicating::{count_replicas, keep_replicas, let_rest, note_held};
 pub(crate) use reported::reported;
 pub(crate) use running::Instances;
 pub(crate) use slow_links::{nodes_in_doubt, note_links};

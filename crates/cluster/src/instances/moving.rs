@@ -15,10 +15,12 @@ use super::growth::{self, Terms};
 use super::host::Host;
 use super::owned::Owned;
 use super::place::{self, Candidate, Placed, plan_as_is, plan_somehow};
+use super::replicas;
 use super::running::Instances;
+use super::table::Table;
+use crate::InstanceState;
 use crate::context::Prepared;
 use crate::instance::Fixed;
-use crate::{InstanceState, NodeId};
 
 /// In ticks, between two reviews: a second.
 const REVIEW_EVERY: u64 = 4;
@@ -51,7 +53,7 @@ fn review_one(instances: &mut Instances, host: &mut Host, id: &str) {
         return;
     }
     let Some(owned) = instances.table.get(id) else { return };
-    let must_leave = must_leave(host, owned);
+    let must_leave = must_leave(host, &instances.table, (id, owned));
     let candidates =
         instances.pool.future(host, &instances.table, (id, owned), must_leave.is_some());
     let may_move = lacks_nodes || instances.pool.growth.may_move(id, must_leave.is_some(), now);
@@ -143,11 +145,15 @@ pub(super) fn load_beside(
 
 /// Why an instance must move, if it must. An owner keeps its rank until another node inherits the
 /// instance.
-fn must_leave(host: &Host, owned: &Owned) -> Option<String> {
+fn must_leave(host: &Host, table: &Table, (id, owned): (&str, &Owned)) -> Option<String> {
     let ctx = &host.ctx;
-    let is_drained = |on: &NodeId| *on != ctx.me && ctx.desired.is_drained(*on);
-    let leaves = owned.machine.nodes().find(is_drained)?;
-    Some(format!("node {} is to be empty", ctx.name_of(leaves)))
+    let others = || owned.machine.nodes().filter(|on| *on != ctx.me);
+    if let Some(leaves) = others().find(|on| ctx.desired.is_drained(*on)) {
+        return Some(format!("node {} is to be empty", ctx.name_of(leaves)));
+    }
+    let taken = replicas::nodes_of_others(host, table, id);
+    let leaves = others().find(|on| taken.contains(on))?;
+    Some(format!("node {} has another replica of it", ctx.name_of(leaves)))
 }
 
 /// A placement that is worth the move, and the reason.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use placement::LinkSpeed;
 use protocol::{FailureKind, KeepAlive, RequestId, Split};
 
+use super::crowd::Crowd;
 use super::place::{Candidate, Placed};
 use crate::context::{Context, News, Prepared};
 use crate::instance::{Effect, Fixed, Instance, Rank};
@@ -31,6 +32,10 @@ pub(crate) struct Owned {
     pub rest: Rest,
     /// The epochs of those that it has replaced in its moves: the count never falls.
     pub epochs_before: u64,
+    /// How many replicas the model shall have, if as many as pay were asked for and this is the
+    /// first one; else 0.
+    pub replicas_wanted: usize,
+    pub crowd: Crowd,
 }
 
 /// The receiver of a request's events.
@@ -88,9 +93,20 @@ impl Owned {
         let effects = machine.take_effects();
         let (sinks, links) = (BTreeMap::new(), BTreeMap::new());
         let (review, rest) = (Review::default(), Rest::default());
-        let epochs_before = 0;
-        let own =
-            Self { machine, prepared, sinks, why, prediction, review, links, rest, epochs_before };
+        let (epochs_before, replicas_wanted, crowd) = (0, 0, Crowd::default());
+        let own = Self {
+            machine,
+            prepared,
+            sinks,
+            why,
+            prediction,
+            review,
+            links,
+            rest,
+            epochs_before,
+            replicas_wanted,
+            crowd,
+        };
         (own, effects)
     }
 
@@ -124,7 +140,15 @@ impl Owned {
         let unloads_at_unix_s = idle_since_unix_s.zip(limit).map(|(s, keep)| s + keep.as_secs());
         let status = self.machine.status();
         let epoch = self.epochs_before + status.epoch;
-        InstanceStatus { epoch, keep_alive, idle_since_unix_s, unloads_at_unix_s, ..status }
+        let replicas_wanted = Some(self.replicas_wanted).filter(|count| *count > 0);
+        InstanceStatus {
+            epoch,
+            replicas_wanted,
+            keep_alive,
+            idle_since_unix_s,
+            unloads_at_unix_s,
+            ..status
+        }
     }
 
     /// Whether it works and has no request.

@@ -10,6 +10,7 @@ use super::host::Host;
 use super::owned::Owned;
 use super::partition::Partition;
 use super::place::Candidate;
+use super::replicas;
 use super::reported::reported;
 use super::table::Table;
 use crate::context::Context;
@@ -129,7 +130,8 @@ impl Pool {
     ) -> Vec<Candidate> {
         let now = host.ctx.now();
         let transport = owned.machine.fixed().spec.options.transport;
-        let mut candidates = self.together(host, table, Some(id), transport);
+        let candidates = self.together(host, table, Some(id), transport);
+        let mut candidates = replicas::share(host, table, id, candidates);
         let is_on = |node: NodeId| owned.machine.nodes().any(|on| on == node);
         let stays = |node| must || is_on(node) || self.growth.is_steady(node, now);
         candidates.retain(|one| one.node == host.ctx.me || stays(one.node));

@@ -10,6 +10,7 @@ use super::idle;
 use super::moving::load_beside;
 use super::owned::Owned;
 use super::place::plan_somehow;
+use super::replicas;
 use super::running::Instances;
 use super::start::{fixed, own_again};
 use super::table::Starting;
@@ -61,7 +62,9 @@ pub(super) fn abandon_superseded(instances: &mut Instances, host: &mut Host) {
 /// Opens the files of owned instances that do not run yet. An unloaded instance needs its header.
 pub(crate) fn start_owned(instances: &mut Instances, host: &mut Host) {
     let (me, now) = (host.ctx.me, host.ctx.now());
-    let mine = host.ctx.desired.wanted().filter(|(entry, _)| entry.owner() == me);
+    let mine = host.ctx.desired.wanted().filter(|(entry, wanted)| {
+        entry.owner() == me && !replicas::rests(host, &instances.table, wanted)
+    });
     let is_due = |id: &str| match instances.table.start(id) {
         None => instances.table.get(id).is_none() && instances.table.unloaded(id).is_none(),
         Some(Starting::Opening) => false,
@@ -169,7 +172,7 @@ pub(super) fn prepare_to_own(
     let spec = &prepared.spec;
     let plan_for = |leaving| {
         let all = instances.pool.together(host, &instances.table, leaving, spec.options.transport);
-        plan_somehow(&prepared.model, all, spec)
+        plan_somehow(&prepared.model, replicas::share(host, &instances.table, id, all), spec)
     };
     let (beside, instead) = match plan_for(None) {
         Ok(placed) => (Some(placed), Ok(())),

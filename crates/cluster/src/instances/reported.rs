@@ -5,11 +5,14 @@ use std::time::Duration;
 use super::host::Host;
 use super::table::{Starting, Table};
 use crate::desired::{Entry, Service};
-use crate::peers::{gone_for, way_round};
+use crate::peers::{gone_for, reaches_another_replica, way_round};
 use crate::{InstanceState, InstanceStatus};
 
 /// Time after which the status may name another node as the path to a lost owner.
 const ROUND_AFTER: Duration = Duration::from_secs(2);
+
+/// What becomes of requests meanwhile.
+const OTHERS_GO_ON: &str = "the other replicas answer";
 
 /// The status of an instance that this node does not run: its owner's report, else by the document.
 pub(crate) fn reported(
@@ -35,6 +38,12 @@ pub(crate) fn reported(
         _ if owner != ctx.me && heartbeat.is_none() => {
             InstanceState::Recovering { reason: why_without_owner(host, entry, wanted) }
         }
+        _ if ctx.desired.is_drained(owner) && reaches_another_replica(ctx, &wanted.id) => {
+            let name = ctx.name_of(owner);
+            InstanceState::Recovering {
+                reason: format!("node {name}, which owns it, is to be empty; {OTHERS_GO_ON}"),
+            }
+        }
         _ if entry.unloaded => InstanceState::Unloaded,
         _ => InstanceState::Loading,
     };
@@ -59,6 +68,8 @@ pub(crate) fn reported(
         placement: Vec::new(),
         prediction: None,
         notes: Vec::new(),
+        replica_of: None,
+        replicas_wanted: None,
         keep_alive: wanted.spec.keep_alive,
         idle_since_unix_s: None,
         unloads_at_unix_s: None,
@@ -75,6 +86,9 @@ fn why_without_owner(host: &Host, entry: &Entry, wanted: &Service) -> String {
     }
     if host.files.places.has_heir(ctx, wanted) {
         return format!("node {owner}, which owns it, is gone; another one takes it over");
+    }
+    if reaches_another_replica(ctx, &wanted.id) {
+        return format!("node {owner}, which owns it, is gone; {OTHERS_GO_ON}");
     }
     let gib = wanted.bytes as f64 / (1u64 << 30) as f64;
     if let Some(drained) = host.files.places.holders(ctx, &wanted.digest).next() {

@@ -12,12 +12,13 @@ use super::host::Host;
 use super::owned::{Owned, Sink};
 use super::place::{Placed, plan_ring, plan_somehow};
 use super::pool::{self, Pool};
+use super::replicas;
 use super::table::Table;
 use crate::context::ServedFile;
 use crate::context::{Context, News};
 use crate::instance::{Effect, Input, Path, Routes};
 use crate::membership::ConnId;
-use crate::wire::WorkerId;
+use crate::wire::{Offer, Question, WorkerId};
 use crate::{Error, GenerateRequest, InstanceState, NodeId, Result};
 
 #[derive(Default)]
@@ -172,6 +173,7 @@ impl Instances {
         let owned = self.table.get(id)?;
         let wanted = &owned.machine.fixed().spec;
         let candidates = self.pool.together(host, &self.table, Some(id), wanted.options.transport);
+        let candidates = replicas::share(host, &self.table, id, candidates);
         Some(plan_somehow(&owned.prepared.model, candidates, wanted))
     }
 
@@ -270,6 +272,12 @@ impl Instances {
         Ok(request)
     }
 
+    /// What a request would cost an instance of this node; `None`: it takes none now.
+    pub(crate) fn offer(&self, id: &str, question: &Question) -> Option<Offer> {
+        let owned = self.table.get(id)?;
+        owned.machine.offer(question, owned.prediction.as_ref())
+    }
+
     /// Cancels a request whose client is gone.
     pub(crate) fn cancel(&mut self, host: &mut Host, id: &str, request: RequestId) {
         let now = host.ctx.now();
@@ -346,6 +354,8 @@ impl Instances {
         if let Some(current) = self.table.get_mut(id) {
             next.rest = std::mem::take(&mut current.rest);
             next.epochs_before = current.told().epoch;
+            next.replicas_wanted = current.replicas_wanted;
+            next.crowd = std::mem::take(&mut current.crowd);
         }
         self.release(host, id, &format!("it continues on {names}"));
         self.table.take_unloaded(id);

@@ -12,7 +12,7 @@ use super::host::Host;
 use super::owned::Owned;
 use super::place::{self, Candidate, Placed, plan_somehow, plan_with_kept};
 use super::running::Instances;
-use super::{idle, status};
+use super::{idle, replicas, status};
 use crate::context::{Context, HeaderOf, News, Placeable, Prepared, Reply};
 use crate::desired::{Entry, Service};
 use crate::files::sources;
@@ -30,6 +30,9 @@ pub(crate) fn plan(
     model: &Placeable,
 ) -> Result<Plan> {
     let all = instances.pool.asked(host, &instances.table, spec);
+    let mut spec = spec.clone();
+    replicas::check(&mut spec, all.len()).map_err(Error::Unusable)?;
+    let (spec, all) = (&spec, replicas::share_of_new(&spec, all));
     let mut placed = plan_asked(instances, host, (spec, model), all)?;
     let why = &mut placed.plan.why;
     why.extend(instances.pool.partition.in_words(&host.ctx));
@@ -84,6 +87,8 @@ pub(crate) fn serve(
         // The memory at the first request counts, not the present one.
         idle::count_as_empty(&host.ctx, &mut all);
     }
+    replicas::check(&mut prepared.spec, all.len()).map_err(Error::Unusable)?;
+    let all = replicas::share_of_new(&prepared.spec, all);
     let placed = plan_asked(instances, host, (&prepared.spec, &prepared.model), all)?;
     let checked = placed.plan.check_wire(prepared.spec.options.wire_type);
     checked.map_err(|why| Error::Unusable(why.to_string()))?;
@@ -127,6 +132,7 @@ pub(super) fn own_again(
 ) {
     let transport = prepared.spec.options.transport;
     let all = instances.pool.together(host, &instances.table, None, transport);
+    let all = replicas::share(host, &instances.table, id, all);
     let kept = kept_ranks(&host.ctx, id, &all);
     let placed = match plan_with_kept(&prepared.model, &prepared.spec, &all, &kept) {
         Some(placed) => Ok(placed),
@@ -202,6 +208,8 @@ pub(crate) fn header(
     name: &str,
     reply: Reply<Arc<Directory>>,
 ) {
+    let replica = replicas::nearest(host, &instances.table, name);
+    let name = replica.as_deref().unwrap_or(name);
     let found = host.ctx.desired.find(name);
     let unloaded = found.and_then(|(_, wanted)| instances.table.unloaded(&wanted.id));
     let owned = instances.table.find(name).and_then(|id| instances.table.get(id));

@@ -3,6 +3,7 @@
 use protocol::Nodes;
 
 use super::host::Host;
+use super::replicas;
 use super::reported::reported;
 use super::running::Instances;
 use super::slow_links;
@@ -36,6 +37,8 @@ pub(crate) fn now(
         None => reported(host, &instances.table, entry, wanted),
     };
     status.created_unix_s = wanted.created_unix_s;
+    let (replica_of, asked) = replicas::told(ctx, wanted);
+    (status.replica_of, status.replicas_wanted) = (replica_of, asked.or(status.replicas_wanted));
     let holders = host.files.places.holders(ctx, &wanted.digest);
     status.file_nodes = holders.map(|node| ctx.name_of(node)).collect();
     let places = &host.files.places;
@@ -67,7 +70,8 @@ pub(crate) fn why_nowhere(instances: &Instances, host: &Host, id: &str) -> Strin
 
 pub(crate) fn not_served(instances: &Instances, host: &Host, name: &str) -> Error {
     let statuses = all(instances, host);
-    let models: Vec<&str> = statuses.iter().map(|status| status.model.as_str()).collect();
+    let models = statuses.iter().filter(|status| status.replica_of.is_none());
+    let models: Vec<&str> = models.map(|status| status.model.as_str()).collect();
     let known = match models.as_slice() {
         [] => "no model is served".to_owned(),
         models => format!("served are: {}", models.join(", ")),

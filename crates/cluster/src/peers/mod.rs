@@ -273,3 +273,10 @@ pub(crate) fn conn_to_owner(ctx: &Context, entry: &Entry, wanted: &Service) -> O
     let runs = entry.unloaded || heartbeat.instances.iter().any(|one| one.id == wanted.id);
     ctx.membership.conn(entry.owner()).filter(|_| runs)
 }
+
+/// Whether this node owns another replica of an instance, or reaches its owner.
+pub(crate) fn reaches_another_replica(ctx: &Context, id: &str) -> bool {
+    let others = ctx.desired.other_replicas(id);
+    let is_reached = |node: NodeId| node == ctx.me || ctx.live_heartbeat_of(node).is_some();
+    others.iter().any(|(entry, _)| is_reached(entry.owner()))
+}

@@ -5,8 +5,11 @@
 //! the client has. The end of an epoch, or the loss of an owner, is therefore a pause in the
 //! stream: the rest is computed again from there, and equals the uninterrupted answer.
 
+mod below;
+mod choosing;
+mod replicas;
 mod stream;
-mod waiting;
+pub(crate) mod waiting;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,11 +20,13 @@ use tracing::info;
 
 use crate::context::{Context, Events};
 
-use crate::instances::{Host, Instances, Sink, load, reported, status};
+use crate::instances::{Sink, load, reported, status};
 use crate::membership::ConnId;
 use crate::peers::{conn_to_owner, way_round};
-use crate::wire::Message;
+use crate::wire::{Message, Question};
 use crate::{Error, GenerateEvent, GenerateRequest, InstanceState, Result};
+pub(crate) use below::Below;
+pub(crate) use replicas::quote;
 pub(crate) use stream::Stream;
 use stream::{Audience, Place};
 
@@ -46,14 +51,10 @@ const REMINDER: Duration = Duration::from_secs(2);
 pub(crate) struct Requests {
     streams: BTreeMap<u64, Stream>,
     last: u64,
+    /// The replicas that were chosen, the last one last.
+    chosen: Vec<String>,
     /// Requests of this node's clients that have just failed, for the journal: instance and reason.
     pub failures: Vec<(String, String)>,
-}
-
-/// The owners below, which run the requests.
-pub(crate) struct Below<'a> {
-    pub instances: &'a mut Instances,
-    pub host: &'a mut Host,
 }
 
 impl Requests {
@@ -119,6 +120,11 @@ impl Requests {
         self.streams.values().filter(is_its).count()
     }
 
+    /// The requests of this node's clients at an instance.
+    fn there(&self, id: &str) -> usize {
+        self.streams.values().filter(|found| found.runs_at(id)).count()
+    }
+
     fn begin(
         &mut self,
         below: &mut Below<'_>,
@@ -130,10 +136,25 @@ impl Requests {
         let Some((entry, wanted)) = below.host.ctx.desired.find(name) else {
             return Err(status::not_served(below.instances, below.host, name));
         };
-        let (instance, model) = (wanted.id.clone(), entry.name.clone());
+        let (first, model) = (wanted.id.clone(), entry.name.clone());
         self.last += 1;
         let stream = self.last;
         let now = below.host.ctx.now();
+        let is_client = matches!(audience, Audience::Client(_));
+        let ready = if is_client { replicas::ready(below, &first) } else { Vec::new() };
+        if ready.len() > 1 {
+            let question = Question::of(&request);
+            let reason = "the owners of its replicas are asked".to_owned();
+            let place = Place::Lost { reason, since: now, told: now };
+            let instance = first.clone();
+            let new =
+                Stream::new((instance, first, model), request, (audience, relays), place, now);
+            self.streams.insert(stream, new);
+            self.ask_for_offers(below, stream, &ready, &question);
+            return Ok(stream);
+        }
+        let next = replicas::next_place(below, (&first, &first), |id| self.there(id));
+        let instance = next.filter(|_| is_client).unwrap_or_else(|| first.clone());
         let placed = place(below, stream, &instance, &request, relays)?;
         let is_placed = placed.is_some();
         let reason = match is_placed {
@@ -141,21 +162,7 @@ impl Requests {
             false => status::why_nowhere(below.instances, below.host, &instance),
         };
         let place = placed.unwrap_or(Place::Lost { reason: reason.clone(), since: now, told: now });
-        let new = Stream {
-            instance,
-            model,
-            request,
-            audience,
-            relays,
-            place,
-            fruitless: 0,
-            asked: now,
-            first_token: None,
-            cached_tokens: 0,
-            has_begun: false,
-            was_lost: false,
-            waited: None,
-        };
+        let new = Stream::new((instance, first, model), request, (audience, relays), place, now);
         self.streams.insert(stream, new);
         if !is_placed {
             self.tell(&mut below.host.ctx, stream, GenerateEvent::Waiting { reason });
@@ -269,7 +276,7 @@ impl Requests {
             Place::Peer { conn } => {
                 below.host.ctx.send(conn, Message::CancelGenerate { stream });
             }
-            Place::Lost { .. } => {}
+            Place::Choosing(_) | Place::Lost { .. } => {}
         }
     }
 
@@ -311,8 +318,21 @@ impl Requests {
         }
     }
 
+    /// A lost request of a client goes on at the replica that is soonest ready.
+    fn choose_again(&mut self, below: &Below<'_>, stream: u64) -> Option<()> {
+        let found = self.streams.get(&stream)?;
+        if matches!(found.audience, Audience::Client(_)) {
+            let at = (found.first.as_str(), found.instance.as_str());
+            let next = replicas::next_place(below, at, |id| self.there(id));
+            let found = self.streams.get_mut(&stream)?;
+            found.instance = next.unwrap_or_else(|| found.first.clone());
+        }
+        Some(())
+    }
+
     /// Tries to continue a request; returns its last event if it cannot continue.
     fn resume_one(&mut self, below: &mut Below<'_>, stream: u64) -> Option<GenerateEvent> {
+        self.choose_again(below, stream)?;
         let Below { instances, host } = below;
         let now = host.ctx.now();
         let found = self.streams.get(&stream)?;
@@ -330,6 +350,13 @@ impl Requests {
             Some(owned) => owned.machine.state(),
             None => reported(host, &instances.table, entry, wanted).state,
         };
+        let is_relayed = matches!(found.audience, Audience::Peer { .. });
+        let starts = matches!(state, InstanceState::Loading | InstanceState::Unloaded);
+        let is_elsewhere = entry.owner() != host.ctx.me || !starts;
+        if is_relayed && is_elsewhere && !host.ctx.desired.other_replicas(id).is_empty() {
+            // Its client's node chooses among the others.
+            return failed(reason.clone());
+        }
         let has_heir = host.files.places.has_heir(&host.ctx, wanted);
         let limit = if has_heir { OWNERLESS_MAX } else { HOMELESS_MAX };
         let is_over = now.saturating_sub(since) >= limit;

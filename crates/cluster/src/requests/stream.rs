@@ -6,6 +6,7 @@ use protocol::{FinishReason, Guesses, RequestId};
 use tokio::sync::mpsc;
 
 use crate::membership::ConnId;
+use crate::wire::Offer;
 use crate::{GenerateDone, GenerateEvent, GenerateRequest};
 
 /// An owner repeats why a request waits each second or less often; what comes sooner is dropped, as
@@ -14,7 +15,10 @@ const WAITING_PAUSE: Duration = Duration::from_millis(100);
 
 /// A request of a client of this node.
 pub(crate) struct Stream {
+    /// Where it runs, or ran last: of a model with replicas one of these.
     pub(super) instance: String,
+    /// What the client asked for: the first replica.
+    pub(super) first: String,
     pub(super) model: String,
     /// With the tokens that the client has.
     pub(super) request: GenerateRequest,
@@ -44,7 +48,17 @@ pub(super) enum Audience {
     },
 }
 
+/// What owners have answered to a request that is about to be placed.
+#[derive(Debug)]
+pub(super) struct Choice {
+    pub since: Duration,
+    /// The replicas whose owners have not answered.
+    pub open: Vec<String>,
+    pub offers: Vec<(String, Offer)>,
+}
+
 /// Where a request runs or waits to run.
+#[derive(Debug)]
 pub(super) enum Place {
     Here {
         request: RequestId,
@@ -52,6 +66,8 @@ pub(super) enum Place {
     Peer {
         conn: ConnId,
     },
+    /// Nowhere yet: the owners of replicas are asked.
+    Choosing(Choice),
     /// Nowhere, for this reason.
     Lost {
         reason: String,
@@ -61,15 +77,54 @@ pub(super) enum Place {
 }
 
 impl Stream {
+    /// A stream that has just been asked for: at which replica, by which first one and by which
+    /// model's name; for whom, and how many more nodes may pass it on.
+    pub(super) fn new(
+        (instance, first, model): (String, String, String),
+        request: GenerateRequest,
+        (audience, relays): (Audience, u32),
+        place: Place,
+        now: Duration,
+    ) -> Self {
+        Self {
+            instance,
+            first,
+            model,
+            request,
+            audience,
+            relays,
+            place,
+            fruitless: 0,
+            asked: now,
+            first_token: None,
+            cached_tokens: 0,
+            has_begun: false,
+            was_lost: false,
+            waited: None,
+        }
+    }
+
     /// Since when a client waits for its first token, and the instance.
     pub(crate) fn waits_since(&self) -> Option<(Duration, &str)> {
         let waits = matches!(self.audience, Audience::Client(_)) && self.first_token.is_none();
         (waits && self.request.answered.is_empty()).then_some((self.asked, &self.instance))
     }
 
+    /// Whether it runs at this replica.
+    pub(super) fn runs_at(&self, id: &str) -> bool {
+        let runs = matches!(self.place, Place::Here { .. } | Place::Peer { .. });
+        runs && self.instance == id
+    }
+
     #[cfg(test)]
     pub(crate) fn instance(&self) -> &str {
         &self.instance
+    }
+
+    #[cfg(test)]
+    pub(crate) fn place_in_words(&self) -> String {
+        let Self { instance, first, place, .. } = self;
+        format!("{instance} of {first}: {place:?}")
     }
 
     #[cfg(test)]

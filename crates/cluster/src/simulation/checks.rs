@@ -183,8 +183,11 @@ impl World {
             if entry.owner() != id(node) {
                 continue;
             }
+            // Without the file it waits for it, while another replica answers.
+            let lacks_file = !self.machines[node].files.contains(&wanted.digest);
+            let has_others = !daemon.host.ctx.desired.other_replicas(&wanted.id).is_empty();
             match owned.map(|owned| owned.machine.state()) {
-                None if entry.unloaded => {}
+                None if entry.unloaded || (lacks_file && has_others) => {}
                 Some(InstanceState::Ready) => {}
                 other => return Err(format!("{name} of n{node} is {other:?}")),
             }
@@ -234,6 +237,27 @@ impl World {
         Ok(())
     }
 
+    /// What each node runs of what it owns, and where its clients' streams are.
+    fn describe(&self) -> String {
+        let mut lines = Vec::new();
+        for (node, machine) in self.machines.iter().enumerate() {
+            let Some(daemon) = &machine.daemon else { continue };
+            let drained = daemon.host.ctx.desired.is_drained(id(node));
+            lines.push(format!("n{node} drained: {drained}, files {:?}", machine.files));
+            for (entry, wanted) in daemon.host.ctx.desired.wanted() {
+                if entry.owner() == id(node) {
+                    let owned = daemon.instances.table.get(&wanted.id);
+                    let state = owned.map(|owned| owned.machine.state());
+                    let (name, id, unloaded) = (&entry.name, &wanted.id, entry.unloaded);
+                    lines.push(format!("{name} ({id}) of n{node}: {state:?}, {unloaded}"));
+                }
+            }
+            let streams = daemon.requests.all().map(|stream| stream.place_in_words());
+            lines.extend(streams.map(|place| format!("a stream of n{node}: {place}")));
+        }
+        lines.join("; ")
+    }
+
     /// Counts models that have become unloaded.
     pub(super) fn count_unloads(&mut self) {
         let daemons = self.machines.iter().filter_map(|machine| machine.daemon.as_ref());
@@ -276,8 +300,10 @@ impl World {
         while self.clients.iter().any(|client| client.asked_at <= begun) {
             until_ms += 1000;
             self.run(until_ms);
-            assert!(self.now < begun + STUCK_MS * MS, "seed {}: an answer hangs", self.seed);
+            let hangs = self.now >= begun + STUCK_MS * MS;
+            assert!(!hangs, "seed {}: an answer hangs: {}", self.seed, self.describe());
         }
-        assert_eq!(self.checks.failed, failures, "seed {}: {:?}", self.seed, self.checks);
+        let now = self.describe();
+        assert_eq!(self.checks.failed, failures, "seed {}: {:?}; {now}", self.seed, self.checks);
     }
 }

@@ -71,6 +71,7 @@ impl World {
         prepared.spec.name = Some(name.clone());
         prepared.spec.nodes = self.random.bool().then(|| (1 + self.random.usize(..3)).into());
         (prepared.spec.keep_alive, prepared.spec.on_request) = self.resting();
+        prepared.spec.replicas = self.faults.replicas;
         let (reply, served) = oneshot::channel();
         self.trace(|| format!("n{node} is to serve {name} on {:?}", prepared.spec.nodes));
         let prepared = Box::new(prepared);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use protocol::Replicas;
+
 use super::*;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub(super) struct Faults {
     pub workers_fail: bool,
     /// Loading never ends.
     pub never_loaded: bool,
+    /// How many replicas of each model are asked for.
+    pub replicas: Option<Replicas>,
     /// Whether clients and users have stopped.
     is_over: bool,
     /// Time of the next loss in `Losses`.
@@ -37,7 +41,8 @@ impl Faults {
         let is_bad = !matches!(mode, Mode::Losses(_) | Mode::Cut | Mode::Resting);
         let workers_fail = is_bad && random.u64(..4) == 0;
         let lose_at = (6000 + random.u64(..4000)) * MS;
-        Self { mode, workers_fail, never_loaded: false, is_over: false, lose_at, lost: 0 }
+        let (never_loaded, replicas, is_over) = (false, None, false);
+        Self { mode, workers_fail, never_loaded, replicas, is_over, lose_at, lost: 0 }
     }
 }
 

@@ -18,6 +18,7 @@ mod extremes;
 mod faults;
 mod network;
 mod outside;
+mod replicas;
 mod runs;
 mod workers;
 

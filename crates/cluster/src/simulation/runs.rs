@@ -8,13 +8,18 @@ use super::*;
 /// Seeds of each test in an ordinary run.
 const SEEDS: u64 = 500;
 /// Duration of the faults.
-const TROUBLE_MS: u64 = 25_000;
+pub(super) const TROUBLE_MS: u64 = 25_000;
 /// Back-off (20 s), the pause after giving up (30 s), orphans (30 s), and the rest.
-const WHOLE_MAX_MS: u64 = 90_000;
+pub(super) const WHOLE_MAX_MS: u64 = 90_000;
 
 /// The seeds of this run; each test simulates one world a seed.
 pub(super) fn seeds() -> Range<u64> {
-    let Ok(asked) = std::env::var("SEEDS") else { return 0..SEEDS };
+    seeds_or(SEEDS)
+}
+
+/// The same, with so many seeds in an ordinary run.
+pub(super) fn seeds_or(count: u64) -> Range<u64> {
+    let Ok(asked) = std::env::var("SEEDS") else { return 0..count };
     let number = |text: &str| text.parse().expect("SEEDS is a number, or two as in 5..7");
     match asked.split_once("..") {
         Some((first, end)) => number(first)..number(end),

@@ -96,7 +96,6 @@ impl Checkpoints {
     }
 
     /// The pages with a checkpoint.
-    #[cfg(test)]
     pub fn pages(&self) -> impl Iterator<Item = PageId> {
         self.all.iter().filter_map(|one| one.page)
     }

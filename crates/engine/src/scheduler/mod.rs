@@ -13,6 +13,7 @@
 //!
 //! A pure state machine: it knows no model and no links, and time is an argument.
 
+mod cached_keys;
 mod checkpoints;
 mod costs;
 mod fetch;
@@ -26,6 +27,7 @@ mod page_id;
 mod pages;
 mod pictures;
 mod prefixes;
+mod reports;
 mod sequence;
 #[cfg(test)]
 mod simulation;
@@ -38,10 +40,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use constrain::ConstrainError;
-use layout::PAGE_POSITIONS;
 use protocol::{
     AnswerToken, EngineStats, FailureKind, FinishReason, GenerateRequest, Generation,
-    InvalidRequest, PageStats, RequestId, Speculation, Token, Turns,
+    InvalidRequest, RequestId, Speculation, Token, Turns,
 };
 
 use crate::prompt_store::Shelf;
@@ -305,21 +306,6 @@ impl Scheduler {
         let mut all = self.running.iter().chain(&self.waiting);
         let sequence = all.find(|sequence| sequence.awaits(output))?;
         Some((&sequence.request, sequence.answer()))
-    }
-
-    /// Its present load and counters.
-    pub fn stats(&self) -> EngineStats {
-        EngineStats {
-            running: self.running.len(),
-            waiting: self.waiting.len(),
-            pages: PageStats {
-                positions: PAGE_POSITIONS,
-                total: self.pages.total(),
-                used: self.pages.held(),
-                cached: self.pages.cached(),
-            },
-            ..self.stats.clone()
-        }
     }
 
     fn find(&self, request: RequestId) -> Option<usize> {

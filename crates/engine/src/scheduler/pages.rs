@@ -18,6 +18,7 @@ use std::sync::Arc;
 use layout::PAGE_POSITIONS;
 use protocol::Token;
 
+use super::cached_keys::{CacheNews, CachedKeys};
 use super::checkpoints::{CheckpointId, Checkpoints};
 use super::keeping::Keeping;
 use super::page_id::PageId;
@@ -61,6 +62,7 @@ pub(super) struct Pages {
     windows: Option<Windows>,
     /// What is written to disk; `None` if nothing is.
     keeping: Option<Keeping>,
+    cached_keys: CachedKeys,
 }
 
 impl Pages {
@@ -79,6 +81,7 @@ impl Pages {
             leaves: BTreeSet::new(),
             cached: 0,
             clock: 0,
+            cached_keys: CachedKeys::new(count),
         }
     }
 
@@ -232,6 +235,7 @@ impl Pages {
             return known;
         }
         self.known.insert(page, before, tokens);
+        self.cached_keys.publish(page, before, tokens);
         if let Some(keeping) = &mut self.keeping {
             keeping.publish(page, before, tokens, is_new);
         }
@@ -283,6 +287,11 @@ impl Pages {
         copies.append(&mut self.copies);
     }
 
+    /// Which texts the cache has gained and lost since the last call.
+    pub fn cache_news(&mut self) -> CacheNews {
+        self.cached_keys.news(self.checkpoints.as_ref().map(Checkpoints::pages))
+    }
+
     /// Releases a whole table.
     pub fn release_all(&mut self, table: &mut Vec<PageId>) {
         self.clock += 1;
@@ -311,6 +320,7 @@ impl Pages {
         let (_, page) = self.leaves.pop_first()?;
         self.cached -= 1;
         let before = self.known.remove(page);
+        self.cached_keys.forget(page);
         self.checkpoints.iter_mut().for_each(|all| all.forget(page));
         self.keeping.iter_mut().for_each(|keeping| keeping.forget(page));
         self.windows.iter_mut().for_each(|windows| windows.forget(page));

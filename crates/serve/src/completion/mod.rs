@@ -452,24 +452,44 @@ fn preset_of<'s>(status: &'s ClusterStatus, name: &str) -> Option<&'s Preset> {
 
 fn find(status: &ClusterStatus, model: &str) -> Result<InstanceStatus, CompletionError> {
     let named = status.instances.iter().filter(|one| one.model == model || one.id == model);
-    let rank = |one: &&InstanceStatus| match one.state {
+    let rank = |one: &InstanceStatus| match one.state {
         InstanceState::Ready => (0, one.requests_running),
         InstanceState::Recovering { .. } => (1, one.requests_running),
         InstanceState::Loading => (2, one.requests_running),
         InstanceState::Unloaded => (3, 0),
         InstanceState::Failed { .. } => (4, 0),
     };
-    let Some(found) = named.min_by_key(rank) else { return Err(unknown(status, model)) };
+    let best = named.map(|one| soonest(status, one)).min_by_key(rank);
+    let Some(found) = best else { return Err(unknown(status, model)) };
     match &found.state {
         InstanceState::Failed { reason } => {
             Err(CompletionError::ModelFailed { model: found.model.clone(), reason: reason.clone() })
         }
-        _ => Ok(found.clone()),
+        _ => Ok(found),
     }
 }
 
+/// A model as clients see it: with the state of the replica that is ready first.
+fn soonest(status: &ClusterStatus, first: &InstanceStatus) -> InstanceStatus {
+    let order = |one: &&InstanceStatus| match one.state {
+        InstanceState::Ready => 0,
+        InstanceState::Recovering { .. } | InstanceState::Loading | InstanceState::Unloaded => 1,
+        InstanceState::Failed { .. } => 2,
+    };
+    let all = std::iter::once(first).chain(status.further_replicas(&first.model));
+    let best = all.min_by_key(order).unwrap_or(first);
+    let (id, model) = (first.id.clone(), first.model.clone());
+    InstanceStatus { id, model, replica_of: first.replica_of.clone(), ..best.clone() }
+}
+
+/// A model with that state; `None` if all of its replicas have failed.
+pub(crate) fn usable(status: &ClusterStatus, first: &InstanceStatus) -> Option<InstanceStatus> {
+    let found = soonest(status, first);
+    (!matches!(found.state, InstanceState::Failed { .. })).then_some(found)
+}
+
 fn unknown(status: &ClusterStatus, asked: &str) -> CompletionError {
-    let others = status.instances.iter().filter(|one| one.model != asked);
+    let others = status.models().filter(|one| one.model != asked);
     let presets = status.presets.iter().map(|preset| preset.name.clone());
     let mut served: Vec<String> = others.map(|one| one.model.clone()).chain(presets).collect();
     served.sort();

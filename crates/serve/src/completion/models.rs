@@ -54,9 +54,10 @@ impl Models {
 
     /// The names of the models that see, of those that were read.
     pub fn seeing(&self) -> Vec<String> {
-        let instances = self.cluster.status().instances.into_iter();
-        let sees = |one: &InstanceStatus| self.known(&one.id).is_some_and(|model| model.sees());
-        let mut names: Vec<String> = instances.filter(sees).map(|one| one.model).collect();
+        let status = self.cluster.status();
+        let sees = |one: &&InstanceStatus| self.known(&one.id).is_some_and(|model| model.sees());
+        let seeing = status.models().filter(sees);
+        let mut names: Vec<String> = seeing.map(|one| one.model.clone()).collect();
         names.sort();
         names.dedup();
         names

@@ -15,6 +15,7 @@ use super::show::details;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::clock::{rfc3339, unix_secs};
+use crate::completion::usable;
 
 /// The version of Ollama whose API this implements. Clients check it: Codex requires at least
 /// 0.13.4.
@@ -80,8 +81,8 @@ pub(super) async fn ps(State(app): State<Arc<App>>) -> Json<Value> {
 
 /// The instances that can answer, one per model; failed ones are left out.
 fn served(app: &App) -> Vec<InstanceStatus> {
-    let mut found = app.cluster.status().instances;
-    found.retain(|one| !matches!(one.state, InstanceState::Failed { .. }));
+    let status = app.cluster.status();
+    let mut found: Vec<_> = status.models().filter_map(|one| usable(&status, one)).collect();
     found.sort_by(|a, b| a.model.cmp(&b.model));
     found.dedup_by(|a, b| a.model == b.model);
     found

@@ -13,7 +13,7 @@ use super::error::unknown_model;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::clock::rfc3339;
-use crate::completion::CompletionError;
+use crate::completion::{CompletionError, usable};
 use crate::http::error::ApiError;
 
 /// OpenAI reads `object` and `data`; Anthropic reads the rest.
@@ -134,8 +134,9 @@ async fn listed(app: &App, caller: Caller) -> Vec<Model> {
 
 /// The served models, by name; failed ones are left out.
 async fn served(app: &App) -> Vec<Model> {
-    let mut instances = app.cluster.status().instances;
-    instances.retain(|one| !matches!(one.state, InstanceState::Failed { .. }));
+    let status = app.cluster.status();
+    let usable = status.models().filter_map(|one| usable(&status, one));
+    let mut instances: Vec<_> = usable.collect();
     instances.sort_by(|a, b| a.model.cmp(&b.model));
     instances.dedup_by(|a, b| a.model == b.model);
     let models = instances.into_iter().map(async |one| Model {

@@ -45,7 +45,8 @@ window.addEventListener("hashchange", () => {
 /** The served models, ready ones first, then the presets of each. */
 function servedModels(status) {
   const isReady = (one) => Number(one.state.state === "ready");
-  const usable = status.instances.filter((one) => one.state.state !== "failed");
+  const isUsable = (one) => one.state.state !== "failed" && !one.replica_of;
+  const usable = status.instances.filter(isUsable);
   usable.sort((a, b) => isReady(b) - isReady(a));
   const presets = (status.presets ?? []).flatMap(({ name, model }) => {
     const of = usable.find((one) => one.model === model);

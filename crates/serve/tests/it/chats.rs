@@ -1,10 +1,10 @@
 //! Conversations that the node keeps, and answers that belong to it.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::support::client::{Reply, connect, get, post, request};
+use crate::support::client::{Reply, connect, get, parse, post, read_until, request};
 use crate::support::double::{Act, Double};
 use crate::support::server::{ADMIN, KEY, Server};
 use crate::support::{wait_for, wait_running};
@@ -127,16 +127,17 @@ fn an_answer_is_found_again_while_it_runs_and_can_be_stopped() {
     let second =
         chats(&server, "ask", json!({ "id": id, "model": "tiny/qwen3", "content": "and?" }));
     assert_eq!((second.status, second.code().as_str()), (409, "answer_in_progress"));
-    let following = std::thread::spawn({
-        let addr = server.addr;
-        move || get(addr, &path, &[]).events()
-    });
     wait_for("text on the disk", || {
         let path = dir.path().join(format!("chats/{id}.draft"));
         std::fs::read_to_string(path).is_ok_and(|text| text.contains("One two"))
     });
+    let (mut follower, mut bytes) = (connect(server.addr), Vec::new());
+    follower.write_all(request("GET", &path, server.addr, &[], "").as_bytes()).unwrap();
+    // Otherwise the answer may be over before anybody follows it.
+    read_until(&mut follower, &mut bytes, "One two");
     assert_eq!(chats(&server, "stop", json!({ "id": id })).json(), json!({ "stopped": true }));
-    let events = following.join().unwrap();
+    follower.read_to_end(&mut bytes).unwrap();
+    let events = parse(&bytes).events();
     let text: String = events.iter().map(|event| event["text"].as_str().unwrap()).collect();
     assert_eq!((text.as_str(), &events.last().unwrap()["over"]), ("One two", &json!(true)));
     let talk = whole(&server, &id);

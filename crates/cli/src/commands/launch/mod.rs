@@ -81,7 +81,8 @@ fn id(program: LaunchProgram) -> &'static str {
 }
 
 fn target(client: &Client, model: Option<&str>) -> Result<Target, CliError> {
-    let instances = client.status()?.instances;
+    let mut instances = client.status()?.instances;
+    instances.retain(|one| one.replica_of.is_none());
     let found = match model {
         Some(name) => instances.iter().find(|one| one.model == name),
         // Agents send long prompts.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use placement::{ClassRates, Classes, Rates, Speed};
 use protocol::{WorkerCommand, WorkerEvent};
 
-use super::{Heartbeat, KeptRank, Message, Report, WorkerOrder};
+use super::{Heartbeat, KeptRank, Message, Offer, Question, Report, WorkerOrder};
 use crate::api::pull::{self, PULLS_MAX, PullStatus};
 use crate::desired::{Document, ENTRIES_MAX, MODEL_BYTES_MAX, check_spec, check_split};
 use crate::members::{ADDRESSES_MAX, MEMBERS_MAX, NAME_CHARS_MAX};
@@ -40,6 +40,8 @@ const NAME_BYTES_MAX: usize = 4 * NAME_CHARS_MAX;
 /// Names of models are repositories and paths.
 const MODEL_NAME_BYTES_MAX: usize = 4 << 10;
 const NOTES_MAX: usize = 64;
+/// Pages of a prompt of four million tokens.
+const KEYS_MAX: usize = 1 << 16;
 /// Addresses of each other member.
 const EDGES_MAX: usize = MEMBERS_MAX * ADDRESSES_MAX;
 /// Machines that wait at one member; fewer are shown.
@@ -60,6 +62,19 @@ pub(crate) fn within_bounds(mut message: Message) -> Option<Message> {
             most(relays, 1);
         }
         Message::Generated { stream: _, event, let_go: _ } => event.bound(),
+        Message::Quote { stream: _, instance, question } => {
+            text(instance, NAME_BYTES_MAX);
+            let Question { keys, prompt_tokens, answer_tokens } = question;
+            keys.truncate(KEYS_MAX);
+            sizes([prompt_tokens, answer_tokens]);
+        }
+        Message::Quoted { stream: _, instance, offer } => {
+            text(instance, NAME_BYTES_MAX);
+            if let Some(Offer { unread_tokens, cost_us }) = offer {
+                sizes([unread_tokens]);
+                most(cost_us, TIME_US_MAX);
+            }
+        }
         Message::Decide { call: _, node: _, number } => {
             number.iter_mut().for_each(|number| text(number, NAME_BYTES_MAX));
         }
@@ -331,6 +346,10 @@ impl Bound for WorkerEvent {
             Self::Linked { epoch: _, notes } => texts(notes, NOTES_MAX),
             Self::Began(generation) | Self::Done(generation) => generation.bound(),
             Self::Token { request: _, answer } => answer.bound(),
+            Self::Cached { came, gone } => {
+                came.truncate(KEYS_MAX);
+                gone.truncate(KEYS_MAX);
+            }
             Self::Stats(stats) => stats.bound(),
             Self::RankStats(stats) => stats.bound(),
             Self::Lost { epoch: _, rank: _, reason, unreached } => {

@@ -37,6 +37,8 @@ impl Bound for InstanceStatus {
             placement,
             prediction,
             notes,
+            replica_of,
+            replicas_wanted,
             keep_alive: _,
             idle_since_unix_s,
             unloads_at_unix_s,
@@ -60,6 +62,8 @@ impl Bound for InstanceStatus {
         texts(placement, NOTES_MAX);
         prediction.iter_mut().for_each(Bound::bound);
         texts(notes, NOTES_MAX);
+        replica_of.iter_mut().for_each(|name| text(name, MODEL_NAME_BYTES_MAX));
+        replicas_wanted.iter_mut().for_each(|count| most(count, MEMBERS_MAX));
         for time in [idle_since_unix_s, unloads_at_unix_s].into_iter().flatten() {
             most(time, UNIX_S_MAX);
         }

@@ -70,6 +70,8 @@ pub fn two_nodes() -> ClusterStatus {
             placement: vec![],
             prediction: None,
             notes: Vec::new(),
+            replica_of: None,
+            replicas_wanted: None,
             keep_alive: None,
             idle_since_unix_s: None,
             unloads_at_unix_s: None,
