@@ -34,7 +34,8 @@ const CAPACITY: Capacity = Capacity {
     sequences_max: 3,
     cache_tokens: 2000,
     cache_type: CacheType::Auto,
-    picture_rows: 0,
+    whole_rows: 0,
+    is_encoder: false,
     checkpoints: 2,
 };
 
@@ -152,7 +153,8 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                     sequences_max: 3,
                     cache_tokens: 2000,
                     cache_type,
-                    picture_rows: 0,
+                    whole_rows: 0,
+                    is_encoder: false,
                     checkpoints: 2,
                 };
                 for rank in 0..shares.len() {

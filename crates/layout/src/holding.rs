@@ -287,7 +287,8 @@ impl<'a> Holding<'a> {
         all.add_rows(BufferRows::Parts, "sums", config.width);
         // The input of the logits, and this rank's part of them.
         all.add_rows(BufferRows::Outputs, "normed", config.width);
-        all.add_rows(BufferRows::Outputs, "logits", shard.vocab.len());
+        let logits = if config.encoder.is_some() { 0 } else { shard.vocab.len() };
+        all.add_rows(BufferRows::Outputs, "logits", logits);
         let layers = self.layers.clone();
         let share = Share { config, shard, layers, tensors: &self.outline.layers, capacity };
         ALL.iter().for_each(|part| part.buffers(&share, &mut all));

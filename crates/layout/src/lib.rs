@@ -49,9 +49,9 @@ pub use leaves::Leaves;
 pub use load::{LayerLoad, PositionLoad, WeightClass};
 pub use outline::Outline;
 pub use parts::{
-    Assistant, Banks, Blocks, Compressed, Eagle3, EntryCache, Experts, Heads, Indexer, Latent,
-    LayerHalves, LocalRotation, Mixer, Mixing, Ngrams, Recurrence, RecurrentWidths, Rope, Scaling,
-    Sight, Situ, Streams, Temperature,
+    Assistant, Banks, Blocks, Compressed, Eagle3, Encoder, EntryCache, Experts, Heads, Indexer,
+    Latent, LayerHalves, LocalRotation, Mixer, Mixing, Ngrams, Recurrence, RecurrentWidths, Rope,
+    Scaling, Sight, Situ, Streams, Temperature,
 };
 pub use row::{Column, Row};
 pub use shard::{HeadShard, RecurrentCut, RecurrentHeads, Shard};

@@ -176,7 +176,8 @@ fn capacity(
         sequences_max,
         cache_tokens,
         cache_type: options.spec.options.cache_type,
-        picture_rows: model.config.picture_rows(),
+        whole_rows: model.config.whole_rows(),
+        is_encoder: model.config.encoder.is_some(),
         checkpoints: options.spec.options.checkpoints(),
     }
 }

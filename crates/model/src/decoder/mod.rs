@@ -76,7 +76,8 @@ pub struct Model<B: Backend> {
 struct Head<B: Backend> {
     streams: Option<HeadStreams<B>>,
     norm: Option<Norm<B>>,
-    output: B::Matrix,
+    /// `None` for an encoder, which has no logits.
+    output: Option<B::Matrix>,
     bias: Option<B::Vector>,
 }
 
@@ -258,16 +259,18 @@ impl<B: Backend> Model<B> {
     }
 
     /// This rank's slice of the logits of the last stage's residual stream, if there are outputs:
-    /// `[outputs, shard.vocab.len()]` f32, row-major; empty without a part of the head.
+    /// `[outputs, shard.vocab.len()]` f32, row-major; empty without a part of the head, and
+    /// for an encoder.
     ///
     /// # Errors
     /// The device failed.
     pub fn logits(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
         let Some(head) = &self.head else { return Ok(&[]) };
+        let Some(output) = &head.output else { return Ok(&[]) };
         let s = &mut self.scratch;
         head.read(backend, self.config.width, s);
         // Every logit depends on this product, and it has few rows, so it gets 16-bit activations.
-        backend.linear_int16(&s.normed, &head.output, &mut s.logits);
+        backend.linear_int16(&s.normed, output, &mut s.logits);
         if let Some(bias) = &head.bias {
             backend.add_bias(&mut s.logits, bias);
         }

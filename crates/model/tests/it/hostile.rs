@@ -21,7 +21,8 @@ fn load(memory: Memory, ranks: usize) -> Result<(), ModelError> {
         sequences_max: 1,
         cache_tokens: 64,
         cache_type: CacheType::Auto,
-        picture_rows: 0,
+        whole_rows: 0,
+        is_encoder: false,
         checkpoints: 2,
     };
     for rank in 0..ranks {

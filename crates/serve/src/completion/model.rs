@@ -182,8 +182,7 @@ impl TextModel {
             client: request.client,
             cache_salt: 0,
             keep_alive: request.keep_alive,
-            embedding: None,
-            must_know: Vec::new(),
+            ..GenerateRequest::default()
         };
         let is_biased = |token| generate.sampling.logit_bias.iter().any(|(one, _)| *one == token);
         generate.check(context_tokens, self.tokenizer.len()).map_err(|error| match error {
