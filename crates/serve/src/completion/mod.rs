@@ -22,6 +22,7 @@ mod near;
 mod pictures;
 mod preset;
 mod request;
+mod retrieval;
 mod sampling;
 mod thinking;
 mod words;
@@ -43,7 +44,7 @@ use crate::node::{Cluster, RefusalKind};
 pub(crate) use answer::{Answer, AnswerEvent, FIRST_EVENT_WAIT};
 pub(crate) use breakers::DEFAULT_BREAKERS;
 pub(crate) use constraint::{other_of_one_name, tool_name};
-pub(crate) use embedding::{Embedding, EmbeddingRequest};
+pub(crate) use embedding::{Embedding, EmbeddingRequest, Norm, RankRequest, Ranked};
 pub(crate) use error::CompletionError;
 pub(crate) use fill::{Fill, FillFile};
 pub(crate) use ledger::{Logprob, TokenLogprobs};
@@ -52,6 +53,7 @@ pub(crate) use meter::{Finish, Outcome};
 pub(crate) use mixed::PromptPiece;
 pub(crate) use model::TextModel;
 pub(crate) use request::{Chat, CompletionRequest, Format, Prompt, ToolChoice};
+pub(crate) use retrieval::Purpose;
 pub(crate) use sampling::random_seed;
 pub(crate) use thinking::ThinkingChoice;
 pub(crate) use words::{Part, Piece};
@@ -59,6 +61,7 @@ pub(crate) use words::{Part, Piece};
 use answer::Fields;
 use fetching::Fetching;
 use models::Models;
+use retrieval::Retrieval;
 
 /// Prompts rendered concurrently: a template is limited to 256 MiB, so 512 MiB in all.
 const RENDERINGS_MAX: usize = 2;
@@ -313,12 +316,18 @@ impl Completer {
     /// Whether the model of an instance sees pictures; `None` if its header takes longer than a
     /// menu can wait.
     pub async fn sees(&self, id: &str) -> Option<bool> {
+        self.use_of(id).await.map(|(sees, _)| sees)
+    }
+
+    /// The same, and what the model is for.
+    pub async fn use_of(&self, id: &str) -> Option<(bool, Purpose)> {
         if let Some(model) = self.models.known(id) {
-            return Some(model.sees());
+            return Some((model.sees(), model.purpose()));
         }
         let header = tokio::time::timeout(HEADER_LOOK, self.cluster.model_header(id)).await;
         let header = header.ok()?.ok()?;
-        Some(matches!(vision::Config::find(&header), Ok(Some(_))))
+        let sees = matches!(vision::Config::find(&header), Ok(Some(_)));
+        Some((sees, Retrieval::read(&header).purpose()))
     }
 
     /// Runs work on a blocking thread, so that an agent's prompt of 100 kB does not delay other
