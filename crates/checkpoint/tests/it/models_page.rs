@@ -53,6 +53,7 @@ const PUBLISHED: &[(&str, &str)] = &[
     ("nemotron_h", "Nemotron-H"),
     ("nemotron_h_moe", "Nemotron 3"),
     ("nomic-bert", "nomic-embed-text"),
+    ("nomic-bert-moe", "nomic-embed-text v2"),
     ("olmo2", "OLMo 2, 3"),
     ("olmoe", "OLMoE"),
     ("phi3", "Phi 3, 4"),

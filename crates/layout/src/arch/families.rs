@@ -163,6 +163,12 @@ pub(super) const ARCHS: &[Arch] = &[
     },
     Arch { name: "jina-bert-v3", rotation: Rotation::Always, ..BERT },
     Arch {
+        name: "nomic-bert-moe",
+        rotation: Rotation::Always,
+        experts: ExpertKind::Always(ExpertDefaults { normalised: false, ..SOFTMAX }),
+        ..BERT
+    },
+    Arch {
         name: "modern-bert",
         norms: PRE_NORMS,
         fused: Fused::FeedForward,
