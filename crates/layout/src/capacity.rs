@@ -51,6 +51,13 @@ pub fn full_cache_tokens(context_tokens: usize, sequences_max: usize) -> usize {
     pages.saturating_mul(PAGE_POSITIONS)
 }
 
+/// The `cache_tokens` for the largest step of an encoder: its rows, and for each text the rest of
+/// its last page.
+pub fn step_cache_tokens(context_tokens: usize, sequences_max: usize) -> usize {
+    let rows = context_tokens.max(ROWS_MAX).div_ceil(PAGE_POSITIONS);
+    rows.saturating_add(sequences_max).saturating_mul(PAGE_POSITIONS)
+}
+
 /// The most speculated rows of a sequence in one step.
 pub const GUESSES_MAX: usize = 7;
 

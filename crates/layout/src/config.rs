@@ -297,6 +297,12 @@ impl Config {
         if self.arch.reads_token { 2 * self.width } else { self.width }
     }
 
+    /// Whether all layers of a stage cache in one place, one after the other: an encoder's later
+    /// steps read nothing of it.
+    pub fn shares_caches(&self) -> bool {
+        self.encoder.is_some() && self.heads().len() == 1
+    }
+
     /// The last layer that caches positions: after it, only rows that produce logits continue.
     pub fn last_keeping(&self) -> usize {
         let keeps = |layer: &usize| self.keeps(*layer) || self.recurrence_of(*layer).is_some();

@@ -226,11 +226,17 @@ impl<'a> Holding<'a> {
         Some(sizes.widths(heads.keys.len(), heads.value_heads()))
     }
 
+    /// Whether layer `layer` caches where the first layer of the stage does.
+    pub fn uses_first_cache(&self, layer: usize) -> bool {
+        self.outline.config.shares_caches() && layer != self.layers.start
+    }
+
     /// Bytes of layer `layer`'s cache: keys and values, or states.
     pub fn kept_bytes(&self, layer: usize, capacity: &Capacity, device: Device) -> u64 {
         match self.outline.config.halves[layer].mixer {
             None => 0,
             Some(Mixer::Attention) if !self.outline.config.keeps(layer) => 0,
+            Some(_) if self.uses_first_cache(layer) => 0,
             Some(Mixer::Attention) => {
                 let index = self.index_cache(layer, capacity).map_or(0, |own| own.bytes(device));
                 let entries = self.entry_caches(layer, capacity);

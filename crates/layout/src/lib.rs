@@ -37,7 +37,7 @@ pub use blocks::{BlockFile, MtpBlock, check_vocabulary};
 pub use buffers::{Buffer, BufferRows, Buffers, Choices};
 pub use capacity::{
     Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, PICTURES_KEPT, Window, full_cache_tokens,
-    rows_max,
+    rows_max, step_cache_tokens,
 };
 pub use config::Config;
 pub use device::Device;

@@ -1,5 +1,6 @@
 //! What only encoders have: the tables and the norm that make a row of a token.
 
+use crate::arch::{Arch, NormKind, Rotation};
 use crate::file::limits::CONTEXT_MAX;
 use crate::file::{Error, Metadata, in_range, names};
 
@@ -26,6 +27,17 @@ impl Encoder {
         if metadata.find_bool("attention.causal")? == Some(true) {
             let what = format!("a {} whose rows see earlier rows only", metadata.arch.name);
             return Err(Error::Unsupported { what });
+        }
+        // Without rotations rows have learned positions; and embeddings pass a layer norm where all
+        // norms are. Without them the model would compute something else.
+        let Arch { rotation, norm_kind, .. } = *metadata.arch;
+        for (name, is_needed) in [
+            (names::POSITIONS, rotation == Rotation::Never),
+            (names::EMBEDDING_NORM, norm_kind == NormKind::Layer),
+        ] {
+            if is_needed {
+                metadata.directory.tensor(name)?;
+            }
         }
         let rows = |name: &str, max| {
             let found = metadata.directory.find_tensor(name);

@@ -32,7 +32,8 @@ impl Wiring for ResidualStream {
             let Some(name) = name.filter(|_| is_there) else { continue };
             // ModernBERT's first layer reads the embeddings, which are normalised already.
             let is_first = role == "attention_norm" && layer.layer == 0;
-            if config.arch.is_encoder && is_first && !layer.has(&names::layer(0, name)) {
+            let is_normed = config.encoder.is_some_and(|own| own.has_norm);
+            if is_normed && is_first && !layer.has(&names::layer(0, name)) {
                 continue;
             }
             layer.vector(role, name, width)?;

@@ -183,7 +183,7 @@ fn keep<B: Backend>(
             let own = make(recurrent_shape(sizes, &holding.shard))?;
             return Ok(Kept::States(own, ngram_shape(config, layer).map(make).transpose()?));
         }
-        if !config.keeps(layer) {
+        if !config.keeps(layer) || holding.uses_first_cache(layer) {
             return Ok(Kept::Nothing);
         }
         if config.compressed.is_some() {

@@ -189,7 +189,7 @@ impl<B: Backend> Model<B> {
             let has_window = self.config.windows[layer.index].is_some();
             let kept = match &mut model {
                 Some(model) => model.last_kept(has_window),
-                None => &mut self.kept[self.config.cache_of(layer.index) - first],
+                None => &mut self.kept[kept_at(&self.config, layer.index, first)],
             };
             let mut context = Context {
                 backend,
@@ -282,6 +282,11 @@ impl<B: Backend> Model<B> {
         }
         backend.host(&mut s.logits)
     }
+}
+
+/// The place of layer `layer`'s cache among those of a stage that begins with `first`.
+fn kept_at(config: &Config, layer: usize, first: usize) -> usize {
+    if config.shares_caches() { 0 } else { config.cache_of(layer) - first }
 }
 
 impl<B: Backend> Head<B> {
