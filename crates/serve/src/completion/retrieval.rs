@@ -237,10 +237,8 @@ impl Ranker {
         // The number of tokens grows with the text, but for a few at its end.
         let (mut fits, mut too_long) = (0, document.len());
         while too_long - fits > 1 {
-            let middle = document.floor_char_boundary(fits + (too_long - fits) / 2);
-            if middle <= fits {
-                break;
-            }
+            let mut below = (fits + 1..=fits + (too_long - fits) / 2).rev();
+            let Some(middle) = below.find(|end| document.is_char_boundary(*end)) else { break };
             match of(&document[..middle]).tokens.len() <= tokens_max {
                 true => fits = middle,
                 false => too_long = middle,

@@ -41,9 +41,8 @@ impl WordPiece {
         let normal = || vocab.ids_of(&[Kind::Normal]).map(|id| vocab.pieces.get(id));
         // No key tells it. A vocabulary with capital letters is of a model that tells them apart;
         // names in brackets are no words.
-        let is_cased = |bytes: &[u8]| {
-            bytes.iter().any(u8::is_ascii_uppercase) && !bytes.iter().any(|byte| *byte == b'[')
-        };
+        let is_cased =
+            |bytes: &[u8]| bytes.iter().any(u8::is_ascii_uppercase) && !bytes.contains(&b'[');
         Self {
             index,
             longest: normal().map(<[u8]>::len).max().unwrap_or(0),
@@ -77,9 +76,10 @@ impl WordPiece {
             piece.extend((at == 0).then_some(' '));
             let space = piece.len();
             piece.push_str(&word[at..]);
-            piece.truncate(piece.floor_char_boundary(self.longest));
+            let mut ends = (0..=piece.len().min(self.longest)).rev();
+            piece.truncate(ends.find(|end| piece.is_char_boundary(*end)).unwrap_or(0));
             let found = loop {
-                if piece.len() == space {
+                if piece.len() <= space {
                     break None;
                 }
                 if let Some(id) = self.index.find(&vocab.pieces, piece.as_bytes()) {
