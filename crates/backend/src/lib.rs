@@ -26,11 +26,13 @@ pub use arena::{
     StreamedLayer,
 };
 pub use cpu::Cpu;
+use gguf::TensorType;
 pub use group_norm::GroupNorm;
 pub use kernels::{
     Activation, AttentionRange, Begin, CacheKind, Choice, Compression, EntryShape, Indexer,
     MatrixMix, PACKING, PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights, RopeStyle,
-    RopeTable, Rule, Segment, StateSegment, StreamMix, Temperature, isa, portable, softmax,
+    RopeTable, Rule, Segment, StateSegment, StreamMix, Temperature, exact_gelu, isa, portable,
+    soft_cap, softmax,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
 use operands::refused;
@@ -40,8 +42,6 @@ pub use operands::{
 };
 pub use routing::{Gating, RoutingRule};
 use routing::{Route, Routes};
-
-use gguf::TensorType;
 use std::ops::Range;
 
 /// A device that can run a decoder. Activations are f32, row-major `[rows, width]`.

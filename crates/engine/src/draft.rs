@@ -215,13 +215,13 @@ impl<B: Backend> Draft<B> {
                     table: place.table.clone(),
                     first_pos,
                     rows,
-                    mutual: false,
+                    sees_to: None,
                 });
                 self.windows.push(Segment {
                     table: place.window.clone(),
                     first_pos,
                     rows,
-                    mutual: false,
+                    sees_to: None,
                 });
                 if self.model.config().recurrence.is_some() {
                     self.states.push(place.state(*slot, first_pos, rows, job.text.len()));
@@ -256,7 +256,7 @@ impl<B: Backend> Draft<B> {
             let drawn = segments.iter().zip(drawing).filter(|(_, (_, draws))| *draws);
             let last = |(segment, _): (&Segment, _)| {
                 let first_pos = segment.first_pos + segment.rows - 1;
-                Segment { table: segment.table.clone(), first_pos, rows: 1, mutual: false }
+                Segment { table: segment.table.clone(), first_pos, rows: 1, sees_to: None }
             };
             drawn.map(last).collect()
         };

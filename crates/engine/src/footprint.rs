@@ -34,7 +34,8 @@ const CAPACITY: Capacity = Capacity {
     sequences_max: 3,
     cache_tokens: 2000,
     cache_type: CacheType::Auto,
-    picture_rows: 0,
+    whole_rows: 0,
+    is_encoder: false,
     checkpoints: 2,
 };
 
@@ -42,7 +43,7 @@ const CACHE_TYPES: [CacheType; 5] =
     [CacheType::Auto, CacheType::I16, CacheType::F16, CacheType::Q8_0, CacheType::F32];
 
 fn fixtures() -> Vec<PathBuf> {
-    let names = ["models", "quant"].into_iter().flat_map(fixtures::names);
+    let names = ["models", "quant", "encoders"].into_iter().flat_map(fixtures::names);
     let paths: Vec<_> = names.map(|name| fixtures::path(&format!("{name}.gguf"))).collect();
     assert!(paths.len() > 40);
     paths
@@ -74,6 +75,9 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
     for path in fixtures() {
         let source: Arc<dyn Source> = Arc::new(File::open(&path).unwrap());
         let outline = Outline::read(source.directory()).unwrap();
+        if outline.config.encoder.is_some() {
+            continue;
+        }
         let experts = outline.config.experts;
         let sparse_mixer = experts.is_some_and(|found| found.gating == Gating::SparseMixer);
         let indexer = outline.config.indexer.is_some();
@@ -152,7 +156,8 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                     sequences_max: 3,
                     cache_tokens: 2000,
                     cache_type,
-                    picture_rows: 0,
+                    whole_rows: outline.config.whole_rows(),
+                    is_encoder: outline.config.encoder.is_some(),
                     checkpoints: 2,
                 };
                 for rank in 0..shares.len() {

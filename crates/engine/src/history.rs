@@ -91,6 +91,7 @@ mod tests {
             checkpoints: 0,
             picture_room: 0,
             additions: 0,
+            is_encoder: false,
         };
         let (mut tables, mut history) = (Tables::new(&limits), History::new(2, limits.pages));
         let mut found = |slot, first, pages: &[u32], tokens: Vec<Token>| -> Vec<Token> {

@@ -6,8 +6,8 @@ use backend::Backend;
 use constrain::ConstrainError;
 use layout::DRAFTS_MAX;
 use protocol::{
-    EngineStats, FailureKind, FinishReason, GenerateRequest, Generation, PromptStats, RankStats,
-    RequestId, WorkerEvent,
+    EmbeddingOptions, EngineStats, FailureKind, FinishReason, GenerateRequest, Generation,
+    PromptStats, RankStats, RequestId, WorkerEvent,
 };
 
 use crate::comm::Comm;
@@ -125,6 +125,7 @@ impl<'a, B: Backend> Leader<'a, B> {
     /// It is invalid, too many are waiting, or one with this id is running.
     pub fn add(&mut self, id: RequestId, request: GenerateRequest) -> Result<(), Refused> {
         request.check(self.rank.limits().context_tokens, self.rank.config().vocab)?;
+        self.rank.check_purpose(&request)?;
         let pictures = self.rank.place_pictures(&request)?;
         let Requests { scheduler, grammars, .. } = &mut self.requests;
         let now = Instant::now();
@@ -211,7 +212,14 @@ impl<'a, B: Backend> Leader<'a, B> {
             requests.scheduler.note_waits(comm.group.waits());
             requests.scheduler.finish_step(pipeline.finished(), Instant::now());
             for (output, logits) in pipeline.outputs() {
-                requests.commit(output, logits, &mut report);
+                let Logits::Hidden(hidden) = logits else {
+                    requests.commit(output, logits, &mut report);
+                    continue;
+                };
+                if let Some((state, options)) = requests.pool(output, hidden, &mut report) {
+                    let values = rank.finish_pooled(state, &options)?;
+                    requests.end_embedding(output.request, values, &mut report);
+                }
             }
             wait = false;
         }
@@ -331,7 +339,6 @@ impl Requests {
     fn commit(&mut self, output: Output, logits: Logits<'_>, report: &mut impl FnMut(WorkerEvent)) {
         let id = output.request;
         let drawn = match logits {
-            Logits::Hidden(hidden) => self.embed(output, hidden),
             // After a held output come the guesses behind it.
             _ if self.held.iter().any(|held| held.output.request == id) => Ok(Drawn::Later),
             _ => self.draw(output, logits, report),
@@ -345,29 +352,48 @@ impl Requests {
                 self.grammars.forget(id);
                 report(WorkerEvent::Done(done));
             }
-            (Err(failure), _) => {
-                self.cancel(id);
-                let (kind, reason) = (failure.kind(), failure.to_string());
-                report(WorkerEvent::Rejected { request: id, kind, reason });
-            }
+            (Err(failure), _) => self.fail(id, &failure, report),
         }
     }
 
-    /// The request's account, if this is the last hidden state of its embedding.
-    fn embed(&mut self, output: Output, hidden: &[f32]) -> Result<Drawn, DrawError> {
+    fn fail(&mut self, id: RequestId, failure: &DrawError, report: &mut impl FnMut(WorkerEvent)) {
+        self.cancel(id);
+        let (kind, reason) = (failure.kind(), failure.to_string());
+        report(WorkerEvent::Rejected { request: id, kind, reason });
+    }
+
+    /// The pooled state of a request, if this is its last hidden state, and what becomes of it.
+    fn pool(
+        &mut self,
+        output: Output,
+        hidden: &[f32],
+        report: &mut impl FnMut(WorkerEvent),
+    ) -> Option<(Vec<f32>, EmbeddingOptions)> {
         // A request that was cancelled meanwhile is unknown.
         if !self.scheduler.knows(output.request) {
-            return Ok(Drawn::GoesOn);
+            return None;
         }
-        check_finite(hidden)?;
+        if let Err(failure) = check_finite(hidden) {
+            self.fail(output.request, &failure.into(), report);
+            return None;
+        }
         self.embeddings.add(output, hidden);
-        if self.scheduler.progress(output).is_none() {
-            return Ok(Drawn::GoesOn);
+        let (request, _) = self.scheduler.progress(output)?;
+        let options = request.embedding_options.clone();
+        Some((self.embeddings.take(output.request), options))
+    }
+
+    /// Ends a request whose embedding is complete.
+    fn end_embedding(
+        &mut self,
+        id: RequestId,
+        values: Vec<f32>,
+        report: &mut impl FnMut(WorkerEvent),
+    ) {
+        self.grammars.forget(id);
+        if let Some(done) = self.scheduler.stop(id, Instant::now()) {
+            report(WorkerEvent::Done(Generation { embedding: Some(values), ..done }));
         }
-        let done = self.scheduler.stop(output.request, Instant::now());
-        let embedding =
-            |done| Generation { embedding: Some(self.embeddings.take(output.request)), ..done };
-        Ok(done.map(embedding).into())
     }
 
     /// Draws an output's token, if its grammar says what may come next.

@@ -29,6 +29,7 @@ mod pipeline;
 mod processor_time;
 mod prompt_store;
 mod pulse;
+mod purpose;
 mod rank;
 mod results;
 mod ring;

@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use protocol::{GenerateRequest, Sampler, Token};
+use protocol::{GenerateRequest, Pooling, Sampler, Token};
 
 use crate::results::OutputPart;
 use crate::sampler::adjust::is_adjusted;
@@ -24,6 +24,8 @@ pub enum Extent {
     All,
     /// The hidden state before the output head.
     Hidden,
+    /// The same of the segment's first row, whatever its outputs (encoders).
+    First,
 }
 
 /// A token and its logit.
@@ -50,6 +52,7 @@ impl Extent {
         let sampling = &request.sampling;
         let is_plain = sampling.is_plain();
         match sampling.top_k {
+            _ if request.embedding == Some(Pooling::First) => Self::First,
             _ if request.embedding.is_some() => Self::Hidden,
             _ if request.logprobs.is_some() || is_adjusted(request, answered) => Self::All,
             _ if sampling.temperature <= 0.0 && is_plain => Self::Top(1),
@@ -60,12 +63,18 @@ impl Extent {
         }
     }
 
+    /// Whether a hidden state is wanted, and no logits.
+    pub(crate) fn is_hidden(self) -> bool {
+        matches!(self, Self::Hidden | Self::First)
+    }
+
     pub(crate) fn encode(self) -> u32 {
         match self {
             Self::Nothing => 0,
             Self::Top(count) => count,
             Self::All => u32::MAX,
             Self::Hidden => u32::MAX - 1,
+            Self::First => u32::MAX - 2,
         }
     }
 
@@ -75,6 +84,7 @@ impl Extent {
             1..=TOP_MAX => Some(Self::Top(word)),
             u32::MAX => Some(Self::All),
             0xffff_fffe => Some(Self::Hidden),
+            0xffff_fffd => Some(Self::First),
             _ => None,
         }
     }
@@ -86,7 +96,7 @@ impl Extent {
             Self::Nothing => 0,
             Self::Top(count) => 2 * part.vocab.len().min(count as usize),
             Self::All => part.vocab.len(),
-            Self::Hidden => part.hidden,
+            Self::Hidden | Self::First => part.hidden,
         }
     }
 }
@@ -113,7 +123,7 @@ pub(crate) fn pick(
     out: &mut Vec<f32>,
 ) {
     let count = match wanted {
-        Extent::Nothing | Extent::Hidden => return,
+        Extent::Nothing | Extent::Hidden | Extent::First => return,
         Extent::All => return out.extend_from_slice(slice),
         Extent::Top(count) => (count as usize).min(slice.len()),
     };
@@ -271,7 +281,9 @@ mod tests {
     #[test]
     fn a_want_comes_back_as_it_went() {
         let tops = [Extent::Top(1), Extent::Top(TOP_MAX)];
-        for wanted in [Extent::Nothing, Extent::All, Extent::Hidden].into_iter().chain(tops) {
+        for wanted in
+            [Extent::Nothing, Extent::All, Extent::Hidden, Extent::First].into_iter().chain(tops)
+        {
             assert_eq!(Extent::decode(wanted.encode()), Some(wanted));
         }
         assert_eq!(Extent::decode(TOP_MAX + 1), None);

@@ -28,7 +28,6 @@ use crate::EngineError;
 use crate::block_source::{BlockSource, integers};
 use crate::comm::Alone;
 use crate::draft::{DraftJob, unusable};
-use crate::logits::Extent;
 use crate::sampler::Sampler;
 use crate::step::Step;
 use crate::tables::Tables;
@@ -186,7 +185,7 @@ impl<B: Backend> Mtp<B> {
         let rows = states.chunks_exact(width);
         assert!(rows.len() == step.outputs.len() || states.is_empty(), "states of another step");
         for ((output, wanted), state) in step.outputs.iter().zip(step.wanted()).zip(rows) {
-            if wanted != Extent::Hidden {
+            if !wanted.is_hidden() {
                 let at = self.place_of(output.request);
                 self.places[at].wait(output.position, state, self.waiting_max);
             }

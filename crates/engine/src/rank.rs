@@ -2,6 +2,8 @@
 
 mod buffers;
 mod bytes;
+mod options;
+mod pooled;
 mod prompts;
 mod trial;
 
@@ -12,18 +14,15 @@ use std::time::Instant;
 
 use backend::{Backend, CacheKind};
 use gguf::Source;
-use layout::{BlockFile, Capacity, Config, Holding, Layout, Leaves, Outline};
-use model::{Embedding, Model, Product, Progress};
-use protocol::{
-    ExpertCache, GenerateRequest, PromptCache, RankStats, Speculation, Split, SplitOptions, Token,
-    WireType,
-};
+use layout::{BlockFile, Config, Holding, Leaves, Outline};
+use model::{Embedding, Model, Pooled, Product, Progress};
+use protocol::{GenerateRequest, RankStats, Speculation, Token};
 
 use crate::EngineError;
 use crate::comm::Comm;
 use crate::draft::DraftJob;
 use crate::history::History;
-use crate::logits::{Extent, pick};
+use crate::logits::pick;
 use crate::meter::{Meter, TELL_INTERVAL};
 use crate::mtp::Target;
 use crate::prompt_store::PromptStore;
@@ -34,6 +33,7 @@ use crate::speculator::Speculator;
 use crate::step::{Limits, Step};
 use crate::tables::Tables;
 use buffers::Buffers;
+pub(crate) use options::{DraftFile, RankOptions};
 
 /// One rank of a model: its slice of the weights, its cache and the buffers of a step.
 pub struct Rank<B: Backend> {
@@ -41,8 +41,9 @@ pub struct Rank<B: Backend> {
     backend: B,
     source: Arc<dyn Source>,
     model: Model<B>,
-    /// On rank 0, which looks up embeddings for all ranks.
+    /// On rank 0, which looks up embeddings for all ranks, and finishes pooled states.
     embedding: Option<Embedding>,
+    pooled: Option<Pooled>,
     /// The earlier tokens that it needs besides a step's own.
     history: History,
     /// The first layers after which something is added to rows of pictures.
@@ -60,46 +61,6 @@ pub struct Rank<B: Backend> {
     /// Whether steps write noise to the cache and compute nothing.
     keeps_noise: bool,
 }
-
-#[derive(Debug, Clone)]
-pub(crate) struct RankOptions {
-    pub rank: usize,
-    pub options: SplitOptions,
-    pub split: Split,
-    pub threads: usize,
-    pub cpus: Vec<usize>,
-    pub prompts: Option<PromptCache>,
-    pub experts: Option<ExpertCache>,
-}
-
-impl RankOptions {
-    /// # Errors
-    /// The stages do not make up the ranks and layers.
-    pub(crate) fn layout(&self, config: &Config) -> Result<Layout, EngineError> {
-        let sizes = self.split.stages.iter().map(|stage| (stage.ranks, stage.layers));
-        let sizes: Vec<_> = sizes.collect();
-        let layout =
-            Layout::new(&self.split.shares, &sizes, config.layers).map_err(layout::Error::from)?;
-        layout.check(config).map_err(layout::Error::from)?;
-        Ok(layout.with_whole_experts(self.split.whole_experts))
-    }
-
-    /// Where prompts are kept: nowhere if sums of 8 bits, which depend on the split, are in them.
-    fn prompts(&self, route: &Route) -> Option<&PromptCache> {
-        let is_exact = self.options.wire_type == WireType::F32 || route.stage.len() == 1;
-        self.prompts.as_ref().filter(|_| is_exact)
-    }
-
-    /// Rank 0: the file of a draft, if one is asked for.
-    pub(crate) fn draft(&self) -> DraftFile {
-        let Self { rank, options: SplitOptions { draft, speculation, .. }, .. } = self;
-        let guesses = *rank == 0 && *speculation == Speculation::Prompt;
-        draft.as_ref().filter(|_| guesses).map(|path| checkpoint::open(path))
-    }
-}
-
-/// The file of a draft, if one is asked for.
-pub(crate) type DraftFile = Option<Result<gguf::File, gguf::Error>>;
 
 /// The outline of a model's file, with what a draft needs of it.
 ///
@@ -126,19 +87,7 @@ impl<B: Backend> Rank<B> {
         let outline = outline(source.as_ref(), &draft)?;
         let layout = options.layout(&outline.config)?;
         let route = Route::new(&layout, options.rank, &outline.config);
-        let capacity = Capacity {
-            context_tokens: options.split.context_tokens,
-            sequences_max: options.split.sequences_max,
-            cache_tokens: options.split.cache_tokens,
-            cache_type: options.options.cache_type,
-            picture_rows: outline.config.picture_rows(),
-            checkpoints: options.options.checkpoints(),
-        };
-        if capacity.pages() < capacity.pages_per_sequence() {
-            let Capacity { context_tokens, cache_tokens, .. } = capacity;
-            let what = format!("a cache of {cache_tokens} tokens for contexts of {context_tokens}");
-            return Err(EngineError::Protocol(what));
-        }
+        let capacity = options.capacity(&outline.config)?;
         let holding = Holding::new(&outline, &layout, options.rank);
         let experts = options.experts.as_ref();
         let mut model =
@@ -146,6 +95,10 @@ impl<B: Backend> Rank<B> {
         let config = model.config();
         let embedding = match options.rank {
             0 => Some(Embedding::open(source.clone(), config)?),
+            _ => None,
+        };
+        let pooled = match options.rank {
+            0 => Some(Pooled::open(&mut backend, source.clone(), config)?),
             _ => None,
         };
         let mut notes: Vec<String> = model.note().cloned().into_iter().collect();
@@ -173,6 +126,7 @@ impl<B: Backend> Rank<B> {
             source,
             model,
             embedding,
+            pooled,
             history: History::new(before, capacity.pages()),
             deepstack,
             sight,
@@ -276,7 +230,8 @@ impl<B: Backend> Rank<B> {
     /// step.
     pub(crate) fn message_bytes_max(&self) -> usize {
         let (limits, config) = (self.limits, self.config());
-        let logits = limits.outputs_max * config.vocab * size_of::<f32>();
+        let numbers = if limits.is_encoder { config.width } else { config.vocab };
+        let logits = limits.outputs_max * numbers * size_of::<f32>();
         let width = config.borders().into_iter().map(|border| config.input_width(border)).max();
         let step = Limits { width: width.unwrap_or(limits.width), ..limits };
         step.message_bytes_max().max(logits)
@@ -318,6 +273,7 @@ impl<B: Backend> Rank<B> {
         step.hide_pictures();
         let before = self.history.take_in(step, &self.tables);
         embedding.look_up(&mut self.backend, &step.tokens, before, input)?;
+        embedding.enter(&mut self.backend, step.positions(), &step.types, input)?;
         step.show_pictures(input, self.limits.width);
         if comm.group.ranks() > 1 {
             step.encode(input, true, message);
@@ -464,16 +420,18 @@ impl<B: Backend> Rank<B> {
         hidden.clear();
         let Some(part) = self.route.output_part() else { return Ok(()) };
         let OutputPart { vocab, hidden: width, .. } = part;
-        if *width > 0 && step.wanted().any(|wanted| wanted == Extent::Hidden) {
+        if *width > 0 && step.wanted().any(|wanted| wanted.is_hidden()) {
             hidden.extend_from_slice(self.model.hidden(&mut self.backend)?);
         }
-        let logits = match step.wanted().any(|wanted| wanted != Extent::Hidden) {
+        let logits = match step.wanted().any(|wanted| !wanted.is_hidden()) {
             true => self.model.logits(&mut self.backend)?,
             false => &[],
         };
         for (at, wanted) in step.wanted().enumerate() {
             match wanted {
-                Extent::Hidden => picked.extend(hidden.iter().skip(at * width).take(*width)),
+                _ if wanted.is_hidden() => {
+                    picked.extend(hidden.iter().skip(at * width).take(*width))
+                }
                 _ => {
                     let own = &logits[at * vocab.len()..(at + 1) * vocab.len()];
                     pick(wanted, own, vocab.start, candidates, picked);

@@ -42,7 +42,7 @@ impl Results {
                 let own = &numbers[start..start + wanted.numbers(part)];
                 part_start += step.numbers(part);
                 match wanted {
-                    Extent::All | Extent::Hidden => logits.extend_from_slice(own),
+                    Extent::All | Extent::Hidden | Extent::First => logits.extend_from_slice(own),
                     _ => {
                         candidates.extend(own.as_chunks().0.iter().map(|[token, logit]| {
                             Candidate { token: token.to_bits(), logit: *logit }
@@ -71,7 +71,7 @@ impl Results {
                 candidates = rest;
                 Logits::Top(own)
             }
-            Extent::Hidden => {
+            Extent::Hidden | Extent::First => {
                 let (own, rest) = logits.split_at(width);
                 logits = rest;
                 Logits::Hidden(own)

@@ -35,7 +35,7 @@ pub struct StepSegment {
     pub slot: usize,
     pub first_position: usize,
     pub rows: usize,
-    /// The number of its last rows that need logits.
+    /// The number of its last rows that need logits; of its first if [`Extent::First`] is wanted.
     pub outputs: usize,
     /// The wanted result of these rows; `Nothing` if there are none.
     pub wanted: Extent,
@@ -64,6 +64,11 @@ impl StepSegment {
             state: StateStep::default(),
         }
     }
+
+    /// The index of its first row with an output.
+    pub fn first_output(&self) -> usize {
+        if self.wanted == Extent::First { 0 } else { self.rows - self.outputs }
+    }
 }
 
 /// One step of the model: the next rows of some sequences.
@@ -86,6 +91,8 @@ pub struct Step {
     pub grids: Vec<StepGrid>,
     /// What is added to the residual stream of these rows, `[rows, additions]`.
     pub additions: Vec<f32>,
+    /// The token type of each row, for encoders that have some; only on rank 0.
+    pub types: Vec<u32>,
     /// What was seen of each grid's picture; only on rank 0.
     pub seen: Vec<SeenRows>,
     /// The receiver of each result, one for each row with an output; only on rank 0.
@@ -135,6 +142,8 @@ pub struct Limits {
     pub picture_room: usize,
     /// Numbers added to each row of a picture.
     pub additions: usize,
+    /// Whether each text must be whole in one step, for its rows see each other.
+    pub is_encoder: bool,
 }
 
 /// Why a step message is refused.
@@ -172,6 +181,7 @@ impl Limits {
             checkpoints: if has_states { capacity.checkpoints } else { 0 },
             picture_room: rows_max.saturating_sub(capacity.chunk_rows(stages)),
             additions: if is_added { deepstack * config.width } else { 0 },
+            is_encoder: capacity.is_encoder,
         }
     }
 
@@ -222,6 +232,7 @@ impl Step {
         self.keeps.clear();
         self.loads.clear();
         self.tokens.clear();
+        self.types.clear();
         self.grids.clear();
         self.additions.clear();
         self.seen.clear();
@@ -231,6 +242,13 @@ impl Step {
 
     pub fn rows(&self) -> usize {
         self.segments.iter().map(|segment| segment.rows).sum()
+    }
+
+    /// The position of each row.
+    pub fn positions(&self) -> impl Iterator<Item = u32> {
+        let rows =
+            |one: &StepSegment| one.first_position as u32..(one.first_position + one.rows) as u32;
+        self.segments.iter().flat_map(rows)
     }
 
     /// Replaces the tokens of pictures by one of the vocabulary: padding, which is 0 in every

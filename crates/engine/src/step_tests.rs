@@ -15,6 +15,7 @@ pub(crate) const LIMITS: Limits = Limits {
     checkpoints: 2,
     picture_room: 0,
     additions: 0,
+    is_encoder: false,
 };
 
 fn segment(slot: usize, first_position: usize, rows: usize) -> StepSegment {

@@ -105,6 +105,7 @@ mod tests {
         checkpoints: 0,
         picture_room: 0,
         additions: 0,
+        is_encoder: false,
     };
 
     /// Slot, first position, rows; index of the new pages, and the pages.

@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(parsed.to_string(), entry.repo);
             assert_eq!(find(&entry.short_name()).unwrap().repo, entry.repo);
             assert_eq!(entry.name, entry.name.to_lowercase());
-            assert!(entry.about_bytes() > 100 << 20, "{entry:?}");
+            assert!(entry.about_bytes() > 50 << 20, "{entry:?}");
         }
     }
 

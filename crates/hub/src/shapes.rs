@@ -29,12 +29,15 @@ macro_rules! models {
 /// The shapes' names, and their texts.
 const MODELS: &[(&str, &str)] = models![
     "afm-4.5b",
+    "bge-m3",
+    "bge-reranker-v2-m3",
     "command-r-08-2024",
     "command-r7b",
     "deepseek-v3",
     "deepseek-v3.2",
     "deepseek-v4-flash",
     "devstral-small-2-24b",
+    "embeddinggemma-300m",
     "ernie-4.5-21b-a3b",
     "exaone-4.0-32b",
     "gemma-2-27b",
@@ -81,6 +84,7 @@ const MODELS: &[(&str, &str)] = models![
     "nemotron-3-nano-30b",
     "nemotron-3-nano-4b",
     "nemotron-3-super-120b",
+    "nomic-embed-text-v1.5",
     "olmo-2-13b",
     "olmo-2-7b",
     "olmoe-1b-7b",
@@ -102,6 +106,7 @@ const MODELS: &[(&str, &str)] = models![
     "qwen3-4b",
     "qwen3-8b",
     "qwen3-coder-30b",
+    "qwen3-embedding-0.6b",
     "qwen3-next-80b",
     "qwen3-vl-30b-a3b",
     "qwen3-vl-8b",
@@ -311,6 +316,9 @@ mod tests {
             ("hunyuan:80b-a13b-q4_k_m", 45.38 * GIB),
             ("lfm2:24b-a2b-q4_0", 12.54 * GIB),
             ("lfm2:8b-a1b-q4_0", 4.41 * GIB),
+            ("bge-reranker-v2-m3:568m-f16", 1_159_776_896.0),
+            ("bge-reranker-v2-m3:568m-q8_0", 635_676_416.0),
+            ("bge-reranker-v2-m3:568m-q4_k_m", 438_376_864.0),
         ] {
             let sized = find(name).unwrap().sized(None).unwrap();
             // A file also has its vocabulary, of some megabytes.

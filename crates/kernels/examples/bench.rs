@@ -257,7 +257,7 @@ fn attention(pool: &Pool, name: &str, depth: usize, rows: usize, kind: CacheKind
     let shape = AttendShape::new(&kv_of_head, dim, dim, 0.125);
     let q: Vec<f32> = (0..rows * heads * dim).map(|i| (i as f32).sin()).collect();
     let mut out = vec![0.0; q.len()];
-    let segment = Segment { table: table.as_slice().into(), first_pos: depth, rows, mutual: false };
+    let segment = Segment { table: table.as_slice().into(), first_pos: depth, rows, sees_to: None };
     let (best, median) = measure(7, || {
         for cache in &caches {
             attend(pool, cache, &shape, std::slice::from_ref(&segment), None, &q, &mut out);

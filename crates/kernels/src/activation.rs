@@ -90,6 +90,11 @@ pub fn activate(pool: &Pool, activation: Activation, x: &mut [f32]) {
     });
 }
 
+/// The same of a few numbers with [`Activation::ExactGelu`], on this thread.
+pub fn exact_gelu(x: &mut [f32]) {
+    run(Isa::chosen(), Activated { activation: Activation::ExactGelu, x });
+}
+
 struct Activated<'a> {
     activation: Activation,
     x: &'a mut [f32],
@@ -133,7 +138,7 @@ impl Activation {
         match self {
             Self::Silu => s.mul(s.mul(gate, sigmoid(s, gate)), up),
             Self::Gelu => s.mul(gelu(s, gate), up),
-            Self::ExactGelu => s.mul(exact_gelu(s, gate), up),
+            Self::ExactGelu => s.mul(gelu_by_definition(s, gate), up),
             Self::Sigmoid => s.mul(tainted(s, sigmoid(s, gate), gate), up),
             Self::SquaredRelu => {
                 let positive = tainted(s, s.max(gate, s.splat(0.0)), gate);
@@ -190,7 +195,7 @@ fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
 
 /// x Φ(x), as max(x, 0) - |x| Φ(-|x|): small results keep their digits.
 #[inline(always)]
-fn exact_gelu<S: Simd>(s: S, x: S::F) -> S::F {
+fn gelu_by_definition<S: Simd>(s: S, x: S::F) -> S::F {
     let tail = s.mul(s.abs(x), normal_tail(s, x));
     s.sub(s.max(x, s.splat(0.0)), tail)
 }

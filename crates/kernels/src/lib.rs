@@ -47,7 +47,7 @@ mod streams;
 mod temperature;
 mod tile;
 
-pub use activation::{Activation, activate, gated, soft_cap};
+pub use activation::{Activation, activate, exact_gelu, gated, soft_cap};
 pub use attention::{
     AttendShape, AttentionRange, CacheKind, Choice, Chosen, Compression, EntryCache, EntryShape,
     Indexer, Keys, KvCache, PAGE_POSITIONS, Segment, attend, attend_compressed, choose,

@@ -17,6 +17,8 @@ pub use switches::*;
 pub struct Arch {
     /// `general.architecture` in the file, and the prefix of its keys.
     pub name: &'static str,
+    /// Every row sees its whole text, and the model makes vectors of texts instead of tokens.
+    pub is_encoder: bool,
     pub rope_style: RopeStyle,
     /// Keys and values are projected from one compressed vector a position (DeepSeek-V2's MLA).
     pub latent: bool,
@@ -82,8 +84,10 @@ pub struct Arch {
 const PRE_NORMS: Norms = Norms {
     attention: Some("attn_norm"),
     after_attention: None,
+    after_attention_sum: None,
     feed_forward: Some("ffn_norm"),
     after_feed_forward: None,
+    after_feed_forward_sum: None,
 };
 
 /// Some converters name the norm before the feed-forward block after another position.
@@ -114,6 +118,7 @@ const GPT_OSS_SWIGLU: Activation = Activation::ClampedSwiglu { alpha: 1.702, lim
 /// Llama: the base of most others, which differ in a switch or two.
 const LLAMA: Arch = Arch {
     name: "llama",
+    is_encoder: false,
     rope_style: RopeStyle::Interleaved,
     latent: false,
     qk_norm: QkNorm::Never,

@@ -34,8 +34,11 @@ pub struct Capacity {
     /// Positions of all sequences together, rounded up to pages.
     pub cache_tokens: usize,
     pub cache_type: CacheType,
-    /// Rows of the largest picture that must be in one step; 0 if pictures can be cut.
-    pub picture_rows: usize,
+    /// Rows of the longest run that must be in one step: a picture whose rows see each other, or an
+    /// encoder's text; 0 if everything can be cut.
+    pub whole_rows: usize,
+    /// Whether the model is an encoder: every row of a step may be an output.
+    pub is_encoder: bool,
     /// Saved ends of texts, beside those of running sequences, from which a sequence can continue.
     /// For models in which not all layers keep all positions: copies of states, or texts with their
     /// window.
@@ -46,6 +49,13 @@ pub struct Capacity {
 pub fn full_cache_tokens(context_tokens: usize, sequences_max: usize) -> usize {
     let pages = context_tokens.div_ceil(PAGE_POSITIONS).saturating_mul(sequences_max);
     pages.saturating_mul(PAGE_POSITIONS)
+}
+
+/// The `cache_tokens` for the largest step of an encoder: its rows, and for each text the rest of
+/// its last page.
+pub fn step_cache_tokens(context_tokens: usize, sequences_max: usize) -> usize {
+    let rows = context_tokens.max(ROWS_MAX).div_ceil(PAGE_POSITIONS);
+    rows.saturating_add(sequences_max).saturating_mul(PAGE_POSITIONS)
 }
 
 /// The most speculated rows of a sequence in one step.
@@ -93,7 +103,8 @@ impl Capacity {
             sequences_max: DRAFTS_MAX,
             cache_tokens: full_cache_tokens(context_tokens, DRAFTS_MAX),
             cache_type: CacheType::Auto,
-            picture_rows: 0,
+            whole_rows: 0,
+            is_encoder: false,
             // For each sequence, the state after its last certain token.
             checkpoints: DRAFTS_MAX,
         }
@@ -120,19 +131,26 @@ impl Capacity {
     /// Rows of a step that may produce logits: one of each sequence, or several of a few sequences
     /// with speculated tokens.
     pub fn outputs_max(&self) -> usize {
+        match self.is_encoder {
+            // All rows of the largest step, beside one row for each sequence.
+            true => self.context_tokens.max(ROWS_MAX).saturating_add(self.sequences_max),
+            false => self.answers_max(),
+        }
+    }
+
+    fn answers_max(&self) -> usize {
         self.sequences_max.max(OUTPUTS_MIN)
     }
 
     /// Rows of the largest step of a long text.
     pub fn chunk_rows(&self, stages: usize) -> usize {
-        rows_max(stages).min(self.context_tokens).max(self.outputs_max())
+        rows_max(stages).min(self.context_tokens).max(self.answers_max())
     }
 
     /// Rows of the largest step of a model with `stages` stages: a picture that cannot be cut has
     /// room beside every answer.
     pub fn rows_max(&self, stages: usize) -> usize {
-        let picture =
-            if self.picture_rows > 0 { self.picture_rows + self.sequences_max } else { 0 };
-        self.chunk_rows(stages).max(picture.min(self.context_tokens))
+        let whole = if self.whole_rows > 0 { self.whole_rows + self.sequences_max } else { 0 };
+        self.chunk_rows(stages).max(whole.min(self.context_tokens))
     }
 }

@@ -3,12 +3,12 @@
 use gguf::Directory;
 
 use crate::arch::{self, Arch, AttentionScale, LogitScale, QkNorm, Rotation};
-use crate::file::limits::{CONTEXT_MAX, VOCAB_MAX, WIDTH_MAX};
+use crate::file::limits::{VOCAB_MAX, WIDTH_MAX};
 use crate::file::{BlockCounts, Error, Metadata, in_range, names};
 use crate::parts::{
-    Assistant, Attending, Banks, Compressed, Eagle3, Experts, Heads, Indexer, Latent, LayerHalves,
-    Mixer, Ngrams, Recurrence, Rope, Sight, Situ, Streams, Temperature, choosers, clamps, dense,
-    halves, sparse, windows,
+    Assistant, Attending, Banks, Compressed, Eagle3, Encoder, Experts, Heads, Indexer, Latent,
+    LayerHalves, Mixer, Ngrams, Recurrence, Rope, Sight, Situ, Streams, Temperature, choosers,
+    clamps, context_max, dense, halves, sparse, windows,
 };
 
 /// Everything about a model that is not a weight.
@@ -72,6 +72,8 @@ pub struct Config {
     pub logit_cap: Option<f32>,
     /// How rows of a picture see each other, if they do.
     pub sight: Option<Sight>,
+    /// What only an encoder has.
+    pub encoder: Option<Encoder>,
     /// What only an EAGLE-3 head has.
     pub eagle3: Option<Eagle3>,
     /// What only Gemma 4's assistant has: it caches nothing and reads the caches of its model.
@@ -93,7 +95,6 @@ impl Config {
             halves.iter().map(|layer| layer.mixer == Some(Mixer::Attention)).collect();
         let compressed = Compressed::read(&metadata, layers)?;
         let attending = Attending::read(&metadata, compressed.as_ref(), width, &attends, &windows)?;
-        let latent = attending.latent;
         let recurrence = Recurrence::read(&metadata, &halves, width)?;
         let ngrams = Ngrams::read(&metadata, &halves)?;
         let experts = Experts::read(&metadata, layers)?;
@@ -111,7 +112,7 @@ impl Config {
             layers,
             halves,
             width,
-            latent,
+            latent: attending.latent,
             compressed,
             streams: Streams::read(&metadata)?,
             banks: Banks::read(&metadata, layers)?,
@@ -121,7 +122,7 @@ impl Config {
             sparse: sparse(&metadata, layers, experts.as_ref()),
             experts,
             vocab: vocab(directory, arch)?,
-            context_max: metadata.size("context_length", CONTEXT_MAX)?,
+            context_max: context_max(&metadata)?,
             rms_eps: rms_eps(&metadata)?,
             attention_scales: attention_scales(&metadata, &rope, width, &attending.heads, layers)?,
             attention_cap: cap("attn_logit_softcapping")?,
@@ -145,6 +146,7 @@ impl Config {
             },
             logit_cap: cap("final_logit_softcapping")?,
             sight: Sight::read(directory, by_layer.is_some())?,
+            encoder: Encoder::read(&metadata)?,
             eagle3: Eagle3::read(&metadata)?,
             assistant: Assistant::read(&metadata)?,
         };
@@ -224,8 +226,12 @@ impl Config {
         bare && self.rotates(layer) && !is_without
     }
 
-    /// The positions of the widest window or the longest entry, if a layer has one.
+    /// The positions of the widest window or the longest entry, if a layer has one and later steps
+    /// read a text's earlier positions.
     pub fn window(&self) -> Option<usize> {
+        if self.encoder.is_some() {
+            return None;
+        }
         let reach = self.compressed.as_ref().and_then(Compressed::reach);
         self.windows.iter().flatten().copied().max().map(|most| most.max(reach.unwrap_or(0)))
     }
@@ -291,6 +297,12 @@ impl Config {
         if self.arch.reads_token { 2 * self.width } else { self.width }
     }
 
+    /// Whether all layers of a stage cache in one place, one after the other: an encoder's later
+    /// steps read nothing of it.
+    pub fn shares_caches(&self) -> bool {
+        self.encoder.is_some() && self.heads().len() == 1
+    }
+
     /// The last layer that caches positions: after it, only rows that produce logits continue.
     pub fn last_keeping(&self) -> usize {
         let keeps = |layer: &usize| self.keeps(*layer) || self.recurrence_of(*layer).is_some();
@@ -330,9 +342,10 @@ impl Config {
         (0..=self.layers).filter(|layer| reads(*layer).is_none_or(|read| read >= *layer)).collect()
     }
 
-    /// See [`Capacity::picture_rows`](crate::Capacity::picture_rows).
-    pub fn picture_rows(&self) -> usize {
-        self.sight.map_or(0, |sight| sight.rows_max)
+    /// See [`Capacity::whole_rows`](crate::Capacity::whole_rows).
+    pub fn whole_rows(&self) -> usize {
+        let text = if self.encoder.is_some() { self.context_max } else { 0 };
+        self.sight.map_or(text, |sight| sight.rows_max)
     }
 
     /// Whether the rows of a picture see each other in layers with a window, and in others.

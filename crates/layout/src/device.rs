@@ -94,6 +94,11 @@ impl Device {
         }
     }
 
+    /// Whether the device supports encoders.
+    pub fn has_encoders(self) -> bool {
+        self == Self::Cpu
+    }
+
     /// Whether the device supports indexers.
     pub fn has_indexers(self) -> bool {
         self == Self::Cpu

@@ -226,11 +226,17 @@ impl<'a> Holding<'a> {
         Some(sizes.widths(heads.keys.len(), heads.value_heads()))
     }
 
+    /// Whether layer `layer` caches where the first layer of the stage does.
+    pub fn uses_first_cache(&self, layer: usize) -> bool {
+        self.outline.config.shares_caches() && layer != self.layers.start
+    }
+
     /// Bytes of layer `layer`'s cache: keys and values, or states.
     pub fn kept_bytes(&self, layer: usize, capacity: &Capacity, device: Device) -> u64 {
         match self.outline.config.halves[layer].mixer {
             None => 0,
             Some(Mixer::Attention) if !self.outline.config.keeps(layer) => 0,
+            Some(_) if self.uses_first_cache(layer) => 0,
             Some(Mixer::Attention) => {
                 let index = self.index_cache(layer, capacity).map_or(0, |own| own.bytes(device));
                 let entries = self.entry_caches(layer, capacity);
@@ -287,7 +293,8 @@ impl<'a> Holding<'a> {
         all.add_rows(BufferRows::Parts, "sums", config.width);
         // The input of the logits, and this rank's part of them.
         all.add_rows(BufferRows::Outputs, "normed", config.width);
-        all.add_rows(BufferRows::Outputs, "logits", shard.vocab.len());
+        let logits = if config.encoder.is_some() { 0 } else { shard.vocab.len() };
+        all.add_rows(BufferRows::Outputs, "logits", logits);
         let layers = self.layers.clone();
         let share = Share { config, shard, layers, tensors: &self.outline.layers, capacity };
         ALL.iter().for_each(|part| part.buffers(&share, &mut all));

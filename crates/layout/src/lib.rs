@@ -37,7 +37,7 @@ pub use blocks::{BlockFile, MtpBlock, check_vocabulary};
 pub use buffers::{Buffer, BufferRows, Buffers, Choices};
 pub use capacity::{
     Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, PICTURES_KEPT, Window, full_cache_tokens,
-    rows_max,
+    rows_max, step_cache_tokens,
 };
 pub use config::Config;
 pub use device::Device;
@@ -49,9 +49,9 @@ pub use leaves::Leaves;
 pub use load::{LayerLoad, PositionLoad, WeightClass};
 pub use outline::Outline;
 pub use parts::{
-    Assistant, Banks, Blocks, Compressed, Eagle3, EntryCache, Experts, Heads, Indexer, Latent,
-    LayerHalves, LocalRotation, Mixer, Mixing, Ngrams, Recurrence, RecurrentWidths, Rope, Scaling,
-    Sight, Situ, Streams, Temperature,
+    Assistant, Banks, Blocks, Compressed, Eagle3, Encoder, EntryCache, Experts, Heads, Indexer,
+    Latent, LayerHalves, LocalRotation, Mixer, Mixing, Ngrams, Recurrence, RecurrentWidths, Rope,
+    Scaling, Sight, Situ, Streams, Temperature,
 };
 pub use row::{Column, Row};
 pub use shard::{HeadShard, RecurrentCut, RecurrentHeads, Shard};

@@ -30,7 +30,8 @@ pub struct Tensor {
 
 /// Refuses types without multiplication kernels among the used tensors.
 pub(crate) fn check_types(directory: &Directory, read: &HashSet<&str>) -> Result<(), Error> {
-    let is_read = |name: &str| read.contains(name) || names::APART.contains(&name);
+    let is_apart = |name: &str| names::APART.contains(&name) || names::is_of_pooled(name);
+    let is_read = |name: &str| read.contains(name) || is_apart(name);
     let is_known = |tensor: &TensorInfo| {
         WEIGHT_TYPES.contains(&tensor.ty) || names::is_of_integers(&tensor.name)
     };

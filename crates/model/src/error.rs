@@ -22,6 +22,8 @@ pub enum ModelError {
     SlabRoom(SlabRoom),
     #[error("experts are read from disk by processors only, not by a device of ggml")]
     ExpertDevice,
+    #[error("encoders run on processors only, not on a device of ggml")]
+    EncoderDevice,
     /// The device does not support the whole model.
     #[error(transparent)]
     Device(BackendError),

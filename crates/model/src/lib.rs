@@ -11,6 +11,7 @@ mod embedding;
 mod error;
 mod loader;
 mod operations;
+mod pooled;
 mod rope;
 
 pub use decoder::{
@@ -19,3 +20,4 @@ pub use decoder::{
 pub use embedding::Embedding;
 pub use error::ModelError;
 pub use loader::Progress;
+pub use pooled::Pooled;

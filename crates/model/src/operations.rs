@@ -17,6 +17,7 @@ pub(crate) fn style(style: layout::RopeStyle) -> RopeStyle {
 pub(crate) fn attention_range(config: &Config, layer: usize) -> AttentionRange {
     match config.windows[layer] {
         None => AttentionRange::Full,
+        Some(positions) if config.encoder.is_some() => AttentionRange::Around(positions / 2),
         Some(positions) if config.arch.has_chunks() => AttentionRange::Chunk(positions),
         Some(positions) => AttentionRange::Window(positions),
     }
@@ -42,6 +43,7 @@ pub(crate) fn activation(config: &Config, limit: Option<f32>) -> Activation {
             Activation::Situ { beta, linear_beta }
         }
         layout::Activation::Gelu => Activation::Gelu,
+        layout::Activation::ExactGelu => Activation::ExactGelu,
         layout::Activation::SquaredRelu => Activation::SquaredRelu,
         layout::Activation::ClampedSwiglu { alpha, limit } => {
             Activation::ClampedSwiglu { alpha, limit }

@@ -67,6 +67,10 @@ pub enum Error {
     )]
     NoIndexers { node: String, class: String },
     #[error(
+        "node {node} computes on {class}, where no encoder runs, as this model is one. Ask for nodes that compute on their CPU with --nodes, or start this one with --device cpu"
+    )]
+    NoEncoders { node: String, class: String },
+    #[error(
         "node {node} computes on {class}, and experts are read from disk by processors only. Leave --expert-memory out, ask for nodes that compute on their CPU with --nodes, or start this one with --device cpu"
     )]
     ExpertDevice { node: String, class: String },

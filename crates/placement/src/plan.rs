@@ -2,7 +2,7 @@ use std::cell::Cell;
 
 use layout::{
     Capacity, Device, Footprint, Layout, Outline, PAGE_POSITIONS, RANKS_MAX, STAGE_RANKS_MAX,
-    full_cache_tokens,
+    full_cache_tokens, step_cache_tokens,
 };
 use protocol::{InstanceSpec, Mix, Nodes, Split, SplitOptions, Strategy};
 use serde::{Deserialize, Serialize};
@@ -110,7 +110,7 @@ fn plan_with(
     let spec = options.spec;
     let context_tokens = context(model, options)?;
     let sequences_max = spec.sequences_max.unwrap_or(SEQUENCES_DEFAULT);
-    let (cache_least, cache_most) = cache(options, context_tokens, sequences_max)?;
+    let (cache_least, cache_most) = cache(model, options, (context_tokens, sequences_max))?;
     let whole_experts = model.whole_experts(spec.options.experts);
     let capacity = |tokens| capacity(model, options, (context_tokens, sequences_max, tokens));
     let try_all = |cache_tokens| {
@@ -176,7 +176,8 @@ fn capacity(
         sequences_max,
         cache_tokens,
         cache_type: options.spec.options.cache_type,
-        picture_rows: model.config.picture_rows(),
+        whole_rows: model.config.whole_rows(),
+        is_encoder: model.config.encoder.is_some(),
         checkpoints: options.spec.options.checkpoints(),
     }
 }
@@ -407,11 +408,12 @@ fn context(model: &Outline, options: &Options<'_>) -> Result<usize, Error> {
 }
 
 /// The least and the most tokens of the cache. By default it has room for the requested sequences
-/// at full length, or for as many as memory allows, at least one.
+/// at full length, or for as many as memory allows, at least one. An encoder keeps nothing beyond a
+/// step, so it has room for the texts of one.
 fn cache(
+    model: &Outline,
     options: &Options<'_>,
-    context_tokens: usize,
-    sequences_max: usize,
+    (context_tokens, sequences_max): (usize, usize),
 ) -> Result<(usize, usize), Error> {
     let least = full_cache_tokens(context_tokens, 1);
     match options.spec.cache_tokens {
@@ -419,6 +421,9 @@ fn cache(
             Err(Error::Cache { asked, context: context_tokens })
         }
         Some(asked) => Ok((asked, asked)),
+        None if model.config.encoder.is_some() => {
+            Ok((least, step_cache_tokens(context_tokens, sequences_max)))
+        }
         None => {
             let longest = options.spec.sequences_max.map_or(LONGEST_DEFAULT, |_| sequences_max);
             Ok((least, full_cache_tokens(context_tokens, longest)))

@@ -57,7 +57,8 @@ pub fn simulate(
         sequences_max: split.sequences_max,
         cache_tokens: split.cache_tokens,
         cache_type: options.spec.options.cache_type,
-        picture_rows: model.config.picture_rows(),
+        whole_rows: model.config.whole_rows(),
+        is_encoder: model.config.encoder.is_some(),
         checkpoints: options.spec.options.checkpoints(),
     };
     let whole_experts = split.whole_experts;

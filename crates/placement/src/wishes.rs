@@ -92,6 +92,12 @@ pub(crate) fn check_devices(
         let (node, class) = (node.name.clone(), node.class.clone());
         return Err(Error::NoIndexers { node, class });
     }
+    if model.config.encoder.is_some()
+        && let Some(node) = nodes.iter().find(|node| !node.device.has_encoders())
+    {
+        let (node, class) = (node.name.clone(), node.class.clone());
+        return Err(Error::NoEncoders { node, class });
+    }
     let (cache_type, config) = (spec.options.cache_type, &model.config);
     let has_caches = |node: &&&Node| {
         let mut dims = config.heads().iter().map(|heads| config.cached_dims(heads));

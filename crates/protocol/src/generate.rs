@@ -1,7 +1,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Guesses, KeepAlive, PICTURES_MAX, Picture, SAMPLERS_MAX, Sampling, Token, is_of_picture,
+    EmbeddingOptions, Guesses, KeepAlive, LABELS_MAX, PICTURES_MAX, Picture, Pooling, SAMPLERS_MAX,
+    Sampling, Token, is_of_picture,
 };
 
 /// Identifies a request within one instance; assigned by the daemon that owns the instance.
@@ -16,16 +17,6 @@ pub enum Grammar {
     Regex(String),
     /// A grammar in `llguidance`'s dialect of Lark.
     Lark(String),
-}
-
-/// The hidden states that make the embedding of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pooling {
-    /// The mean of all positions.
-    Mean,
-    /// The last position's.
-    Last,
 }
 
 /// A tokenized request, as it reaches the scheduler.
@@ -54,6 +45,8 @@ pub struct GenerateRequest {
     pub grammar: Option<Grammar>,
     /// Compute the prompt's embedding instead of an answer.
     pub embedding: Option<Pooling>,
+    #[serde(skip_serializing_if = "EmbeddingOptions::is_plain")]
+    pub embedding_options: EmbeddingOptions,
     /// A number that identifies the client: memory and time are shared between clients.
     pub client: u64,
     /// The prefix cache shares pages only between requests with the same salt.
@@ -172,14 +165,17 @@ impl GenerateRequest {
             return Err(InvalidRequest::Empty);
         }
         let prompt_tokens = self.prompt.len() + self.answered.len();
-        if prompt_tokens >= context_tokens {
+        // An embedding needs no room for an answer.
+        let answer_min = usize::from(self.embedding.is_none());
+        if prompt_tokens + answer_min > context_tokens {
             return Err(InvalidRequest::TooLong { prompt_tokens, context_tokens });
         }
         self.check_pictures()?;
         let biased = self.sampling.logit_bias.iter().map(|(token, _)| token);
         let prompt = self.prompt.iter().filter(|token| !is_of_picture(**token));
         let known = prompt.chain(&self.answered);
-        let mut tokens = known.chain(&self.end_tokens).chain(biased);
+        let labels = &self.embedding_options.labels;
+        let mut tokens = known.chain(&self.end_tokens).chain(biased).chain(labels);
         if let Some(token) = tokens.find(|token| **token as usize >= vocab) {
             return Err(InvalidRequest::UnknownToken { token: *token, vocab });
         }
@@ -230,6 +226,7 @@ impl GenerateRequest {
             ("log-probabilities", self.logprobs.unwrap_or(0), LOGPROBS_MAX),
             ("biased tokens", self.sampling.logit_bias.len(), BIASES_MAX),
             ("end tokens", self.end_tokens.len(), END_TOKENS_MAX),
+            ("labels", self.embedding_options.labels.len(), LABELS_MAX),
             ("samplers", self.sampling.samplers.as_ref().map_or(0, Vec::len), SAMPLERS_MAX),
         ];
         let breakers = self.sampling.dry_breakers.counts(vocab);
@@ -279,7 +276,8 @@ pub struct Generation {
     /// for a single rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_us: Vec<u64>,
-    /// The embedding, if the request wants one: `[width]`, of length one.
+    /// The embedding, if the request wants one: `[width]`, of length one unless
+    /// [`EmbeddingOptions::raw`]; of a pair the scores of its labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding: Option<Vec<f32>>,
 }

@@ -22,6 +22,7 @@
 
 mod byte_size;
 mod call;
+mod embedding;
 pub mod frame;
 mod generate;
 mod keep_alive;
@@ -45,9 +46,10 @@ mod worker;
 
 pub use byte_size::ByteSize;
 pub use call::RankCall;
+pub use embedding::{EmbeddingOptions, LABELS_MAX, Pooling};
 pub use generate::{
     AnswerToken, BIASES_MAX, END_TOKENS_MAX, FailureKind, FinishReason, GenerateRequest,
-    Generation, Grammar, InvalidRequest, LOGPROBS_MAX, Logprobs, Pooling, RequestId,
+    Generation, Grammar, InvalidRequest, LOGPROBS_MAX, Logprobs, RequestId,
 };
 pub use keep_alive::{KeepAlive, seconds};
 pub use nodes::Nodes;

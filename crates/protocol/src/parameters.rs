@@ -50,6 +50,7 @@ impl GenerateRequest {
             logprobs,
             grammar,
             embedding,
+            embedding_options,
             client,
             cache_salt,
             keep_alive,
@@ -63,6 +64,7 @@ impl GenerateRequest {
             ("logprobs", *logprobs != default.logprobs),
             ("grammar", *grammar != default.grammar),
             ("embedding", *embedding != default.embedding),
+            ("embedding_options", *embedding_options != default.embedding_options),
             ("client", *client != default.client),
             ("cache_salt", *cache_salt != default.cache_salt),
             ("keep_alive", *keep_alive != default.keep_alive),
@@ -76,8 +78,8 @@ impl GenerateRequest {
 mod tests {
     use super::*;
     use crate::{
-        Detail, DryBreakers, Grammar, InvalidRequest, KeepAlive, PARAMETERS, Picture, Pooling,
-        Sampler, Sampling, SamplingChoice,
+        Detail, DryBreakers, EmbeddingOptions, Grammar, InvalidRequest, KeepAlive, PARAMETERS,
+        Picture, Pooling, Sampler, Sampling, SamplingChoice,
     };
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -108,6 +110,7 @@ mod tests {
             logprobs: Some(1),
             grammar: Some(Grammar::Regex("a".to_owned())),
             embedding: Some(Pooling::Last),
+            embedding_options: EmbeddingOptions { raw: true, ..EmbeddingOptions::default() },
             client: 5,
             cache_salt: 6,
             keep_alive: Some(KeepAlive::FOR_GOOD),

@@ -5,8 +5,8 @@ pub enum TextError {
     Gguf(#[from] gguf::Error),
 
     #[error(
-        "the file's tokenizer model is \"{found}\"; known are gpt2 and gemma4 (byte-pair encoding) \
-         and llama (SentencePiece). Use another model, or a newer version of Sinew"
+        "the file's tokenizer model is \"{found}\"; known are gpt2 and gemma4 (byte-pair encoding), \
+         llama (SentencePiece), t5 (its unigram model) and bert (WordPiece). Use another model, or a newer version of Sinew"
     )]
     Model { found: String },
     #[error(
@@ -16,6 +16,11 @@ pub enum TextError {
     PreTokenizer { found: String },
     #[error("{what}: {found}; the most that is accepted is {limit}. The file is broken or hostile")]
     TooMany { what: &'static str, found: usize, limit: usize },
+    #[error(
+        "the tokenizer's character map has {bytes} bytes, and is cut. Download or convert the \
+         model again"
+    )]
+    Charsmap { bytes: usize },
     #[error("metadata key \"{key}\" holds {found} entries for {wanted} tokens")]
     ArrayLength { key: &'static str, found: usize, wanted: usize },
     #[error("metadata key \"{key}\" must be an array of {wanted}")]

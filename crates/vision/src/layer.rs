@@ -84,7 +84,7 @@ impl Rows {
             q: vec![0.0; rows * width],
             attended: vec![0.0; rows * width],
             kv,
-            segment: Segment { table, first_pos: 0, rows, mutual: true },
+            segment: Segment { table, first_pos: 0, rows, sees_to: Some(rows) },
             shape,
             angles: angles.collect(),
             rotated_from: tables.iter().map(|(_, first)| *first).collect(),

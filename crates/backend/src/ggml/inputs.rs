@@ -160,7 +160,7 @@ mod tests {
             table: pages.into(),
             first_pos,
             rows,
-            mutual: false,
+            sees_to: None,
         };
         let batch = [segment(&[3, 1], 63, 2), segment(&[0], 0, 1)];
         assert_eq!(reach(&batch), 4 * PAGE_POSITIONS);
@@ -176,7 +176,9 @@ mod tests {
         let chunk = mask(&batch, AttentionRange::Chunk(64), n_kv);
         assert_eq!(seen(&chunk, 0), seen(&all, 0), "position 63 ends its chunk");
         assert_eq!(seen(&chunk, 1), [PAGE_POSITIONS], "position 64 begins one");
-        let whole = batch.clone().map(|segment| Segment { mutual: true, ..segment });
+        let whole = batch
+            .clone()
+            .map(|segment| Segment { sees_to: Some(segment.first_pos + segment.rows), ..segment });
         let mutual = mask(&whole, AttentionRange::Full, n_kv);
         assert_eq!(seen(&mutual, 0), seen(&mutual, 1), "rows of a segment see the same");
         assert_eq!(seen(&mutual, 1), seen(&all, 1));

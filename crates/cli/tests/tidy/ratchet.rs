@@ -20,7 +20,7 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("cli", 26, 9),
     ("collective", 2, 2),
     ("constrain", 2, 2),
-    ("engine", 14, 7),
+    ("engine", 8, 5),
     ("fakehub", 2, 2),
     ("hub", 11, 8),
     ("kernels", 11, 7),
@@ -29,7 +29,7 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("placement", 11, 9),
     ("serve", 37, 10),
     ("store", 10, 8),
-    ("text", 21, 11),
+    ("text", 19, 11),
     ("vision", 3, 3),
 ];
 

@@ -92,7 +92,7 @@ impl Rows {
         let rows = self.tokens.len() - before;
         let segment = |table: &Arc<[u32]>, first_pos, rows| {
             let table = table.clone();
-            Segment { table, first_pos, rows, mutual: false }
+            Segment { table, first_pos, rows, sees_to: None }
         };
         self.segments.push(segment(table, first, rows));
         self.windows.push(segment(window, first, rows));

@@ -35,6 +35,7 @@ fn tables_of_rank(tokens: usize) -> Tables {
         checkpoints: 0,
         picture_room: 0,
         additions: 0,
+        is_encoder: false,
     };
     let [pages, window_pages] = tables().map(|pages| pages.to_vec());
     let segment = StepSegment { pages: pages.len(), ..StepSegment::new(1, 0, tokens) };
@@ -58,7 +59,8 @@ fn trunk(
         sequences_max: 512,
         cache_tokens: 512,
         cache_type: protocol::CacheType::Auto,
-        picture_rows: 0,
+        whole_rows: 0,
+        is_encoder: false,
         checkpoints: 0,
     };
     let mut model = Model::load(backend, file, &outline, &whole, 0, capacity, &mut |_| {}).unwrap();
@@ -66,7 +68,7 @@ fn trunk(
     let mut input = Vec::new();
     let mut embedding = Embedding::open(file.clone(), model.config()).unwrap();
     embedding.look_up(backend, text, &[], &mut input).unwrap();
-    let segment = |table| [Segment { table, first_pos: 0, rows: text.len(), mutual: false }];
+    let segment = |table| [Segment { table, first_pos: 0, rows: text.len(), sees_to: None }];
     let [segments, windows] = tables().map(segment);
     let rows: Vec<usize> = (0..text.len()).collect();
     let positions: Vec<u32> = (0..text.len() as u32).collect();

@@ -60,9 +60,12 @@ impl Buffers {
             self.add(
                 segment,
                 tables,
+                limits.is_encoder,
                 [false, true].map(|windows| {
                     let whole = config.sees_pictures_whole(windows);
-                    grid::runs(if whole { &step.grids } else { &[] }, segment.rows, row)
+                    let grids = if whole { &step.grids[..] } else { &[] };
+                    let runs = grid::runs(grids, segment.rows, row);
+                    runs.map(|(rows, mutual)| (rows, mutual || limits.is_encoder))
                 }),
             );
             let StepSegment { slot, rows, first_rotation, state, .. } = *segment;
@@ -73,7 +76,8 @@ impl Buffers {
             if limits.has_states {
                 self.states.push(state_segment(slot, rows, state));
             }
-            self.outputs.extend(row + rows - segment.outputs..row + rows);
+            let first_output = row + segment.first_output();
+            self.outputs.extend(first_output..first_output + segment.outputs);
             row += rows;
         }
     }
@@ -83,23 +87,27 @@ impl Buffers {
         &mut self,
         segment: &StepSegment,
         tables: &Tables,
+        is_encoder: bool,
         [all, in_windows]: [impl Iterator<Item = (usize, bool)>; 2],
     ) {
         let StepSegment { slot, first_position, rows, outputs, .. } = *segment;
         let (table, window) = (tables.get(slot), tables.window(slot));
         let mut first_pos = first_position;
         for (rows, mutual) in all {
-            self.segments.push(Segment { table: table.clone(), first_pos, rows, mutual });
+            let sees_to = mutual.then_some(first_pos + rows);
+            self.segments.push(Segment { table: table.clone(), first_pos, rows, sees_to });
             first_pos += rows;
         }
         let mut first_pos = first_position;
         for (rows, mutual) in in_windows {
-            self.windows.push(Segment { table: window.clone(), first_pos, rows, mutual });
+            let sees_to = mutual.then_some(first_pos + rows);
+            self.windows.push(Segment { table: window.clone(), first_pos, rows, sees_to });
             first_pos += rows;
         }
         if outputs > 0 {
-            let first_pos = first_position + rows - outputs;
-            let of = |table| Segment { table, first_pos, rows: outputs, mutual: false };
+            let first_pos = first_position + segment.first_output();
+            let sees_to = is_encoder.then_some(first_position + rows);
+            let of = |table| Segment { table, first_pos, rows: outputs, sees_to };
             self.output_segments.push(of(table));
             self.output_windows.push(of(window));
         }

@@ -31,7 +31,7 @@ impl<B: Backend> Rank<B> {
         loop {
             let started = Instant::now();
             let table = (0..rows.div_ceil(PAGE_POSITIONS) as u32).collect();
-            let segment = Segment { table, first_pos: 0, rows, mutual: false };
+            let segment = Segment { table, first_pos: 0, rows, sees_to: None };
             let last = Segment { first_pos: rows - 1, rows: 1, ..segment.clone() };
             let positions: Vec<u32> = (0..rows as u32).collect();
             let (segments, last) = (&[segment], &[last]);

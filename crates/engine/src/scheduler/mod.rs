@@ -27,6 +27,7 @@ mod page_id;
 mod pages;
 mod pictures;
 mod prefixes;
+mod refused;
 mod reports;
 mod sequence;
 #[cfg(test)]
@@ -39,23 +40,21 @@ mod windows;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use constrain::ConstrainError;
 use protocol::{
-    AnswerToken, EngineStats, FailureKind, FinishReason, GenerateRequest, Generation,
-    InvalidRequest, RequestId, Speculation, Token, Turns,
+    AnswerToken, EngineStats, FinishReason, GenerateRequest, Generation, RequestId, Speculation,
+    Token, Turns,
 };
 
 use crate::prompt_store::Shelf;
-use crate::sight::{Placed, Unseen};
+use crate::sight::Placed;
 use crate::step::{Limits, Output, Step};
 use guess::HitRate;
 use pace::{Measured, Pace};
 use pages::Pages;
+pub use refused::Refused;
+use refused::WAITING_MAX;
 use sequence::Sequence;
 use vision::Seen;
-
-/// The most waiting requests; the daemon bounds its own queue lower.
-const WAITING_MAX: usize = 1024;
 
 /// The effect of a sampled token on its request.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,33 +65,6 @@ pub(crate) struct Committed {
     pub began: Option<Generation>,
     /// The request's account, if it has ended.
     pub done: Option<Generation>,
-}
-
-/// Why a request is refused.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Refused {
-    #[error(transparent)]
-    Invalid(#[from] InvalidRequest),
-    #[error(transparent)]
-    Grammar(#[from] ConstrainError),
-    #[error(transparent)]
-    Unseen(#[from] Unseen),
-    #[error("{WAITING_MAX} requests are waiting already")]
-    Full,
-    #[error("request {request} is running already")]
-    Duplicate { request: RequestId },
-}
-
-impl Refused {
-    /// The kind of the failure, for the caller.
-    pub fn kind(&self) -> FailureKind {
-        match self {
-            Self::Grammar(ConstrainError::Busy { .. }) => FailureKind::Busy,
-            Self::Invalid(_) | Self::Grammar(_) | Self::Unseen(_) => FailureKind::Invalid,
-            Self::Full => FailureKind::Busy,
-            Self::Duplicate { .. } => FailureKind::Lost,
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -177,7 +149,7 @@ impl Scheduler {
         let due = self.turns.arrive(request.client, request.prompt.len());
         let order = self.next_order;
         self.next_order += 1;
-        let mut new = Sequence::new(id, request, pictures, self.limits.context_tokens, now);
+        let mut new = Sequence::new(id, request, pictures, &self.limits, now);
         (new.order, new.due) = (order, due);
         self.waiting.push(new);
         Ok(())

@@ -392,6 +392,7 @@ mod tests {
                 checkpoints: 0,
                 picture_room: 0,
                 additions: 0,
+                is_encoder: false,
             },
             None,
         )

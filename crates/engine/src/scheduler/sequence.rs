@@ -1,9 +1,10 @@
+mod account;
+mod checkpoint;
+
 use std::time::Instant;
 
 use layout::{GUESSES_MAX, PAGE_POSITIONS};
-use protocol::{
-    FinishReason, GenerateRequest, Generation, Pooling, RequestId, Token, is_of_picture,
-};
+use protocol::{GenerateRequest, Pooling, RequestId, Token, is_of_picture};
 
 use super::costs::Price;
 use super::fetch::Fetch;
@@ -13,11 +14,11 @@ use super::page_id::PageId;
 use super::pages::{Before, Pages};
 use super::pictures::Pictures;
 use super::prefixes::Begun;
-use super::state::{Border, State};
+use super::state::State;
 use crate::draft::DraftJob;
 use crate::logits::Extent;
 use crate::sight::Placed;
-use crate::step::{Output, Save, Step, StepSegment};
+use crate::step::{Limits, Output, Step, StepSegment};
 
 /// A request, waiting or running.
 #[derive(Debug)]
@@ -69,6 +70,8 @@ pub(super) struct Sequence {
     /// The time that rank 0 had waited for each rank at its start.
     pub waited_before_us: Vec<u64>,
     pub first_token: Option<Instant>,
+    /// Whether all of its rows must be in one step, for they see each other (encoders).
+    is_whole: bool,
 }
 
 impl Sequence {
@@ -76,10 +79,10 @@ impl Sequence {
         id: RequestId,
         request: GenerateRequest,
         pictures: Vec<Placed>,
-        context_tokens: usize,
+        limits: &Limits,
         added: Instant,
     ) -> Self {
-        let room = context_tokens.saturating_sub(request.prompt.len());
+        let room = limits.context_tokens.saturating_sub(request.prompt.len());
         // The capacity is reserved, so that no token causes an allocation.
         let tokens_max = request.prompt.len() + request.max_tokens.min(room);
         let mut tokens = Vec::with_capacity(tokens_max);
@@ -114,6 +117,7 @@ impl Sequence {
             started: None,
             waited_before_us: Vec::new(),
             first_token: None,
+            is_whole: limits.is_encoder,
         }
     }
 
@@ -135,9 +139,10 @@ impl Sequence {
         }
     }
 
-    /// Missing pages for all known tokens and one more.
+    /// Missing pages for all known tokens and one more, if one follows.
     pub fn pages_missing(&self) -> usize {
-        pages_of(self.tokens.len() + 1).saturating_sub(self.pages.len())
+        let next = usize::from(self.request.embedding.is_none());
+        pages_of(self.tokens.len() + next).saturating_sub(self.pages.len())
     }
 
     /// The published pages with the start of its tokens, without the last token: its logits must be
@@ -146,8 +151,7 @@ impl Sequence {
         let mut before = self.before(self.pages.len());
         let start = self.cached.min(self.tokens.len() - 1);
         let whole = self.tokens[start..self.tokens.len() - 1].chunks_exact(PAGE_POSITIONS);
-        let is_at_border =
-            self.cached == self.pages.len() * PAGE_POSITIONS && !self.wants_all_rows();
+        let is_at_border = self.cached == self.pages.len() * PAGE_POSITIONS && !self.is_alone();
         whole.take_while(move |_| is_at_border).map_while(move |tokens| {
             let page = pages.find(before, tokens)?;
             before = Before::Page(page);
@@ -205,7 +209,7 @@ impl Sequence {
     /// Whether its beginning should be looked for on disk.
     pub fn wants_fetch(&self) -> bool {
         let is_new = self.pages.is_empty() && self.cached == 0 && !self.looking.is_over();
-        is_new && !self.is_answering() && !self.wants_all_rows()
+        is_new && !self.is_answering() && !self.is_alone()
     }
 
     /// Looks for its beginning on disk, and begins to read what the cache lacks of it; `false`:
@@ -222,7 +226,7 @@ impl Sequence {
     /// At the end of its pages, continues in the middle of a cached one.
     fn begin_page(&mut self, pages: &mut Pages) {
         let end = self.pages.len() * PAGE_POSITIONS;
-        if self.cached != end || self.wants_all_rows() {
+        if self.cached != end || self.is_alone() {
             return;
         }
         let next = &self.tokens[end..self.tokens.len() - 1];
@@ -247,9 +251,19 @@ impl Sequence {
         self.request.embedding == Some(Pooling::Mean)
     }
 
+    /// Whether it reads no rows that another text has left in the cache: all of its rows have an
+    /// output, or an encoder's depend on what follows them.
+    fn is_alone(&self) -> bool {
+        self.wants_all_rows() || self.is_whole
+    }
+
     /// The rows of its next chunk, within these limits of rows and outputs. `most`: the limit for a
-    /// picture that must be whole.
+    /// picture or a text that must be whole.
     pub fn chunk(&mut self, room: usize, outputs_room: usize, most: usize) -> usize {
+        if self.is_whole {
+            let most = if self.wants_all_rows() { most.min(outputs_room) } else { most };
+            return if self.left() <= most { self.left() } else { 0 };
+        }
         let rows = self.left().min(room);
         let rows = rows.min(self.state.chunk_max(self.cached, self.prompt_border()));
         let rows = if self.wants_all_rows() { rows.min(outputs_room) } else { rows };
@@ -260,31 +274,6 @@ impl Sequence {
     /// continue.
     fn prompt_border(&self) -> usize {
         (self.request.prompt.len() - 1) / PAGE_POSITIONS * PAGE_POSITIONS
-    }
-
-    /// Plans the state of its last segment, and its checkpoint.
-    pub fn plan_state(&mut self, segment: &mut StepSegment, pages: &mut Pages) {
-        if pages.checkpoints().is_none() {
-            return;
-        }
-        let (before, end) = (self.state.applied, self.cached);
-        segment.state = self.state.plan(segment.first_position, end, self.guesses.len());
-        let prompt = (self.request.prompt.len(), self.prompt_border());
-        let Some((border, kind)) = self.state.border((before, end), prompt) else { return };
-        let passes = kind != Border::Prompt;
-        if kind == Border::Mark && pages.shelf().is_none() {
-            return;
-        }
-        let page = self.pages[border / PAGE_POSITIONS - 1];
-        let last = self.state.passing.filter(|_| passes);
-        let Some(checkpoint) = pages.write_checkpoint(page, last) else { return };
-        if passes {
-            self.state.passing = Some((checkpoint, page));
-        }
-        if kind != Border::Answer {
-            pages.want_state(page);
-        }
-        segment.state.save = Some(Save { after: border - before, checkpoint });
     }
 
     /// Drops the pages before `end` in layers with a window. Pages before its prompt's end, and
@@ -310,8 +299,17 @@ impl Sequence {
             let Some(page) = pages.take() else { break };
             self.pages.push(page);
         }
-        let rows = rows.min(self.pages.len() * PAGE_POSITIONS - self.cached);
-        self.pictures.uncut(self.cached, rows)
+        let held = self.pages.len() * PAGE_POSITIONS - self.cached;
+        match self.is_whole {
+            true => {
+                if held < rows {
+                    0
+                } else {
+                    rows
+                }
+            }
+            false => self.pictures.uncut(self.cached, rows.min(held)),
+        }
     }
 
     /// Speculates its next tokens, as many as pay and at most `most`.
@@ -404,6 +402,10 @@ impl Sequence {
         self.pictures.plan(first_position..end, step);
         step.tokens.extend(&self.tokens[first_position..end]);
         step.tokens.extend(&self.guesses);
+        if self.is_whole {
+            let second = self.request.embedding_options.first_tokens.unwrap_or(usize::MAX);
+            step.types.extend((first_position..end).map(|at| u32::from(at >= second)));
+        }
         self.awaits_token = end == self.tokens.len();
         let wanted = Extent::by(&self.request, self.answer().len());
         let (outputs, wanted) = match self.awaits_token {
@@ -435,6 +437,9 @@ impl Sequence {
     /// published one with the same tokens, that one is used from the next step on: its keys and
     /// values are the same, bit for bit.
     pub fn publish(&mut self, first_position: usize, pages: &mut Pages) {
+        if self.is_whole {
+            return;
+        }
         for at in first_position / PAGE_POSITIONS..self.cached / PAGE_POSITIONS {
             let before = self.before(at);
             let tokens = &self.tokens[at * PAGE_POSITIONS..][..PAGE_POSITIONS];
@@ -459,7 +464,8 @@ impl Sequence {
         let end = self.cached.min(self.tokens.len());
         let whole = end / PAGE_POSITIONS;
         let rest = &self.tokens[whole * PAGE_POSITIONS..end];
-        if let Some(page) = self.pages.get(whole).filter(|_| !rest.is_empty()) {
+        let is_left = !rest.is_empty() && !self.is_whole;
+        if let Some(page) = self.pages.get(whole).filter(|_| is_left) {
             pages.leave_tail(*page, self.before(whole), rest);
         }
         self.pages.iter().skip(self.first_seen).for_each(|page| pages.leave(*page, true));
@@ -467,28 +473,6 @@ impl Sequence {
         (self.told, self.first_seen, self.cached) = (0, 0, 0);
         self.pictures.forget(usize::MAX);
         self.state = State::default();
-    }
-
-    /// `waited_us`: the time that rank 0 has waited for each rank so far.
-    pub fn account(&self, reason: FinishReason, now: Instant, waited_us: &[u64]) -> Generation {
-        let before = self.waited_before_us.iter().chain(std::iter::repeat(&0));
-        let waits = waited_us.iter().zip(before).map(|(now, before)| now - before);
-        let started = self.started.unwrap_or(now);
-        let first_token = self.first_token.unwrap_or(now);
-        Generation {
-            request: self.id,
-            reason,
-            prompt_tokens: self.request.prompt.len(),
-            generated_tokens: self.answer().len(),
-            answered_tokens: self.request.answered.len(),
-            cached_tokens: self.cached_tokens,
-            guesses: self.guessed,
-            queue_us: (started - self.added).as_micros() as u64,
-            prefill_us: (first_token - started).as_micros() as u64,
-            decode_us: (now - first_token).as_micros() as u64,
-            waits_us: if self.started.is_some() { waits.collect() } else { Vec::new() },
-            embedding: None,
-        }
     }
 }
 

@@ -271,6 +271,7 @@ impl World {
             checkpoints: rng.usize(..9),
             picture_room: 0,
             additions: 0,
+            is_encoder: false,
         };
         let states = limits.has_states.then(|| States {
             slots: vec![0; slots],

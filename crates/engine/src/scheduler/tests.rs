@@ -17,6 +17,7 @@ const LIMITS: Limits = Limits {
     checkpoints: 0,
     picture_room: 0,
     additions: 0,
+    is_encoder: false,
 };
 /// Room for longer texts.
 const LONG: Limits = Limits { context_tokens: 640, pages: 20, rows_max: 64, ..LIMITS };

@@ -110,7 +110,8 @@ fn load(holder: &Arc<dyn Bytes>, stages: &[(usize, usize)]) -> Fetched {
         sequences_max: 1,
         cache_tokens: 64,
         cache_type: CacheType::Auto,
-        picture_rows: 0,
+        whole_rows: 0,
+        is_encoder: false,
         checkpoints: 0,
     };
     let mut backend = backend::Cpu::new(1, &[]).unwrap();

@@ -4,6 +4,7 @@ mod chunks;
 mod device;
 mod draft;
 mod embeddings;
+mod encoders;
 mod experts;
 mod fetched;
 mod folders;

@@ -195,6 +195,8 @@ fn is_small(role: &str, dims: &[u64]) -> bool {
         ".bias",
         ".scale",
         "norm",
+        "position_embd.",
+        "token_types.",
     ];
     dims[1..].iter().all(|dim| *dim == 1) || NEVER.iter().any(|part| role.contains(part))
 }

@@ -30,7 +30,7 @@ const QUERIES_CONVERTED: usize = 12;
 const TASKS_A_THREAD: usize = 4;
 
 /// Attention of a batch: each row attends to its own sequence, up to its own position or, if its
-/// segment is mutual, to the segment's end. Keys and values must already be in the cache.
+/// segment sees later ones, to [`Segment::sees_to`]. Keys and values must already be in the cache.
 ///
 /// `segments` follow one another in the batch; `chosen`: the visible positions of each row, if not
 /// all; `q`: `[rows, heads, k_dim]` f32; `out`: `[rows, heads, v_dim]` f32.
@@ -79,7 +79,8 @@ fn attend_seen(
     assert_eq!(q.len(), rows * shape.heads * shape.k_dim, "queries must be [{rows}, heads, dim]");
     assert_eq!(out.len(), rows * shape.heads * shape.v_dim, "output must be [{rows}, heads, dim]");
     for segment in segments.iter().filter(|segment| segment.rows > 0) {
-        let pages = (segment.first_pos + segment.rows).div_ceil(PAGE_POSITIONS);
+        let end = segment.first_pos + segment.rows;
+        let pages = end.max(segment.sees_to.unwrap_or(0)).div_ceil(PAGE_POSITIONS);
         assert!(pages <= segment.table.len(), "a table of {} pages", segment.table.len());
     }
     assert!(chosen.is_none_or(|chosen| chosen.rows() == rows), "choices of other rows");

@@ -22,7 +22,7 @@ fn table() -> Arc<[u32]> {
 
 /// Segments that start before a row sees more than it may choose, and after.
 fn segments() -> Vec<Segment> {
-    let of = |first_pos, rows| Segment { table: table(), first_pos, rows, mutual: false };
+    let of = |first_pos, rows| Segment { table: table(), first_pos, rows, sees_to: None };
     vec![of(90, 20), of(0, 3), of(POSITIONS - 2, 2), of(640, 1)]
 }
 
@@ -136,7 +136,7 @@ fn of_equal_scores_the_lower_position_is_chosen() {
     let cache = KvCache::new(1, DIM, 0, pages, CacheKind::F32).unwrap();
     let pool = Pool::new(2).unwrap();
     let indexer = Indexer { heads: 1, dim: DIM, choice: Choice::Positions { count: 70 } };
-    let segment = [Segment { table: table(), first_pos: POSITIONS - 1, rows: 1, mutual: false }];
+    let segment = [Segment { table: table(), first_pos: POSITIONS - 1, rows: 1, sees_to: None }];
     let mut chosen = Chosen::with_room(1, 1, pages);
     choose(
         &pool,
@@ -248,7 +248,7 @@ fn a_choice_by_scores_that_are_not_finite_is_lost() {
     let mut rng = Rng::with_seed(5);
     let choices =
         [Choice::Positions { count: 20 }, Choice::Blocks { size: 16, count: 3, local: 1 }];
-    let segment = Segment { table: table(), first_pos: 699, rows: 1, mutual: false };
+    let segment = Segment { table: table(), first_pos: 699, rows: 1, sees_to: None };
     for (kind, choice) in
         [CacheKind::F32, CacheKind::I16].into_iter().flat_map(|k| choices.map(|c| (k, c)))
     {

@@ -20,7 +20,7 @@ fn table() -> Arc<[u32]> {
 }
 
 fn segment(first_pos: usize, rows: usize) -> Segment {
-    Segment { table: table(), first_pos, rows, mutual: false }
+    Segment { table: table(), first_pos, rows, sees_to: None }
 }
 
 fn shape(positions: usize, overlap: bool, kind: CacheKind) -> EntryShape {

@@ -12,9 +12,9 @@ pub struct Segment {
     pub first_pos: usize,
     /// Rows of the batch in this run.
     pub rows: usize,
-    /// Whether its rows also see later ones: the patches or tokens of a picture. A window still
-    /// hides those too far before a row.
-    pub mutual: bool,
+    /// The end of the positions that all of its rows see, if they see later ones: those of a
+    /// picture, or of an encoder's text. A window still hides those too far from a row.
+    pub sees_to: Option<usize>,
 }
 
 /// The positions that a query attends to.
@@ -26,6 +26,8 @@ pub enum AttentionRange {
     Window(usize),
     /// All since the last multiple of `n`: its own chunk (Llama 4).
     Chunk(usize),
+    /// Up to `n` positions before it and, in segments that see later ones, after it (ModernBERT).
+    Around(usize),
 }
 
 impl AttentionRange {
@@ -35,13 +37,17 @@ impl AttentionRange {
             Self::Full => 0,
             Self::Window(window) => (position + 1).saturating_sub(window),
             Self::Chunk(chunk) => position - position % chunk,
+            Self::Around(reach) => position.saturating_sub(reach),
         }
     }
 
     /// The positions that a query at `position` of `segment` attends to.
     pub fn visible(self, segment: &Segment, position: usize) -> Range<usize> {
         let first = self.first_visible(position);
-        let end = if segment.mutual { segment.first_pos + segment.rows } else { position + 1 };
-        first..end
+        let end = segment.sees_to.unwrap_or(position + 1);
+        match self {
+            Self::Around(reach) => first..end.min(position + reach + 1),
+            _ => first..end,
+        }
     }
 }

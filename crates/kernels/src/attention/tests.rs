@@ -64,6 +64,11 @@ fn cases() -> Vec<Case> {
             range: AttentionRange::Window(100),
             ..case(&[0, 0], 16, 16, &[300, 64])
         },
+        Case {
+            mutual: true,
+            range: AttentionRange::Around(70),
+            ..case(&[0, 1, 1], 24, 24, &[700, 64])
+        },
     ]
 }
 
@@ -177,9 +182,14 @@ impl Case {
             AttentionRange::Full => 0,
             AttentionRange::Window(window) => (pos + 1).saturating_sub(window),
             AttentionRange::Chunk(chunk) => pos / chunk * chunk,
+            AttentionRange::Around(reach) => pos.saturating_sub(reach),
         };
         let all = seq.k.len() / self.kv_heads / self.k_dim;
-        let last = if self.mutual { all - 1 } else { pos };
+        let last = match self.range {
+            AttentionRange::Around(reach) => (all - 1).min(pos + reach),
+            _ if self.mutual => all - 1,
+            _ => pos,
+        };
         let scores: Vec<f64> = (first..=last)
             .map(|pos| {
                 let k = &seq.k[(pos * self.kv_heads + kv_head) * self.k_dim..][..self.k_dim];
@@ -223,7 +233,7 @@ fn attention_is_close_to_its_definition() {
                 table: seq.table.as_slice().into(),
                 first_pos: 0,
                 rows,
-                mutual: case.mutual,
+                sees_to: case.mutual.then_some(rows),
             })
             .collect();
         let mut out = vec![f32::NAN; rows * heads * case.v_dim];
@@ -265,16 +275,13 @@ fn every_way_to_attend_gives_the_same_bits() {
                 table: seq.table.as_slice().into(),
                 first_pos: 0,
                 rows: len,
-                mutual: case.mutual,
+                sees_to: case.mutual.then_some(len),
             }];
             attend(&pools[1], &cache, &shape, &whole, None, &q, &mut all);
             for isa in Isa::available() {
                 let pool = &pools[rng.usize(..2)];
                 let start = rng.usize(..len);
                 let rows = 1 + [0, 1, 30][rng.usize(..3)].min(len - start - 1);
-                // A row of a picture sees the rest of its segment, so that is not cut.
-                let is_cut = !case.mutual;
-                let (start, rows) = if is_cut { (start, rows) } else { (0, len) };
                 let q = &q[start * q_width..(start + rows) * q_width];
                 let expected = &all[start * out_width..(start + rows) * out_width];
                 // The same segment twice, as for two sequences.
@@ -282,7 +289,7 @@ fn every_way_to_attend_gives_the_same_bits() {
                     table: seq.table.as_slice().into(),
                     first_pos: start,
                     rows,
-                    mutual: case.mutual,
+                    sees_to: case.mutual.then_some(len),
                 };
                 let mut got = vec![f32::NAN; 2 * rows * out_width];
                 let twice = [q, q].concat();
@@ -297,9 +304,6 @@ fn every_way_to_attend_gives_the_same_bits() {
                 );
                 for got in got.chunks(rows * out_width) {
                     assert_eq!(got, expected, "case {number}, rows {start}+{rows}, {}", isa.name());
-                }
-                if !is_cut {
-                    continue;
                 }
                 // One head only.
                 let head = rng.usize(..heads);
@@ -337,7 +341,7 @@ fn what_is_not_finite_is_seen_by_those_who_see_it_alone() {
     let new = |kind| KvCache::new(1, DIM, DIM, 2, kind).unwrap();
     let attend = |isa, cache: &KvCache, shape, first_pos, q: &[f32]| {
         let segment =
-            Segment { table: [0, 1].into(), first_pos, rows: q.len() / DIM, mutual: false };
+            Segment { table: [0, 1].into(), first_pos, rows: q.len() / DIM, sees_to: None };
         let mut out = vec![0.0; q.len()];
         attend_on(isa, &pool, cache, shape, (&[segment], None), q, &mut out);
         out
@@ -387,7 +391,7 @@ fn a_query_of_zeros_sees_all_positions_alike() {
         let v = [[1.0; 16], [3.0; 16], [9.0; 16]].concat();
         cache.store(&pool, &[0], 0, &[0.5; 48], &v);
         let shape = AttendShape::new(&[0], 16, 16, 0.25);
-        let segment = Segment { table: [0].into(), first_pos: 1, rows: 1, mutual: false };
+        let segment = Segment { table: [0].into(), first_pos: 1, rows: 1, sees_to: None };
         let mut out = [0.0; 16];
         attend_on(isa, &pool, &cache, &shape, (&[segment], None), &[0.0; 16], &mut out);
         assert!(out.iter().all(|out| (out - 2.0).abs() < 0.05), "{kind}, {}: {out:?}", isa.name());
@@ -401,7 +405,7 @@ fn what_does_not_fit_becomes_the_largest_that_does() {
     cache.store(&pool, &[0], 0, &[1e-3; 32], &[1e30; 32]);
     let shape = AttendShape::new(&[0], 16, 16, 0.25);
     let mut out = [0.0; 32];
-    let segments = [Segment { table: [0].into(), first_pos: 0, rows: 2, mutual: false }];
+    let segments = [Segment { table: [0].into(), first_pos: 0, rows: 2, sees_to: None }];
     attend(&pool, &cache, &shape, &segments, None, &[1.0; 32], &mut out);
     assert_eq!(out, [65504.0; 32]);
     let mut cache = KvCache::new(1, 16, 16, 1, CacheKind::I16).unwrap();

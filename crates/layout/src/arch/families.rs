@@ -1,9 +1,10 @@
 //! Families that differ in a few switches from a row of the main table.
 
 use super::{
-    Activation, Arch, BOTH_NORMS, DEEPSEEK2, ExpertDefaults, ExpertKind, Fused, GEMMA4,
-    GatedAttention, Gating, KIMI_LINEAR, LLAMA, LogitScale, NormKind, Norms, POST_NORMS, PRE_NORMS,
-    PRE_NORMS_RENAMED, QWEN2, QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, TemperatureRule, Windows,
+    Activation, Arch, BOTH_NORMS, DEEPSEEK2, ExpertDefaults, ExpertKind, Fused, GEMMA3, GEMMA4,
+    GatedAttention, Gating, KIMI_LINEAR, LLAMA, LocalRope, LogitScale, NormKind, Norms, POST_NORMS,
+    PRE_NORMS, PRE_NORMS_RENAMED, QWEN2, QWEN3, QkNorm, RopeStyle, Rotation, SIGMOID, SOFTMAX,
+    TemperatureRule, Windows,
 };
 
 /// Llama without experts and windows: only Llama's and Mistral's files may have them.
@@ -31,6 +32,31 @@ const COMMAND_R: Arch = Arch {
     parallel: true,
     logit_scale: LogitScale::Multiplies,
     ..DENSE_LLAMA
+};
+
+/// Each half's output is added first, and the sum is normalised.
+const SUM_NORMS: Norms = Norms {
+    attention: None,
+    after_attention_sum: Some("attn_output_norm"),
+    feed_forward: None,
+    after_feed_forward_sum: Some("layer_output_norm"),
+    ..PRE_NORMS
+};
+
+/// BERT, RoBERTa and XLM-RoBERTa: learned positions, and no gate.
+const BERT: Arch = Arch {
+    name: "bert",
+    is_encoder: true,
+    rope_style: RopeStyle::Neox,
+    norms: SUM_NORMS,
+    norm_kind: NormKind::Layer,
+    activation: Activation::ExactGelu,
+    windows: Windows::Never,
+    rotation: Rotation::Never,
+    gated_feed_forward: false,
+    output_norm: None,
+    experts: ExpertKind::Never,
+    ..LLAMA
 };
 
 pub(super) const ARCHS: &[Arch] = &[
@@ -127,4 +153,39 @@ pub(super) const ARCHS: &[Arch] = &[
         embedding_times_sqrt_width: true,
         ..QWEN2
     },
+    BERT,
+    Arch {
+        name: "nomic-bert",
+        activation: Activation::Silu,
+        rotation: Rotation::Always,
+        gated_feed_forward: true,
+        ..BERT
+    },
+    Arch { name: "jina-bert-v3", rotation: Rotation::Always, ..BERT },
+    Arch {
+        name: "nomic-bert-moe",
+        rotation: Rotation::Always,
+        experts: ExpertKind::Always(ExpertDefaults { normalised: false, ..SOFTMAX }),
+        ..BERT
+    },
+    Arch {
+        name: "modern-bert",
+        norms: PRE_NORMS,
+        fused: Fused::FeedForward,
+        windows: Windows::AllButEveryFirst(3),
+        local_rope: LocalRope::Base(10_000.0),
+        rotation: Rotation::Always,
+        gated_feed_forward: true,
+        output_norm: LLAMA.output_norm,
+        ..BERT
+    },
+    Arch {
+        name: "eurobert",
+        is_encoder: true,
+        rope_style: RopeStyle::Neox,
+        windows: Windows::Never,
+        experts: ExpertKind::Never,
+        ..LLAMA
+    },
+    Arch { name: "gemma-embedding", is_encoder: true, ..GEMMA3 },
 ];

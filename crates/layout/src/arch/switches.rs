@@ -134,7 +134,10 @@ pub enum Activation {
     Silu,
     /// The same, but the gate is limited before it and not after (DeepSeek V4).
     LimitedFirst,
+    /// The tanh approximation of the Gaussian error unit (Gemma).
     Gelu,
+    /// The Gaussian error unit as it is defined (BERT).
+    ExactGelu,
     /// SiLU with soft limits on the gate and on the other half, read from the file (Kimi K3).
     Situ,
     /// The square of positive values, 0 for others (Nemotron-H), without a gate.
@@ -185,8 +188,11 @@ pub enum QkNorm {
 pub struct Norms {
     pub attention: Option<&'static str>,
     pub after_attention: Option<&'static str>,
+    /// Of the residual stream with the half's output (BERT).
+    pub after_attention_sum: Option<&'static str>,
     pub feed_forward: Option<&'static str>,
     pub after_feed_forward: Option<&'static str>,
+    pub after_feed_forward_sum: Option<&'static str>,
 }
 
 /// The kind of the norms of the residual stream.
@@ -205,6 +211,8 @@ pub enum Windows {
     Always,
     /// All but the last of every this many, unless the file has its own pattern.
     AllButEvery(usize),
+    /// All but the first of every this many (ModernBERT).
+    AllButEveryFirst(usize),
     /// All but the last of every `every` layers see the current chunk of `size` positions. A window
     /// of 0 in the file turns chunks off (Llama 4).
     ChunksButEvery {

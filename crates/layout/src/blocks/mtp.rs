@@ -79,7 +79,8 @@ impl Capacity {
             sequences_max: DRAFTS_MAX,
             cache_tokens: full_cache_tokens(context_tokens, DRAFTS_MAX),
             cache_type: protocol::CacheType::Auto,
-            picture_rows: 0,
+            whole_rows: 0,
+            is_encoder: false,
             checkpoints: 0,
         }
     }

@@ -43,6 +43,31 @@ pub const BY_LAYER: &str = "per_layer_token_embd.weight";
 pub const BY_LAYER_PROJECTION: &str = "per_layer_model_proj.weight";
 pub const BY_LAYER_NORM: &str = "per_layer_proj_norm.weight";
 
+/// The learned positions and token types of an encoder, and the bias of its embeddings' norm
+/// ([`EMBEDDING_NORM`]).
+pub const POSITIONS: &str = "position_embd.weight";
+pub const TOKEN_TYPES: &str = "token_types.weight";
+pub const EMBEDDING_NORM_BIAS: &str = "token_embd_norm.bias";
+
+/// What a pooled state passes: a classifier's hidden layer, its norm, and its outputs.
+pub const CLASSIFIER: [&str; 2] = ["cls.weight", "cls.bias"];
+pub const CLASSIFIER_NORM: &str = "cls.norm.weight";
+pub const CLASSIFIER_OUTPUT: [&str; 2] = ["cls.output.weight", "cls.output.bias"];
+/// Or the dense layers of an embedding, one after the other (EmbeddingGemma).
+pub const DENSE: [[&str; 2]; 2] =
+    [["dense_2.weight", "dense_2.bias"], ["dense_3.weight", "dense_3.bias"]];
+
+/// Whether a tensor is applied to pooled states, by [`CLASSIFIER`] and its neighbours.
+pub(crate) fn is_of_pooled(name: &str) -> bool {
+    let all = CLASSIFIER.iter().chain(&CLASSIFIER_OUTPUT).chain(DENSE.iter().flatten());
+    all.chain([&CLASSIFIER_NORM]).any(|known| *known == name)
+}
+
+/// Whether a tensor makes an encoder's embeddings.
+pub(crate) fn is_of_entry(name: &str) -> bool {
+    [POSITIONS, TOKEN_TYPES, EMBEDDING_NORM, EMBEDDING_NORM_BIAS].contains(&name)
+}
+
 /// The prefix, within a layer, of tensors that only MTP blocks have.
 pub const MTP: &str = "nextn.";
 /// The projection of a token's embedding and a state to the input of an MTP block, within it.

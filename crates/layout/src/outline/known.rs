@@ -27,7 +27,10 @@ pub(super) fn check_all_known(
             follows || names::REDUNDANT.iter().any(|redundant| name.ends_with(redundant))
         }
         None => {
+            let is_pooled = names::is_of_pooled(name);
+            let is_entry = config.encoder.is_some() && names::is_of_entry(name);
             let is_apart = names::APART.contains(&name) || unread::is_apart(name);
+            let is_apart = is_apart || is_pooled || is_entry;
             is_apart || (config.eagle3.is_some() && name == eagle3::TOKENS)
         }
     };

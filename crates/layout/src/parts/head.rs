@@ -52,6 +52,10 @@ pub(crate) fn tensors(
         let (rows, cols) = (Part::Of(0..width), Part::Of(0..2 * width));
         head.add("entry", names::MTP_ENTRY, [2 * width, width], rows, cols)?;
     }
+    // An encoder has no logits.
+    if config.encoder.is_some() {
+        return Ok(head.tensors);
+    }
     // A model without an output matrix uses its embedding as one.
     let tied = directory.find_tensor(names::OUTPUT).is_none();
     let output = if tied { names::EMBEDDING } else { names::OUTPUT };

@@ -20,10 +20,22 @@ impl Wiring for ResidualStream {
         for ([role, bias], name, is_there) in [
             (["attention_norm", "attention_norm.bias"], norms.attention, mixes),
             (["after_attention_norm", ""], norms.after_attention, mixes),
+            (["attention_sum_norm", "attention_sum_norm.bias"], norms.after_attention_sum, mixes),
             (["feed_forward_norm", "feed_forward_norm.bias"], norms.feed_forward, feed_forward),
             (["after_feed_forward_norm", ""], norms.after_feed_forward, feed_forward),
+            (
+                ["feed_forward_sum_norm", "feed_forward_sum_norm.bias"],
+                norms.after_feed_forward_sum,
+                feed_forward,
+            ),
         ] {
             let Some(name) = name.filter(|_| is_there) else { continue };
+            // ModernBERT's first layer reads the embeddings, which are normalised already.
+            let is_first = role == "attention_norm" && layer.layer == 0;
+            let is_normed = config.encoder.is_some_and(|own| own.has_norm);
+            if is_normed && is_first && !layer.has(&names::layer(0, name)) {
+                continue;
+            }
             layer.vector(role, name, width)?;
             if has_biases && !bias.is_empty() {
                 layer.find_bias(bias, name, width, all.clone())?;

@@ -6,6 +6,8 @@ use crate::file::Metadata;
 use crate::file::limits::{CONTEXT_MAX, LAYERS_MAX};
 use crate::parts::Assistant;
 
+const PATTERN: &str = "attention.sliding_window_pattern";
+
 /// The window of each layer; `None` for all in a file without windows.
 pub(crate) fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>, Error> {
     const KEY: &str = "attention.sliding_window";
@@ -22,24 +24,28 @@ pub(crate) fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Opti
         Windows::AllButEvery(every) | Windows::ChunksButEvery { every, .. } => {
             pattern(metadata, layers, every)?
         }
+        Windows::AllButEveryFirst(every) => {
+            let every = metadata.size_or(PATTERN, LAYERS_MAX, every)?;
+            (0..layers).map(|layer| !layer.is_multiple_of(every)).collect()
+        }
     };
     Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed)).collect())
 }
 
 /// The layers with a window; the file may list them or give a period.
 fn pattern(metadata: &Metadata<'_>, layers: usize, every: usize) -> Result<Vec<bool>, Error> {
-    const KEY: &str = "attention.sliding_window_pattern";
-    let array = metadata.get(KEY).and_then(|value| value.as_array());
+    let array = metadata.get(PATTERN).and_then(|value| value.as_array());
     if let Some(flags) = array.and_then(|array| array.integers()) {
         let flags: Vec<bool> = flags.map(|flag| flag != 0).collect();
         if flags.len() < layers {
-            let what = format!("{} names {} of {layers} layers", metadata.key(KEY), flags.len());
+            let what =
+                format!("{} names {} of {layers} layers", metadata.key(PATTERN), flags.len());
             return Err(Error::Impossible { what });
         }
         return Ok(flags[..layers].to_vec());
     }
     // A period of 0 would mean a window in all layers, not the default pattern.
-    let is_given = metadata.get(KEY).is_some();
-    let every = if is_given { metadata.size(KEY, LAYERS_MAX)? } else { every };
+    let is_given = metadata.get(PATTERN).is_some();
+    let every = if is_given { metadata.size(PATTERN, LAYERS_MAX)? } else { every };
     Ok((0..layers).map(|layer| !(layer + 1_usize).is_multiple_of(every)).collect())
 }

@@ -72,7 +72,8 @@ impl Header {
             sequences_max: 4,
             cache_tokens: POSITIONS as usize,
             cache_type: CacheType::Auto,
-            picture_rows: 0,
+            whole_rows: 0,
+            is_encoder: false,
             checkpoints: 2,
         };
         let rank = |rank| Holding::new(&outline, &layout, rank).footprint(&capacity, Device::Cpu);

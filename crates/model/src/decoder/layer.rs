@@ -74,7 +74,8 @@ impl<B: Backend> Layer<B> {
                 norm: Norm::find(loader, config, slices, "feed_forward_norm")?,
                 parallel: config.arch.parallel,
                 residual: {
-                    let roles = ["ffn_down.bias", "after_feed_forward_norm"];
+                    let roles =
+                        ["ffn_down.bias", "after_feed_forward_norm", "feed_forward_sum_norm"];
                     let residual = Residual::load(loader, config, slices, roles, "ffn")?;
                     let banks = (slices, layer, Reader::FeedForward);
                     Residual {
@@ -171,7 +172,7 @@ impl<B: Backend> MixerHalf<B> {
             norm: Norm::find(loader, config, slices, "attention_norm")?,
             mixer,
             residual: {
-                let roles = ["attn_output.bias", "after_attention_norm"];
+                let roles = ["attn_output.bias", "after_attention_norm", "attention_sum_norm"];
                 let residual = Residual::load(loader, config, slices, roles, "attn")?;
                 let banks = BankHalf::load(loader, config, (slices, layer, Reader::Mixer))?;
                 Residual { banks, ..residual }

@@ -128,7 +128,7 @@ impl<B: Backend> Head<B> {
         Ok(Self {
             streams: HeadStreams::load(loader, config, slices)?,
             norm: Norm::find(loader, config, slices, "norm")?,
-            output: loader.matrix(&slices.get("output"))?,
+            output: slices.find("output").map(|slice| loader.matrix(&slice)).transpose()?,
             bias: loader.find_vector(slices.find("output.bias"))?,
         })
     }
@@ -147,6 +147,9 @@ fn check_device<B: Backend>(
                 .check_matrix(slice.tensor.ty, rows, cols)
                 .map_err(|source| ModelError::Backend { name: name.clone(), source })?;
         }
+    }
+    if config.encoder.is_some() && B::COMPILES {
+        return Err(ModelError::EncoderDevice);
     }
     if config.recurrence.is_some() {
         backend.check_recurrence().map_err(ModelError::Device)?;
@@ -180,7 +183,7 @@ fn keep<B: Backend>(
             let own = make(recurrent_shape(sizes, &holding.shard))?;
             return Ok(Kept::States(own, ngram_shape(config, layer).map(make).transpose()?));
         }
-        if !config.keeps(layer) {
+        if !config.keeps(layer) || holding.uses_first_cache(layer) {
             return Ok(Kept::Nothing);
         }
         if config.compressed.is_some() {

@@ -76,7 +76,8 @@ pub struct Model<B: Backend> {
 struct Head<B: Backend> {
     streams: Option<HeadStreams<B>>,
     norm: Option<Norm<B>>,
-    output: B::Matrix,
+    /// `None` for an encoder, which has no logits.
+    output: Option<B::Matrix>,
     bias: Option<B::Vector>,
 }
 
@@ -188,7 +189,7 @@ impl<B: Backend> Model<B> {
             let has_window = self.config.windows[layer.index].is_some();
             let kept = match &mut model {
                 Some(model) => model.last_kept(has_window),
-                None => &mut self.kept[self.config.cache_of(layer.index) - first],
+                None => &mut self.kept[kept_at(&self.config, layer.index, first)],
             };
             let mut context = Context {
                 backend,
@@ -258,16 +259,18 @@ impl<B: Backend> Model<B> {
     }
 
     /// This rank's slice of the logits of the last stage's residual stream, if there are outputs:
-    /// `[outputs, shard.vocab.len()]` f32, row-major; empty without a part of the head.
+    /// `[outputs, shard.vocab.len()]` f32, row-major; empty without a part of the head, and
+    /// for an encoder.
     ///
     /// # Errors
     /// The device failed.
     pub fn logits(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
         let Some(head) = &self.head else { return Ok(&[]) };
+        let Some(output) = &head.output else { return Ok(&[]) };
         let s = &mut self.scratch;
         head.read(backend, self.config.width, s);
         // Every logit depends on this product, and it has few rows, so it gets 16-bit activations.
-        backend.linear_int16(&s.normed, &head.output, &mut s.logits);
+        backend.linear_int16(&s.normed, output, &mut s.logits);
         if let Some(bias) = &head.bias {
             backend.add_bias(&mut s.logits, bias);
         }
@@ -279,6 +282,11 @@ impl<B: Backend> Model<B> {
         }
         backend.host(&mut s.logits)
     }
+}
+
+/// The place of layer `layer`'s cache among those of a stage that begins with `first`.
+fn kept_at(config: &Config, layer: usize, first: usize) -> usize {
+    if config.shares_caches() { 0 } else { config.cache_of(layer) - first }
 }
 
 impl<B: Backend> Head<B> {

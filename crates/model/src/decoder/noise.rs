@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use backend::Backend;
 
 use super::context::Context;
-use super::{Batch, Model};
+use super::{Batch, Model, kept_at};
 
 /// Pseudo-random numbers from -1 to 1; the same seed gives the same numbers.
 struct Noise(u64);
@@ -37,7 +37,7 @@ impl<B: Backend> Model<B> {
                 backend,
                 config: &self.config,
                 scratch: &mut self.scratch,
-                kept: &mut self.kept[self.config.cache_of(layer.index) - first],
+                kept: &mut self.kept[kept_at(&self.config, layer.index, first)],
                 layer: layer.index,
                 step_rows: rows,
                 rows,

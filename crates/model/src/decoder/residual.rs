@@ -6,6 +6,7 @@ use backend::Backend;
 use layout::{Config, Slices};
 
 use super::context::Context;
+use super::norm::Norm;
 use super::parts::banks::BankHalf;
 use super::parts::streams::StreamHalf;
 use super::reduce::{Product, Reduce};
@@ -21,6 +22,8 @@ pub(super) struct Residual<B: Backend> {
     pub norm: Option<B::Vector>,
     /// The epsilon of the norm.
     pub eps: f32,
+    /// The norm of the residual stream after the sum (BERT).
+    pub sum_norm: Option<Norm<B>>,
     /// How the half mixes the residual streams, if there are several.
     pub streams: Option<StreamHalf<B>>,
     /// How the half reads banked streams, if there are any.
@@ -73,13 +76,13 @@ fn totals<'a, B: Backend, R: Reduce>(
 }
 
 impl<B: Backend> Residual<B> {
-    /// Loads the bias and the norm of these roles, if the model has them, and the streams of a
-    /// half.
+    /// Loads the bias, the norm and the norm of the sum with these roles, if the model has them,
+    /// and the streams of a half.
     pub fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,
         slices: &Slices<'_>,
-        [bias, norm]: [&str; 2],
+        [bias, norm, sum_norm]: [&str; 3],
         half: &str,
     ) -> Result<Self, ModelError> {
         Ok(Self {
@@ -87,6 +90,7 @@ impl<B: Backend> Residual<B> {
             beside: None,
             norm: loader.find_vector(slices.find(norm))?,
             eps: config.arch.after_norms_eps.unwrap_or(config.rms_eps),
+            sum_norm: Norm::find(loader, config, slices, sum_norm)?,
             streams: StreamHalf::load(loader, config, slices, half)?,
             banks: None,
         })
@@ -108,7 +112,7 @@ impl<B: Backend> Residual<B> {
     }
 
     /// `x += norm(total over all ranks + bias)`, of the partial sums in `sums`, or the mix of it
-    /// into several streams.
+    /// into several streams. Then `x` may be normalised itself.
     pub fn add<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,
@@ -142,6 +146,10 @@ impl<B: Backend> Residual<B> {
         match (&self.streams, &s.streams) {
             (Some(streams), Some(room)) => streams.give(*backend, &mut s.x, total, room),
             _ => backend.add(&mut s.x, total),
+        }
+        if let Some(norm) = &self.sum_norm {
+            norm.apply(*backend, &s.x, &mut s.h);
+            backend.columns(&s.h, 0..config.width, &mut s.x);
         }
         Ok(())
     }

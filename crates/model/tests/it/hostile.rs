@@ -9,7 +9,7 @@ use backend::Backend as _;
 use copies::{Lie, copy, copy_as, fixture};
 use gguf::{Memory, Source, TensorType, Value};
 use layout::{Capacity, Config, Gating, Layout, Outline, Scaling};
-use model::{Model, ModelError};
+use model::{Embedding, Model, ModelError, Pooled};
 use protocol::CacheType;
 
 fn load(memory: Memory, ranks: usize) -> Result<(), ModelError> {
@@ -21,12 +21,15 @@ fn load(memory: Memory, ranks: usize) -> Result<(), ModelError> {
         sequences_max: 1,
         cache_tokens: 64,
         cache_type: CacheType::Auto,
-        picture_rows: 0,
+        whole_rows: outline.config.whole_rows(),
+        is_encoder: outline.config.encoder.is_some(),
         checkpoints: 2,
     };
     for rank in 0..ranks {
         let mut backend = backend::Cpu::new(1, &[]).unwrap();
         Model::load(&mut backend, &source, &outline, &layout, rank, capacity, &mut |_| {})?;
+        Embedding::open(source.clone(), &outline.config)?;
+        Pooled::open(&mut backend, source.clone(), &outline.config)?;
     }
     Ok(())
 }
@@ -76,6 +79,10 @@ const MODELS: &[&str] = &[
     "deepseek4",
     "glm5-next",
     "qwen4exp",
+    "../encoders/bert-rank",
+    "../encoders/nomic-bert-moe",
+    "../encoders/modern-bert",
+    "../encoders/gemma-embedding",
 ];
 
 #[test]
@@ -91,6 +98,9 @@ fn a_missing_or_larger_tensor_is_named() {
         "layer_output_scale",
         "ffn_down_exps.scale",
         "ffn_routed_norm",
+        "token_types",
+        "cls.",
+        "dense_",
     ];
     for &model in MODELS {
         load(copy(model, None), 2).unwrap_or_else(|error| panic!("{model}: {error}"));
@@ -112,13 +122,26 @@ fn a_missing_or_larger_tensor_is_named() {
                 let error = load(copy(model, Some(&Lie::Drop(name))), 1).err();
                 let error = error.unwrap_or_else(|| panic!("{model} without {name} was loaded"));
                 // Without the fused matrix, the two parts of it are missing.
-                let named = error.to_string().contains(&name.replace("gate_up_exps", "gate_exps"));
-                assert!(named, "{model} without {name}: {error}");
+                let part = name.replace("gate_up_exps", "gate_exps").replace("attn_qkv", "attn_q");
+                let said = error.to_string();
+                assert!(
+                    said.contains(name) || said.contains(&part),
+                    "{model} without {name}: {error}"
+                );
             }
             // Longrope's other factors are not read, the vocabulary may have any size, and a table
-            // of n-grams may have rows that no hash reaches.
-            let is_read = !["rope_factors_long.weight", "token_embd.weight"].contains(&name);
-            if !is_read || (model, name) == ("qwen4exp", "per_layer_token_embd.weight") {
+            // of n-grams may have rows that no hash reaches. Encoders may have any number of
+            // positions, token types, labels and elements of an embedding.
+            let is_any = [
+                "rope_factors_long.weight",
+                "token_embd.weight",
+                "position_embd.weight",
+                "token_types.weight",
+                "dense_3.weight",
+            ];
+            if is_any.contains(&name)
+                || (model, name) == ("qwen4exp", "per_layer_token_embd.weight")
+            {
                 continue;
             }
             let error = load(copy(model, Some(&Lie::Grow(name))), 1).err();

@@ -1,4 +1,5 @@
 mod choices;
+mod encoders;
 mod mtp;
 mod plans;
 mod properties;

@@ -170,7 +170,8 @@ fn everything(model: &Outline, nodes: &[Node]) -> Option<Fit> {
         sequences_max: 16,
         cache_tokens: 8192,
         cache_type: protocol::CacheType::Auto,
-        picture_rows: 0,
+        whole_rows: 0,
+        is_encoder: false,
         checkpoints: 2,
     };
     let spec = spec();

@@ -51,11 +51,17 @@ pub(crate) enum CompletionError {
     LargePicture { at: String, tokens: usize, context_tokens: usize },
     /// A text to embed that does not fit the model's context.
     #[error(
-        "text {number} of input has {tokens} tokens, and the model takes at most {}. Send a shorter \
-         one, or serve the model with a larger context",
-        context_tokens - 1
+        "text {number} of input has {tokens} tokens, and the model takes at most {context_tokens}. \
+         Send a shorter one, or serve the model with a larger context"
     )]
     LongText { number: usize, tokens: usize, context_tokens: usize },
+    /// A query and a document that do not fit the model's context together.
+    #[error(
+        "the query and document {number} have {tokens} tokens together, and at most \
+         {context_tokens} fit. Send shorter ones, leave truncate out, or serve the model with a \
+         larger context"
+    )]
+    LongPair { number: usize, tokens: usize, context_tokens: usize },
     #[error(
         "the pictures that other requests have fetched, or still fetch, fill the {} MiB meant for \
          them. Try again in a moment",

@@ -18,10 +18,12 @@ mod meter;
 mod mixed;
 mod model;
 mod models;
+mod naming;
 mod near;
 mod pictures;
 mod preset;
 mod request;
+mod retrieval;
 mod sampling;
 mod thinking;
 mod words;
@@ -43,7 +45,7 @@ use crate::node::{Cluster, RefusalKind};
 pub(crate) use answer::{Answer, AnswerEvent, FIRST_EVENT_WAIT};
 pub(crate) use breakers::DEFAULT_BREAKERS;
 pub(crate) use constraint::{other_of_one_name, tool_name};
-pub(crate) use embedding::{Embedding, EmbeddingRequest};
+pub(crate) use embedding::{Embedding, EmbeddingRequest, Norm, RankRequest, Ranked};
 pub(crate) use error::CompletionError;
 pub(crate) use fill::{Fill, FillFile};
 pub(crate) use ledger::{Logprob, TokenLogprobs};
@@ -51,7 +53,9 @@ pub(crate) use lines::LineBounds;
 pub(crate) use meter::{Finish, Outcome};
 pub(crate) use mixed::PromptPiece;
 pub(crate) use model::TextModel;
+pub(crate) use naming::usable;
 pub(crate) use request::{Chat, CompletionRequest, Format, Prompt, ToolChoice};
+pub(crate) use retrieval::Purpose;
 pub(crate) use sampling::random_seed;
 pub(crate) use thinking::ThinkingChoice;
 pub(crate) use words::{Part, Piece};
@@ -59,6 +63,8 @@ pub(crate) use words::{Part, Piece};
 use answer::Fields;
 use fetching::Fetching;
 use models::Models;
+use naming::{find, preset_of, unknown};
+use retrieval::Retrieval;
 
 /// Prompts rendered concurrently: a template is limited to 256 MiB, so 512 MiB in all.
 const RENDERINGS_MAX: usize = 2;
@@ -72,9 +78,6 @@ const SETTLE_LOOK: Duration = Duration::from_millis(100);
 const TOKENIZED_MAX: usize = 1 << 20;
 /// The longest text that tokens are turned into.
 const TEXT_BYTES_MAX: usize = 32 << 20;
-
-/// The characters of an unknown model's name that an error shows.
-const NAME_SHOWN: usize = 256;
 
 /// How long a list of models waits for a header: menus must not wait for a slow or dead node.
 const HEADER_LOOK: Duration = Duration::from_secs(1);
@@ -313,12 +316,18 @@ impl Completer {
     /// Whether the model of an instance sees pictures; `None` if its header takes longer than a
     /// menu can wait.
     pub async fn sees(&self, id: &str) -> Option<bool> {
+        self.use_of(id).await.map(|(sees, _)| sees)
+    }
+
+    /// The same, and what the model is for.
+    pub async fn use_of(&self, id: &str) -> Option<(bool, Purpose)> {
         if let Some(model) = self.models.known(id) {
-            return Some(model.sees());
+            return Some((model.sees(), model.purpose()));
         }
         let header = tokio::time::timeout(HEADER_LOOK, self.cluster.model_header(id)).await;
         let header = header.ok()?.ok()?;
-        Some(matches!(vision::Config::find(&header), Ok(Some(_))))
+        let sees = matches!(vision::Config::find(&header), Ok(Some(_)));
+        Some((sees, Retrieval::read(&header).purpose()))
     }
 
     /// Runs work on a blocking thread, so that an agent's prompt of 100 kB does not delay other
@@ -442,58 +451,4 @@ impl Completer {
         let served_as = self.cluster.identify(&preset.model).await?.served_as;
         find(status, &served_as.ok_or(CompletionError::UnservedPreset { asked, model })?)
     }
-}
-
-/// The preset of this name, unless a model is served under it.
-fn preset_of<'s>(status: &'s ClusterStatus, name: &str) -> Option<&'s Preset> {
-    let is_served = status.instances.iter().any(|one| one.model == name || one.id == name);
-    status.presets.iter().find(|preset| !is_served && preset.name == name)
-}
-
-fn find(status: &ClusterStatus, model: &str) -> Result<InstanceStatus, CompletionError> {
-    let named = status.instances.iter().filter(|one| one.model == model || one.id == model);
-    let rank = |one: &InstanceStatus| match one.state {
-        InstanceState::Ready => (0, one.requests_running),
-        InstanceState::Recovering { .. } => (1, one.requests_running),
-        InstanceState::Loading => (2, one.requests_running),
-        InstanceState::Unloaded => (3, 0),
-        InstanceState::Failed { .. } => (4, 0),
-    };
-    let best = named.map(|one| soonest(status, one)).min_by_key(rank);
-    let Some(found) = best else { return Err(unknown(status, model)) };
-    match &found.state {
-        InstanceState::Failed { reason } => {
-            Err(CompletionError::ModelFailed { model: found.model.clone(), reason: reason.clone() })
-        }
-        _ => Ok(found),
-    }
-}
-
-/// A model as clients see it: with the state of the replica that is ready first.
-fn soonest(status: &ClusterStatus, first: &InstanceStatus) -> InstanceStatus {
-    let order = |one: &&InstanceStatus| match one.state {
-        InstanceState::Ready => 0,
-        InstanceState::Recovering { .. } | InstanceState::Loading | InstanceState::Unloaded => 1,
-        InstanceState::Failed { .. } => 2,
-    };
-    let all = std::iter::once(first).chain(status.further_replicas(&first.model));
-    let best = all.min_by_key(order).unwrap_or(first);
-    let (id, model) = (first.id.clone(), first.model.clone());
-    InstanceStatus { id, model, replica_of: first.replica_of.clone(), ..best.clone() }
-}
-
-/// A model with that state; `None` if all of its replicas have failed.
-pub(crate) fn usable(status: &ClusterStatus, first: &InstanceStatus) -> Option<InstanceStatus> {
-    let found = soonest(status, first);
-    (!matches!(found.state, InstanceState::Failed { .. })).then_some(found)
-}
-
-fn unknown(status: &ClusterStatus, asked: &str) -> CompletionError {
-    let others = status.models().filter(|one| one.model != asked);
-    let presets = status.presets.iter().map(|preset| preset.name.clone());
-    let mut served: Vec<String> = others.map(|one| one.model.clone()).chain(presets).collect();
-    served.sort();
-    served.dedup();
-    // A client may send megabytes as a name.
-    CompletionError::UnknownModel { asked: asked.chars().take(NAME_SHOWN).collect(), served }
 }

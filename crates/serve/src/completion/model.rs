@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
-use protocol::{GenerateRequest, InvalidRequest, Pooling, Sampler, Sampling, SamplingChoice};
+use protocol::{GenerateRequest, InvalidRequest, Sampler, Sampling, SamplingChoice};
 use text::{Placed, Placeholder, ReplyParser, Special, TextStream};
 
 use super::breakers::Breakers;
 use super::constraint::{Target, converted, grammar, held};
 use super::lines::Lines;
+use super::retrieval::{Purpose, Retrieval};
 use super::words::{CallRules, Words};
 use super::{Chat, CompletionError, CompletionRequest, Prompt, PromptPiece, pictures, sampling};
 use crate::clock::unix_secs;
@@ -22,10 +23,7 @@ pub(crate) struct TextModel {
     pub tokenizer: Arc<text::Tokenizer>,
     pub template: text::ChatTemplate,
     sampling: Sampling,
-    /// The pooling type in the file's numbering, if the file has one.
-    pooling: Option<u64>,
-    /// The width of the model's rows.
-    width: Option<u64>,
+    pub(super) retrieval: Retrieval,
     /// The vision tower, if there is one; or why it cannot be used.
     vision: Result<Option<vision::Config>, String>,
     breakers: Breakers,
@@ -50,17 +48,12 @@ impl TextModel {
         }
         let template = text::ChatTemplate::from_gguf(header, &tokenizer);
         let sampling = sampling::defaults(header);
-        let architecture = header.find_str("general.architecture").ok().flatten();
-        let number =
-            |key: &str| header.find_u64(&format!("{}.{key}", architecture?)).ok().flatten();
-        let (pooling, width) = (number("pooling_type"), number("embedding_length"));
         let vision = vision::Config::find(header).map_err(|error| error.to_string());
         Ok(Self {
             tokenizer: Arc::new(tokenizer),
             template,
             sampling,
-            pooling,
-            width,
+            retrieval: Retrieval::read(header),
             vision,
             breakers: Breakers::default(),
         })
@@ -71,41 +64,8 @@ impl TextModel {
         matches!(self.vision, Ok(Some(_)))
     }
 
-    /// How texts are pooled into embeddings: as the file specifies, otherwise by their last token.
-    ///
-    /// # Errors
-    /// The file requires a token in front (CLS) or ranking.
-    pub(super) fn pooling(&self) -> Result<Pooling, CompletionError> {
-        match self.pooling {
-            None | Some(0 | 3) => Ok(Pooling::Last),
-            Some(1) => Ok(Pooling::Mean),
-            Some(other) => {
-                let message = format!(
-                    "the model's file asks for pooling {other}, and only 1 (the mean) and 3 (the \
-                     last token) are known. Serve a model for embeddings"
-                );
-                Err(CompletionError::Unusable { field: "model", message })
-            }
-        }
-    }
-
-    /// Checks that vectors have the width that a client wants.
-    ///
-    /// # Errors
-    /// They have another one.
-    pub(super) fn check_width(&self, wanted: Option<usize>) -> Result<(), CompletionError> {
-        match (wanted, self.width) {
-            (Some(wanted), Some(width)) if wanted as u64 == width => Ok(()),
-            (Some(wanted), width) => {
-                let width = width.map_or_else(|| "their own".to_owned(), |width| width.to_string());
-                let message = format!(
-                    "dimensions is {wanted}, and the vectors of this model have {width}. Leave it \
-                     out, and shorten them yourself"
-                );
-                Err(CompletionError::Unusable { field: "dimensions", message })
-            }
-            (None, _) => Ok(()),
-        }
+    pub fn purpose(&self) -> Purpose {
+        self.retrieval.purpose()
     }
 
     /// A text to embed, with the tokens that the model expects before and after it. Stops once
@@ -131,6 +91,7 @@ impl TextModel {
         request: &CompletionRequest,
         context_tokens: usize,
     ) -> Result<Prepared, CompletionError> {
+        self.retrieval.check_answers()?;
         let context_tokens =
             request.context_max.map_or(context_tokens, |max| max.min(context_tokens));
         let request = &converted(request, &self.tokenizer)?;
@@ -182,8 +143,7 @@ impl TextModel {
             client: request.client,
             cache_salt: 0,
             keep_alive: request.keep_alive,
-            embedding: None,
-            must_know: Vec::new(),
+            ..GenerateRequest::default()
         };
         let is_biased = |token| generate.sampling.logit_bias.iter().any(|(one, _)| *one == token);
         generate.check(context_tokens, self.tokenizer.len()).map_err(|error| match error {

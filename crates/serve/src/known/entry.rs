@@ -13,6 +13,8 @@ pub(crate) enum Endpoint {
     Response,
     /// `/v1/embeddings`.
     Embeddings,
+    /// `/v1/rerank`.
+    Rerank,
     /// `/v1/messages`.
     Messages,
     /// Ollama's `/api/chat`.
@@ -25,6 +27,8 @@ pub(crate) enum Endpoint {
     OllamaEmbed,
     /// llama-server's `/completion`.
     Completion,
+    /// llama-server's `/embedding`.
+    Embedding,
     /// llama-server's `/infill`.
     Infill,
 }

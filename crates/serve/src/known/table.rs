@@ -1,8 +1,8 @@
 //! The table of fields.
 
 use super::entry::Endpoint::{
-    Chat, Completion, Embeddings, Infill, Messages, OllamaChat, OllamaEmbed, OllamaGenerate,
-    OllamaOptions, Response, Text,
+    Chat, Completion, Embedding, Embeddings, Infill, Messages, OllamaChat, OllamaEmbed,
+    OllamaGenerate, OllamaOptions, Rerank, Response, Text,
 };
 use super::entry::Unless::{Lists, Nothing, Null, Numbers, True, Unscaled, Words};
 use super::entry::{Act, Endpoint, Entry, Unless};
@@ -57,7 +57,13 @@ pub(super) const TABLE: &[Entry] = &[
         "input instructions metadata max_output_tokens text include top_logprobs tools \
          tool_choice parallel_tool_calls reasoning chat_template_kwargs",
     ),
-    reads(&[Embeddings], "model input encoding_format dimensions"),
+    reads(&[Embeddings], "model input encoding_format dimensions embd_normalize"),
+    reads(&[Embedding], "model content input embd_normalize"),
+    reads(
+        &[Rerank],
+        "model query documents texts top_n return_documents return_text raw_scores truncate \
+         max_tokens_per_doc instruction",
+    ),
     reads(
         &[Messages],
         "model messages system stream max_tokens stop_sequences temperature top_k top_p tools \
@@ -355,11 +361,28 @@ pub(super) const TABLE: &[Entry] = &[
         "the model calls tools, and no program does. Allow \"direct\"",
     ),
     refuses(OPENAI, Nothing, "priority", "requests are served in turn. Leave it out"),
+    refuses(
+        &[Rerank],
+        Nothing,
+        "rank_fields",
+        "documents are ordered by their text. Send it as the document",
+    ),
+    refuses(
+        &[Rerank],
+        Words(&["right", "Right"]),
+        "truncation_direction",
+        "a long document is cut at its end. Leave it out",
+    ),
+    ignores(
+        &[Rerank],
+        "max_chunks_per_doc",
+        "a document is read in one piece, up to the context's end",
+    ),
     ignores(&[OllamaEmbed], "options", "no option changes an embedding"),
     // Without effect.
     ignores(&[Chat, Text], "metadata", ABOUT),
     ignores(OPENAI, "safety_identifier client_metadata request_id rid access_programs", ABOUT),
-    ignores(&[Chat, Text, Response, Embeddings], "user", ABOUT),
+    ignores(&[Chat, Text, Response, Embeddings, Rerank], "user", ABOUT),
     ignores(
         OPENAI,
         "prompt_cache_key prompt_cache_options prompt_cache_retention cache_salt",

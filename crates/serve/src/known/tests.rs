@@ -4,8 +4,8 @@ use protocol::{PARAMETERS, ParameterFields};
 use serde_json::{Value, json};
 
 use super::entry::Endpoint::{
-    Chat, Completion, Embeddings, Infill, Messages, OllamaChat, OllamaEmbed, OllamaGenerate,
-    OllamaOptions, Response, Text,
+    Chat, Completion, Embedding, Embeddings, Infill, Messages, OllamaChat, OllamaEmbed,
+    OllamaGenerate, OllamaOptions, Rerank, Response, Text,
 };
 use super::entry::Entry;
 use super::*;
@@ -16,21 +16,23 @@ const ENDPOINTS: &[(Endpoint, &[&str])] = &[
     (Text, &["CompletionRequest", "Sampling"]),
     (Response, &["ResponseRequest", "Sampling"]),
     (Embeddings, &["EmbeddingsRequest"]),
+    (Rerank, &["RerankRequest"]),
     (Messages, &["MessagesRequest"]),
     (OllamaChat, &["OllamaChatRequest"]),
     (OllamaGenerate, &["OllamaGenerateRequest"]),
     (OllamaOptions, &["OllamaOptions"]),
     (OllamaEmbed, &["OllamaEmbedRequest", "OllamaOldEmbedRequest"]),
     (Completion, &["LlamaCompletionRequest"]),
+    (Embedding, &["LlamaEmbeddingRequest"]),
     (Infill, &["LlamaInfillRequest"]),
 ];
 
 /// The documents, the part of each that is about these endpoints, and the endpoints.
 const PAGES: &[(&str, &str, &[Endpoint])] = &[
-    (API, "OpenAI", &[Chat, Text, Response, Embeddings]),
+    (API, "OpenAI", &[Chat, Text, Response, Embeddings, Rerank]),
     (API, "Anthropic", &[Messages]),
     (API, "Ollama", &[OllamaChat, OllamaGenerate, OllamaOptions, OllamaEmbed]),
-    (GUIDE, "", &[Completion, Infill]),
+    (GUIDE, "", &[Completion, Embedding, Infill]),
 ];
 const API: &str = include_str!("../../../../docs/api.md");
 const GUIDE: &str = include_str!("../../../../docs/guides/llama-server.md");

@@ -7,6 +7,7 @@
 
 mod answer;
 mod completion;
+mod embedding;
 mod infill;
 mod request;
 mod sampling;
@@ -25,14 +26,23 @@ use crate::app::App;
 use crate::http::error::ApiError;
 
 /// The paths of this dialect, below which its errors are sent.
-pub(crate) const PATHS: &[&str] =
-    &["/apply-template", "/completion", "/detokenize", "/infill", "/props", "/slots", "/tokenize"];
+pub(crate) const PATHS: &[&str] = &[
+    "/apply-template",
+    "/completion",
+    "/detokenize",
+    "/embedding",
+    "/infill",
+    "/props",
+    "/slots",
+    "/tokenize",
+];
 
 /// The routes, without the guard.
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/completion", post(completion::complete))
         .route("/infill", post(infill::complete))
+        .route("/embedding", post(embedding::embed))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/apply-template", post(tokens::apply_template))

@@ -189,6 +189,7 @@ fn failure(error: &CompletionError) -> &'static str {
         | CompletionError::Picture { .. }
         | CompletionError::LargePicture { .. }
         | CompletionError::LongText { .. }
+        | CompletionError::LongPair { .. }
         | CompletionError::Unusable { .. } => "invalid",
         CompletionError::Unreadable(_) => "model_failed",
         CompletionError::Unsettled { .. } | CompletionError::HeaderTimeout { .. } => "unavailable",

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::request::{keep_alive, served_name};
 use crate::app::App;
 use crate::caller::Caller;
-use crate::completion::{Embedding, EmbeddingRequest, Prompt};
+use crate::completion::{Embedding, EmbeddingRequest, Norm, Prompt};
 use crate::http::body::long_json;
 use crate::http::error::ApiError;
 use crate::known::Endpoint;
@@ -143,6 +143,7 @@ async fn run(
         texts: asked.texts.into_iter().map(Prompt::Text).collect(),
         truncates: asked.truncates,
         dimensions: asked.dimensions,
+        norm: Norm::Euclidean,
         client: caller.number,
         keep_alive,
     };

@@ -13,6 +13,7 @@ use super::request::served_name;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::clock::rfc3339;
+use crate::completion::Purpose;
 use crate::http::error::ApiError;
 
 const TEMPLATE: &str = "tokenizer.chat_template";
@@ -83,8 +84,12 @@ pub(super) async fn show(
     };
     let header = app.cluster.model_header(&instance.id).await?;
     let template = header.find_str(TEMPLATE).ok().flatten().unwrap_or_default();
-    let mut capabilities = vec!["completion"];
-    if template.contains("tools") {
+    let mut capabilities = match text.purpose() {
+        Purpose::Answers => vec!["completion"],
+        Purpose::Embeddings => vec!["embedding"],
+        Purpose::Ranking => vec!["rerank"],
+    };
+    if text.purpose() == Purpose::Answers && template.contains("tools") {
         capabilities.push("tools");
     }
     if text.sees() {

@@ -12,7 +12,7 @@ use super::prompts::prompts;
 use super::sampling::model;
 use crate::app::App;
 use crate::caller::Caller;
-use crate::completion::{Embedding, EmbeddingRequest, Prompt};
+use crate::completion::{Embedding, EmbeddingRequest, Norm, Prompt};
 use crate::http::body::long_json;
 use crate::http::error::ApiError;
 use crate::http::fields::TOKENS_MAX;
@@ -20,6 +20,8 @@ use crate::known::Endpoint;
 
 /// OpenAI's limit.
 const TEXTS_MAX: usize = 2048;
+/// The highest power of a norm: beyond it numbers of one row vanish.
+const NORM_MAX: i64 = 100;
 
 /// What is asked, besides the client and how long the model is kept.
 struct Asked {
@@ -27,6 +29,20 @@ struct Asked {
     texts: Vec<Prompt>,
     is_base64: bool,
     dimensions: Option<usize>,
+    norm: Norm,
+}
+
+/// llama-server's `embd_normalize`: the length that becomes one.
+///
+/// # Errors
+/// 400 if there is no such length.
+pub(crate) fn norm(fields: &mut Fields) -> Result<Norm, ApiError> {
+    Ok(match fields.integer("embd_normalize", -1..=NORM_MAX)? {
+        None | Some(2) => Norm::Euclidean,
+        Some(-1) => Norm::Kept,
+        Some(0) => Norm::Largest,
+        Some(power) => Norm::Power(power as u32),
+    })
 }
 
 impl Asked {
@@ -36,9 +52,10 @@ impl Asked {
         let model = model(&mut fields)?;
         let dimensions = fields.count("dimensions", 1..=TOKENS_MAX)?;
         let texts = prompts("input", fields.take("input"), TEXTS_MAX)?;
+        let norm = norm(&mut fields)?;
         fields.finish();
         let is_base64 = encoding.as_deref() == Some("base64");
-        Ok(Self { model, texts, is_base64, dimensions })
+        Ok(Self { model, texts, is_base64, dimensions, norm })
     }
 }
 
@@ -75,7 +92,7 @@ pub(super) async fn create(
     request: Request,
 ) -> Result<Response, ApiError> {
     let caller = Caller::of(&app, &request);
-    let Asked { model, texts, is_base64, dimensions } =
+    let Asked { model, texts, is_base64, dimensions, norm } =
         app.intake.read_as(request, Asked::read).await?;
     let model = caller.serve_if_found(&app, model, None).await?;
     let request = EmbeddingRequest {
@@ -83,6 +100,7 @@ pub(super) async fn create(
         texts,
         truncates: false,
         dimensions,
+        norm,
         client: caller.number,
         keep_alive: None,
     };

@@ -47,6 +47,9 @@ impl ApiError {
             CompletionError::LongText { .. } => Self::invalid("context_length_exceeded", message)
                 .with_param("input")
                 .with_size(size),
+            CompletionError::LongPair { .. } => Self::invalid("context_length_exceeded", message)
+                .with_param("documents")
+                .with_size(size),
             CompletionError::Invalid(
                 InvalidRequest::NoTokens | InvalidRequest::Answered { .. },
             ) => Self::invalid_value("max_tokens", message),
@@ -106,6 +109,7 @@ fn size_of(error: &CompletionError) -> Option<(usize, usize)> {
             ..
         }) => Some((*tokens_min, *context_tokens)),
         CompletionError::LongText { tokens, context_tokens, .. }
+        | CompletionError::LongPair { tokens, context_tokens, .. }
         | CompletionError::LargePicture { tokens, context_tokens, .. } => {
             Some((*tokens, *context_tokens))
         }

@@ -11,7 +11,7 @@ mod chat;
 mod completions;
 mod count;
 mod custom;
-mod embeddings;
+pub(crate) mod embeddings;
 pub(crate) mod error;
 pub(crate) mod fields;
 pub(crate) mod format;
@@ -20,6 +20,7 @@ mod message;
 mod models;
 pub(crate) mod prompts;
 pub(crate) mod request;
+mod rerank;
 pub(crate) mod response;
 mod responses;
 pub(crate) mod samplers;
@@ -45,11 +46,16 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/v1/responses/{*id}", get(responses::not_kept).delete(responses::not_kept))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::show))
+        .route("/v1/rerank", post(rerank::rerank))
+        .route("/v1/reranking", post(rerank::rerank))
+        .route("/v2/rerank", post(rerank::rerank))
         // Many clients are configured with a base that lacks `/v1`.
         .route("/chat/completions", post(chat::complete))
         .route("/chat/completions/input_tokens", post(count::of_chat))
         .route("/completions", post(completions::complete))
         .route("/embeddings", post(embeddings::create))
+        .route("/rerank", post(rerank::rerank))
+        .route("/reranking", post(rerank::rerank))
         .route("/models", get(models::list))
         .route("/models/{*id}", get(models::show))
 }

@@ -13,7 +13,7 @@ use super::error::unknown_model;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::clock::rfc3339;
-use crate::completion::{CompletionError, usable};
+use crate::completion::{CompletionError, Purpose, usable};
 use crate::http::error::ApiError;
 
 /// OpenAI reads `object` and `data`; Anthropic reads the rest.
@@ -75,9 +75,14 @@ struct Architecture {
 }
 
 impl Architecture {
-    fn new(sees: bool) -> Self {
+    fn new((sees, purpose): (bool, Purpose)) -> Self {
         let input_modalities = if sees { &["text", "image"][..] } else { &["text"] };
-        Self { input_modalities, output_modalities: &["text"] }
+        let output_modalities = match purpose {
+            Purpose::Answers => &["text"],
+            Purpose::Embeddings => &["embeddings"],
+            Purpose::Ranking => &["rerank"],
+        };
+        Self { input_modalities, output_modalities }
     }
 }
 
@@ -149,7 +154,7 @@ async fn served(app: &App) -> Vec<Model> {
         context_length: Some(one.context_tokens),
         max_model_len: Some(one.context_tokens),
         status: Status::of(&one.state),
-        architecture: app.completer.sees(&one.id).await.map(Architecture::new),
+        architecture: app.completer.use_of(&one.id).await.map(Architecture::new),
         display_name: one.model,
     });
     join_all(models).await

@@ -30,8 +30,8 @@ let isAsking = false;
 let isChosen = false;
 /** Context length in tokens, by model name. */
 let contexts = new Map();
-/** Models that see pictures. */
-let seeing = new Set();
+/** Models that see pictures, and those that write no text: encoders and rerankers. */
+let [seeing, silent] = [new Set(), new Set()];
 
 function begun() {
   return { id: null, conversation: structuredClone(EMPTY), running: null };
@@ -40,9 +40,15 @@ function begun() {
 // Choosing the model.
 
 document.addEventListener("models", ({ detail: models }) => {
-  const names = models.map((one) => one.model);
-  const isOther = names.join("\n") !== [...contexts.keys()].join("\n");
+  const isOther = models.map((one) => one.model).join("\n") !== [...contexts.keys()].join("\n");
   contexts = new Map(models.map((one) => [one.model, one.context_tokens]));
+  showChoices();
+  if (isOther) findUses().catch(() => {});
+  showState();
+});
+
+function showChoices() {
+  const names = [...contexts.keys()].filter((name) => !silent.has(name));
   const shown = [...select.options].map((option) => option.value);
   if (names.length === 0) {
     if (!select.disabled) select.replaceChildren(new Option("no model", ""));
@@ -52,9 +58,7 @@ document.addEventListener("models", ({ detail: models }) => {
     if (names.includes(chosen)) select.value = chosen;
   }
   select.disabled = names.length === 0;
-  if (isOther) findSeeing().catch(() => {});
-  showState();
-});
+}
 
 /** The tokens of a text for the chosen model. */
 attachments.setCounter(async (text) => {
@@ -64,12 +68,15 @@ attachments.setCounter(async (text) => {
   return counted.input_tokens;
 });
 
-async function findSeeing() {
+async function findUses() {
   const response = await get("v1/models");
   if (!response.ok) return;
   const { data } = await response.json();
   const sees = (one) => one.architecture?.input_modalities?.includes("image");
+  const writes = (one) => one.architecture?.output_modalities?.includes("text") ?? true;
   seeing = new Set(data.filter(sees).map((one) => one.id));
+  silent = new Set(data.filter((one) => !writes(one)).map((one) => one.id));
+  showChoices();
   showState();
 }
 
@@ -79,7 +86,7 @@ select.addEventListener("change", () => {
 });
 
 document.addEventListener("choose", ({ detail: model }) => {
-  if (contexts.has(model)) select.value = model;
+  if (contexts.has(model) && !silent.has(model)) select.value = model;
   showState();
   prompt.focus();
 });

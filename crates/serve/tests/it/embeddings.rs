@@ -67,7 +67,9 @@ fn what_cannot_be_embedded_is_refused_by_name() {
         (json!({}), "input"),
         (json!({"input": []}), "input"),
         (json!({"input": 7}), "input"),
-        (json!({"input": "x", "dimensions": 63}), "dimensions"),
+        (json!({"input": "x", "dimensions": 65}), "dimensions"),
+        (json!({"input": "x", "dimensions": 0}), "dimensions"),
+        (json!({"input": "x", "embd_normalize": -2}), "embd_normalize"),
         (json!({"input": "x", "encoding_format": "int8"}), "encoding_format"),
         (json!({"input": vec!["x"; 2049]}), "input"),
     ] {

@@ -28,6 +28,7 @@ mod operator;
 mod page;
 mod pictures;
 mod presets;
+mod retrieval;
 mod security;
 mod support;
 mod thoughts;

@@ -12,9 +12,9 @@ use super::index::Index;
 use super::merge::{Merger, NO_TOKEN};
 use super::pair_hash::PairHasher;
 use super::pretokenizer::Pretokenizer;
+use super::tokens::{Tokens, missing, parts};
 use super::vocab::{Kind, META_SPACE, Vocab, Writing};
 use super::word_cache::WordCache;
-use super::{Tokens, missing, parts};
 use crate::TextError;
 
 /// The most merges of a file; the largest published list has about 515,000.

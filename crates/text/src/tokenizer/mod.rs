@@ -2,6 +2,7 @@
 
 mod bpe;
 mod byte_level;
+mod charsmap;
 mod fill;
 mod index;
 mod merge;
@@ -10,8 +11,11 @@ mod pretokenizer;
 mod schemes;
 mod specials;
 mod spm;
+mod tokens;
+mod unigram;
 mod vocab;
 mod word_cache;
+mod wordpiece;
 
 use std::collections::HashSet;
 
@@ -24,11 +28,10 @@ use pretokenizer::Pretokenizer;
 pub(crate) use specials::GUARD;
 use specials::{Fragment, Specials};
 use spm::Spm;
+use tokens::Tokens;
+use unigram::Unigram;
 use vocab::{Kind, META_SPACE, Vocab, Writing};
-
-/// The most bytes to merge at once; each takes about 50 bytes of memory meanwhile. Longer words,
-/// and texts without word boundaries, are cut, which may change the tokens at the cut.
-const WORD_BYTES_MAX: usize = 1 << 20;
+use wordpiece::WordPiece;
 
 /// Whether a text such as `<|im_end|>` means the control token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub struct Tokenizer {
     add_bos: bool,
     /// The end-of-sequence token, if the file appends it to every text.
     ending: Option<u32>,
+    /// What stands between the texts of a pair, behind the ending of the first one.
+    separator: Option<u32>,
     /// Bytes of the longest token; `None` if some text has no tokens.
     token_bytes_max: Option<usize>,
     warnings: Vec<String>,
@@ -57,6 +62,8 @@ pub struct Tokenizer {
 enum Algorithm {
     Bpe(Bpe),
     Spm(Spm),
+    WordPiece(WordPiece),
+    Unigram(Unigram),
 }
 
 impl Tokenizer {
@@ -83,9 +90,21 @@ impl Tokenizer {
                 let spm = Spm::from_gguf(gguf, &vocab, &mut warnings)?;
                 (vocab, Algorithm::Spm(spm), true)
             }
+            "bert" => {
+                let vocab = Vocab::from_gguf(gguf, Writing::SentencePiece, &mut warnings)?;
+                let vocab = vocab.framed(gguf, ["[CLS]", "[SEP]"], &mut warnings);
+                let wordpiece = WordPiece::new(&vocab);
+                (vocab, Algorithm::WordPiece(wordpiece), true)
+            }
+            "t5" => {
+                let vocab = Vocab::from_gguf(gguf, Writing::SentencePiece, &mut warnings)?;
+                let unigram = Unigram::from_gguf(gguf, &vocab, &mut warnings)?;
+                (vocab, Algorithm::Unigram(unigram), true)
+            }
             found => return Err(TextError::Model { found: found.to_owned() }),
         };
         let (add_bos, ending) = text_bounds(gguf, &vocab, add_bos, &mut warnings)?;
+        let separator = separator(gguf, &vocab, ending)?;
         // Phi-3's tokenizer drops white space after special tokens; GGUF has no key for that.
         let name = gguf.find_str("general.name")?.unwrap_or("").to_ascii_lowercase();
         let strip_after = name.contains("phi-3") || name.contains("phi3");
@@ -93,12 +112,22 @@ impl Tokenizer {
         let loses_text = match &algorithm {
             Algorithm::Bpe(bpe) => bpe.loses_text(&vocab),
             Algorithm::Spm(spm) => spm.loses_text(&vocab),
+            Algorithm::WordPiece(_) | Algorithm::Unigram(_) => true,
         };
         let longest = (0..vocab.pieces.len() as u32).map(|id| vocab.pieces.get(id).len()).max();
         // An unknown character of four bytes becomes one token.
         let token_bytes_max =
             longest.map(|bytes| bytes.max(4)).filter(|_| !loses_text && !strip_after);
-        Ok(Self { vocab, specials, algorithm, add_bos, ending, token_bytes_max, warnings })
+        Ok(Self {
+            vocab,
+            specials,
+            algorithm,
+            add_bos,
+            ending,
+            separator,
+            token_bytes_max,
+            warnings,
+        })
     }
 
     /// The file's oddities, a sentence each.
@@ -138,6 +167,8 @@ impl Tokenizer {
                 match &self.algorithm {
                     Algorithm::Bpe(bpe) => bpe.encode(&self.vocab, text, &mut out),
                     Algorithm::Spm(spm) => spm.encode(&self.vocab, text, first, &mut out),
+                    Algorithm::WordPiece(words) => words.encode(&self.vocab, text, &mut out),
+                    Algorithm::Unigram(own) => own.encode(&self.vocab, text, first, &mut out),
                 }
                 first = false;
             }
@@ -146,6 +177,48 @@ impl Tokenizer {
             ids.extend(self.ending);
         }
         ids
+    }
+
+    /// The token ids of a pair of texts, as an encoder reads them, and how many of them are before
+    /// the second text. Each text stops after more than `tokens_max` tokens.
+    pub fn encode_pair(&self, [first, second]: [&str; 2], tokens_max: usize) -> (Vec<u32>, usize) {
+        let mut ids = self.encode_some(first, Special::Plain, true, tokens_max);
+        ids.extend(self.separator);
+        let first_tokens = ids.len();
+        ids.extend(self.encode_some(second, Special::Plain, false, tokens_max));
+        ids.extend(self.ending);
+        (ids, first_tokens)
+    }
+
+    /// The token ids of a template in which `{name}` stands for each of `texts`: control tokens of
+    /// the template are recognised, and those that a text names are not.
+    pub fn encode_filled(
+        &self,
+        template: &str,
+        texts: &[(&str, &str)],
+        tokens_max: usize,
+    ) -> Vec<u32> {
+        let mut filled = String::new();
+        let mut rest = template;
+        let place = |rest: &str| {
+            let found = texts.iter().filter_map(|(name, text)| {
+                let mark = format!("{{{name}}}");
+                rest.find(&mark).map(|at| (at, mark.len(), *text))
+            });
+            found.min_by_key(|(at, ..)| *at)
+        };
+        while let Some((at, len, text)) = place(rest) {
+            filled.push_str(&rest[..at]);
+            filled.push_str(&self.guard(text));
+            rest = &rest[at + len..];
+        }
+        filled.push_str(rest);
+        self.encode_prompt_some(&filled, tokens_max)
+    }
+
+    /// The token that ends every text, if the model expects one.
+    pub fn ending(&self) -> Option<u32> {
+        self.ending
     }
 
     /// The token ids of a rendered chat template: control tokens are recognised, and the
@@ -258,40 +331,10 @@ impl Tokenizer {
         match &self.algorithm {
             Algorithm::Bpe(_) => false,
             Algorithm::Spm(spm) => spm.add_space_prefix(),
+            Algorithm::WordPiece(_) => true,
+            Algorithm::Unigram(own) => own.add_space_prefix(),
         }
     }
-}
-
-/// The tokens of a text during encoding.
-struct Tokens<'o> {
-    ids: &'o mut Vec<u32>,
-    /// Encoding stops after more than this many.
-    max: usize,
-}
-
-impl Tokens<'_> {
-    fn is_full(&self) -> bool {
-        self.ids.len() > self.max
-    }
-}
-
-/// The number of bytes without a token. UTF-8 never contains C0, C1 and F5 to FF, and some
-/// vocabularies omit them.
-fn missing(tokens: &[u32; 256]) -> usize {
-    let used = (0..=255u8).filter(|byte| !matches!(byte, 0xC0 | 0xC1 | 0xF5..));
-    used.filter(|byte| tokens[*byte as usize] == merge::NO_TOKEN).count()
-}
-
-/// A word in parts that can be merged at once.
-fn parts(word: &str) -> impl Iterator<Item = &str> {
-    let mut rest = word;
-    std::iter::from_fn(move || {
-        let mut ends = (0..=rest.len().min(WORD_BYTES_MAX)).rev();
-        let end = ends.find(|end| rest.is_char_boundary(*end)).unwrap_or(0);
-        let (part, after) = rest.split_at(end);
-        rest = after;
-        (!part.is_empty()).then_some(part)
-    })
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -311,7 +354,7 @@ fn text_bounds(
 ) -> Result<(bool, Option<u32>), TextError> {
     let flag = |name: &str| gguf.find_bool(&format!("tokenizer.ggml.add_{name}_token"));
     let add_bos = flag("bos")?.unwrap_or(add_bos_default && vocab.bos.is_some());
-    let add_eos = flag("eos")?.unwrap_or(false);
+    let add_eos = flag("eos")?.unwrap_or(vocab.is_framed);
     for (is_wanted, id, name) in [
         (add_bos, vocab.bos, "beginning-of-sequence token before"),
         (add_eos, vocab.eos, "end-of-sequence token after"),
@@ -321,6 +364,19 @@ fn text_bounds(
         }
     }
     Ok((add_bos, vocab.eos.filter(|_| add_eos)))
+}
+
+/// What stands between the texts of a pair behind `ending`: RoBERTa and XLM-RoBERTa have two
+/// tokens there, and the file says so.
+fn separator(
+    gguf: &Directory,
+    vocab: &Vocab,
+    ending: Option<u32>,
+) -> Result<Option<u32>, TextError> {
+    let said = gguf.find_bool("tokenizer.ggml.add_sep_token")?;
+    let is_roberta = gguf.find_str("tokenizer.ggml.model")? == Some("t5");
+    let has_one = !vocab.is_framed && said.unwrap_or(is_roberta);
+    Ok(ending.filter(|_| has_one))
 }
 
 fn pretokenizer_name<'g>(

@@ -7,9 +7,9 @@ use gguf::Directory;
 
 use super::index::Index;
 use super::merge::{Merger, NO_TOKEN, Symbol};
+use super::tokens::{Tokens, missing, parts};
 use super::vocab::{Kind, META_SPACE, Vocab};
 use super::word_cache::WordCache;
-use super::{Tokens, missing, parts};
 use crate::TextError;
 
 pub(super) struct Spm {

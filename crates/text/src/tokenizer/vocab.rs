@@ -85,6 +85,8 @@ pub(super) struct Vocab {
     pub(super) ends: Vec<u32>,
     /// The tokens to fill in text with, if the model has them.
     pub(super) fill: Option<FillTokens>,
+    /// Whether every text stands between `bos` and `eos`, whatever the file says (BERT).
+    pub(super) is_framed: bool,
 }
 
 impl Vocab {
@@ -102,7 +104,27 @@ impl Vocab {
         let named = FillTokens::NAMES.map(|names| names.iter().find_map(|name| id(name)));
         let ends = end_ids(&pieces, &mut kinds, ends);
         let fill = FillTokens::find(&pieces, &mut kinds, named);
-        Ok(Self { pieces, kinds, scores, bos, eos, unknown, ends, fill })
+        let is_framed = false;
+        Ok(Self { pieces, kinds, scores, bos, eos, unknown, ends, fill, is_framed })
+    }
+
+    /// The same for a model whose texts stand between two tokens: those of the file's keys, or else
+    /// with these names.
+    pub(super) fn framed(
+        self,
+        gguf: &Directory,
+        names: [&str; 2],
+        warnings: &mut Vec<String>,
+    ) -> Self {
+        let named = |name: &str| {
+            let mut ids = 0..self.pieces.len() as u32;
+            ids.find(|id| self.pieces.get(*id) == name.as_bytes())
+        };
+        let mut id = |key: &str| read_id(gguf, key, &self.pieces, warnings);
+        let bos = id("cls").or_else(|| named(names[0])).or(self.bos);
+        // The converter's own spelling.
+        let eos = id("seperator").or_else(|| named(names[1])).or(self.eos);
+        Self { bos, eos, is_framed: true, ..self }
     }
 
     pub(super) fn ids_of(&self, wanted: &[Kind]) -> impl Iterator<Item = u32> {

@@ -15,13 +15,33 @@ fn load(writer: &Writer) -> Tokenizer {
 
 #[test]
 fn tokenizers_that_no_served_model_has_are_refused_by_name() {
-    for model in ["t5", "bert"] {
+    for model in ["rwkv", "plamo2"] {
         let mut writer = Writer::new();
         writer
             .set("tokenizer.ggml.model", Value::String(model.into()))
             .set_strings("tokenizer.ggml.tokens", &["<unk>", "a"]);
         let refused = parse(&writer).unwrap_err().to_string();
         assert!(refused.contains(&format!("\"{model}\"")), "{refused}");
+    }
+}
+
+#[test]
+fn an_encoders_vocabulary_without_words_finds_none() {
+    for (model, kinds) in [("bert", [3, 3, 3, 1]), ("t5", [2, 3, 3, 1])] {
+        let mut writer = Writer::new();
+        writer
+            .set("tokenizer.ggml.model", Value::String(model.into()))
+            .set("tokenizer.ggml.unknown_token_id", Value::U32(0))
+            .set("tokenizer.ggml.bos_token_id", Value::U32(1))
+            .set("tokenizer.ggml.eos_token_id", Value::U32(2))
+            .set("tokenizer.ggml.add_eos_token", Value::Bool(true))
+            .set_strings("tokenizer.ggml.tokens", &["[UNK]", "[CLS]", "[SEP]", ""])
+            .set_i32s("tokenizer.ggml.token_type", &kinds);
+        let tokenizer = load(&writer);
+        let found = tokenizer.encode("hello", Special::Plain, true);
+        assert_eq!(found, [1, 0, 2], "{model}");
+        let (pair, first) = tokenizer.encode_pair(["hello", ""], 99);
+        assert!(pair.starts_with(&[1, 0, 2]) && first >= 3, "{model}: {pair:?}");
     }
 }
 

@@ -66,8 +66,33 @@ fn model_fixtures() {
     assert!(checked > 500, "only {checked} texts");
 }
 
+/// Tokenizers of encoders write no text again: they drop accents and spaces.
+#[test]
+fn encoders() {
+    let names = fixtures::names("encoders");
+    let checked: usize = names.iter().map(|name| check_texts(name, false)).sum();
+    assert!(checked > 300, "only {checked} texts");
+    for name in names {
+        let tokenizer = Tokenizer::from_gguf(&open(&fixtures::path(&format!("{name}.gguf"))));
+        for pair in fixtures::about(&name)["tokenizer"]["pairs"].as_array().unwrap() {
+            let texts: [String; 2] = serde_json::from_value(pair["texts"].clone()).unwrap();
+            let texts = texts.each_ref().map(String::as_str);
+            let expected: Vec<u32> = serde_json::from_value(pair["ref_ids"].clone()).unwrap();
+            let (found, first) = tokenizer.as_ref().unwrap().encode_pair(texts, 99);
+            assert_eq!(found, expected, "{name}: {texts:?}");
+            let alone = tokenizer.as_ref().unwrap().encode(texts[0], Special::Plain, true);
+            assert!(found.starts_with(&alone) && first >= alone.len(), "{name}: {texts:?}");
+        }
+    }
+}
+
 /// Runs the tokenizer tests in the JSON beside a model; returns their number.
 fn check_model(name: &str) -> usize {
+    check_texts(name, true)
+}
+
+/// `writes`: whether decoding gives the text again.
+fn check_texts(name: &str, writes: bool) -> usize {
     let tokenizer = Tokenizer::from_gguf(&open(&fixtures::path(&format!("{name}.gguf")))).unwrap();
     assert!(tokenizer.warnings().is_empty(), "{name}: {:?}", tokenizer.warnings());
     let about = fixtures::about(name);
@@ -78,7 +103,7 @@ fn check_model(name: &str) -> usize {
         let expected: Vec<u32> = serde_json::from_value(test["ref_ids"].clone()).unwrap();
         let found = tokenizer.encode(text, Special::Plain, add_bos);
         assert_eq!(found, expected, "{name}: {text:?}");
-        assert_eq!(tokenizer.decode(&found), text, "{name}");
+        assert!(!writes || tokenizer.decode(&found) == text, "{name}: {text:?}");
     }
     tests.len()
 }

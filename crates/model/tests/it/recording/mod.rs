@@ -19,7 +19,8 @@ const CAPACITY: Capacity = Capacity {
     sequences_max: SEQUENCES,
     cache_tokens: SEQUENCES * PAGE_POSITIONS,
     cache_type: CacheType::Auto,
-    picture_rows: 0,
+    whole_rows: 0,
+    is_encoder: false,
     checkpoints: 2,
 };
 
@@ -83,7 +84,7 @@ fn run<B: Backend>(mut backend: B, path: &Path, crosses: bool) -> Result<Vec<u32
     for (runs, wanted) in STEPS {
         let segment = |(slot, &(first_pos, rows)): (usize, &(usize, usize))| {
             let table: Arc<[u32]> = [slot as u32].into();
-            Segment { table, first_pos, rows, mutual: false }
+            Segment { table, first_pos, rows, sees_to: None }
         };
         let segments: Vec<_> = runs.iter().enumerate().map(segment).collect();
         let positions = segments.iter().flat_map(|s| s.first_pos..s.first_pos + s.rows);

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 
 pub use super::act::{Act, Writer};
 use super::nodes::two_nodes;
+use super::vectors::embedding;
 use super::ways::Ways;
 
 // Short: figures that an answer tells of itself; nobody waits for them.
@@ -106,7 +107,7 @@ impl Double {
     }
 
     fn events(&self, script: &[Act], request: &GenerateRequest) -> VecDeque<Event> {
-        let (prompt_tokens, embedding) = (request.prompt.len(), request.embedding);
+        let prompt_tokens = request.prompt.len();
         let mut events = VecDeque::new();
         let mut generated_tokens = 0;
         for act in script {
@@ -168,7 +169,7 @@ impl Double {
                         prefill: PREFILL,
                         decode: DECODE,
                         waits: Vec::new(),
-                        embedding: embedding.map(|_| vec![0.6, -0.8]),
+                        embedding: embedding(request),
                     })));
                 }
             }

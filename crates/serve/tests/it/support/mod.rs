@@ -7,6 +7,7 @@ pub mod double;
 mod nodes;
 pub mod server;
 pub mod sight;
+mod vectors;
 pub mod ways;
 
 use std::time::{Duration, Instant};
