@@ -82,9 +82,10 @@ def up(args, at, folder):
     node = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while True:
         try:
-            urllib.request.urlopen(f"http://{APIS[at]}/livez").read()
+            urllib.request.urlopen(f"http://{APIS[at]}/v1/models").read()
             return node
         except OSError:
+            assert node.poll() is None, "the node ended"
             time.sleep(0.1)
 
 

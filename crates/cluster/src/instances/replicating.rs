@@ -121,7 +121,7 @@ pub(crate) fn count_replicas(instances: &mut Instances, host: &mut Host, ticks: 
         let verdict = owned.crowd.judge(load, wanted, keep, now);
         let wanted = match verdict {
             Verdict::Grow if pays(instances, host, &id) => wanted + 1,
-            Verdict::Shrink => wanted - 1,
+            Verdict::Shrink => (wanted - 1).max(1),
             Verdict::Grow | Verdict::Stay => wanted,
         };
         set(instances, host, &id, wanted, now);

@@ -265,8 +265,8 @@ mod tests {
                 assert!((1.0..2000.0).contains(&rate), "{name} over {count}: {rate}");
                 let held: u64 = plan.ranks.iter().map(|rank| rank.footprint.weight_bytes).sum();
                 let ratio = held as f64 / download.bytes as f64;
-                // A table of embeddings by layers stays in the file.
-                assert!((0.5..1.5).contains(&ratio), "{name} over {count}: {ratio}");
+                // Tables of embeddings stay in the file: of an encoder's, most of it.
+                assert!((0.25..1.5).contains(&ratio), "{name} over {count}: {ratio}");
             }
         }
     }
