@@ -52,8 +52,8 @@ fn prompt_tokens(node: &Node, name: &str) -> u64 {
 #[test]
 fn two_replicas_share_the_requests_and_one_goes_on_without_the_other() {
     let (a, b) = two_nodes();
-    let told = a.run(&["serve", &demo_model(), "--replicas", "2"]);
-    assert!(told.contains(MODEL), "{told}");
+    let output = a.run(&["serve", &demo_model(), "--replicas", "2"]);
+    assert!(output.contains(MODEL), "{output}");
     wait_for_both(&a, &b);
     let all = eight(&a);
     wait_for("both to have answered", || {
@@ -63,7 +63,7 @@ fn two_replicas_share_the_requests_and_one_goes_on_without_the_other() {
     assert_eq!(models["data"].as_array().unwrap().len(), 1, "{models}");
     assert!(a.run(&["ps"]).contains("2 of 2 replicas are ready"), "{}", a.run(&["ps"]));
 
-    // Its worker dies, then its whole node, while answers run.
+    // A worker dies, then a whole node, while answers run.
     let asked: Vec<_> =
         (0..8).map(|n| a.stream(MODEL, &format!("Who are you, {n}?"), 60)).collect();
     b.worker_pids(SECOND).into_iter().chain(b.worker_pids(MODEL)).take(1).for_each(kill_9);

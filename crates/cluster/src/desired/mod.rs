@@ -136,7 +136,7 @@ impl Desired {
         names.find(|name| self.find(name).is_none()).expect("one is free")
     }
 
-    /// Takes note of which nodes have which replicas, of models with several.
+    /// Records the nodes of each replica of models with several.
     pub(crate) fn note_held(&mut self, held: Held) {
         self.held = held;
     }

@@ -58,7 +58,8 @@ impl Requests {
         Self { waiting, running, running_max, crowded: false, turns, last, reminded_at }
     }
 
-    /// Queues a request of which `unread` tokens are to be computed; `None` if the queue is full.
+    /// Queues a request; `None` if the queue is full. `unread`: the tokens of its prompt that the
+    /// cache lacks.
     pub(super) fn submit(&mut self, request: GenerateRequest, unread: usize) -> Option<RequestId> {
         if self.waiting.len() >= WAITING_MAX {
             return None;

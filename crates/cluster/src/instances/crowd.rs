@@ -10,6 +10,7 @@ const GROWS_AFTER: Duration = Duration::from_secs(30);
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
 /// The pause after a replica that came to nothing.
 const PAUSE: Duration = Duration::from_secs(300);
+
 /// Since when a model has too many requests, or too few; and when a replica was last added, and
 /// came to nothing.
 #[derive(Debug, Default)]
@@ -40,7 +41,8 @@ pub(super) enum Verdict {
 }
 
 impl Crowd {
-    /// What to do, with so many replicas `wanted`, and none ended that had work within `keep`.
+    /// Decides about a model that shall have `wanted` replicas now. One of them ends after `keep`
+    /// with fewer requests than replicas.
     pub(super) fn judge(
         &mut self,
         load: Load,
@@ -62,7 +64,7 @@ impl Crowd {
             return Verdict::Shrink;
         }
         if wanted > load.replicas && !is_new {
-            // Nobody could start it.
+            // No node could start it.
             self.failed = Some(now);
             return Verdict::Shrink;
         }
@@ -73,9 +75,7 @@ impl Crowd {
             () => Verdict::Stay,
         }
     }
-}
 
-impl Crowd {
     /// The number of replicas changes.
     pub(super) fn changed(&mut self, has_grown: bool, now: Duration) {
         (self.busy_since, self.quiet_since) = (None, None);

@@ -81,11 +81,11 @@ pub(super) fn nodes_of_others(host: &Host, table: &Table, id: &str) -> BTreeSet<
 /// reports, or as there are.
 pub(super) fn count_wanted(host: &Host, table: &Table, all: &[(&Entry, &Service)]) -> usize {
     let Some((entry, first)) = all.first() else { return 1 };
-    let told = || match table.get(&first.id) {
-        Some(owned) => Some(owned.replicas_wanted),
+    let counted = || match table.get(&first.id) {
+        Some(owned) => Some(owned.replicas_wanted).filter(|count| *count > 0),
         None => reported(host, table, entry, first).replicas_wanted,
     };
-    first.replicas_asked().or_else(|| told().filter(|told| *told > 0)).unwrap_or(all.len())
+    first.replicas_asked().or_else(counted).unwrap_or(all.len())
 }
 
 /// The candidates for one replica: without the nodes of others, and without its part of the rest
@@ -115,7 +115,7 @@ pub(super) fn share(
     deal(all, wanted.saturating_sub(placed + 1), &leaders)
 }
 
-/// Settles what a request for several replicas asks for besides: each owner needs the file.
+/// Asks for as many copies of the file as replicas: each owner needs one.
 ///
 /// # Errors
 /// There are fewer nodes than replicas.
@@ -218,7 +218,7 @@ pub(super) fn rests(host: &Host, table: &Table, wanted: &Service) -> bool {
 }
 
 /// The name of the instance that this one is a replica of, and how many are wanted of a first one.
-pub(super) fn told(ctx: &Context, wanted: &Service) -> (Option<String>, Option<usize>) {
+pub(super) fn group(ctx: &Context, wanted: &Service) -> (Option<String>, Option<usize>) {
     let first = wanted.spec.replica_of.as_ref();
     let name = first.and_then(|first| ctx.desired.find(first)).map(|(entry, _)| entry.name.clone());
     let asked = wanted.spec.replicas.and_then(|_| wanted.replicas_asked());

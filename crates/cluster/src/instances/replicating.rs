@@ -20,7 +20,7 @@ const LOOK_EVERY: u64 = 4;
 /// Predictions and the measurements behind them are off by some per cent.
 const GAIN_MIN: f64 = 1.1;
 
-/// Takes note of where the replicas are, of models with several.
+/// Records the nodes of each replica of models with several.
 pub(crate) fn note_held(instances: &Instances, host: &mut Host) {
     let further = || host.ctx.desired.wanted().filter(|(_, one)| one.is_further());
     let firsts: BTreeSet<&str> =

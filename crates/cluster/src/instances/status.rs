@@ -37,7 +37,7 @@ pub(crate) fn now(
         None => reported(host, &instances.table, entry, wanted),
     };
     status.created_unix_s = wanted.created_unix_s;
-    let (replica_of, asked) = replicas::told(ctx, wanted);
+    let (replica_of, asked) = replicas::group(ctx, wanted);
     (status.replica_of, status.replicas_wanted) = (replica_of, asked.or(status.replicas_wanted));
     let holders = host.files.places.holders(ctx, &wanted.digest);
     status.file_nodes = holders.map(|node| ctx.name_of(node)).collect();

@@ -19,13 +19,15 @@ fn replicas<'a>(below: &'a Below<'_>, first: &str) -> Vec<(&'a Entry, &'a Servic
     all
 }
 
-/// How soon a replica takes a request: one that works and can be reached, one that loads, one that
-/// a request loads; then those that nobody loads now, and those that have given up.
+/// How soon a replica takes a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Soon {
+    /// It works and can be reached.
     Now,
     Loads,
+    /// A request loads it.
     OnRequest,
+    /// No node loads it now, or its owner cannot be reached.
     Later,
     GivenUp,
 }
@@ -50,10 +52,14 @@ fn how_soon(below: &Below<'_>, entry: &Entry, wanted: &Service) -> Soon {
     }
 }
 
-/// The replicas of a model that work and can be reached.
+/// The replicas of a model that work and can be reached; none of a model with one.
 pub(super) fn ready(below: &Below<'_>, first: &str) -> Vec<String> {
-    let all = replicas(below, first).into_iter();
-    let ready = all.filter(|(entry, wanted)| how_soon(below, entry, wanted) == Soon::Now);
+    let all = replicas(below, first);
+    if all.len() < 2 {
+        return Vec::new();
+    }
+    let ready =
+        all.into_iter().filter(|(entry, wanted)| how_soon(below, entry, wanted) == Soon::Now);
     ready.map(|(_, wanted)| wanted.id.clone()).collect()
 }
 
@@ -64,7 +70,11 @@ pub(super) fn next_place(
     (first, present): (&str, &str),
     there: impl Fn(&str) -> usize,
 ) -> Option<String> {
-    let best = replicas(below, first).into_iter().min_by_key(|(entry, wanted)| {
+    let all = replicas(below, first);
+    if let [(_, only)] = all[..] {
+        return Some(only.id.clone());
+    }
+    let best = all.into_iter().min_by_key(|(entry, wanted)| {
         (how_soon(below, entry, wanted), there(&wanted.id), wanted.id != present)
     });
     best.map(|(_, wanted)| wanted.id.clone())

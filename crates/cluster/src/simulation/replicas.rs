@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use protocol::Replicas;
 
 use super::faults::Mode;
-use super::runs::{TROUBLE_MS, WHOLE_MAX_MS, seeds_or};
+use super::runs::{TROUBLE_MS, seeds_or};
 use super::*;
 
 fn seeds() -> Range<u64> {
@@ -69,14 +69,7 @@ fn models_with_replicas_work_again_once_faults_end() {
     for seed in seeds() {
         let mut world = world(seed, &model, Mode::Liveness);
         world.run(TROUBLE_MS);
-        world.heal();
-        let mut until_ms = TROUBLE_MS + 1000;
-        world.run(until_ms);
-        while let Err(why) = world.is_whole() {
-            assert!(until_ms < TROUBLE_MS + WHOLE_MAX_MS, "seed {seed}: {why}");
-            until_ms += 1000;
-            world.run(until_ms);
-        }
+        let until_ms = world.become_whole();
         world.everybody_asks(until_ms);
         total.add(&world.checks);
     }

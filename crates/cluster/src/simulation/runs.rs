@@ -10,7 +10,7 @@ const SEEDS: u64 = 500;
 /// Duration of the faults.
 pub(super) const TROUBLE_MS: u64 = 25_000;
 /// Back-off (20 s), the pause after giving up (30 s), orphans (30 s), and the rest.
-pub(super) const WHOLE_MAX_MS: u64 = 90_000;
+const WHOLE_MAX_MS: u64 = 90_000;
 
 /// The seeds of this run; each test simulates one world a seed.
 pub(super) fn seeds() -> Range<u64> {
@@ -24,6 +24,21 @@ pub(super) fn seeds_or(count: u64) -> Range<u64> {
     match asked.split_once("..") {
         Some((first, end)) => number(first)..number(end),
         None => 0..number(&asked),
+    }
+}
+
+impl World {
+    /// Ends the faults, and runs until all works again; returns when that was.
+    pub(super) fn become_whole(&mut self) -> u64 {
+        self.heal();
+        let mut until_ms = TROUBLE_MS + 1000;
+        self.run(until_ms);
+        while let Err(why) = self.is_whole() {
+            assert!(until_ms < TROUBLE_MS + WHOLE_MAX_MS, "seed {}: {why}", self.seed);
+            until_ms += 1000;
+            self.run(until_ms);
+        }
+        until_ms
     }
 }
 
@@ -229,14 +244,7 @@ fn everything_works_again_once_faults_end() {
     for seed in seeds() {
         let mut world = World::new(seed, &model, Mode::Liveness);
         world.run(TROUBLE_MS);
-        world.heal();
-        let mut until_ms = TROUBLE_MS + 1000;
-        world.run(until_ms);
-        while let Err(why) = world.is_whole() {
-            assert!(until_ms < TROUBLE_MS + WHOLE_MAX_MS, "seed {seed}: {why}");
-            until_ms += 1000;
-            world.run(until_ms);
-        }
+        let until_ms = world.become_whole();
         world.checks.whole_after_ms_max = until_ms - TROUBLE_MS;
         world.everybody_asks(until_ms);
         total.add(&world.checks);
